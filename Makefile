@@ -1,0 +1,37 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-slow check clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+setup: $(READY) ## Make .venv with everything in it (again when pyproject.toml changes)
+
+run: setup ## Set up, then train the default federation and print its results
+	$(BIN)/fedsel run
+
+test: setup ## Set up, then run the fast tests
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: setup ## Set up, then run all tests, real deployments included
+	$(BIN)/python -m pytest
+
+check: setup ## The gate: lint, format, types, fast tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -m "not slow"
+
+clean: ## Remove .venv, caches and build output (runs/ stays)
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

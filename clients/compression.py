@@ -1,0 +1,144 @@
+"""Top-k sparsification with error feedback, and the coordinate scores that choose the k.
+
+The "HeteRo-Select" paper on informativeness, Sec. III-D: coordinate scores (Eq. 10), the Markov
+draw of the layers that they apply to, and the error buffer. Pure NumPy: arrays in, arrays out.
+
+Deviations: Eq. 10 adds epsilon to |H|; here |H| is clamped at it from below, as the authors' code
+does. |H| may be divided by its layer's mean first ("layer-mean"), because v^2 and v^2 / |H| are
+not commensurate.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.models import LayerSlice
+from fedsel_app.wire import Update
+
+Floats = NDArray[np.float32]
+
+
+def kept_count(fraction: float, size: int, rounding: str) -> int:
+    """Entries to keep, kappa: ceil(theta N), or for "floor" max(1, floor(theta N)).
+
+    The product is taken as exact to six decimals, so that 0.07 of 100 is 7 and not 8.
+
+    Raises
+    ------
+    ValueError
+        If `fraction` is not in (0, 1].
+    """
+    if not 0.0 < fraction <= 1.0:
+        raise ValueError(f"The kept fraction must be in (0, 1]. Got {fraction!r}.")
+    product = round(fraction * size, 6)
+    return max(1, math.ceil(product) if rounding == "ceil" else math.floor(product))
+
+
+def top_indices(scores: Floats, count: int) -> NDArray[np.uint32]:
+    """Positions, in increasing order, of the `count` largest of `scores` (N,); of ties the lowest positions."""
+    threshold = np.partition(scores, scores.size - count)[scores.size - count]
+    chosen = np.flatnonzero(scores >= threshold)
+    surplus = chosen.size - count
+    if surplus:
+        ties = np.flatnonzero(scores[chosen] == threshold)
+        chosen = np.delete(chosen, ties[ties.size - surplus :])
+    return chosen.astype(np.uint32)
+
+
+def coordinate_scores(
+    vector: Floats,
+    curvature: Mapping[int, Floats],
+    layers: Sequence[LayerSlice],
+    scale: str,
+    floor: float,
+) -> Floats:
+    """Score every coordinate: s_i = v_i^2, and v_i^2 / max(|H_ii|, floor) where H is known (Eq. 10).
+
+    Parameters
+    ----------
+    vector
+        v, shape (N,).
+    curvature
+        Layer number -> estimate of diag H over that layer's slice.
+    layers
+        The model's layers, by number.
+    scale
+        "literal" takes |H| as it is, "layer-mean" divides it by its layer's mean before the floor;
+        a layer whose |H| is zero throughout then keeps v^2.
+    floor
+        Smallest divisor.
+
+    Returns
+    -------
+    ndarray of shape (N,), float32
+    """
+    scores = np.square(vector)
+    for number, diagonal in curvature.items():
+        magnitude = np.abs(diagonal)
+        if scale == "layer-mean":
+            mean = magnitude.mean(dtype=np.float64)
+            if mean == 0.0:
+                continue
+            magnitude /= np.float32(mean)
+        scores[layers[number].start : layers[number].stop] /= np.maximum(magnitude, np.float32(floor))
+    return scores
+
+
+def compress(vector: Floats, count: int, scores: Floats) -> tuple[Update, Floats]:
+    """Keep the `count` entries of `vector` (N,) with the largest scores: C(v), and v - C(v).
+
+    What is sent plus what is left is `vector` bit for bit: each entry stands in one of the two.
+    With count = N the update is dense and nothing is left.
+    """
+    if count == vector.size:
+        return Update(vector.size, None, vector.copy()), np.zeros_like(vector)
+    indices = top_indices(scores, count)
+    residual = vector.copy()
+    residual[indices] = 0.0
+    return Update(vector.size, indices, vector[indices]), residual
+
+
+def layer_shares(
+    indices: NDArray[np.uint32] | None, layers: Sequence[LayerSlice], importance: str
+) -> NDArray[np.float64]:
+    """What each layer had in a top-k mask.
+
+    Parameters
+    ----------
+    indices
+        The mask: kept positions in increasing order, None for all of them.
+    layers
+        The model's layers.
+    importance
+        "mask-share": the part of the mask that lies in the layer (the shares sum to 1);
+        "kept-share": the part of the layer that lies in the mask.
+
+    Returns
+    -------
+    ndarray of shape (layers,)
+    """
+    starts = np.array([layer.start for layer in layers])
+    stops = np.array([layer.stop for layer in layers])
+    kept = stops - starts if indices is None else np.searchsorted(indices, stops) - np.searchsorted(indices, starts)
+    whole = kept.sum() if importance == "mask-share" else stops - starts
+    return np.asarray(kept / whole, dtype=np.float64)
+
+
+def draw_layers(
+    shares: NDArray[np.float64], layers_wanted: int, explore: float, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Draw layer numbers without replacement, one after another (Sec. III-D, the Markov rule).
+
+    The probability of layer j is (1 - explore) shares_j / sum(shares) + explore / L. Fewer than
+    `layers_wanted` come back where fewer can be drawn at all.
+
+    Returns
+    -------
+    ndarray of int64, in increasing order
+    """
+    probabilities = (1.0 - explore) * shares / shares.sum() + explore / shares.size
+    probabilities /= probabilities.sum()
+    size = min(layers_wanted, np.count_nonzero(probabilities))
+    return np.sort(rng.choice(shares.size, size=size, replace=False, p=probabilities))

@@ -1,0 +1,97 @@
+"""Local training: FedProx SGD on flat vectors.
+
+T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith: "Federated Optimization in
+Heterogeneous Networks", MLSys 2020, arXiv 1812.06127 (Eq. 2, the proximal objective); with
+mu = 0 it is plain SGD, as `torch.optim.SGD` computes it.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedsel_app.config import TrainingConfig
+from fedsel_app.models import FlatModel
+
+
+class DivergenceError(FloatingPointError):
+    """Local training left the finite numbers; the message names the learning rate."""
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """What one call of `train` did."""
+
+    loss: float
+    """Mean over the steps of the mini-batch loss before each step."""
+    steps: int
+    """SGD steps taken."""
+
+
+def train(
+    model: FlatModel, batches: Iterable[tuple[Tensor, Tensor]], config: TrainingConfig, lr: float
+) -> TrainingReport:
+    """Take one SGD step for each mini-batch, in place on `model.parameters`.
+
+    With w_0 the weights at entry, one step is
+
+        g = grad + mu (w - w_0) + weight_decay w,   g <- g min(1, clip_norm / ||g||),
+        b <- momentum b + g,                        w <- w - lr b,
+
+    where b starts at zero. BatchNorm statistics move as they do in train mode.
+
+    Parameters
+    ----------
+    model
+        Holds w_0 at entry and the trained weights at return.
+    batches
+        Pairs of inputs and int64 labels, on the model's device.
+    config
+        mu, weight decay, clip norm and momentum; the rest of it is the caller's.
+    lr
+        Learning rate of the round.
+
+    Raises
+    ------
+    DivergenceError
+        If a loss or a weight is not finite.
+    ValueError
+        If there is no mini-batch.
+    """
+    weights, gradient = model.parameters, model.gradient
+    anchor = weights.clone() if config.mu else None
+    momentum = torch.zeros_like(weights) if config.momentum else None
+    drift = torch.empty_like(weights) if config.mu else None
+    total = torch.zeros((), dtype=torch.float64, device=weights.device)
+    steps = 0
+    model.module.train()
+    for x, y in batches:
+        gradient.zero_()
+        loss = functional.cross_entropy(model.module(x), y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            total += loss
+            if anchor is not None and drift is not None:
+                gradient.add_(torch.sub(weights, anchor, out=drift), alpha=config.mu)
+            if config.weight_decay:
+                gradient.add_(weights, alpha=config.weight_decay)
+            if config.clip_norm:
+                gradient.mul_(torch.clamp(config.clip_norm / (torch.linalg.vector_norm(gradient) + 1e-6), max=1.0))
+            if momentum is not None:
+                step = momentum.mul_(config.momentum).add_(gradient)
+            else:
+                step = gradient
+            weights.add_(step, alpha=-lr)
+        steps += 1
+    if not steps:
+        raise ValueError("There is no mini-batch to train on.")
+    mean_loss = total.item() / steps
+    if not math.isfinite(mean_loss) or not bool(torch.isfinite(weights).all()):
+        raise DivergenceError(
+            f"Local training diverged at learning rate {lr:g} (mean loss {mean_loss:g} over {steps} steps): "
+            "lower 'lr', or bound the gradient with 'clip-norm'."
+        )
+    return TrainingReport(mean_loss, steps)

@@ -1,0 +1,171 @@
+"""The resolved configuration: defaults, then a preset, then what the user set."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from fedsel_app.config import (
+    CompressionConfig,
+    ConfigError,
+    RunConfig,
+    Settings,
+    TrainingConfig,
+    Value,
+    refuse_unknown,
+)
+from fedsel_app.data import DataConfig
+from fedsel_app.partition import PartitionConfig
+from fedsel_app.plugins import unknown_name
+from simulation.network import NetworkConfig
+from strategies import STRATEGIES, find_strategy
+from strategies.base import SelectionStrategy
+from strategies.budget import BudgetConfig
+from strategies.server_optimizer import ServerConfig
+
+SHARED: tuple[type[Settings], ...] = (
+    RunConfig,
+    DataConfig,
+    PartitionConfig,
+    TrainingConfig,
+    CompressionConfig,
+    BudgetConfig,
+    ServerConfig,
+    NetworkConfig,
+)
+PRESETS = Path(__file__).parent.parent / "simulation" / "experiments"
+
+
+@dataclass(frozen=True)
+class AppConfig:
+    """Every setting of a run, checked."""
+
+    run: RunConfig
+    data: DataConfig
+    partition: PartitionConfig
+    training: TrainingConfig
+    compression: CompressionConfig
+    budget: BudgetConfig
+    server: ServerConfig
+    network: NetworkConfig
+    method: Settings
+    strategy: type[SelectionStrategy]
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Value]) -> Self:
+        """Build from flat `values`; absent keys keep their defaults.
+
+        Raises
+        ------
+        ConfigError
+            For an unknown key or method, a value out of range, or settings that exclude one another.
+        """
+        strategy = find_strategy(str(values.get("strategy", RunConfig.strategy)))
+        refuse_unknown(values, [*known_defaults(), *strategy.Config.keys(f"{strategy.name}.")])
+        config = cls(
+            run=RunConfig.from_values(values),
+            data=DataConfig.from_values(values),
+            partition=PartitionConfig.from_values(values),
+            training=TrainingConfig.from_values(values),
+            compression=CompressionConfig.from_values(values),
+            budget=BudgetConfig.from_values(values),
+            server=ServerConfig.from_values(values),
+            network=NetworkConfig.from_values(values),
+            method=strategy.Config.from_values(values, f"{strategy.name}."),
+            strategy=strategy,
+        )
+        if config.run.client_eval and config.data.holdout_fraction == 0:
+            raise ConfigError("'client-eval' needs each client's own test part; set 'holdout-fraction' above 0.")
+        if config.network.links == "measured" and strategy.needs(config.method).links:
+            raise ConfigError(f"The strategy {strategy.name} needs each client's link; set 'links' to simulated.")
+        return config
+
+    def values(self) -> dict[str, Value]:
+        """Setting key -> value, the method's own settings included."""
+        groups = (
+            self.run,
+            self.data,
+            self.partition,
+            self.training,
+            self.compression,
+            self.budget,
+            self.server,
+            self.network,
+        )
+        shared = {key: value for group in groups for key, value in group.values().items()}
+        return shared | self.method.values(f"{self.strategy.name}.")
+
+
+def known_defaults() -> dict[str, Value]:
+    """Every setting of the app and of all its methods, with its default."""
+    shared = {key: value for group in SHARED for key, value in group.defaults().items()}
+    methods = {
+        key: value for method in STRATEGIES.values() for key, value in method.Config.defaults(f"{method.name}.").items()
+    }
+    return {"preset": ""} | shared | methods
+
+
+def documentation() -> dict[str, str]:
+    """Every setting's meaning."""
+    shared = {key: doc for group in SHARED for key, doc in group.documentation().items()}
+    methods = {
+        key: doc
+        for method in STRATEGIES.values()
+        for key, doc in method.Config.documentation(f"{method.name}.").items()
+    }
+    return {"preset": "named settings to start from: a name of `fedsel presets`, or a .toml file"} | shared | methods
+
+
+def preset_names() -> list[str]:
+    """The presets that come with fedsel."""
+    return sorted(path.stem for path in PRESETS.glob("*.toml"))
+
+
+def read_preset(name: str) -> dict[str, Value]:
+    """The settings of a preset: one that comes with fedsel, or a TOML file of setting keys.
+
+    Raises
+    ------
+    ConfigError
+        If there is none, it cannot be read, or it is not TOML.
+    """
+    path = Path(name) if name.endswith(".toml") else PRESETS / f"{name}.toml"
+    if not path.is_file():
+        if name.endswith(".toml"):
+            raise ConfigError(f"There is no preset file {path}.")
+        raise unknown_name("preset", name, preset_names())
+    try:
+        return flatten(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"The preset {path} cannot be read: {error}.") from error
+
+
+def flatten(table: Mapping[str, object], prefix: str = "") -> dict[str, Value]:
+    """Nested TOML tables -> keys joined by dots, as Flower does it."""
+    flat: dict[str, Value] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        elif isinstance(value, bool | int | float | str):
+            flat[prefix + key] = value
+        else:
+            raise ConfigError(f"The '{prefix}{key}' parameter must be true or false, a number or text. Got {value!r}.")
+    return flat
+
+
+def resolve(overrides: Mapping[str, Value]) -> AppConfig:
+    """Defaults, then the preset that `overrides` may name, then the rest of `overrides`."""
+    preset = str(overrides.get("preset", ""))
+    settings = {key: value for key, value in overrides.items() if key != "preset"}
+    return AppConfig.from_values((read_preset(preset) if preset else {}) | settings)
+
+
+def resolve_run_config(run_config: Mapping[str, Value]) -> AppConfig:
+    """The configuration of a run that Flower launched.
+
+    Flower hands over its table of defaults with the user's values already written in, so a value that equals its
+    default counts as not set: there a preset's value wins.
+    """
+    defaults = known_defaults()
+    return resolve({key: value for key, value in run_config.items() if defaults.get(key) != value})

@@ -1,0 +1,192 @@
+"""The `fedsel` command."""
+
+import argparse
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from fedsel_app.config import ConfigError, Value
+
+USAGE_ERROR = 2
+FAILURE = 1
+
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+
+def parse_setting(text: str) -> tuple[str, Value]:
+    """KEY=VALUE, the value as TOML has it, or plain text."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"--set takes KEY=VALUE. Got {text!r}.")
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value
+    if not isinstance(parsed, bool | int | float | str):
+        raise ConfigError(f"The '{key}' parameter must be true or false, a number or text. Got {value!r}.")
+    return key.strip(), parsed
+
+
+def overrides(arguments: argparse.Namespace) -> dict[str, Value]:
+    """What the command line sets, as setting keys; a flag of its own wins over --set."""
+    values = dict(parse_setting(text) for text in arguments.set)
+    for key in ("preset", "strategy", "rounds", "clients", "cohort", "seed", "out"):
+        given = getattr(arguments, key)
+        if given is not None:
+            values[key] = given
+    return values
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """`fedsel run`."""
+    from fedsel_app.app_config import resolve
+    from simulation.progress import RunDisplay, print_plan
+
+    config = resolve(overrides(arguments))
+    console = Console()
+    if arguments.dry_run:
+        print_plan(config, console)
+        return 0
+    from fedsel_app.records import read_rounds
+    from simulation.launch import simulate
+    from simulation.report import draw_run
+
+    with RunDisplay(config.run.rounds, console) as display:
+        folder = simulate(config, display.show, verbose=arguments.verbose)
+    summary = json.loads((folder / "summary.json").read_text())
+    title = f"{config.run.strategy} on {config.data.data}, seed {config.run.seed}"
+    picture = draw_run(read_rounds(folder), config.run.target, title, folder / "accuracy.png")
+    print_summary(summary, console)
+    console.print(f"Run folder: {folder}\nPicture:    {picture}", soft_wrap=True, highlight=False)
+    return 0
+
+
+def print_summary(summary: dict[str, Any], console: Console) -> None:
+    """The final table of one run."""
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for key, value in summary.items():
+        if key != "versions":
+            shown = "not reached" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+            table.add_row(key, shown)
+    console.print(table)
+
+
+def methods(arguments: argparse.Namespace) -> int:
+    """`fedsel methods`."""
+    from simulation.method_table import method_rows
+
+    table = Table(
+        "strategy", "paper", "needs", "cost a round", title=f"N = {arguments.size:,}, K = {arguments.clients}"
+    )
+    for row in method_rows(arguments.size, arguments.clients):
+        table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    return 0
+
+
+def settings(arguments: argparse.Namespace) -> int:
+    """`fedsel settings`."""
+    from fedsel_app.app_config import documentation, known_defaults
+
+    docs = documentation()
+    table = Table("key", "default", "meaning")
+    for key, value in known_defaults().items():
+        table.add_row(key, json.dumps(value, ensure_ascii=False), docs[key])
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    return 0
+
+
+def presets(arguments: argparse.Namespace) -> int:
+    """`fedsel presets`."""
+    from fedsel_app.app_config import PRESETS, preset_names
+
+    table = Table("preset", "what it is")
+    for name in preset_names():
+        first = (PRESETS / f"{name}.toml").read_text(encoding="utf-8").splitlines()[0]
+        table.add_row(name, first.removeprefix("# "))
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    return 0
+
+
+def deploy(arguments: argparse.Namespace) -> int:
+    """`fedsel deploy`."""
+    from simulation.deployed_run import run_deployed
+
+    from fedsel_app.app_config import resolve
+
+    config = resolve({"links": "measured"} | overrides(arguments))
+    return run_deployed(config, Console())
+
+
+def submit(arguments: argparse.Namespace) -> int:
+    """`fedsel submit`."""
+    from simulation.deployed_run import run_submitted
+
+    from fedsel_app.app_config import resolve
+
+    config = resolve(overrides(arguments))
+    return run_submitted(config, arguments.superlink, arguments.federation_config)
+
+
+def parser() -> argparse.ArgumentParser:
+    """All subcommands and their arguments."""
+    top = argparse.ArgumentParser(prog="fedsel", description=__doc__)
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    def add_settings(command: argparse.ArgumentParser) -> None:
+        command.add_argument("--strategy", help="selection method, or package.module:Class")
+        command.add_argument("--preset", help="named settings to start from, or a .toml file")
+        command.add_argument("--rounds", type=int)
+        command.add_argument("--clients", type=int)
+        command.add_argument("--cohort", type=int)
+        command.add_argument("--seed", type=int)
+        command.add_argument("--out", type=lambda text: str(Path(text).absolute()), help="run folder")
+        command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="see `fedsel settings`")
+
+    one = commands.add_parser("run", help="simulate one run on this machine")
+    add_settings(one)
+    one.add_argument("--dry-run", action="store_true", help="print the configuration and the plan, and stop")
+    one.add_argument("--verbose", action="store_true", help="show Flower's own log")
+    one.set_defaults(call=run)
+
+    real = commands.add_parser("deploy", help="run as real server and client processes on this machine")
+    add_settings(real)
+    real.set_defaults(call=deploy)
+
+    sent = commands.add_parser("submit", help="`flwr run` with an exit code: 0 only if the run finished")
+    add_settings(sent)
+    sent.add_argument("superlink", help="connection of Flower's config.toml (`local` simulates)")
+    sent.add_argument("--federation-config", help="for a simulation, as in `flwr run`")
+    sent.set_defaults(call=submit)
+
+    table = commands.add_parser("methods", help="the selection methods and what each costs")
+    table.add_argument("--size", type=int, default=2_781_514, help="model parameters N")
+    table.add_argument("--clients", type=int, default=100, help="clients K")
+    table.set_defaults(call=methods)
+
+    commands.add_parser("settings", help="every setting, its default and meaning").set_defaults(call=settings)
+    commands.add_parser("presets", help="the named presets").set_defaults(call=presets)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Exit codes: 0 done, 1 failed, 2 wrong settings, 130 interrupted."""
+    arguments = parser().parse_args(argv)
+    try:
+        code: int = arguments.call(arguments)
+    except ConfigError as error:
+        print(f"fedsel: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except KeyboardInterrupt:
+        print("fedsel: interrupted", file=sys.stderr)
+        return 130
+    return code

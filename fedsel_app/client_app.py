@@ -1,0 +1,36 @@
+"""The client side of the Flower app: wiring only."""
+
+import tempfile
+from pathlib import Path
+
+from clients.client import ClientSetup, SelectionClient
+from flwr.client import Client, ClientApp
+from flwr.common import Context
+
+from clients.state import StateStore
+from fedsel_app.app_config import AppConfig, resolve_run_config
+
+
+def make_client(config: AppConfig, context: Context) -> Client:
+    """The client of one message. Its residual lives in the state folder, by run and partition."""
+    base = Path(config.run.state_dir or tempfile.gettempdir()) / "fedsel-state"
+    store = StateStore(base / str(context.run_id))
+    setup = ClientSetup(
+        client=int(context.node_config["partition-id"]),
+        clients=config.run.clients,
+        run=config.run,
+        data=config.data,
+        partition=config.partition,
+        training=config.training,
+        compression=config.compression,
+        store=store,
+    )
+    return SelectionClient(setup).to_client()
+
+
+def client_fn(context: Context) -> Client:
+    """Build the client from Flower's run and node configuration."""
+    return make_client(resolve_run_config(context.run_config), context)
+
+
+app = ClientApp(client_fn=client_fn)

@@ -1,0 +1,222 @@
+"""Data sets as plain arrays: the bundled digits, .npz files, torchvision's sets, or a user's own."""
+
+import math
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import ConfigError, Settings, setting
+from fedsel_app.partition import holdout
+from fedsel_app.plugins import load_object, unknown_name
+from fedsel_app.seeds import Purpose, stream
+
+KEYS = ("x_train", "y_train", "x_test", "y_test")
+
+TORCHVISION = {
+    "mnist": ("MNIST", "MNIST/raw/*-ubyte"),
+    "fashion-mnist": ("FashionMNIST", "FashionMNIST/raw/*-ubyte"),
+    "cifar10": ("CIFAR10", "cifar-10-batches-py/*"),
+    "cifar100": ("CIFAR100", "cifar-100-python/*"),
+}
+"""Setting -> torchvision's class, and the files it reads below the folder."""
+
+
+@dataclass(frozen=True)
+class DataConfig(Settings):
+    """Which data set, and what is done to its samples."""
+
+    data: str = setting("digits", "digits, npz, mnist, fashion-mnist, cifar10, cifar100, or package.module:function")
+    data_path: str = setting("", "the .npz file, or the folder of a torchvision set (empty: data/ where you run)")
+    download: bool = setting(False, "let torchvision download a set that is absent")
+    normalize: bool = setting(True, "subtract the training set's mean and divide by its standard deviation")
+    augment: str = setting(
+        "none", "crop-flip: random crop after 4-pixel zero padding, and mirroring", choices=("none", "crop-flip")
+    )
+    test_fraction: float = setting(0.2, "digits: share of the examples in the test set", above=0.0, below=1.0)
+    holdout_fraction: float = setting(
+        0.0, "share of each client's own examples kept as its own test part", low=0.0, below=1.0
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = ("digits", "npz", *TORCHVISION)
+        if self.data not in known and ":" not in self.data:
+            raise unknown_name("data", self.data, known)
+        if self.data == "npz" and not self.data_path:
+            raise ConfigError("The 'data' parameter npz needs the file's path in 'data-path'.")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A classification data set.
+
+    Attributes
+    ----------
+    x_train, x_test : uint8 images of shape (n, C, H, W), or float32 features of shape (n, ...)
+    y_train, y_test : int64 of shape (n,), in [0, classes)
+    classes
+        Number of classes.
+    mean, std : float32 of shape (C,), or (1,) for flat features
+        Of the training samples, images scaled to [0, 1]; a standard deviation of 0 is given as 1.
+    """
+
+    x_train: NDArray[Any]
+    y_train: NDArray[np.int64]
+    x_test: NDArray[Any]
+    y_test: NDArray[np.int64]
+    classes: int
+    mean: NDArray[np.float32]
+    std: NDArray[np.float32]
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Shape of one sample."""
+        return tuple(self.x_train.shape[1:])
+
+
+@lru_cache(maxsize=2)
+def load(config: DataConfig, seed: int) -> Dataset:
+    """Load a data set, once per process. `seed` draws the test part of digits; the others bring their own.
+
+    Raises
+    ------
+    ConfigError
+        Where the files are absent or unreadable, or the arrays are no classification data set.
+    """
+    if config.data == "digits":
+        return _digits(config.test_fraction, seed)
+    if config.data == "npz":
+        return _npz(Path(config.data_path))
+    if config.data in TORCHVISION:
+        return _torchvision(config)
+    made = load_object(config.data, "data")(config)
+    if isinstance(made, Dataset):
+        return made
+    if not isinstance(made, Mapping):
+        raise ConfigError(
+            f"The function '{config.data}' must return a Dataset or a dict of {', '.join(KEYS)}. "
+            f"Got {type(made).__name__}."
+        )
+    return from_arrays(made, f"The function '{config.data}'")
+
+
+def from_arrays(arrays: Mapping[str, Any], source: str) -> Dataset:
+    """Check the arrays x_train, y_train, x_test and y_test and make a data set of them.
+
+    Images are uint8 of shape (n, H, W), (n, H, W, C) or (n, C, H, W) (the channel axis is the shorter
+    of the two), features are floats of shape (n, ...). Labels are integers from 0, one a sample.
+
+    Raises
+    ------
+    ConfigError
+        Whose message begins with `source`.
+    """
+    missing = [key for key in KEYS if key not in arrays]
+    if missing:
+        raise ConfigError(f"{source} lacks {', '.join(missing)}. It must have the keys {', '.join(KEYS)}.")
+    x_train, x_test = (_samples(np.asarray(arrays[key]), key, source) for key in ("x_train", "x_test"))
+    y_train, y_test = (_labels(np.asarray(arrays[key]), key, source) for key in ("y_train", "y_test"))
+    for part, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
+        if len(x) != len(y) or len(x) == 0:
+            raise ConfigError(
+                f"{source} has {len(x)} samples in x_{part} and {len(y)} labels in y_{part}. "
+                "They must be equally many, and at least one."
+            )
+    if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
+        raise ConfigError(
+            f"{source} has training samples of shape {x_train.shape[1:]} ({x_train.dtype}) and test samples of shape "
+            f"{x_test.shape[1:]} ({x_test.dtype}). They must be the same."
+        )
+    mean, std = _moments(x_train)
+    return Dataset(x_train, y_train, x_test, y_test, int(max(y_train.max(), y_test.max())) + 1, mean, std)
+
+
+def _samples(x: NDArray[Any], key: str, source: str) -> NDArray[Any]:
+    if x.dtype == np.uint8 and x.ndim == 3:
+        return x[:, None]
+    if x.dtype == np.uint8 and x.ndim == 4:
+        return np.ascontiguousarray(np.moveaxis(x, -1, 1)) if x.shape[-1] < x.shape[1] else x
+    if np.issubdtype(x.dtype, np.floating) and x.ndim >= 2:
+        if not np.isfinite(x).all():
+            raise ConfigError(f"{source} has values in {key} that are not finite. Remove or replace them.")
+        return x.astype(np.float32, copy=False)
+    raise ConfigError(
+        f"{source} has {key} of type {x.dtype} and shape {x.shape}. "
+        "It must be uint8 images (n, H, W), (n, H, W, C) or (n, C, H, W), or float features (n, d)."
+    )
+
+
+def _labels(y: NDArray[Any], key: str, source: str) -> NDArray[np.int64]:
+    if not np.issubdtype(y.dtype, np.integer) or y.ndim != 1:
+        raise ConfigError(
+            f"{source} has {key} of type {y.dtype} and shape {y.shape}. It must be whole numbers of shape (n,)."
+        )
+    if (y < 0).any():
+        raise ConfigError(f"{source} has the negative label {y.min()} in {key}. Labels must count from 0.")
+    return y.astype(np.int64, copy=False)
+
+
+def _moments(x: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Mean and standard deviation of each channel (of everything, for flat features), exact for uint8."""
+    channels = [x] if x.ndim == 2 else [x[:, channel] for channel in range(x.shape[1])]
+    mean, std = np.empty(len(channels)), np.empty(len(channels))
+    for channel, values in enumerate(channels):
+        if x.dtype == np.uint8:
+            total = int(values.sum(dtype=np.uint64))
+            squares = int(np.square(values, dtype=np.uint16).sum(dtype=np.uint64))
+            mean[channel] = total / values.size / 255.0
+            std[channel] = math.sqrt(values.size * squares - total**2) / values.size / 255.0
+        else:
+            mean[channel], std[channel] = values.mean(dtype=np.float64), values.std(dtype=np.float64)
+    return mean.astype(np.float32), np.where(std > 0.0, std, 1.0).astype(np.float32)
+
+
+def _digits(test_fraction: float, seed: int) -> Dataset:
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images, labels = np.rint(bunch.images * (255.0 / 16.0)).astype(np.uint8), bunch.target.astype(np.int64)
+    train, test = holdout(np.arange(len(labels)), labels, test_fraction, stream(seed, Purpose.DATA))
+    arrays = {"x_train": images[train], "y_train": labels[train], "x_test": images[test], "y_test": labels[test]}
+    return from_arrays(arrays, f"The data set 'digits' with 'test-fraction' {test_fraction}")
+
+
+def _npz(path: Path) -> Dataset:
+    source = f"The file '{path.resolve()}'"
+    if not path.is_file():
+        raise ConfigError(f"{source} does not exist. Set 'data-path' to an .npz file with {', '.join(KEYS)}.")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in KEYS if key in file}
+    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        raise ConfigError(f"{source} cannot be read as an .npz file of plain arrays: {error}.") from error
+    return from_arrays(arrays, source)
+
+
+def _torchvision(config: DataConfig) -> Dataset:
+    from torchvision import datasets
+
+    folder = Path(config.data_path or "data").resolve()
+    class_name, files = TORCHVISION[config.data]
+    arrays = {}
+    try:
+        for part in ("train", "test"):
+            loaded = getattr(datasets, class_name)(folder, train=part == "train", download=config.download)
+            arrays[f"x_{part}"], arrays[f"y_{part}"] = np.asarray(loaded.data), np.asarray(loaded.targets)
+    except (RuntimeError, OSError, ValueError, AssertionError) as error:
+        if config.download:
+            raise ConfigError(
+                f"The data set '{config.data}' could not be downloaded to '{folder}': {error}."
+            ) from error
+        raise ConfigError(
+            f"The data set '{config.data}' is absent from '{folder}', or damaged. "
+            f"Set download=true, or put torchvision's files there ({files})."
+        ) from error
+    return from_arrays(arrays, f"The folder '{folder}'")

@@ -1,0 +1,31 @@
+"""Randomness as a function of what it is for, never of when it is asked for."""
+
+from enum import IntEnum
+
+import numpy as np
+
+
+class Purpose(IntEnum):
+    """What a random stream is used for. Values are part of every run's identity: never renumber."""
+
+    INIT = 0
+    DATA = 1
+    PARTITION = 2
+    SELECT = 3
+    TRAIN = 4
+    PROBE = 5
+    COMPRESS = 6
+    NETWORK = 7
+    CALIBRATE = 8
+    PARTICIPATION = 9
+
+
+def stream(seed: int, purpose: Purpose, server_round: int = 0, client: int = 0) -> np.random.Generator:
+    """The generator of one purpose, round and client; the same whoever asks, and in whichever order."""
+    key = (int(purpose), server_round, client)
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
+
+
+def torch_seed(seed: int, purpose: Purpose, server_round: int = 0, client: int = 0) -> int:
+    """A seed for torch's generators, drawn from `stream`."""
+    return int(stream(seed, purpose, server_round, client).integers(2**63 - 1))

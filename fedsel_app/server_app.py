@@ -1,0 +1,93 @@
+"""The server side of the Flower app: wiring only."""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.common import Context
+from flwr.server import Server, ServerApp, ServerAppComponents, SimpleClientManager
+from flwr.server import ServerConfig as FlowerServerConfig
+from numpy.typing import NDArray
+
+from fedsel_app import models
+from fedsel_app.app_config import AppConfig, resolve_run_config
+from fedsel_app.batches import device_data
+from fedsel_app.data import load
+from fedsel_app.device import choose_device
+from fedsel_app.records import RunFolder
+from simulation.network import make_links
+from strategies.exchange import MAX_THREADS
+from strategies.setup import Evaluation, Recorder, Setup
+
+EVALUATION_BATCH = 500
+LOGGER = logging.getLogger("fedsel")
+
+
+def make_setup(config: AppConfig, recorder: Recorder) -> Setup:
+    """The initial model, the test set and the links of a run."""
+    run = config.run
+    torch.set_num_threads(run.threads)
+    dataset = load(config.data, run.seed)
+    device = choose_device(run.device)
+    model = models.FlatModel(models.build(run.model, dataset.sample_shape, dataset.classes, run.seed), device)
+    data = device_data(config.data, run.seed, device)
+
+    def evaluate(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> Evaluation:
+        torch.set_num_threads(run.threads)
+        model.load(parameters, buffers)
+        loss, correct, examples = models.evaluate(model, data.test_batches(EVALUATION_BATCH))
+        return Evaluation(loss, correct / examples)
+
+    return Setup(
+        run=run,
+        training=config.training,
+        compression=config.compression,
+        budget=config.budget,
+        server=config.server,
+        method=config.method,
+        initial=model.export(),
+        buffers=model.buffers_vector(),
+        links=make_links(config.network, run.clients, run.seed),
+        evaluate=evaluate,
+        recorder=recorder,
+    )
+
+
+def run_folder(config: AppConfig) -> Path:
+    """The run's folder: `out`, or runs/STRATEGY-DATA-sSEED-TIME in the working directory."""
+    if config.run.out:
+        return Path(config.run.out).expanduser().absolute()
+    name = f"{config.run.strategy}-{config.data.data}-s{config.run.seed}-{datetime.now():%Y%m%d-%H%M%S}"
+    return Path("runs").absolute() / name.replace("/", "-").replace(":", "-")
+
+
+def make_server(config: AppConfig, on_round: Callable[[dict[str, Any]], None] | None = None) -> ServerAppComponents:
+    """Flower's server for one run."""
+    folder = RunFolder(run_folder(config), config.values(), on_round)
+    strategy = config.strategy(make_setup(config, folder))
+    server = Server(client_manager=SimpleClientManager(), strategy=strategy)
+    server.set_max_workers(MAX_THREADS)
+    return ServerAppComponents(server=server, config=FlowerServerConfig(num_rounds=config.run.rounds))
+
+
+def log_round(row: dict[str, Any]) -> None:
+    """One line a round, where there is no progress display."""
+    accuracy = f"accuracy {row['accuracy']:.4f}, " if "accuracy" in row else ""
+    print(
+        f"round {row['round']}: {accuracy}{row['time_s']:.1f} s, "
+        f"{row['uplink_total_bytes'] / 1e6:.3f} MB sent, {len(row['failures'])} failures",
+        flush=True,
+    )
+
+
+def server_fn(context: Context) -> ServerAppComponents:
+    """Build the server from Flower's run configuration."""
+    config = resolve_run_config(context.run_config)
+    return make_server(config, log_round)
+
+
+app = ServerApp(server_fn=server_fn)

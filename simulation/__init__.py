@@ -1,0 +1,1 @@
+"""Simulated links, and the launchers: Ray simulation, deployment, presets and pictures."""

@@ -1,0 +1,72 @@
+"""One run through Flower's Ray engine, in this process."""
+
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from flwr.client import Client, ClientApp
+from flwr.common import Context
+from flwr.server import ServerApp, ServerAppComponents
+
+from fedsel_app.app_config import AppConfig, resolve
+from fedsel_app.client_app import make_client
+from fedsel_app.server_app import make_server, run_folder
+
+INTERRUPTED = 130
+
+
+def worker_count(config: AppConfig) -> int:
+    """Ray actors of a run: `workers`, or one for each core this process may use."""
+    return config.run.workers or len(os.sched_getaffinity(0))
+
+
+def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, verbose: bool = False) -> Path:
+    """Run `config` to its end and return the run folder.
+
+    Ctrl-C ends Ray and this process. Whatever the server or the engine raises is raised here.
+    """
+    from flwr.simulation import run_simulation
+
+    if not verbose:
+        logging.getLogger("flwr").setLevel(logging.CRITICAL)
+    folder = run_folder(config)
+    state = folder / "clients"
+    config = replace(config, run=replace(config.run, out=str(folder), state_dir=str(state)))
+    values = config.values()
+
+    def server_fn(context: Context) -> ServerAppComponents:
+        return make_server(config, on_round)
+
+    def client_fn(context: Context) -> Client:
+        return make_client(resolve(values), context)
+
+    resources = {"num_cpus": 1.0, "num_gpus": config.run.client_gpus}
+    engine = {"num_cpus": worker_count(config), "include_dashboard": False}
+    try:
+        run_simulation(
+            server_app=ServerApp(server_fn=server_fn),
+            client_app=ClientApp(client_fn=client_fn),
+            num_supernodes=config.run.clients,
+            backend_config={"init_args": engine, "client_resources": resources},  # type: ignore[dict-item]
+            verbose_logging=verbose,
+        )
+    except KeyboardInterrupt:
+        _end_everything(state)
+    shutil.rmtree(state, ignore_errors=True)
+    return folder
+
+
+def _end_everything(state: Path) -> None:
+    """Flower's server thread waits for replies that will not come, so the process cannot end by returning."""
+    import ray
+
+    ray.shutdown()
+    shutil.rmtree(state, ignore_errors=True)
+    sys.stderr.write("\nInterrupted; the rounds so far are in the run folder.\n")
+    sys.stderr.flush()
+    os._exit(INTERRUPTED)

@@ -1,0 +1,129 @@
+"""Child processes that leave nothing behind: each with its whole family, ended together.
+
+A family is the process's group and, on Linux, whatever carries its mark in the environment, so that
+grandchildren are found even after they left the group or lost their parent.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+POLL_S = 0.1
+_MARK = "FEDSEL_PROCESS"
+
+
+@dataclass(frozen=True)
+class Child:
+    """A started process, leader of its own session, and the file that holds its output."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    mark: str
+
+
+def start(
+    name: str, mark: str, command: Sequence[str], log: Path, folder: Path, environment: Mapping[str, str]
+) -> Child:
+    """Start `command` in `folder`; `mark` must be a text that no other family carries."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env={**environment, _MARK: mark},
+            start_new_session=True,
+        )
+    return Child(name, process, log, mark)
+
+
+def end(children: Sequence[Child], grace_s: float) -> set[int]:
+    """SIGTERM to every family, SIGKILL to what is left after `grace_s` seconds; the ids of those that survive."""
+    groups = [child.process.pid for child in children if child.process.poll() is None]
+    _send(signal.SIGTERM, groups, running(children))
+    _wait(children, grace_s)
+    _send(signal.SIGKILL, groups, running(children))
+    return _wait(children, grace_s)
+
+
+def running(children: Iterable[Child]) -> set[int]:
+    """Process ids of the families' members that still run."""
+    children = list(children)
+    marks = {f"{_MARK}={child.mark}".encode() for child in children}
+    return {child.process.pid for child in children if child.process.poll() is None} | {
+        pid for pid, variables in _environments() if not marks.isdisjoint(variables)
+    }
+
+
+def _environments() -> Iterator[tuple[int, list[bytes]]]:
+    if sys.platform == "linux":
+        for entry in os.listdir("/proc"):
+            if entry.isdigit():
+                with suppress(OSError):
+                    yield int(entry), Path("/proc", entry, "environ").read_bytes().split(b"\0")
+
+
+def _send(number: signal.Signals, groups: Iterable[int], pids: Iterable[int]) -> None:
+    for group in groups:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, number)
+    for pid in set(pids) - set(groups):
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _wait(children: Sequence[Child], timeout_s: float) -> set[int]:
+    deadline = time.monotonic() + timeout_s
+    while (left := running(children)) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    return left
+
+
+@contextmanager
+def signals_deferred() -> Iterator[None]:
+    """Hold Ctrl-C, SIGTERM and SIGHUP back until the block is over (they only ever reach the main thread)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pending: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda number, _: pending.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for late in pending:
+            signal.raise_signal(late)
+
+
+@contextmanager
+def exit_on_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise SystemExit within the block, unless somebody else handles them already."""
+    handlers: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                handlers[number] = signal.signal(number, _exit)
+    try:
+        yield
+    finally:
+        for saved, handler in handlers.items():
+            signal.signal(saved, handler)
+
+
+def _exit(number: int, _: FrameType | None) -> None:
+    raise SystemExit(128 + number)

@@ -1,0 +1,71 @@
+"""What a person sees of a run: the plan before it, and its progress."""
+
+from types import TracebackType
+from typing import Any, Self
+
+import tomli_w
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from fedsel_app import models
+from fedsel_app.app_config import AppConfig
+from fedsel_app.data import load
+from simulation.launch import worker_count
+from strategies.exchange import SCALAR_BYTES
+
+
+class RunDisplay:
+    """A progress bar with the newest accuracy, clock and bytes; a line a round where there is no terminal."""
+
+    def __init__(self, rounds: int, console: Console) -> None:
+        self._console = console
+        columns = (
+            TextColumn("round"), MofNCompleteColumn(), BarColumn(),
+            TextColumn("{task.description}"), TimeElapsedColumn(),
+        )  # fmt: skip
+        self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
+        self._task = self._progress.add_task("connecting clients", total=rounds)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def show(self, row: dict[str, Any]) -> None:
+        """Show a finished round."""
+        text = describe(row)
+        if self._console.is_terminal:
+            self._progress.update(self._task, completed=row["round"], description=text)
+        else:
+            print(f"round {row['round']}: {text}", flush=True)
+
+
+def describe(row: dict[str, Any]) -> str:
+    """One line about a round: accuracy, simulated seconds, MB sent, failures."""
+    accuracy = f"accuracy {row['accuracy']:.4f}, " if "accuracy" in row else ""
+    failures = f", {len(row['failures'])} failed" if row["failures"] else ""
+    return f"{accuracy}{row['time_s']:.1f} s, {row['uplink_total_bytes'] / 1e6:.3f} MB sent{failures}"
+
+
+def print_plan(config: AppConfig, console: Console) -> None:
+    """The resolved configuration as TOML, then clients, cohort, bytes a round and workers as comments."""
+    dataset = load(config.data, config.run.seed)
+    module = models.build(config.run.model, dataset.sample_shape, dataset.classes, config.run.seed)
+    size = sum(parameter.numel() for parameter in module.parameters())
+    dense = 4 * size
+    kept = 1.0 if config.compression.compressor == "none" else config.budget.kept_fraction
+    probe = config.run.clients * (dense + SCALAR_BYTES) if config.strategy.needs(config.method).loss_probe else 0
+    console.print(tomli_w.dumps(config.values()).rstrip(), markup=False, highlight=False, soft_wrap=True)
+    for line in (
+        f"# model: {config.run.model}, {size:,} parameters, {dense / 1e6:.3f} MB",
+        f"# data: {config.data.data}, {len(dataset.y_train):,} training and {len(dataset.y_test):,} test examples",
+        f"# clients: {config.run.clients}, cohort: {config.run.cohort}, rounds: {config.run.rounds}",
+        f"# a round sends about {config.run.cohort * kept * dense / 1e6:.3f} MB of values up, "
+        f"{config.run.cohort * dense / 1e6:.3f} MB down, {probe / 1e6:.3f} MB for probes",
+        f"# Ray workers: {worker_count(config)}, torch threads each: {config.run.threads}",
+    ):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

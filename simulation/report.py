@@ -1,0 +1,33 @@
+"""Pictures of a run, drawn from its files alone."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+
+AXES = (
+    ("round", 1.0, "round"),
+    ("time_s", 1.0, "simulated seconds"),
+    ("uplink_total_bytes", 1e6, "MB sent to the server"),
+)
+
+
+def draw_run(rows: Sequence[Mapping[str, Any]], target: float, title: str, path: Path) -> Path:
+    """Accuracy against rounds, simulated time and MB sent, as one PNG at `path`."""
+    evaluated = [row for row in rows if "accuracy" in row]
+    figure, panels = plt.subplots(1, len(AXES), figsize=(12, 3.6), sharey=True, layout="constrained")
+    for panel, (key, unit, label) in zip(panels, AXES, strict=True):
+        panel.plot([row[key] / unit for row in evaluated], [row["accuracy"] for row in evaluated], color="#0072B2")
+        panel.axhline(target, color="#D55E00", linestyle="--", linewidth=1, label=f"target {target:g}")
+        panel.set_xlabel(label)
+        panel.grid(alpha=0.3)
+    panels[0].set_ylabel("test accuracy")
+    panels[0].legend(loc="lower right")
+    figure.suptitle(title)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    return path

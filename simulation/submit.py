@@ -1,0 +1,158 @@
+"""Runs submitted through Flower's own command line, with the true outcome.
+
+``flwr run --stream`` exits with 0 also when the ServerApp raised, so the status is asked for afterwards.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedsel_app.config import ConfigError, Value
+
+COMMAND_TIMEOUT_S = 120.0
+POLL_S = 1.0
+
+
+class DeploymentError(RuntimeError):
+    """A Flower process or command that did not do its part; the message quotes what it said."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a submitted run ended, in Flower's words: `status` is "finished:completed" if it succeeded."""
+
+    run_id: int
+    status: str
+    details: str
+
+    @property
+    def completed(self) -> bool:
+        """Whether the run finished without an error."""
+        return self.status == "finished:completed"
+
+
+def submit(
+    app: Path,
+    superlink: str,
+    run_config: Mapping[str, Value],
+    flwr_home: Path | None,
+    federation_config: str | None,
+    on_line: Callable[[str], None],
+) -> RunResult:
+    """Submit `app` through ``flwr run``, hand each line of its log to `on_line`, and tell how it ended.
+
+    Parameters
+    ----------
+    app : Path
+        Folder with the app's pyproject.toml.
+    superlink : str
+        Name of a connection in ``flwr_home/config.toml``.
+    run_config : mapping
+        Overrides; Flower refuses keys that the app's pyproject.toml does not have.
+    flwr_home : Path or None
+        None is the user's own (FLWR_HOME, or ~/.flwr).
+    federation_config : str or None
+        For simulating SuperLinks: "num-supernodes=20 client-resources-num-cpus=1".
+
+    If it is interrupted the run is stopped. Raises DeploymentError if a command of Flower's fails.
+    """
+    variables = environment(flwr_home)
+    with tempfile.TemporaryDirectory() as folder:
+        overrides = Path(folder) / "run-config.toml"
+        overrides.write_text(to_toml(run_config), encoding="utf-8")
+        options = ["--run-config", str(overrides)]
+        if federation_config is not None:
+            options += ["--federation-config", federation_config]
+        run_id = int(_flwr(["run", str(app), superlink, *options], variables)["run-id"])
+    try:
+        with subprocess.Popen(
+            [tool("flwr"), "log", str(run_id), superlink, "--stream"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=variables,
+            text=True,
+            errors="replace",
+        ) as log:
+            try:
+                for line in log.stdout or ():
+                    on_line(line.rstrip("\n"))
+            finally:
+                log.terminate()
+        while True:
+            run = _flwr(["list", superlink, "--run-id", str(run_id)], variables)["runs"][0]
+            if run["status"].startswith("finished"):
+                return RunResult(run_id, run["status"], run["status-details"])
+            time.sleep(POLL_S)
+    except BaseException:
+        with suppress(DeploymentError):
+            _flwr(["stop", str(run_id), superlink], variables)
+        raise
+
+
+def to_toml(values: Mapping[str, Value]) -> str:
+    """`values` as a flat TOML document; a key with dots stays one key."""
+    return "".join(f"{_toml_value(key)} = {_toml_value(value)}\n" for key, value in values.items())
+
+
+def tool(name: str) -> str:
+    """Path of one of Flower's programs beside this Python. Raises ConfigError if it is not installed there."""
+    path = Path(sys.executable).parent / name
+    if not path.is_file():
+        raise ConfigError(f"There is no {name} in {path.parent}. Install Flower there: `pip install -e .`.")
+    return str(path)
+
+
+def environment(flwr_home: Path | None) -> dict[str, str]:
+    """Environment of one of Flower's programs: nothing phoned home, nothing installed, one thread each."""
+    variables = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+    return variables if flwr_home is None else {**variables, "FLWR_HOME": str(flwr_home)}
+
+
+def _toml_value(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)
+
+
+def _flwr(arguments: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
+    """The JSON answer of one `flwr` command."""
+    command = [tool("flwr"), *arguments, "--format", "json"]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=variables,
+            text=True,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DeploymentError(f"`flwr {arguments[0]}` did not answer within {COMMAND_TIMEOUT_S:g} s.") from error
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout)
+    except json.JSONDecodeError:
+        answer = {}
+    if not answer.get("success"):
+        reason = answer.get("error-message") or (done.stderr + done.stdout).strip()
+        raise DeploymentError(f"`flwr {arguments[0]}` failed: {reason}")
+    return answer

@@ -1,0 +1,81 @@
+"""How much each client sends: the round's average kept fraction, and its split over the cohort.
+
+HeteRo-Select (arXiv:2508.06692), Eqs. 7 and 8. The settings hold both the text's form (the defaults) and the
+authors' code (the `paper` preset): where the cosine starts, what the cap allows, whether it binds in the warm-up.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsel_app.config import Settings, setting
+from strategies.roster import Floats, Round
+
+
+@dataclass(frozen=True)
+class BudgetConfig(Settings):
+    """Kept fractions of a round and of each client."""
+
+    kept_fraction: float = setting(0.2, "average kept fraction theta_avg over the run", above=0.0, high=1.0)
+    kept_cosine: float = setting(0.4, "amplitude alpha_cos of the cosine schedule (0: constant)", low=0.0, high=1.0)
+    kept_floor: float = setting(0.08, "smallest kept fraction of a round", low=0.0, high=1.0)
+    kept_min: float = setting(0.01, "smallest kept fraction of a client, theta_min", above=0.0, high=1.0)
+    kept_warmup_rounds: int = setting(1, "rounds at kept fraction 1 before the schedule", low=0)
+    kept_warmup_full: bool = setting(True, "warm-up clients send everything, whatever their score and link")
+    cosine_from: str = setting(
+        "round-1", "the cosine runs over all T rounds, or over those after the warm-up", choices=("round-1", "warmup")
+    )
+    allocation: str = setting(
+        "score",
+        "a client's kept fraction: in proportion to its score, or the same for all",
+        choices=("score", "uniform"),
+    )
+    link_cap: str = setting(
+        "transfer",
+        "a client may send what its link carries in the time a mean link takes for a dense update (transfer), or for"
+        " an average update and an average client's computing (round); or whatever it wants (none)",
+        choices=("transfer", "round", "none"),
+    )
+
+
+def round_fraction(now: Round, config: BudgetConfig) -> float:
+    """The round's average kept fraction theta_t (Eq. 7); 1 during the warm-up."""
+    if now.number <= config.kept_warmup_rounds:
+        return 1.0
+    first = 1 if config.cosine_from == "round-1" else config.kept_warmup_rounds + 1
+    progress = (now.number - first) / max(now.total - first, 1)
+    wave = 1.0 + config.kept_cosine * math.cos(math.pi * progress)
+    return min(max(config.kept_fraction * wave, config.kept_floor), 1.0)
+
+
+def link_caps(
+    uplink_bits_per_s: Floats,
+    mean_uplink_bits_per_s: float,
+    mean_compute_s: float,
+    size: int,
+    config: BudgetConfig,
+) -> Floats:
+    """Each client's ceiling theta_cap = B_k T_budget / (32 N) (below Eq. 8); inf where its link is unknown.
+
+    `link_cap` = transfer takes T_budget = 32 N / mean bandwidth, so that the cap is B_k over the mean; round takes
+    theta_avg 32 N / mean bandwidth + `mean_compute_s`, an average client's local training (the authors' code).
+    """
+    if config.link_cap == "none":
+        return np.full(uplink_bits_per_s.shape, np.inf)
+    dense_s = 32.0 * size / mean_uplink_bits_per_s
+    budget_s = dense_s if config.link_cap == "transfer" else config.kept_fraction * dense_s + mean_compute_s
+    caps = uplink_bits_per_s * budget_s / (32.0 * size)
+    return np.where(np.isnan(caps), np.inf, caps)
+
+
+def client_fractions(scores: Floats, fraction: float, caps: Floats, now: Round, config: BudgetConfig) -> Floats:
+    """Each selected client's kept fraction theta_k (Eq. 8): min(S_k / mean(S) theta_t, cap_k) in [theta_min, 1].
+
+    `scores` and `caps` are float64 (m,). With no positive score all clients get the round's fraction.
+    """
+    if now.number <= config.kept_warmup_rounds and config.kept_warmup_full:
+        return np.ones(scores.shape)
+    mean = scores.mean() if scores.size else 0.0
+    share = scores / mean if config.allocation == "score" and mean > 0 else np.ones(scores.shape)
+    return np.clip(np.minimum(share * fraction, caps), config.kept_min, 1.0)

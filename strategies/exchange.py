@@ -1,0 +1,154 @@
+"""Talking to the connected clients through Flower's proxies, by partition id."""
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from io import BytesIO
+from typing import TypeVar
+
+import numpy as np
+from flwr.common import (
+    EvaluateIns,
+    EvaluateRes,
+    FitIns,
+    FitRes,
+    GetPropertiesIns,
+    Parameters,
+    Scalar,
+    ndarrays_to_parameters,
+)
+from flwr.server.client_manager import ClientManager
+from flwr.server.client_proxy import ClientProxy
+from numpy.typing import NDArray
+
+from fedsel_app.config import ConfigError
+from fedsel_app.wire import WireError
+
+R = TypeVar("R")
+
+MAX_THREADS = 128
+SCALAR_BYTES = 8
+"""What one reported number (a loss, a count) is charged on the uplink."""
+
+
+def pack(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> Parameters:
+    """The global model as Flower sends it: the flat parameters, and the BatchNorm statistics where there are any."""
+    return ndarrays_to_parameters([parameters, buffers] if buffers.size else [parameters])
+
+
+def model_bytes(parameters: Parameters) -> int:
+    """Bytes of one transfer of the global model."""
+    return sum(len(tensor) for tensor in parameters.tensors)
+
+
+def unpack_array(parameters: Parameters, dtype: type[np.generic], most: int) -> NDArray[np.generic]:
+    """The one array of a client's reply, of `dtype` and at most `most` entries.
+
+    Raises
+    ------
+    WireError
+        If it is anything else. Nothing is allocated before the header is checked.
+    """
+    if len(parameters.tensors) != 1:
+        raise WireError(f"expected one array, got {len(parameters.tensors)}")
+    stream = BytesIO(parameters.tensors[0])
+    try:
+        version = np.lib.format.read_magic(stream)
+        if version != (1, 0):
+            raise WireError(f"array format {version} is not (1, 0)")
+        shape, _, found = np.lib.format.read_array_header_1_0(stream)
+    except ValueError as error:
+        raise WireError(f"not an array: {error}") from error
+    left = len(parameters.tensors[0]) - stream.tell()
+    if found != np.dtype(dtype) or len(shape) != 1 or shape[0] > most or shape[0] * found.itemsize != left:
+        raise WireError(f"expected at most {most} {np.dtype(dtype)} in {left} bytes, the header says {shape} {found}")
+    return np.frombuffer(parameters.tensors[0], found, offset=stream.tell())
+
+
+@dataclass(frozen=True)
+class Enrolment:
+    """What a client told about itself when it first connected."""
+
+    client: int
+    properties: Mapping[str, Scalar]
+
+
+class Clients:
+    """The connected clients by partition id. Flower's own client ids are random in every run and never used."""
+
+    def __init__(self, total: int, timeout_s: float) -> None:
+        self._total = total
+        self._timeout_s = timeout_s
+        self._client_of: dict[str, int] = {}
+        self.proxies: dict[int, ClientProxy] = {}
+
+    def refresh(self, manager: ClientManager, ask: dict[str, Scalar], *, wait: bool) -> list[Enrolment]:
+        """Update `proxies` to who is connected now and enrol the new ones.
+
+        With `wait`, block until all are there.
+
+        Raises
+        ------
+        ConfigError
+            If fewer than all connect in time (with `wait`), or one has a partition id outside 0 ... K-1.
+        """
+        manager.num_available()
+        if wait and not manager.wait_for(self._total, timeout=self._timeout_s):
+            raise ConfigError(
+                f"Only {manager.num_available()} of {self._total} clients connected within {self._timeout_s:g} s. "
+                "Set 'clients' to the number of supernodes (or start more), or raise 'connect-timeout-s'."
+            )
+        connected = manager.all()
+        new = [proxy for cid, proxy in connected.items() if cid not in self._client_of]
+        answers = parallel(new, lambda proxy: proxy.get_properties(GetPropertiesIns(ask), timeout=None, group_id=None))
+        enrolments = []
+        for proxy, answer in answers:
+            if isinstance(answer, Exception):
+                raise ConfigError(f"A client could not say what it has: {answer}")
+            client = answer.properties["client"]
+            if not isinstance(client, int) or not 0 <= client < self._total:
+                raise ConfigError(
+                    f"A client has partition id {client}, but 'clients' is {self._total}. "
+                    "Set 'clients' to the number of supernodes."
+                )
+            self._client_of[proxy.cid] = client
+            enrolments.append(Enrolment(client, answer.properties))
+        self.proxies = {self._client_of[cid]: proxy for cid, proxy in connected.items() if cid in self._client_of}
+        return sorted(enrolments, key=lambda enrolment: enrolment.client)
+
+    def client(self, proxy: ClientProxy) -> int:
+        """Partition id behind a proxy."""
+        return self._client_of[proxy.cid]
+
+    def evaluate(
+        self, clients: Iterable[int], parameters: Parameters, config: dict[str, Scalar]
+    ) -> dict[int, EvaluateRes | Exception]:
+        """Every client's answer to one evaluate instruction, by ascending id."""
+        ins = EvaluateIns(parameters, config)
+        return self._ask(clients, lambda proxy: proxy.evaluate(ins, timeout=None, group_id=None))
+
+    def fit(
+        self, clients: Iterable[int], parameters: Parameters, config: dict[str, Scalar]
+    ) -> dict[int, FitRes | Exception]:
+        """Every client's answer to one fit instruction outside the round's training, by ascending id."""
+        ins = FitIns(parameters, config)
+        return self._ask(clients, lambda proxy: proxy.fit(ins, timeout=None, group_id=None))
+
+    def _ask(self, clients: Iterable[int], call: Callable[[ClientProxy], R]) -> dict[int, R | Exception]:
+        answers = parallel([self.proxies[client] for client in clients], call)
+        return dict(sorted((self.client(proxy), answer) for proxy, answer in answers))
+
+
+def parallel(proxies: list[ClientProxy], call: Callable[[ClientProxy], R]) -> list[tuple[ClientProxy, R | Exception]]:
+    """Call every proxy at the same time; an exception is an answer."""
+
+    def attempt(proxy: ClientProxy) -> tuple[ClientProxy, R | Exception]:
+        try:
+            return proxy, call(proxy)
+        except Exception as error:  # noqa: BLE001 - whatever a client's message raises is that client's failure
+            return proxy, error
+
+    if not proxies:
+        return []
+    with ThreadPoolExecutor(min(len(proxies), MAX_THREADS)) as pool:
+        return list(pool.map(attempt, proxies))

@@ -1,0 +1,174 @@
+"""HeteRo-Select: one informativeness score drives selection, compression and aggregation.
+
+Masud, Jahin and Hasan, "HeteRo-Select: Informativeness as the Participation Driver in Heterogeneous Federated
+Learning", arXiv:2508.06692v2, 2026. Here are Eqs. 1-6 (score and selection); Eqs. 7-8 (budget) are in
+`strategies.budget`, Eqs. 9-11 (error feedback, curvature) in `clients.compression` and `clients.curvature`,
+Eqs. 12 and 18 (local training) in `clients.local_training`, Eqs. 13-14 (server) in `strategies.server_optimizer`.
+
+Deviations
+----------
+- A component that does not differ over the clients is all 0 after min-max; a score that does not differ is all 1.
+  (The authors' code uses 1 for both. A constant component shifts every score alike and falls out of Eq. 1's
+  min-max, so the two agree.)
+- Eq. 3's running average: the text reads as the last aggregate (`average-decay` 0, the default), the authors' code
+  keeps 0.9 old + 0.1 new.
+- A loss that is infinite counts as the worst finite one, and one that is NaN as an average one.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedsel_app.config import Settings, setting
+from fedsel_app.seeds import Purpose, stream
+from fedsel_app.wire import Update
+from strategies.base import SelectionStrategy, Setup
+from strategies.roster import Floats, Ints, Needs, Outcome, Roster, Round, Selection
+from strategies.scores import finite, gumbel_top, min_max
+
+COLD_START_DIVERSITY = 0.5
+
+
+@dataclass(frozen=True)
+class HeteroSelectConfig(Settings):
+    """Weights of the score (Eq. 1) and where its parts come from."""
+
+    loss_weight: float = setting(1.0, "weight of the loss component V' (0: without it)", low=0.0)
+    diversity_weight: float = setting(0.3, "weight lambda_D of the gradient diversity D", low=0.0)
+    fairness_weight: float = setting(0.2, "weight lambda_F of the fairness F'", low=0.0)
+    staleness_weight: float = setting(0.2, "weight lambda_St of the staleness St'", low=0.0)
+    staleness_scale: float = setting(0.5, "gamma_St before min-max", above=0.0)
+    temperature: float = setting(1.0, "softmax temperature tau_0; halves over the run", above=0.0)
+    loss_source: str = setting(
+        "probe", "loss of the current model on probe-batches, or the loss reported at the last training",
+        choices=("probe", "last-fit"),
+    )  # fmt: skip
+    average_decay: float = setting(0.0, "share of the old value in the running average update of D", low=0.0, below=1.0)
+    sketch_size: int = setting(
+        0, "keep a count sketch of so many numbers per client for D instead of its last update (0: exact)", low=0
+    )
+    score_adaptive_lr: bool = setting(False, "local learning rate eta (1 + S_k)")
+    score_adaptive_lr_max: float = setting(0.15, "largest score-adaptive learning rate", above=0.0)
+
+
+def fairness(selections: Ints) -> Floats:
+    """F'_k = clip(1 - h_k / mean(h), -1, 1), 0 while nobody was selected (Eq. 4). int64 (n,) -> float64 (n,)."""
+    mean = selections.mean()
+    return np.clip(1.0 - selections / mean, -1.0, 1.0) if mean > 0 else np.zeros(selections.shape)
+
+
+def staleness(last_selected: Ints, server_round: int, scale: float) -> Floats:
+    """St'_k = gamma log(1 + t - l_k) before min-max (Eq. 5). int64 (n,) -> float64 (n,)."""
+    return np.asarray(scale * np.log1p(server_round - last_selected))
+
+
+def diversity(dot: float, norm: float, average_norm: float) -> float:
+    """D_k = clip(1 - cos, 0, 1) of the client's last update and the average one (Eq. 3); 0.5 at cold start."""
+    scale = norm * average_norm
+    return min(max(1.0 - dot / scale, 0.0), 1.0) if scale > 0 else COLD_START_DIVERSITY
+
+
+def temperature(now: Round, start: float) -> float:
+    """tau(t) = tau_0 (1 - 0.5 min(t/T, 1)) (below Eq. 6)."""
+    return start * (1.0 - 0.5 * min(now.number / now.total, 1.0))
+
+
+class CountSketch:
+    """A linear sketch R^N -> R^size that keeps inner products (Charikar, Chen and Farach-Colton, 2002).
+
+    Every coordinate goes with a random sign into a random bucket. For unit vectors the inner product of two
+    sketches is unbiased with variance at most 2 / size: a cosine from 4096 buckets is off by about 0.02.
+    """
+
+    def __init__(self, size: int, buckets: int, rng: np.random.Generator) -> None:
+        self._buckets = buckets
+        self._bucket = rng.integers(buckets, size=size, dtype=np.uint32)
+        self._sign = rng.integers(2, size=size, dtype=np.int8) * 2 - 1
+
+    def __call__(self, update: Update) -> Update:
+        """The sketch of an update, as a dense update of `buckets` entries."""
+        picked = slice(None) if update.indices is None else update.indices
+        signed = self._sign[picked] * update.values.astype(np.float64)
+        sums = np.bincount(self._bucket[picked], weights=signed, minlength=self._buckets)
+        return Update(self._buckets, None, sums.astype(np.float32))
+
+
+class HeteroSelect(SelectionStrategy):
+    """Softmax selection on Eq. 1's score; weights, ratios and (as an ablation) learning rates follow the score."""
+
+    name: ClassVar[str] = "hetero-select"
+    paper: ClassVar[str] = "Masud, Jahin & Hasan 2026, arXiv:2508.06692"
+    Config: ClassVar[type[Settings]] = HeteroSelectConfig
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        if not isinstance(setup.method, HeteroSelectConfig):
+            raise TypeError("hetero-select takes a HeteroSelectConfig.")
+        self._config = setup.method
+        clients, size = setup.run.clients, setup.initial.size
+        self._diversity = np.full(clients, COLD_START_DIVERSITY)
+        self._last: dict[int, Update] = {}
+        self._sketch = None
+        if self._config.sketch_size:
+            self._sketch = CountSketch(size, self._config.sketch_size, stream(setup.run.seed, Purpose.SELECT))
+            size = self._config.sketch_size
+        self._average = np.zeros(size)
+
+    @classmethod
+    def needs(cls, config: Settings) -> Needs:
+        """A loss probe of every client (unless `loss-source` is last-fit) and every client's last update."""
+        return Needs(
+            loss_probe=getattr(config, "loss_source", "probe") == "probe",
+            updates=getattr(config, "diversity_weight", 1.0) > 0,
+        )
+
+    def components(self, roster: Roster, now: Round) -> dict[str, Floats]:
+        """V', D, F' and St' of the available clients (Eqs. 2-5), each float64 (n,) by ascending id."""
+        ids = roster.ids
+        losses = roster.losses if self._config.loss_source == "probe" else roster.fit_losses
+        stale = staleness(roster.last_selected[ids], now.number, self._config.staleness_scale)
+        return {
+            "loss": min_max(finite(losses[ids]), flat=0.0),
+            "diversity": self._diversity[ids],
+            "fairness": fairness(roster.selections[ids]),
+            "staleness": min_max(stale, flat=0.0),
+        }
+
+    def select(self, roster: Roster, now: Round, count: int, rng: np.random.Generator) -> Selection:
+        """`count` clients without replacement with probabilities softmax(S / tau(t)) (Eqs. 1 and 6)."""
+        config = self._config
+        weights = {
+            "loss": config.loss_weight,
+            "diversity": config.diversity_weight,
+            "fairness": config.fairness_weight,
+            "staleness": config.staleness_weight,
+        }
+        components = self.components(roster, now)
+        total = sum((weights[name] * values for name, values in components.items()), np.zeros(roster.ids.size))
+        score = min_max(total, flat=1.0)
+        picked = gumbel_top(score / temperature(now, config.temperature), count, rng)
+        rates = None
+        if config.score_adaptive_lr:
+            rate = self.setup.training.learning_rate(now.number, now.total)
+            rates = np.minimum(rate * (1.0 + score[picked]), config.score_adaptive_lr_max)
+        return Selection(
+            clients=roster.ids[picked],
+            scores=score[picked],
+            components={name: values[picked] for name, values in components.items()},
+            weights=score[picked],
+            learning_rates=rates,
+        )
+
+    def absorb(self, outcome: Outcome) -> None:
+        """Keep what each client last uploaded and refresh every D_k against the new average (Eq. 3)."""
+        if outcome.aggregate is None or self._config.diversity_weight == 0:
+            return
+        aggregate = Update(outcome.aggregate.size, None, outcome.aggregate.astype(np.float32))
+        for client, update in zip(outcome.clients.tolist(), outcome.updates, strict=True):
+            self._last[client] = self._sketch(update) if self._sketch else update
+        newest = (self._sketch(aggregate) if self._sketch else aggregate).values
+        self._average = self._config.average_decay * self._average + (1.0 - self._config.average_decay) * newest
+        average_norm = float(np.sqrt(np.square(self._average).sum()))
+        for client, update in self._last.items():
+            self._diversity[client] = diversity(update.dot(self._average), update.norm(), average_norm)

@@ -1,0 +1,114 @@
+"""What the server knows of each client, as arrays by partition id, and what passes between a round and a method."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.wire import Update
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Round:
+    """Round `number` t = 1..T of `total` T."""
+
+    number: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a method must know before it selects. Each is gathered by the round and charged to the method."""
+
+    loss_probe: bool = False
+    """Every available client's loss of the current model, measured just before selection."""
+    label_counts: bool = False
+    """Every client's examples per class, sent once at enrolment."""
+    updates: bool = False
+    """Each client's last uploaded update, kept on the server (memory only)."""
+    links: bool = False
+    """Uplink bits/s and seconds a step; a method that needs them refuses to run without."""
+
+
+class Roster:
+    """Arrays of length K by partition id. Methods read it; only the round writes it.
+
+    Attributes
+    ----------
+    available : bool (K,), connected in this round
+    examples : int64 (K,), training examples n_k; 0 until enrolled
+    local_steps : int64 (K,), local steps a round; 0 until enrolled
+    selections : int64 (K,), rounds in which the client was selected, h_k
+    last_selected : int64 (K,), the last such round l_k; 0 = never
+    failures : int64 (K,), rounds in which it was selected and nothing usable came back
+    losses : float64 (K,), loss of this round's global model; NaN where not measured
+    fit_losses : float64 (K,), mean training loss it reported when it last trained; NaN = never
+    uplink_bits_per_s, step_s : float64 (K,), this round's link and seconds a local step; NaN = unknown
+    label_counts : int64 (K, classes), or (K, 0) where no method asked
+    """
+
+    def __init__(self, clients: int) -> None:
+        self.available = np.zeros(clients, bool)
+        self.examples = np.zeros(clients, np.int64)
+        self.local_steps = np.zeros(clients, np.int64)
+        self.selections = np.zeros(clients, np.int64)
+        self.last_selected = np.zeros(clients, np.int64)
+        self.failures = np.zeros(clients, np.int64)
+        self.losses = np.full(clients, np.nan)
+        self.fit_losses = np.full(clients, np.nan)
+        self.uplink_bits_per_s = np.full(clients, np.nan)
+        self.step_s = np.full(clients, np.nan)
+        self.label_counts = np.zeros((clients, 0), np.int64)
+
+    @property
+    def ids(self) -> Ints:
+        """Ids of the available clients, ascending."""
+        return np.flatnonzero(self.available)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a method decided. Arrays are aligned with `clients`.
+
+    Attributes
+    ----------
+    clients : int64 (m,), distinct ids of available clients, ascending
+    scores : float64 (m,), >= 0: what score-proportional ratios and weights read; ones where a method has none
+    components : what the score is made of, each float64 (m,), for the records
+    weights : float64 (m,), the method's own aggregation weights; None: by examples
+    kept_fractions : float64 (m,), the method's own compression ratios; None: by the budget settings
+    learning_rates : float64 (m,), the method's own local learning rates; None: the training settings' schedule
+    """
+
+    clients: Ints
+    scores: Floats
+    components: Mapping[str, Floats] = field(default_factory=dict)
+    weights: Floats | None = None
+    kept_fractions: Floats | None = None
+    learning_rates: Floats | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came back of a round, in ascending order of client id.
+
+    Attributes
+    ----------
+    now : the round
+    clients : int64 (r,), those whose update was aggregated
+    updates : their decoded updates
+    aggregate : float64 (N,), the weighted mean update, before the server optimiser; None if nothing came back
+    losses : float64 (r,), their mean training losses
+    failed : int64 ids that were selected and brought nothing usable
+    """
+
+    now: Round
+    clients: Ints
+    updates: tuple[Update, ...]
+    aggregate: Floats | None
+    losses: Floats
+    failed: Ints

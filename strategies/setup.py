@@ -1,0 +1,66 @@
+"""What a strategy is built from: settings, the initial model, and the links, test set and records it works with."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.clock import Work
+from fedsel_app.config import CompressionConfig, RunConfig, Settings, TrainingConfig
+from strategies.budget import BudgetConfig
+from strategies.roster import Floats, Roster
+from strategies.server_optimizer import ServerConfig
+
+
+class Links(Protocol):
+    """Uplinks and clock: simulated, or measured."""
+
+    mean_uplink_bits_per_s: float
+    mean_step_s: float
+    needs_losses: bool
+
+    def observe(self, server_round: int, losses: Floats) -> tuple[Floats, Floats]:
+        """This round's uplink bits/s and seconds a local step, float64 (K,) each; NaN where unknown."""
+
+    def round_seconds(self, work: Work, wall_s: float) -> float:
+        """How long the round took."""
+
+
+class Recorder(Protocol):
+    """Where a run is written down."""
+
+    def client(self, row: Mapping[str, Any]) -> None:
+        """Append what is known of one client."""
+
+    def round(self, row: dict[str, Any]) -> None:
+        """Append a finished round; the last one ends the run."""
+
+    def finish(self, parameters: NDArray[np.float32], buffers: NDArray[np.float32], roster: Roster) -> None:
+        """Write the summary and the final model."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Loss and accuracy of a model on the server's test set."""
+
+    loss: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Setup:
+    """All that a strategy is built from."""
+
+    run: RunConfig
+    training: TrainingConfig
+    compression: CompressionConfig
+    budget: BudgetConfig
+    server: ServerConfig
+    method: Settings
+    initial: NDArray[np.float32]
+    buffers: NDArray[np.float32]
+    links: Links
+    evaluate: Callable[[NDArray[np.float32], NDArray[np.float32]], Evaluation]
+    recorder: Recorder
