@@ -1,12 +1,24 @@
-"""The Flower client: thin wiring of data, local training, compression and state.
+"""The Flower client: it answers four instructions and says what it has.
 
-Flower builds it anew for every message; what outlives a message is in the `StateStore`.
+================  ==========  ===================================================================
+message           task        answer
+================  ==========  ===================================================================
+get_properties                partition id, clients, examples, local steps; label counts if asked
+fit               train       the update as a `wire` payload
+fit               calibrate   BatchNorm statistics of the model on this client's data
+evaluate          probe       loss on a few mini-batches of the client's training data
+evaluate          test        loss and accuracy on the client's own test part
+================  ==========  ===================================================================
+
+Flower builds a client for every message, so it holds nothing: data and models are cached by process
+for all clients, the residual and the last mask's layer shares lie in the `StateStore`.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,27 +27,34 @@ from flwr.common import NDArrays, Scalar
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clients import compression
+from clients.compression import compress, coordinate_scores, draw_layers, kept_count, layer_shares
 from clients.curvature import hutchinson_diagonal
-from clients.local_training import train
+from clients.local_training import DivergenceError, train
 from clients.state import StateStore
-from fedsel_app import wire
-from fedsel_app.batches import DeviceData, batch_order, device_data, epoch_order
-from fedsel_app.config import CompressionConfig, ConfigError, RunConfig, TrainingConfig
+from fedsel_app.batches import batch_order, device_data, epoch_order
+from fedsel_app.config import CompressionConfig, RunConfig, TrainingConfig
 from fedsel_app.data import DataConfig, load
-from fedsel_app.device import choose_device
+from fedsel_app.device import choose_device, prepare, seeded
 from fedsel_app.models import FlatModel, build, evaluate
 from fedsel_app.partition import PartitionConfig, holdout, split
-from fedsel_app.seeds import Purpose, stream, torch_seed
+from fedsel_app.seeds import Purpose, stream
+from fedsel_app.wire import Update, encode
 
-EVALUATION_BATCH = 500
+Config = dict[str, Scalar]
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+Task = TypeVar("Task")
+
+FORWARD_BATCH = 256
+"""Examples of one forward pass without gradients: larger ones are no faster and take more memory."""
 
 
 @dataclass(frozen=True)
 class ClientSetup:
-    """All that a client is built from. `client` is its partition id, `clients` the number K of all."""
+    """Everything that makes a client."""
 
     client: int
+    """Partition id."""
     clients: int
     run: RunConfig
     data: DataConfig
@@ -46,168 +65,210 @@ class ClientSetup:
 
 
 class SelectionClient(NumPyClient):
-    """Trains, compresses, probes, calibrates and tests as instructed; `config["task"]` says which."""
+    """One client, for one message.
+
+    The model arrives as [parameters (N,)], and where it has BatchNorm statistics as [parameters, buffers (B,)],
+    all float32. A malformed message raises ValueError, a diverged training DivergenceError, a state file
+    that cannot be used StateError.
+    """
 
     def __init__(self, setup: ClientSetup) -> None:
         self._setup = setup
-        run = setup.run
-        if not 0 <= setup.client < setup.clients:
-            raise ConfigError(f"The partition id {setup.client} must be in [0, {setup.clients}), the 'clients' of the run.")
-        torch.set_num_threads(run.threads)
-        self._device = choose_device(run.device)
-        parts = _partitions(setup.data, setup.partition, setup.clients, run.seed)
-        self._train_part, self._test_part = parts[setup.client]
 
-    def get_properties(self, config: dict[str, Scalar]) -> dict[str, Scalar]:
-        """Partition id, examples, local steps a round, and, where asked, examples per class as int64 bytes."""
-        dataset = load(self._setup.data, self._setup.run.seed)
-        properties: dict[str, Scalar] = {
-            "client": self._setup.client,
-            "clients": self._setup.clients,
-            "examples": int(self._train_part.size),
-            "steps": len(self._order(stream(0, Purpose.TRAIN))),
+    def get_properties(self, config: Config) -> Config:
+        """Tell "client", "clients", training "examples", and the local "steps" of a round.
+
+        With config["label-counts"] also "label-counts": training examples of each class, little-endian int64.
+        """
+        setup, training = self._setup, self._setup.training
+        examples, _ = self._examples()
+        steps = training.local_steps or training.local_epochs * -(-len(examples) // training.batch_size)
+        properties: Config = {
+            "client": setup.client,
+            "clients": setup.clients,
+            "examples": len(examples),
+            "steps": steps,
         }
         if config.get("label-counts"):
-            counts = np.bincount(dataset.y_train[self._train_part], minlength=dataset.classes)
+            dataset = load(setup.data, setup.run.seed)
+            counts = np.bincount(dataset.y_train[examples], minlength=dataset.classes)
             properties["label-counts"] = counts.astype("<i8").tobytes()
         return properties
 
-    def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
-        """Train and return the compressed update, or calibrate and return BatchNorm statistics."""
-        if config["task"] == "calibrate":
-            return self._calibrate(parameters, config)
-        return self._train(parameters, config)
+    def fit(self, parameters: NDArrays, config: Config) -> tuple[NDArrays, int, Config]:
+        """Carry out config["task"] for config["round"].
 
-    def evaluate(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:
-        """Loss on a few training batches (task probe), or on the client's own test part (task test)."""
-        model, data = self._model(parameters), self._data()
-        if config["task"] == "probe":
-            batches = self._batches(Purpose.PROBE, config, model, augment=False)
-        elif self._test_part.size:
-            cuts = np.arange(EVALUATION_BATCH, self._test_part.size, EVALUATION_BATCH)
-            batches = (data.train_batch(part, None) for part in np.split(self._test_part, cuts))
+        "train" reads "lr", "kept-fraction", "residual-decay" and "curvature", and returns the payload as uint8
+        with the metrics client, loss, steps, compute_s and kept. "calibrate" reads "batches" and returns the
+        buffers, float32 (B,), with the metric client.
+        """
+        task = _pick({"train": self._train, "calibrate": self._calibrate}, config)
+        return task(parameters, config)
+
+    def evaluate(self, parameters: NDArrays, config: Config) -> tuple[float, int, Config]:
+        """Carry out config["task"]: loss, examples, and the metric client (after "test" also accuracy).
+
+        "probe" reads "round" and "batches", and takes them from the training examples without augmentation;
+        "test" takes the client's own test part.
+        """
+        task = _pick({"probe": self._probe, "test": self._test}, config)
+        return task(parameters, config)
+
+    def _train(self, arrays: NDArrays, config: Config) -> tuple[NDArrays, int, Config]:
+        setup, training, server_round = self._setup, self._setup.training, int(config["round"])
+        model = self._load(arrays)
+        examples, _ = self._examples()
+        rng = stream(setup.run.seed, Purpose.TRAIN, server_round, setup.client)
+        if training.local_epochs:
+            order = epoch_order(len(examples), training.batch_size, training.local_epochs, rng)
         else:
-            raise ConfigError(f"Client {self._setup.client} has no test part; set 'holdout-fraction' above 0.")
-        loss, correct, examples = evaluate(model, batches)
-        return loss, examples, {"client": self._setup.client, "accuracy": correct / examples}
-
-    def _train(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
-        setup, server_round = self._setup, int(config["round"])
-        model = self._model(parameters)
-        started_s = time.perf_counter()
-        generator = self._generator(server_round)
-        order = self._order(self._stream(Purpose.TRAIN, server_round))
-        data = self._data()
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(self._torch_seed(Purpose.TRAIN, server_round))
-            batches = (data.train_batch(self._train_part[batch], generator) for batch in order)
-            report = train(model, batches, setup.training, float(config["lr"]))
-        update, state, kept = self._compress(model, parameters[0], config)
-        compute_s = time.perf_counter() - started_s
-        payload = wire.encode(update, client=setup.client, server_round=server_round)
-        setup.store.save(setup.client, server_round, state)
-        metrics: dict[str, Scalar] = {
+            order = batch_order(len(examples), training.batch_size, training.local_steps, rng)
+        batches = self._batches(examples, order, model, rng)
+        started = time.perf_counter()
+        with seeded(_seed(rng), model.parameters.device):
+            report = train(model, batches, training, float(config["lr"]))
+        compute_s = time.perf_counter() - started
+        update = self._compress(model, model.export() - arrays[0], config)
+        payload = encode(update, client=setup.client, server_round=server_round)
+        metrics: Config = {
             "client": setup.client,
             "loss": report.loss,
             "steps": report.steps,
             "compute_s": compute_s,
-            "kept": kept,
+            "kept": update.count,
         }
-        return [np.frombuffer(payload, np.uint8)], int(self._train_part.size), metrics
+        return [np.frombuffer(payload, np.uint8)], len(examples), metrics
 
-    def _compress(
-        self, model: FlatModel, initial: NDArray[np.float32], config: dict[str, Scalar]
-    ) -> tuple[wire.Update, dict[str, NDArray[np.float32]], int]:
-        """The compressed update and the state that is left: residual and layer shares (Eq. 10, Alg. 1, lines 8-10)."""
-        setup, server_round = self._setup, int(config["round"])
-        settings = setup.compression
-        state = setup.store.load(setup.client, server_round)
-        vector = model.export() - initial
-        if settings.error_feedback and "residual" in state:
-            vector += state["residual"]
-        if settings.compressor == "none":
-            return wire.Update(vector.size, None, vector), {}, vector.size
-        curvature = {}
-        if settings.curvature_layers and config["curvature"]:
-            rng = self._stream(Purpose.COMPRESS, server_round)
+    def _compress(self, model: FlatModel, delta: Floats, config: Config) -> Update:
+        """C(v) of v = delta + residual; beta (v - C(v)) and the mask's layer shares are kept for the next time."""
+        setup, choice, server_round = self._setup, self._setup.compression, int(config["round"])
+        if choice.compressor == "none":
+            return Update(delta.size, None, delta)
+        state = setup.store.load(setup.client, before=server_round)
+        vector = delta + state["residual"] if "residual" in state else delta
+        count = kept_count(float(config["kept-fraction"]), vector.size, choice.kept_rounding)
+        curvature: dict[int, Floats] = {}
+        if config["curvature"] and choice.curvature_layers and count < vector.size:
             shares = state.get("shares", np.ones(len(model.layers)))
-            drawn = compression.draw_layers(shares, settings.curvature_layers, settings.curvature_explore, rng)
-            batch = batch_order(self._train_part.size, setup.training.batch_size, 1, rng)[0]
-            x, y = self._data().train_batch(self._train_part[batch], None)
-            curvature = hutchinson_diagonal(model, drawn.tolist(), x, y, rng)
-        scores = compression.coordinate_scores(
-            vector, curvature, model.layers, settings.curvature_scale, settings.curvature_floor
-        )
-        count = compression.kept_count(float(config["kept-fraction"]), vector.size, settings.kept_rounding)
-        update, residual = compression.compress(vector, count, scores)
-        state = {"shares": compression.layer_shares(update.indices, model.layers, settings.layer_importance)}
-        if settings.error_feedback:
-            state["residual"] = residual * np.float32(config["residual-decay"])
-        return update, state, count
+            curvature = self._curvature(model, shares, server_round)
+        scores = coordinate_scores(vector, curvature, model.layers, choice.curvature_scale, choice.curvature_floor)
+        update, rest = compress(vector, count, scores)
+        kept: dict[str, NDArray[Any]] = {}
+        if choice.error_feedback and update.indices is not None:
+            kept["residual"] = rest * np.float32(config["residual-decay"])
+        if choice.curvature_layers:
+            kept["shares"] = layer_shares(update.indices, model.layers, choice.layer_importance)
+        setup.store.save(setup.client, server_round, kept)
+        return update
 
-    def _calibrate(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
-        """BatchNorm statistics after mini-batches in train mode, weights untouched (Alg. 1, line 13)."""
-        model = self._model(parameters)
-        model.module.train()
-        with torch.no_grad():
-            for x, _ in self._batches(Purpose.CALIBRATE, config, model, augment=True):
-                model.module(x)
-        return [model.buffers_vector()], int(self._train_part.size), {"client": self._setup.client}
+    def _curvature(self, model: FlatModel, shares: NDArray[np.float64], server_round: int) -> dict[int, Floats]:
+        """Diagonal curvature at the trained weights, on one mini-batch and the layers that the Markov rule draws."""
+        setup, choice = self._setup, self._setup.compression
+        examples, _ = self._examples()
+        rng = stream(setup.run.seed, Purpose.COMPRESS, server_round, setup.client)
+        layers = draw_layers(shares, choice.curvature_layers, choice.curvature_explore, rng)
+        order = batch_order(len(examples), setup.training.batch_size, 1, rng)
+        [(x, y)] = self._batches(examples, order, model)
+        return hutchinson_diagonal(model, layers.tolist(), x, y, rng)
 
-    def _model(self, parameters: NDArrays) -> FlatModel:
-        """The process's model, holding `parameters`: [float32 (N,)] or [float32 (N,), float32 (B,)]."""
+    def _calibrate(self, arrays: NDArrays, config: Config) -> tuple[NDArrays, int, Config]:
+        """Move the BatchNorm statistics, and no weight, by mini-batches in train mode (Alg. 1, line 13)."""
         setup = self._setup
-        dataset = load(setup.data, setup.run.seed)
-        model = _model(setup.run.model, dataset.sample_shape, dataset.classes, setup.run.seed, self._device)
-        if not 1 <= len(parameters) <= 2 or not all(np.isfinite(array).all() for array in parameters):
-            raise ValueError("The server must send one or two arrays of finite numbers.")
-        model.load(parameters[0], parameters[1] if len(parameters) > 1 else np.zeros(0, np.float32))
+        model = self._load(arrays)
+        examples, _ = self._examples()
+        rng = stream(setup.run.seed, Purpose.CALIBRATE, int(config["round"]), setup.client)
+        order = batch_order(len(examples), setup.training.batch_size, int(config["batches"]), rng)
+        batches = self._batches(examples, order, model, rng)
+        model.module.train()
+        with seeded(_seed(rng), model.parameters.device), torch.no_grad():
+            for x, _ in batches:
+                model.module(x)
+        buffers = model.buffers_vector()
+        if not np.isfinite(buffers).all():
+            raise DivergenceError("The global model's BatchNorm statistics are no longer finite: lower 'lr'.")
+        return [buffers], len(examples), {"client": setup.client}
+
+    def _probe(self, arrays: NDArrays, config: Config) -> tuple[float, int, Config]:
+        setup = self._setup
+        model = self._load(arrays)
+        examples, _ = self._examples()
+        rng = stream(setup.run.seed, Purpose.PROBE, int(config["round"]), setup.client)
+        drawn = np.concatenate(batch_order(len(examples), setup.training.batch_size, int(config["batches"]), rng))
+        loss, _, probed = evaluate(model, self._batches(examples, _chunks(drawn), model))
+        return loss, probed, {"client": setup.client}
+
+    def _test(self, arrays: NDArrays, config: Config) -> tuple[float, int, Config]:
+        client = self._setup.client
+        model = self._load(arrays)
+        _, test = self._examples()
+        if not test.size:
+            raise ValueError(f"Client {client} has no test part of its own: raise 'holdout-fraction'.")
+        loss, correct, tested = evaluate(model, self._batches(test, _chunks(np.arange(test.size)), model))
+        return loss, tested, {"client": client, "accuracy": correct / tested}
+
+    def _examples(self) -> tuple[Integers, Integers]:
+        """This client's training and test examples, as indices into the data set's training part."""
+        setup = self._setup
+        labels = load(setup.data, setup.run.seed).y_train
+        mine = _split(setup.partition, setup.data, setup.clients, setup.run.seed)[setup.client]
+        # Round 0 of this purpose drew the partition.
+        rng = stream(setup.run.seed, Purpose.PARTITION, 1, setup.client)
+        return holdout(mine, labels, setup.data.holdout_fraction, rng)
+
+    def _load(self, arrays: NDArrays) -> FlatModel:
+        """The model that arrived, on the device of this process."""
+        run = self._setup.run
+        device = choose_device(run.device)
+        prepare(device, run.threads)
+        model = _model(run.model, self._setup.data, run.seed, device)
+        expected = {"parameters": model.size, "buffers": model.buffers_vector().size}
+        if not expected["buffers"]:
+            del expected["buffers"]
+        if len(arrays) != len(expected):
+            raise ValueError(f"The model '{run.model}' comes as {' and '.join(expected)}. Got {len(arrays)} arrays.")
+        for (what, size), array in zip(expected.items(), arrays, strict=True):
+            if array.dtype != np.float32 or array.shape != (size,):
+                raise ValueError(
+                    f"The {what} of the model '{run.model}' are float32 ({size},). Got {array.dtype} {array.shape}. "
+                    "Server and clients must run the same 'model' and 'data'."
+                )
+            if not np.isfinite(array).all():
+                raise ValueError(f"The {what} that the server sent are not all finite: the global model diverged.")
+        model.load(arrays[0], arrays[1] if len(arrays) > 1 else np.zeros(0, np.float32))
         return model
 
-    def _data(self) -> DeviceData:
-        return device_data(self._setup.data, self._setup.run.seed, self._device)
-
-    def _order(self, rng: np.random.Generator) -> list[NDArray[np.int64]]:
-        """Positions of each local step's examples in a round."""
-        training, examples = self._setup.training, self._train_part.size
-        if training.local_epochs:
-            return epoch_order(examples, training.batch_size, training.local_epochs, rng)
-        return batch_order(examples, training.batch_size, training.local_steps, rng)
-
     def _batches(
-        self, purpose: Purpose, config: dict[str, Scalar], model: FlatModel, *, augment: bool
+        self, examples: Integers, order: Iterable[Integers], model: FlatModel, rng: np.random.Generator | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """`config["batches"]` mini-batches of the training part."""
-        server_round = int(config["round"])
-        rng = self._stream(purpose, server_round)
-        generator = self._generator(server_round) if augment else None
-        size = self._setup.training.batch_size
-        for batch in batch_order(self._train_part.size, size, int(config["batches"]), rng):
-            yield self._data().train_batch(self._train_part[batch], generator)
+        """The mini-batches at the positions `order` of `examples`, gathered one by one; augmented if `rng` is given."""
+        setup = self._setup
+        data = device_data(setup.data, setup.run.seed, model.parameters.device)
+        generator = None if rng is None else torch.Generator().manual_seed(_seed(rng))
+        return (data.train_batch(examples[positions], generator) for positions in order)
 
-    def _stream(self, purpose: Purpose, server_round: int) -> np.random.Generator:
-        return stream(self._setup.run.seed, purpose, server_round, self._setup.client)
 
-    def _torch_seed(self, purpose: Purpose, server_round: int) -> int:
-        return torch_seed(self._setup.run.seed, purpose, server_round, self._setup.client)
+def _pick(tasks: Mapping[str, Task], config: Config) -> Task:
+    name = str(config.get("task"))
+    if name not in tasks:
+        raise ValueError(f"A client is asked for the task {' or '.join(tasks)} here. Got {name!r}.")
+    return tasks[name]
 
-    def _generator(self, server_round: int) -> torch.Generator:
-        return torch.Generator().manual_seed(self._torch_seed(Purpose.DATA, server_round))
+
+def _chunks(positions: Integers) -> list[Integers]:
+    return np.split(positions, range(FORWARD_BATCH, positions.size, FORWARD_BATCH))
+
+
+def _seed(rng: np.random.Generator) -> int:
+    return int(rng.integers(2**63 - 1))
 
 
 @lru_cache(maxsize=2)
-def _model(name: str, sample_shape: tuple[int, ...], classes: int, seed: int, device: torch.device) -> FlatModel:
-    return FlatModel(build(name, sample_shape, classes, seed), device)
+def _split(partition: PartitionConfig, data: DataConfig, clients: int, seed: int) -> list[Integers]:
+    return split(partition, load(data, seed).y_train, clients, seed)
 
 
 @lru_cache(maxsize=2)
-def _partitions(
-    data: DataConfig, partition: PartitionConfig, clients: int, seed: int
-) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Every client's training and own test part."""
-    labels = load(data, seed).y_train
-    parts = split(partition, labels, clients, seed)
-    return [
-        holdout(part, labels, data.holdout_fraction, stream(seed, Purpose.PARTITION, 0, client + 1))
-        for client, part in enumerate(parts)
-    ]
+def _model(name: str, data: DataConfig, seed: int, device: torch.device) -> FlatModel:
+    """One model for all clients and messages: every message loads its own weights and statistics into it."""
+    dataset = load(data, seed)
+    return FlatModel(build(name, dataset.sample_shape, dataset.classes, seed), device)

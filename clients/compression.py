@@ -37,10 +37,18 @@ def kept_count(fraction: float, size: int, rounding: str) -> int:
 
 
 def top_indices(scores: Floats, count: int) -> NDArray[np.uint32]:
-    """Positions, in increasing order, of the `count` largest of `scores` (N,); of ties the lowest positions."""
+    """Positions, in increasing order, of the `count` largest of `scores` (N,); of ties the lowest positions.
+
+    Raises
+    ------
+    ValueError
+        If a score is NaN.
+    """
     threshold = np.partition(scores, scores.size - count)[scores.size - count]
     chosen = np.flatnonzero(scores >= threshold)
     surplus = chosen.size - count
+    if surplus < 0:
+        raise ValueError("A coordinate score is not a number: the update or its curvature is not finite.")
     if surplus:
         ties = np.flatnonzero(scores[chosen] == threshold)
         chosen = np.delete(chosen, ties[ties.size - surplus :])
@@ -140,5 +148,5 @@ def draw_layers(
     """
     probabilities = (1.0 - explore) * shares / shares.sum() + explore / shares.size
     probabilities /= probabilities.sum()
-    size = min(layers_wanted, np.count_nonzero(probabilities))
+    size = min(layers_wanted, int(np.count_nonzero(probabilities)))
     return np.sort(rng.choice(shares.size, size=size, replace=False, p=probabilities))

@@ -60,7 +60,7 @@ def hutchinson_diagonal(
 
 def _members(model: FlatModel, layers: Sequence[int]) -> dict[int, list[Tensor]]:
     """The parameters of each layer, in the order of the flat vector."""
-    parameters = list(model.module.parameters())
+    parameters = [parameter for parameter in model.module.parameters() if parameter.requires_grad]
     starts = np.cumsum([0, *(parameter.numel() for parameter in parameters)])[:-1]
     spans = {number: model.layers[number] for number in layers}
     return {

@@ -69,7 +69,7 @@ def train(
     steps = 0
     model.module.train()
     for x, y in batches:
-        gradient.zero_()
+        model.zero_grad()
         loss = functional.cross_entropy(model.module(x), y)
         loss.backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
@@ -80,10 +80,7 @@ def train(
                 gradient.add_(weights, alpha=config.weight_decay)
             if config.clip_norm:
                 gradient.mul_(torch.clamp(config.clip_norm / (torch.linalg.vector_norm(gradient) + 1e-6), max=1.0))
-            if momentum is not None:
-                step = momentum.mul_(config.momentum).add_(gradient)
-            else:
-                step = gradient
+            step = gradient if momentum is None else momentum.mul_(config.momentum).add_(gradient)
             weights.add_(step, alpha=-lr)
         steps += 1
     if not steps:

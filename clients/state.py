@@ -97,10 +97,11 @@ def _read(path: Path) -> Arrays:
 
 
 def _write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    named: dict[str, Any] = dict(arrays)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            np.savez(file, **dict(arrays))
+            np.savez(file, **named)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

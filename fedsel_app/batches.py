@@ -134,7 +134,6 @@ def _crop_and_flip(x: Tensor, generator: torch.Generator) -> Tensor:
     mirrored = torch.rand(count, 1, generator=generator) < 0.5
     rows = corner[:, :1] + torch.arange(height)
     columns = corner[:, 1:] + torch.where(mirrored, torch.arange(width).flip(0), torch.arange(width))
-    image, channel = torch.arange(count), torch.arange(channels)
-    gather = (image[:, None, None, None], channel[None, :, None, None], rows[:, None, :, None], columns[:, None, None])
     padded = functional.pad(x, (CROP_PADDING,) * 4)
-    return padded[tuple(part.to(x.device) for part in gather)]
+    pixels = (rows[:, :, None] * padded.shape[3] + columns[:, None, :]).reshape(count, 1, -1).to(x.device)
+    return padded.flatten(2).gather(2, pixels.expand(-1, channels, -1)).reshape(x.shape)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from flwr.common import Context
 from flwr.server import Server, ServerApp, ServerAppComponents, SimpleClientManager
 from flwr.server import ServerConfig as FlowerServerConfig
@@ -17,27 +16,27 @@ from fedsel_app import models
 from fedsel_app.app_config import AppConfig, resolve_run_config
 from fedsel_app.batches import device_data
 from fedsel_app.data import load
-from fedsel_app.device import choose_device
+from fedsel_app.device import choose_device, prepare
 from fedsel_app.records import RunFolder
 from simulation.network import make_links
 from strategies.exchange import MAX_THREADS
 from strategies.setup import Evaluation, Recorder, Setup
 
-EVALUATION_BATCH = 500
+EVALUATION_BATCH = 256
 LOGGER = logging.getLogger("fedsel")
 
 
 def make_setup(config: AppConfig, recorder: Recorder) -> Setup:
     """The initial model, the test set and the links of a run."""
     run = config.run
-    torch.set_num_threads(run.threads)
     dataset = load(config.data, run.seed)
     device = choose_device(run.device)
+    prepare(device, run.eval_threads)
     model = models.FlatModel(models.build(run.model, dataset.sample_shape, dataset.classes, run.seed), device)
     data = device_data(config.data, run.seed, device)
 
     def evaluate(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> Evaluation:
-        torch.set_num_threads(run.threads)
+        prepare(device, run.eval_threads)
         model.load(parameters, buffers)
         loss, correct, examples = models.evaluate(model, data.test_batches(EVALUATION_BATCH))
         return Evaluation(loss, correct / examples)

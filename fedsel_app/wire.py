@@ -21,8 +21,7 @@ spends nothing on indices. A bitmap has bit i set where entry i is sent. Rice co
 Practical Universal Noiseless Coding Techniques", JPL Publication 79-22, 1979) splits each gap g, the
 entries skipped before a sent one, into q = g >> b, sent as q zeros and a one, and the b low bits. A first
 stream holds all the unary codes, a second one the low bits as b planes of `count` bits, lowest plane
-first; so both ways are a few whole-array operations. `encode` takes the shorter of bitmap and Rice with
-its best b.
+first; so both ways are a few whole-array operations. `encode` takes the shortest coding, over b too.
 """
 
 import struct
@@ -36,8 +35,7 @@ _HEADER = struct.Struct("<4sBBBBIIII")
 _CRC = struct.Struct("<I")
 _OVERHEAD_BYTES = _HEADER.size + _CRC.size
 _VALUE_BYTES = 4
-_MAGIC = b"FSEL"
-_VERSION = 1
+_MAGIC, _VERSION = b"FSEL", 1
 _FLOAT32 = 1
 _RESERVED_VALUES = {2: "float16", 3: "quantised"}
 _DENSE, _BITMAP, _RICE = range(3)
@@ -137,8 +135,7 @@ def encode(update: Update, *, client: int, server_round: int) -> bytes:
     Raises
     ------
     WireError
-        If the update is not as `Update` describes it, holds a value that is not finite, or if the size,
-        client or round does not fit 32 bits.
+        If `update` is not as its class says, a value is not finite, or a number does not fit 32 bits.
     """
     _refuse_unsendable(update, client, server_round)
     coding, rice_bits, places = _encode_indices(update)
@@ -166,8 +163,7 @@ def decode(payload: bytes, *, size: int) -> Packet:
         raise WireError(f"The payload is not an update: it starts with {magic!r}, not {_MAGIC!r}.")
     if version != _VERSION:
         raise WireError(f"The payload is of version {version}; this program reads version {_VERSION}.")
-    view = memoryview(payload)
-    if (zlib.crc32(view[: -_CRC.size]),) != _CRC.unpack(view[-_CRC.size :]):
+    if _CRC.pack(zlib.crc32(memoryview(payload)[: -_CRC.size])) != payload[-_CRC.size :]:
         raise WireError("The payload is damaged: its CRC-32 does not match.")
     if value_coding != _FLOAT32:
         name = _RESERVED_VALUES.get(value_coding, "unknown")
@@ -217,8 +213,8 @@ def _encode_indices(update: Update) -> tuple[int, int, bytes]:
         return _DENSE, 0, b""
     gaps = indices.copy()
     gaps[1:] -= indices[:-1] + np.uint32(1)
-    rice_bits, unary_bits = _best_rice(gaps)
-    if _bytes_of(update.size) <= _bytes_of(unary_bits) + _bytes_of(rice_bits * update.count):
+    rice_bytes, rice_bits, unary_bits = _best_rice(gaps)
+    if _bytes_of(update.size) <= rice_bytes:
         bitmap = np.zeros(update.size, np.bool_)
         bitmap[indices] = True
         return _BITMAP, 0, _pack(bitmap)
@@ -230,17 +226,17 @@ def _encode_indices(update: Update) -> tuple[int, int, bytes]:
     return _RICE, rice_bits, _pack(unary) + _pack(planes.ravel())
 
 
-def _best_rice(gaps: NDArray[np.uint32]) -> tuple[int, int]:
-    """The Rice parameter b of fewest bits, sum(gaps >> b) + count (1 + b), and its unary bits."""
+def _best_rice(gaps: NDArray[np.uint32]) -> tuple[int, int, int]:
+    """The fewest bytes that Rice coding takes, the parameter b that takes them, and its unary bits."""
     count = len(gaps)
-    best, unary, rice_bits = 2**32, 0, 0  # b = 0 takes fewer bits than there can be entries
+    best = (_LARGEST_U32, 0, 0)
     for b in range(32):
-        if count * (1 + b) >= best:  # neither this b nor a larger one can win
+        low_bytes = _bytes_of(b * count)
+        if _bytes_of(count) + low_bytes >= best[0]:  # neither this b nor a larger one can win
             break
-        tried = int((gaps >> b).sum(dtype=np.uint64)) + count
-        if tried + count * b < best:
-            best, unary, rice_bits = tried + count * b, tried, b
-    return rice_bits, unary
+        unary_bits = count + int((gaps >> b).sum(dtype=np.uint64))
+        best = min(best, (_bytes_of(unary_bits) + low_bytes, b, unary_bits))
+    return best
 
 
 def _decode_indices(
