@@ -7,15 +7,16 @@ import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from fedsel_app.config import ConfigError, Value
+from simulation.submit import DeploymentError
 
 USAGE_ERROR = 2
 FAILURE = 1
+INTERRUPTED = 130
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
@@ -56,28 +57,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         print_plan(config, console)
         return 0
-    from fedsel_app.records import read_rounds
     from simulation.launch import simulate
-    from simulation.report import draw_run
+    from simulation.report import report_run
 
     with RunDisplay(config.run.rounds, console) as display:
         folder = simulate(config, display.show, verbose=arguments.verbose)
-    summary = json.loads((folder / "summary.json").read_text())
-    title = f"{config.run.strategy} on {config.data.data}, seed {config.run.seed}"
-    picture = draw_run(read_rounds(folder), config.run.target, title, folder / "accuracy.png")
-    print_summary(summary, console)
-    console.print(f"Run folder: {folder}\nPicture:    {picture}", soft_wrap=True, highlight=False)
+    report_run(folder, console)
     return 0
-
-
-def print_summary(summary: dict[str, Any], console: Console) -> None:
-    """The final table of one run."""
-    table = Table(show_header=False, box=None, pad_edge=False)
-    for key, value in summary.items():
-        if key != "versions":
-            shown = "not reached" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-            table.add_row(key, shown)
-    console.print(table)
 
 
 def methods(arguments: argparse.Namespace) -> int:
@@ -119,9 +105,8 @@ def presets(arguments: argparse.Namespace) -> int:
 
 def deploy(arguments: argparse.Namespace) -> int:
     """`fedsel deploy`."""
-    from simulation.deployed_run import run_deployed
-
     from fedsel_app.app_config import resolve
+    from simulation.deployed_run import run_deployed
 
     config = resolve({"links": "measured"} | overrides(arguments))
     return run_deployed(config, Console())
@@ -129,12 +114,11 @@ def deploy(arguments: argparse.Namespace) -> int:
 
 def submit(arguments: argparse.Namespace) -> int:
     """`fedsel submit`."""
+    from fedsel_app.app_config import resolve
     from simulation.deployed_run import run_submitted
 
-    from fedsel_app.app_config import resolve
-
     config = resolve(overrides(arguments))
-    return run_submitted(config, arguments.superlink, arguments.federation_config)
+    return run_submitted(config, arguments.superlink, arguments.federation_config, Console())
 
 
 def parser() -> argparse.ArgumentParser:
@@ -186,7 +170,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"fedsel: {error}", file=sys.stderr)
         return USAGE_ERROR
+    except (OSError, DeploymentError) as error:
+        print(f"fedsel: {error}", file=sys.stderr)
+        return FAILURE
     except KeyboardInterrupt:
         print("fedsel: interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     return code

@@ -3,10 +3,10 @@
 import tempfile
 from pathlib import Path
 
-from clients.client import ClientSetup, SelectionClient
 from flwr.client import Client, ClientApp
 from flwr.common import Context
 
+from clients.client import ClientSetup, SelectionClient
 from clients.state import StateStore
 from fedsel_app.app_config import AppConfig, resolve_run_config
 

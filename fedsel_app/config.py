@@ -129,7 +129,7 @@ class RunConfig(Settings):
     eval_threads: int = setting(2, "torch threads of the server's evaluation; clients are idle then", low=1)
     client_gpus: float = setting(0.0, "share of a GPU each Ray actor takes", low=0.0)
     device: str = setting("auto", "where clients train", choices=("auto", "cpu", "cuda", "mps"))
-    connect_timeout_s: float = setting(120.0, "seconds to wait for all clients to connect", above=0.0)
+    connect_timeout_s: int = setting(120, "seconds to wait for all clients to connect", low=1)
     out: str = setting("", "run folder (empty: runs/ in the working directory)")
     state_dir: str = setting("", "folder of the clients' residuals (empty: the temporary directory)")
 

@@ -127,6 +127,13 @@ def summarize(
     }
 
 
+def describe(row: dict[str, Any]) -> str:
+    """One line about a round: accuracy, simulated seconds, MB sent, failures."""
+    accuracy = f"accuracy {row['accuracy']:.4f}, " if "accuracy" in row else ""
+    failures = f", {len(row['failures'])} failed" if row["failures"] else ""
+    return f"{accuracy}{row['time_s']:.1f} s, {row['uplink_total_bytes'] / 1e6:.3f} MB sent{failures}"
+
+
 def read_rounds(folder: Path) -> list[dict[str, Any]]:
     """The rows of a run's rounds.jsonl.
 

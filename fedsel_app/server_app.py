@@ -17,7 +17,7 @@ from fedsel_app.app_config import AppConfig, resolve_run_config
 from fedsel_app.batches import device_data
 from fedsel_app.data import load
 from fedsel_app.device import choose_device, prepare
-from fedsel_app.records import RunFolder
+from fedsel_app.records import RunFolder, describe
 from simulation.network import make_links
 from strategies.exchange import MAX_THREADS
 from strategies.setup import Evaluation, Recorder, Setup
@@ -75,12 +75,7 @@ def make_server(config: AppConfig, on_round: Callable[[dict[str, Any]], None] | 
 
 def log_round(row: dict[str, Any]) -> None:
     """One line a round, where there is no progress display."""
-    accuracy = f"accuracy {row['accuracy']:.4f}, " if "accuracy" in row else ""
-    print(
-        f"round {row['round']}: {accuracy}{row['time_s']:.1f} s, "
-        f"{row['uplink_total_bytes'] / 1e6:.3f} MB sent, {len(row['failures'])} failures",
-        flush=True,
-    )
+    print(f"round {row['round']}: {describe(row)}", flush=True)
 
 
 def server_fn(context: Context) -> ServerAppComponents:

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from fedsel_app import models
 from fedsel_app.app_config import AppConfig
 from fedsel_app.data import load
+from fedsel_app.records import describe
 from simulation.launch import worker_count
 from strategies.exchange import SCALAR_BYTES
 
@@ -42,13 +43,6 @@ class RunDisplay:
             self._progress.update(self._task, completed=row["round"], description=text)
         else:
             print(f"round {row['round']}: {text}", flush=True)
-
-
-def describe(row: dict[str, Any]) -> str:
-    """One line about a round: accuracy, simulated seconds, MB sent, failures."""
-    accuracy = f"accuracy {row['accuracy']:.4f}, " if "accuracy" in row else ""
-    failures = f", {len(row['failures'])} failed" if row["failures"] else ""
-    return f"{accuracy}{row['time_s']:.1f} s, {row['uplink_total_bytes'] / 1e6:.3f} MB sent{failures}"
 
 
 def print_plan(config: AppConfig, console: Console) -> None:

@@ -1,5 +1,6 @@
-"""Pictures of a run, drawn from its files alone."""
+"""A finished run as a table and a picture, from its files alone."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,10 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
+from rich.console import Console
+from rich.table import Table
+
+from fedsel_app.records import read_rounds
 
 AXES = (
     ("round", 1.0, "round"),
@@ -31,3 +36,18 @@ def draw_run(rows: Sequence[Mapping[str, Any]], target: float, title: str, path:
     figure.savefig(path, dpi=120)
     plt.close(figure)
     return path
+
+
+def report_run(folder: Path, console: Console) -> None:
+    """Print the summary of the run in `folder`, draw its picture there, and say where both are."""
+    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    title = f"{summary['strategy']} on {config['data']}, seed {summary['seed']}"
+    picture = draw_run(read_rounds(folder), summary["target_accuracy"], title, folder / "accuracy.png")
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for key, value in summary.items():
+        if key != "versions":
+            shown = "not reached" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+            table.add_row(key, shown)
+    console.print(table)
+    console.print(f"Run folder: {folder}\nPicture:    {picture}", soft_wrap=True, highlight=False)

@@ -22,7 +22,8 @@ from fedsel_app.config import ConfigError, Settings
 from fedsel_app.seeds import Purpose, stream
 from strategies import exchange
 from strategies.budget import client_fractions, link_caps, round_fraction
-from strategies.roster import Floats, Ints, Needs, Outcome, Roster, Round, Selection
+from strategies.calibration import calibrated
+from strategies.roster import Floats, Needs, Outcome, Roster, Round, Selection
 from strategies.server_optimizer import ServerOptimizer, aggregation_weights
 from strategies.setup import Setup
 
@@ -174,7 +175,9 @@ class SelectionStrategy(Strategy, ABC):
             try:
                 if client not in replies:
                     raise wire.WireError("no reply")
-                updates[client], wire_bytes[client] = self._decode(client, server_round, replies[client])
+                updates[client], wire_bytes[client] = exchange.decode(
+                    replies[client], client, server_round, self._parameters.size
+                )
             except wire.WireError as error:
                 failed.append({"client": client, "reason": str(error)})
                 LOGGER.warning("Round %d: client %d is left out: %s", server_round, client, error)
@@ -204,7 +207,9 @@ class SelectionStrategy(Strategy, ABC):
             for client, weight in zip(came.tolist(), weights.tolist(), strict=True):
                 updates[client].add_to(aggregate, weight)
             self._parameters = self._optimizer.step(self._parameters, aggregate)
-            calibration_bytes = self._calibrate(server_round, came)
+            self._buffers, calibration_bytes = calibrated(
+                self._clients, came, self._parameters, self._buffers, server_round, self.setup.server
+            )
         else:
             LOGGER.warning("Round %d: nothing usable came back; the model stays as it is.", server_round)
         kept = tuple(updates[client] for client in came.tolist())
@@ -241,44 +246,6 @@ class SelectionStrategy(Strategy, ABC):
             "exchanges": int(came.size),
         }
         return exchange.pack(self._parameters, self._buffers), {}
-
-    def _decode(self, client: int, server_round: int, result: FitRes) -> tuple[wire.Update, int]:
-        """A client's update and its bytes on the wire; WireError if it is not a sound update for this round."""
-        most = 8 * self._parameters.size + 4096
-        payload = exchange.unpack_array(result.parameters, np.uint8, most).tobytes()
-        packet = wire.decode(payload, size=self._parameters.size)
-        if (packet.client, packet.server_round) != (client, server_round):
-            raise wire.WireError(
-                f"an update of client {packet.client} for round {packet.server_round}, "
-                f"but client {client} was asked for round {server_round}"
-            )
-        loss = result.metrics.get("loss")
-        if not isinstance(loss, float) or not isinstance(result.metrics.get("steps"), int):
-            raise wire.WireError("the update came without its training loss and steps")
-        return packet.update, len(payload)
-
-    def _calibrate(self, server_round: int, came: Ints) -> int:
-        """BatchNorm statistics of the new model, averaged by examples (Alg. 1, line 13). Returns its bytes."""
-        if not self._buffers.size:
-            return 0
-        chosen = came[: self.setup.server.calibration_clients or came.size]
-        parameters = exchange.pack(self._parameters, self._buffers)
-        config: dict[str, Scalar] = {
-            "task": "calibrate",
-            "round": server_round,
-            "batches": self.setup.server.calibration_batches,
-        }
-        total, examples = np.zeros(self._buffers.size), 0
-        for client, answer in self._clients.fit(chosen.tolist(), parameters, config).items():
-            if isinstance(answer, Exception):
-                LOGGER.warning("Round %d: client %d failed to calibrate: %s", server_round, client, answer)
-                continue
-            values = exchange.unpack_array(answer.parameters, np.float32, self._buffers.size)
-            total += answer.num_examples * values.astype(np.float64)
-            examples += answer.num_examples
-        if examples:
-            self._buffers = (total / examples).astype(np.float32)
-        return int(chosen.size) * (exchange.model_bytes(parameters) + self._buffers.nbytes)
 
     # Evaluation -----------------------------------------------------------------------------------------------
 

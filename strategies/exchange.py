@@ -22,11 +22,13 @@ from flwr.server.client_proxy import ClientProxy
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
-from fedsel_app.wire import WireError
+from fedsel_app.wire import Update, WireError
+from fedsel_app.wire import decode as wire_decode
 
 R = TypeVar("R")
 
 MAX_THREADS = 128
+MOST_BYTES_A_PARAMETER = 8
 SCALAR_BYTES = 8
 """What one reported number (a loss, a count) is charged on the uplink."""
 
@@ -65,6 +67,26 @@ def unpack_array(parameters: Parameters, dtype: type[np.generic], most: int) -> 
     return np.frombuffer(parameters.tensors[0], found, offset=stream.tell())
 
 
+def decode(reply: FitRes, client: int, server_round: int, size: int) -> tuple[Update, int]:
+    """The update in a client's reply and its bytes on the wire.
+
+    Raises
+    ------
+    WireError
+        If it is not a sound update of `size` parameters, of this client for this round, with its loss and steps.
+    """
+    payload = unpack_array(reply.parameters, np.uint8, MOST_BYTES_A_PARAMETER * size + 4096).tobytes()
+    packet = wire_decode(payload, size=size)
+    if (packet.client, packet.server_round) != (client, server_round):
+        raise WireError(
+            f"an update of client {packet.client} for round {packet.server_round}, "
+            f"but client {client} was asked for round {server_round}"
+        )
+    if not isinstance(reply.metrics.get("loss"), float) or not isinstance(reply.metrics.get("steps"), int):
+        raise WireError("the update came without its training loss and steps")
+    return packet.update, len(payload)
+
+
 @dataclass(frozen=True)
 class Enrolment:
     """What a client told about itself when it first connected."""
@@ -76,7 +98,7 @@ class Enrolment:
 class Clients:
     """The connected clients by partition id. Flower's own client ids are random in every run and never used."""
 
-    def __init__(self, total: int, timeout_s: float) -> None:
+    def __init__(self, total: int, timeout_s: int) -> None:
         self._total = total
         self._timeout_s = timeout_s
         self._client_of: dict[str, int] = {}
@@ -95,7 +117,7 @@ class Clients:
         manager.num_available()
         if wait and not manager.wait_for(self._total, timeout=self._timeout_s):
             raise ConfigError(
-                f"Only {manager.num_available()} of {self._total} clients connected within {self._timeout_s:g} s. "
+                f"Only {manager.num_available()} of {self._total} clients connected within {self._timeout_s} s. "
                 "Set 'clients' to the number of supernodes (or start more), or raise 'connect-timeout-s'."
             )
         connected = manager.all()
@@ -108,7 +130,7 @@ class Clients:
             client = answer.properties["client"]
             if not isinstance(client, int) or not 0 <= client < self._total:
                 raise ConfigError(
-                    f"A client has partition id {client}, but 'clients' is {self._total}. "
+                    f"A client has partition id {client!r}, but 'clients' is {self._total}. "
                     "Set 'clients' to the number of supernodes."
                 )
             self._client_of[proxy.cid] = client

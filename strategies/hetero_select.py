@@ -23,9 +23,10 @@ import numpy as np
 from fedsel_app.config import Settings, setting
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire import Update
-from strategies.base import SelectionStrategy, Setup
+from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, Round, Selection
 from strategies.scores import finite, gumbel_top, min_max
+from strategies.setup import Setup
 
 COLD_START_DIVERSITY = 0.5
 

@@ -268,8 +268,27 @@ def test_curvature_layers_0_ignores_the_instruction(setup, tmp_path):
     assert plain == told
 
 
+def test_the_next_layers_are_drawn_by_the_last_mask(setup, monkeypatch):
+    """With no exploration, and a mask that lay in layer 2 alone, only layer 2 can be drawn; at first, any."""
+    setup = changed(setup, run={"model": "cnn"}, compression={"curvature_layers": 1, "curvature_explore": 0.0})
+    drawn = []
+
+    def record(model, layers, x, y, rng):
+        drawn.append(list(layers))
+        return {}
+
+    monkeypatch.setattr("clients.client.hutchinson_diagonal", record)
+    for server_round in range(1, 13):
+        setup.store.save(2, 2 * server_round, {"shares": np.array([0.0, 0.0, 1.0, 0.0])})
+        train(setup, server_round=2 * server_round + 1, curvature=True)
+    assert drawn == [[2]] * 12
+    drawn.clear()
+    for client in range(CLIENTS):
+        train(changed(setup, client=client, store=StateStore(setup.store.folder / "new")), curvature=True)
+    assert len({layer for [layer] in drawn}) > 1
+
+
 def test_the_layers_shares_of_the_mask_are_remembered(setup):
-    """Without exploration the layers of an empty share are out of reach; here all entries sit in one layer."""
     setup = changed(setup, run={"model": "cnn"}, compression={"curvature_layers": 1})
     update, _, _ = train(setup, kept=0.1)
     module = build("cnn", (1, 8, 8), 10, RUN.seed)

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from fedsel_app.device import choose_device, prepare, seeded
 from fedsel_app.config import ConfigError
+from fedsel_app.device import choose_device, prepare, seeded
 
 
 @pytest.mark.parametrize(

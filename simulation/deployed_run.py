@@ -1,0 +1,68 @@
+"""One run as real processes: started here, or submitted to a SuperLink that already runs."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from fedsel_app.app_config import AppConfig
+from fedsel_app.server_app import run_folder
+from simulation.deploy import CONNECTION, Deployment, app_folder, equivalent_commands, submit
+from simulation.report import report_run
+
+
+def run_deployed(config: AppConfig, console: Console) -> int:
+    """One SuperLink and `clients` SuperNodes on this machine, the run, and all of them down again.
+
+    Returns the exit code: 0 only if the run finished.
+    """
+    config = with_absolute_paths(config)
+    folder = Path(config.run.out)
+    state = folder / "clients"
+    config = replace(config, run=replace(config.run, state_dir=str(state)))
+    clients = config.run.clients
+    nodes = [f"partition-id={client} num-partitions={clients}" for client in range(clients)]
+    console.print(f"Starting one SuperLink and {clients} SuperNodes; their logs are in {folder / 'processes/logs'}")
+    with Deployment(folder / "processes", clients, nodes) as deployment:
+        result = submit(app_folder(), CONNECTION, config.values(), deployment.flwr_home, None, show_line)
+    shutil.rmtree(state, ignore_errors=True)
+    if not result.completed:
+        console.print(f"The run did not finish: {result.status} {result.details}", style="red", markup=False)
+        return 1
+    report_run(folder, console)
+    changed = {key: value for key, value in config.values().items() if key not in ("out", "state-dir", "data-path")}
+    console.print("\nThe same on separate machines:", style="bold")
+    for command in equivalent_commands(nodes, changed):
+        console.print(command, markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def run_submitted(config: AppConfig, superlink: str, federation_config: str | None, console: Console) -> int:
+    """`flwr run` with an exit code: 0 only if the run finished.
+
+    `superlink` names a connection of Flower's config.toml; `local` simulates, with one supernode for each client.
+    """
+    config = with_absolute_paths(config)
+    if superlink == "local" and federation_config is None:
+        federation_config = f"num-supernodes={config.run.clients} client-resources-num-cpus=1"
+    result = submit(app_folder(), superlink, config.values(), None, federation_config, show_line)
+    console.print(f"{result.status} {result.details}".strip(), markup=False)
+    if result.completed and (Path(config.run.out) / "summary.json").exists():
+        report_run(Path(config.run.out), console)
+    return 0 if result.completed else 1
+
+
+def with_absolute_paths(config: AppConfig) -> AppConfig:
+    """Server and clients run in directories of their own, so every path is made absolute."""
+    data_path = Path(config.data.data_path or "data").expanduser().absolute()
+    return replace(
+        config,
+        run=replace(config.run, out=str(run_folder(config))),
+        data=replace(config.data, data_path=str(data_path)),
+    )
+
+
+def show_line(line: str) -> None:
+    """Print a line of Flower's log as it comes."""
+    print(line, flush=True)
