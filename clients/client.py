@@ -27,6 +27,7 @@ from flwr.common import NDArrays, Scalar
 from numpy.typing import NDArray
 from torch import Tensor
 
+from clients import reports
 from clients.compression import compress, coordinate_scores, draw_layers, kept_count, layer_shares
 from clients.curvature import hutchinson_diagonal
 from clients.local_training import DivergenceError, train
@@ -99,7 +100,8 @@ class SelectionClient(NumPyClient):
         """Carry out config["task"] for config["round"].
 
         "train" reads "lr", "kept-fraction", "residual-decay" and "curvature", and returns the payload as uint8
-        with the metrics client, loss, steps, compute_s and kept. "calibrate" reads "batches" and returns the
+        with the metrics client, loss, work-steps (all it computed,
+        in local steps), compute_s, and the "reports" asked for. "calibrate" reads "batches" and returns the
         buffers, float32 (B,), with the metric client.
         """
         task = _pick({"train": self._train, "calibrate": self._calibrate}, config)
@@ -108,7 +110,7 @@ class SelectionClient(NumPyClient):
     def evaluate(self, parameters: NDArrays, config: Config) -> tuple[float, int, Config]:
         """Carry out config["task"]: loss, examples, and the metric client (after "test" also accuracy).
 
-        "probe" reads "round" and "batches", and takes them from the training examples without augmentation;
+        "probe" reads "round" and "batches" (0: everything), from the training examples without augmentation;
         "test" takes the client's own test part.
         """
         task = _pick({"probe": self._probe, "test": self._test}, config)
@@ -125,17 +127,27 @@ class SelectionClient(NumPyClient):
             order = batch_order(len(examples), training.batch_size, training.local_steps, rng)
         batches = self._batches(examples, order, model, rng)
         started = time.perf_counter()
+        asked = set(str(config.get("reports", "")).split(",")) - {""}
+        passes = np.split(np.arange(len(examples)), range(training.batch_size, len(examples), training.batch_size))
+        reported: dict[str, float] = {}
+        extra_steps = 0.0
+        if asked & set(reports.BEFORE_TRAINING):
+            reported |= reports.loss_moments(model, self._batches(examples, passes, model))
+            extra_steps += len(passes) * reports.FORWARD_STEPS
         with seeded(_seed(rng), model.parameters.device):
             report = train(model, batches, training, float(config["lr"]))
+        if asked & set(reports.AFTER_TRAINING):
+            reported["gradient-deviation"] = reports.gradient_deviation(model, self._batches(examples, passes, model))
+            extra_steps += len(passes)
         compute_s = time.perf_counter() - started
         update = self._compress(model, model.export() - arrays[0], config)
         payload = encode(update, client=setup.client, server_round=server_round)
         metrics: Config = {
             "client": setup.client,
             "loss": report.loss,
-            "steps": report.steps,
+            "work-steps": report.steps + extra_steps,
             "compute_s": compute_s,
-            "kept": update.count,
+            **{name: reported[name] for name in asked},
         }
         return [np.frombuffer(payload, np.uint8)], len(examples), metrics
 
@@ -193,7 +205,10 @@ class SelectionClient(NumPyClient):
         model = self._load(arrays)
         examples, _ = self._examples()
         rng = stream(setup.run.seed, Purpose.PROBE, int(config["round"]), setup.client)
-        drawn = np.concatenate(batch_order(len(examples), setup.training.batch_size, int(config["batches"]), rng))
+        batches = int(config["batches"])
+        drawn = np.arange(len(examples))
+        if batches:
+            drawn = np.concatenate(batch_order(len(examples), setup.training.batch_size, batches, rng))
         loss, _, probed = evaluate(model, self._batches(examples, _chunks(drawn), model))
         return loss, probed, {"client": setup.client}
 

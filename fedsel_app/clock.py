@@ -16,16 +16,14 @@ class Work:
     Attributes
     ----------
     uplink_bits_per_s, step_s : float64 (r,), of the clients that trained
-    steps : int64 (r,), local steps they took
+    work_steps : float64 (r,), what they computed, in local steps
     wire_bytes, paper_bytes : int64 (r,), what each uploaded: as measured, and as 4 bytes a kept value
-    probe_step_s : float64 (n,), seconds a step of the clients that were probed
-    probe_steps : the probe's cost in local steps
+    probe_s : float64 (c,), seconds that each probed client took
     """
 
     uplink_bits_per_s: Floats
     step_s: Floats
-    steps: Ints
+    work_steps: Floats
     wire_bytes: Ints
     paper_bytes: Ints
-    probe_step_s: Floats
-    probe_steps: float
+    probe_s: Floats

@@ -18,6 +18,7 @@ class Purpose(IntEnum):
     NETWORK = 7
     CALIBRATE = 8
     PARTICIPATION = 9
+    CANDIDATES = 10
 
 
 def stream(seed: int, purpose: Purpose, server_round: int = 0, client: int = 0) -> np.random.Generator:

@@ -50,6 +50,8 @@ def make_setup(config: AppConfig, recorder: Recorder) -> Setup:
         method=config.method,
         initial=model.export(),
         buffers=model.buffers_vector(),
+        layers=model.layers,
+        classes=dataset.classes,
         links=make_links(config.network, run.clients, run.seed),
         evaluate=evaluate,
         recorder=recorder,

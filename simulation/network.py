@@ -62,8 +62,8 @@ class SimulatedLinks:
     def round_seconds(self, work: Work, wall_s: float) -> float:
         """Seconds of a round: the slowest probe, then the slowest client's computing and transfer together."""
         sent = work.wire_bytes if self._config.clock_bytes == "wire" else work.paper_bytes
-        clients_s = work.step_s * work.steps + 8.0 * sent / work.uplink_bits_per_s
-        probes_s = work.probe_step_s * work.probe_steps if self._config.clock_probes else np.zeros(1)
+        clients_s = work.step_s * work.work_steps + 8.0 * sent / work.uplink_bits_per_s
+        probes_s = work.probe_s if self._config.clock_probes else np.zeros(1)
         return float(clients_s.max(initial=0.0) + probes_s.max(initial=0.0))
 
 

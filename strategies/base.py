@@ -7,7 +7,6 @@ changes) and `absorb`s what came back (the one place where its state changes).
 import logging
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,19 +14,23 @@ from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Sc
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
+from numpy.typing import NDArray
 
-from fedsel_app import wire
 from fedsel_app.clock import Work
 from fedsel_app.config import ConfigError, Settings
 from fedsel_app.seeds import Purpose, stream
 from strategies import exchange
-from strategies.budget import client_fractions, link_caps, round_fraction
+from strategies.budget import cohort_fractions, round_fraction
 from strategies.calibration import calibrated
-from strategies.roster import Floats, Needs, Outcome, Roster, Round, Selection
+from strategies.plan import Plan, Probe
+from strategies.replies import collect
+from strategies.roster import Floats, Ints, Needs, Outcome, Roster, Round, Selection
 from strategies.server_optimizer import ServerOptimizer, aggregation_weights
 from strategies.setup import Setup
 
 LOGGER = logging.getLogger("fedsel")
+FORWARD_STEPS = 1 / 3
+"""A forward pass in local steps: the backward pass costs about twice as much."""
 
 
 class SelectionStrategy(Strategy, ABC):
@@ -45,7 +48,7 @@ class SelectionStrategy(Strategy, ABC):
         self._optimizer = ServerOptimizer(setup.initial.size, setup.server)
         self._parameters = setup.initial
         self._buffers = setup.buffers
-        self._plan: _Plan | None = None
+        self._plan: Plan | None = None
         self._row: dict[str, Any] = {}
         self._started_s = time.perf_counter()
 
@@ -58,8 +61,19 @@ class SelectionStrategy(Strategy, ABC):
     def select(self, roster: Roster, now: Round, count: int, rng: np.random.Generator) -> Selection:
         """Choose `count` of the available clients. Pure: neither `roster` nor the method changes."""
 
+    def candidates(self, roster: Roster, now: Round, count: int, rng: np.random.Generator) -> Ints:
+        """Whose loss is probed before `count` clients are selected, where the method needs it: everybody's. Pure."""
+        return roster.ids
+
     def absorb(self, outcome: Outcome) -> None:
-        """Learn from a round."""
+        """Learn from a round: the one place where a method's state changes."""
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The method's state as named arrays: what `load_state` needs to go on identically."""
+        return {}
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Take up a state that `state` returned."""
 
     # The round, first half ------------------------------------------------------------------------------------
 
@@ -75,15 +89,15 @@ class SelectionStrategy(Strategy, ABC):
         self._row = {"round": server_round, "selected": [], "failures": []}
         now = Round(server_round, self.setup.run.rounds)
         self._enrol(client_manager, server_round)
-        probe_bytes = self._observe(server_round, parameters)
-        available = self.roster.ids
-        if not available.size:
+        count = min(self.setup.run.cohort, self.roster.ids.size)
+        probe = self._observe(now, count, parameters)
+        count = min(count, self.roster.ids.size)
+        if not count:
             LOGGER.warning("Round %d: no client is connected; the model stays as it is.", server_round)
             return []
-        count = min(self.setup.run.cohort, available.size)
         selection = self.select(self.roster, now, count, stream(self.setup.run.seed, Purpose.SELECT, server_round))
         theta, fractions = self._fractions(selection, now)
-        self._plan = _Plan(now, selection, fractions, exchange.model_bytes(parameters), probe_bytes)
+        self._plan = Plan(now, selection, fractions, exchange.model_bytes(parameters), probe)
         rate = self.setup.training.learning_rate(server_round, now.total)
         rates = np.full(selection.clients.size, rate) if selection.learning_rates is None else selection.learning_rates
         warmup = server_round <= self.setup.budget.kept_warmup_rounds
@@ -96,6 +110,7 @@ class SelectionStrategy(Strategy, ABC):
                 "kept-fraction": fraction,
                 "residual-decay": self.setup.compression.beta(theta),
                 "curvature": not warmup,
+                "reports": ",".join(sorted(self._needs.reports)),
             }
             instructions.append((self._clients.proxies[client], FitIns(parameters, config)))
         self._row["kept_fraction"] = theta
@@ -103,55 +118,56 @@ class SelectionStrategy(Strategy, ABC):
 
     def _enrol(self, client_manager: ClientManager, server_round: int) -> None:
         ask: dict[str, Scalar] = {"label-counts": self._needs.label_counts}
+        classes = self.setup.classes
+        if self._needs.label_counts and not self.roster.label_counts.size:
+            self.roster.label_counts = np.zeros((self.setup.run.clients, classes), np.int64)
         for enrolled in self._clients.refresh(client_manager, ask, wait=server_round == 1):
             client, properties = enrolled.client, enrolled.properties
             self.roster.examples[client] = properties["examples"]
             self.roster.local_steps[client] = properties["steps"]
+            if self._needs.label_counts:
+                self.roster.label_counts[client] = exchange.decode_counts(properties["label-counts"], client, classes)
             self.setup.recorder.client({"client": client, "examples": properties["examples"]})
         self.roster.available[:] = False
         self.roster.available[list(self._clients.proxies)] = True
 
-    def _observe(self, server_round: int, parameters: Parameters) -> int:
-        """Measure losses where they are needed, and read the links. Returns the probe's bytes, both ways."""
-        probe_bytes = 0
-        self.roster.losses[:] = np.nan
-        if self._needs.loss_probe or self.setup.links.needs_losses:
-            config: dict[str, Scalar] = {
-                "task": "probe",
-                "round": server_round,
-                "batches": self.setup.run.probe_batches,
-            }
-            for client, answer in self._clients.evaluate(self.roster.ids.tolist(), parameters, config).items():
-                if isinstance(answer, Exception):
-                    LOGGER.warning("Round %d: client %d failed its loss probe: %s", server_round, client, answer)
-                    self.roster.available[client] = False
-                else:
-                    self.roster.losses[client] = answer.loss
-        if self._needs.loss_probe:
-            probe_bytes = self.roster.ids.size * (exchange.model_bytes(parameters) + exchange.SCALAR_BYTES)
-        uplinks, step_s = self.setup.links.observe(server_round, self.roster.losses)
-        self.roster.uplink_bits_per_s[:], self.roster.step_s[:] = uplinks, step_s
-        if self._needs.links and np.isnan(uplinks[self.roster.ids]).any():
+    def _observe(self, now: Round, count: int, parameters: Parameters) -> Probe:
+        """Measure the candidates' losses where they are needed, and read the links."""
+        roster, needs, links = self.roster, self._needs, self.setup.links
+        roster.losses[:] = np.nan
+        probed = np.zeros(0, np.int64)
+        if needs.loss_probe:
+            rng = stream(self.setup.run.seed, Purpose.CANDIDATES, now.number)
+            probed = self.candidates(roster, now, count, rng)
+        batches = self.setup.run.probe_batches if needs.probe_batches is None else needs.probe_batches
+        # The stress test's links follow the losses: the simulator then measures them all, at nobody's charge.
+        measured = roster.ids if links.needs_losses else probed
+        task: dict[str, Scalar] = {"task": "probe", "round": now.number, "batches": batches}
+        for client, answer in self._clients.evaluate(measured.tolist(), parameters, task).items():
+            if isinstance(answer, Exception):
+                LOGGER.warning("Round %d: client %d failed its loss probe: %s", now.number, client, answer)
+                roster.available[client] = False
+            else:
+                roster.losses[client] = answer.loss
+        roster.uplink_bits_per_s[:], roster.step_s[:] = links.observe(now.number, roster.losses)
+        if needs.links and np.isnan(roster.uplink_bits_per_s[roster.ids]).any():
             raise ConfigError(f"The strategy {self.name} needs each client's link; set 'links' to simulated.")
-        return probe_bytes
+        roster.losses[np.setdiff1d(measured, probed)] = np.nan
+        forward = batches or np.ceil(roster.examples[probed] / self.setup.training.batch_size)
+        return Probe(
+            bytes=probed.size * (exchange.model_bytes(parameters) + exchange.SCALAR_BYTES),
+            seconds=roster.step_s[probed] * forward * FORWARD_STEPS,
+        )
 
     def _fractions(self, selection: Selection, now: Round) -> tuple[float, Floats]:
         """The round's kept fraction and each selected client's."""
-        chosen = selection.clients
         if self.setup.compression.compressor == "none":
-            return 1.0, np.ones(chosen.size)
-        theta = round_fraction(now, self.setup.budget)
+            return 1.0, np.ones(selection.clients.size)
         if selection.kept_fractions is not None:
-            return theta, selection.kept_fractions
+            return round_fraction(now, self.setup.budget), selection.kept_fractions
         links = self.setup.links
-        caps = link_caps(
-            self.roster.uplink_bits_per_s[chosen],
-            links.mean_uplink_bits_per_s,
-            links.mean_step_s * float(self.roster.local_steps[chosen].mean()),
-            self._parameters.size,
-            self.setup.budget,
-        )
-        return theta, client_fractions(selection.scores, theta, caps, now, self.setup.budget)
+        means = links.mean_uplink_bits_per_s, links.mean_step_s
+        return cohort_fractions(selection, self.roster, means, self._parameters.size, now, self.setup.budget)
 
     # The round, second half -----------------------------------------------------------------------------------
 
@@ -166,67 +182,52 @@ class SelectionStrategy(Strategy, ABC):
         if plan is None or plan.now.number != server_round:
             raise RuntimeError(f"Round {server_round} was aggregated without having been configured.")
         selection = plan.selection
-        replies = dict(sorted((self._clients.client(proxy), result) for proxy, result in results))
-        updates: dict[int, wire.Update] = {}
-        wire_bytes: dict[int, int] = {}
-        reasons = [str(failure) for failure in failures if isinstance(failure, BaseException)]
-        failed = []
-        for client in selection.clients.tolist():
-            try:
-                if client not in replies:
-                    raise wire.WireError("no reply")
-                updates[client], wire_bytes[client] = exchange.decode(
-                    replies[client], client, server_round, self._parameters.size
-                )
-            except wire.WireError as error:
-                failed.append({"client": client, "reason": str(error)})
-                LOGGER.warning("Round %d: client %d is left out: %s", server_round, client, error)
-        for reason in reasons:
-            LOGGER.warning("Round %d: a client failed: %s", server_round, reason)
-
-        came = np.array(sorted(updates), np.int64)
+        for failure in failures:
+            LOGGER.warning("Round %d: a client failed: %s", server_round, failure)
+        answered = {self._clients.client(proxy): result for proxy, result in results}
+        reports = self._needs.reports
+        replies = collect(answered, selection.clients, server_round, self._parameters.size, reports)
+        came = replies.clients
         place = np.searchsorted(selection.clients, came)
-        losses = np.array([float(replies[client].metrics["loss"]) for client in came.tolist()])
-        steps = np.array([int(replies[client].metrics["steps"]) for client in came.tolist()], np.int64)
         self.roster.selections[selection.clients] += 1
         self.roster.last_selected[selection.clients] = server_round
-        self.roster.fit_losses[came] = losses
-        failed_ids = np.array([entry["client"] for entry in failed], np.int64)
-        self.roster.failures[failed_ids] += 1
+        self.roster.fit_losses[came] = replies.losses
+        self.roster.failures[replies.failed] += 1
 
         weights = aggregation_weights(
             self.setup.server.weighting,
             selection.scores[place],
             self.roster.examples[came].astype(np.float64),
             None if selection.weights is None else selection.weights[place],
+            normalise=selection.normalise,
         )
+        initial = self._parameters
         aggregate = None
         calibration_bytes = 0
         if came.size:
-            aggregate = np.zeros(self._parameters.size)
-            for client, weight in zip(came.tolist(), weights.tolist(), strict=True):
-                updates[client].add_to(aggregate, weight)
-            self._parameters = self._optimizer.step(self._parameters, aggregate)
+            aggregate = np.zeros(initial.size)
+            for update, weight in zip(replies.updates, weights.tolist(), strict=True):
+                update.add_to(aggregate, weight)
+            self._parameters = self._optimizer.step(initial, aggregate)
             self._buffers, calibration_bytes = calibrated(
                 self._clients, came, self._parameters, self._buffers, server_round, self.setup.server
             )
         else:
             LOGGER.warning("Round %d: nothing usable came back; the model stays as it is.", server_round)
-        kept = tuple(updates[client] for client in came.tolist())
-        self.absorb(Outcome(plan.now, came, kept, aggregate, losses, failed_ids))
+        self.absorb(
+            Outcome(
+                plan.now, initial, came, replies.updates, aggregate, replies.losses, replies.reports, replies.failed
+            )
+        )
 
-        paper_bytes = np.array([wire.paper_bits(update) // 8 for update in kept], np.int64)
-        sent_bytes = np.array([wire_bytes[client] for client in came.tolist()], np.int64)
         work = Work(
             self.roster.uplink_bits_per_s[came],
             self.roster.step_s[came],
-            steps,
-            sent_bytes,
-            paper_bytes,
-            self.roster.step_s[self.roster.ids],
-            self.setup.run.probe_batches / 3.0 if self._needs.loss_probe else 0.0,
+            replies.work_steps,
+            replies.wire_bytes,
+            replies.paper_bytes,
+            plan.probe.seconds,
         )
-        wall_s = time.perf_counter() - self._started_s
         self._row |= {
             "selected": selection.clients.tolist(),
             "kept_fractions": plan.fractions.tolist(),
@@ -235,13 +236,13 @@ class SelectionStrategy(Strategy, ABC):
             "probe_losses": self.roster.losses[selection.clients].tolist(),
             "aggregated": came.tolist(),
             "weights": weights.tolist(),
-            "fit_losses": losses.tolist(),
-            "failures": failed,
-            "round_s": self.setup.links.round_seconds(work, wall_s),
-            "uplink_bytes": int(sent_bytes.sum()),
-            "paper_uplink_bytes": int(paper_bytes.sum()),
+            "fit_losses": replies.losses.tolist(),
+            "failures": replies.failures,
+            "round_s": self.setup.links.round_seconds(work, time.perf_counter() - self._started_s),
+            "uplink_bytes": int(replies.wire_bytes.sum()),
+            "paper_uplink_bytes": int(replies.paper_bytes.sum()),
             "downlink_bytes": plan.model_bytes * selection.clients.size,
-            "probe_bytes": plan.probe_bytes,
+            "probe_bytes": plan.probe.bytes + exchange.SCALAR_BYTES * len(reports) * came.size,
             "calibration_bytes": calibration_bytes,
             "exchanges": int(came.size),
         }
@@ -290,14 +291,3 @@ class SelectionStrategy(Strategy, ABC):
         self.setup.recorder.round(self._row)
         if self._row["round"] == self.setup.run.rounds:
             self.setup.recorder.finish(self._parameters, self._buffers, self.roster)
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What a round was configured to do."""
-
-    now: Round
-    selection: Selection
-    fractions: Floats
-    model_bytes: int
-    probe_bytes: int

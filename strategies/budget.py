@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsel_app.config import Settings, setting
-from strategies.roster import Floats, Round
+from strategies.roster import Floats, Roster, Round, Selection
 
 
 @dataclass(frozen=True)
@@ -79,3 +79,22 @@ def client_fractions(scores: Floats, fraction: float, caps: Floats, now: Round, 
     mean = scores.mean() if scores.size else 0.0
     share = scores / mean if config.allocation == "score" and mean > 0 else np.ones(scores.shape)
     return np.clip(np.minimum(share * fraction, caps), config.kept_min, 1.0)
+
+
+def cohort_fractions(
+    selection: Selection,
+    roster: Roster,
+    link_means: tuple[float, float],
+    size: int,
+    now: Round,
+    config: BudgetConfig,
+) -> tuple[float, Floats]:
+    """The round's average kept fraction, and each selected client's, float64 (m,).
+
+    `link_means` are the mean uplink (bits/s) and the mean seconds of a local step; `size` is N.
+    """
+    theta = round_fraction(now, config)
+    mean_uplink, mean_step_s = link_means
+    mean_compute_s = mean_step_s * float(roster.local_steps[selection.clients].mean())
+    caps = link_caps(roster.uplink_bits_per_s[selection.clients], mean_uplink, mean_compute_s, size, config)
+    return theta, client_fractions(selection.scores, theta, caps, now, config)

@@ -67,13 +67,13 @@ def unpack_array(parameters: Parameters, dtype: type[np.generic], most: int) -> 
     return np.frombuffer(parameters.tensors[0], found, offset=stream.tell())
 
 
-def decode(reply: FitRes, client: int, server_round: int, size: int) -> tuple[Update, int]:
+def decode(reply: FitRes, client: int, server_round: int, size: int, metrics: Iterable[str]) -> tuple[Update, int]:
     """The update in a client's reply and its bytes on the wire.
 
     Raises
     ------
     WireError
-        If it is not a sound update of `size` parameters, of this client for this round, with its loss and steps.
+        If it is not a sound update of `size` parameters, of this client for this round, with the numbers `metrics`.
     """
     payload = unpack_array(reply.parameters, np.uint8, MOST_BYTES_A_PARAMETER * size + 4096).tobytes()
     packet = wire_decode(payload, size=size)
@@ -82,9 +82,17 @@ def decode(reply: FitRes, client: int, server_round: int, size: int) -> tuple[Up
             f"an update of client {packet.client} for round {packet.server_round}, "
             f"but client {client} was asked for round {server_round}"
         )
-    if not isinstance(reply.metrics.get("loss"), float) or not isinstance(reply.metrics.get("steps"), int):
-        raise WireError("the update came without its training loss and steps")
+    for name in metrics:
+        if not isinstance(reply.metrics.get(name), float):
+            raise WireError(f"the update came without the number '{name}'")
     return packet.update, len(payload)
+
+
+def decode_counts(sent: Scalar, client: int, classes: int) -> NDArray[np.int64]:
+    """Examples per class, int64 (classes,), from their little-endian bytes. Raises ConfigError if they are not."""
+    if not isinstance(sent, bytes) or len(sent) != 8 * classes:
+        raise ConfigError(f"Client {client} did not send the examples of each of {classes} classes.")
+    return np.frombuffer(sent, "<i8").astype(np.int64)
 
 
 @dataclass(frozen=True)

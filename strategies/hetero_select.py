@@ -16,14 +16,16 @@ Deviations
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsel_app.config import Settings, setting
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire import Update
 from strategies.base import SelectionStrategy
+from strategies.memory import pack_updates, unpack_updates
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, Round, Selection
 from strategies.scores import finite, gumbel_top, min_max
 from strategies.setup import Setup
@@ -173,3 +175,12 @@ class HeteroSelect(SelectionStrategy):
         average_norm = float(np.sqrt(np.square(self._average).sum()))
         for client, update in self._last.items():
             self._diversity[client] = diversity(update.dot(self._average), update.norm(), average_norm)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """D, the running average, and each client's last (sketched) update."""
+        return {"diversity": self._diversity, "average": self._average} | pack_updates(self._last)
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Take up a state that `state` returned."""
+        self._diversity, self._average = state["diversity"].copy(), state["average"].copy()
+        self._last = unpack_updates(state, self._average.size)

@@ -25,7 +25,11 @@ class Needs:
     """What a method must know before it selects. Each is gathered by the round and charged to the method."""
 
     loss_probe: bool = False
-    """Every available client's loss of the current model, measured just before selection."""
+    """The candidates' loss of the current model, measured just before selection."""
+    probe_batches: int | None = None
+    """Mini-batches of that probe: None as the setting `probe-batches` says, 0 all training examples."""
+    reports: frozenset[str] = frozenset()
+    """What clients measure beside their training, one number each: see `clients.reports`."""
     label_counts: bool = False
     """Every client's examples per class, sent once at enrolment."""
     updates: bool = False
@@ -80,6 +84,7 @@ class Selection:
     scores : float64 (m,), >= 0: what score-proportional ratios and weights read; ones where a method has none
     components : what the score is made of, each float64 (m,), for the records
     weights : float64 (m,), the method's own aggregation weights; None: by examples
+    normalise : weights are divided by their sum over the clients that came back; if not, they are used as they are
     kept_fractions : float64 (m,), the method's own compression ratios; None: by the budget settings
     learning_rates : float64 (m,), the method's own local learning rates; None: the training settings' schedule
     """
@@ -88,6 +93,7 @@ class Selection:
     scores: Floats
     components: Mapping[str, Floats] = field(default_factory=dict)
     weights: Floats | None = None
+    normalise: bool = True
     kept_fractions: Floats | None = None
     learning_rates: Floats | None = None
 
@@ -99,16 +105,20 @@ class Outcome:
     Attributes
     ----------
     now : the round
+    parameters : float32 (N,), the global model that the clients started from
     clients : int64 (r,), those whose update was aggregated
     updates : their decoded updates
     aggregate : float64 (N,), the weighted mean update, before the server optimiser; None if nothing came back
     losses : float64 (r,), their mean training losses
+    reports : name -> float64 (r,), what else they measured, as the method's `needs` asked
     failed : int64 ids that were selected and brought nothing usable
     """
 
     now: Round
+    parameters: NDArray[np.float32]
     clients: Ints
     updates: tuple[Update, ...]
     aggregate: Floats | None
     losses: Floats
+    reports: Mapping[str, Floats]
     failed: Ints

@@ -42,11 +42,16 @@ class ServerOptimizer:
         return (parameters + self._lr * self._momentum).astype(np.float32)
 
 
-def aggregation_weights(weighting: str, scores: Floats, examples: Floats, own: Floats | None) -> Floats:
+def aggregation_weights(
+    weighting: str, scores: Floats, examples: Floats, own: Floats | None, *, normalise: bool
+) -> Floats:
     """Weights (r,) that sum to 1. Where every one of them would be 0 they are equal.
 
-    `own` are the method's own weights, used by `method`; None there means by examples.
+    `own` are the method's own weights, used by `method`; None there means by examples. Without `normalise`
+    (unbiased methods) they are returned as they are.
     """
+    if weighting == "method" and own is not None and not normalise:
+        return own
     chosen = {"score": scores, "examples": examples, "uniform": np.ones(scores.shape)}
     weights = chosen.get(weighting, examples if own is None else own)
     total = weights.sum()

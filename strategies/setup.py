@@ -14,6 +14,22 @@ from strategies.roster import Floats, Roster
 from strategies.server_optimizer import ServerConfig
 
 
+class Layer(Protocol):
+    """The entries [start, stop) of the flat parameters that one module owns: its weight, then its bias."""
+
+    @property
+    def name(self) -> str:
+        """The module's name."""
+
+    @property
+    def start(self) -> int:
+        """First entry."""
+
+    @property
+    def stop(self) -> int:
+        """One past the last entry."""
+
+
 class Links(Protocol):
     """Uplinks and clock: simulated, or measured."""
 
@@ -51,7 +67,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Setup:
-    """All that a strategy is built from."""
+    """All that a strategy is built from. The last of `layers` is the output layer; `classes` its outputs."""
 
     run: RunConfig
     training: TrainingConfig
@@ -61,6 +77,8 @@ class Setup:
     method: Settings
     initial: NDArray[np.float32]
     buffers: NDArray[np.float32]
+    layers: tuple[Layer, ...]
+    classes: int
     links: Links
     evaluate: Callable[[NDArray[np.float32], NDArray[np.float32]], Evaluation]
     recorder: Recorder
