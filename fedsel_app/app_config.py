@@ -134,7 +134,7 @@ def read_preset(name: str) -> dict[str, Value]:
     if not path.is_file():
         if name.endswith(".toml"):
             raise ConfigError(f"There is no preset file {path}.")
-        raise unknown_name("preset", name, preset_names())
+        raise unknown_name("preset", name, preset_names(), "a .toml file")
     try:
         return flatten(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, tomllib.TOMLDecodeError) as error:

@@ -24,17 +24,18 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 
 def parse_setting(text: str) -> tuple[str, Value]:
-    """KEY=VALUE, the value as TOML has it, or plain text."""
+    """KEY=VALUE, the value as TOML has it, or else (a date, too) plain text."""
     key, equals, value = text.partition("=")
+    key = key.strip()
     if not equals or not key:
         raise ConfigError(f"--set takes KEY=VALUE. Got {text!r}.")
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         parsed = value
-    if not isinstance(parsed, bool | int | float | str):
+    if isinstance(parsed, list | dict):
         raise ConfigError(f"The '{key}' parameter must be true or false, a number or text. Got {value!r}.")
-    return key.strip(), parsed
+    return key, parsed if isinstance(parsed, bool | int | float | str) else value
 
 
 def overrides(arguments: argparse.Namespace) -> dict[str, Value]:

@@ -91,7 +91,8 @@ def _check(key: str, expected: type, metadata: Mapping[str, Any], value: object)
     if isinstance(value, int | float) and expected is not bool:
         bounds = metadata["bounds"]
         inside = bounds["low"] <= value <= bounds["high"] and bounds["above"] < value < bounds["below"]
-        require(inside, key, "in " + _interval(**bounds), value)
+        shown = int(value) if float(value).is_integer() else value
+        require(inside, key, "in " + _interval(**bounds), shown)
 
 
 def _interval(low: float, high: float, above: float, below: float) -> str:
@@ -152,15 +153,26 @@ class TrainingConfig(Settings):
     )
     momentum: float = setting(0.9, "local SGD momentum; its buffer starts at zero every round", low=0.0, below=1.0)
     weight_decay: float = setting(0.0, "L2 penalty of the local steps", low=0.0)
-    mu: float = setting(0.1, "FedProx proximal coefficient; 0 is plain SGD", low=0.0)
+    solver: str = setting(
+        "fedprox",
+        "what the local steps descend, and what clients and server remember for it",
+        choices=("fedprox", "sgd", "scaffold", "feddyn", "fednova"),
+    )
+    mu: float = setting(0.1, "proximal coefficient of the solver fedprox; 0 is plain SGD", low=0.0)
+    feddyn_alpha: float = setting(0.1, "regularisation coefficient of the solver feddyn", above=0.0)
     clip_norm: float = setting(
-        2.0, "largest norm of a local gradient, proximal term included (0: no clipping)", low=0.0
+        2.0, "largest norm of a local gradient, the solver's terms included (0: no clipping)", low=0.0
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.local_steps > 0) == (self.local_epochs > 0):
             raise ConfigError("Exactly one of 'local-steps' and 'local-epochs' must be above 0.")
+
+    @property
+    def proximal(self) -> float:
+        """The pull towards the weights that the client received: mu of fedprox, alpha of feddyn, else 0."""
+        return {"fedprox": self.mu, "feddyn": self.feddyn_alpha}.get(self.solver, 0.0)
 
     def learning_rate(self, server_round: int, rounds: int) -> float:
         """The local learning rate of a round, eta(t) = eta_0 (1 - decay min(t/T, 1))."""
@@ -171,8 +183,22 @@ class TrainingConfig(Settings):
 class CompressionConfig(Settings):
     """How a client thins its update before it uploads it."""
 
-    compressor: str = setting("top-k", "which entries are sent", choices=("top-k", "none"))
+    compressor: str = setting(
+        "top-k",
+        "the largest entries, random ones that the seed tells, all of them on a random grid, or all as they are",
+        choices=("top-k", "rand-k", "qsgd", "none"),
+    )
+    top_k_scope: str = setting(
+        "global", "the kept fraction holds over the model, or in each layer", choices=("global", "layer")
+    )
+    qsgd_levels: int = setting(16, "levels s of qsgd", low=1, high=32767)
+    qsgd_bucket: int = setting(128, "entries that share a norm in qsgd", low=1)
     error_feedback: bool = setting(True, "keep what was not sent and add it to the next update")
+    error_feedback_scheme: str = setting(
+        "ef14",
+        "ef14 adds what was not sent to the next update; ef21 sends the change of an estimate that both sides keep",
+        choices=("ef14", "ef21"),
+    )
     residual_decay: str = setting("adaptive", "decay of what was not sent", choices=("adaptive", "static"))
     residual_decay_static: float = setting(0.9, "the static decay beta", low=0.0, high=1.0)
     residual_decay_min: float = setting(0.85, "adaptive decay beta at kept fraction 1", low=0.0, high=1.0)
@@ -193,6 +219,16 @@ class CompressionConfig(Settings):
         "the rest of the draw: the layer's share of the last mask, or the share of the layer that was kept",
         choices=("mask-share", "kept-share"),
     )
+
+    @property
+    def sparsifies(self) -> bool:
+        """Whether the kept fraction says how much is sent."""
+        return self.compressor in ("top-k", "rand-k")
+
+    @property
+    def ef21(self) -> bool:
+        """Whether client and server keep an estimate of the client's update."""
+        return self.error_feedback and self.error_feedback_scheme == "ef21"
 
     def beta(self, kept_fraction: float) -> float:
         """Residual decay of a round whose average kept fraction is theta_t (paper: Eq. 9)."""

@@ -33,11 +33,11 @@ def load_object(path: str, setting: str) -> Callable[..., Any]:
     return loaded  # type: ignore[no-any-return]
 
 
-def unknown_name(setting: str, name: str, known: Iterable[str]) -> ConfigError:
-    """The error for a `name` that is neither known nor of the form package.module:name."""
+def unknown_name(setting: str, name: str, known: Iterable[str], otherwise: str = "package.module:name") -> ConfigError:
+    """The error for a `name` that is neither known nor of the form that a user's own one has."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     return ConfigError(
-        f"The '{setting}' parameter must be one of {', '.join(known)}, or package.module:name. Got {name!r}.{hint}"
+        f"The '{setting}' parameter must be one of {', '.join(known)}, or {otherwise}. Got {name!r}.{hint}"
     )

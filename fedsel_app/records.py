@@ -42,9 +42,8 @@ class RunFolder:
         self.rows: list[dict[str, Any]] = []
         self._config = config
         self._on_round = on_round
-        if (path / "rounds.jsonl").exists():
-            raise ConfigError(f"The run folder {path} already holds a run; choose another 'out' or remove it.")
         try:
+            refuse_used(path)
             path.mkdir(parents=True, exist_ok=True)
             self._write_json("config.json", dict(config))
             self._rounds = (path / "rounds.jsonl").open("a", encoding="utf-8")
@@ -80,7 +79,13 @@ class RunFolder:
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
         with _replacing(self.path / name) as file:
-            file.write((json.dumps(content, indent=2) + "\n").encode())
+            file.write((json.dumps(_plain(content), indent=2) + "\n").encode())
+
+
+def refuse_used(path: Path) -> None:
+    """Raise ConfigError if the folder at `path` already holds a run."""
+    if (path / "rounds.jsonl").exists():
+        raise ConfigError(f"The run folder {path} already holds a run; choose another 'out' or remove it.")
 
 
 def summarize(

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fedsel_app.app_config import AppConfig
+from fedsel_app.app_config import AppConfig, known_defaults
 from fedsel_app.server_app import run_folder
 from simulation.deploy import CONNECTION, Deployment, app_folder, equivalent_commands, submit
+from simulation.launch import refuse_unrunnable
 from simulation.report import report_run
 
 
@@ -18,6 +19,7 @@ def run_deployed(config: AppConfig, console: Console) -> int:
     Returns the exit code: 0 only if the run finished.
     """
     config = with_absolute_paths(config)
+    refuse_unrunnable(config)
     folder = Path(config.run.out)
     state = folder / "clients"
     config = replace(config, run=replace(config.run, state_dir=str(state)))
@@ -31,7 +33,8 @@ def run_deployed(config: AppConfig, console: Console) -> int:
         console.print(f"The run did not finish: {result.status} {result.details}", style="red", markup=False)
         return 1
     report_run(folder, console)
-    changed = {key: value for key, value in config.values().items() if key not in ("out", "state-dir", "data-path")}
+    defaults = known_defaults() | {key: config.values()[key] for key in ("out", "state-dir", "data-path")}
+    changed = {key: value for key, value in config.values().items() if defaults.get(key) != value}
     console.print("\nThe same on separate machines:", style="bold")
     for command in equivalent_commands(nodes, changed):
         console.print(command, markup=False, highlight=False, soft_wrap=True)

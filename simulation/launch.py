@@ -13,8 +13,13 @@ from flwr.client import Client, ClientApp
 from flwr.common import Context
 from flwr.server import ServerApp, ServerAppComponents
 
+from fedsel_app import models
 from fedsel_app.app_config import AppConfig, resolve
 from fedsel_app.client_app import make_client
+from fedsel_app.data import load
+from fedsel_app.device import choose_device
+from fedsel_app.partition import split
+from fedsel_app.records import refuse_used
 from fedsel_app.server_app import make_server, run_folder
 
 INTERRUPTED = 130
@@ -22,7 +27,21 @@ INTERRUPTED = 130
 
 def worker_count(config: AppConfig) -> int:
     """Ray actors of a run: `workers`, or one for each core this process may use."""
-    return config.run.workers or len(os.sched_getaffinity(0))
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return config.run.workers or usable or 1
+
+
+def refuse_unrunnable(config: AppConfig) -> None:
+    """Raise ConfigError now for what a run would meet only after its processes have started.
+
+    That is a used run folder, a device that is not here, absent data, and a model or a partition that does not fit it.
+    """
+    run = config.run
+    refuse_used(run_folder(config))
+    choose_device(run.device)
+    dataset = load(config.data, run.seed)
+    models.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
+    split(config.partition, dataset.y_train, run.clients, run.seed)
 
 
 def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, verbose: bool = False) -> Path:
@@ -30,6 +49,7 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
 
     Ctrl-C ends Ray and this process. Whatever the server or the engine raises is raised here.
     """
+    refuse_unrunnable(config)
     from flwr.simulation import run_simulation
 
     if not verbose:

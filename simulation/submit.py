@@ -136,12 +136,16 @@ def _toml_value(value: Value) -> str:
 def _flwr(arguments: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
     """The JSON answer of one `flwr` command."""
     command = [tool("flwr"), *arguments, "--format", "json"]
+    # A local SuperLink that this starts keeps its directory, and Ray's workers look there for modules first.
+    neutral = Path(variables.get("FLWR_HOME", Path.home() / ".flwr"))
+    neutral.mkdir(parents=True, exist_ok=True)
     try:
         done = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             env=variables,
+            cwd=neutral,
             text=True,
             timeout=COMMAND_TIMEOUT_S,
             check=False,

@@ -265,7 +265,7 @@ class SelectionStrategy(Strategy, ABC):
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, EvaluateIns]]:
         """With `client-eval`, every client's own test part; else this ends the round."""
-        if not self.setup.run.client_eval or "accuracy" not in self._row:
+        if not self.setup.run.client_eval or "accuracy" not in self._row or not self._clients.proxies:
             self._close_round()
             return []
         ins = EvaluateIns(parameters, {"task": "test", "round": server_round})
@@ -278,7 +278,8 @@ class SelectionStrategy(Strategy, ABC):
         failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
     ) -> tuple[float | None, dict[str, Scalar]]:
         """Mean accuracy over the clients' own test parts, each client alike."""
-        rows = sorted((self._clients.client(proxy), float(result.metrics["accuracy"])) for proxy, result in results)
+        told = ((self._clients.client(proxy), result.metrics.get("accuracy")) for proxy, result in results)
+        rows = sorted((client, accuracy) for client, accuracy in told if isinstance(accuracy, float))
         for client, accuracy in rows:
             self.setup.recorder.client({"client": client, "round": server_round, "accuracy": accuracy})
         if rows:

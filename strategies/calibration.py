@@ -40,6 +40,8 @@ def calibrated(
             values = exchange.unpack_array(answer.parameters, np.float32, buffers.size)
             if values.shape != buffers.shape or not np.isfinite(values).all():
                 raise WireError(f"expected {buffers.size} finite statistics, got {values.size}")
+            if answer.num_examples < 1:
+                raise WireError(f"statistics of {answer.num_examples} examples")
         except WireError as error:
             LOGGER.warning("Round %d: client %d did not calibrate: %s", server_round, client, error)
             continue

@@ -1,5 +1,6 @@
 """Talking to the connected clients through Flower's proxies, by partition id."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ def unpack_array(parameters: Parameters, dtype: type[np.generic], most: int) -> 
         if version != (1, 0):
             raise WireError(f"array format {version} is not (1, 0)")
         shape, _, found = np.lib.format.read_array_header_1_0(stream)
-    except ValueError as error:
+    except Exception as error:  # NumPy's parser raises nearly anything on a hostile header
         raise WireError(f"not an array: {error}") from error
     left = len(parameters.tensors[0]) - stream.tell()
     if found != np.dtype(dtype) or len(shape) != 1 or shape[0] > most or shape[0] * found.itemsize != left:
@@ -73,7 +74,7 @@ def decode(reply: FitRes, client: int, server_round: int, size: int, metrics: It
     Raises
     ------
     WireError
-        If it is not a sound update of `size` parameters, of this client for this round, with the numbers `metrics`.
+        If it is not a sound update of `size` parameters, of this client for this round, with finite `metrics`.
     """
     payload = unpack_array(reply.parameters, np.uint8, MOST_BYTES_A_PARAMETER * size + 4096).tobytes()
     packet = wire_decode(payload, size=size)
@@ -83,8 +84,9 @@ def decode(reply: FitRes, client: int, server_round: int, size: int, metrics: It
             f"but client {client} was asked for round {server_round}"
         )
     for name in metrics:
-        if not isinstance(reply.metrics.get(name), float):
-            raise WireError(f"the update came without the number '{name}'")
+        number = reply.metrics.get(name)
+        if not isinstance(number, float) or not math.isfinite(number):
+            raise WireError(f"the update came without the finite number '{name}'")
     return packet.update, len(payload)
 
 
@@ -120,7 +122,8 @@ class Clients:
         Raises
         ------
         ConfigError
-            If fewer than all connect in time (with `wait`), or one has a partition id outside 0 ... K-1.
+            If fewer than all connect in time or two have the same partition id (both with `wait`), or if one's is
+            outside 0 ... K-1 or it does not say what it has.
         """
         manager.num_available()
         if wait and not manager.wait_for(self._total, timeout=self._timeout_s):
@@ -135,15 +138,22 @@ class Clients:
         for proxy, answer in answers:
             if isinstance(answer, Exception):
                 raise ConfigError(f"A client could not say what it has: {answer}")
-            client = answer.properties["client"]
+            client = answer.properties.get("client")
             if not isinstance(client, int) or not 0 <= client < self._total:
                 raise ConfigError(
                     f"A client has partition id {client!r}, but 'clients' is {self._total}. "
                     "Set 'clients' to the number of supernodes."
                 )
+            for name in ("examples", "steps"):
+                if not isinstance(answer.properties.get(name), int):
+                    raise ConfigError(f"Client {client} did not tell its '{name}'; every client must run this app.")
             self._client_of[proxy.cid] = client
             enrolments.append(Enrolment(client, answer.properties))
-        self.proxies = {self._client_of[cid]: proxy for cid, proxy in connected.items() if cid in self._client_of}
+        self.proxies = {self._client_of[cid]: proxy for cid, proxy in connected.items()}
+        if wait and len(self.proxies) < len(connected):
+            raise ConfigError(
+                "Several clients have the same partition id; give each supernode a 'partition-id' of its own."
+            )
         return sorted(enrolments, key=lambda enrolment: enrolment.client)
 
     def client(self, proxy: ClientProxy) -> int:

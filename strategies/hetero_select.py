@@ -41,6 +41,10 @@ class HeteroSelectConfig(Settings):
     diversity_weight: float = setting(0.3, "weight lambda_D of the gradient diversity D", low=0.0)
     fairness_weight: float = setting(0.2, "weight lambda_F of the fairness F'", low=0.0)
     staleness_weight: float = setting(0.2, "weight lambda_St of the staleness St'", low=0.0)
+    without: str = setting(
+        "none", "components left out of the score, whatever their weight (the ablations)",
+        choices=("none", "loss", "diversity", "fairness-staleness"),
+    )  # fmt: skip
     staleness_scale: float = setting(0.5, "gamma_St before min-max", above=0.0)
     temperature: float = setting(1.0, "softmax temperature tau_0; halves over the run", above=0.0)
     loss_source: str = setting(
@@ -53,6 +57,16 @@ class HeteroSelectConfig(Settings):
     )
     score_adaptive_lr: bool = setting(False, "local learning rate eta (1 + S_k)")
     score_adaptive_lr_max: float = setting(0.15, "largest score-adaptive learning rate", above=0.0)
+
+    def weights(self) -> dict[str, float]:
+        """Component -> weight in the score; 0 for what is left out."""
+        weights = {
+            "loss": self.loss_weight,
+            "diversity": self.diversity_weight,
+            "fairness": self.fairness_weight,
+            "staleness": self.staleness_weight,
+        }
+        return weights | dict.fromkeys(weights.keys() & set(self.without.split("-")), 0.0)
 
 
 def fairness(selections: Ints) -> Floats:
@@ -97,6 +111,12 @@ class CountSketch:
         return Update(self._buckets, None, sums.astype(np.float32))
 
 
+def _own(config: Settings) -> HeteroSelectConfig:
+    if not isinstance(config, HeteroSelectConfig):
+        raise TypeError(f"hetero-select takes a HeteroSelectConfig. Got {type(config).__name__}.")
+    return config
+
+
 class HeteroSelect(SelectionStrategy):
     """Softmax selection on Eq. 1's score; weights, ratios and (as an ablation) learning rates follow the score."""
 
@@ -106,9 +126,8 @@ class HeteroSelect(SelectionStrategy):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        if not isinstance(setup.method, HeteroSelectConfig):
-            raise TypeError("hetero-select takes a HeteroSelectConfig.")
-        self._config = setup.method
+        self._config = _own(setup.method)
+        self._weights = self._config.weights()
         clients, size = setup.run.clients, setup.initial.size
         self._diversity = np.full(clients, COLD_START_DIVERSITY)
         self._last: dict[int, Update] = {}
@@ -120,10 +139,12 @@ class HeteroSelect(SelectionStrategy):
 
     @classmethod
     def needs(cls, config: Settings) -> Needs:
-        """A loss probe of every client (unless `loss-source` is last-fit) and every client's last update."""
+        """For V' a loss probe of every client (unless `loss-source` is last-fit), for D every client's last update."""
+        own = _own(config)
+        weights = own.weights()
         return Needs(
-            loss_probe=getattr(config, "loss_source", "probe") == "probe",
-            updates=getattr(config, "diversity_weight", 1.0) > 0,
+            loss_probe=weights["loss"] > 0 and own.loss_source == "probe",
+            updates=weights["diversity"] > 0,
         )
 
     def components(self, roster: Roster, now: Round) -> dict[str, Floats]:
@@ -141,14 +162,8 @@ class HeteroSelect(SelectionStrategy):
     def select(self, roster: Roster, now: Round, count: int, rng: np.random.Generator) -> Selection:
         """`count` clients without replacement with probabilities softmax(S / tau(t)) (Eqs. 1 and 6)."""
         config = self._config
-        weights = {
-            "loss": config.loss_weight,
-            "diversity": config.diversity_weight,
-            "fairness": config.fairness_weight,
-            "staleness": config.staleness_weight,
-        }
         components = self.components(roster, now)
-        total = sum((weights[name] * values for name, values in components.items()), np.zeros(roster.ids.size))
+        total = sum((self._weights[name] * values for name, values in components.items()), np.zeros(roster.ids.size))
         score = min_max(total, flat=1.0)
         picked = gumbel_top(score / temperature(now, config.temperature), count, rng)
         rates = None
@@ -165,7 +180,7 @@ class HeteroSelect(SelectionStrategy):
 
     def absorb(self, outcome: Outcome) -> None:
         """Keep what each client last uploaded and refresh every D_k against the new average (Eq. 3)."""
-        if outcome.aggregate is None or self._config.diversity_weight == 0:
+        if outcome.aggregate is None or not self._weights["diversity"]:
             return
         aggregate = Update(outcome.aggregate.size, None, outcome.aggregate.astype(np.float32))
         for client, update in zip(outcome.clients.tolist(), outcome.updates, strict=True):
@@ -178,7 +193,7 @@ class HeteroSelect(SelectionStrategy):
 
     def state(self) -> dict[str, NDArray[Any]]:
         """D, the running average, and each client's last (sketched) update."""
-        return {"diversity": self._diversity, "average": self._average} | pack_updates(self._last)
+        return {"diversity": self._diversity.copy(), "average": self._average} | pack_updates(self._last)
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
         """Take up a state that `state` returned."""

@@ -1,8 +1,12 @@
 """Pure score arithmetic that several methods share."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from strategies.roster import Floats, Ints
+
+LARGEST_LOSS = 1e300
+"""Whatever a client reports is cut to this, so that sums and differences of losses stay finite."""
 
 
 def min_max(values: Floats, *, flat: float) -> Floats:
@@ -20,11 +24,11 @@ def finite(values: Floats) -> Floats:
 
     A client whose loss diverged counts as the worst known one; one that was never measured as an average one.
     """
-    known = values[np.isfinite(values)]
+    known = np.clip(values[np.isfinite(values)], -LARGEST_LOSS, LARGEST_LOSS)
     if not known.size:
         return np.zeros_like(values)
-    top = np.where(values == np.inf, known.max(), np.where(values == -np.inf, known.min(), values))
-    return np.where(np.isnan(top), known.mean(), top)
+    bounded = np.clip(values, known.min(), known.max())
+    return np.where(np.isnan(bounded), known.mean(), bounded)
 
 
 def gumbel_top(logits: Floats, count: int, rng: np.random.Generator) -> Ints:
@@ -37,3 +41,27 @@ def gumbel_top(logits: Floats, count: int, rng: np.random.Generator) -> Ints:
     if count >= logits.size:
         return np.arange(logits.size)
     return np.sort(np.argpartition(-noisy, count - 1)[:count])
+
+
+def shares(examples: Ints) -> Floats:
+    """p_k = n_k / sum n, float64 (n,); equal where nobody has told its examples."""
+    total = examples.sum()
+    return examples / total if total > 0 else np.full(examples.shape, 1.0 / max(examples.size, 1))
+
+
+def unseen_first(seen: NDArray[np.bool_], count: int, rng: np.random.Generator) -> Ints:
+    """Positions of `count` uniform draws without replacement from those not `seen`, then from the others. Ascending."""
+    order = rng.permutation(seen.size)
+    return np.sort(order[np.argsort(seen[order], kind="stable")][:count])
+
+
+def weighted_order(weights: Floats, rng: np.random.Generator) -> Ints:
+    """All positions in the order of sequential draws without replacement with probabilities in proportion to `weights`.
+
+    Its first m entries are m such draws, each renormalised over what is left. `weights` (n,) are finite and >= 0;
+    those of weight 0 come last, in random order.
+    """
+    noise = rng.gumbel(size=weights.size)
+    positive = weights > 0
+    keys = np.log(weights, out=np.zeros(weights.size), where=positive) + noise
+    return np.lexsort((-keys, ~positive))

@@ -1,6 +1,14 @@
-"""What the server does with the aggregated update."""
+"""What the server does with the aggregated update.
 
+Momentum is HeteRo-Select's Eq. 14 (T.-M. H. Hsu, H. Qi, M. Brown, arXiv 1909.06335, has the same with server-lr 1).
+FedAdagrad, FedYogi and FedAdam are Algorithm 2 of S. J. Reddi, Z. Charles, M. Zaheer, Z. Garrett, K. Rush,
+J. Konecny, S. Kumar, H. B. McMahan, "Adaptive Federated Optimization", ICLR 2021, arXiv 2003.00295: without bias
+correction, and with V_0 = tau^2, the smallest that it allows.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,27 +27,74 @@ class ServerConfig(Settings):
         choices=("method", "score", "examples", "uniform"),
     )
     server_optimizer: str = setting(
-        "momentum", "w += lr (momentum M + update), or w += lr update", choices=("momentum", "mean")
+        "momentum",
+        "w += lr (momentum M + update), w += lr update, or w += lr M / (sqrt(V) + tau)",
+        choices=("momentum", "mean", "fedadam", "fedyogi", "fedadagrad"),
     )
     server_momentum: float = setting(0.5, "decay beta_s of the server's momentum", low=0.0, below=1.0)
     server_lr: float = setting(1.0, "server learning rate", above=0.0)
+    server_beta1: float = setting(0.9, "decay of M in fedadam, fedyogi and fedadagrad", low=0.0, below=1.0)
+    server_beta2: float = setting(0.99, "decay of V in fedadam and fedyogi", low=0.0, below=1.0)
+    server_tau: float = setting(1e-3, "tau of those three: their V starts at tau^2", above=0.0)
     calibration_clients: int = setting(0, "clients that recompute BatchNorm statistics (0: all selected)", low=0)
     calibration_batches: int = setting(20, "mini-batches each of them uses", low=1)
 
 
+def adam_second(second: Floats, square: Floats, beta2: float) -> Floats:
+    """V <- beta_2 V + (1 - beta_2) Delta^2."""
+    return beta2 * second + (1.0 - beta2) * square
+
+
+def yogi_second(second: Floats, square: Floats, beta2: float) -> Floats:
+    """V <- V - (1 - beta_2) Delta^2 sign(V - Delta^2)."""
+    return second - (1.0 - beta2) * square * np.sign(second - square)
+
+
+def adagrad_second(second: Floats, square: Floats, beta2: float) -> Floats:
+    """V <- V + Delta^2."""
+    return second + square
+
+
+_SECOND_MOMENTS: dict[str, Callable[[Floats, Floats, float], Floats]] = {
+    "fedadam": adam_second,
+    "fedyogi": yogi_second,
+    "fedadagrad": adagrad_second,
+}
+
+
 class ServerOptimizer:
-    """w_t = w_{t-1} + lr M_t with M_t = beta_s M_{t-1} + update (Eq. 14); `mean` is beta_s = 0."""
+    """The next global model from the aggregated update Delta.
+
+    momentum: M <- beta_s M + Delta, w <- w + lr M (Eq. 14); mean is beta_s = 0. The adaptive ones:
+    M <- beta_1 M + (1 - beta_1) Delta, V <- its rule, w <- w + lr M / (sqrt(V) + tau).
+    """
 
     def __init__(self, size: int, config: ServerConfig) -> None:
+        self._config = config
         self._decay = config.server_momentum if config.server_optimizer == "momentum" else 0.0
-        self._lr = config.server_lr
+        self._second_moment = _SECOND_MOMENTS.get(config.server_optimizer)
         self._momentum = np.zeros(size)
+        self._second = np.full(size if self._second_moment else 0, config.server_tau**2)
 
     def step(self, parameters: NDArray[np.float32], update: Floats) -> NDArray[np.float32]:
         """The next global model, float32 (N,), from the present one and the aggregated `update`, float64 (N,)."""
-        self._momentum *= self._decay
-        self._momentum += update
-        return (parameters + self._lr * self._momentum).astype(np.float32)
+        config = self._config
+        if self._second_moment is None:
+            self._momentum *= self._decay
+            self._momentum += update
+            return (parameters + config.server_lr * self._momentum).astype(np.float32)
+        self._momentum = config.server_beta1 * self._momentum + (1.0 - config.server_beta1) * update
+        self._second = self._second_moment(self._second, np.square(update), config.server_beta2)
+        step = self._momentum / (np.sqrt(self._second) + config.server_tau)
+        return (parameters + config.server_lr * step).astype(np.float32)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """M and V: what `load_state` needs to go on identically."""
+        return {"momentum": self._momentum.copy(), "second": self._second.copy()}
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Take up a state that `state` returned."""
+        self._momentum, self._second = state["momentum"].copy(), state["second"].copy()
 
 
 def aggregation_weights(

@@ -166,7 +166,7 @@ LIES = [
     (forged(b"\x05", TWO, value_coding=0), "unknown"),
     (forged(b"\x05", TWO, value_coding=2), "float16"),
     (forged(b"\x05", TWO, value_coding=3), "quantised"),
-    (forged(b"\x05", TWO, 3), "unknown coding 3"),
+    (forged(b"\x05", TWO, 4), "unknown coding 4"),
     (forged(b"\x05", TWO, size=9), "9 entries; this one has 8"),
     (forged(b"\xff\x01", [1.0] * 9), "claims 9 of 8"),
     (forged(b"\x05", TWO, count=8), "too short"),

@@ -1,0 +1,132 @@
+"""What a client sends of its update, and what it keeps of the rest: compressors and error feedback.
+
+Error feedback "ef14" (F. Seide et al., Interspeech 2014; S. U. Stich, J.-B. Cordonnier, M. Jaggi, "Sparsified SGD with
+Memory", NeurIPS 2018) sends C(v) of v = delta + e and keeps e = beta (v - C(v)). "ef21" (P. Richtarik, I. Sokolov,
+I. Fatkhullin, "EF21: A New, Simpler, Theoretically Better, and Practically Faster Error Feedback", NeurIPS 2021, arXiv
+2106.05203) sends c = C(delta - g) and both sides move g by c, so that g follows delta. Both need a compressor that
+contracts, so there rand-k does not scale its entries up, and qsgd scales its values down.
+
+Deviations: "ef21" estimates the local update, not a gradient, and starts at g = 0 with a first message that is compressed
+as any other; the server takes the g of those who came back, not of everybody.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.compression import coordinate_scores, kept_count, layer_shares, qsgd, rand_k, top_k
+from clients.state import StateError
+from fedsel_app.config import CompressionConfig
+from fedsel_app.models import LayerSlice
+from fedsel_app.seeds import Purpose, stream
+from fedsel_app.wire import Update
+from fedsel_app.wire_indices import seeded_indices
+
+Floats = NDArray[np.float32]
+State = Mapping[str, NDArray[Any]]
+Curvature = Callable[[NDArray[np.float64]], Mapping[int, Floats]]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the server says of one upload, and whose it is."""
+
+    kept_fraction: float
+    residual_decay: float
+    estimated: bool
+    """Under ef21: whether the server has this client's estimate."""
+    seed: int
+    server_round: int
+    client: int
+
+
+def upload(
+    delta: Floats,
+    state: State,
+    layers: Sequence[LayerSlice],
+    choice: CompressionConfig,
+    terms: Terms,
+    curvature: Curvature | None,
+) -> tuple[Update, dict[str, NDArray[Any]]]:
+    """The update to send for the local change `delta`, float32 (N,), and the arrays to remember.
+
+    Parameters
+    ----------
+    state
+        What was remembered last.
+    curvature
+        Diagonal curvature by layer, given the layers' shares of the last mask; None to score by magnitude alone.
+
+    Raises
+    ------
+    StateError
+        If the server has an estimate of this client's update and the client does not.
+    """
+    if choice.compressor == "none":
+        return Update(delta.size, None, delta), {}
+    estimate = _estimate(state, terms) if choice.ef21 else None
+    vector = delta
+    if estimate is not None:
+        vector = delta - estimate
+    elif "residual" in state:
+        vector = delta + state["residual"]
+    if choice.compressor == "top-k":
+        update, kept = _top_k(vector, state, layers, choice, terms.kept_fraction, curvature)
+    else:
+        update, kept = _random(vector, choice, terms), {}
+    if choice.ef21:
+        kept["estimate"] = update.dense() if estimate is None else _moved(estimate, update)
+    elif choice.error_feedback and (update.indices is not None or update.quantised is not None):
+        kept["residual"] = (vector - update.dense()) * np.float32(terms.residual_decay)
+    return update, kept
+
+
+def _top_k(
+    vector: Floats,
+    state: State,
+    layers: Sequence[LayerSlice],
+    choice: CompressionConfig,
+    fraction: float,
+    curvature: Curvature | None,
+) -> tuple[Update, dict[str, NDArray[Any]]]:
+    spans = [slice(0, vector.size)]
+    if choice.top_k_scope == "layer":
+        spans = [slice(layer.start, layer.stop) for layer in layers]
+    counts = [kept_count(fraction, span.stop - span.start, choice.kept_rounding) for span in spans]
+    diagonal: Mapping[int, Floats] = {}
+    if curvature is not None and sum(counts) < vector.size:
+        diagonal = curvature(state.get("shares", np.ones(len(layers))))
+    scores = coordinate_scores(vector, diagonal, layers, choice.curvature_scale, choice.curvature_floor)
+    update = top_k(vector, scores, spans, counts)
+    if not choice.curvature_layers:
+        return update, {}
+    return update, {"shares": layer_shares(update.indices, layers, choice.layer_importance)}
+
+
+def _random(vector: Floats, choice: CompressionConfig, terms: Terms) -> Update:
+    identity = terms.seed, terms.server_round, terms.client
+    if choice.compressor == "rand-k":
+        count = kept_count(terms.kept_fraction, vector.size, choice.kept_rounding)
+        return rand_k(vector, seeded_indices(*identity, vector.size, count), unbiased=not choice.error_feedback)
+    rng = stream(terms.seed, Purpose.COMPRESS, terms.server_round, terms.client)
+    return qsgd(vector, choice.qsgd_levels, choice.qsgd_bucket, rng, unbiased=not choice.error_feedback)
+
+
+def _estimate(state: State, terms: Terms) -> Floats | None:
+    if not terms.estimated:
+        return None
+    if "estimate" not in state:
+        raise StateError(
+            f"Client {terms.client} has no estimate of its update, and the server has one. "
+            "Keep the 'state-dir' of a run until it ends."
+        )
+    return state["estimate"]
+
+
+def _moved(estimate: Floats, update: Update) -> Floats:
+    moved = estimate.copy()
+    moved[slice(None) if update.indices is None else update.indices] += update.values
+    return moved

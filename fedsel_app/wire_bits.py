@@ -1,0 +1,31 @@
+"""Bits in bytes, for the parts of the update codec: each byte is filled from its lowest bit, the rest is zero."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class WireError(ValueError):
+    """A payload that cannot be trusted, or an update that cannot be sent; the message says why."""
+
+
+def bytes_of(bits: int) -> int:
+    """Bytes that so many bits take."""
+    return (bits + 7) // 8
+
+
+def pack(bits: NDArray[np.bool_]) -> bytes:
+    """The bits (n,) in ceil(n / 8) bytes."""
+    return np.packbits(bits, bitorder="little").tobytes()
+
+
+def unpack(stored: NDArray[np.uint8], bits: int) -> NDArray[np.bool_]:
+    """The first `bits` bits of `stored`, which has just enough bytes for them.
+
+    Raises
+    ------
+    WireError
+        If the last byte's other bits are not zero.
+    """
+    if bits % 8 and stored[-1] >> (bits % 8):
+        raise WireError("The payload's padding bits are not zero.")
+    return np.unpackbits(stored, count=bits, bitorder="little").view(np.bool_)

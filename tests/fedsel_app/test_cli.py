@@ -1,0 +1,231 @@
+import logging
+import os
+import tomllib
+
+import flwr.simulation
+import pytest
+
+import simulation.deployed_run
+import simulation.launch
+from fedsel_app.app_config import flatten, known_defaults, preset_names, resolve
+from fedsel_app.cli import main, parse_setting
+from fedsel_app.config import ConfigError
+from strategies import STRATEGIES
+
+SMALL = ["--clients", "4", "--cohort", "2", "--rounds", "1"]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_starts(monkeypatch, tmp_path):
+    """Neither Ray nor any process may start; runs/ and data/ would lie in an empty folder."""
+
+    def started(*args, **kwargs):
+        pytest.fail("the run was started")
+
+    monkeypatch.setattr(flwr.simulation, "run_simulation", started)
+    monkeypatch.setattr(simulation.deployed_run, "Deployment", started)
+    monkeypatch.setattr(simulation.deployed_run, "submit", started)
+    monkeypatch.chdir(tmp_path)
+    level = logging.getLogger("flwr").level
+    yield
+    logging.getLogger("flwr").setLevel(level)
+
+
+def called(capsys, *arguments):
+    code = main(arguments)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def taken(folder):
+    """A folder that holds a run."""
+    folder.mkdir()
+    (folder / "rounds.jsonl").write_text("", encoding="utf-8")
+
+
+WRONG = {
+    "strategy": (["--strategy", "hetro-select"], "Did you mean 'hetero-select'?"),
+    "key": (["--set", "loacl-steps=3"], "There is no setting 'loacl-steps'. Did you mean 'local-steps'?"),
+    "data": (["--set", "data=mnist"], "The data set 'mnist' is absent from "),
+    "file": (["--set", "data=npz", "--set", "data-path=none.npz"], "none.npz' does not exist."),
+    "cohort": (["--clients", "3", "--cohort", "4"], "must be at most 'clients' (3). Got 4."),
+    "target": (["--set", "target=1.5"], "The 'target' parameter must be in (0, 1]. Got 1.5."),
+    "type": (["--set", "rounds=many"], "The 'rounds' parameter must be a whole number. Got 'many'."),
+    "equals": (["--set", "rounds"], "--set takes KEY=VALUE. Got 'rounds'."),
+    "preset": (["--preset", "papr"], "Did you mean 'paper'?"),
+    "model": (["--set", "model=logistik"], "Did you mean 'logistic'?"),
+    "fit": (["--set", "model=alexnet"], "alexnet"),
+    "partition": (["--set", "min-examples=1000"], "min-examples"),
+    "out": (["--out", "taken"], "already holds a run"),
+}
+
+
+@pytest.mark.parametrize("command", ["run", "deploy"])
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_settings_are_one_sentence_and_exit_code_2(capsys, tmp_path, command, name):
+    taken(tmp_path / "taken")
+    arguments, said = WRONG[name]
+    code, _, error = called(capsys, command, *arguments)
+    assert code == 2
+    assert error.startswith("fedsel: ")
+    assert said in error
+    assert error.count("\n") == 1
+    assert error.endswith("\n")
+    assert "Traceback" not in error
+    assert {path.name for path in tmp_path.iterdir()} == {"taken"}
+
+
+def test_the_sentence_about_absent_data_names_the_folder(capsys, tmp_path):
+    _, _, error = called(capsys, "run", "--set", "data=cifar10", "--set", f"data-path={tmp_path / 'here'}")
+    assert f"The data set 'cifar10' is absent from '{tmp_path / 'here'}'" in error
+    assert "download=true" in error
+
+
+def test_a_dry_run_wants_the_data_too(capsys):
+    code, out, error = called(capsys, "run", "--dry-run", "--set", "data=mnist")
+    assert (code, out) == (2, "")
+    assert error.count("\n") == 1
+
+
+def test_wrong_arguments_are_exit_code_2(capsys):
+    for arguments in ([], ["fly"], ["run", "--rounds", "many"]):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_dry_run_prints_the_configuration_and_the_plan(capsys):
+    arguments = ["--strategy", "random", "--seed", "3", "--set", "lr=0.1", "--set", "model=cnn"]
+    code, out, error = called(capsys, "run", "--dry-run", *SMALL, *arguments)
+    assert (code, error) == (0, "")
+    wanted = {"strategy": "random", "seed": 3, "lr": 0.1, "model": "cnn", "clients": 4, "cohort": 2, "rounds": 1}
+    assert resolve(flatten(tomllib.loads(out))) == resolve(wanted)
+    plan = [line for line in out.splitlines() if line.startswith("#")]
+    # 3x3 convolutions 1-16 and 16-32, linear 32*2*2-64 and 64-10, biases included: 160 + 4640 + 8256 + 650
+    assert plan[0] == "# model: cnn, 13,706 parameters, 0.055 MB"
+    assert "# clients: 4, cohort: 2, rounds: 1" in plan
+    # 1,797 digits, a fifth of them for testing
+    sizes = plan[1].removeprefix("# data: digits, ").replace(" training and ", " ").split()
+    assert int(sizes[0].replace(",", "")) + int(sizes[1].replace(",", "")) == 1797
+    # up: 2 clients x 0.2 x 54,824 bytes; down: 2 x 54,824 bytes; random selection probes nobody
+    assert plan[3] == "# a round sends about 0.022 MB of values up, 0.110 MB down, 0.000 MB for probes"
+    assert plan[4].startswith("# Ray workers: ")
+
+
+def test_a_dry_run_of_a_preset_can_be_used_as_a_preset(capsys, tmp_path):
+    _, out, _ = called(
+        capsys, "run", "--dry-run", "--preset", "paper", "--set", "data=digits", "--set", "model=logistic"
+    )
+    (tmp_path / "mine.toml").write_text(out, encoding="utf-8")
+    expected = resolve({"preset": "paper", "data": "digits", "model": "logistic"})
+    assert resolve({"preset": str(tmp_path / "mine.toml")}) == expected
+
+
+def test_the_plan_charges_the_probes(capsys):
+    _, out, _ = called(capsys, "run", "--dry-run", *SMALL, "--strategy", "hetero-select")
+    # 4 clients get 650 x 4 bytes and answer with 8
+    assert "0.010 MB for probes" in out
+    _, out, _ = called(capsys, "run", "--dry-run", *SMALL, "--set", "hetero-select.without=loss")
+    assert "0.000 MB for probes" in out
+
+
+def test_own_flags_win_over_set_and_set_over_the_preset(capsys):
+    arguments = [
+        "--preset",
+        "paper-mnist",
+        "--set",
+        "rounds=9",
+        "--rounds",
+        "8",
+        "--set",
+        "seed=1",
+        "--set",
+        "data=digits",
+    ]
+    _, out, _ = called(capsys, "run", "--dry-run", *arguments)
+    values = flatten(tomllib.loads(out))
+    assert (values["rounds"], values["seed"], values["clients"]) == (8, 1, 100)
+
+
+def test_out_is_made_absolute_where_the_command_is_given(capsys, tmp_path):
+    _, out, _ = called(capsys, "run", "--dry-run", "--out", "here")
+    assert tomllib.loads(out)["out"] == os.fspath(tmp_path / "here")
+
+
+def test_every_method_setting_and_preset_is_listed(capsys):
+    for command, names in (("methods", STRATEGIES), ("settings", known_defaults()), ("presets", preset_names())):
+        code, out, error = called(capsys, command)
+        assert (code, error) == (0, "")
+        assert [name for name in names if name not in out.split()] == []
+
+
+def test_the_methods_table_counts_the_bytes_of_a_probe(capsys):
+    _, out, _ = called(capsys, "methods", "--size", "1000000", "--clients", "50")
+    assert "200.0 MB down, 0.0004 MB up" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("rounds=3", "rounds", 3),
+        ("lr=1e-3", "lr", 1e-3),
+        ("download=true", "download", True),
+        ("data=mnist", "data", "mnist"),
+        ("data='mnist'", "data", "mnist"),
+        ('out="5"', "out", "5"),
+        ("out=", "out", ""),
+        ("out=a=b c", "out", "a=b c"),
+        ("out=2026-01-31", "out", "2026-01-31"),
+        (" lr = 0.5", "lr", 0.5),
+        ("strategy=my.module:Mine", "strategy", "my.module:Mine"),
+    ],
+)
+def test_a_setting_is_read_as_toml_or_as_plain_text(text, key, value):
+    read = parse_setting(text)
+    assert read == (key, value)
+    assert type(read[1]) is type(value)
+
+
+@pytest.mark.parametrize("text", ["rounds", "=3", " =3", ""])
+def test_a_setting_without_key_or_equals_is_refused(text):
+    with pytest.raises(ConfigError, match=r"^--set takes KEY=VALUE\. Got "):
+        parse_setting(text)
+
+
+@pytest.mark.parametrize("text", ["lr=[1, 2]", "lr={a = 1}"])
+def test_a_setting_that_is_a_list_or_table_is_refused(text):
+    with pytest.raises(ConfigError, match=r"^The 'lr' parameter must be true or false, a number or text\. Got "):
+        parse_setting(text)
+
+
+def test_a_full_disk_is_one_sentence_and_exit_code_1(capsys, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device", "rounds.jsonl")
+
+    monkeypatch.setattr(flwr.simulation, "run_simulation", full)
+    code, _, error = called(capsys, "run", *SMALL)
+    assert code == 1
+    assert error == "fedsel: [Errno 28] No space left on device: 'rounds.jsonl'\n"
+
+
+def test_a_run_that_could_start_is_started(capsys, monkeypatch):
+    """What the tests above rely on: with sound settings the engine is reached."""
+    started = []
+
+    def start(**arguments):
+        started.append(arguments["num_supernodes"])
+
+    monkeypatch.setattr(flwr.simulation, "run_simulation", start)
+    monkeypatch.setattr("simulation.report.report_run", lambda folder, console: None)
+    code, _, error = called(capsys, "run", *SMALL)
+    assert (code, error, started) == (0, "", [4])
+
+
+def test_ctrl_c_before_the_run_is_exit_code_130(capsys, monkeypatch):
+    def interrupted(config):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(simulation.launch, "refuse_unrunnable", interrupted)
+    code, _, error = called(capsys, "run", *SMALL)
+    assert (code, error) == (130, "fedsel: interrupted\n")

@@ -1,0 +1,174 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsel_app.clock import Work
+from fedsel_app.config import ConfigError
+from simulation.network import MeasuredLinks, NetworkConfig, SimulatedLinks, inverted_uplinks, make_links
+
+reproducible = settings(derandomize=True, deadline=None)
+UNKNOWN = np.full(50, np.nan)
+
+
+def work(uplinks=(1e6, 4e6), step_s=(0.5, 0.1), steps=(10, 20), wire=(1000, 500_000), paper=(2000, 1000), probe_s=()):
+    return Work(*(np.array(values, np.float64) for values in (uplinks, step_s, steps, wire, paper, probe_s)))
+
+
+@reproducible
+@given(st.integers(0, 2**31), st.integers(1, 1000))
+def test_draws_lie_in_their_ranges(seed, server_round):
+    uplinks, step_s = SimulatedLinks(NetworkConfig(), 50, seed).observe(server_round, UNKNOWN)
+    assert uplinks.shape == step_s.shape == (50,)
+    assert ((uplinks >= 1e6) & (uplinks <= 5e6)).all()
+    assert ((step_s >= 0.1) & (step_s <= 0.5)).all()
+
+
+def test_draws_fill_their_ranges():
+    links = SimulatedLinks(NetworkConfig(), 10_000, 3)
+    uplinks, step_s = links.observe(1, np.full(10_000, np.nan))
+    # Standard errors of the means: 4 / sqrt(12 * 10^4) = 0.0115 Mb/s and 0.4 / sqrt(12 * 10^4) = 0.00115 s.
+    assert uplinks.mean() == pytest.approx(3e6, abs=6e4)
+    assert step_s.mean() == pytest.approx(0.3, abs=6e-3)
+    assert (links.mean_uplink_bits_per_s, links.mean_step_s) == (3e6, 0.3)
+
+
+def test_draws_depend_on_seed_and_round_only():
+    first, second = (SimulatedLinks(NetworkConfig(), 50, 7) for _ in range(2))
+    forward = [first.observe(number, np.full(50, 1.0)) for number in (1, 2, 3)]
+    backward = [second.observe(number, UNKNOWN) for number in (3, 2, 1, 1)][::-1]
+    for (uplinks, step_s), (again, step_again) in zip(forward, backward[1:], strict=True):
+        np.testing.assert_array_equal(uplinks, again)
+        np.testing.assert_array_equal(step_s, step_again)
+    np.testing.assert_array_equal(backward[0][0], backward[1][0])
+
+
+def test_uplinks_change_each_round_computing_does_not():
+    links = SimulatedLinks(NetworkConfig(), 50, 7)
+    (uplinks, step_s), (others, steps_again) = links.observe(1, UNKNOWN), links.observe(2, UNKNOWN)
+    assert (uplinks != others).all()
+    np.testing.assert_array_equal(step_s, steps_again)
+    assert (SimulatedLinks(NetworkConfig(), 50, 8).observe(1, UNKNOWN)[0] != uplinks).all()
+
+
+def test_the_slowest_client_by_hand():
+    # Client 0: 10 * 0.5 s + 8,000 bits / 1 Mb/s = 5.008 s. Client 1: 20 * 0.1 s + 4 Mbit / 4 Mb/s = 3 s.
+    links = SimulatedLinks(NetworkConfig(), 2, 0)
+    assert links.round_seconds(work(), wall_s=99.0) == pytest.approx(5.008)
+    # With 16 Mbit client 1 takes 2 + 4 s: the slowest is so by both together, not by either.
+    assert links.round_seconds(work(wire=(1000, 2_000_000)), wall_s=99.0) == pytest.approx(6.0)
+
+
+def test_the_papers_bytes_on_the_clock():
+    # 2,000 bytes: 5 s + 16,000 bits / 1 Mb/s.
+    links = SimulatedLinks(NetworkConfig(clock_bytes="paper"), 2, 0)
+    assert links.round_seconds(work(), wall_s=0.0) == pytest.approx(5.016)
+
+
+def test_the_slowest_probe_comes_before_training():
+    probed = work(probe_s=(0.25, 0.75, 0.5))
+    assert SimulatedLinks(NetworkConfig(), 2, 0).round_seconds(probed, 0.0) == pytest.approx(5.758)
+    without = SimulatedLinks(NetworkConfig(clock_probes=False), 2, 0)
+    assert without.round_seconds(probed, 0.0) == pytest.approx(5.008)
+
+
+def test_a_round_without_replies_takes_its_probes():
+    nobody = work((), (), (), (), (), (0.5,))
+    assert SimulatedLinks(NetworkConfig(), 2, 0).round_seconds(nobody, 9.0) == 0.5
+
+
+clients = st.lists(
+    st.tuples(st.floats(1e5, 1e8), st.floats(0.0, 2.0), st.floats(0, 500), st.integers(0, 10**8)),
+    min_size=1,
+    max_size=8,
+)
+
+
+@reproducible
+@given(clients, st.integers(0, 7), st.floats(1.0, 5.0))
+def test_more_work_or_a_slower_link_never_takes_less_time(rows, which, factor):
+    links = SimulatedLinks(NetworkConfig(), 8, 0)
+    uplinks, step_s, steps, sent = (np.array(column, np.float64) for column in zip(*rows, strict=True))
+    which %= len(rows)
+
+    def seconds(uplinks, step_s, steps, sent):
+        return links.round_seconds(Work(uplinks, step_s, steps, sent, sent, np.zeros(0)), 0.0)
+
+    def scaled(values, by):
+        copy = values.copy()
+        copy[which] *= by
+        return copy
+
+    before = seconds(uplinks, step_s, steps, sent)
+    assert seconds(scaled(uplinks, 1 / factor), step_s, steps, sent) >= before
+    assert seconds(uplinks, scaled(step_s, factor), steps, sent) >= before
+    assert seconds(uplinks, step_s, scaled(steps, factor), sent) >= before
+    assert seconds(uplinks, step_s, steps, scaled(sent, factor)) >= before
+    assert seconds(uplinks[1:], step_s[1:], steps[1:], sent[1:]) <= before
+
+
+def test_the_stress_test_by_hand():
+    # 1 + 4 (1 - loss / 4) Mb/s
+    np.testing.assert_allclose(inverted_uplinks(np.array([1.0, 2.0, 4.0]), 1e6, 5e6), [4e6, 3e6, 1e6])
+
+
+def test_the_stress_test_gives_the_slowest_link_where_the_loss_is_unknown():
+    inverted = inverted_uplinks(np.array([np.nan, 1.0, np.inf, 2.0]), 1e6, 5e6)
+    np.testing.assert_allclose(inverted, [1e6, 3e6, 1e6, 1e6])
+    np.testing.assert_allclose(inverted_uplinks(np.array([np.nan, np.inf]), 1e6, 5e6), 1e6)
+    np.testing.assert_allclose(inverted_uplinks(np.zeros(2), 1e6, 5e6), 1e6)
+
+
+@reproducible
+@given(st.lists(st.floats(0, 1e300), min_size=1, max_size=20))
+def test_the_stress_test_stays_in_range_and_turns_the_order_around(losses):
+    uplinks = inverted_uplinks(np.array(losses), 1e6, 5e6)
+    assert ((uplinks >= 1e6) & (uplinks <= 5e6)).all()
+    assert (np.diff(uplinks[np.argsort(losses)]) <= 0).all()
+    assert uplinks[np.argmax(losses)] == 1e6
+
+
+def test_inverted_links_need_losses_and_follow_them():
+    links = SimulatedLinks(NetworkConfig(link_coupling="inverted-loss"), 3, 0)
+    assert links.needs_losses
+    np.testing.assert_allclose(links.observe(1, np.array([1.0, 2.0, 4.0]))[0], [4e6, 3e6, 1e6])
+    assert not SimulatedLinks(NetworkConfig(), 3, 0).needs_losses
+
+
+def test_measured_links_know_nothing_and_take_the_wall_clock():
+    links = make_links(NetworkConfig(links="measured"), 4, 0)
+    assert isinstance(links, MeasuredLinks)
+    assert not links.needs_losses
+    for values in links.observe(1, np.ones(4)):
+        np.testing.assert_array_equal(values, np.full(4, np.nan))
+    assert links.round_seconds(work(), wall_s=1.25) == 1.25
+
+
+def test_simulated_links_are_the_default():
+    assert isinstance(make_links(NetworkConfig(), 4, 0), SimulatedLinks)
+
+
+@pytest.mark.parametrize(
+    ("settings_", "named"),
+    [
+        ({"uplink_min_bits_per_s": 6e6}, "uplink-min-bits-per-s"),
+        ({"step_min_s": 0.6}, "step-min-s"),
+        ({"uplink_min_bits_per_s": 0.0}, "uplink-min-bits-per-s"),
+        ({"step_min_s": -0.1}, "step-min-s"),
+        ({"step_max_s": float("nan")}, "step-max-s"),
+        ({"uplink_max_bits_per_s": float("inf")}, "uplink-max-bits-per-s"),
+        ({"link_coupling": "inverse"}, "link-coupling"),
+    ],
+)
+def test_bad_bounds_are_refused(settings_, named):
+    with pytest.raises(ConfigError, match=named):
+        NetworkConfig(**settings_)
+
+
+def test_equal_bounds_are_a_constant():
+    config = NetworkConfig(
+        uplink_min_bits_per_s=2e6, uplink_max_bits_per_s=2e6, step_min_s=0.2, step_max_s=0.2, clock_bytes="paper"
+    )
+    uplinks, step_s = SimulatedLinks(config, 3, 0).observe(1, np.ones(3))
+    np.testing.assert_array_equal(uplinks, 2e6)
+    np.testing.assert_allclose(step_s, 0.2)

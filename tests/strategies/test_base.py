@@ -1,0 +1,587 @@
+"""The round, by Flower's own server loop: over stubs by hand, and over real clients in this process."""
+
+import json
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+from flwr.common import Parameters, ndarrays_to_parameters, parameters_to_ndarrays
+from flwr.server import Server
+from torch import nn
+
+from fedsel_app.config import ConfigError, TrainingConfig
+from fedsel_app.wire import Update
+from simulation.network import MeasuredLinks, NetworkConfig, SimulatedLinks
+from strategies.hetero_select import HeteroSelect, HeteroSelectConfig
+from strategies.random_selection import RandomConfig, RandomSelection
+from strategies.roster import Needs
+from strategies.setup import Evaluation
+from tests.in_process import run_in_process
+from tests.strategies.setups import NoRecords, dense, make_setup
+from tests.strategies.stubs import StubProxy, fit_reply, manager_of, npy_bytes, update_reply
+
+SIZE = 4
+NONE = np.zeros(0, np.float32)
+
+
+class Rows(NoRecords):
+    """Keeps the rows."""
+
+    def __init__(self):
+        self.rows, self.clients, self.finished = [], [], 0
+
+    def client(self, row):
+        self.clients.append(dict(row))
+
+    def round(self, row):
+        self.rows.append(json.loads(json.dumps(row)))
+
+    def finish(self, parameters, buffers, roster):
+        self.finished += 1
+        self.parameters = parameters
+
+
+def setup_of(method=None, *, clients=3, cohort=3, rounds=1, network=None, buffers=NONE, recorder=None, **run):
+    setup = make_setup(method or RandomConfig(), clients=clients, cohort=cohort, rounds=rounds, size=SIZE, **run)
+    links = SimulatedLinks(network or NetworkConfig(), clients, setup.run.seed)
+    return replace(setup, links=links, buffers=buffers, recorder=recorder or Rows())
+
+
+def run_round(strategy, proxies):
+    return run_rounds(strategy, manager_of(proxies), 1)
+
+
+def run_rounds(strategy, manager, rounds):
+    """The rows, and the final model's arrays."""
+    server = Server(client_manager=manager, strategy=strategy)
+    server.fit(rounds, timeout=None)
+    return strategy.setup.recorder.rows, parameters_to_ndarrays(server.parameters)
+
+
+def update_of(client):
+    """Client 0, 1, 2 ... sends its number, plus one, at the entry of its number."""
+    return Update(SIZE, np.array([client], np.uint32), np.array([client + 1.0], np.float32))
+
+
+def sends_its_update(client, ins):
+    return update_reply(update_of(client), client, ins.config["round"])
+
+
+def trio(fit=sends_its_update, **options):
+    return [StubProxy(client, fit, examples=10 * (client + 1), **options) for client in range(3)]
+
+
+# One round by hand ----------------------------------------------------------------------------------------------------
+
+
+def test_a_round_by_hand():
+    strategy = RandomSelection(setup_of())
+    [row], [parameters] = run_round(strategy, trio())
+    # By examples: 10, 20 and 30 of 60 of the updates 1, 2 and 3.
+    np.testing.assert_allclose(parameters, [1 / 6, 4 / 6, 9 / 6, 0.0], rtol=1e-6)
+    assert row["weights"] == pytest.approx([1 / 6, 1 / 3, 1 / 2])
+    assert row["round"] == 1
+    assert row["selected"] == row["aggregated"] == [0, 1, 2]
+    assert row["scores"] == [1.0, 1.0, 1.0]
+    assert row["fit_losses"] == [1.0, 1.0, 1.0]
+    assert row["kept_fraction"] == 1.0
+    assert row["kept_fractions"] == [1.0, 1.0, 1.0]
+    assert row["failures"] == []
+    assert row["exchanges"] == 3
+    assert row["accuracy"] == 0.0
+    assert row["wall_s"] > 0
+    assert np.isnan(row["probe_losses"]).all()
+    # The header and checksum take 28 bytes, a bitmap of 4 entries one, a value 4.
+    assert row["uplink_bytes"] == 3 * (28 + 1 + 4)
+    assert row["paper_uplink_bytes"] == 3 * 4
+    assert row["downlink_bytes"] == 3 * npy_bytes(np.zeros(SIZE, np.float32))
+    assert row["probe_bytes"] == row["calibration_bytes"] == 0
+    links = strategy.setup.links
+    uplinks, step_s = links.observe(1, np.full(3, np.nan))
+    assert row["round_s"] == pytest.approx(max(2 * step_s + 8 * 33 / uplinks))
+    assert strategy.setup.recorder.clients == [{"client": client, "examples": 10 * (client + 1)} for client in range(3)]
+    assert strategy.setup.recorder.finished == 1
+
+
+def test_momentum_over_two_rounds_and_the_rosters_books():
+    strategy = RandomSelection(setup_of(rounds=2))
+    _, [parameters] = run_rounds(strategy, manager_of(trio()), 2)
+    # M_1 = u, M_2 = 1.5 u: u + 1.5 u.
+    np.testing.assert_allclose(parameters, 2.5 * np.array([1 / 6, 4 / 6, 9 / 6, 0.0]), rtol=1e-6)
+    np.testing.assert_array_equal(strategy.setup.recorder.parameters, parameters)
+    roster = strategy.roster
+    assert roster.selections.tolist() == [2, 2, 2]
+    assert roster.last_selected.tolist() == [2, 2, 2]
+    assert roster.fit_losses.tolist() == [1.0, 1.0, 1.0]
+    assert roster.failures.tolist() == [0, 0, 0]
+    assert roster.local_steps.tolist() == [2, 2, 2]
+
+
+def test_instructions():
+    training = TrainingConfig(lr=0.1)
+    strategy = RandomSelection(replace(setup_of(rounds=4, cohort=2), training=training))
+    manager = manager_of(trio())
+    model = strategy.initialize_parameters(manager)
+    first = strategy.configure_fit(1, model, manager)
+    assert len(first) == 2
+    for _, ins in first:
+        assert ins.parameters == model
+        # lr 0.1 (1 - 0.5 / 4); beta 0.85 at a kept fraction of 1.
+        assert ins.config == {
+            "task": "train",
+            "round": 1,
+            "lr": pytest.approx(0.0875),
+            "kept-fraction": 1.0,
+            "residual-decay": pytest.approx(0.85),
+            "curvature": False,
+            "reports": "",
+        }
+    [(_, ins), _] = strategy.configure_fit(4, model, manager)
+    assert ins.config["curvature"]
+    assert ins.config["lr"] == pytest.approx(0.05)
+    # theta = 0.12 in the last round; beta = 0.85 + 0.12 * 0.88.
+    assert ins.config["residual-decay"] == pytest.approx(0.9556)
+
+
+def test_hetero_select_probes_everybody_and_weighs_by_score():
+    strategy = HeteroSelect(setup_of(HeteroSelectConfig(), probe_batches=3))
+    proxies = [StubProxy(client, sends_its_update, loss=loss) for client, loss in enumerate((2.0, 1.0, 5.0))]
+    [row], [parameters] = run_round(strategy, proxies)
+    # Only the loss tells them apart: (2 - 1) / 4, 0 and 1, of 1.25 in all.
+    assert row["scores"] == pytest.approx([0.25, 0.0, 1.0])
+    assert row["weights"] == pytest.approx([0.2, 0.0, 0.8])
+    assert row["components"]["loss"] == pytest.approx([0.25, 0.0, 1.0])
+    assert set(row["components"]) == {"loss", "diversity", "fairness", "staleness"}
+    assert row["probe_losses"] == [2.0, 1.0, 5.0]
+    np.testing.assert_allclose(parameters, [0.2, 0.0, 2.4, 0.0], rtol=1e-6)
+    # The model down and a loss of 8 bytes up, each.
+    assert row["probe_bytes"] == 3 * (npy_bytes(np.zeros(SIZE, np.float32)) + 8)
+    [(_, ins)] = [asked for asked in proxies[0].asked if asked[0] == "evaluate"]
+    assert ins.config == {"task": "probe", "round": 1, "batches": 3}
+    # Three forward passes are one step; then two steps and 33 bytes.
+    uplinks, step_s = strategy.setup.links.observe(1, np.full(3, np.nan))
+    assert row["round_s"] == pytest.approx(max(step_s) + max(2 * step_s + 8 * 33 / uplinks))
+
+
+def test_a_client_that_fails_its_probe_sits_the_round_out():
+    strategy = HeteroSelect(setup_of(HeteroSelectConfig(), rounds=2))
+    proxies = [StubProxy(0, sends_its_update), StubProxy(1, sends_its_update, loss=ValueError("out of memory"))]
+    rows, _ = run_rounds(strategy, manager_of([*proxies, StubProxy(2, sends_its_update)]), 2)
+    assert [row["selected"] for row in rows] == [[0, 2], [0, 2]]
+    assert [kind for kind, _ in proxies[1].asked] == ["properties", "evaluate", "evaluate"]
+    # It was sent the model all the same.
+    assert rows[0]["probe_bytes"] == 3 * (npy_bytes(np.zeros(SIZE, np.float32)) + 8)
+
+
+class Watching(RandomSelection):
+    """Random selection that remembers what it was shown and what it absorbed."""
+
+    needed = Needs()
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self.shown, self.absorbed = [], []
+
+    @classmethod
+    def needs(cls, config):
+        return cls.needed
+
+    def select(self, roster, now, count, rng):
+        self.shown.append((roster.losses.copy(), roster.uplink_bits_per_s.copy()))
+        return super().select(roster, now, count, rng)
+
+    def absorb(self, outcome):
+        self.absorbed.append(outcome)
+
+
+class Asking(Watching):
+    needed = Needs(reports=frozenset({"sigma", "rho"}), label_counts=True)
+
+
+class Linked(Watching):
+    needed = Needs(links=True)
+
+
+def test_inverted_links_read_losses_that_the_method_neither_sees_nor_pays():
+    strategy = Watching(setup_of(network=NetworkConfig(link_coupling="inverted-loss")))
+    proxies = [StubProxy(client, sends_its_update, loss=loss) for client, loss in enumerate((1.0, 2.0, 4.0))]
+    [row], _ = run_round(strategy, proxies)
+    [(losses, uplinks)] = strategy.shown
+    assert np.isnan(losses).all()
+    np.testing.assert_allclose(uplinks, [4e6, 3e6, 1e6])
+    assert row["probe_bytes"] == 0
+    # Nothing but two steps and 33 bytes of the slowest.
+    step_s = strategy.roster.step_s
+    assert row["round_s"] == pytest.approx(max(2 * step_s + 8 * 33 / np.array([4e6, 3e6, 1e6])))
+
+
+def test_inverted_links_charge_a_method_that_probes():
+    network = NetworkConfig(link_coupling="inverted-loss")
+    strategy = HeteroSelect(setup_of(HeteroSelectConfig(), network=network))
+    proxies = [StubProxy(client, sends_its_update, loss=loss) for client, loss in enumerate((1.0, 2.0, 4.0))]
+    [row], _ = run_round(strategy, proxies)
+    assert row["probe_losses"] == [1.0, 2.0, 4.0]
+    assert row["probe_bytes"] == 3 * (npy_bytes(np.zeros(SIZE, np.float32)) + 8)
+    assert [len(proxy.asked) for proxy in proxies] == [3, 3, 3]
+
+
+def test_reports_and_label_counts_are_asked_for_charged_and_handed_on():
+    def fit(client, ins):
+        assert ins.config["reports"] == "rho,sigma"
+        return update_reply(update_of(client), client, 1, sigma=client + 0.5, rho=client + 0.25)
+
+    counts = [np.array([client, 10], "<i8").tobytes() for client in range(3)]
+    proxies = [
+        StubProxy(client, fit, properties={"client": client, "examples": 10, "steps": 2, "label-counts": counts[client]})
+        for client in range(3)
+    ]
+    strategy = Asking(setup_of())
+    [row], _ = run_round(strategy, proxies)
+    assert proxies[0].asked[0][1].config == {"label-counts": True}
+    assert strategy.roster.label_counts.tolist() == [[0, 10], [1, 10], [2, 10]]
+    [outcome] = strategy.absorbed
+    assert outcome.reports["sigma"].tolist() == [0.5, 1.5, 2.5]
+    assert outcome.reports["rho"].tolist() == [0.25, 1.25, 2.25]
+    # Two numbers of 8 bytes, each client.
+    assert row["probe_bytes"] == 3 * 2 * 8
+
+
+def test_the_method_absorbs_the_round_as_it_was():
+    def fit(client, ins):
+        return ValueError("gone") if client == 1 else sends_its_update(client, ins)
+
+    strategy = Watching(setup_of(rounds=2))
+    _, [final] = run_rounds(strategy, manager_of(trio(fit)), 2)
+    first, second = strategy.absorbed
+    assert (first.now.number, second.now.number, first.now.total) == (1, 2, 2)
+    np.testing.assert_array_equal(first.parameters, np.zeros(SIZE))
+    # Of 10 and 30 examples: 1 / 4 and 3 * 3 / 4.
+    np.testing.assert_allclose(first.aggregate, [0.25, 0.0, 2.25, 0.0])
+    np.testing.assert_allclose(second.parameters, first.aggregate, rtol=1e-6)
+    assert first.clients.tolist() == [0, 2]
+    assert first.failed.tolist() == [1]
+    assert first.updates == (update_of(0), update_of(2))
+    np.testing.assert_allclose(final, 2.5 * first.aggregate, rtol=1e-6)
+
+
+def test_a_method_that_needs_links_refuses_to_run_without():
+    setup = replace(setup_of(), links=MeasuredLinks(3))
+    with pytest.raises(ConfigError, match="set 'links' to simulated"):
+        run_round(Linked(setup), trio())
+    [row], _ = run_round(RandomSelection(replace(setup_of(), links=MeasuredLinks(3))), trio())
+    assert row["round_s"] > 0
+
+
+def test_compressor_none_sends_everything_in_every_round():
+    setup = setup_of(rounds=2)
+    strategy = RandomSelection(replace(setup, compression=replace(setup.compression, compressor="none")))
+    rows, _ = run_rounds(strategy, manager_of(trio()), 2)
+    assert [row["kept_fractions"] for row in rows] == [[1.0] * 3] * 2
+
+
+# Identity and order ---------------------------------------------------------------------------------------------------
+
+
+def noisy(client, ins):
+    """Values whose float sum depends on the order."""
+    rng = np.random.default_rng([client, ins.config["round"]])
+    values = rng.normal(size=SIZE) * 10.0 ** rng.integers(-8, 8, SIZE)
+    return update_reply(dense(values.tolist()), client, ins.config["round"], loss=float(rng.random()))
+
+
+def bits(arrays):
+    return [array.tobytes() for array in arrays]
+
+
+def without_wall(rows):
+    return [{key: value for key, value in row.items() if key != "wall_s"} for row in rows]
+
+
+@pytest.mark.parametrize("make", [lambda: RandomSelection(setup_of(cohort=2, clients=5, rounds=3)),
+                                  lambda: HeteroSelect(setup_of(HeteroSelectConfig(), cohort=2, clients=5, rounds=3))],
+                         ids=["random", "hetero-select"])  # fmt: skip
+def test_cids_and_the_order_of_connecting_mean_nothing(make):
+    found = []
+    for cids, order in (("01234", range(5)), ("43210", range(5)), ("vwxyz", [3, 0, 4, 1, 2])):
+        proxies = [StubProxy(client, noisy, cid=cids[client], loss=float(client)) for client in order]
+        rows, arrays = run_rounds(make(), manager_of(proxies), 3)
+        found.append((json.dumps(without_wall(rows)), bits(arrays)))
+    assert found[0] == found[1] == found[2]
+
+
+def test_results_in_any_order_give_the_same_bits():
+    found = set()
+    for order in permutations(range(4)):
+        strategy = RandomSelection(setup_of(clients=4, cohort=4))
+        manager = manager_of([StubProxy(client, noisy) for client in range(4)])
+        model = strategy.initialize_parameters(manager)
+        instructed = strategy.configure_fit(1, model, manager)
+        results = [(proxy, proxy.fit(ins, None, None)) for proxy, ins in instructed]
+        parameters, _ = strategy.aggregate_fit(1, [results[place] for place in order], [])
+        found.add(parameters.tensors[0])
+    assert len(found) == 1
+
+
+# What goes wrong ------------------------------------------------------------------------------------------------------
+
+
+def raises(client, ins):
+    raise RuntimeError("the GPU is gone")
+
+
+BAD = {
+    "raises": raises,
+    "garbage": lambda client, ins: fit_reply(Parameters([b"junk"], ""), loss=1.0, work_steps=2.0),
+    "stale": lambda client, ins: update_reply(update_of(client), client, ins.config["round"] - 1),
+    "impostor": lambda client, ins: update_reply(update_of(0), 0, ins.config["round"]),
+    "other model": lambda client, ins: update_reply(dense([1.0] * 9), client, ins.config["round"]),
+    "float array": lambda client, ins: fit_reply(
+        ndarrays_to_parameters([np.zeros(SIZE, np.float32)]), loss=1.0, work_steps=2.0
+    ),
+    "not finite": lambda client, ins: update_reply(update_of(client), client, 1, work_steps=float("nan")),
+    "mute": lambda client, ins: fit_reply(sends_its_update(client, ins).parameters),
+}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_a_bad_client_is_a_recorded_failure_and_the_rest_counts(bad):
+    strategy = RandomSelection(setup_of())
+    proxies = [StubProxy(client, bad if client == 1 else sends_its_update, examples=10) for client in range(3)]
+    [row], [parameters] = run_round(strategy, proxies)
+    np.testing.assert_allclose(parameters, [0.5, 0.0, 1.5, 0.0])
+    assert row["selected"] == [0, 1, 2]
+    assert row["aggregated"] == [0, 2]
+    assert row["exchanges"] == len(row["weights"]) == len(row["fit_losses"]) == 2
+    [failure] = row["failures"]
+    assert failure["client"] == 1
+    assert failure["reason"]
+    # It was sent the model; what it sent is not counted.
+    assert row["downlink_bytes"] == 3 * npy_bytes(np.zeros(SIZE, np.float32))
+    assert row["uplink_bytes"] == 2 * 33
+    assert strategy.roster.failures.tolist() == [0, 1, 0]
+    assert strategy.roster.selections.tolist() == [1, 1, 1]
+    assert np.isfinite(row["round_s"])
+
+
+@pytest.mark.parametrize("method", [RandomConfig(), HeteroSelectConfig()], ids=["random", "hetero-select"])
+def test_a_round_with_nothing_usable_leaves_the_model_and_the_run_goes_on(method):
+    def fit(client, ins):
+        return ValueError("gone") if ins.config["round"] == 2 else sends_its_update(client, ins)
+
+    kind = {RandomConfig: RandomSelection, HeteroSelectConfig: HeteroSelect}[type(method)]
+    models = []
+
+    def evaluate(parameters, buffers):
+        models.append(parameters.copy())
+        return Evaluation(0.5, 0.25)
+
+    strategy = kind(replace(setup_of(method, rounds=3), evaluate=evaluate))
+    rows, _ = run_rounds(strategy, manager_of(trio(fit)), 3)
+    assert [row["exchanges"] for row in rows] == [3, 0, 3]
+    assert [failure["client"] for failure in rows[1]["failures"]] == [0, 1, 2]
+    assert rows[1]["uplink_bytes"] == 0
+    assert rows[1]["weights"] == rows[1]["aggregated"] == []
+    assert rows[1]["accuracy"] == 0.25
+    np.testing.assert_array_equal(models[0], models[1])
+    assert (models[2] != models[1]).any()
+
+
+@pytest.mark.parametrize("client_eval", [False, True])
+def test_the_run_goes_on_when_all_clients_are_gone_and_when_one_is_back(client_eval):
+    strategy = RandomSelection(setup_of(rounds=3, client_eval=client_eval))
+    proxies = trio(evaluation={"accuracy": 0.5})
+    manager = manager_of(proxies)
+    server_round = strategy.configure_fit
+
+    def leaving(number, parameters, manager):
+        if number == 2:
+            for proxy in proxies:
+                manager.unregister(proxy)
+        if number == 3:
+            manager.register(StubProxy(1, sends_its_update, cid="back", evaluation={"accuracy": 0.5}))
+        return server_round(number, parameters, manager)
+
+    strategy.configure_fit = leaving
+    rows, _ = run_rounds(strategy, manager, 3)
+    assert [row["round"] for row in rows] == [1, 2, 3]
+    assert [row["selected"] for row in rows] == [[0, 1, 2], [], [1]]
+    assert rows[1]["failures"] == []
+    assert "accuracy" in rows[1]
+    assert rows[2]["aggregated"] == [1]
+    assert strategy.setup.recorder.finished == 1
+
+
+def test_the_run_ends_properly_when_all_clients_are_gone_at_its_end():
+    strategy = RandomSelection(setup_of(rounds=2, client_eval=True))
+    proxies = trio(evaluation={"accuracy": 0.5})
+    manager = manager_of(proxies)
+    evaluate = strategy.aggregate_evaluate
+
+    def leaving(number, results, failures):
+        for proxy in proxies:
+            manager.unregister(proxy)
+        return evaluate(number, results, failures)
+
+    strategy.aggregate_evaluate = leaving
+    rows, _ = run_rounds(strategy, manager, 2)
+    assert [row["round"] for row in rows] == [1, 2]
+    assert strategy.setup.recorder.finished == 1
+
+
+def test_client_evaluation_averages_clients_alike_and_leaves_out_who_cannot():
+    accuracies = [{"accuracy": 0.5}, {}, {"accuracy": 1.0}]
+    proxies = [StubProxy(client, sends_its_update, evaluation=told) for client, told in enumerate(accuracies)]
+    strategy = RandomSelection(setup_of(client_eval=True))
+    [row], _ = run_round(strategy, proxies)
+    assert row["client_accuracy"] == 0.75
+    assert [told for told in strategy.setup.recorder.clients if "accuracy" in told] == [
+        {"client": 0, "round": 1, "accuracy": 0.5},
+        {"client": 2, "round": 1, "accuracy": 1.0},
+    ]
+
+
+def test_the_server_evaluates_every_so_many_rounds_and_in_the_last():
+    strategy = RandomSelection(setup_of(rounds=5, eval_every=2))
+    rows, _ = run_rounds(strategy, manager_of(trio()), 5)
+    assert ["accuracy" in row for row in rows] == [False, True, False, True, True]
+
+
+def test_too_few_clients_is_an_error_that_says_what_to_do():
+    with pytest.raises(ConfigError, match="Only 2 of 3 clients"):
+        run_round(RandomSelection(setup_of(connect_timeout_s=1)), trio()[:2])
+
+
+def test_more_clients_than_configured_is_an_error_that_says_what_to_do():
+    with pytest.raises(ConfigError, match="partition id 2, but 'clients' is 2"):
+        run_round(RandomSelection(setup_of(clients=2, cohort=2)), trio())
+
+
+def test_calibration_is_charged_apart_and_kept_out_of_the_weights():
+    buffers = np.array([0.0, 1.0], np.float32)
+
+    def fit(client, ins):
+        if ins.config["task"] == "train":
+            return sends_its_update(client, ins)
+        return fit_reply(ndarrays_to_parameters([np.full(2, client, np.float32)]), examples=10 * (client + 1))
+
+    strategy = RandomSelection(setup_of(buffers=buffers))
+    [row], [parameters, statistics] = run_round(strategy, trio(fit))
+    np.testing.assert_allclose(parameters, [1 / 6, 4 / 6, 9 / 6, 0.0], rtol=1e-6)
+    # (10 * 0 + 20 * 1 + 30 * 2) / 60
+    np.testing.assert_allclose(statistics, 8 / 6, rtol=1e-6)
+    whole = npy_bytes(parameters, buffers)
+    assert row["downlink_bytes"] == 3 * whole
+    assert row["calibration_bytes"] == 3 * (whole + 8)
+    assert row["probe_bytes"] == 0
+
+
+# Real clients ---------------------------------------------------------------------------------------------------------
+
+QUICK = {
+    "data": "digits",
+    "model": "logistic",
+    "clients": 4,
+    "cohort": 2,
+    "rounds": 3,
+    "local_steps": 5,
+    "probe_batches": 1,
+    "eval_threads": 1,
+    "device": "cpu",
+}
+
+
+def quick(folder, on_fit=None, cid_of=str, **settings):
+    """The strategy and its rows of a run whose clients keep their state in `folder`."""
+    options = QUICK | {"state_dir": str(folder / "state")} | settings
+    return run_in_process(folder / "run", on_fit, cid_of, **options)
+
+
+def tiny_with_batchnorm(sample_shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(int(np.prod(sample_shape))), nn.LazyLinear(classes)).eval()
+
+
+def batchnorm_model(sample_shape, classes):
+    inputs = int(np.prod(sample_shape))
+    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(inputs), nn.Linear(inputs, classes))
+
+
+@pytest.mark.parametrize("strategy", ["random", "hetero-select"])
+def test_real_clients_learn_and_repeat_themselves(tmp_path, strategy):
+    first, rows = quick(tmp_path / "a", strategy=strategy)
+    second, again = quick(tmp_path / "b", cid_of=lambda client: f"node-{97 * client % 7}", strategy=strategy)
+    assert without_wall(rows) == without_wall(again) or json.dumps(without_wall(rows)) == json.dumps(without_wall(again))
+    assert first._parameters.tobytes() == second._parameters.tobytes()
+    assert [row["exchanges"] for row in rows] == [2, 2, 2]
+    assert rows[-1]["accuracy"] > 0.4
+    # 64 inputs, 10 classes and their biases; dense in the first round, at most 2 * 0.4 of it later.
+    assert rows[0]["paper_uplink_bytes"] == 2 * 4 * 650
+    assert rows[1]["paper_uplink_bytes"] < rows[0]["paper_uplink_bytes"] / 2
+    assert (tmp_path / "a" / "run" / "summary.json").exists()
+
+
+def test_real_batchnorm_statistics_are_calibrated(tmp_path):
+    strategy, rows = quick(
+        tmp_path,
+        strategy="random",
+        model="tests.strategies.test_base:batchnorm_model",
+        rounds=2,
+        calibration_clients=1,
+        calibration_batches=3,
+    )
+    # 64 weights, 64 biases of the normalisation and 650 of the layer after; 64 means and 64 variances.
+    assert strategy.setup.initial.size == 778
+    assert strategy.setup.buffers.size == 128
+    buffers = strategy._buffers
+    assert np.isfinite(buffers).all()
+    # The first pixel of a digit is always blank: its running variance shrinks by 0.9 with each of 2 * 3 batches.
+    assert buffers[64] == pytest.approx(0.9**6)
+    whole = npy_bytes(strategy.setup.initial, strategy.setup.buffers)
+    assert [row["calibration_bytes"] for row in rows] == [whole + 4 * 128] * 2
+    assert [row["downlink_bytes"] for row in rows] == [2 * whole] * 2
+
+
+def test_a_model_without_batchnorm_is_not_calibrated(tmp_path):
+    _, rows = quick(tmp_path, strategy="random", rounds=1)
+    assert rows[0]["calibration_bytes"] == 0
+
+
+def flipped(reply):
+    [whole] = reply.parameters.tensors
+    return replace(reply, parameters=Parameters([whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:]], ""))
+
+
+TAMPERINGS = {
+    "damaged": (flipped, "CRC"),
+    "cut": (lambda reply: replace(reply, parameters=Parameters([reply.parameters.tensors[0][:-50]], "")), "header says"),
+    "junk": (lambda reply: replace(reply, parameters=Parameters([b"junk"], "")), "not an array"),
+    "mute": (lambda reply: replace(reply, metrics={}), "'loss'"),
+}
+
+
+@pytest.mark.parametrize(("tamper", "named"), TAMPERINGS.values(), ids=TAMPERINGS)
+def test_a_hostile_reply_does_not_reach_the_model(tmp_path, tamper, named):
+    def on_fit(client, ins, reply):
+        return tamper(reply) if client == 1 else reply
+
+    strategy, rows = quick(tmp_path, on_fit, strategy="random", rounds=2, clients=2)
+    for row in rows:
+        assert row["aggregated"] == [0]
+        [failure] = row["failures"]
+        assert failure["client"] == 1
+        assert named in failure["reason"]
+    assert np.isfinite(strategy._parameters).all()
+    assert rows[-1]["accuracy"] > 0.2
+
+
+def test_a_replayed_reply_is_refused(tmp_path):
+    kept = {}
+
+    def on_fit(client, ins, reply):
+        return kept.setdefault(client, reply) if client == 0 else reply
+
+    _, rows = quick(tmp_path, on_fit, strategy="random", rounds=2, clients=2)
+    assert rows[0]["failures"] == []
+    [failure] = rows[1]["failures"]
+    assert failure["client"] == 0
+    assert "round 1" in failure["reason"]

@@ -1,0 +1,386 @@
+import math
+from collections import Counter
+from io import BytesIO
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsel_app.config import TrainingConfig
+from fedsel_app.seeds import Purpose, stream
+from fedsel_app.wire import Update
+from strategies.hetero_select import CountSketch, HeteroSelect, HeteroSelectConfig, fairness, staleness, temperature
+from strategies.roster import Round
+from tests.strategies.setups import dense, make_roster, make_setup, outcome
+
+SIZE = 4
+NOW = Round(3, 10)
+# log 2, log 3, log 4, log 2 of `last_selected` [2, 1, 0, 2] in round 3, spread over [0, 1].
+STALE = [0.0, math.log2(3) - 1, 1.0, 0.0]
+
+
+def method(clients=4, size=SIZE, training=None, **config):
+    return HeteroSelect(make_setup(HeteroSelectConfig(**config), clients=clients, size=size, training=training))
+
+
+def history():
+    """Four clients before round 3: V' = [.5, 0, 1, .25], F' = [-1, 0, 1, 0] and St' = STALE."""
+    roster = make_roster(4, losses=[2.0, 1.0, 3.0, 1.5])
+    roster.selections[:] = [2, 1, 0, 1]
+    roster.last_selected[:] = [2, 1, 0, 2]
+    return roster
+
+
+def everybody(selector, roster, now=NOW):
+    return selector.select(roster, now, 4, np.random.default_rng(0))
+
+
+def spread(values):
+    low, high = min(values), max(values)
+    return [(value - low) / (high - low) for value in values]
+
+
+# Equations 1-5 --------------------------------------------------------------------------------------------------------
+
+
+def test_components_by_hand():
+    components = everybody(method(), history()).components
+    np.testing.assert_allclose(components["loss"], [0.5, 0.0, 1.0, 0.25])
+    np.testing.assert_allclose(components["diversity"], [0.5] * 4)
+    np.testing.assert_allclose(components["fairness"], [-1.0, 0.0, 1.0, 0.0])
+    np.testing.assert_allclose(components["staleness"], STALE)
+
+
+def test_score_by_hand():
+    # 0.5 + 0.15 - 0.2 + 0.2 * 0       = 0.45
+    # 0   + 0.15 + 0   + 0.2 * 0.58496 = 0.266993
+    # 1   + 0.15 + 0.2 + 0.2           = 1.55
+    # 0.25+ 0.15 + 0   + 0             = 0.40
+    # less 0.266993, over 1.283007:
+    scores = everybody(method(), history()).scores
+    np.testing.assert_allclose(scores, [0.142640, 0.0, 1.0, 0.103669], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"without": "loss"}, [-0.2, 0.2 * STALE[1], 0.4, 0.0]),
+        ({"loss_weight": 0.0}, [-0.2, 0.2 * STALE[1], 0.4, 0.0]),
+        ({"without": "fairness-staleness"}, [0.5, 0.0, 1.0, 0.25]),
+        ({"fairness_weight": 0.0, "staleness_weight": 0.0}, [0.5, 0.0, 1.0, 0.25]),
+        ({"fairness_weight": 0.0}, [0.5, 0.2 * STALE[1], 1.2, 0.25]),
+        ({"staleness_weight": 0.0}, [0.3, 0.0, 1.2, 0.25]),
+        ({"loss_weight": 2.0, "staleness_scale": 9.0}, [0.8, 0.2 * STALE[1], 2.4, 0.5]),
+    ],
+)
+def test_ablations_by_hand(config, expected):
+    np.testing.assert_allclose(everybody(method(**config), history()).scores, spread(expected))
+
+
+def test_without_diversity_nothing_is_remembered():
+    for config in ({"without": "diversity"}, {"diversity_weight": 0.0}):
+        selector = method(**config)
+        assert not selector.needs(HeteroSelectConfig(**config)).updates
+        selector.absorb(outcome(Round(1, 10), [0], [dense([1.0, 0.0, 0.0, 0.0])], size=SIZE))
+        assert selector.state()["clients"].size == 0
+        # 0.3, 0.116993, 1.4, 0.25
+        assert everybody(selector, history()).scores == pytest.approx(spread([0.3, 0.2 * STALE[1], 1.4, 0.25]))
+
+
+def test_cold_start():
+    selection = everybody(method(), make_roster(4, losses=[2.0, 1.0, 3.0, 1.5]), Round(1, 10))
+    np.testing.assert_array_equal(selection.components["diversity"], 0.5)
+    np.testing.assert_array_equal(selection.components["fairness"], 0.0)
+    np.testing.assert_array_equal(selection.components["staleness"], 0.0)
+    np.testing.assert_allclose(selection.scores, [0.5, 0.0, 1.0, 0.25])
+
+
+def test_clients_that_do_not_differ_score_one():
+    for losses in ([2.0] * 4, [np.nan] * 4, [np.inf] * 4):
+        selection = everybody(method(), make_roster(4, losses=losses), Round(1, 10))
+        np.testing.assert_array_equal(selection.scores, 1.0)
+        np.testing.assert_array_equal(selection.components["loss"], 0.0)
+
+
+def test_a_diverged_loss_is_the_worst_and_an_unknown_one_average():
+    selection = everybody(method(), make_roster(4, losses=[np.nan, np.inf, 1.0, 3.0]), Round(1, 10))
+    # NaN -> (1 + 3) / 2, inf -> 3
+    np.testing.assert_allclose(selection.components["loss"], [0.5, 1.0, 0.0, 1.0])
+
+
+def test_fairness_by_hand_and_clipped():
+    np.testing.assert_array_equal(fairness(np.zeros(3, np.int64)), 0.0)
+    # mean 1.25: 1 - 5 / 1.25 = -3, clipped
+    np.testing.assert_array_equal(fairness(np.array([5, 0, 0, 0])), [-1.0, 1.0, 1.0, 1.0])
+    # mean 2
+    np.testing.assert_allclose(fairness(np.array([1, 2, 3])), [0.5, 0.0, -0.5])
+
+
+def test_staleness_by_hand():
+    np.testing.assert_allclose(staleness(np.array([0, 6]), 7, 0.5), [0.5 * math.log(8), 0.5 * math.log(2)])
+
+
+def test_only_available_clients_count():
+    roster = make_roster(6, losses=[2.0, 99.0, 1.0, 3.0, -99.0, 1.5], available=[0, 2, 3, 5])
+    roster.selections[:] = [2, 50, 1, 0, 50, 1]
+    roster.last_selected[:] = [2, 0, 1, 0, 0, 2]
+    selection = everybody(method(6), roster)
+    assert selection.clients.tolist() == [0, 2, 3, 5]
+    np.testing.assert_allclose(selection.scores, everybody(method(), history()).scores)
+    np.testing.assert_allclose(selection.components["fairness"], [-1.0, 0.0, 1.0, 0.0])
+
+
+def test_last_fit_losses_are_free_and_unknown_ones_average():
+    config = HeteroSelectConfig(loss_source="last-fit")
+    assert not HeteroSelect.needs(config).loss_probe
+    assert HeteroSelect.needs(HeteroSelectConfig()).loss_probe
+    roster = make_roster(4, losses=[9.0, 8.0, 7.0, 6.0])
+    roster.fit_losses[:] = [np.nan, 1.0, 3.0, 1.5]
+    selection = everybody(method(loss_source="last-fit"), roster, Round(1, 10))
+    # (1 + 3 + 1.5) / 3 = 1.8333
+    np.testing.assert_allclose(selection.components["loss"], [0.8333333 / 2, 0.0, 1.0, 0.25], rtol=1e-6)
+
+
+# Equation 3: diversity ------------------------------------------------------------------------------------------------
+
+
+def diversity_of(selector, clients=4):
+    return selector.select(make_roster(clients), NOW, clients, np.random.default_rng(0)).components["diversity"]
+
+
+def test_diversity_by_hand():
+    selector = method()
+    sparse = Update(SIZE, np.array([1], np.uint32), np.array([2.0], np.float32))
+    selector.absorb(outcome(Round(1, 10), [0, 2], [dense([1.0, 0.0, 0.0, 0.0]), sparse], size=SIZE))
+    # The aggregate is (0.5, 1, 0, 0): cosines 0.5 / sqrt(1.25) = 0.447214 and 1 / sqrt(1.25) = 0.894427.
+    np.testing.assert_allclose(diversity_of(selector), [0.552786, 0.5, 0.105573, 0.5], atol=1e-6)
+    # Client 3 turns the average to (-2, 0, 0, 0): client 0 points the other way (clipped), client 2 is orthogonal.
+    selector.absorb(outcome(Round(2, 10), [3], [dense([-2.0, 0.0, 0.0, 0.0])], size=SIZE))
+    np.testing.assert_allclose(diversity_of(selector), [1.0, 0.5, 1.0, 0.0], atol=1e-6)
+
+
+def test_a_client_that_failed_keeps_its_last_update_and_an_empty_round_changes_nothing():
+    selector = method()
+    selector.absorb(outcome(Round(1, 10), [0], [dense([1.0, 1.0, 0.0, 0.0])], failed=[1], size=SIZE))
+    before = diversity_of(selector)
+    np.testing.assert_allclose(before, [0.0, 0.5, 0.5, 0.5], atol=1e-6)
+    selector.absorb(outcome(Round(2, 10), [], [], failed=[0, 1], size=SIZE))
+    np.testing.assert_array_equal(diversity_of(selector), before)
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.integers(0, 2**31))
+def test_diversity_is_one_less_the_dense_cosine(seed):
+    rng = np.random.default_rng(seed)
+    selector, last = method(5, 30), {}
+    for number in (1, 2, 3):
+        clients = np.sort(rng.choice(5, 2, replace=False)).tolist()
+        updates = []
+        for client in clients:
+            indices = np.sort(rng.choice(30, 12, replace=False)).astype(np.uint32)
+            updates.append(Update(30, indices, rng.normal(size=12).astype(np.float32)))
+            last[client] = updates[-1].dense().astype(np.float64)
+        came = outcome(Round(number, 10), clients, updates, size=30)
+        selector.absorb(came)
+    expected = np.full(5, 0.5)
+    for client, vector in last.items():
+        cosine = vector @ came.aggregate / np.linalg.norm(vector) / np.linalg.norm(came.aggregate)
+        expected[client] = min(max(1.0 - cosine, 0.0), 1.0)
+    np.testing.assert_allclose(diversity_of(selector, 5), expected, atol=1e-6)
+
+
+def test_the_authors_running_average_by_hand():
+    selector = method(average_decay=0.9)
+    selector.absorb(outcome(Round(1, 10), [0], [dense([1.0, 0.0, 0.0, 0.0])], size=SIZE))
+    selector.absorb(outcome(Round(2, 10), [1], [dense([0.0, 1.0, 0.0, 0.0])], size=SIZE))
+    # 0.1 (1, 0), then 0.9 * 0.1 (1, 0) + 0.1 (0, 1) = (0.09, 0.1), of norm sqrt(0.0181) = 0.134536:
+    # cosines 0.09 / 0.134536 = 0.668965 and 0.1 / 0.134536 = 0.743294.
+    np.testing.assert_allclose(diversity_of(selector), [0.331035, 0.256706, 0.5, 0.5], atol=1e-6)
+    np.testing.assert_allclose(selector.state()["average"], [0.09, 0.1, 0.0, 0.0])
+
+
+def correlated(rng, size):
+    first = rng.normal(size=size)
+    second = 0.6 * first + 0.8 * rng.normal(size=size)
+    return [dense((vector / np.linalg.norm(vector)).tolist()) for vector in (first, second)]
+
+
+def test_a_sketch_keeps_inner_products_within_its_bound():
+    # For unit vectors: unbiased, with a variance of at most 2 / buckets.
+    buckets, draws = 64, 2000
+    x, y = correlated(np.random.default_rng(0), 500)
+    exact = x.dot(y.dense())
+    errors = []
+    for seed in range(draws):
+        sketch = CountSketch(500, buckets, np.random.default_rng(seed))
+        errors.append(sketch(x).dot(sketch(y).dense()) - exact)
+    bound = math.sqrt(2 / buckets)
+    assert abs(np.mean(errors)) < 4 * bound / math.sqrt(draws)
+    assert np.std(errors) < 1.05 * bound
+
+
+def test_a_sketch_is_linear_and_takes_sparse_updates():
+    sketch = CountSketch(100, 16, np.random.default_rng(1))
+    indices = np.array([3, 50, 99], np.uint32)
+    sparse = Update(100, indices, np.array([1.0, -2.0, 4.0], np.float32))
+    np.testing.assert_array_equal(sketch(sparse).values, sketch(dense(sparse.dense().tolist())).values)
+    singles = [sketch(Update(100, indices[[i]], sparse.values[[i]])).values for i in range(3)]
+    np.testing.assert_allclose(sketch(sparse).values, sum(singles))
+    assert all(np.count_nonzero(single) == 1 for single in singles)
+
+
+def test_sketched_diversity_is_near_the_exact_one():
+    size, buckets = 3000, 1024
+    exact, sketched = method(8, size), method(8, size, sketch_size=buckets)
+    rng = np.random.default_rng(5)
+    common = rng.normal(size=size)
+    updates = [dense((common + rng.normal(size=size)).tolist()) for _ in range(8)]
+    for selector in (exact, sketched):
+        selector.absorb(outcome(Round(1, 10), list(range(8)), updates, size=size))
+    error = diversity_of(sketched, 8) - diversity_of(exact, 8)
+    # Four standard errors of the bound for one inner product.
+    assert np.abs(error).max() < 4 * math.sqrt(2 / buckets)
+    state = sketched.state()
+    assert all(state[f"values-{client}"].size == buckets for client in range(8))
+
+
+# Equation 6: selection ------------------------------------------------------------------------------------------------
+
+
+def test_the_temperature_halves_over_the_run():
+    assert temperature(Round(1, 10), 1.0) == pytest.approx(0.95)
+    assert temperature(Round(5, 10), 2.0) == pytest.approx(1.5)
+    assert temperature(Round(10, 10), 1.0) == 0.5
+    assert temperature(Round(20, 10), 1.0) == 0.5
+
+
+def test_selection_frequencies():
+    # Scores [0.142640, 0, 1, 0.103669] at tau = 0.5 * (1 - 0.5 * 3 / 10) = 0.425, two without replacement.
+    weights = [math.exp(score / 0.425) for score in (0.142640, 0.0, 1.0, 0.103669)]
+    total = sum(weights)
+    chances = {
+        (i, j): weights[i] / total * weights[j] / (total - weights[i])
+        + weights[j] / total * weights[i] / (total - weights[j])
+        for i in range(4)
+        for j in range(i + 1, 4)
+    }
+    assert sum(chances.values()) == pytest.approx(1.0)
+    selector, roster, draws = method(temperature=0.5), history(), 5000
+    seen = Counter(
+        tuple(selector.select(roster, NOW, 2, stream(seed, Purpose.SELECT, 3)).clients.tolist())
+        for seed in range(draws)
+    )
+    for pair, chance in chances.items():
+        assert seen[pair] / draws == pytest.approx(chance, abs=5 * math.sqrt(chance * (1 - chance) / draws))
+
+
+def test_every_client_can_be_selected():
+    selector, roster = method(), history()
+    seen = set()
+    for seed in range(200):
+        seen |= set(selector.select(roster, Round(10, 10), 1, np.random.default_rng(seed)).clients.tolist())
+    assert seen == {0, 1, 2, 3}
+
+
+def test_a_selection_carries_the_scores_of_the_selected():
+    selector, roster = method(), history()
+    whole = everybody(selector, roster)
+    some = selector.select(roster, NOW, 2, np.random.default_rng(4))
+    place = np.searchsorted(whole.clients, some.clients)
+    assert some.clients.size == 2
+    np.testing.assert_array_equal(some.scores, whole.scores[place])
+    np.testing.assert_array_equal(some.weights, some.scores)
+    for name, values in whole.components.items():
+        np.testing.assert_array_equal(some.components[name], values[place])
+    assert some.normalise
+    assert some.kept_fractions is None
+    assert some.learning_rates is None
+
+
+def test_score_adaptive_learning_rates_and_their_cap():
+    # Round 3 of 10: 0.1 (1 - 0.15) = 0.085, times 1 + [0.142640, 0, 1, 0.103669]; 0.17 is cut to 0.15.
+    selector = method(score_adaptive_lr=True, training=TrainingConfig(lr=0.1))
+    expected = [0.0971244, 0.085, 0.15, 0.0938119]
+    np.testing.assert_allclose(everybody(selector, history()).learning_rates, expected, rtol=1e-5)
+    wide = method(score_adaptive_lr=True, score_adaptive_lr_max=1.0, training=TrainingConfig(lr=0.1))
+    np.testing.assert_allclose(everybody(wide, history()).learning_rates[2], 0.17)
+
+
+# Purity and state -----------------------------------------------------------------------------------------------------
+
+
+def trained(**config):
+    selector = method(**config)
+    selector.absorb(outcome(Round(1, 10), [0, 2], [dense([1.0, 2.0, 0.0, 0.0]), dense([0.0, 1.0, 3.0, 0.0])], size=SIZE))
+    sparse = Update(SIZE, np.array([0, 3], np.uint32), np.array([1.0, -1.0], np.float32))
+    selector.absorb(outcome(Round(2, 10), [1], [sparse], size=SIZE))
+    return selector
+
+
+def copied(arrays):
+    return {name: values.copy() for name, values in arrays.items()}
+
+
+def test_selecting_changes_nothing():
+    selector, roster = trained(), history()
+    state, before = copied(selector.state()), copied(vars(roster))
+    first = selector.select(roster, NOW, 2, np.random.default_rng(9))
+    for _ in range(20):
+        selector.select(roster, NOW, 3, np.random.default_rng(1))
+    again = selector.select(roster, NOW, 2, np.random.default_rng(9))
+    np.testing.assert_array_equal(first.clients, again.clients)
+    np.testing.assert_array_equal(first.scores, again.scores)
+    for name, values in before.items():
+        np.testing.assert_array_equal(getattr(roster, name), values, err_msg=name)
+    assert state.keys() == selector.state().keys()
+    for name, values in selector.state().items():
+        np.testing.assert_array_equal(values, state[name], err_msg=name)
+
+
+def test_a_selection_is_no_view_of_the_methods_state():
+    selector, roster = trained(), history()
+    before = copied(selector.state())
+    selection = everybody(selector, roster)
+    for values in (selection.scores, *selection.components.values()):
+        values[:] = 77.0
+    for name, values in selector.state().items():
+        np.testing.assert_array_equal(values, before[name], err_msg=name)
+
+
+@pytest.mark.parametrize("config", [{}, {"average_decay": 0.9}, {"sketch_size": 8}])
+def test_a_restored_method_goes_on_identically(config):
+    original = trained(**config)
+    file = BytesIO()
+    np.savez(file, **original.state())
+    snapshot = original.state()
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as saved:
+        restored = method(**config)
+        restored.load_state(dict(saved))
+    frozen = copied(snapshot)
+    third = outcome(Round(3, 10), [1, 3], [dense([0.5, 0.0, 1.0, 2.0]), dense([3.0, 1.0, 0.0, 0.0])], size=SIZE)
+    for selector in (original, restored):
+        selector.absorb(third)
+    for name, values in snapshot.items():
+        np.testing.assert_array_equal(values, frozen[name], err_msg=f"the saved {name} changed afterwards")
+    first, second = (
+        selector.select(history(), Round(4, 10), 3, np.random.default_rng(2)) for selector in (original, restored)
+    )
+    np.testing.assert_array_equal(first.clients, second.clients)
+    np.testing.assert_array_equal(first.scores, second.scores)
+    states = original.state(), restored.state()
+    assert states[0].keys() == states[1].keys()
+    for name, values in states[0].items():
+        assert values.dtype == states[1][name].dtype
+        np.testing.assert_array_equal(values, states[1][name], err_msg=name)
+
+
+def test_absorbing_leaves_the_outcome_alone():
+    selector = method(average_decay=0.9)
+    came = outcome(Round(1, 10), [0], [dense([1.0, 2.0, 0.0, 0.0])], size=SIZE)
+    selector.absorb(came)
+    before = came.aggregate.copy()
+    selector.absorb(outcome(Round(2, 10), [0], [dense([5.0, 0.0, 0.0, 0.0])], size=SIZE))
+    np.testing.assert_array_equal(came.aggregate, before)
+    np.testing.assert_array_equal(came.updates[0].values, [1.0, 2.0, 0.0, 0.0])

@@ -1,0 +1,141 @@
+"""The commands a user types, in processes of their own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from simulation.deploy import free_ports
+
+FEDSEL = str(Path(sys.executable).parent / "fedsel")
+SMALL = ["--clients", "3", "--cohort", "2", "--rounds", "3"]
+
+
+def fedsel(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [FEDSEL, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        env=os.environ | (environment or {}),
+        check=False,
+    )
+
+
+def rounds(folder: Path) -> list[dict[str, object]]:
+    """A run's rows without its wall times."""
+    rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    for row in rows:
+        del row["wall_s"]
+    return rows
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small run with one Ray actor."""
+    folder = tmp_path_factory.mktemp("runs") / "one"
+    done = fedsel("run", *SMALL, "--set", "workers=1", "--out", str(folder))
+    assert done.returncode == 0, done.stderr
+    assert "Picture" in done.stdout
+    return folder
+
+
+@pytest.mark.e2e
+def test_a_run_leaves_its_records_and_nothing_else(simulated: Path) -> None:
+    names = {path.name for path in simulated.iterdir()}
+    assert names == {"config.json", "rounds.jsonl", "clients.jsonl", "summary.json", "model.npz", "accuracy.png"}
+    summary = json.loads((simulated / "summary.json").read_text())
+    assert summary["rounds"] == 3
+    assert summary["exchanges"] == 6
+    assert summary["final_accuracy"] > 0.8
+
+
+@pytest.mark.e2e
+def test_two_actors_give_the_bits_of_one(simulated: Path, tmp_path: Path) -> None:
+    done = fedsel("run", *SMALL, "--set", "workers=2", "--out", str(tmp_path / "two"))
+    assert done.returncode == 0, done.stderr
+    assert rounds(tmp_path / "two") == rounds(simulated)
+
+
+@pytest.fixture
+def flower_home(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """A FLWR_HOME and ports of its own for `flwr run`'s local SuperLink, which is ended by its pid afterwards."""
+    control, runtime = free_ports(2)
+    yield {
+        "FLWR_HOME": str(tmp_path / "flower"),
+        "FLWR_LOCAL_CONTROL_API_PORT": str(control),
+        "FLWR_LOCAL_RUNTIME_API_PORT": str(runtime),
+    }
+    found = subprocess.run(
+        ["pgrep", "-f", f"flower-superlink.*:{control}"], capture_output=True, text=True, check=False
+    )
+    for pid in found.stdout.split():
+        os.kill(int(pid), signal.SIGTERM)
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_flwr_run_gives_the_bits_of_fedsel_run(simulated: Path, tmp_path: Path, flower_home: dict[str, str]) -> None:
+    done = fedsel("submit", "local", *SMALL, "--out", str(tmp_path / "run"), environment=flower_home)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert rounds(tmp_path / "run") == rounds(simulated)
+
+    few = fedsel(
+        "submit", "local", *SMALL, "--out", str(tmp_path / "few"), "--set", "connect-timeout-s=15",
+        "--federation-config", "num-supernodes=2 client-resources-num-cpus=1", environment=flower_home,
+    )  # fmt: skip
+    assert few.returncode == 1
+    assert "Only 2 of 3 clients connected" in few.stdout
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_deployed_processes_give_the_bits_of_the_simulation(simulated: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "deployed"
+    done = fedsel("deploy", *SMALL, "--set", "links=simulated", "--out", str(folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert rounds(folder) == rounds(simulated)
+    assert "gRPC" in (folder / "processes/logs/superlink.log").read_text()
+    assert "flower-supernode" in done.stdout
+    assert not alive(str(folder))
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["run", "deploy"])
+def test_ctrl_c_ends_everything(command: str, tmp_path: Path) -> None:
+    folder = tmp_path / command
+    arguments = [FEDSEL, command, "--clients", "2", "--cohort", "1", "--rounds", "1000", "--out", str(folder)]
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    ) as process:
+        deadline = time.monotonic() + 200
+        while not (folder / "rounds.jsonl").exists() or not (folder / "rounds.jsonl").read_text():
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
+    time.sleep(5)
+    assert not alive(str(folder))
+
+
+def alive(mark: str) -> list[int]:
+    """Processes that name `mark` in their command line or environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                text = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if mark.encode() in text:
+                found.append(int(entry.name))
+    return found
