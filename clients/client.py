@@ -11,14 +11,14 @@ evaluate          test        loss and accuracy on the client's own test part
 ================  ==========  ===================================================================
 
 Flower builds a client for every message, so it holds nothing: data and models are cached by process
-for all clients, the residual and the last mask's layer shares lie in the `StateStore`.
+for all clients; the residual, the last mask's layer shares and the solver's memory lie in the `StateStore`.
 """
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -27,11 +27,13 @@ from flwr.common import NDArrays, Scalar
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clients import reports
-from clients.compression import compress, coordinate_scores, draw_layers, kept_count, layer_shares
+from clients import reports, solvers
+from clients.compression import draw_layers
 from clients.curvature import hutchinson_diagonal
 from clients.local_training import DivergenceError, train
-from clients.state import StateStore
+from clients.message import check
+from clients.state import Arrays, StateStore
+from clients.upload import Terms, upload
 from fedsel_app.batches import batch_order, device_data, epoch_order
 from fedsel_app.config import CompressionConfig, RunConfig, TrainingConfig
 from fedsel_app.data import DataConfig, load
@@ -69,8 +71,8 @@ class SelectionClient(NumPyClient):
     """One client, for one message.
 
     The model arrives as [parameters (N,)], and where it has BatchNorm statistics as [parameters, buffers (B,)],
-    all float32. A malformed message raises ValueError, a diverged training DivergenceError, a state file
-    that cannot be used StateError.
+    all float32; under the solver scaffold a message to train ends with the control variate (N,). A malformed message
+    raises ValueError, a diverged training DivergenceError, a state file that cannot be used StateError.
     """
 
     def __init__(self, setup: ClientSetup) -> None:
@@ -99,10 +101,11 @@ class SelectionClient(NumPyClient):
     def fit(self, parameters: NDArrays, config: Config) -> tuple[NDArrays, int, Config]:
         """Carry out config["task"] for config["round"].
 
-        "train" reads "lr", "kept-fraction", "residual-decay" and "curvature", and returns the payload as uint8
-        with the metrics client, loss, work-steps (all it computed,
-        in local steps), compute_s, and the "reports" asked for. "calibrate" reads "batches" and returns the
-        buffers, float32 (B,), with the metric client.
+        "train" reads "lr", "kept-fraction", "residual-decay", "curvature" and, under ef21, "estimated" (whether the
+        server has this client's estimate). It returns the payload as uint8, under scaffold a second one with the
+        change of the client's control variate, and the metrics client, loss, work-steps (all it computed, in local
+        steps), compute_s, and the "reports" asked for. "calibrate" reads "batches" and returns the buffers,
+        float32 (B,), with the metric client.
         """
         task = _pick({"train": self._train, "calibrate": self._calibrate}, config)
         return task(parameters, config)
@@ -118,7 +121,10 @@ class SelectionClient(NumPyClient):
 
     def _train(self, arrays: NDArrays, config: Config) -> tuple[NDArrays, int, Config]:
         setup, training, server_round = self._setup, self._setup.training, int(config["round"])
-        model = self._load(arrays)
+        model = self._load(arrays, with_control=training.solver == "scaffold")
+        control = arrays[-1] if training.solver == "scaffold" else None
+        remembers = setup.compression.compressor != "none" or training.solver in solvers.REMEMBERING
+        state = setup.store.load(setup.client, before=server_round) if remembers else {}
         examples, _ = self._examples()
         rng = stream(setup.run.seed, Purpose.TRAIN, server_round, setup.client)
         if training.local_epochs:
@@ -134,14 +140,25 @@ class SelectionClient(NumPyClient):
         if asked & set(reports.BEFORE_TRAINING):
             reported |= reports.loss_moments(model, self._batches(examples, passes, model))
             extra_steps += len(passes) * reports.FORWARD_STEPS
+        lr, term = float(config["lr"]), solvers.correction(state, control)
+        correction = None if term is None else torch.from_numpy(term).to(model.parameters.device)
         with seeded(_seed(rng), model.parameters.device):
-            report = train(model, batches, training, float(config["lr"]))
+            report = train(model, batches, training, lr, correction)
+        reported["effective-steps"] = solvers.effective_steps(report.steps, training.momentum)
         if asked & set(reports.AFTER_TRAINING):
             reported["gradient-deviation"] = reports.gradient_deviation(model, self._batches(examples, passes, model))
             extra_steps += len(passes)
         compute_s = time.perf_counter() - started
-        update = self._compress(model, model.export() - arrays[0], config)
-        payload = encode(update, client=setup.client, server_round=server_round)
+        delta = model.export() - arrays[0]
+        finished = solvers.finish(training, state, control, delta, report.steps, lr)
+        update, kept = self._upload(model, delta, state, config)
+        if remembers:
+            setup.store.save(setup.client, server_round, finished.state | kept)
+        seeded_indices = setup.compression.compressor == "rand-k"
+        payloads = [encode(update, client=setup.client, server_round=server_round, seeded=seeded_indices)]
+        if finished.sent is not None:
+            change = Update(model.size, None, finished.sent)
+            payloads.append(encode(change, client=setup.client, server_round=server_round))
         metrics: Config = {
             "client": setup.client,
             "loss": report.loss,
@@ -149,29 +166,25 @@ class SelectionClient(NumPyClient):
             "compute_s": compute_s,
             **{name: reported[name] for name in asked},
         }
-        return [np.frombuffer(payload, np.uint8)], len(examples), metrics
+        return [np.frombuffer(payload, np.uint8) for payload in payloads], len(examples), metrics
 
-    def _compress(self, model: FlatModel, delta: Floats, config: Config) -> Update:
-        """C(v) of v = delta + residual; beta (v - C(v)) and the mask's layer shares are kept for the next time."""
-        setup, choice, server_round = self._setup, self._setup.compression, int(config["round"])
-        if choice.compressor == "none":
-            return Update(delta.size, None, delta)
-        state = setup.store.load(setup.client, before=server_round)
-        vector = delta + state["residual"] if "residual" in state else delta
-        count = kept_count(float(config["kept-fraction"]), vector.size, choice.kept_rounding)
-        curvature: dict[int, Floats] = {}
-        if config["curvature"] and choice.curvature_layers and count < vector.size:
-            shares = state.get("shares", np.ones(len(model.layers)))
-            curvature = self._curvature(model, shares, server_round)
-        scores = coordinate_scores(vector, curvature, model.layers, choice.curvature_scale, choice.curvature_floor)
-        update, rest = compress(vector, count, scores)
-        kept: dict[str, NDArray[Any]] = {}
-        if choice.error_feedback and update.indices is not None:
-            kept["residual"] = rest * np.float32(config["residual-decay"])
-        if choice.curvature_layers:
-            kept["shares"] = layer_shares(update.indices, model.layers, choice.layer_importance)
-        setup.store.save(setup.client, server_round, kept)
-        return update
+    def _upload(self, model: FlatModel, delta: Floats, state: Arrays, config: Config) -> tuple[Update, Arrays]:
+        """The update to send, and what is to be remembered of the rest."""
+        setup, server_round = self._setup, int(config["round"])
+        terms = Terms(
+            kept_fraction=float(config["kept-fraction"]),
+            residual_decay=float(config["residual-decay"]),
+            estimated=bool(config.get("estimated")),
+            seed=setup.run.seed,
+            server_round=server_round,
+            client=setup.client,
+        )
+
+        def curvature(shares: NDArray[np.float64]) -> dict[int, Floats]:
+            return self._curvature(model, shares, server_round)
+
+        scored = config["curvature"] and setup.compression.curvature_layers
+        return upload(delta, state, model.layers, setup.compression, terms, curvature if scored else None)
 
     def _curvature(self, model: FlatModel, shares: NDArray[np.float64], server_round: int) -> dict[int, Floats]:
         """Diagonal curvature at the trained weights, on one mini-batch and the layers that the Markov rule draws."""
@@ -230,8 +243,8 @@ class SelectionClient(NumPyClient):
         rng = stream(setup.run.seed, Purpose.PARTITION, 1, setup.client)
         return holdout(mine, labels, setup.data.holdout_fraction, rng)
 
-    def _load(self, arrays: NDArrays) -> FlatModel:
-        """The model that arrived, on the device of this process."""
+    def _load(self, arrays: NDArrays, *, with_control: bool = False) -> FlatModel:
+        """The model that arrived, on the device of this process; the arrays are checked, a control variate too."""
         run = self._setup.run
         device = choose_device(run.device)
         prepare(device, run.threads)
@@ -239,17 +252,10 @@ class SelectionClient(NumPyClient):
         expected = {"parameters": model.size, "buffers": model.buffers_vector().size}
         if not expected["buffers"]:
             del expected["buffers"]
-        if len(arrays) != len(expected):
-            raise ValueError(f"The model '{run.model}' comes as {' and '.join(expected)}. Got {len(arrays)} arrays.")
-        for (what, size), array in zip(expected.items(), arrays, strict=True):
-            if array.dtype != np.float32 or array.shape != (size,):
-                raise ValueError(
-                    f"The {what} of the model '{run.model}' are float32 ({size},). Got {array.dtype} {array.shape}. "
-                    "Server and clients must run the same 'model' and 'data'."
-                )
-            if not np.isfinite(array).all():
-                raise ValueError(f"The {what} that the server sent are not all finite: the global model diverged.")
-        model.load(arrays[0], arrays[1] if len(arrays) > 1 else np.zeros(0, np.float32))
+        if with_control:
+            expected["control variate"] = model.size
+        check(arrays, expected, run.model)
+        model.load(arrays[0], arrays[1] if "buffers" in expected else np.zeros(0, np.float32))
         return model
 
     def _batches(

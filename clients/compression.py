@@ -1,7 +1,8 @@
-"""Top-k sparsification with error feedback, and the coordinate scores that choose the k.
+"""The compressors, top-k, rand-k and QSGD, and the coordinate scores that choose the top k.
 
-The "HeteRo-Select" paper on informativeness, Sec. III-D: coordinate scores (Eq. 10), the Markov
-draw of the layers that they apply to, and the error buffer. Pure NumPy: arrays in, arrays out.
+QSGD is D. Alistarh et al., NeurIPS 2017, arXiv 1610.02132 (Sec. 3.1, in buckets). The "HeteRo-Select" paper on
+informativeness, Sec. III-D, has the coordinate scores (Eq. 10) and the Markov draw of the layers that they apply
+to. Pure NumPy: arrays in, arrays out.
 
 Deviations: Eq. 10 adds epsilon to |H|; here |H| is clamped at it from below, as the authors' code
 does. |H| may be divided by its layer's mean first ("layer-mean"), because v^2 and v^2 / |H| are
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.models import LayerSlice
 from fedsel_app.wire import Update
+from fedsel_app.wire_values import Quantised
 
 Floats = NDArray[np.float32]
 
@@ -94,18 +96,48 @@ def coordinate_scores(
     return scores
 
 
-def compress(vector: Floats, count: int, scores: Floats) -> tuple[Update, Floats]:
-    """Keep the `count` entries of `vector` (N,) with the largest scores: C(v), and v - C(v).
+def top_k(vector: Floats, scores: Floats, spans: Sequence[slice], counts: Sequence[int]) -> Update:
+    """The entries of `vector` (N,) with the largest scores: in each span, which tile [0, N), as many as its count.
 
-    What is sent plus what is left is `vector` bit for bit: each entry stands in one of the two.
-    With count = N the update is dense and nothing is left.
+    If that is all of them the update is dense.
     """
-    if count == vector.size:
-        return Update(vector.size, None, vector.copy()), np.zeros_like(vector)
-    indices = top_indices(scores, count)
-    residual = vector.copy()
-    residual[indices] = 0.0
-    return Update(vector.size, indices, vector[indices]), residual
+    if sum(counts) == vector.size:
+        return Update(vector.size, None, vector.copy())
+    chosen = [
+        top_indices(scores[span], count) + np.uint32(span.start) for span, count in zip(spans, counts, strict=True)
+    ]
+    indices = np.concatenate(chosen)
+    return Update(vector.size, indices, vector[indices])
+
+
+def rand_k(vector: Floats, indices: NDArray[np.uint32], *, unbiased: bool) -> Update:
+    """The entries of `vector` (N,) at `indices`, which were drawn uniformly; `unbiased` ones are scaled by N/k."""
+    if indices.size == vector.size:
+        return Update(vector.size, None, vector.copy())
+    scale = vector.size / indices.size if unbiased else 1.0
+    return Update(vector.size, indices, vector[indices] * np.float32(scale))
+
+
+def qsgd(vector: Floats, levels: int, bucket: int, rng: np.random.Generator, *, unbiased: bool) -> Update:
+    """Every entry of `vector` (N,) rounded at random to the grid ||v||_2 {-1, ..., -1/s, 0, 1/s, ..., 1} of its bucket.
+
+    The rounding is unbiased, with E||C(v) - v||^2 <= omega ||v||^2, omega = min(B / s^2, sqrt(B) / s). If it need
+    not be `unbiased`, the values are divided by 1 + omega, which makes it a contraction.
+    """
+    size, bucket = vector.size, min(bucket, vector.size)
+    padded = np.zeros(-(-size // bucket) * bucket, np.float64)
+    padded[:size] = vector
+    rows = padded.reshape(-1, bucket)
+    norms = np.sqrt(np.square(rows).sum(axis=1)).astype(np.float32)
+    whole = norms.astype(np.float64)[:, None]
+    exact = np.divide(levels * np.abs(rows), whole, out=np.zeros_like(rows), where=whole > 0).ravel()[:size]
+    floor = np.floor(exact)
+    # A norm that was rounded down would put its one entry above the last level.
+    rounded = np.minimum(floor + (rng.random(size) < exact - floor), levels)
+    if not unbiased:
+        norms /= np.float32(1.0 + min(bucket / levels**2, math.sqrt(bucket) / levels))
+    quantised = Quantised(norms, np.copysign(rounded, vector).astype(np.int16), bucket, levels)
+    return Update(size, None, quantised.values(), quantised)
 
 
 def layer_shares(

@@ -1,4 +1,4 @@
-"""Local training: FedProx SGD on flat vectors.
+"""Local training: SGD on flat vectors, with FedProx's proximal term and the constant terms of other solvers.
 
 T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith: "Federated Optimization in
 Heterogeneous Networks", MLSys 2020, arXiv 1812.06127 (Eq. 2, the proximal objective); with
@@ -32,16 +32,20 @@ class TrainingReport:
 
 
 def train(
-    model: FlatModel, batches: Iterable[tuple[Tensor, Tensor]], config: TrainingConfig, lr: float
+    model: FlatModel,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    config: TrainingConfig,
+    lr: float,
+    correction: Tensor | None = None,
 ) -> TrainingReport:
     """Take one SGD step for each mini-batch, in place on `model.parameters`.
 
     With w_0 the weights at entry, one step is
 
-        g = grad + mu (w - w_0) + weight_decay w,   g <- g min(1, clip_norm / ||g||),
-        b <- momentum b + g,                        w <- w - lr b,
+        g = grad + mu (w - w_0) + correction + weight_decay w,   g <- g min(1, clip_norm / ||g||),
+        b <- momentum b + g,                                     w <- w - lr b,
 
-    where b starts at zero. BatchNorm statistics move as they do in train mode.
+    where mu is `config.proximal` and b starts at zero. BatchNorm statistics move as they do in train mode.
 
     Parameters
     ----------
@@ -53,6 +57,8 @@ def train(
         mu, weight decay, clip norm and momentum; the rest of it is the caller's.
     lr
         Learning rate of the round.
+    correction
+        A constant term of the gradient, float32 (N,), on the model's device; None for none.
 
     Raises
     ------
@@ -62,9 +68,9 @@ def train(
         If there is no mini-batch.
     """
     weights, gradient = model.parameters, model.gradient
-    anchor = weights.clone() if config.mu else None
+    anchor = weights.clone() if config.proximal else None
     momentum = torch.zeros_like(weights) if config.momentum else None
-    drift = torch.empty_like(weights) if config.mu else None
+    drift = torch.empty_like(weights) if config.proximal else None
     total = torch.zeros((), dtype=torch.float64, device=weights.device)
     steps = 0
     model.module.train()
@@ -75,7 +81,9 @@ def train(
         with torch.no_grad():
             total += loss
             if anchor is not None and drift is not None:
-                gradient.add_(torch.sub(weights, anchor, out=drift), alpha=config.mu)
+                gradient.add_(torch.sub(weights, anchor, out=drift), alpha=config.proximal)
+            if correction is not None:
+                gradient.add_(correction)
             if config.weight_decay:
                 gradient.add_(weights, alpha=config.weight_decay)
             if config.clip_norm:

@@ -5,6 +5,7 @@ initial-loss              mean loss of the received model over the client's trai
 rms-loss                  root of the mean squared loss of the received model over them (Oort's utility)
 gradient-deviation        root of the mean squared distance of the mini-batch gradients from their mean, at the
                           trained model (DELTA's sigma)
+effective-steps           local steps, each counted as far as momentum carries it (FedNova's ||a||_1; `clients.solvers`)
 ========================  =====================================================================================
 """
 

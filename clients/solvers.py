@@ -36,7 +36,7 @@ def effective_steps(steps: int, momentum: float) -> float:
     return (steps - momentum * (1.0 - momentum**steps) / (1.0 - momentum)) / (1.0 - momentum)
 
 
-def correction(solver: str, state: State, control: Floats | None) -> Floats | None:
+def correction(state: State, control: Floats | None) -> Floats | None:
     """The constant term of the local gradient, float32 (N,): c - c_i of SCAFFOLD, -h_i of FedDyn; None for none.
 
     `state` is what `finish` returned when the client last trained; `control` is the server's c.

@@ -6,8 +6,8 @@ I. Fatkhullin, "EF21: A New, Simpler, Theoretically Better, and Practically Fast
 2106.05203) sends c = C(delta - g) and both sides move g by c, so that g follows delta. Both need a compressor that
 contracts, so there rand-k does not scale its entries up, and qsgd scales its values down.
 
-Deviations: "ef21" estimates the local update, not a gradient, and starts at g = 0 with a first message that is compressed
-as any other; the server takes the g of those who came back, not of everybody.
+Deviations: "ef21" estimates the local update, not a gradient, and starts at g = 0 with a first message that is
+compressed as any other; the server takes the g of those who came back, not of everybody.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -79,6 +79,7 @@ class AppConfig:
             raise ConfigError("'client-eval' needs each client's own test part; set 'holdout-fraction' above 0.")
         if config.network.links == "measured" and strategy.needs(config.method).links:
             raise ConfigError(f"The strategy {strategy.name} needs each client's link; set 'links' to simulated.")
+        refuse_senseless(config.training, config.compression, config.server)
         return config
 
     def values(self) -> dict[str, Value]:
@@ -95,6 +96,33 @@ class AppConfig:
         )
         shared = {key: value for group in groups for key, value in group.values().items()}
         return shared | self.method.values(f"{self.strategy.name}.")
+
+
+def refuse_senseless(training: TrainingConfig, compression: CompressionConfig, server: ServerConfig) -> None:
+    """Raise ConfigError for a solver, a compressor and a server optimiser that spoil one another."""
+    solver, compressor = training.solver, compression.compressor
+    if compression.ef21 and compressor == "none":
+        raise ConfigError(
+            "The 'error-feedback-scheme' ef21 has nothing to estimate where updates are sent whole, 'compressor' none: "
+            "set 'compressor' to another, or 'error-feedback-scheme' to ef14."
+        )
+    if compression.error_feedback_scheme == "ef21" and not compression.error_feedback:
+        raise ConfigError("The 'error-feedback-scheme' ef21 is one of error feedback; set 'error-feedback' to true.")
+    if solver == "feddyn" and compressor != "none":
+        raise ConfigError(
+            "The 'solver' feddyn needs the mean of what the clients remember, and the server knows it only from whole "
+            f"updates; set 'compressor' to none instead of {compressor}, or choose another solver."
+        )
+    if solver == "feddyn" and server.server_optimizer != "mean":
+        raise ConfigError(
+            "The 'solver' feddyn corrects the clients' mean model itself; set 'server-optimizer' to mean "
+            f"instead of {server.server_optimizer}."
+        )
+    if solver == "fednova" and compression.ef21:
+        raise ConfigError(
+            "The 'solver' fednova divides each update by its steps, and the 'error-feedback-scheme' ef21 mixes updates "
+            "of several rounds: set 'error-feedback-scheme' to ef14, or choose another solver."
+        )
 
 
 def known_defaults() -> dict[str, Value]:

@@ -114,7 +114,7 @@ class ActiveFL(SelectionStrategy):
         probed = valuations(roster.losses[ids], roster.examples[ids])
         values = np.where(np.isnan(self._values[ids]), probed, self._values[ids])
         picked = draw(values, count, self._config, rng)
-        return Selection(ids[picked], np.ones(picked.size), {"valuation": values[picked]})
+        return Selection(ids[picked], np.ones(picked.size), {"valuation": np.nan_to_num(values[picked])})
 
     def absorb(self, outcome: Outcome) -> None:
         """Take up this round's probe and the participants' own measurements."""

@@ -117,9 +117,9 @@ class AdaSample(SelectionStrategy):
         known = self._norms[ids]
         typical = float(np.nanmean(known)) if np.isfinite(known).any() else 1.0
         reach = p * np.where(np.isnan(known), typical, known)
-        compressed = self.setup.compression.compressor != "none"
-        fraction = round_fraction(now, self.setup.budget) if compressed else 1.0
-        compute_s, upload_s = client_seconds(roster, ids, self.setup.initial.size, fraction)
+        compression = self.setup.compression
+        fraction = round_fraction(now, self.setup.budget) if compression.sparsifies else 1.0
+        compute_s, upload_s = client_seconds(roster, ids, self.setup.initial.size, fraction, compression)
         seconds = compute_s + fraction * upload_s
         offset = self._config.bound_offset * float(reach.sum()) ** 2
         share = self._config.uniform_share

@@ -16,16 +16,18 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 from numpy.typing import NDArray
 
-from fedsel_app.clock import Work
 from fedsel_app.config import ConfigError, Settings
 from fedsel_app.seeds import Purpose, stream
 from strategies import exchange
 from strategies.budget import cohort_fractions, round_fraction
 from strategies.calibration import calibrated
+from strategies.estimates import Estimates
+from strategies.ledger import round_row
 from strategies.plan import Plan, Probe
 from strategies.replies import collect
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, Round, Selection
 from strategies.server_optimizer import ServerOptimizer, aggregation_weights
+from strategies.server_solver import ServerSolver
 from strategies.setup import Setup
 
 LOGGER = logging.getLogger("fedsel")
@@ -46,6 +48,9 @@ class SelectionStrategy(Strategy, ABC):
         self._needs = self.needs(setup.method)
         self._clients = exchange.Clients(setup.run.clients, setup.run.connect_timeout_s)
         self._optimizer = ServerOptimizer(setup.initial.size, setup.server)
+        self._solver = ServerSolver(setup.initial.size, setup.run.clients, setup.training)
+        self._reports = self._needs.reports | self._solver.reports
+        self._estimates = Estimates() if setup.compression.ef21 else None
         self._parameters = setup.initial
         self._buffers = setup.buffers
         self._plan: Plan | None = None
@@ -97,7 +102,8 @@ class SelectionStrategy(Strategy, ABC):
             return []
         selection = self.select(self.roster, now, count, stream(self.setup.run.seed, Purpose.SELECT, server_round))
         theta, fractions = self._fractions(selection, now)
-        self._plan = Plan(now, selection, fractions, exchange.model_bytes(parameters), probe)
+        sent = self._solver.instruct(parameters)
+        self._plan = Plan(now, selection, fractions, exchange.model_bytes(sent), probe)
         rate = self.setup.training.learning_rate(server_round, now.total)
         rates = np.full(selection.clients.size, rate) if selection.learning_rates is None else selection.learning_rates
         warmup = server_round <= self.setup.budget.kept_warmup_rounds
@@ -110,9 +116,11 @@ class SelectionStrategy(Strategy, ABC):
                 "kept-fraction": fraction,
                 "residual-decay": self.setup.compression.beta(theta),
                 "curvature": not warmup,
-                "reports": ",".join(sorted(self._needs.reports)),
+                "reports": ",".join(sorted(self._reports)),
             }
-            instructions.append((self._clients.proxies[client], FitIns(parameters, config)))
+            if self._estimates is not None:
+                config["estimated"] = client in self._estimates
+            instructions.append((self._clients.proxies[client], FitIns(sent, config)))
         self._row["kept_fraction"] = theta
         return instructions
 
@@ -161,7 +169,7 @@ class SelectionStrategy(Strategy, ABC):
 
     def _fractions(self, selection: Selection, now: Round) -> tuple[float, Floats]:
         """The round's kept fraction and each selected client's."""
-        if self.setup.compression.compressor == "none":
+        if not self.setup.compression.sparsifies:
             return 1.0, np.ones(selection.clients.size)
         if selection.kept_fractions is not None:
             return round_fraction(now, self.setup.budget), selection.kept_fractions
@@ -185,9 +193,18 @@ class SelectionStrategy(Strategy, ABC):
         for failure in failures:
             LOGGER.warning("Round %d: a client failed: %s", server_round, failure)
         answered = {self._clients.client(proxy): result for proxy, result in results}
-        reports = self._needs.reports
-        replies = collect(answered, selection.clients, server_round, self._parameters.size, reports)
-        came = replies.clients
+        replies = collect(
+            answered,
+            selection.clients,
+            server_round,
+            self._parameters.size,
+            self._reports,
+            seed=self.setup.run.seed,
+            payloads=self._solver.payloads,
+        )
+        came, updates = replies.clients, replies.updates
+        if self._estimates is not None:
+            updates = self._estimates.take(came, updates, replies.failed)
         place = np.searchsorted(selection.clients, came)
         self.roster.selections[selection.clients] += 1
         self.roster.last_selected[selection.clients] = server_round
@@ -201,51 +218,26 @@ class SelectionStrategy(Strategy, ABC):
             None if selection.weights is None else selection.weights[place],
             normalise=selection.normalise,
         )
+        weights = self._solver.weights(weights, replies.reports)
         initial = self._parameters
         aggregate = None
         calibration_bytes = 0
         if came.size:
             aggregate = np.zeros(initial.size)
-            for update, weight in zip(replies.updates, weights.tolist(), strict=True):
+            for update, weight in zip(updates, weights.tolist(), strict=True):
                 update.add_to(aggregate, weight)
-            self._parameters = self._optimizer.step(initial, aggregate)
+            step = self._solver.step(aggregate, updates, replies.controls)
+            self._parameters = self._optimizer.step(initial, step)
             self._buffers, calibration_bytes = calibrated(
                 self._clients, came, self._parameters, self._buffers, server_round, self.setup.server
             )
         else:
             LOGGER.warning("Round %d: nothing usable came back; the model stays as it is.", server_round)
         self.absorb(
-            Outcome(
-                plan.now, initial, came, replies.updates, aggregate, replies.losses, replies.reports, replies.failed
-            )
+            Outcome(plan.now, initial, came, updates, aggregate, replies.losses, replies.reports, replies.failed)
         )
-
-        work = Work(
-            self.roster.uplink_bits_per_s[came],
-            self.roster.step_s[came],
-            replies.work_steps,
-            replies.wire_bytes,
-            replies.paper_bytes,
-            plan.probe.seconds,
-        )
-        self._row |= {
-            "selected": selection.clients.tolist(),
-            "kept_fractions": plan.fractions.tolist(),
-            "scores": selection.scores.tolist(),
-            "components": {name: values.tolist() for name, values in selection.components.items()},
-            "probe_losses": self.roster.losses[selection.clients].tolist(),
-            "aggregated": came.tolist(),
-            "weights": weights.tolist(),
-            "fit_losses": replies.losses.tolist(),
-            "failures": replies.failures,
-            "round_s": self.setup.links.round_seconds(work, time.perf_counter() - self._started_s),
-            "uplink_bytes": int(replies.wire_bytes.sum()),
-            "paper_uplink_bytes": int(replies.paper_bytes.sum()),
-            "downlink_bytes": plan.model_bytes * selection.clients.size,
-            "probe_bytes": plan.probe.bytes + exchange.SCALAR_BYTES * len(reports) * came.size,
-            "calibration_bytes": calibration_bytes,
-            "exchanges": int(came.size),
-        }
+        wall_s = time.perf_counter() - self._started_s
+        self._row |= round_row(plan, replies, weights, self.roster, self.setup.links, calibration_bytes, wall_s)
         return exchange.pack(self._parameters, self._buffers), {}
 
     # Evaluation -----------------------------------------------------------------------------------------------

@@ -45,16 +45,15 @@ def model_bytes(parameters: Parameters) -> int:
 
 
 def unpack_array(parameters: Parameters, dtype: type[np.generic], most: int) -> NDArray[np.generic]:
-    """The one array of a client's reply, of `dtype` and at most `most` entries.
-
-    Raises
-    ------
-    WireError
-        If it is anything else. Nothing is allocated before the header is checked.
-    """
+    """The one array of a client's reply, of `dtype` and at most `most` entries. Raises WireError if it is not that."""
     if len(parameters.tensors) != 1:
         raise WireError(f"expected one array, got {len(parameters.tensors)}")
-    stream = BytesIO(parameters.tensors[0])
+    return _unpack(parameters.tensors[0], dtype, most)
+
+
+def _unpack(tensor: bytes, dtype: type[np.generic], most: int) -> NDArray[np.generic]:
+    """An array as Flower sends it. Nothing is allocated before the header is checked."""
+    stream = BytesIO(tensor)
     try:
         version = np.lib.format.read_magic(stream)
         if version != (1, 0):
@@ -62,31 +61,50 @@ def unpack_array(parameters: Parameters, dtype: type[np.generic], most: int) -> 
         shape, _, found = np.lib.format.read_array_header_1_0(stream)
     except Exception as error:  # NumPy's parser raises nearly anything on a hostile header
         raise WireError(f"not an array: {error}") from error
-    left = len(parameters.tensors[0]) - stream.tell()
+    left = len(tensor) - stream.tell()
     if found != np.dtype(dtype) or len(shape) != 1 or shape[0] > most or shape[0] * found.itemsize != left:
         raise WireError(f"expected at most {most} {np.dtype(dtype)} in {left} bytes, the header says {shape} {found}")
-    return np.frombuffer(parameters.tensors[0], found, offset=stream.tell())
+    return np.frombuffer(tensor, found, offset=stream.tell())
 
 
-def decode(reply: FitRes, client: int, server_round: int, size: int, metrics: Iterable[str]) -> tuple[Update, int]:
-    """The update in a client's reply and its bytes on the wire.
+def decode(
+    reply: FitRes,
+    client: int,
+    server_round: int,
+    size: int,
+    metrics: Iterable[str],
+    *,
+    seed: int | None = None,
+    payloads: int = 1,
+) -> tuple[Update, int]:
+    """The update in a client's reply, the first of its `payloads`, and its bytes on the wire; `seed` is the run's.
 
     Raises
     ------
     WireError
         If it is not a sound update of `size` parameters, of this client for this round, with finite `metrics`.
     """
-    payload = unpack_array(reply.parameters, np.uint8, MOST_BYTES_A_PARAMETER * size + 4096).tobytes()
-    packet = wire_decode(payload, size=size)
+    tensors = reply.parameters.tensors
+    if len(tensors) != payloads:
+        raise WireError(f"expected {payloads} of the arrays, got {len(tensors)}")
+    for name in metrics:
+        number = reply.metrics.get(name)
+        if not isinstance(number, float) or not math.isfinite(number):
+            raise WireError(f"the update came without the finite number '{name}'")
+    return decode_payload(tensors[0], client, server_round, size, seed)
+
+
+def decode_payload(
+    tensor: bytes, client: int, server_round: int, size: int, seed: int | None = None
+) -> tuple[Update, int]:
+    """One payload of a reply and its bytes on the wire; raises WireError as `decode` does."""
+    payload = _unpack(tensor, np.uint8, MOST_BYTES_A_PARAMETER * size + 4096).tobytes()
+    packet = wire_decode(payload, size=size, seed=seed)
     if (packet.client, packet.server_round) != (client, server_round):
         raise WireError(
             f"an update of client {packet.client} for round {packet.server_round}, "
             f"but client {client} was asked for round {server_round}"
         )
-    for name in metrics:
-        number = reply.metrics.get(name)
-        if not isinstance(number, float) or not math.isfinite(number):
-            raise WireError(f"the update came without the finite number '{name}'")
     return packet.update, len(payload)
 
 

@@ -23,6 +23,7 @@ V = `error-weight` (mean seconds of a full upload) / n.
 - With `deadline-s` T is given and not searched.
 - Until every client was selected once, cohorts are drawn uniformly from those who were not (then from the others),
   and only their ratios are chosen. A client that brought nothing since keeps the mean distance.
+- A compressor that does not sparsify leaves every theta_i at 1: then only the cohort is chosen.
 - The weights are gamma_i / n. Q-FedCG's quantisation levels are left out.
 """
 
@@ -40,7 +41,7 @@ from strategies.roster import Floats, Ints, Needs, Outcome, Roster, Round, Selec
 from strategies.scores import unseen_first
 from strategies.setup import Setup
 from strategies.similarity import euclidean, refreshed_gram
-from strategies.timing import client_seconds, fitting_fractions, least_fraction, usual_fraction
+from strategies.timing import client_seconds, fitting_fractions
 
 
 @dataclass(frozen=True)
@@ -187,9 +188,9 @@ class FedCG(SelectionStrategy):
         count = min(count, ids.size)
         known = np.isin(ids, list(self._last))
         distances = relative_distances(euclidean(self._gram[np.ix_(ids, ids)]), known)
-        usual = usual_fraction(self.setup.compression, self.setup.budget)
-        least = least_fraction(self.setup.compression, self.setup.budget)
-        compute_s, upload_s = client_seconds(roster, ids, self.setup.initial.size, usual)
+        budget, compression = self.setup.budget, self.setup.compression
+        usual, least = (budget.kept_fraction, budget.kept_min) if compression.sparsifies else (1.0, 1.0)
+        compute_s, upload_s = client_seconds(roster, ids, self.setup.initial.size, usual, compression)
         problem = Problem(distances, compute_s, upload_s, least, self._config)
         seen = known | (roster.selections[ids] > 0)
         if known.any() and seen.all():

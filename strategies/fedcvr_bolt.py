@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import SpectralClustering
 from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fedsel_app.config import Settings, setting
 from fedsel_app.seeds import Purpose, stream
@@ -72,7 +73,8 @@ def spectral_labels(models: Floats, coalitions: int, homophily: float, rng: np.r
     if coalitions == 1:
         return np.zeros(len(models), np.int64)
     clustering = SpectralClustering(coalitions, affinity="precomputed", random_state=int(rng.integers(2**31)))
-    with warnings.catch_warnings():
+    # One thread: sums then have one order, and waking threads takes longer than so few points.
+    with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct models than coalitions
         return np.asarray(clustering.fit_predict(affinities(models, models, homophily)), np.int64)
 

@@ -17,11 +17,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedsel_app.config import Settings, setting
+from fedsel_app.config import ConfigError, Settings, setting
 from strategies.base import SelectionStrategy
 from strategies.roster import Needs, Roster, Round, Selection
 from strategies.setup import Setup
-from strategies.timing import client_seconds, fitting_fractions, least_fraction, usual_fraction
+from strategies.timing import client_seconds, fitting_fractions
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,10 @@ class FlexCom(SelectionStrategy):
         super().__init__(setup)
         if not isinstance(setup.method, FlexComConfig):
             raise TypeError("flexcom takes a FlexComConfig.")
+        if not setup.compression.sparsifies:
+            raise ConfigError(
+                "The strategy flexcom chooses how many entries each client sends; set 'compressor' to top-k or rand-k."
+            )
         self._config = setup.method
 
     @classmethod
@@ -58,11 +62,10 @@ class FlexCom(SelectionStrategy):
         ids = roster.ids
         count = min(count, ids.size)
         picked = np.sort(rng.choice(ids.size, size=count, replace=False))
-        usual = usual_fraction(self.setup.compression, self.setup.budget)
-        compute_s, upload_s = client_seconds(roster, ids, self.setup.initial.size, usual)
+        usual, least = self.setup.budget.kept_fraction, self.setup.budget.kept_min
+        compute_s, upload_s = client_seconds(roster, ids, self.setup.initial.size, usual, self.setup.compression)
         done_s = compute_s + usual * upload_s
         deadline_s = float(done_s.mean() if self._config.deadline == "mean" else np.median(done_s[picked]))
-        least = least_fraction(self.setup.compression, self.setup.budget)
         return Selection(
             clients=ids[picked],
             scores=np.ones(count),

@@ -219,7 +219,7 @@ class Oort(SelectionStrategy):
         rest = np.setdiff1d(np.flatnonzero(usable), np.union1d(known, new))
         missing = min(count, ids.size) - known.size - new.size
         picked = np.sort(np.concatenate([known, new, rng.choice(rest, size=missing, replace=False)]))
-        components = {"utility": self._utilities[ids][picked], "duration_s": durations_s[picked]}
+        components = {"utility": np.nan_to_num(self._utilities[ids][picked]), "duration_s": durations_s[picked]}
         return Selection(ids[picked], np.ones(picked.size), components)
 
     def _scores(self, roster: Roster, now: Round, system: Floats, usable: NDArray[np.bool_]) -> Floats:

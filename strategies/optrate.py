@@ -20,12 +20,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import Settings
+from fedsel_app.config import ConfigError, Settings
 from fedsel_app.wire import Update
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Needs, Outcome, Roster, Round, Selection
 from strategies.setup import Setup
-from strategies.timing import least_fraction, usual_fraction
 
 PIECES = 256
 """Linear pieces of the measured error curve."""
@@ -77,6 +76,10 @@ class OptRate(SelectionStrategy):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
+        if setup.compression.compressor != "top-k":
+            raise ConfigError(
+                "The strategy optrate spreads top-k's kept fractions over the rounds; set 'compressor' to top-k."
+            )
         self._error = np.zeros(0)
         self._measured_in = 0
 
@@ -92,8 +95,8 @@ class OptRate(SelectionStrategy):
             return 1.0
         rounds = range(min(self._measured_in + 1, now.number), max(now.total, now.number) + 1)
         rates = np.array([setup.training.learning_rate(number, now.total) for number in rounds])
-        budget = len(rounds) * usual_fraction(setup.compression, setup.budget)
-        fractions = spread(rates**2, self._error, budget, least_fraction(setup.compression, setup.budget))
+        budget = len(rounds) * setup.budget.kept_fraction
+        fractions = spread(rates**2, self._error, budget, setup.budget.kept_min)
         return float(fractions[now.number - rounds.start])
 
     def select(self, roster: Roster, now: Round, count: int, rng: np.random.Generator) -> Selection:

@@ -103,10 +103,8 @@ class PowerOfChoice(SelectionStrategy):
             losses = remembered_losses(roster.fit_losses[drawn], roster.selections[drawn])
         else:
             losses = roster.losses[drawn]
-        picked = largest(losses, count)
-        ascending = picked[np.argsort(drawn[picked])]
-        ones = np.ones(ascending.size)
-        return Selection(drawn[ascending], ones, {"loss": losses[ascending]}, weights=ones)
+        clients = np.sort(drawn[largest(losses, count)])
+        return Selection(clients, np.ones(clients.size), weights=np.ones(clients.size))
 
 
 def _own(config: Settings) -> PowerOfChoiceConfig:

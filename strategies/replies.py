@@ -22,6 +22,7 @@ class Replies:
     ----------
     clients : int64 (r,)
     updates : r updates
+    controls : r changes of control variates, where the solver sends them
     losses : float64 (r,), mean training losses
     work_steps : float64 (r,), what each computed, in local steps
     reports : name -> float64 (r,)
@@ -31,6 +32,7 @@ class Replies:
 
     clients: Ints
     updates: tuple[wire.Update, ...]
+    controls: tuple[wire.Update, ...]
     losses: Floats
     work_steps: Floats
     reports: Mapping[str, Floats]
@@ -45,29 +47,48 @@ class Replies:
 
 
 def collect(
-    replies: Mapping[int, FitRes], selected: Ints, server_round: int, size: int, reports: Iterable[str]
+    replies: Mapping[int, FitRes],
+    selected: Ints,
+    server_round: int,
+    size: int,
+    reports: Iterable[str],
+    *,
+    seed: int | None = None,
+    payloads: int = 1,
 ) -> Replies:
-    """Decode the reply of every selected client; what is malformed is a failure of that client."""
+    """Decode the reply of every selected client; what is malformed is a failure of that client.
+
+    `seed` is the run's; of two `payloads` the second is a dense change of the client's control variate.
+    """
     updates: dict[int, tuple[wire.Update, int]] = {}
+    controls: dict[int, tuple[wire.Update, int]] = {}
     failures: list[dict[str, int | str]] = []
     names = ["loss", "work-steps", *sorted(reports)]
     for client in selected.tolist():
         try:
             if client not in replies:
                 raise wire.WireError("no reply")
-            updates[client] = exchange.decode(replies[client], client, server_round, size, names)
+            reply = replies[client]
+            update = exchange.decode(reply, client, server_round, size, names, seed=seed, payloads=payloads)
+            if payloads > 1:
+                controls[client] = exchange.decode_payload(reply.parameters.tensors[1], client, server_round, size)
+            updates[client] = update
         except wire.WireError as error:
             failures.append({"client": client, "reason": str(error)})
             LOGGER.warning("Round %d: client %d is left out: %s", server_round, client, error)
     came = sorted(updates)
+    parts = {client: [sent[client] for sent in (updates, controls) if client in sent] for client in came}
     measured = {name: np.array([float(replies[client].metrics[name]) for client in came]) for name in names}
     return Replies(
         clients=np.array(came, np.int64),
         updates=tuple(updates[client][0] for client in came),
+        controls=tuple(controls[client][0] for client in came if client in controls),
         losses=measured.pop("loss"),
         work_steps=measured.pop("work-steps"),
         reports=measured,
-        wire_bytes=np.array([updates[client][1] for client in came], np.int64),
-        paper_bytes=np.array([wire.paper_bits(updates[client][0]) // 8 for client in came], np.int64),
+        wire_bytes=np.array([sum(sent for _, sent in parts[client]) for client in came], np.int64),
+        paper_bytes=np.array(
+            [sum(wire.paper_bits(part) for part, _ in parts[client]) // 8 for client in came], np.int64
+        ),
         failures=failures,
     )

@@ -5,39 +5,31 @@ import math
 import numpy as np
 
 from fedsel_app.config import CompressionConfig
-from strategies.budget import BudgetConfig
 from strategies.roster import Floats, Ints, Roster
 
 VALUE_BITS = 32
 
 
-def update_bits(size: int, fraction: float) -> float:
+def update_bits(size: int, fraction: float, compression: CompressionConfig) -> float:
     """Bits of an update that keeps `fraction` in (0, 1] of `size` entries: 32 each, and the entropy of their places.
 
-    The Rice-coded gaps of `fedsel_app.wire` come within a few per cent of that entropy.
+    The Rice-coded gaps of `fedsel_app.wire` come within a few per cent of that entropy. The places of rand-k follow
+    from the seed. A quantised update counts as a dense one.
     """
-    if fraction >= 1.0:
+    if fraction >= 1.0 or not compression.sparsifies:
         return float(VALUE_BITS * size)
-    entropy = -fraction * math.log2(fraction) - (1.0 - fraction) * math.log2(1.0 - fraction)
-    return size * (VALUE_BITS * fraction + entropy)
+    places = -fraction * math.log2(fraction) - (1.0 - fraction) * math.log2(1.0 - fraction)
+    return size * (VALUE_BITS * fraction + (0.0 if compression.compressor == "rand-k" else places))
 
 
-def usual_fraction(compression: CompressionConfig, budget: BudgetConfig) -> float:
-    """The run's average kept fraction; 1 where nothing is compressed."""
-    return 1.0 if compression.compressor == "none" else budget.kept_fraction
-
-
-def least_fraction(compression: CompressionConfig, budget: BudgetConfig) -> float:
-    """The smallest kept fraction of a client, theta_min; 1 where nothing is compressed."""
-    return 1.0 if compression.compressor == "none" else budget.kept_min
-
-
-def client_seconds(roster: Roster, ids: Ints, size: int, fraction: float) -> tuple[Floats, Floats]:
+def client_seconds(
+    roster: Roster, ids: Ints, size: int, fraction: float, compression: CompressionConfig
+) -> tuple[Floats, Floats]:
     """Seconds a_i of `ids`' local training, and seconds M / b_i of their full upload, float64 (n,) each.
 
     M is linear in the kept fraction, as the schedules want it: an entry costs what it does at `fraction`.
     """
-    full_bits = update_bits(size, fraction) / fraction
+    full_bits = update_bits(size, fraction, compression) / fraction
     return roster.step_s[ids] * roster.local_steps[ids], full_bits / roster.uplink_bits_per_s[ids]
 
 

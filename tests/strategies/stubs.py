@@ -1,6 +1,8 @@
-"""Clients in a few lines: Flower proxies that answer from a script, and what they answer."""
+"""Flower without machines: proxies that answer from a script, what they answer, and a server over them."""
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -21,11 +23,18 @@ from flwr.common import (
     Scalar,
     Status,
     ndarrays_to_parameters,
+    parameters_to_ndarrays,
 )
-from flwr.server import SimpleClientManager
+from flwr.server import Server, SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
 
 from fedsel_app.wire import Update, encode
+from simulation.network import NetworkConfig, SimulatedLinks
+from strategies.random_selection import RandomConfig
+from tests.strategies.setups import NoRecords, make_setup
+
+SIZE = 4
+"""Parameters of the model that stub clients train."""
 
 OK = Status(Code.OK, "")
 
@@ -109,3 +118,60 @@ def manager_of(proxies: list[StubProxy]) -> SimpleClientManager:
     for proxy in proxies:
         manager.register(proxy)
     return manager
+
+
+class Rows(NoRecords):
+    """Keeps what it is told, as JSON would."""
+
+    def __init__(self):
+        self.rows, self.clients, self.finished = [], [], 0
+
+    def client(self, row):
+        self.clients.append(dict(row))
+
+    def round(self, row):
+        self.rows.append(json.loads(json.dumps(row)))
+
+    def finish(self, parameters, buffers, roster):
+        self.finished += 1
+        self.parameters = parameters
+
+
+NO_BUFFERS = np.zeros(0, np.float32)
+
+
+def setup_of(method=None, *, clients=3, cohort=3, rounds=1, network=None, buffers=NO_BUFFERS, **run):
+    """Everything a strategy takes: simulated links, a model of SIZE zeros, and `Rows` to write to."""
+    setup = make_setup(method or RandomConfig(), clients=clients, cohort=cohort, rounds=rounds, size=SIZE, **run)
+    links = SimulatedLinks(network or NetworkConfig(), clients, setup.run.seed)
+    return replace(setup, links=links, buffers=buffers, recorder=Rows())
+
+
+def run_round(strategy, proxies):
+    """The row of a run of one round, and the final model's arrays."""
+    return run_rounds(strategy, manager_of(proxies), 1)
+
+
+def run_rounds(strategy, manager, rounds):
+    """The rows of a run, and the final model's arrays."""
+    server = Server(client_manager=manager, strategy=strategy)
+    server.fit(rounds, timeout=None)
+    return strategy.setup.recorder.rows, parameters_to_ndarrays(server.parameters)
+
+
+def update_of(client):
+    """Client 0, 1, 2 ... sends its number, plus one, at the entry of its number."""
+    return Update(SIZE, np.array([client], np.uint32), np.array([client + 1.0], np.float32))
+
+
+def sends_its_update(client, ins):
+    return update_reply(update_of(client), client, ins.config["round"])
+
+
+def trio(fit=sends_its_update, **options):
+    """Clients 0, 1 and 2 with 10, 20 and 30 examples."""
+    return [StubProxy(client, fit, examples=10 * (client + 1), **options) for client in range(3)]
+
+
+def without_wall(rows):
+    return [{key: value for key, value in row.items() if key != "wall_s"} for row in rows]

@@ -1,4 +1,4 @@
-"""The round, by Flower's own server loop: over stubs by hand, and over real clients in this process."""
+"""The round by hand: Flower's own server loop over stub clients."""
 
 import json
 from dataclasses import replace
@@ -6,73 +6,29 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from flwr.common import Parameters, ndarrays_to_parameters, parameters_to_ndarrays
-from flwr.server import Server
-from torch import nn
+from flwr.common import ndarrays_to_parameters
 
 from fedsel_app.config import ConfigError, TrainingConfig
-from fedsel_app.wire import Update
-from simulation.network import MeasuredLinks, NetworkConfig, SimulatedLinks
+from simulation.network import MeasuredLinks, NetworkConfig
 from strategies.hetero_select import HeteroSelect, HeteroSelectConfig
-from strategies.random_selection import RandomConfig, RandomSelection
+from strategies.random_selection import RandomSelection
 from strategies.roster import Needs
-from strategies.setup import Evaluation
-from tests.in_process import run_in_process
-from tests.strategies.setups import NoRecords, dense, make_setup
-from tests.strategies.stubs import StubProxy, fit_reply, manager_of, npy_bytes, update_reply
-
-SIZE = 4
-NONE = np.zeros(0, np.float32)
-
-
-class Rows(NoRecords):
-    """Keeps the rows."""
-
-    def __init__(self):
-        self.rows, self.clients, self.finished = [], [], 0
-
-    def client(self, row):
-        self.clients.append(dict(row))
-
-    def round(self, row):
-        self.rows.append(json.loads(json.dumps(row)))
-
-    def finish(self, parameters, buffers, roster):
-        self.finished += 1
-        self.parameters = parameters
-
-
-def setup_of(method=None, *, clients=3, cohort=3, rounds=1, network=None, buffers=NONE, recorder=None, **run):
-    setup = make_setup(method or RandomConfig(), clients=clients, cohort=cohort, rounds=rounds, size=SIZE, **run)
-    links = SimulatedLinks(network or NetworkConfig(), clients, setup.run.seed)
-    return replace(setup, links=links, buffers=buffers, recorder=recorder or Rows())
-
-
-def run_round(strategy, proxies):
-    return run_rounds(strategy, manager_of(proxies), 1)
-
-
-def run_rounds(strategy, manager, rounds):
-    """The rows, and the final model's arrays."""
-    server = Server(client_manager=manager, strategy=strategy)
-    server.fit(rounds, timeout=None)
-    return strategy.setup.recorder.rows, parameters_to_ndarrays(server.parameters)
-
-
-def update_of(client):
-    """Client 0, 1, 2 ... sends its number, plus one, at the entry of its number."""
-    return Update(SIZE, np.array([client], np.uint32), np.array([client + 1.0], np.float32))
-
-
-def sends_its_update(client, ins):
-    return update_reply(update_of(client), client, ins.config["round"])
-
-
-def trio(fit=sends_its_update, **options):
-    return [StubProxy(client, fit, examples=10 * (client + 1), **options) for client in range(3)]
-
-
-# One round by hand ----------------------------------------------------------------------------------------------------
+from tests.strategies.setups import dense
+from tests.strategies.stubs import (
+    SIZE,
+    StubProxy,
+    fit_reply,
+    manager_of,
+    npy_bytes,
+    run_round,
+    run_rounds,
+    sends_its_update,
+    setup_of,
+    trio,
+    update_of,
+    update_reply,
+    without_wall,
+)
 
 
 def test_a_round_by_hand():
@@ -233,7 +189,9 @@ def test_reports_and_label_counts_are_asked_for_charged_and_handed_on():
 
     counts = [np.array([client, 10], "<i8").tobytes() for client in range(3)]
     proxies = [
-        StubProxy(client, fit, properties={"client": client, "examples": 10, "steps": 2, "label-counts": counts[client]})
+        StubProxy(
+            client, fit, properties={"client": client, "examples": 10, "steps": 2, "label-counts": counts[client]}
+        )
         for client in range(3)
     ]
     strategy = Asking(setup_of())
@@ -280,7 +238,29 @@ def test_compressor_none_sends_everything_in_every_round():
     assert [row["kept_fractions"] for row in rows] == [[1.0] * 3] * 2
 
 
-# Identity and order ---------------------------------------------------------------------------------------------------
+def test_calibration_is_charged_apart_and_kept_out_of_the_weights():
+    buffers = np.array([0.0, 1.0], np.float32)
+
+    def fit(client, ins):
+        if ins.config["task"] == "train":
+            return sends_its_update(client, ins)
+        return fit_reply(ndarrays_to_parameters([np.full(2, client, np.float32)]), examples=10 * (client + 1))
+
+    strategy = RandomSelection(setup_of(buffers=buffers))
+    [row], [parameters, statistics] = run_round(strategy, trio(fit))
+    np.testing.assert_allclose(parameters, [1 / 6, 4 / 6, 9 / 6, 0.0], rtol=1e-6)
+    # (10 * 0 + 20 * 1 + 30 * 2) / 60
+    np.testing.assert_allclose(statistics, 8 / 6, rtol=1e-6)
+    whole = npy_bytes(parameters, buffers)
+    assert row["downlink_bytes"] == 3 * whole
+    assert row["calibration_bytes"] == 3 * (whole + 8)
+    assert row["probe_bytes"] == 0
+
+
+def test_the_server_evaluates_every_so_many_rounds_and_in_the_last():
+    strategy = RandomSelection(setup_of(rounds=5, eval_every=2))
+    rows, _ = run_rounds(strategy, manager_of(trio()), 5)
+    assert ["accuracy" in row for row in rows] == [False, True, False, True, True]
 
 
 def noisy(client, ins):
@@ -292,10 +272,6 @@ def noisy(client, ins):
 
 def bits(arrays):
     return [array.tobytes() for array in arrays]
-
-
-def without_wall(rows):
-    return [{key: value for key, value in row.items() if key != "wall_s"} for row in rows]
 
 
 @pytest.mark.parametrize("make", [lambda: RandomSelection(setup_of(cohort=2, clients=5, rounds=3)),
@@ -321,267 +297,3 @@ def test_results_in_any_order_give_the_same_bits():
         parameters, _ = strategy.aggregate_fit(1, [results[place] for place in order], [])
         found.add(parameters.tensors[0])
     assert len(found) == 1
-
-
-# What goes wrong ------------------------------------------------------------------------------------------------------
-
-
-def raises(client, ins):
-    raise RuntimeError("the GPU is gone")
-
-
-BAD = {
-    "raises": raises,
-    "garbage": lambda client, ins: fit_reply(Parameters([b"junk"], ""), loss=1.0, work_steps=2.0),
-    "stale": lambda client, ins: update_reply(update_of(client), client, ins.config["round"] - 1),
-    "impostor": lambda client, ins: update_reply(update_of(0), 0, ins.config["round"]),
-    "other model": lambda client, ins: update_reply(dense([1.0] * 9), client, ins.config["round"]),
-    "float array": lambda client, ins: fit_reply(
-        ndarrays_to_parameters([np.zeros(SIZE, np.float32)]), loss=1.0, work_steps=2.0
-    ),
-    "not finite": lambda client, ins: update_reply(update_of(client), client, 1, work_steps=float("nan")),
-    "mute": lambda client, ins: fit_reply(sends_its_update(client, ins).parameters),
-}
-
-
-@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-def test_a_bad_client_is_a_recorded_failure_and_the_rest_counts(bad):
-    strategy = RandomSelection(setup_of())
-    proxies = [StubProxy(client, bad if client == 1 else sends_its_update, examples=10) for client in range(3)]
-    [row], [parameters] = run_round(strategy, proxies)
-    np.testing.assert_allclose(parameters, [0.5, 0.0, 1.5, 0.0])
-    assert row["selected"] == [0, 1, 2]
-    assert row["aggregated"] == [0, 2]
-    assert row["exchanges"] == len(row["weights"]) == len(row["fit_losses"]) == 2
-    [failure] = row["failures"]
-    assert failure["client"] == 1
-    assert failure["reason"]
-    # It was sent the model; what it sent is not counted.
-    assert row["downlink_bytes"] == 3 * npy_bytes(np.zeros(SIZE, np.float32))
-    assert row["uplink_bytes"] == 2 * 33
-    assert strategy.roster.failures.tolist() == [0, 1, 0]
-    assert strategy.roster.selections.tolist() == [1, 1, 1]
-    assert np.isfinite(row["round_s"])
-
-
-@pytest.mark.parametrize("method", [RandomConfig(), HeteroSelectConfig()], ids=["random", "hetero-select"])
-def test_a_round_with_nothing_usable_leaves_the_model_and_the_run_goes_on(method):
-    def fit(client, ins):
-        return ValueError("gone") if ins.config["round"] == 2 else sends_its_update(client, ins)
-
-    kind = {RandomConfig: RandomSelection, HeteroSelectConfig: HeteroSelect}[type(method)]
-    models = []
-
-    def evaluate(parameters, buffers):
-        models.append(parameters.copy())
-        return Evaluation(0.5, 0.25)
-
-    strategy = kind(replace(setup_of(method, rounds=3), evaluate=evaluate))
-    rows, _ = run_rounds(strategy, manager_of(trio(fit)), 3)
-    assert [row["exchanges"] for row in rows] == [3, 0, 3]
-    assert [failure["client"] for failure in rows[1]["failures"]] == [0, 1, 2]
-    assert rows[1]["uplink_bytes"] == 0
-    assert rows[1]["weights"] == rows[1]["aggregated"] == []
-    assert rows[1]["accuracy"] == 0.25
-    np.testing.assert_array_equal(models[0], models[1])
-    assert (models[2] != models[1]).any()
-
-
-@pytest.mark.parametrize("client_eval", [False, True])
-def test_the_run_goes_on_when_all_clients_are_gone_and_when_one_is_back(client_eval):
-    strategy = RandomSelection(setup_of(rounds=3, client_eval=client_eval))
-    proxies = trio(evaluation={"accuracy": 0.5})
-    manager = manager_of(proxies)
-    server_round = strategy.configure_fit
-
-    def leaving(number, parameters, manager):
-        if number == 2:
-            for proxy in proxies:
-                manager.unregister(proxy)
-        if number == 3:
-            manager.register(StubProxy(1, sends_its_update, cid="back", evaluation={"accuracy": 0.5}))
-        return server_round(number, parameters, manager)
-
-    strategy.configure_fit = leaving
-    rows, _ = run_rounds(strategy, manager, 3)
-    assert [row["round"] for row in rows] == [1, 2, 3]
-    assert [row["selected"] for row in rows] == [[0, 1, 2], [], [1]]
-    assert rows[1]["failures"] == []
-    assert "accuracy" in rows[1]
-    assert rows[2]["aggregated"] == [1]
-    assert strategy.setup.recorder.finished == 1
-
-
-def test_the_run_ends_properly_when_all_clients_are_gone_at_its_end():
-    strategy = RandomSelection(setup_of(rounds=2, client_eval=True))
-    proxies = trio(evaluation={"accuracy": 0.5})
-    manager = manager_of(proxies)
-    evaluate = strategy.aggregate_evaluate
-
-    def leaving(number, results, failures):
-        for proxy in proxies:
-            manager.unregister(proxy)
-        return evaluate(number, results, failures)
-
-    strategy.aggregate_evaluate = leaving
-    rows, _ = run_rounds(strategy, manager, 2)
-    assert [row["round"] for row in rows] == [1, 2]
-    assert strategy.setup.recorder.finished == 1
-
-
-def test_client_evaluation_averages_clients_alike_and_leaves_out_who_cannot():
-    accuracies = [{"accuracy": 0.5}, {}, {"accuracy": 1.0}]
-    proxies = [StubProxy(client, sends_its_update, evaluation=told) for client, told in enumerate(accuracies)]
-    strategy = RandomSelection(setup_of(client_eval=True))
-    [row], _ = run_round(strategy, proxies)
-    assert row["client_accuracy"] == 0.75
-    assert [told for told in strategy.setup.recorder.clients if "accuracy" in told] == [
-        {"client": 0, "round": 1, "accuracy": 0.5},
-        {"client": 2, "round": 1, "accuracy": 1.0},
-    ]
-
-
-def test_the_server_evaluates_every_so_many_rounds_and_in_the_last():
-    strategy = RandomSelection(setup_of(rounds=5, eval_every=2))
-    rows, _ = run_rounds(strategy, manager_of(trio()), 5)
-    assert ["accuracy" in row for row in rows] == [False, True, False, True, True]
-
-
-def test_too_few_clients_is_an_error_that_says_what_to_do():
-    with pytest.raises(ConfigError, match="Only 2 of 3 clients"):
-        run_round(RandomSelection(setup_of(connect_timeout_s=1)), trio()[:2])
-
-
-def test_more_clients_than_configured_is_an_error_that_says_what_to_do():
-    with pytest.raises(ConfigError, match="partition id 2, but 'clients' is 2"):
-        run_round(RandomSelection(setup_of(clients=2, cohort=2)), trio())
-
-
-def test_calibration_is_charged_apart_and_kept_out_of_the_weights():
-    buffers = np.array([0.0, 1.0], np.float32)
-
-    def fit(client, ins):
-        if ins.config["task"] == "train":
-            return sends_its_update(client, ins)
-        return fit_reply(ndarrays_to_parameters([np.full(2, client, np.float32)]), examples=10 * (client + 1))
-
-    strategy = RandomSelection(setup_of(buffers=buffers))
-    [row], [parameters, statistics] = run_round(strategy, trio(fit))
-    np.testing.assert_allclose(parameters, [1 / 6, 4 / 6, 9 / 6, 0.0], rtol=1e-6)
-    # (10 * 0 + 20 * 1 + 30 * 2) / 60
-    np.testing.assert_allclose(statistics, 8 / 6, rtol=1e-6)
-    whole = npy_bytes(parameters, buffers)
-    assert row["downlink_bytes"] == 3 * whole
-    assert row["calibration_bytes"] == 3 * (whole + 8)
-    assert row["probe_bytes"] == 0
-
-
-# Real clients ---------------------------------------------------------------------------------------------------------
-
-QUICK = {
-    "data": "digits",
-    "model": "logistic",
-    "clients": 4,
-    "cohort": 2,
-    "rounds": 3,
-    "local_steps": 5,
-    "probe_batches": 1,
-    "eval_threads": 1,
-    "device": "cpu",
-}
-
-
-def quick(folder, on_fit=None, cid_of=str, **settings):
-    """The strategy and its rows of a run whose clients keep their state in `folder`."""
-    options = QUICK | {"state_dir": str(folder / "state")} | settings
-    return run_in_process(folder / "run", on_fit, cid_of, **options)
-
-
-def tiny_with_batchnorm(sample_shape, classes):
-    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(int(np.prod(sample_shape))), nn.LazyLinear(classes)).eval()
-
-
-def batchnorm_model(sample_shape, classes):
-    inputs = int(np.prod(sample_shape))
-    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(inputs), nn.Linear(inputs, classes))
-
-
-@pytest.mark.parametrize("strategy", ["random", "hetero-select"])
-def test_real_clients_learn_and_repeat_themselves(tmp_path, strategy):
-    first, rows = quick(tmp_path / "a", strategy=strategy)
-    second, again = quick(tmp_path / "b", cid_of=lambda client: f"node-{97 * client % 7}", strategy=strategy)
-    assert without_wall(rows) == without_wall(again) or json.dumps(without_wall(rows)) == json.dumps(without_wall(again))
-    assert first._parameters.tobytes() == second._parameters.tobytes()
-    assert [row["exchanges"] for row in rows] == [2, 2, 2]
-    assert rows[-1]["accuracy"] > 0.4
-    # 64 inputs, 10 classes and their biases; dense in the first round, at most 2 * 0.4 of it later.
-    assert rows[0]["paper_uplink_bytes"] == 2 * 4 * 650
-    assert rows[1]["paper_uplink_bytes"] < rows[0]["paper_uplink_bytes"] / 2
-    assert (tmp_path / "a" / "run" / "summary.json").exists()
-
-
-def test_real_batchnorm_statistics_are_calibrated(tmp_path):
-    strategy, rows = quick(
-        tmp_path,
-        strategy="random",
-        model="tests.strategies.test_base:batchnorm_model",
-        rounds=2,
-        calibration_clients=1,
-        calibration_batches=3,
-    )
-    # 64 weights, 64 biases of the normalisation and 650 of the layer after; 64 means and 64 variances.
-    assert strategy.setup.initial.size == 778
-    assert strategy.setup.buffers.size == 128
-    buffers = strategy._buffers
-    assert np.isfinite(buffers).all()
-    # The first pixel of a digit is always blank: its running variance shrinks by 0.9 with each of 2 * 3 batches.
-    assert buffers[64] == pytest.approx(0.9**6)
-    whole = npy_bytes(strategy.setup.initial, strategy.setup.buffers)
-    assert [row["calibration_bytes"] for row in rows] == [whole + 4 * 128] * 2
-    assert [row["downlink_bytes"] for row in rows] == [2 * whole] * 2
-
-
-def test_a_model_without_batchnorm_is_not_calibrated(tmp_path):
-    _, rows = quick(tmp_path, strategy="random", rounds=1)
-    assert rows[0]["calibration_bytes"] == 0
-
-
-def flipped(reply):
-    [whole] = reply.parameters.tensors
-    return replace(reply, parameters=Parameters([whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:]], ""))
-
-
-TAMPERINGS = {
-    "damaged": (flipped, "CRC"),
-    "cut": (lambda reply: replace(reply, parameters=Parameters([reply.parameters.tensors[0][:-50]], "")), "header says"),
-    "junk": (lambda reply: replace(reply, parameters=Parameters([b"junk"], "")), "not an array"),
-    "mute": (lambda reply: replace(reply, metrics={}), "'loss'"),
-}
-
-
-@pytest.mark.parametrize(("tamper", "named"), TAMPERINGS.values(), ids=TAMPERINGS)
-def test_a_hostile_reply_does_not_reach_the_model(tmp_path, tamper, named):
-    def on_fit(client, ins, reply):
-        return tamper(reply) if client == 1 else reply
-
-    strategy, rows = quick(tmp_path, on_fit, strategy="random", rounds=2, clients=2)
-    for row in rows:
-        assert row["aggregated"] == [0]
-        [failure] = row["failures"]
-        assert failure["client"] == 1
-        assert named in failure["reason"]
-    assert np.isfinite(strategy._parameters).all()
-    assert rows[-1]["accuracy"] > 0.2
-
-
-def test_a_replayed_reply_is_refused(tmp_path):
-    kept = {}
-
-    def on_fit(client, ins, reply):
-        return kept.setdefault(client, reply) if client == 0 else reply
-
-    _, rows = quick(tmp_path, on_fit, strategy="random", rounds=2, clients=2)
-    assert rows[0]["failures"] == []
-    [failure] = rows[1]["failures"]
-    assert failure["client"] == 0
-    assert "round 1" in failure["reason"]

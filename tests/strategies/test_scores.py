@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.scores import finite, gumbel_top, min_max
+from strategies.scores import finite, gumbel_top, min_max, shares, unseen_first
 
 reproducible = settings(derandomize=True, deadline=None)
 reals = st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=20)
@@ -100,3 +100,19 @@ def test_gumbel_top_leaves_the_logits_alone():
     logits = np.arange(5.0)
     gumbel_top(logits, 2, np.random.default_rng(0))
     np.testing.assert_array_equal(logits, np.arange(5.0))
+
+
+def test_shares_of_examples():
+    np.testing.assert_allclose(shares(np.array([30, 10, 60])), [0.3, 0.1, 0.6])
+    np.testing.assert_allclose(shares(np.zeros(4, np.int64)), 0.25)
+    assert shares(np.zeros(0, np.int64)).size == 0
+
+
+def test_unseen_first_takes_the_unseen_uniformly_and_then_the_others():
+    seen, rng = np.array([True, False, True, False, False]), np.random.default_rng(0)
+    two = np.bincount(np.concatenate([unseen_first(seen, 2, rng) for _ in range(900)]), minlength=5)
+    assert two[[0, 2]].tolist() == [0, 0]
+    np.testing.assert_allclose(two[[1, 3, 4]] / 900, 2 / 3, atol=0.06)
+    four = [unseen_first(seen, 4, rng).tolist() for _ in range(50)]
+    assert {tuple(picked) for picked in four} == {(0, 1, 3, 4), (1, 2, 3, 4)}
+    assert unseen_first(seen, 9, rng).tolist() == [0, 1, 2, 3, 4]

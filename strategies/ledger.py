@@ -1,0 +1,43 @@
+"""What a round did, as it is written down: who, with which weights, in how many seconds and bytes."""
+
+from typing import Any
+
+from fedsel_app.clock import Work
+from strategies.exchange import SCALAR_BYTES
+from strategies.plan import Plan
+from strategies.replies import Replies
+from strategies.roster import Floats, Roster
+from strategies.setup import Links
+
+
+def round_row(
+    plan: Plan, replies: Replies, weights: Floats, roster: Roster, links: Links, calibration_bytes: int, wall_s: float
+) -> dict[str, Any]:
+    """The round's entries in rounds.jsonl, its evaluation apart. `wall_s` is what it has taken so far."""
+    selection, came = plan.selection, replies.clients
+    work = Work(
+        roster.uplink_bits_per_s[came],
+        roster.step_s[came],
+        replies.work_steps,
+        replies.wire_bytes,
+        replies.paper_bytes,
+        plan.probe.seconds,
+    )
+    return {
+        "selected": selection.clients.tolist(),
+        "kept_fractions": plan.fractions.tolist(),
+        "scores": selection.scores.tolist(),
+        "components": {name: values.tolist() for name, values in selection.components.items()},
+        "probe_losses": roster.losses[selection.clients].tolist(),
+        "aggregated": came.tolist(),
+        "weights": weights.tolist(),
+        "fit_losses": replies.losses.tolist(),
+        "failures": replies.failures,
+        "round_s": links.round_seconds(work, wall_s),
+        "uplink_bytes": int(replies.wire_bytes.sum()),
+        "paper_uplink_bytes": int(replies.paper_bytes.sum()),
+        "downlink_bytes": plan.model_bytes * selection.clients.size,
+        "probe_bytes": plan.probe.bytes + SCALAR_BYTES * len(replies.reports) * came.size,
+        "calibration_bytes": calibration_bytes,
+        "exchanges": int(came.size),
+    }

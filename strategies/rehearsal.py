@@ -1,0 +1,133 @@
+"""What a strategy works with, by hand: its `Setup`, a roster, a round's outcome. No data, no model, no messages."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.clock import Work
+from fedsel_app.config import CompressionConfig, RunConfig, Settings, TrainingConfig
+from fedsel_app.wire import Update
+from strategies.budget import BudgetConfig
+from strategies.roster import Floats, Outcome, Roster, Round
+from strategies.server_optimizer import ServerConfig
+from strategies.setup import Evaluation, Setup
+
+
+class LayerSlice(NamedTuple):
+    """Entries [start, stop) of the flat parameters."""
+
+    name: str
+    start: int
+    stop: int
+
+
+class SteadyLinks:
+    """Every client has 3 Mb/s and takes 0.3 s a step, always; a round takes no time."""
+
+    mean_uplink_bits_per_s = 3e6
+    mean_step_s = 0.3
+    needs_losses = False
+
+    def __init__(self, clients: int) -> None:
+        self._clients = clients
+
+    def observe(self, server_round: int, losses: Floats) -> tuple[Floats, Floats]:
+        """The same as ever."""
+        return np.full(self._clients, self.mean_uplink_bits_per_s), np.full(self._clients, self.mean_step_s)
+
+    def round_seconds(self, work: Work, wall_s: float) -> float:
+        """None."""
+        return 0.0
+
+
+class NoRecords:
+    """Forgets everything."""
+
+    def client(self, row: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def round(self, row: dict[str, Any]) -> None:
+        """Nothing."""
+
+    def finish(self, parameters: NDArray[np.float32], buffers: NDArray[np.float32], roster: Roster) -> None:
+        """Nothing."""
+
+
+def make_setup(
+    method: Settings,
+    *,
+    clients: int = 6,
+    size: int = 12,
+    classes: int = 2,
+    rounds: int = 10,
+    cohort: int = 2,
+    training: TrainingConfig | None = None,
+    compression: CompressionConfig | None = None,
+    **run: Any,
+) -> Setup:
+    """A model of two layers: everything but the last `size` // 2 entries, and those (weight, then `classes` biases)."""
+    return Setup(
+        run=RunConfig(clients=clients, cohort=cohort, rounds=rounds, **run),
+        training=training or TrainingConfig(),
+        compression=compression or CompressionConfig(),
+        budget=BudgetConfig(),
+        server=ServerConfig(),
+        method=method,
+        initial=np.zeros(size, np.float32),
+        buffers=np.zeros(0, np.float32),
+        layers=(LayerSlice("body", 0, size - size // 2), LayerSlice("head", size - size // 2, size)),
+        classes=classes,
+        links=SteadyLinks(clients),
+        evaluate=lambda parameters, buffers: Evaluation(0.0, 0.0),
+        recorder=NoRecords(),
+    )
+
+
+def make_roster(
+    clients: int = 6,
+    *,
+    losses: Sequence[float] | None = None,
+    examples: Sequence[int] | None = None,
+    available: Sequence[int] | None = None,
+) -> Roster:
+    """Everybody (or `available`) is there, with 100 examples and 50 steps each, 3 Mb/s and 0.3 s a step."""
+    roster = Roster(clients)
+    roster.available[list(available if available is not None else range(clients))] = True
+    roster.examples[:] = examples if examples is not None else 100
+    roster.local_steps[:] = 50
+    roster.uplink_bits_per_s[:], roster.step_s[:] = 3e6, 0.3
+    if losses is not None:
+        roster.losses[:] = losses
+    return roster
+
+
+def dense(values: Sequence[float] | Floats) -> Update:
+    """A dense update."""
+    return Update(len(values), None, np.asarray(values, np.float32))
+
+
+def outcome(
+    now: Round,
+    clients: Sequence[int],
+    updates: Sequence[Update],
+    *,
+    losses: Sequence[float] | Floats | None = None,
+    reports: Mapping[str, Floats] | None = None,
+    failed: Sequence[int] = (),
+    parameters: NDArray[np.float32] | None = None,
+    size: int = 12,
+) -> Outcome:
+    """A round that brought `updates` of `clients` (ascending), aggregated with equal weights."""
+    aggregate = np.mean([update.dense() for update in updates], axis=0, dtype=np.float64) if updates else None
+    return Outcome(
+        now=now,
+        parameters=np.zeros(size, np.float32) if parameters is None else parameters,
+        clients=np.asarray(clients, np.int64),
+        updates=tuple(updates),
+        aggregate=aggregate,
+        losses=np.ones(len(clients)) if losses is None else np.asarray(losses, np.float64),
+        reports=reports or {},
+        failed=np.asarray(failed, np.int64),
+    )

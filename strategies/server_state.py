@@ -1,0 +1,94 @@
+"""What the server remembers from round to round beside the model, and the one way from replies to the next model."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.common import FitRes
+from numpy.typing import NDArray
+
+from fedsel_app.wire import Update
+from strategies.estimates import Estimates
+from strategies.replies import Replies, collect
+from strategies.roster import Floats, Ints, Selection
+from strategies.server_optimizer import ServerOptimizer, aggregation_weights
+from strategies.server_solver import ServerSolver
+from strategies.setup import Setup
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a round's replies come to.
+
+    Attributes
+    ----------
+    parameters : float32 (N,), the next global model; the old one where nothing came back
+    updates : the clients' updates, under ef21 as they are now estimated
+    weights : float64 (r,)
+    aggregate : float64 (N,), the weighted sum of the updates; None where nothing came back
+    """
+
+    parameters: NDArray[np.float32]
+    updates: tuple[Update, ...]
+    weights: Floats
+    aggregate: Floats | None
+
+
+class ServerState:
+    """The server's optimiser, its part of the local solver, and under ef21 its estimates of the clients' updates.
+
+    `reports` are the numbers that every reply must bring: those the method asks for, and the solver's.
+    """
+
+    def __init__(self, setup: Setup, reports: frozenset[str]) -> None:
+        self._setup = setup
+        self.optimizer = ServerOptimizer(setup.initial.size, setup.server)
+        self.solver = ServerSolver(setup.initial.size, setup.run.clients, setup.training)
+        self.estimates = Estimates() if setup.compression.ef21 else None
+        self.reports = reports | self.solver.reports
+
+    def collect(self, answered: Mapping[int, FitRes], asked: Ints, server_round: int) -> Replies:
+        """Decode and check what the `asked` clients sent."""
+        return collect(
+            answered,
+            asked,
+            server_round,
+            self._setup.initial.size,
+            self.reports,
+            seed=self._setup.run.seed,
+            payloads=self.solver.payloads,
+        )
+
+    def step(
+        self, parameters: NDArray[np.float32], selection: Selection, replies: Replies, examples: Ints
+    ) -> Step:
+        """Weigh, aggregate and step; what is remembered moves on. `examples` are those of all K clients."""
+        came, updates = replies.clients, replies.updates
+        if self.estimates is not None:
+            updates = self.estimates.take(came, updates, replies.failed)
+        place = np.searchsorted(selection.clients, came)
+        weights = aggregation_weights(
+            self._setup.server.weighting,
+            selection.scores[place],
+            examples[came].astype(np.float64),
+            None if selection.weights is None else selection.weights[place],
+            normalise=selection.normalise,
+        )
+        weights = self.solver.weights(weights, replies.reports)
+        if not came.size:
+            return Step(parameters, updates, weights, None)
+        aggregate = np.zeros(parameters.size)
+        for update, weight in zip(updates, weights.tolist(), strict=True):
+            update.add_to(aggregate, weight)
+        step = self.solver.step(aggregate, updates, replies.controls)
+        return Step(self.optimizer.step(parameters, step), updates, weights, aggregate)
+
+    def tried(
+        self, parameters: NDArray[np.float32], selection: Selection, replies: Replies, examples: Ints
+    ) -> Step:
+        """What `step` would return, and nothing moves on."""
+        trial = copy.copy(self)
+        trial.optimizer, trial.solver = copy.deepcopy(self.optimizer), copy.deepcopy(self.solver)
+        trial.estimates = self.estimates.copy() if self.estimates is not None else None
+        return trial.step(parameters, selection, replies, examples)

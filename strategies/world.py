@@ -1,0 +1,192 @@
+"""A small world of simulated clients that drives a method: their losses, links and updates follow from the seed.
+
+`World` plays the round as `strategies.base` does, without messages; a `Standin` is one of its clients to Flower.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.common import (
+    Code,
+    DisconnectRes,
+    EvaluateIns,
+    EvaluateRes,
+    FitIns,
+    FitRes,
+    GetParametersIns,
+    GetParametersRes,
+    GetPropertiesIns,
+    GetPropertiesRes,
+    ReconnectIns,
+    Status,
+    ndarrays_to_parameters,
+)
+from flwr.server.client_proxy import ClientProxy
+
+from fedsel_app.seeds import Purpose, stream
+from fedsel_app.wire import Update, encode
+from strategies.base import SelectionStrategy
+from strategies.rehearsal import dense, outcome
+from strategies.roster import Floats, Ints, Round, Selection
+
+LOSSES: dict[str, Callable[[Floats], Floats]] = {
+    "varied": lambda losses: losses,
+    "equal": np.ones_like,
+    "zero": np.zeros_like,
+    "huge": lambda losses: losses * 1e307,
+    "unknown": lambda losses: np.full_like(losses, np.nan),
+    "infinite": lambda losses: np.full_like(losses, np.inf),
+    "mixed": lambda losses: np.choose(np.arange(losses.size) % 5, [losses, np.nan, np.inf, 1e308, 0.0]),
+}
+"""What becomes of the losses (K,) by identity, in a world of that name. Finite ones stay finite."""
+
+UPDATES: dict[str, Callable[[Floats, int], Update]] = {
+    "dense": lambda values, identity: dense(values),
+    "sparse": lambda values, identity: _every(values, np.arange(identity % 3, values.size, 3)),
+    "mixed": lambda values, identity: _every(values, np.arange(0, values.size, 2)) if identity % 2 else dense(values),
+    "zero": lambda values, identity: _every(0.0 * values, np.arange(1)) if identity % 2 else dense(0.0 * values),
+    "identical": lambda values, identity: dense(np.full(values.size, 0.5)),
+}
+"""What becomes of a client's update (N,), in a world of that name."""
+
+
+def _every(values: Floats, places: Ints) -> Update:
+    return Update(values.size, places.astype(np.uint32), values[places].astype(np.float32))
+
+
+class World:
+    """Clients around a method. What they are and do follows from the seed, their identity and the round.
+
+    Parameters
+    ----------
+    method : built for as many clients as there are `identities`
+    identities : who sits behind each partition id, int64 (K,), a permutation; None: the ids themselves
+    losses, updates : of `LOSSES` and `UPDATES`
+    generous : the roster also holds what the method does not say that it needs
+    """
+
+    def __init__(
+        self,
+        method: SelectionStrategy,
+        *,
+        identities: Ints | None = None,
+        losses: str = "varied",
+        updates: str = "dense",
+        seed: int = 7,
+        generous: bool = False,
+    ) -> None:
+        run = method.setup.run
+        self.method, self.roster, self.cohort = method, method.roster, run.cohort
+        self.needs = method.needs(method.setup.method)
+        self._losses, self._updates, self._seed, self._generous = LOSSES[losses], UPDATES[updates], seed, generous
+        self._who = np.arange(run.clients) if identities is None else identities
+        rng = stream(seed, Purpose.DATA)
+        shares = rng.dirichlet(np.full(method.setup.classes, 0.4), run.clients)
+        self.label_counts = np.ceil(shares * rng.integers(20, 200, (run.clients, 1))).astype(np.int64)[self._who]
+        self._level = rng.uniform(0.5, 3.0, run.clients)
+        self._drift = rng.standard_normal((run.clients, method.setup.initial.size))
+        self._step_s = rng.uniform(0.1, 0.5, run.clients)
+
+    def losses(self, number: int) -> Floats:
+        """Everybody's loss of the model of round `number`, float64 (K,)."""
+        noise = stream(self._seed, Purpose.PROBE, number).uniform(0.5, 1.5, self._level.size)
+        return self._losses(self._level * 0.99**number * noise)[self._who]
+
+    def update(self, number: int, client: int) -> Update:
+        """What `client` sends in round `number`."""
+        who = int(self._who[client])
+        noise = stream(self._seed, Purpose.TRAIN, number, who).standard_normal(self._drift.shape[1])
+        return self._updates(0.1 * (self._drift[who] + noise) * 0.99**number, who)
+
+    def observe(self, number: int, available: Iterable[int] | None = None) -> int:
+        """Fill the roster as a round does, with everybody or those `available`; how many to select."""
+        roster, needs = self.roster, self.needs
+        present = list(range(self._who.size) if available is None else available)
+        roster.available[:] = False
+        roster.available[present] = True
+        roster.examples[present] = self.label_counts[present].sum(axis=1)
+        roster.local_steps[present] = 50
+        if needs.label_counts or self._generous:
+            if not roster.label_counts.size:
+                roster.label_counts = np.zeros_like(self.label_counts)
+            roster.label_counts[present] = self.label_counts[present]
+        if needs.links or self._generous:
+            uplinks = stream(self._seed, Purpose.NETWORK, number).uniform(1e6, 5e6, self._who.size)
+            roster.uplink_bits_per_s[:], roster.step_s[:] = uplinks[self._who], self._step_s[self._who]
+        count = min(self.cohort, len(present))
+        roster.losses[:] = np.nan
+        if needs.loss_probe or self._generous:
+            probed = self.candidates(number, count) if needs.loss_probe else roster.ids
+            roster.losses[probed] = self.losses(number)[probed]
+        return count
+
+    def candidates(self, number: int, count: int) -> Ints:
+        """Whose loss the method wants to know."""
+        rng = stream(self.method.setup.run.seed, Purpose.CANDIDATES, number)
+        return self.method.candidates(self.roster, self.now(number), count, rng)
+
+    def select(self, number: int, count: int) -> Selection:
+        """What the method decides."""
+        rng = stream(self.method.setup.run.seed, Purpose.SELECT, number)
+        return self.method.select(self.roster, self.now(number), count, rng)
+
+    def finish(self, number: int, selected: Ints, failed: Iterable[int] = ()) -> None:
+        """Let `selected` train, all but the `failed`, and the method absorb it."""
+        roster, losses = self.roster, self.losses(number)
+        came, lost = np.setdiff1d(selected, list(failed)), np.intersect1d(selected, list(failed))
+        roster.selections[selected] += 1
+        roster.last_selected[selected] = number
+        roster.fit_losses[came] = losses[came]
+        roster.failures[lost] += 1
+        self.method.absorb(
+            outcome(
+                self.now(number),
+                came.tolist(),
+                [self.update(number, client) for client in came.tolist()],
+                losses=losses[came],
+                reports=dict.fromkeys(sorted(self.needs.reports), losses[came]),
+                failed=lost.tolist(),
+                size=self._drift.shape[1],
+            )
+        )
+
+    def now(self, number: int) -> Round:
+        """Round `number` of the run."""
+        return Round(number, self.method.setup.run.rounds)
+
+
+@dataclass(eq=False)
+class Standin(ClientProxy):
+    """Client `client` of a `world` as Flower's server sees it; `cid` is Flower's own id, which means nothing."""
+
+    world: World
+    client: int
+    cid: str
+
+    def get_properties(self, ins: GetPropertiesIns, timeout: float | None, group_id: int | None) -> GetPropertiesRes:
+        """What it has."""
+        counts = self.world.label_counts[self.client]
+        told = {"client": self.client, "examples": int(counts.sum()), "steps": 50, "label-counts": counts.tobytes()}
+        return GetPropertiesRes(Status(Code.OK, ""), told)
+
+    def evaluate(self, ins: EvaluateIns, timeout: float | None, group_id: int | None) -> EvaluateRes:
+        """Its loss of the round's model."""
+        loss = float(self.world.losses(int(ins.config["round"]))[self.client])
+        return EvaluateRes(Status(Code.OK, ""), loss, 1, {})
+
+    def fit(self, ins: FitIns, timeout: float | None, group_id: int | None) -> FitRes:
+        """Its update and reports."""
+        number = int(ins.config["round"])
+        payload = encode(self.world.update(number, self.client), client=self.client, server_round=number)
+        names = ["loss", "work-steps", *self.world.needs.reports]
+        metrics = dict.fromkeys(names, float(self.world.losses(number)[self.client]))
+        return FitRes(Status(Code.OK, ""), ndarrays_to_parameters([np.frombuffer(payload, np.uint8)]), 1, metrics)
+
+    def get_parameters(self, ins: GetParametersIns, timeout: float | None, group_id: int | None) -> GetParametersRes:
+        """Nobody asks."""
+        raise NotImplementedError
+
+    def reconnect(self, ins: ReconnectIns, timeout: float | None, group_id: int | None) -> DisconnectRes:
+        """Nobody asks."""
+        raise NotImplementedError

@@ -1,0 +1,166 @@
+"""What goes wrong in a round, and that the run goes on."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from flwr.common import Parameters, ndarrays_to_parameters
+
+from fedsel_app.config import ConfigError
+from strategies.hetero_select import HeteroSelect, HeteroSelectConfig
+from strategies.random_selection import RandomConfig, RandomSelection
+from strategies.setup import Evaluation
+from tests.strategies.setups import dense
+from tests.strategies.stubs import (
+    SIZE,
+    StubProxy,
+    fit_reply,
+    manager_of,
+    npy_bytes,
+    run_round,
+    run_rounds,
+    sends_its_update,
+    setup_of,
+    trio,
+    update_of,
+    update_reply,
+)
+
+
+def raises(client, ins):
+    raise RuntimeError("the GPU is gone")
+
+
+BAD = {
+    "raises": raises,
+    "garbage": lambda client, ins: fit_reply(Parameters([b"junk"], ""), loss=1.0, work_steps=2.0),
+    "stale": lambda client, ins: update_reply(update_of(client), client, ins.config["round"] - 1),
+    "impostor": lambda client, ins: update_reply(update_of(0), 0, ins.config["round"]),
+    "other model": lambda client, ins: update_reply(dense([1.0] * 9), client, ins.config["round"]),
+    "float array": lambda client, ins: fit_reply(
+        ndarrays_to_parameters([np.zeros(SIZE, np.float32)]), loss=1.0, work_steps=2.0
+    ),
+    "not finite": lambda client, ins: update_reply(update_of(client), client, 1, work_steps=float("nan")),
+    "mute": lambda client, ins: fit_reply(sends_its_update(client, ins).parameters),
+}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_a_bad_client_is_a_recorded_failure_and_the_rest_counts(bad):
+    strategy = RandomSelection(setup_of())
+    proxies = [StubProxy(client, bad if client == 1 else sends_its_update, examples=10) for client in range(3)]
+    [row], [parameters] = run_round(strategy, proxies)
+    np.testing.assert_allclose(parameters, [0.5, 0.0, 1.5, 0.0])
+    assert row["selected"] == [0, 1, 2]
+    assert row["aggregated"] == [0, 2]
+    assert row["exchanges"] == len(row["weights"]) == len(row["fit_losses"]) == 2
+    [failure] = row["failures"]
+    assert failure["client"] == 1
+    assert failure["reason"]
+    # It was sent the model; what it sent is not counted.
+    assert row["downlink_bytes"] == 3 * npy_bytes(np.zeros(SIZE, np.float32))
+    assert row["uplink_bytes"] == 2 * 33
+    assert strategy.roster.failures.tolist() == [0, 1, 0]
+    assert strategy.roster.selections.tolist() == [1, 1, 1]
+    assert np.isfinite(row["round_s"])
+
+
+def test_the_score_of_a_client_that_failed_weighs_nothing():
+    losses = {0: 2.0, 1: 1.0, 2: 5.0, 3: 4.0}
+    strategy = HeteroSelect(setup_of(HeteroSelectConfig(), clients=4, cohort=4))
+    proxies = [
+        StubProxy(client, raises if client == 2 else sends_its_update, loss=loss) for client, loss in losses.items()
+    ]
+    [row], [parameters] = run_round(strategy, proxies)
+    # Scores 1/4, 0, 1 and 3/4; without client 2 they sum to 1.
+    assert row["scores"] == pytest.approx([0.25, 0.0, 1.0, 0.75])
+    assert row["aggregated"] == [0, 1, 3]
+    assert row["weights"] == pytest.approx([0.25, 0.0, 0.75])
+    np.testing.assert_allclose(parameters, [0.25, 0.0, 0.0, 3.0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", [RandomConfig(), HeteroSelectConfig()], ids=["random", "hetero-select"])
+def test_a_round_with_nothing_usable_leaves_the_model_and_the_run_goes_on(method):
+    def fit(client, ins):
+        return ValueError("gone") if ins.config["round"] == 2 else sends_its_update(client, ins)
+
+    kind = {RandomConfig: RandomSelection, HeteroSelectConfig: HeteroSelect}[type(method)]
+    models = []
+
+    def evaluate(parameters, buffers):
+        models.append(parameters.copy())
+        return Evaluation(0.5, 0.25)
+
+    strategy = kind(replace(setup_of(method, rounds=3), evaluate=evaluate))
+    rows, _ = run_rounds(strategy, manager_of(trio(fit)), 3)
+    assert [row["exchanges"] for row in rows] == [3, 0, 3]
+    assert [failure["client"] for failure in rows[1]["failures"]] == [0, 1, 2]
+    assert rows[1]["uplink_bytes"] == 0
+    assert rows[1]["weights"] == rows[1]["aggregated"] == []
+    assert rows[1]["accuracy"] == 0.25
+    np.testing.assert_array_equal(models[0], models[1])
+    assert (models[2] != models[1]).any()
+
+
+@pytest.mark.parametrize("client_eval", [False, True])
+def test_the_run_goes_on_when_all_clients_are_gone_and_when_one_is_back(client_eval):
+    strategy = RandomSelection(setup_of(rounds=3, client_eval=client_eval))
+    proxies = trio(evaluation={"accuracy": 0.5})
+    manager = manager_of(proxies)
+    configure = strategy.configure_fit
+
+    def leaving(server_round, parameters, client_manager):
+        if server_round == 2:
+            for proxy in proxies:
+                client_manager.unregister(proxy)
+        if server_round == 3:
+            client_manager.register(StubProxy(1, sends_its_update, cid="back", evaluation={"accuracy": 0.5}))
+        return configure(server_round, parameters, client_manager)
+
+    strategy.configure_fit = leaving
+    rows, _ = run_rounds(strategy, manager, 3)
+    assert [row["round"] for row in rows] == [1, 2, 3]
+    assert [row["selected"] for row in rows] == [[0, 1, 2], [], [1]]
+    assert rows[1]["failures"] == []
+    assert "accuracy" in rows[1]
+    assert rows[2]["aggregated"] == [1]
+    assert strategy.setup.recorder.finished == 1
+
+
+def test_the_run_ends_properly_when_all_clients_are_gone_at_its_end():
+    strategy = RandomSelection(setup_of(rounds=2, client_eval=True))
+    proxies = trio(evaluation={"accuracy": 0.5})
+    manager = manager_of(proxies)
+    evaluate = strategy.aggregate_evaluate
+
+    def leaving(number, results, failures):
+        for proxy in proxies:
+            manager.unregister(proxy)
+        return evaluate(number, results, failures)
+
+    strategy.aggregate_evaluate = leaving
+    rows, _ = run_rounds(strategy, manager, 2)
+    assert [row["round"] for row in rows] == [1, 2]
+    assert strategy.setup.recorder.finished == 1
+
+
+def test_too_few_clients_is_an_error_that_says_what_to_do():
+    with pytest.raises(ConfigError, match="Only 2 of 3 clients"):
+        run_round(RandomSelection(setup_of(connect_timeout_s=1)), trio()[:2])
+
+
+def test_more_clients_than_configured_is_an_error_that_says_what_to_do():
+    with pytest.raises(ConfigError, match="partition id 2, but 'clients' is 2"):
+        run_round(RandomSelection(setup_of(clients=2, cohort=2)), trio())
+
+
+def test_client_evaluation_averages_clients_alike_and_leaves_out_who_cannot():
+    accuracies = [{"accuracy": 0.5}, {}, {"accuracy": 1.0}]
+    proxies = [StubProxy(client, sends_its_update, evaluation=told) for client, told in enumerate(accuracies)]
+    strategy = RandomSelection(setup_of(client_eval=True))
+    [row], _ = run_round(strategy, proxies)
+    assert row["client_accuracy"] == 0.75
+    assert [told for told in strategy.setup.recorder.clients if "accuracy" in told] == [
+        {"client": 0, "round": 1, "accuracy": 0.5},
+        {"client": 2, "round": 1, "accuracy": 1.0},
+    ]

@@ -1,0 +1,119 @@
+"""The round over real clients in this process: sound ones, and ones whose replies are tampered with."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from flwr.common import Parameters
+from torch import nn
+
+from tests.in_process import run_in_process
+from tests.strategies.stubs import npy_bytes, without_wall
+
+QUICK = {
+    "data": "digits",
+    "model": "logistic",
+    "clients": 4,
+    "cohort": 2,
+    "rounds": 3,
+    "local_steps": 5,
+    "probe_batches": 1,
+    "eval_threads": 1,
+    "device": "cpu",
+}
+
+
+def quick(folder, on_fit=None, cid_of=str, **settings):
+    """The strategy and its rows of a run whose clients keep their state in `folder`."""
+    options = QUICK | {"state_dir": str(folder / "state")} | settings
+    return run_in_process(folder / "run", on_fit, cid_of, **options)
+
+
+def batchnorm_model(sample_shape, classes):
+    inputs = int(np.prod(sample_shape))
+    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(inputs), nn.Linear(inputs, classes))
+
+
+@pytest.mark.parametrize("strategy", ["random", "hetero-select"])
+def test_real_clients_learn_and_repeat_themselves(tmp_path, strategy):
+    first, rows = quick(tmp_path / "a", strategy=strategy)
+    second, again = quick(tmp_path / "b", cid_of=lambda client: f"node-{97 * client % 7}", strategy=strategy)
+    assert json.dumps(without_wall(rows)) == json.dumps(without_wall(again))
+    assert first._parameters.tobytes() == second._parameters.tobytes()
+    assert [row["exchanges"] for row in rows] == [2, 2, 2]
+    assert rows[-1]["accuracy"] > 0.4
+    # 64 inputs, 10 classes and their biases; dense in the first round, then 0.2 of it on average.
+    assert rows[0]["paper_uplink_bytes"] == 2 * 4 * 650
+    assert rows[1]["paper_uplink_bytes"] < rows[0]["paper_uplink_bytes"] / 2
+    assert (tmp_path / "a" / "run" / "summary.json").exists()
+
+
+def test_real_batchnorm_statistics_are_calibrated(tmp_path):
+    strategy, rows = quick(
+        tmp_path,
+        strategy="random",
+        model="tests.strategies.test_real_clients:batchnorm_model",
+        rounds=2,
+        calibration_clients=1,
+        calibration_batches=3,
+    )
+    # 64 weights, 64 biases of the normalisation and 650 of the layer after; 64 means and 64 variances.
+    assert strategy.setup.initial.size == 778
+    assert strategy.setup.buffers.size == 128
+    buffers = strategy._buffers
+    assert np.isfinite(buffers).all()
+    # The first pixel of a digit is always blank: its running variance shrinks by 0.9 with each of 2 * 3 batches.
+    assert buffers[64] == pytest.approx(0.9**6)
+    whole = npy_bytes(strategy.setup.initial, strategy.setup.buffers)
+    assert [row["calibration_bytes"] for row in rows] == [whole + 4 * 128] * 2
+    assert [row["downlink_bytes"] for row in rows] == [2 * whole] * 2
+
+
+def test_a_model_without_batchnorm_is_not_calibrated(tmp_path):
+    _, rows = quick(tmp_path, strategy="random", rounds=1)
+    assert rows[0]["calibration_bytes"] == 0
+
+
+def flipped(reply):
+    [whole] = reply.parameters.tensors
+    return replace(reply, parameters=Parameters([whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:]], ""))
+
+
+TAMPERINGS = {
+    "damaged": (flipped, "CRC"),
+    "cut": (
+        lambda reply: replace(reply, parameters=Parameters([reply.parameters.tensors[0][:-50]], "")),
+        "header says",
+    ),
+    "junk": (lambda reply: replace(reply, parameters=Parameters([b"junk"], "")), "not an array"),
+    "mute": (lambda reply: replace(reply, metrics={}), "'loss'"),
+}
+
+
+@pytest.mark.parametrize(("tamper", "named"), TAMPERINGS.values(), ids=TAMPERINGS)
+def test_a_hostile_reply_does_not_reach_the_model(tmp_path, tamper, named):
+    def on_fit(client, ins, reply):
+        return tamper(reply) if client == 1 else reply
+
+    strategy, rows = quick(tmp_path, on_fit, strategy="random", rounds=2, clients=2)
+    for row in rows:
+        assert row["aggregated"] == [0]
+        [failure] = row["failures"]
+        assert failure["client"] == 1
+        assert named in failure["reason"]
+    assert np.isfinite(strategy._parameters).all()
+    assert rows[-1]["accuracy"] > 0.2
+
+
+def test_a_replayed_reply_is_refused(tmp_path):
+    kept = {}
+
+    def on_fit(client, ins, reply):
+        return kept.setdefault(client, reply) if client == 0 else reply
+
+    _, rows = quick(tmp_path, on_fit, strategy="random", rounds=2, clients=2)
+    assert rows[0]["failures"] == []
+    [failure] = rows[1]["failures"]
+    assert failure["client"] == 0
+    assert "round 1" in failure["reason"]
