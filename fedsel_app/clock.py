@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+FORWARD_STEPS = 1 / 3
+"""A forward pass in local steps: the backward pass costs about twice as much."""
+
 
 @dataclass(frozen=True)
 class Work:

@@ -16,23 +16,21 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 from numpy.typing import NDArray
 
+from fedsel_app.clock import FORWARD_STEPS
 from fedsel_app.config import ConfigError, Settings
 from fedsel_app.seeds import Purpose, stream
 from strategies import exchange
 from strategies.budget import cohort_fractions, round_fraction
 from strategies.calibration import calibrated
-from strategies.estimates import Estimates
-from strategies.ledger import round_row
+from strategies.ledger import round_row, with_costs
 from strategies.plan import Plan, Probe
-from strategies.replies import collect
+from strategies.policy import make_policy
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, Round, Selection
-from strategies.server_optimizer import ServerOptimizer, aggregation_weights
-from strategies.server_solver import ServerSolver
+from strategies.server_state import ServerState
 from strategies.setup import Setup
+from strategies.trial import Trial, known_to
 
 LOGGER = logging.getLogger("fedsel")
-FORWARD_STEPS = 1 / 3
-"""A forward pass in local steps: the backward pass costs about twice as much."""
 
 
 class SelectionStrategy(Strategy, ABC):
@@ -47,10 +45,8 @@ class SelectionStrategy(Strategy, ABC):
         self.roster = Roster(setup.run.clients)
         self._needs = self.needs(setup.method)
         self._clients = exchange.Clients(setup.run.clients, setup.run.connect_timeout_s)
-        self._optimizer = ServerOptimizer(setup.initial.size, setup.server)
-        self._solver = ServerSolver(setup.initial.size, setup.run.clients, setup.training)
-        self._reports = self._needs.reports | self._solver.reports
-        self._estimates = Estimates() if setup.compression.ef21 else None
+        self._server = ServerState(setup, self._needs.reports)
+        self._policy = make_policy(setup)
         self._parameters = setup.initial
         self._buffers = setup.buffers
         self._plan: Plan | None = None
@@ -94,35 +90,67 @@ class SelectionStrategy(Strategy, ABC):
         self._row = {"round": server_round, "selected": [], "failures": []}
         now = Round(server_round, self.setup.run.rounds)
         self._enrol(client_manager, server_round)
-        count = min(self.setup.run.cohort, self.roster.ids.size)
-        probe = self._observe(now, count, parameters)
-        count = min(count, self.roster.ids.size)
+        sent, searching = self._server.solver.instruct(parameters), self._policy.due(now)
+        trial = self._trial(now, sent)
+        count = min(self._policy.count(trial), self.roster.ids.size)
+        probe = self._observe(now, count, parameters, everybody=searching)
+        count = min(self._policy.settle(trial), self.roster.ids.size)
+        self._row["cohort"] = count
         if not count:
             LOGGER.warning("Round %d: no client is connected; the model stays as it is.", server_round)
             return []
-        selection = self.select(self.roster, now, count, stream(self.setup.run.seed, Purpose.SELECT, server_round))
+        if searching and self._needs.loss_probe and count < self.roster.ids.size:
+            candidates = self.candidates(self.roster, now, count, self._stream(Purpose.CANDIDATES, now))
+            self.roster.losses[:] = known_to(self.roster, self.roster.ids, candidates).losses
+        selection = self.select(self.roster, now, count, self._stream(Purpose.SELECT, now))
+        instructions, theta, fractions = self._instruct(selection, now, sent)
+        self._plan = Plan(now, selection, fractions, exchange.model_bytes(sent), probe, trial)
+        self._row["kept_fraction"] = theta
+        return instructions
+
+    def _stream(self, purpose: Purpose, now: Round) -> np.random.Generator:
+        return stream(self.setup.run.seed, purpose, now.number)
+
+    def _trial(self, now: Round, sent: Parameters) -> Trial:
+        """What a participation policy may try out in this round."""
+        return Trial(
+            now,
+            self.setup,
+            self.roster,
+            self.select,
+            self.candidates if self._needs.loss_probe else None,
+            lambda chosen: self._instruct(chosen, now, sent, keep_state=False)[0],
+            self._clients,
+            self._server,
+            self._parameters,
+            self._buffers,
+        )
+
+    def _instruct(
+        self, selection: Selection, now: Round, sent: Parameters, *, keep_state: bool = True
+    ) -> tuple[list[tuple[ClientProxy, FitIns]], float, Floats]:
+        """What each of the selected is told (without `keep_state` it forgets it), and the kept fractions."""
         theta, fractions = self._fractions(selection, now)
-        sent = self._solver.instruct(parameters)
-        self._plan = Plan(now, selection, fractions, exchange.model_bytes(sent), probe)
-        rate = self.setup.training.learning_rate(server_round, now.total)
+        estimates = self._server.estimates
+        rate = self.setup.training.learning_rate(now.number, now.total)
         rates = np.full(selection.clients.size, rate) if selection.learning_rates is None else selection.learning_rates
-        warmup = server_round <= self.setup.budget.kept_warmup_rounds
         instructions: list[tuple[ClientProxy, FitIns]] = []
         for client, fraction, lr in zip(selection.clients.tolist(), fractions.tolist(), rates.tolist(), strict=True):
             config: dict[str, Scalar] = {
                 "task": "train",
-                "round": server_round,
+                "round": now.number,
                 "lr": lr,
                 "kept-fraction": fraction,
                 "residual-decay": self.setup.compression.beta(theta),
-                "curvature": not warmup,
-                "reports": ",".join(sorted(self._reports)),
+                "curvature": now.number > self.setup.budget.kept_warmup_rounds,
+                "reports": ",".join(sorted(self._server.reports)),
             }
-            if self._estimates is not None:
-                config["estimated"] = client in self._estimates
+            if estimates is not None:
+                config["estimated"] = client in estimates
+            if not keep_state:
+                config["keep-state"] = False
             instructions.append((self._clients.proxies[client], FitIns(sent, config)))
-        self._row["kept_fraction"] = theta
-        return instructions
+        return instructions, theta, fractions
 
     def _enrol(self, client_manager: ClientManager, server_round: int) -> None:
         ask: dict[str, Scalar] = {"label-counts": self._needs.label_counts}
@@ -139,14 +167,14 @@ class SelectionStrategy(Strategy, ABC):
         self.roster.available[:] = False
         self.roster.available[list(self._clients.proxies)] = True
 
-    def _observe(self, now: Round, count: int, parameters: Parameters) -> Probe:
-        """Measure the candidates' losses where they are needed, and read the links."""
+    def _observe(self, now: Round, count: int, parameters: Parameters, *, everybody: bool) -> Probe:
+        """Measure the candidates' (or everybody's) losses where they are needed, and read the links."""
         roster, needs, links = self.roster, self._needs, self.setup.links
         roster.losses[:] = np.nan
         probed = np.zeros(0, np.int64)
         if needs.loss_probe:
-            rng = stream(self.setup.run.seed, Purpose.CANDIDATES, now.number)
-            probed = self.candidates(roster, now, count, rng)
+            rng = self._stream(Purpose.CANDIDATES, now)
+            probed = roster.ids if everybody else self.candidates(roster, now, count, rng)
         batches = self.setup.run.probe_batches if needs.probe_batches is None else needs.probe_batches
         # The stress test's links follow the losses: the simulator then measures them all, at nobody's charge.
         measured = roster.ids if links.needs_losses else probed
@@ -193,51 +221,32 @@ class SelectionStrategy(Strategy, ABC):
         for failure in failures:
             LOGGER.warning("Round %d: a client failed: %s", server_round, failure)
         answered = {self._clients.client(proxy): result for proxy, result in results}
-        replies = collect(
-            answered,
-            selection.clients,
-            server_round,
-            self._parameters.size,
-            self._reports,
-            seed=self.setup.run.seed,
-            payloads=self._solver.payloads,
-        )
-        came, updates = replies.clients, replies.updates
-        if self._estimates is not None:
-            updates = self._estimates.take(came, updates, replies.failed)
-        place = np.searchsorted(selection.clients, came)
+        replies = self._server.collect(answered, selection.clients, server_round)
+        self._policy.absorb(plan.trial, replies)
+        came = replies.clients
         self.roster.selections[selection.clients] += 1
         self.roster.last_selected[selection.clients] = server_round
         self.roster.fit_losses[came] = replies.losses
         self.roster.failures[replies.failed] += 1
 
-        weights = aggregation_weights(
-            self.setup.server.weighting,
-            selection.scores[place],
-            self.roster.examples[came].astype(np.float64),
-            None if selection.weights is None else selection.weights[place],
-            normalise=selection.normalise,
-        )
-        weights = self._solver.weights(weights, replies.reports)
         initial = self._parameters
-        aggregate = None
+        step = self._server.step(initial, selection, replies, self.roster.examples)
+        self._parameters = step.parameters
         calibration_bytes = 0
         if came.size:
-            aggregate = np.zeros(initial.size)
-            for update, weight in zip(updates, weights.tolist(), strict=True):
-                update.add_to(aggregate, weight)
-            step = self._solver.step(aggregate, updates, replies.controls)
-            self._parameters = self._optimizer.step(initial, step)
             self._buffers, calibration_bytes = calibrated(
                 self._clients, came, self._parameters, self._buffers, server_round, self.setup.server
             )
         else:
             LOGGER.warning("Round %d: nothing usable came back; the model stays as it is.", server_round)
         self.absorb(
-            Outcome(plan.now, initial, came, updates, aggregate, replies.losses, replies.reports, replies.failed)
+            Outcome(
+                plan.now, initial, came, step.updates, step.aggregate, replies.losses, replies.reports, replies.failed
+            )
         )
         wall_s = time.perf_counter() - self._started_s
-        self._row |= round_row(plan, replies, weights, self.roster, self.setup.links, calibration_bytes, wall_s)
+        row = round_row(plan, replies, step.weights, self.roster, self.setup.links, calibration_bytes, wall_s)
+        self._row |= with_costs(row, plan.trial)
         return exchange.pack(self._parameters, self._buffers), {}
 
     # Evaluation -----------------------------------------------------------------------------------------------
@@ -270,6 +279,10 @@ class SelectionStrategy(Strategy, ABC):
         failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
     ) -> tuple[float | None, dict[str, Scalar]]:
         """Mean accuracy over the clients' own test parts, each client alike."""
+        tested = sum(result.num_examples for _, result in results)
+        if tested:
+            loss = sum(result.num_examples * result.loss for _, result in results) / tested
+            self._policy.observe(server_round + 1, loss)
         told = ((self._clients.client(proxy), result.metrics.get("accuracy")) for proxy, result in results)
         rows = sorted((client, accuracy) for client, accuracy in told if isinstance(accuracy, float))
         for client, accuracy in rows:

@@ -15,7 +15,8 @@ from itertools import product
 
 from fedsel_app.config import Value
 from strategies.base import SelectionStrategy
-from strategies.clauses import CLAUSES, Broken, Clause, Trial
+from strategies.clauses import CLAUSES, Clause
+from strategies.subject import Broken, Subject
 
 
 class ContractError(AssertionError):
@@ -35,7 +36,7 @@ def _checked(name: str, clause: Clause) -> Check:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 warnings.simplefilter("ignore", DeprecationWarning)
-                clause(Trial(method, settings))
+                clause(Subject(method, settings))
         except Broken as broken:
             raise ContractError(method.name, name, str(broken)) from None
         except Exception as error:

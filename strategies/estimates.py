@@ -23,6 +23,12 @@ class Estimates:
     def __contains__(self, client: int) -> bool:
         return client in self._of
 
+    def copy(self) -> "Estimates":
+        """Estimates that move on by themselves."""
+        copied = Estimates()
+        copied._of = dict(self._of)
+        return copied
+
     def take(self, clients: Ints, changes: Sequence[Update], failed: Ints) -> tuple[Update, ...]:
         """The clients' updates as they are now estimated, dense, after `changes`; those of `failed` are forgotten."""
         for client, change in zip(clients.tolist(), changes, strict=True):

@@ -19,7 +19,8 @@ V = `error-weight` (mean seconds of a full upload) / n.
 - Given S, the programme has its optimum where T is a client's full upload or the earliest feasible time, because
   theta_i = clip((T - a_i) b_i / M, theta_min, 1) solves it for any T: those points are searched, exactly.
 - Given T, S is the greedy minimiser of sum_j min_i [d_ij + 1 - theta_i(T)] among those who can send theta_min in
-  time; where they are fewer than the cohort, the fastest. It starts from theta_i = 1 and ends when a cohort recurs.
+  time; where they are fewer than the cohort, the fastest. The alternation ends when a cohort recurs. It never tries
+  to do without a slow client that is in, so it starts anew from several deadlines; the first is theta_i = 1.
 - With `deadline-s` T is given and not searched.
 - Until every client was selected once, cohorts are drawn uniformly from those who were not (then from the others),
   and only their ratios are chosen. A client that brought nothing since keeps the mean distance.
@@ -43,6 +44,9 @@ from strategies.setup import Setup
 from strategies.similarity import euclidean, refreshed_gram
 from strategies.timing import client_seconds, fitting_fractions
 
+STARTS = 16
+"""Deadlines that the search over selection and ratios starts from, beside none."""
+
 
 @dataclass(frozen=True)
 class FedCGConfig(Settings):
@@ -52,7 +56,7 @@ class FedCGConfig(Settings):
         1.0, "seconds that representing everybody by nobody is worth, in mean full uploads", low=0.0
     )
     deadline_s: float = setting(0.0, "seconds a round may take (0: searched)", low=0.0)
-    alternations: int = setting(10, "most alternations of selection and ratios", low=1)
+    alternations: int = setting(10, "most alternations of selection and ratios from one start", low=1)
 
 
 @dataclass(frozen=True)
@@ -148,17 +152,25 @@ class Problem:
             allowed[np.argsort(quickest_s, kind="stable")[:count]] = True
         return cover(self._distances + (1.0 - fractions)[:, None], count, allowed)
 
+    def starts(self, count: int) -> list[float]:
+        """Deadlines to start from: the given one; or none, and those spread over the times at which clients finish."""
+        if self._config.deadline_s:
+            return [self._config.deadline_s]
+        quickest_s = np.sort(self._compute_s + self._least * self._upload_s)
+        ends = np.concatenate([quickest_s[count - 1 :], self._compute_s + self._upload_s])
+        return [np.inf, *np.quantile(ends, np.linspace(0.0, 1.0, STARTS), method="inverted_cdf").tolist()]
+
     def solve(self, count: int) -> Decision:
-        """Alternate the two; the best decision that was met."""
+        """Alternate the two from every start; the best decision that was met."""
         met: dict[tuple[int, ...], Decision] = {}
-        deadline_s = self._config.deadline_s or np.inf
-        for _ in range(self._config.alternations):
-            cohort = self.cohort(deadline_s, count)
-            key = tuple(cohort.tolist())
-            if key in met:
-                break
-            met[key] = self.ratios(cohort)
-            deadline_s = met[key].deadline_s
+        for deadline_s in self.starts(count):
+            for _ in range(self._config.alternations):
+                cohort = self.cohort(deadline_s, count)
+                key = tuple(cohort.tolist())
+                if key in met:
+                    break
+                met[key] = self.ratios(cohort)
+                deadline_s = met[key].deadline_s
         return min(met.values(), key=lambda decision: decision.value)
 
 

@@ -92,8 +92,10 @@ class ISP:
     def settle(self, trial: Trial) -> int:
         """How many train: after the search where one is due and its updates are discarded."""
         available = trial.roster.ids
-        if self._config.isp_intermediate == "aggregate" or not self.due(trial.now) or not available.size:
-            return self.count(trial)
+        if self._config.isp_intermediate == "aggregate" and self.due(trial.now):
+            return available.size
+        if not self.due(trial.now) or not available.size:
+            return self._count
         asked = math.ceil(self._config.isp_sample * available.size)
         key = self._seed, Purpose.PARTICIPATION, trial.now.number
         selection = trial.draw(available, asked, stream(*key, 0), stream(*key, 1))
@@ -120,7 +122,7 @@ class ISP:
         if now not in self._losses:
             self.observe(now, trial.loss(trial.parameters, came))
         global_loss = self._losses[now]
-        known = [self._losses[number] for number in sorted(self._losses)]
+        known = [loss for _, loss in sorted(self._losses.items()) if math.isfinite(loss)]
         losses: dict[tuple[bytes, bytes], float] = {}
         means: list[float] = []
 

@@ -8,6 +8,7 @@ from strategies.plan import Plan
 from strategies.replies import Replies
 from strategies.roster import Floats, Roster
 from strategies.setup import Links
+from strategies.trial import Trial
 
 
 def round_row(
@@ -41,3 +42,9 @@ def round_row(
         "calibration_bytes": calibration_bytes,
         "exchanges": int(came.size),
     }
+
+
+def with_costs(row: dict[str, Any], trial: Trial) -> dict[str, Any]:
+    """`row` with what was tried out in the round: its costs added to the entries, its record as "search"."""
+    search = {"search": trial.record} if trial.record else {}
+    return row | {entry: row[entry] + cost for entry, cost in trial.costs.items()} | search

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from strategies.roster import Floats, Round, Selection
+from strategies.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -22,3 +23,4 @@ class Plan:
     fractions: Floats
     model_bytes: int
     probe: Probe
+    trial: Trial

@@ -120,13 +120,13 @@ def outcome(
     size: int = 12,
 ) -> Outcome:
     """A round that brought `updates` of `clients` (ascending), aggregated with equal weights."""
-    aggregate = np.mean([update.dense() for update in updates], axis=0, dtype=np.float64) if updates else None
+    mean = np.mean([update.dense() for update in updates], axis=0, dtype=np.float64) if updates else None
     return Outcome(
         now=now,
         parameters=np.zeros(size, np.float32) if parameters is None else parameters,
         clients=np.asarray(clients, np.int64),
         updates=tuple(updates),
-        aggregate=aggregate,
+        aggregate=None if mean is None else np.asarray(mean),
         losses=np.ones(len(clients)) if losses is None else np.asarray(losses, np.float64),
         reports=reports or {},
         failed=np.asarray(failed, np.int64),

@@ -45,6 +45,21 @@ class Replies:
         """Ids of those who brought nothing usable."""
         return np.array([failure["client"] for failure in self.failures], np.int64)
 
+    def only(self, clients: Ints) -> "Replies":
+        """The replies of these clients, ascending ids that all came back; nobody failed."""
+        place = np.searchsorted(self.clients, clients)
+        return Replies(
+            clients=self.clients[place],
+            updates=tuple(self.updates[index] for index in place),
+            controls=tuple(self.controls[index] for index in place) if self.controls else (),
+            losses=self.losses[place],
+            work_steps=self.work_steps[place],
+            reports={name: values[place] for name, values in self.reports.items()},
+            wire_bytes=self.wire_bytes[place],
+            paper_bytes=self.paper_bytes[place],
+            failures=[],
+        )
+
 
 def collect(
     replies: Mapping[int, FitRes],

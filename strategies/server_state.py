@@ -60,9 +60,7 @@ class ServerState:
             payloads=self.solver.payloads,
         )
 
-    def step(
-        self, parameters: NDArray[np.float32], selection: Selection, replies: Replies, examples: Ints
-    ) -> Step:
+    def step(self, parameters: NDArray[np.float32], selection: Selection, replies: Replies, examples: Ints) -> Step:
         """Weigh, aggregate and step; what is remembered moves on. `examples` are those of all K clients."""
         came, updates = replies.clients, replies.updates
         if self.estimates is not None:
@@ -84,9 +82,7 @@ class ServerState:
         step = self.solver.step(aggregate, updates, replies.controls)
         return Step(self.optimizer.step(parameters, step), updates, weights, aggregate)
 
-    def tried(
-        self, parameters: NDArray[np.float32], selection: Selection, replies: Replies, examples: Ints
-    ) -> Step:
+    def tried(self, parameters: NDArray[np.float32], selection: Selection, replies: Replies, examples: Ints) -> Step:
         """What `step` would return, and nothing moves on."""
         trial = copy.copy(self)
         trial.optimizer, trial.solver = copy.deepcopy(self.optimizer), copy.deepcopy(self.solver)

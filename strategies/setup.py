@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedsel_app.clock import Work
 from fedsel_app.config import CompressionConfig, RunConfig, Settings, TrainingConfig
 from strategies.budget import BudgetConfig
+from strategies.participation import ParticipationConfig
 from strategies.roster import Floats, Roster
 from strategies.server_optimizer import ServerConfig
 
@@ -82,3 +83,6 @@ class Setup:
     links: Links
     evaluate: Callable[[NDArray[np.float32], NDArray[np.float32]], Evaluation]
     recorder: Recorder
+    participation: ParticipationConfig = ParticipationConfig()
+    surrogate: Callable[[NDArray[np.float32], NDArray[np.float32]], float] | None = None
+    """Loss of a model on the server's surrogate set, where the policy asks for one."""

@@ -11,9 +11,8 @@ from flwr.common import FitIns
 from flwr.server.client_proxy import ClientProxy
 from numpy.typing import NDArray
 
-from fedsel_app.clock import Work
+from fedsel_app.clock import FORWARD_STEPS, Work
 from strategies import exchange
-from strategies.plan import FORWARD_STEPS
 from strategies.replies import Replies
 from strategies.roster import Ints, Roster, Round, Selection
 from strategies.server_state import ServerState, Step

@@ -19,6 +19,7 @@ from flwr.common import (
     GetPropertiesIns,
     GetPropertiesRes,
     ReconnectIns,
+    Scalar,
     Status,
     ndarrays_to_parameters,
 )
@@ -134,7 +135,8 @@ class World:
     def finish(self, number: int, selected: Ints, failed: Iterable[int] = ()) -> None:
         """Let `selected` train, all but the `failed`, and the method absorb it."""
         roster, losses = self.roster, self.losses(number)
-        came, lost = np.setdiff1d(selected, list(failed)), np.intersect1d(selected, list(failed))
+        missing = np.isin(selected, list(failed))
+        came, lost = selected[~missing], selected[missing]
         roster.selections[selected] += 1
         roster.last_selected[selected] = number
         roster.fit_losses[came] = losses[came]
@@ -180,7 +182,7 @@ class Standin(ClientProxy):
         number = int(ins.config["round"])
         payload = encode(self.world.update(number, self.client), client=self.client, server_round=number)
         names = ["loss", "work-steps", *self.world.needs.reports]
-        metrics = dict.fromkeys(names, float(self.world.losses(number)[self.client]))
+        metrics: dict[str, Scalar] = dict.fromkeys(names, float(self.world.losses(number)[self.client]))
         return FitRes(Status(Code.OK, ""), ndarrays_to_parameters([np.frombuffer(payload, np.uint8)]), 1, metrics)
 
     def get_parameters(self, ins: GetParametersIns, timeout: float | None, group_id: int | None) -> GetParametersRes:

@@ -70,13 +70,19 @@ def test_the_others_remember_and_send_nothing(solver):
     assert done.sent is None
 
 
+def network():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        return nn.Linear(6, 3)
+
+
 def minibatches():
     generator = torch.Generator().manual_seed(5)
     return [(torch.randn(10, 6, generator=generator), torch.randint(3, (10,), generator=generator)) for _ in range(5)]
 
 
 def test_the_correction_is_a_linear_term_of_the_loss():
-    module = nn.Linear(6, 3)
+    module = network()
     plain = copy.deepcopy(module)
     constant = torch.linspace(-1, 1, 21)
     training = TrainingConfig(solver="feddyn", feddyn_alpha=0.3, momentum=0.0, clip_norm=0.0)
@@ -95,11 +101,10 @@ def test_the_correction_is_a_linear_term_of_the_loss():
 
 
 def test_only_fedprox_reads_mu():
-    trained = {}
+    module, trained = network(), {}
     for solver in ("sgd", "fednova", "scaffold", "fedprox"):
         for mu in (0.0, 0.5):
-            torch.manual_seed(1)
-            model = FlatModel(nn.Linear(6, 3), CPU)
+            model = FlatModel(copy.deepcopy(module), CPU)
             train(model, minibatches(), TrainingConfig(solver=solver, mu=mu), 0.1)
             trained[solver, mu] = model.parameters
     plain = trained["sgd", 0.0]

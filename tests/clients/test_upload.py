@@ -73,7 +73,7 @@ def test_ef21_without_the_estimate_that_the_server_has_is_an_error():
 
 
 def test_top_k_of_each_layer_keeps_its_share_of_each():
-    """Layers of 2, 4, 4: at 0.5 that is 1, 2, 2, though globally the last layer holds the five largest of all but one."""
+    """Layers of 2, 4 and 4 entries: half of them is 1, 2 and 2, and globally the whole last layer and one more."""
     delta = vector(1, 2, 3, 4, 5, 6, 70, 80, 90, 100)
     spans = [slice(layer.start, layer.stop) for layer in LAYERS]
     update = top_k(delta, np.square(delta), spans, [1, 2, 2])

@@ -72,9 +72,7 @@ def test_expected_round_time_by_hand_and_by_enumeration():
     uniform = np.full(3, 1 / 3)
     assert expected_slowest(uniform, np.array([1.0, 2.0, 4.0]), 2) == pytest.approx(3.0)
     q, seconds = np.array([0.2, 0.5, 0.3]), np.array([7.0, 3.0, 5.0])
-    by_hand = sum(
-        np.prod(q[list(draws)]) * seconds[list(draws)].max() for draws in product(range(3), repeat=3)
-    )
+    by_hand = sum(np.prod(q[list(draws)]) * seconds[list(draws)].max() for draws in product(range(3), repeat=3))
     assert expected_slowest(q, seconds, 3) == pytest.approx(by_hand)
 
 

@@ -109,7 +109,7 @@ def test_the_alternation_is_consistent_and_near_the_best_cohort(weight):
         )
         every = [problem.ratios(np.array(cohort)).value for cohort in combinations(range(7), 3)]
         assert min(every) <= found.value + 1e-9
-        assert found.value <= np.median(every)
+        assert found.value <= np.quantile(every, 0.25)
         assert found.value <= problem.ratios(cover(distances, 3, np.ones(7, bool))).value
 
 
@@ -133,8 +133,8 @@ def test_a_given_deadline():
     distances, upload_s = distances_of(POINTS), np.full(5, 20.0)
     compute_s = np.array([1.0, 30.0, 2.0, 30.0, 3.0])
     found = Problem(distances, compute_s, upload_s, 0.1, FedCGConfig(deadline_s=12.0)).solve(2)
-    assert found.cohort.tolist() == [0, 4]  # 0 and 2 cover alike; 1 and 3 cannot
-    np.testing.assert_allclose(found.fractions, [11 / 20, 9 / 20])
+    assert found.cohort.tolist() == [2, 4]  # 2 is the medoid of those who can; 1 and 3 cannot
+    np.testing.assert_allclose(found.fractions, [10 / 20, 9 / 20])
     late = Problem(distances, compute_s, upload_s, 0.1, FedCGConfig(deadline_s=1.0)).solve(2)
     assert late.cohort.tolist() == [0, 2]  # nobody can: the fastest
     assert late.fractions.tolist() == [0.1, 0.1]
@@ -184,12 +184,12 @@ def test_everybody_is_selected_once_before_diversity_decides():
 
 
 def test_the_cold_start_is_uniform_and_weighs_equally():
-    picks = []
-    for seed in range(1500):
-        chosen = select(build(), make_roster(5), 1, 2, seed)
+    method, roster, picks = build(), make_roster(5), []
+    for seed in range(600):
+        chosen = select(method, roster, 1, 2, seed)
         assert chosen.weights.tolist() == [2.5, 2.5]
         picks.append(chosen.clients)
-    assert np.abs(np.bincount(np.concatenate(picks)) / 1500 - 0.4).max() < 0.04
+    assert np.abs(np.bincount(np.concatenate(picks)) / 600 - 0.4).max() < 0.06
 
 
 def test_clients_that_never_answer_do_not_block_the_others():
@@ -206,7 +206,7 @@ def test_who_is_away_neither_comes_nor_is_represented():
     method = build()
     method.absorb(points_outcome())
     chosen = select(method, seen_roster(available=[0, 2, 3]), 2, 2)
-    assert chosen.clients.tolist() == [0, 3]
+    assert chosen.clients.tolist() == [2, 3]
     assert chosen.weights.tolist() == [2.0, 1.0]
     assert select(method, seen_roster(available=[0, 2, 3]), 2, 9).clients.tolist() == [0, 2, 3]
 

@@ -137,8 +137,9 @@ def test_only_the_draw_is_random():
 
 
 def test_the_draw_is_uniform():
-    picks = np.concatenate([select(build(), make_roster(6), 1, 2, seed).clients for seed in range(1500)])
-    assert np.abs(np.bincount(picks) / 1500 - 1 / 3).max() < 0.04
+    method, roster = build(), make_roster(6)
+    picks = np.concatenate([select(method, roster, 1, 2, seed).clients for seed in range(600)])
+    assert np.abs(np.bincount(picks) / 600 - 1 / 3).max() < 0.06
 
 
 def test_failed_and_absent_clients():

@@ -1,0 +1,237 @@
+"""Solvers, compressors and server optimisers in whole rounds: quadratics by hand, and the digits through Flower."""
+
+import math
+
+import numpy as np
+import pytest
+
+from clients.solvers import correction, effective_steps, finish
+from fedsel_app.app_config import resolve
+from fedsel_app.config import ConfigError, TrainingConfig
+from fedsel_app.wire import Update
+from strategies.server_solver import EFFECTIVE_STEPS, ServerSolver
+from tests.in_process import run_in_process
+
+# F_i(y) = (y - b_i)' diag(a_i) (y - b_i) / 2: the mean's minimum is sum a_i b_i / sum a_i, entry by entry.
+CURVATURE = np.array([[1.0, 4.0], [5.0, 0.5]])
+CENTRE = np.array([[2.0, -1.0], [-1.0, 3.0]])
+OPTIMUM = (CURVATURE * CENTRE).sum(axis=0) / CURVATURE.sum(axis=0)
+LR = 0.05
+
+
+def rounds_on_quadratics(solver, rounds, steps, momentum=0.0, alpha=1.0, present=((0, 1),)):
+    """Local steps on exact gradients, everything else by the solver's own parts."""
+    training = TrainingConfig(solver=solver, momentum=momentum, feddyn_alpha=alpha)
+    server = ServerSolver(2, 2, training)
+    weights, states, control = np.zeros(2), [{}, {}], np.zeros(2, np.float32)
+    for number in range(rounds):
+        here = present[number % len(present)]
+        updates, controls, effective = [], [], []
+        for client in here:
+            sent = control if solver == "scaffold" else None
+            term = correction(states[client], sent)
+            local, buffer = weights.copy(), np.zeros(2)
+            for _ in range(steps[client]):
+                gradient = CURVATURE[client] * (local - CENTRE[client]) + (0 if term is None else term)
+                gradient = gradient + (alpha * (local - weights) if solver == "feddyn" else 0)
+                buffer = momentum * buffer + gradient
+                local = local - LR * buffer
+            delta = (local - weights).astype(np.float32)
+            done = finish(training, states[client], sent, delta, steps[client], LR)
+            states[client] = done.state
+            updates.append(Update(2, None, delta))
+            controls += [] if done.sent is None else [Update(2, None, done.sent)]
+            effective.append(effective_steps(steps[client], momentum))
+        shares = server.weights(np.full(len(here), 1 / len(here)), {EFFECTIVE_STEPS: np.array(effective)})
+        aggregate = sum(share * update.values for share, update in zip(shares, updates, strict=True))
+        weights = weights + server.step(aggregate, updates, controls)
+        if solver == "scaffold":
+            control = server.state()["mean"].astype(np.float32)
+    return weights, states, server
+
+
+def distance(solver, rounds=400, steps=(20, 20), **changed):
+    return float(np.abs(rounds_on_quadratics(solver, rounds, steps, **changed)[0] - OPTIMUM).max())
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_many_local_steps_miss_the_optimum_and_scaffold_and_feddyn_do_not(momentum):
+    assert distance("sgd", momentum=momentum) > 0.3
+    assert distance("scaffold", momentum=momentum) < 1e-4
+    assert distance("feddyn", momentum=momentum) < 1e-4
+
+
+def test_one_at_a_time_they_still_find_it():
+    one_by_one = ((0,), (1,))
+    assert distance("sgd", present=one_by_one) > 0.3
+    assert distance("scaffold", rounds=4000, present=one_by_one, steps=(3, 3)) < 0.05
+    assert distance("feddyn", rounds=4000, present=one_by_one, alpha=5.0) < 1e-3
+
+
+def test_scaffolds_control_variates_are_the_gradients_at_the_optimum():
+    _, states, server = rounds_on_quadratics("scaffold", 400, (20, 20))
+    for client in range(2):
+        expected = CURVATURE[client] * (OPTIMUM - CENTRE[client])
+        np.testing.assert_allclose(states[client]["control"], expected, atol=1e-4)
+    np.testing.assert_allclose(server.state()["mean"], 0.0, atol=1e-4)
+
+
+def test_the_fixed_point_of_feddyn_has_each_clients_gradient_in_its_memory_and_none_in_the_servers():
+    _, states, server = rounds_on_quadratics("feddyn", 400, (20, 20))
+    for client in range(2):
+        expected = CURVATURE[client] * (OPTIMUM - CENTRE[client])
+        np.testing.assert_allclose(states[client]["gradient"], expected, atol=1e-4)
+    np.testing.assert_allclose(server.state()["mean"], 0.0, atol=1e-4)
+    np.testing.assert_allclose(server.state()["mean"], sum(s["gradient"] for s in states) / 2, atol=1e-4)
+
+
+def test_unequal_steps_pull_fedavg_to_who_steps_most_and_fednova_not():
+    """With few steps of a small rate the bias of the objective is all the bias there is."""
+    steps = (1, 8)
+    assert distance("sgd", steps=steps) > 0.5
+    assert distance("fednova", steps=steps) < 0.5 * distance("sgd", steps=steps)
+    np.testing.assert_allclose(
+        rounds_on_quadratics("fednova", 30, (6, 6))[0], rounds_on_quadratics("sgd", 30, (6, 6))[0], rtol=1e-12
+    )
+
+
+# Through Flower, clients and wire
+
+
+def run(tmp_path, rounds=2, **settings):
+    quick = {
+        "clients": 4,
+        "cohort": 3,
+        "local_steps": 3,
+        "strategy": "random",
+        "kept_warmup_rounds": 0,
+        "device": "cpu",
+    }
+    return run_in_process(tmp_path / "run", rounds=rounds, state_dir=str(tmp_path), **(quick | settings))
+
+
+SIZE = 650
+MODEL_BYTES = 128 + 4 * SIZE
+PLAIN = {"compressor": "none"}
+
+
+def test_scaffold_is_charged_for_its_control_variates(tmp_path):
+    _, rows = run(tmp_path, solver="scaffold")
+    _, plain = run(tmp_path / "plain", solver="sgd")
+    for row, bare in zip(rows, plain, strict=True):
+        dense = 28 + 4 * SIZE
+        assert row["downlink_bytes"] == 3 * 2 * MODEL_BYTES == 2 * bare["downlink_bytes"]
+        assert row["uplink_bytes"] > 3 * dense
+        assert row["paper_uplink_bytes"] == bare["paper_uplink_bytes"] + 3 * 4 * SIZE
+    assert rows[0]["uplink_bytes"] == plain[0]["uplink_bytes"] + 3 * (28 + 4 * SIZE)
+    assert rows[1]["fit_losses"] != plain[1]["fit_losses"]
+
+
+def test_the_first_round_of_scaffold_and_feddyn_is_that_of_their_plain_forms(tmp_path):
+    """Nobody remembers anything yet: SCAFFOLD is SGD, and FedDyn's clients are FedProx with mu = alpha."""
+    mean = {"server_optimizer": "mean", **PLAIN}
+    losses = {}
+    for name, changed in {
+        "sgd": {"solver": "sgd"},
+        "scaffold": {"solver": "scaffold"},
+        "fednova": {"solver": "fednova"},
+        "fedprox": {"solver": "fedprox", "mu": 0.7},
+        "feddyn": {"solver": "feddyn", "feddyn_alpha": 0.7},
+    }.items():
+        losses[name] = [row["fit_losses"] for row in run(tmp_path / name, **mean, **changed)[1]]
+    assert losses["sgd"][0] == losses["scaffold"][0] == losses["fednova"][0]
+    assert losses["fedprox"][0] == losses["feddyn"][0] != losses["sgd"][0]
+    assert losses["fedprox"][1] != losses["feddyn"][1]
+    assert losses["sgd"][1] != losses["scaffold"][1]
+
+
+def test_fednova_costs_one_number_each_and_equals_fedavg_at_equal_steps(tmp_path):
+    nova, rows = run(tmp_path / "nova", solver="fednova")
+    plain, bare = run(tmp_path / "plain", solver="sgd")
+    assert [row["probe_bytes"] for row in rows] == [3 * 8] * 2
+    assert [row["uplink_bytes"] for row in rows] == [row["uplink_bytes"] for row in bare]
+    np.testing.assert_allclose(nova._parameters, plain._parameters, atol=1e-6)
+
+
+def test_fednova_weighs_unequal_epochs_down(tmp_path):
+    epochs = {"solver": "fednova", "local_steps": 0, "local_epochs": 1, "weighting": "uniform", "momentum": 0.0}
+    strategy, rows = run(tmp_path, alpha=0.2, **epochs)
+    for row in rows:
+        steps = strategy.roster.local_steps[row["aggregated"]]
+        assert len(set(steps.tolist())) > 1
+        np.testing.assert_allclose(row["weights"], steps.mean() / steps / 3)
+
+
+def test_rand_k_sends_four_bytes_of_indices(tmp_path):
+    _, rows = run(
+        tmp_path, compressor="rand-k", kept_fraction=0.1, kept_cosine=0.0, allocation="uniform", link_cap="none"
+    )
+    for row in rows:
+        assert row["uplink_bytes"] == 3 * (28 + 4 + 4 * 65)
+        assert row["paper_uplink_bytes"] == 3 * 4 * 65
+
+
+def test_qsgd_sends_everything_in_a_few_bits(tmp_path):
+    _, rows = run(tmp_path, compressor="qsgd", qsgd_levels=4, qsgd_bucket=100)
+    for row in rows:
+        assert row["kept_fractions"] == [1.0] * 3
+        # Seven norms, and a sign and three bits an entry.
+        assert row["paper_uplink_bytes"] == 3 * ((7 * 32 + SIZE * 4) // 8)
+        assert 3 * (28 + 16 + 4 * 7) < row["uplink_bytes"] < 3 * SIZE
+
+
+def test_under_ef21_both_sides_keep_the_same_estimate_and_a_lost_reply_starts_it_anew(tmp_path):
+    told = []
+
+    def lose_one(client, ins, reply):
+        told.append((ins.config["round"], client, ins.config["estimated"]))
+        if (ins.config["round"], client) == (2, 1):
+            reply.parameters.tensors.clear()
+        return reply
+
+    settings = {"error_feedback_scheme": "ef21", "cohort": 4, "kept_fraction": 0.1, "rounds": 4}
+    strategy, rows = run(tmp_path, on_fit=lose_one, **settings)
+    assert [row["aggregated"] for row in rows] == [[0, 1, 2, 3], [0, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3]]
+    assert sorted(told) == [
+        (number, client, number > 1 and (number, client) != (3, 1)) for number in range(1, 5) for client in range(4)
+    ]
+    stored = sorted(tmp_path.glob("fedsel-state/*/client-*-round-4.npz"))
+    assert len(stored) == 4
+    for client, path in enumerate(stored):
+        with np.load(path, allow_pickle=False) as state:
+            assert strategy._estimates.state()[str(client)].tobytes() == state["estimate"].tobytes()
+
+
+@pytest.mark.parametrize("solver", ["sgd", "fedprox", "scaffold", "fednova"])
+@pytest.mark.parametrize("compressor", ["top-k", "rand-k", "qsgd", "none"])
+@pytest.mark.parametrize("feedback", [{"error_feedback": False}, {}, {"error_feedback_scheme": "ef21"}])
+def test_every_sensible_combination_runs(tmp_path, solver, compressor, feedback):
+    if feedback and (compressor == "none" or (solver == "fednova" and "error_feedback" not in feedback)):
+        pytest.skip("one of those that are refused or say nothing")
+    _, rows = run(tmp_path, solver=solver, compressor=compressor, cohort=2, **feedback)
+    assert [len(row["aggregated"]) for row in rows] == [2, 2]
+    assert all(math.isfinite(row["loss"]) for row in rows)
+
+
+@pytest.mark.parametrize("optimizer", ["mean", "momentum", "fedadam", "fedyogi", "fedadagrad"])
+def test_every_server_optimiser_learns(tmp_path, optimizer):
+    lr = 0.05 if optimizer.startswith("fed") else 1.0
+    _, rows = run(tmp_path, rounds=4, cohort=4, local_steps=10, server_optimizer=optimizer, server_lr=lr)
+    assert rows[-1]["accuracy"] > 0.5
+
+
+REFUSED = [
+    ({"error-feedback-scheme": "ef21", "compressor": "none"}, ["'error-feedback-scheme'", "'compressor'"]),
+    ({"error-feedback-scheme": "ef21", "error-feedback": False}, ["'error-feedback-scheme'", "'error-feedback'"]),
+    ({"solver": "feddyn", "server-optimizer": "mean"}, ["'solver'", "'compressor'"]),
+    ({"solver": "feddyn", "compressor": "none"}, ["'solver'", "'server-optimizer'"]),
+    ({"solver": "fednova", "error-feedback-scheme": "ef21"}, ["'solver'", "'error-feedback-scheme'"]),
+]
+
+
+@pytest.mark.parametrize(("values", "named"), REFUSED, ids=[" ".join(named) for _, named in REFUSED])
+def test_senseless_combinations_are_refused_by_name(values, named):
+    with pytest.raises(ConfigError) as error:
+        resolve(values)
+    for name in named:
+        assert name in str(error.value)
