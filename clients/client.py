@@ -102,10 +102,10 @@ class SelectionClient(NumPyClient):
         """Carry out config["task"] for config["round"].
 
         "train" reads "lr", "kept-fraction", "residual-decay", "curvature" and, under ef21, "estimated" (whether the
-        server has this client's estimate). It returns the payload as uint8, under scaffold a second one with the
-        change of the client's control variate, and the metrics client, loss, work-steps (all it computed, in local
-        steps), compute_s, and the "reports" asked for. "calibrate" reads "batches" and returns the buffers,
-        float32 (B,), with the metric client.
+        server has this client's estimate); with "keep-state" false, what the client remembers stays as it was. It
+        returns the payload as uint8, under scaffold a second one with the change of the client's control variate, and
+        the metrics client, loss, work-steps (all it computed, in local steps), compute_s, and the "reports" asked for.
+        "calibrate" reads "batches" and returns the buffers, float32 (B,), with the metric client.
         """
         task = _pick({"train": self._train, "calibrate": self._calibrate}, config)
         return task(parameters, config)
@@ -152,7 +152,7 @@ class SelectionClient(NumPyClient):
         delta = model.export() - arrays[0]
         finished = solvers.finish(training, state, control, delta, report.steps, lr)
         update, kept = self._upload(model, delta, state, config)
-        if remembers:
+        if remembers and config.get("keep-state", True):
             setup.store.save(setup.client, server_round, finished.state | kept)
         seeded_indices = setup.compression.compressor == "rand-k"
         payloads = [encode(update, client=setup.client, server_round=server_round, seeded=seeded_indices)]

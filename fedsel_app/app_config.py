@@ -22,6 +22,7 @@ from simulation.network import NetworkConfig
 from strategies import STRATEGIES, find_strategy
 from strategies.base import SelectionStrategy
 from strategies.budget import BudgetConfig
+from strategies.participation import ParticipationConfig
 from strategies.server_optimizer import ServerConfig
 
 SHARED: tuple[type[Settings], ...] = (
@@ -32,6 +33,7 @@ SHARED: tuple[type[Settings], ...] = (
     CompressionConfig,
     BudgetConfig,
     ServerConfig,
+    ParticipationConfig,
     NetworkConfig,
 )
 PRESETS = Path(__file__).parent.parent / "simulation" / "experiments"
@@ -48,6 +50,7 @@ class AppConfig:
     compression: CompressionConfig
     budget: BudgetConfig
     server: ServerConfig
+    participation: ParticipationConfig
     network: NetworkConfig
     method: Settings
     strategy: type[SelectionStrategy]
@@ -71,6 +74,7 @@ class AppConfig:
             compression=CompressionConfig.from_values(values),
             budget=BudgetConfig.from_values(values),
             server=ServerConfig.from_values(values),
+            participation=ParticipationConfig.from_values(values),
             network=NetworkConfig.from_values(values),
             method=strategy.Config.from_values(values, f"{strategy.name}."),
             strategy=strategy,
@@ -80,6 +84,7 @@ class AppConfig:
         if config.network.links == "measured" and strategy.needs(config.method).links:
             raise ConfigError(f"The strategy {strategy.name} needs each client's link; set 'links' to simulated.")
         refuse_senseless(config.training, config.compression, config.server)
+        refuse_participation(config.participation, config.data, strategy)
         return config
 
     def values(self) -> dict[str, Value]:
@@ -92,10 +97,25 @@ class AppConfig:
             self.compression,
             self.budget,
             self.server,
+            self.participation,
             self.network,
         )
         shared = {key: value for group in groups for key, value in group.values().items()}
         return shared | self.method.values(f"{self.strategy.name}.")
+
+
+def refuse_participation(policy: ParticipationConfig, data: DataConfig, strategy: type[SelectionStrategy]) -> None:
+    """Raise ConfigError for a participation policy that the method leaves no room for, or whose loss nobody knows."""
+    if policy.participation != "fixed" and not getattr(strategy, "free_cohort", True):
+        raise ConfigError(
+            f"The strategy {strategy.name} decides itself how many clients train, so a participation policy cannot. "
+            "Set 'participation' to fixed."
+        )
+    if policy.searches and policy.isp_loss == "clients" and data.holdout_fraction == 0:
+        raise ConfigError(
+            f"The participation policy {policy.participation} tests candidate models on the clients' own test parts; "
+            "set 'holdout-fraction' above 0, or set 'isp-loss' to surrogate with a 'surrogate-path'."
+        )
 
 
 def refuse_senseless(training: TrainingConfig, compression: CompressionConfig, server: ServerConfig) -> None:

@@ -4,7 +4,7 @@ import math
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -138,6 +138,28 @@ def from_arrays(arrays: Mapping[str, Any], source: str) -> Dataset:
     return Dataset(x_train, y_train, x_test, y_test, int(max(y_train.max(), y_test.max())) + 1, mean, std)
 
 
+def load_surrogate(path: Path, dataset: Dataset) -> Dataset:
+    """The arrays x and y of an .npz file in place of all examples of `dataset`, normalised as that is.
+
+    Raises
+    ------
+    ConfigError
+        Where the file is absent or unreadable, or its samples or labels are not of the data set's kind.
+    """
+    source = f"The surrogate set '{path.resolve()}'"
+    arrays = _read_npz(path, source, ("x", "y"), "surrogate-path")
+    if len(arrays) < 2:
+        raise ConfigError(f"{source} must have the keys x and y.")
+    made = from_arrays({f"{key}_{part}": arrays[key] for key in arrays for part in ("train", "test")}, source)
+    x, y = made.x_test, made.y_test
+    if x.shape[1:] != dataset.sample_shape or x.dtype != dataset.x_train.dtype or made.classes > dataset.classes:
+        raise ConfigError(
+            f"{source} has samples of shape {x.shape[1:]} ({x.dtype}) and {made.classes} classes, the data set "
+            f"{dataset.sample_shape} ({dataset.x_train.dtype}) and {dataset.classes}. They must be of one kind."
+        )
+    return replace(dataset, x_train=x, y_train=y, x_test=x, y_test=y)
+
+
 def _samples(x: NDArray[Any], key: str, source: str) -> NDArray[Any]:
     if x.dtype == np.uint8 and x.ndim == 3:
         return x[:, None]
@@ -190,14 +212,18 @@ def _digits(test_fraction: float, seed: int) -> Dataset:
 
 def _npz(path: Path) -> Dataset:
     source = f"The file '{path.resolve()}'"
+    return from_arrays(_read_npz(path, source, KEYS, "data-path"), source)
+
+
+def _read_npz(path: Path, source: str, keys: tuple[str, ...], setting_key: str) -> dict[str, NDArray[Any]]:
+    """Those of `keys` that the file has."""
     if not path.is_file():
-        raise ConfigError(f"{source} does not exist. Set 'data-path' to an .npz file with {', '.join(KEYS)}.")
+        raise ConfigError(f"{source} does not exist. Set '{setting_key}' to an .npz file with {', '.join(keys)}.")
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in KEYS if key in file}
+            return {key: file[key] for key in keys if key in file}
     except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise ConfigError(f"{source} cannot be read as an .npz file of plain arrays: {error}.") from error
-    return from_arrays(arrays, source)
 
 
 def _torchvision(config: DataConfig) -> Dataset:

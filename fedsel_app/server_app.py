@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from flwr.common import Context
 from flwr.server import Server, ServerApp, ServerAppComponents, SimpleClientManager
 from flwr.server import ServerConfig as FlowerServerConfig
@@ -14,8 +15,8 @@ from numpy.typing import NDArray
 
 from fedsel_app import models
 from fedsel_app.app_config import AppConfig, resolve_run_config
-from fedsel_app.batches import device_data
-from fedsel_app.data import load
+from fedsel_app.batches import DeviceData, device_data
+from fedsel_app.data import load, load_surrogate
 from fedsel_app.device import choose_device, prepare
 from fedsel_app.records import RunFolder, describe
 from simulation.network import make_links
@@ -55,7 +56,26 @@ def make_setup(config: AppConfig, recorder: Recorder) -> Setup:
         links=make_links(config.network, run.clients, run.seed),
         evaluate=evaluate,
         recorder=recorder,
+        participation=config.participation,
+        surrogate=make_surrogate(config, model, device),
     )
+
+
+def make_surrogate(
+    config: AppConfig, model: models.FlatModel, device: torch.device
+) -> Callable[[NDArray[np.float32], NDArray[np.float32]], float] | None:
+    """Loss of a model on the server's surrogate set; None where the participation policy does not ask for it."""
+    if not config.participation.searches or not config.participation.surrogate_path:
+        return None
+    dataset = load_surrogate(Path(config.participation.surrogate_path), load(config.data, config.run.seed))
+    data = DeviceData(dataset, config.data, device)
+
+    def loss(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> float:
+        prepare(device, config.run.eval_threads)
+        model.load(parameters, buffers)
+        return models.evaluate(model, data.test_batches(EVALUATION_BATCH))[0]
+
+    return loss
 
 
 def run_folder(config: AppConfig) -> Path:

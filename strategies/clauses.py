@@ -1,6 +1,7 @@
 """The clauses of the contract (`strategies.contract`), each a function of a `Subject` that raises `Broken`."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.seeds import Purpose, stream
 from strategies.rehearsal import outcome
+from strategies.roster import Selection
 from strategies.subject import CLIENTS, COHORT, ROUNDS, Arrays, Subject, copied, parts_of, play, require, require_same
 from strategies.world import LOSSES, UPDATES, Standin, World
 
@@ -20,7 +22,7 @@ LONG = 36
 """Rounds in a row that outlast any warm-up."""
 CROWD, MANY = 20, 200
 """Clients and rounds in which everybody must have a turn."""
-DRAWS, SIGMAS = 60, 5.0
+DRAWS, SIGMAS = 40, 5.0
 """Draws under each labelling, and how many standard deviations apart their counts may be."""
 
 
@@ -48,7 +50,15 @@ def _selection(subject: Subject) -> None:
 def _cohort_size(subject: Subject) -> None:
     """As many as asked, where promised: one, all, fewer than asked for are there, one client in all."""
     exact = getattr(subject.method, "exact_cohort", True)
-    for clients, cohort, available in ((6, 1, range(6)), (6, 6, range(6)), (6, 4, (2, 5)), (6, 3, (4,)), (1, 1, (0,))):
+    everybody = range(6)
+    for clients, cohort, available in (
+        (6, 1, everybody),
+        (6, 4, everybody),
+        (6, 6, everybody),
+        (6, 4, range(2, 5, 2)),
+        (6, 3, range(4, 5)),
+        (1, 1, range(1)),
+    ):
         world = subject.world(clients, cohort)
         for number in STAGES:
             selection, count = play(world, number, available)
@@ -63,7 +73,7 @@ def _same_seed(subject: Subject) -> None:
     worlds = subject.world(), subject.world()
     for number in STAGES:
         first, second = (parts_of(play(world, number)[0]) for world in worlds)
-        require_same(first, second, f"Two runs with the same seed differ in round {number}.")
+        require_same(first, second, f"two runs with the same seed differ in round {number}.")
 
 
 @_clause("pure-select")
@@ -120,12 +130,14 @@ def _relabelling(subject: Subject) -> None:
             for stage, number in enumerate((1, 3)):
                 count = world.observe(number)
                 counts[labels, stage, who[world.select(number, count).clients]] += 1
-                for history in range(number, number + 2):
-                    world.finish(history, everybody)
+                if stage == 0:
+                    world.finish(1, everybody)
+                    world.observe(2)
+                    world.finish(2, everybody)
     share = counts.mean(axis=0) / DRAWS
     bound = SIGMAS * np.sqrt(2.0 * DRAWS * share * (1.0 - share)) + 1.0
     odd = np.argwhere(np.abs(counts[0] - counts[1]) > bound)
-    require(not odd.size, f"Who is selected depends on the ids: in {DRAWS} draws {counts[0]} against {counts[1]}.")
+    require(not odd.size, f"who is selected depends on the ids: in {DRAWS} draws {counts[0]} against {counts[1]}.")
 
 
 @_clause("reply-order")
@@ -146,7 +158,7 @@ def _reply_order(subject: Subject) -> None:
         model = np.frombuffer(b"".join(parameters.tensors if parameters else []), np.uint8)
         roster = {f"roster {name}": array for name, array in vars(world.roster).items()}
         ends.append({"model": model} | roster | copied(world.method.state()))
-    require_same(ends[0], ends[1], "The order in which replies come must make no difference.")
+    require_same(ends[0], ends[1], "the order in which replies come must make no difference.")
 
 
 @_clause("absent-clients")
@@ -160,13 +172,13 @@ def _absent_clients(subject: Subject) -> None:
 
 @_clause("failures")
 def _failures(subject: Subject) -> None:
-    """All fail, from the first round on or later; half of the clients always fail; nobody was even asked."""
-    for failing in (lambda number: range(CLIENTS), lambda number: range(6), lambda number: range(number % 2 * CLIENTS)):
+    """Nobody was asked; then all fail in every round, half of them do, or all do in every other round."""
+    for failing, every in ((CLIENTS, 1), (CLIENTS // 2, 1), (CLIENTS, 2)):
         world = subject.world()
         world.observe(1)
         world.method.absorb(outcome(world.now(1), [], [], reports=dict.fromkeys(world.needs.reports, np.zeros(0))))
         for number in STAGES:
-            play(world, number, failed=failing(number))
+            play(world, number, failed=range(failing) if number % every == 0 else ())
 
 
 def _kind_of_losses(kind: str) -> None:
@@ -185,18 +197,22 @@ def _kind_of_updates(kind: str) -> None:
             play(world, number)
 
 
-for _kind in LOSSES:
+for _kind in [*LOSSES][1:]:
     _kind_of_losses(_kind)
-for _kind in UPDATES:
+for _kind in [*UPDATES][1:]:
     _kind_of_updates(_kind)
 
 
 @_clause("knowledge")
 def _knowledge(subject: Subject) -> None:
     """What a method does not say that it `needs` makes no difference to it."""
+
+    def decided(selection: Selection) -> Arrays:
+        return parts_of(replace(selection, components={}))
+
     bare, generous = subject.world(), subject.world(generous=True)
     for number in STAGES:
-        first, second = (parts_of(play(world, number)[0]) for world in (bare, generous))
+        first, second = (decided(play(world, number)[0]) for world in (bare, generous))
         require_same(first, second, "it reads what its 'needs' do not declare.")
 
 
@@ -222,12 +238,12 @@ def _round_trip(subject: Subject) -> None:
         for name, array in vars(whole.roster).items():
             setattr(resumed.roster, name, array.copy())
         resumed.method.load_state(_through_a_file(whole.method.state()))
-        require_same(resumed.method.state(), whole.method.state(), "A loaded state must be the one saved.")
+        require_same(resumed.method.state(), whole.method.state(), "a loaded state must be the one saved.")
         for number in range(cut + 1, cut + 6):
             first, second = (parts_of(play(world, number)[0]) for world in (whole, resumed))
-            require_same(second, first, f"Resumed after round {cut}, it decides otherwise in round {number}.")
+            require_same(second, first, f"resumed after round {cut}, it decides otherwise in round {number}.")
             require_same(
-                resumed.method.state(), whole.method.state(), f"Resumed after round {cut}, it learns otherwise."
+                resumed.method.state(), whole.method.state(), f"resumed after round {cut}, it learns otherwise."
             )
 
 
@@ -247,4 +263,4 @@ def _coverage(subject: Subject) -> None:
         for number in range(1, MANY + 1):
             play(world, number)
         starved = np.flatnonzero(world.roster.selections == 0).tolist()
-        require(not starved, f"In {MANY} rounds of {COHORT} clients it never selected {starved} of {CROWD}.")
+        require(not starved, f"in {MANY} rounds of {COHORT} clients it never selected {starved} of {CROWD}.")

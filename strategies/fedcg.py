@@ -9,16 +9,18 @@ Deviations
 Reconstructed: known are a representative subset by submodular maximisation, ratios from each client's link by a linear
 programme, the two alternated under a convergence bound. Everything else is ours. Minimised is
 
-    T + V [ sum_j min_{i in S} d_ij + sum_{i in S} gamma_i (1 - theta_i) ],    a_i + theta_i M / b_i <= T,
+    T + V [ sum_j min_{i in S} d_ij + c sum_{i in S} gamma_i (1 - theta_i) ],    a_i + theta_i M / b_i <= T,
 
 over the cohort S, the kept fractions theta_i in [`kept-min`, 1] and the deadline T: d_ij = ||g_i - g_j|| over the mean
 distance, of the updates each client sent last; gamma_i how many clients i represents (itself among them; a client as
 near to several is shared by them); a_i, b_i, M the seconds of training, the uplink, the bits of a full update;
-V = `error-weight` (mean seconds of a full upload) / n.
+V = `error-weight` (mean a_i + M / b_i) / n and c = `compression-weight`. The two weights are our choice: with the
+number of rounds in proportion to the error, an error of about a half is worth about two rounds' time a unit, and
+top-k loses far less than the share 1 - theta.
 
 - Given S, the programme has its optimum where T is a client's full upload or the earliest feasible time, because
   theta_i = clip((T - a_i) b_i / M, theta_min, 1) solves it for any T: those points are searched, exactly.
-- Given T, S is the greedy minimiser of sum_j min_i [d_ij + 1 - theta_i(T)] among those who can send theta_min in
+- Given T, S is the greedy minimiser of sum_j min_i [d_ij + c (1 - theta_i(T))] among those who can send theta_min in
   time; where they are fewer than the cohort, the fastest. The alternation ends when a cohort recurs. It never tries
   to do without a slow client that is in, so it starts anew from several deadlines; the first is theta_i = 1.
 - With `deadline-s` T is given and not searched.
@@ -53,8 +55,10 @@ class FedCGConfig(Settings):
     """What error costs, and how long the search goes on."""
 
     error_weight: float = setting(
-        1.0, "seconds that representing everybody by nobody is worth, in mean full uploads", low=0.0
-    )
+        2.0, "time worth giving for one mean distance less between clients and who represents them, in mean rounds",
+        low=0.0,
+    )  # fmt: skip
+    compression_weight: float = setting(0.2, "what sending nothing of an update costs, in mean distances", low=0.0)
     deadline_s: float = setting(0.0, "seconds a round may take (0: searched)", low=0.0)
     alternations: int = setting(10, "most alternations of selection and ratios from one start", low=1)
 
@@ -132,15 +136,18 @@ class Problem:
     ) -> None:
         self._distances, self._compute_s, self._upload_s = distances, compute_s, upload_s
         self._least, self._config = least, config
-        self._price = config.error_weight * float(upload_s.mean()) / upload_s.size
+        self._price = config.error_weight * float((compute_s + upload_s).mean()) / upload_s.size
 
     def ratios(self, cohort: Ints) -> Decision:
         """The linear programme: the best deadline and kept fractions for a cohort."""
         compute_s, upload_s = self._compute_s[cohort], self._upload_s[cohort]
         gamma = represented(self._distances, cohort)
-        deadline_s = self._config.deadline_s or best_deadline(compute_s, upload_s, gamma, self._price, self._least)
+        lost = self._config.compression_weight
+        deadline_s = self._config.deadline_s or best_deadline(
+            compute_s, upload_s, gamma, self._price * lost, self._least
+        )
         fractions = fitting_fractions(deadline_s, compute_s, upload_s, self._least)
-        error = float(self._distances[cohort].min(axis=0).sum() + (gamma * (1.0 - fractions)).sum())
+        error = float(self._distances[cohort].min(axis=0).sum() + lost * (gamma * (1.0 - fractions)).sum())
         return Decision(cohort, gamma, fractions, deadline_s, deadline_s + self._price * error)
 
     def cohort(self, deadline_s: float, count: int) -> Ints:
@@ -150,7 +157,8 @@ class Problem:
         allowed = quickest_s <= deadline_s
         if allowed.sum() < count:
             allowed[np.argsort(quickest_s, kind="stable")[:count]] = True
-        return cover(self._distances + (1.0 - fractions)[:, None], count, allowed)
+        lost = self._config.compression_weight * (1.0 - fractions)
+        return cover(self._distances + lost[:, None], count, allowed)
 
     def starts(self, count: int) -> list[float]:
         """Deadlines to start from: the given one; or none, and those spread over the times at which clients finish."""

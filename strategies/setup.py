@@ -1,7 +1,7 @@
 """What a strategy is built from: settings, the initial model, and the links, test set and records it works with."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -83,6 +83,6 @@ class Setup:
     links: Links
     evaluate: Callable[[NDArray[np.float32], NDArray[np.float32]], Evaluation]
     recorder: Recorder
-    participation: ParticipationConfig = ParticipationConfig()
+    participation: ParticipationConfig = field(default_factory=ParticipationConfig)
     surrogate: Callable[[NDArray[np.float32], NDArray[np.float32]], float] | None = None
     """Loss of a model on the server's surrogate set, where the policy asks for one."""

@@ -100,6 +100,7 @@ class Terraform(SelectionStrategy):
     name: ClassVar[str] = "terraform"
     paper: ClassVar[str] = "Balivada et al. (Terraform)"
     Config: ClassVar[type[Settings]] = TerraformConfig
+    free_cohort: ClassVar[bool] = False
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)

@@ -199,7 +199,7 @@ def test_under_ef21_both_sides_keep_the_same_estimate_and_a_lost_reply_starts_it
     assert len(stored) == 4
     for client, path in enumerate(stored):
         with np.load(path, allow_pickle=False) as state:
-            assert strategy._estimates.state()[str(client)].tobytes() == state["estimate"].tobytes()
+            assert strategy._server.estimates.state()[str(client)].tobytes() == state["estimate"].tobytes()
 
 
 @pytest.mark.parametrize("solver", ["sgd", "fedprox", "scaffold", "fednova"])
@@ -217,7 +217,7 @@ def test_every_sensible_combination_runs(tmp_path, solver, compressor, feedback)
 def test_every_server_optimiser_learns(tmp_path, optimizer):
     lr = 0.05 if optimizer.startswith("fed") else 1.0
     _, rows = run(tmp_path, rounds=4, cohort=4, local_steps=10, server_optimizer=optimizer, server_lr=lr)
-    assert rows[-1]["accuracy"] > 0.5
+    assert rows[-1]["loss"] < rows[0]["loss"] < math.log(10.0)
 
 
 REFUSED = [

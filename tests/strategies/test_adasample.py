@@ -117,11 +117,11 @@ def test_draws_are_with_replacement_and_follow_q():
     method.absorb(trained([1, 5, 2, 9]))
     _, q, _ = method.distribution(roster, Round(2, 10))
     drawn = np.zeros(4)
-    for seed in range(3000):
+    for seed in range(1000):
         chosen = select(method, roster, 2, 2, seed)
         assert chosen.components["draws"].sum() == 2
         drawn[chosen.clients] += chosen.components["draws"]
-    assert np.abs(drawn / 6000 - [q[0], q[1], 0, q[2]]).max() < 0.025
+    assert np.abs(drawn / 2000 - [q[0], q[1], 0, q[2]]).max() < 0.04
 
 
 def test_the_largest_norm_counts_and_the_unseen_have_the_mean():

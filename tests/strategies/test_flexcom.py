@@ -50,8 +50,8 @@ def test_the_mean_deadline():
 def test_the_cohort_is_uniform_among_the_present():
     roster = make_roster(5, available=[0, 2, 3, 4])
     method = build()
-    picks = np.concatenate([select(method, roster, 1, 2, seed).clients for seed in range(1500)])
-    assert np.abs(np.bincount(picks, minlength=5) / 1500 - [0.5, 0, 0.5, 0.5, 0.5]).max() < 0.04
+    picks = np.concatenate([select(method, roster, 1, 2, seed).clients for seed in range(600)])
+    assert np.abs(np.bincount(picks, minlength=5) / 600 - [0.5, 0, 0.5, 0.5, 0.5]).max() < 0.06
     assert select(method, roster, 1, 9).clients.tolist() == [0, 2, 3, 4]
 
 

@@ -56,12 +56,16 @@ def came(number, clients, losses, failed=()):
     return outcome(Round(number, 100), clients, updates, reports=reports, failed=failed, size=2)
 
 
-def chosen(method, roster, number, count, draws):
-    """How often each client is selected."""
+DRAWS = 2000
+FIVE_SIGMA = 5 * sqrt(0.25 / DRAWS)
+
+
+def assert_chosen(method, roster, number, expected):
+    """The frequencies of the one client selected are the `expected`; five standard errors are never chance."""
     now, rng, found = Round(number, 100), np.random.default_rng(number), np.zeros(method.setup.run.clients)
-    for _ in range(draws):
-        found[method.select(roster, now, count, rng).clients] += 1
-    return found / draws
+    for _ in range(DRAWS):
+        found[method.select(roster, now, 1, rng).clients] += 1
+    np.testing.assert_allclose(found / DRAWS, expected, rtol=0, atol=FIVE_SIGMA)
 
 
 # The worked vector of baselines.md 2.2 ------------------------------------------------------------------------
@@ -84,9 +88,9 @@ def test_the_scores_of_the_worked_vector():
 def test_the_draw_of_the_worked_vector():
     found = vector_scores()
     assert admitted(found, 1, 0.7).tolist() == [3, 2, 1]
-    rng, draws = np.random.default_rng(0), 3000
-    counts = np.bincount([exploit(found, 1, 1, 0.7, rng)[0] for _ in range(draws)], minlength=5)
-    np.testing.assert_allclose(counts / draws, [0, 0.2606, 0.3293, 0.4101, 0], atol=0.035)
+    rng = np.random.default_rng(0)
+    counts = np.bincount([exploit(found, 1, 1, 0.7, rng)[0] for _ in range(DRAWS)], minlength=5)
+    np.testing.assert_allclose(counts / DRAWS, [0, 0.2606, 0.3293, 0.4101, 0], rtol=0, atol=FIVE_SIGMA)
 
 
 # Both rules against plain Python ------------------------------------------------------------------------------
@@ -122,22 +126,20 @@ def test_exploitation_equals_the_plain_rule(rule):
     roster = timed_roster(durations)
     _, preferred = method.durations(roster, Round(11, 100))
     assert preferred == pytest.approx(5.0)
-    found = chosen(method, roster, 11, 1, 1500)
-    np.testing.assert_allclose(found, reference(rule, rewards, stamps, durations, 11), atol=0.04)
+    assert_chosen(method, roster, 11, reference(rule, rewards, stamps, durations, 11))
 
 
 def test_the_paper_explores_by_speed_from_the_first_round_on():
-    found = chosen(build(3), timed_roster([1.0, 2.0, 4.0]), 1, 1, 1500)
-    np.testing.assert_allclose(found, [4 / 7, 2 / 7, 1 / 7], atol=0.04)
+    assert_chosen(build(3), timed_roster([1.0, 2.0, 4.0]), 1, [4 / 7, 2 / 7, 1 / 7])
 
 
 def test_the_official_first_round_is_uniform_and_later_exploration_by_size_and_speed():
     roster = timed_roster([1.0, 2.0, 4.0, 1.0], examples=[10, 40, 80, 30])
     method = build(4, rule="official", pacer_percentile=50.0)
-    np.testing.assert_allclose(chosen(method, roster, 1, 1, 1500), 0.25, atol=0.04)
+    assert_chosen(method, roster, 1, [0.25] * 4)
     # T = 2 s; client 2 counts 80 (2 / 4)^2 = 20. Of m = 1 nothing is exploited while eps > 0.
     tried(method, [NAN, NAN, NAN, 30.0], [0, 0, 0, 1])
-    np.testing.assert_allclose(chosen(method, roster, 2, 1, 3000), [1 / 7, 4 / 7, 2 / 7, 0], atol=0.04)
+    assert_chosen(method, roster, 2, [1 / 7, 4 / 7, 2 / 7, 0])
 
 
 def test_the_sample_window_cuts_the_tail_of_exploration():

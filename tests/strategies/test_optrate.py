@@ -106,8 +106,8 @@ def test_only_top_k_has_such_a_curve():
 
 def test_the_cohort_is_uniform_and_the_state_goes_on():
     method, roster = build(), make_roster(6, available=[0, 1, 2, 4])
-    picks = np.concatenate([select(method, roster, 1, 2, seed).clients for seed in range(1500)])
-    assert np.abs(np.bincount(picks, minlength=6) / 1500 - [0.5, 0.5, 0.5, 0, 0.5, 0]).max() < 0.04
+    picks = np.concatenate([select(method, roster, 1, 2, seed).clients for seed in range(600)])
+    assert np.abs(np.bincount(picks, minlength=6) / 600 - [0.5, 0.5, 0.5, 0, 0.5, 0]).max() < 0.06
     assert select(method, roster, 1, 9).clients.tolist() == [0, 1, 2, 4]
     outcomes = [outcome(Round(1, 10), [], [], size=1000), replace(heavy_tailed(), now=Round(2, 10))]
     assert_resumes(build, [roster] * 2, outcomes, 2)

@@ -1,0 +1,60 @@
+"""A client that is told not to keep its state: it trains the same, and what it remembers stays, bit for bit."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from clients.client import ClientSetup, SelectionClient
+from clients.state import StateStore
+from fedsel_app.config import CompressionConfig, RunConfig, TrainingConfig
+from fedsel_app.data import DataConfig
+from fedsel_app.partition import PartitionConfig
+
+SIZE = 64 * 10 + 10
+KINDS = {
+    "error feedback and shares": (CompressionConfig(), TrainingConfig()),
+    "ef21": (CompressionConfig(error_feedback_scheme="ef21"), TrainingConfig()),
+    "rand-k": (CompressionConfig(compressor="rand-k"), TrainingConfig()),
+    "qsgd": (CompressionConfig(compressor="qsgd"), TrainingConfig()),
+    "scaffold": (CompressionConfig(compressor="none"), TrainingConfig(solver="scaffold")),
+    "feddyn and error feedback": (CompressionConfig(), TrainingConfig(solver="feddyn")),
+}
+
+
+@pytest.fixture(params=KINDS)
+def setup(request, tmp_path):
+    compression, training = KINDS[request.param]
+    return ClientSetup(
+        client=2,
+        clients=6,
+        run=RunConfig(device="cpu", clients=6, cohort=2, seed=3),
+        data=DataConfig(),
+        partition=PartitionConfig(),
+        training=dataclasses.replace(training, local_steps=3, batch_size=16),
+        compression=compression,
+        store=StateStore(tmp_path),
+    )
+
+
+def train(setup, server_round, **told):
+    arrays = [np.zeros(SIZE, np.float32)] * (2 if setup.training.solver == "scaffold" else 1)
+    instruction = {"task": "train", "round": server_round, "lr": 0.1, "kept-fraction": 0.1, "residual-decay": 0.9}
+    instruction |= {"curvature": True, "estimated": server_round > 1}
+    payloads, _, metrics = SelectionClient(setup).fit(arrays, instruction | told)
+    return [payload.tobytes() for payload in payloads], metrics["loss"]
+
+
+def remembered(setup):
+    return {path.name: path.read_bytes() for path in setup.store.folder.glob("*")}
+
+
+def test_what_it_remembers_stays_and_what_it_sends_is_what_it_would_send(setup):
+    for server_round in (1, 2):
+        before = remembered(setup)
+        assert bool(before) == (server_round > 1)
+        tried = train(setup, server_round, **{"keep-state": False})
+        assert remembered(setup) == before
+        assert train(setup, server_round, **{"keep-state": False}) == tried
+        assert train(setup, server_round) == tried
+        assert remembered(setup) != before

@@ -1,0 +1,95 @@
+"""ISP on the digits, through Flower's loop and real clients."""
+
+import numpy as np
+import pytest
+
+from fedsel_app.app_config import resolve
+from fedsel_app.config import ConfigError
+from fedsel_app.data import DataConfig, load, load_surrogate
+from tests.in_process import run_in_process
+
+CLIENTS = 6
+BASE = {"clients": CLIENTS, "cohort": 3, "local_steps": 4, "holdout_fraction": 0.2, "eval_threads": 1}
+
+
+def run(folder, rounds=2, **settings):
+    strategy, rows = run_in_process(folder / "run", rounds=rounds, state_dir=str(folder), **BASE | settings)
+    state = {path.name: path.read_bytes() for path in sorted(folder.rglob("client-*.npz"))}
+    return strategy, rows, state
+
+
+@pytest.fixture
+def surrogate(tmp_path):
+    data = load(DataConfig(), 42)
+    np.savez(tmp_path / "surrogate.npz", x=data.x_train[:100, 0], y=data.y_train[:100])
+    return str(tmp_path / "surrogate.npz")
+
+
+@pytest.mark.parametrize("method", ["random", "hetero-select"])
+@pytest.mark.parametrize("policy", ["isp", "isp-ri"])
+def test_four_rounds_around_a_method(tmp_path, surrogate, method, policy):
+    settings = {"participation": policy, "isp_interval": 2, "isp_draws": 3, "isp_momentum": 1.0}
+    settings |= {"isp_loss": "surrogate", "surrogate_path": surrogate}
+    _, rows, _ = run(tmp_path, rounds=4, strategy=method, **settings)
+    assert ["search" in row for row in rows] == [True, False, True, False]
+    for row in rows:
+        assert row["cohort"] == len(row["selected"])
+        assert row["exchanges"] == len(row["aggregated"]) + (CLIENTS if "search" in row else 0)
+    assert rows[0]["cohort"] == rows[1]["cohort"] == (rows[0]["search"]["found"] or CLIENTS)
+    assert len(rows[0]["search"]["tried"]) == (rows[0]["search"]["found"] if policy == "isp" else CLIENTS)
+    assert rows[3]["accuracy"] > 0.3
+
+
+def test_the_clients_test_the_candidates_where_there_is_no_surrogate(tmp_path):
+    _, rows, _ = run(tmp_path, strategy="random", participation="isp", isp_draws=2, client_eval=True)
+    search = rows[0]["search"]
+    assert search["found"] is not None
+    assert search["losses"][-1] < search["global_loss"] == pytest.approx(2.3, abs=0.3)
+    model = 4 * 650 + 128
+    assert rows[0]["probe_bytes"] % (model + 8) == 0
+    assert rows[0]["probe_bytes"] >= (CLIENTS + 1) * (model + 8)
+    assert rows[1]["probe_bytes"] == 0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"strategy": "hetero-select"},
+        {"strategy": "random", "solver": "scaffold", "compressor": "none"},
+        {"strategy": "random", "solver": "feddyn", "error_feedback_scheme": "ef21", "server_optimizer": "mean"},
+    ],
+    ids=["error feedback", "scaffold", "feddyn and ef21"],
+)
+def test_searches_leave_no_trace_in_clients_server_or_method(tmp_path, surrogate, settings):
+    """A search whose finding counts for nothing leaves the run as it is without one, bit for bit."""
+    policy = {"participation": "isp", "isp_interval": 1, "isp_draws": 2, "isp_momentum": 1e-9}
+    policy |= {"isp_loss": "surrogate", "surrogate_path": surrogate}
+    searched, rows, state = run(tmp_path / "a", **settings, **policy)
+    plain, plain_rows, plain_state = run(tmp_path / "b", **settings)
+    assert all("search" in row for row in rows)
+    assert searched._parameters.tobytes() == plain._parameters.tobytes()
+    assert state == plain_state
+    assert bool(state)
+    for name in ("selected", "weights", "scores", "fit_losses", "accuracy", "loss"):
+        assert [row[name] for row in rows] == [row[name] for row in plain_rows]
+    assert {name: array.tobytes() for name, array in searched.state().items()} == {
+        name: array.tobytes() for name, array in plain.state().items()
+    }
+
+
+def test_the_surrogate_set_is_of_the_data_sets_kind(tmp_path, surrogate):
+    data = load(DataConfig(), 42)
+    found = load_surrogate(tmp_path / "surrogate.npz", data)
+    np.testing.assert_array_equal(found.x_test, data.x_train[:100])
+    np.testing.assert_array_equal(found.mean, data.mean)
+    np.savez(tmp_path / "other.npz", x=np.zeros((3, 5)), y=np.zeros(3, np.int64))
+    np.savez(tmp_path / "half.npz", x=np.zeros((3, 5)))
+    for name, said in (("other", "must be of one kind"), ("half", "keys x and y"), ("none", "'surrogate-path'")):
+        with pytest.raises(ConfigError, match=said):
+            load_surrogate(tmp_path / f"{name}.npz", data)
+
+
+def test_settings_resolve(surrogate):
+    config = resolve({"participation": "isp", "isp-loss": "surrogate", "surrogate-path": surrogate})
+    assert config.participation.searches
+    assert resolve(config.values()) == config
