@@ -86,7 +86,7 @@ def decode(
     """
     tensors = reply.parameters.tensors
     if len(tensors) != payloads:
-        raise WireError(f"expected {payloads} of the arrays, got {len(tensors)}")
+        raise WireError(f"expected {payloads} payload{'s' if payloads > 1 else ''}, got {len(tensors)}")
     for name in metrics:
         number = reply.metrics.get(name)
         if not isinstance(number, float) or not math.isfinite(number):

@@ -166,7 +166,7 @@ def test_momentum_from_the_first_number_and_between_searches():
 
 
 def test_isp_ri_tries_every_number_and_takes_the_best_ratio():
-    losses = {m: value for m, value in zip(range(1, 9), (0.9, 0.5, 0.2, 0.15, 0.1, 0.1, 0.1, 0.1), strict=True)}
+    losses = dict(enumerate((0.9, 0.5, 0.2, 0.15, 0.1, 0.1, 0.1, 0.1), start=1))
 
     def loss(parameters, _):
         return losses[np.count_nonzero(parameters)] if np.any(parameters) else 1.0
