@@ -8,6 +8,8 @@ mean loss is below the global model's is taken for the next Delta rounds.
 
 Deviations
 ----------
+- Clients train the intermediate round as they would if the method had selected them all, with its own ratios and
+  learning rates; where it selects fewer (it draws with replacement), all train as the shared settings say.
 - The drawn subsets are among those that came back from the intermediate round, also where all clients were asked.
 - A subset that was drawn before, with the same weights, is not evaluated again: its loss is the same.
 - Candidates keep the global model's BatchNorm statistics.
@@ -32,7 +34,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.seeds import Purpose, stream
 from strategies.replies import Replies
-from strategies.roster import Ints, Round
+from strategies.roster import Ints, Round, Selection
 from strategies.setup import Setup
 from strategies.trial import Trial
 
@@ -99,6 +101,8 @@ class ISP:
         asked = math.ceil(self._config.isp_sample * available.size)
         key = self._seed, Purpose.PARTICIPATION, trial.now.number
         selection = trial.draw(available, asked, stream(*key, 0), stream(*key, 1))
+        if selection.clients.size < asked == available.size:
+            selection = Selection(available, np.ones(asked))
         self._search(trial, trial.train(selection))
         return self._count
 

@@ -269,6 +269,16 @@ def test_a_sample_trains_for_the_search():
     assert row["exchanges"] == 5 + 4
 
 
+def test_everybody_trains_for_the_search_also_where_the_method_draws_some_twice():
+    class Twice(RandomSelection):
+        def select(self, roster, now, count, rng):
+            return super().select(roster, now, (count + 1) // 2, rng)
+
+    [row], _, _ = run_isp(setup_for(ring()), kind=Twice)
+    # Half of 7 are 4: 8 of the intermediate round, and 4.
+    assert (row["cohort"], row["exchanges"]) == (7, CLIENTS + 4)
+
+
 def test_clients_that_fail_are_not_drawn_and_a_round_without_any_keeps_the_number():
     def half(client, ins):
         if client % 2 and "keep-state" in ins.config:
