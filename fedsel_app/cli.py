@@ -69,12 +69,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def methods(arguments: argparse.Namespace) -> int:
     """`fedsel methods`."""
-    from simulation.method_table import method_rows
+    from simulation.method_table import Scale, method_rows
 
-    table = Table(
-        "strategy", "paper", "needs", "cost a round", title=f"N = {arguments.size:,}, K = {arguments.clients}"
-    )
-    for row in method_rows(arguments.size, arguments.clients):
+    scale = Scale(arguments.size, arguments.clients, arguments.cohort)
+    title = f"Costs in round 1 at N = {scale.size:,}, K = {scale.clients}, M = {scale.cohort}"
+    table = Table("strategy", "paper", "needs", "MB", "client s", title=title)
+    for row in method_rows(scale):
         table.add_row(*row)
     Console(width=None if sys.stdout.isatty() else 160).print(table)
     return 0
@@ -156,6 +156,7 @@ def parser() -> argparse.ArgumentParser:
     table = commands.add_parser("methods", help="the selection methods and what each costs")
     table.add_argument("--size", type=int, default=2_781_514, help="model parameters N")
     table.add_argument("--clients", type=int, default=100, help="clients K")
+    table.add_argument("--cohort", type=int, default=10, help="clients selected a round M")
     table.set_defaults(call=methods)
 
     commands.add_parser("settings", help="every setting, its default and meaning").set_defaults(call=settings)

@@ -12,6 +12,7 @@ from flwr.common import Context
 from flwr.server import Server, ServerApp, ServerAppComponents, SimpleClientManager
 from flwr.server import ServerConfig as FlowerServerConfig
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from fedsel_app import models
 from fedsel_app.app_config import AppConfig, resolve_run_config
@@ -88,6 +89,8 @@ def run_folder(config: AppConfig) -> Path:
 
 def make_server(config: AppConfig, on_round: Callable[[dict[str, Any]], None] | None = None) -> ServerAppComponents:
     """Flower's server for one run."""
+    # One BLAS thread: sums of the methods' linear algebra have one order then, in every engine.
+    threadpool_limits(1, user_api="blas")
     folder = RunFolder(run_folder(config), config.values(), on_round)
     strategy = config.strategy(make_setup(config, folder))
     server = Server(client_manager=SimpleClientManager(), strategy=strategy)

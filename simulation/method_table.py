@@ -1,32 +1,77 @@
-"""What each method needs to know, and what that costs."""
+"""What each method needs to know, and what that costs a round."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
 
 from strategies import STRATEGIES
+from strategies.base import SelectionStrategy
 from strategies.exchange import SCALAR_BYTES
-from strategies.roster import Needs
+from strategies.rehearsal import make_roster, make_setup
+from strategies.roster import Needs, Round
+
+FORWARD_STEPS = 1 / 3
+REPORT_STEPS = {"initial-loss": FORWARD_STEPS, "rms-loss": FORWARD_STEPS, "gradient-deviation": 1.0}
+"""Local steps that a report takes for each mini-batch of the client's data."""
 
 
-def method_rows(size: int, clients: int) -> Iterator[tuple[str, str, str, str]]:
-    """Name, paper, needs and their cost a round, for a model of `size` parameters and `clients` clients."""
+@dataclass(frozen=True)
+class Scale:
+    """The federation that costs are worked out for."""
+
+    size: int
+    clients: int
+    cohort: int
+    examples: int = 500
+    batch_size: int = 32
+    step_s: float = 0.3
+    classes: int = 10
+
+
+def method_rows(scale: Scale) -> Iterator[tuple[str, str, str, str, str]]:
+    """Name, paper, needs, and what these cost in round 1: MB down and up, and seconds of a client that is asked."""
     for name, method in STRATEGIES.items():
         needs = method.needs(method.Config())
-        yield name, method.paper, ", ".join(_describe(needs)) or "nothing", _cost(needs, size, clients)
+        megabytes, seconds = _cost(method, needs, scale)
+        yield name, method.paper, ", ".join(_describe(needs)) or "nothing", megabytes, seconds
 
 
 def _describe(needs: Needs) -> Iterator[str]:
     if needs.loss_probe:
-        yield "every client's loss"
+        yield "losses before selection"
+    for report in sorted(needs.reports):
+        yield f"{report} of the selected"
     if needs.label_counts:
-        yield "label counts (once)"
+        yield "label counts, once"
     if needs.updates:
-        yield "last updates (on the server)"
+        yield "last updates, kept on the server"
     if needs.links:
         yield "link speeds"
 
 
-def _cost(needs: Needs, size: int, clients: int) -> str:
-    if not needs.loss_probe:
-        return "0"
-    down, up = clients * 4 * size / 1e6, clients * SCALAR_BYTES / 1e6
-    return f"{down:,.1f} MB down, {up:.4f} MB up, 8 forward batches a client"
+def _cost(method: type[SelectionStrategy], needs: Needs, scale: Scale) -> tuple[str, str]:
+    batches = -(-scale.examples // scale.batch_size)
+    down_bytes = up_bytes = 0
+    seconds = 0.0
+    if needs.loss_probe:
+        probed = _probed(method, scale)
+        down_bytes += probed * 4 * scale.size
+        up_bytes += probed * SCALAR_BYTES
+        asked = 8 if needs.probe_batches is None else needs.probe_batches or batches
+        seconds += asked * FORWARD_STEPS * scale.step_s
+    up_bytes += len(needs.reports) * scale.cohort * SCALAR_BYTES
+    seconds += sum(REPORT_STEPS[report] for report in needs.reports) * batches * scale.step_s
+    if needs.label_counts:
+        up_bytes += scale.clients * scale.classes * SCALAR_BYTES
+    if not down_bytes + up_bytes:
+        return "0", "0"
+    return f"{down_bytes / 1e6:,.1f} down, {up_bytes / 1e6:.4f} up", f"{seconds:.1f}"
+
+
+def _probed(method: type[SelectionStrategy], scale: Scale) -> int:
+    """How many clients the method asks for their loss."""
+    setup = make_setup(method.Config(), clients=scale.clients, cohort=scale.cohort)
+    roster = make_roster(scale.clients)
+    rng = np.random.default_rng(0)
+    return int(method(setup).candidates(roster, Round(1, setup.run.rounds), scale.cohort, rng).size)

@@ -90,6 +90,7 @@ class ActiveFL(SelectionStrategy):
     name: ClassVar[str] = "active-fl"
     paper: ClassVar[str] = "Goetz et al. 2019 (AFL)"
     Config: ClassVar[type[Settings]] = ActiveFLConfig
+    explores: ClassVar[bool] = False
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -111,18 +112,22 @@ class ActiveFL(SelectionStrategy):
     def select(self, roster: Roster, now: Round, count: int, rng: np.random.Generator) -> Selection:
         """Steps 1-3 on the valuations known by now, this round's probe included."""
         ids = roster.ids
-        probed = valuations(roster.losses[ids], roster.examples[ids])
-        values = np.where(np.isnan(self._values[ids]), probed, self._values[ids])
+        values = self._with_probe(roster)[ids]
         picked = draw(values, count, self._config, rng)
         return Selection(ids[picked], np.ones(picked.size), {"valuation": np.nan_to_num(values[picked])})
 
     def absorb(self, outcome: Outcome) -> None:
         """Take up this round's probe and the participants' own measurements."""
-        unknown = np.isnan(self._values)
-        self._values[unknown] = valuations(self.roster.losses, self.roster.examples)[unknown]
+        self._values = self._with_probe(self.roster)
         if outcome.clients.size:
             measured = finite(outcome.reports["initial-loss"])
             self._values[outcome.clients] = valuations(measured, self.roster.examples[outcome.clients])
+
+    def _with_probe(self, roster: Roster) -> Floats:
+        """The valuations, float64 (K,), with this round's probe where there was none; a copy."""
+        if self._config.cold_start != "probe":
+            return self._values.copy()
+        return np.where(np.isnan(self._values), valuations(roster.losses, roster.examples), self._values)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Every client's valuation, float64 (K,); NaN where there is none."""

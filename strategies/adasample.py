@@ -97,6 +97,7 @@ class AdaSample(SelectionStrategy):
     name: ClassVar[str] = "adasample"
     paper: ClassVar[str] = "Luo et al. 2022, INFOCOM (reconstructed)"
     Config: ClassVar[type[Settings]] = AdaSampleConfig
+    exact_cohort: ClassVar[bool] = False
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)

@@ -34,11 +34,13 @@ LOGGER = logging.getLogger("fedsel")
 
 
 class SelectionStrategy(Strategy, ABC):
-    """Flower strategy of one selection method."""
+    """Flower strategy of one selection method. What a method does not promise it says: see `strategies.contract`."""
 
     name: ClassVar[str]
     paper: ClassVar[str]
     Config: ClassVar[type[Settings]]
+    exact_cohort: ClassVar[bool] = True
+    explores: ClassVar[bool] = True
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -279,10 +281,7 @@ class SelectionStrategy(Strategy, ABC):
         failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
     ) -> tuple[float | None, dict[str, Scalar]]:
         """Mean accuracy over the clients' own test parts, each client alike."""
-        tested = sum(result.num_examples for _, result in results)
-        if tested:
-            loss = sum(result.num_examples * result.loss for _, result in results) / tested
-            self._policy.observe(server_round + 1, loss)
+        self._policy.observe(server_round + 1, exchange.mean_loss([result for _, result in results]))
         told = ((self._clients.client(proxy), result.metrics.get("accuracy")) for proxy, result in results)
         rows = sorted((client, accuracy) for client, accuracy in told if isinstance(accuracy, float))
         for client, accuracy in rows:

@@ -56,6 +56,7 @@ class ClusteredSampling(SelectionStrategy):
     name: ClassVar[str] = "clustered-sampling"
     paper: ClassVar[str] = "Fraboni et al. 2021, arXiv:2105.05883"
     Config: ClassVar[type[Settings]] = ClusteredSamplingConfig
+    exact_cohort: ClassVar[bool] = False
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)

@@ -80,6 +80,7 @@ class Delta(SelectionStrategy):
     name: ClassVar[str] = "delta"
     paper: ClassVar[str] = "Wang et al. 2023, arXiv:2205.13925"
     Config: ClassVar[type[Settings]] = DeltaConfig
+    exact_cohort: ClassVar[bool] = False
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)

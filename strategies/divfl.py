@@ -76,6 +76,7 @@ class DivFL(SelectionStrategy):
     name: ClassVar[str] = "divfl"
     paper: ClassVar[str] = "Balakrishnan et al. 2022, ICLR"
     Config: ClassVar[type[Settings]] = DivFLConfig
+    exact_cohort: ClassVar[bool] = False
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)

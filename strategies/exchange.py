@@ -203,6 +203,13 @@ class Clients:
         return dict(sorted((self.client(proxy), answer) for proxy, answer in answers))
 
 
+def mean_loss(results: list[EvaluateRes]) -> float:
+    """The mean loss over all tested examples; inf where it is no number, or nothing was tested."""
+    examples = sum(result.num_examples for result in results)
+    loss = sum(result.num_examples * result.loss for result in results) / examples if examples else math.inf
+    return loss if math.isfinite(loss) else math.inf
+
+
 def parallel(proxies: list[ClientProxy], call: Callable[[ClientProxy], R]) -> list[tuple[ClientProxy, R | Exception]]:
     """Call every proxy at the same time; an exception is an answer."""
 

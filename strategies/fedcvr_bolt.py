@@ -27,9 +27,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import SpectralClustering
-from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from fedsel_app.config import Settings, setting
 from fedsel_app.seeds import Purpose, stream
@@ -68,6 +66,10 @@ def affinities(left: Floats, right: Floats, homophily: float) -> Floats:
 
 def spectral_labels(models: Floats, coalitions: int, homophily: float, rng: np.random.Generator) -> Ints:
     """Spectral clustering of normalised models (n, D): labels 0 ... `coalitions` - 1, int64 (n,)."""
+    # Imported here: it takes seconds, which every message of a deployed client would pay.
+    from sklearn.cluster import SpectralClustering
+    from sklearn.exceptions import ConvergenceWarning
+
     if coalitions >= len(models):
         return np.arange(len(models))
     if coalitions == 1:

@@ -29,6 +29,7 @@ class FullParticipation(SelectionStrategy):
     name: ClassVar[str] = "full"
     paper: ClassVar[str] = "McMahan et al. 2017 (FedAvg with C = 1)"
     Config: ClassVar[type[Settings]] = FullConfig
+    exact_cohort: ClassVar[bool] = False
     free_cohort: ClassVar[bool] = False
 
     @classmethod

@@ -96,6 +96,7 @@ class HiCSFL(SelectionStrategy):
     name: ClassVar[str] = "hics-fl"
     paper: ClassVar[str] = "Chen & Vikalo 2024, arXiv:2310.00198"
     Config: ClassVar[type[Settings]] = HiCSFLConfig
+    exact_cohort: ClassVar[bool] = False
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)

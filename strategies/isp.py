@@ -112,8 +112,9 @@ class ISP:
             self._search(trial, replies)
 
     def observe(self, server_round: int, loss: float) -> None:
-        """The global model that round `server_round` starts from has this loss."""
-        self._losses[server_round] = loss
+        """The global model that round `server_round` starts from has this loss; inf: unknown."""
+        if math.isfinite(loss):
+            self._losses[server_round] = loss
         oldest = server_round - self._config.isp_window
         self._losses = {number: known for number, known in self._losses.items() if number > oldest}
 
@@ -123,10 +124,9 @@ class ISP:
         if not came.size:
             LOGGER.warning("Round %d: nothing came back of the intermediate round; the cohort stays.", now)
             return
-        if now not in self._losses:
-            self.observe(now, trial.loss(trial.parameters, came))
-        global_loss = self._losses[now]
-        known = [loss for _, loss in sorted(self._losses.items()) if math.isfinite(loss)]
+        global_loss = self._losses[now] if now in self._losses else trial.loss(trial.parameters, came)
+        self.observe(now, global_loss)
+        known = [loss for _, loss in sorted(self._losses.items())]
         losses: dict[tuple[bytes, bytes], float] = {}
         means: list[float] = []
 

@@ -73,6 +73,7 @@ class PowerOfChoice(SelectionStrategy):
     name: ClassVar[str] = "power-of-choice"
     paper: ClassVar[str] = "Cho, Wang and Joshi 2020 (pow-d, cpow-d, rpow-d, adapow-d)"
     Config: ClassVar[type[Settings]] = PowerOfChoiceConfig
+    explores: ClassVar[bool] = False
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)

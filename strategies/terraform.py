@@ -100,6 +100,7 @@ class Terraform(SelectionStrategy):
     name: ClassVar[str] = "terraform"
     paper: ClassVar[str] = "Balivada et al. (Terraform)"
     Config: ClassVar[type[Settings]] = TerraformConfig
+    exact_cohort: ClassVar[bool] = False
     free_cohort: ClassVar[bool] = False
 
     def __init__(self, setup: Setup) -> None:

@@ -106,21 +106,19 @@ class Trial:
             return loss if np.isfinite(loss) else float("inf")
         model = exchange.pack(parameters, self.buffers)
         answers = self.clients.evaluate(clients.tolist(), model, {"task": "test", "round": self.now.number})
-        total, examples, slowest_s = 0.0, 0, 0.0
+        tested, slowest_s = [], 0.0
         for client, answer in answers.items():
             if isinstance(answer, Exception):
                 LOGGER.warning("Round %d: client %d failed to test: %s", self.now.number, client, answer)
                 continue
-            total += answer.num_examples * answer.loss
-            examples += answer.num_examples
+            tested.append(answer)
             batches = answer.num_examples / self.setup.training.batch_size
             slowest_s = max(slowest_s, float(self.roster.step_s[client]) * batches * FORWARD_STEPS)
         self._charge(
             round_s=self.setup.links.round_seconds(_waiting(slowest_s), 0.0),
             probe_bytes=clients.size * (exchange.model_bytes(model) + exchange.SCALAR_BYTES),
         )
-        loss = total / examples if examples else float("inf")
-        return loss if np.isfinite(loss) else float("inf")
+        return exchange.mean_loss(tested)
 
     def _charge(self, **costs: float) -> None:
         for entry, cost in costs.items():

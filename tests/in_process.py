@@ -1,6 +1,7 @@
 """Flower's server loop over clients in this process: real strategy, real clients, no Ray, milliseconds a round."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -76,6 +77,8 @@ def run_config(
     folder: Path, config: AppConfig, on_fit: ReplyHook | None = None, cid_of: Callable[[int], str] = str
 ) -> tuple[SelectionStrategy, list[dict[str, Any]]]:
     """Run `config` to the end; the strategy and the rows of its rounds."""
+    if not config.run.state_dir:
+        config = replace(config, run=replace(config.run, state_dir=str(folder / "state")))
     recorder = RunFolder(folder, config.values())
     strategy = config.strategy(make_setup(config, recorder))
     manager = SimpleClientManager()

@@ -340,3 +340,17 @@ def test_the_view_hides_clients_and_losses_and_leaves_the_roster():
 def test_searches_are_due_in_the_first_round_and_every_interval():
     policy = ISP(setup_for(ring(), isp_interval=3))
     assert [number for number in range(1, 9) if policy.due(Round(number, 8))] == [1, 4, 7]
+
+
+def test_client_eval_tells_the_global_loss_of_the_next_round_for_nothing():
+    setup = setup_for(rounds=2, isp_interval=1, isp_draws=1)
+    setup = replace(setup, run=replace(setup.run, client_eval=True))
+    rows, proxies, _ = run_isp(setup, loss=1.0, evaluation={"accuracy": 0.5})
+    untouched = [
+        sum(not parameters_to_ndarrays(ins.parameters)[0].any() for kind, ins in proxy.asked if kind == "evaluate")
+        for proxy in proxies
+    ]
+    # The initial model is tested once by each, for the search; the second round's w by `client-eval` only.
+    assert untouched == [1] * CLIENTS
+    assert rows[1]["probe_bytes"] == rows[0]["probe_bytes"] - CLIENTS * (MODEL_BYTES + 8)
+    assert rows[1]["search"]["global_loss"] == 1.0
