@@ -285,7 +285,8 @@ def _seed(rng: np.random.Generator) -> int:
 
 @lru_cache(maxsize=2)
 def _split(partition: PartitionConfig, data: DataConfig, clients: int, seed: int) -> list[Integers]:
-    return split(partition, load(data, seed).y_train, clients, seed)
+    dataset = load(data, seed)
+    return split(partition, dataset.y_train, clients, seed, dataset.owners)
 
 
 @lru_cache(maxsize=2)

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -66,9 +66,12 @@ class AppConfig:
         """
         strategy = find_strategy(str(values.get("strategy", RunConfig.strategy)))
         refuse_unknown(values, [*known_defaults(), *strategy.Config.keys(f"{strategy.name}.")])
+        run, data = RunConfig.from_values(values), DataConfig.from_values(values)
+        if data.data == "synthetic" and data.synthetic_clients == 0:
+            data = replace(data, synthetic_clients=run.clients)
         config = cls(
-            run=RunConfig.from_values(values),
-            data=DataConfig.from_values(values),
+            run=run,
+            data=data,
             partition=PartitionConfig.from_values(values),
             training=TrainingConfig.from_values(values),
             compression=CompressionConfig.from_values(values),
@@ -128,6 +131,12 @@ def refuse_senseless(training: TrainingConfig, compression: CompressionConfig, s
         )
     if compression.error_feedback_scheme == "ef21" and not compression.error_feedback:
         raise ConfigError("The 'error-feedback-scheme' ef21 is one of error feedback; set 'error-feedback' to true.")
+    if compressor == "qsgd" and compression.error_feedback and compression.qsgd_levels**2 <= compression.qsgd_bucket:
+        raise ConfigError(
+            f"With {compression.qsgd_levels} 'qsgd-levels' a 'qsgd-bucket' of {compression.qsgd_bucket} may lose more than "
+            "was to be sent, and error feedback then grows without bound: set 'qsgd-levels' above the bucket's square "
+            "root, or 'error-feedback' to false."
+        )
     if solver == "feddyn" and compressor != "none":
         raise ConfigError(
             "The 'solver' feddyn needs the mean of what the clients remember, and the server knows it only from whole "

@@ -1,4 +1,4 @@
-"""Data sets as plain arrays: the bundled digits, .npz files, torchvision's sets, or a user's own."""
+"""Data sets as plain arrays: the bundled digits, .npz files, torchvision's sets, a generated one, or a user's own."""
 
 import math
 import zipfile
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsel_app import synthetic
 from fedsel_app.config import ConfigError, Settings, setting
 from fedsel_app.partition import holdout
 from fedsel_app.plugins import load_object, unknown_name
@@ -32,21 +33,31 @@ TORCHVISION = {
 class DataConfig(Settings):
     """Which data set, and what is done to its samples."""
 
-    data: str = setting("digits", "digits, npz, mnist, fashion-mnist, cifar10, cifar100, or package.module:function")
+    data: str = setting(
+        "digits", "digits, npz, mnist, fashion-mnist, cifar10, cifar100, synthetic, or package.module:function"
+    )
     data_path: str = setting("", "the .npz file, or the folder of a torchvision set (empty: data/ where you run)")
     download: bool = setting(False, "let torchvision download a set that is absent")
     normalize: bool = setting(True, "subtract the training set's mean and divide by its standard deviation")
     augment: str = setting(
         "none", "crop-flip: random crop after 4-pixel zero padding, and mirroring", choices=("none", "crop-flip")
     )
-    test_fraction: float = setting(0.2, "digits: share of the examples in the test set", above=0.0, below=1.0)
+    test_fraction: float = setting(
+        0.2,
+        "digits: share of the examples in the test set; synthetic: test examples a training one",
+        above=0.0,
+        below=1.0,
+    )
+    synthetic_alpha: float = setting(1.0, "synthetic: how much the clients' true models differ", low=0.0)
+    synthetic_beta: float = setting(1.0, "synthetic: how much the clients' inputs differ", low=0.0)
+    synthetic_clients: int = setting(0, "synthetic: clients that it is generated for (0: `clients`)", low=0)
     holdout_fraction: float = setting(
         0.0, "share of each client's own examples kept as its own test part", low=0.0, below=1.0
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known = ("digits", "npz", *TORCHVISION)
+        known = ("digits", "npz", *TORCHVISION, "synthetic")
         if self.data not in known and ":" not in self.data:
             raise unknown_name("data", self.data, known)
         if self.data == "npz" and not self.data_path:
@@ -65,6 +76,8 @@ class Dataset:
         Number of classes.
     mean, std : float32 of shape (C,), or (1,) for flat features
         Of the training samples, images scaled to [0, 1]; a standard deviation of 0 is given as 1.
+    owners : int64 of shape (n,), or None
+        The client that each training example belongs to by nature, where there is one.
     """
 
     x_train: NDArray[Any]
@@ -74,6 +87,7 @@ class Dataset:
     classes: int
     mean: NDArray[np.float32]
     std: NDArray[np.float32]
+    owners: NDArray[np.int64] | None = None
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -83,7 +97,7 @@ class Dataset:
 
 @lru_cache(maxsize=2)
 def load(config: DataConfig, seed: int) -> Dataset:
-    """Load a data set, once per process. `seed` draws the test part of digits; the others bring their own.
+    """Load a data set, once per process. `seed` draws the test part of digits, and all of synthetic.
 
     Raises
     ------
@@ -96,6 +110,8 @@ def load(config: DataConfig, seed: int) -> Dataset:
         return _npz(Path(config.data_path))
     if config.data in TORCHVISION:
         return _torchvision(config)
+    if config.data == "synthetic":
+        return _synthetic(config, seed)
     made = load_object(config.data, "data")(config)
     if isinstance(made, Dataset):
         return made
@@ -111,7 +127,8 @@ def from_arrays(arrays: Mapping[str, Any], source: str) -> Dataset:
     """Check the arrays x_train, y_train, x_test and y_test and make a data set of them.
 
     Images are uint8 of shape (n, H, W), (n, H, W, C) or (n, C, H, W) (the channel axis is the shorter
-    of the two), features are floats of shape (n, ...). Labels are integers from 0, one a sample.
+    of the two), features are floats of shape (n, ...). Labels are integers from 0, one a sample; so are
+    "owners", the client of each training sample, which may be there too.
 
     Raises
     ------
@@ -134,8 +151,13 @@ def from_arrays(arrays: Mapping[str, Any], source: str) -> Dataset:
             f"{source} has training samples of shape {x_train.shape[1:]} ({x_train.dtype}) and test samples of shape "
             f"{x_test.shape[1:]} ({x_test.dtype}). They must be the same."
         )
+    owners = _labels(np.asarray(arrays["owners"]), "owners", source) if "owners" in arrays else None
+    if owners is not None and len(owners) != len(y_train):
+        raise ConfigError(
+            f"{source} has {len(y_train)} training samples and {len(owners)} owners. They must be equally many."
+        )
     mean, std = _moments(x_train)
-    return Dataset(x_train, y_train, x_test, y_test, int(max(y_train.max(), y_test.max())) + 1, mean, std)
+    return Dataset(x_train, y_train, x_test, y_test, int(max(y_train.max(), y_test.max())) + 1, mean, std, owners)
 
 
 def load_surrogate(path: Path, dataset: Dataset) -> Dataset:
@@ -157,7 +179,7 @@ def load_surrogate(path: Path, dataset: Dataset) -> Dataset:
             f"{source} has samples of shape {x.shape[1:]} ({x.dtype}) and {made.classes} classes, the data set "
             f"{dataset.sample_shape} ({dataset.x_train.dtype}) and {dataset.classes}. They must be of one kind."
         )
-    return replace(dataset, x_train=x, y_train=y, x_test=x, y_test=y)
+    return replace(dataset, x_train=x, y_train=y, x_test=x, y_test=y, owners=None)
 
 
 def _samples(x: NDArray[Any], key: str, source: str) -> NDArray[Any]:
@@ -212,7 +234,14 @@ def _digits(test_fraction: float, seed: int) -> Dataset:
 
 def _npz(path: Path) -> Dataset:
     source = f"The file '{path.resolve()}'"
-    return from_arrays(_read_npz(path, source, KEYS, "data-path"), source)
+    return from_arrays(_read_npz(path, source, (*KEYS, "owners"), "data-path"), source)
+
+
+def _synthetic(config: DataConfig, seed: int) -> Dataset:
+    clients, alpha, beta = config.synthetic_clients, config.synthetic_alpha, config.synthetic_beta
+    arrays = synthetic.generate(clients, alpha, beta, config.test_fraction, seed)
+    # Few clients may together lack a class that others would have.
+    return replace(from_arrays(arrays, "The data set 'synthetic'"), classes=synthetic.CLASSES)
 
 
 def _read_npz(path: Path, source: str, keys: tuple[str, ...], setting_key: str) -> dict[str, NDArray[Any]]:

@@ -7,16 +7,18 @@ References
 ----------
 Dirichlet: Hsu, Qi, Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated
 Visual Classification", arXiv:1909.06335. psi-LDA and missing classes: the FedCG splits, as used in
-"HeteRo-Select: Informativeness as the primary driver of client participation", Sec. V.
+"HeteRo-Select: Informativeness as the primary driver of client participation", Sec. V. multi-dirichlet:
+Chen and Vikalo, "Heterogeneity-Guided Client Sampling", arXiv:2310.00198, as Terraform describes it (Sec. 7).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import ConfigError, Settings, setting
+from fedsel_app.config import ConfigError, Settings, require, setting
 from fedsel_app.seeds import Purpose, stream
 
 Integers = NDArray[np.int64]
@@ -31,15 +33,33 @@ class PartitionConfig(Settings):
     partition: str = setting(
         "dirichlet",
         "how the training examples are split among the clients",
-        choices=("iid", "dirichlet", "psi-lda", "missing-classes"),
+        choices=("iid", "dirichlet", "multi-dirichlet", "psi-lda", "missing-classes", "natural"),
     )
     alpha: float = setting(0.5, "dirichlet: concentration; small is skewed", above=0.0)
+    alphas: str = setting(
+        "0.001,0.01,0.1,0.5,1", "multi-dirichlet: concentrations, one for each of as many equal groups of clients"
+    )
     psi: float = setting(0.4, "psi-lda: probability of the client's dominant class; 0 is IID", low=0.0, high=1.0)
     missing_classes: int = setting(40, "missing-classes: classes that each client lacks", low=0)
     min_examples: int = setting(1, "fewest training examples a client may hold", low=1)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        try:
+            valid = all(0.0 < alpha < math.inf for alpha in self.group_alphas)
+        except ValueError:
+            valid = False
+        require(valid, "alphas", "numbers above 0 with commas between them", self.alphas)
 
-def split(config: PartitionConfig, labels: Integers, clients: int, seed: int) -> list[Integers]:
+    @property
+    def group_alphas(self) -> list[float]:
+        """The concentrations in `alphas`."""
+        return [float(alpha) for alpha in self.alphas.split(",")]
+
+
+def split(
+    config: PartitionConfig, labels: Integers, clients: int, seed: int, owners: Integers | None = None
+) -> list[Integers]:
     """Split the examples among the clients; the same for the same arguments.
 
     Parameters
@@ -52,6 +72,8 @@ def split(config: PartitionConfig, labels: Integers, clients: int, seed: int) ->
         Number of clients K.
     seed
         Seed of the run.
+    owners : int64 array of shape (n,), optional
+        The client of each training example; natural goes by it.
 
     Returns
     -------
@@ -62,19 +84,24 @@ def split(config: PartitionConfig, labels: Integers, clients: int, seed: int) ->
     Raises
     ------
     ConfigError
-        Where the examples do not suffice, or 'missing-classes' leaves no class.
+        Where the examples do not suffice, 'alphas' makes no equal groups, 'missing-classes' leaves no class, or the
+        owners of natural are absent or not K.
     """
     if clients * config.min_examples > len(labels):
         raise ConfigError(
             f"The 'min-examples' parameter asks for {config.min_examples} examples for each of {clients} clients, but "
             f"there are only {len(labels)} training examples. Lower 'min-examples' or 'clients'."
         )
+    if config.partition == "natural":
+        return _natural(owners, clients, config.min_examples)
     rng = stream(seed, Purpose.PARTITION)
     if config.partition == "iid":
         return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), clients)]
     sizes = np.bincount(labels)
     if config.partition == "dirichlet":
         table = _dirichlet(sizes, clients, config.alpha, config.min_examples, rng)
+    elif config.partition == "multi-dirichlet":
+        table = _multi_dirichlet(sizes, clients, config.group_alphas, config.min_examples, rng)
     elif config.partition == "psi-lda":
         table = _psi_lda(sizes, clients, config.psi, rng)
     else:
@@ -127,6 +154,27 @@ def label_counts(parts: Sequence[Integers], labels: Integers, classes: int) -> I
     return np.stack([np.bincount(labels[part], minlength=classes) for part in parts])
 
 
+def _natural(owners: Integers | None, clients: int, least: int) -> list[Integers]:
+    """Each owner's examples."""
+    if owners is None:
+        raise ConfigError(
+            "The 'partition' parameter natural needs a data set that says whose each training example is, and this one "
+            "does not. Choose another partition, or a data set with owners."
+        )
+    held = np.bincount(owners, minlength=clients)
+    if len(held) > clients:
+        raise ConfigError(
+            f"With 'partition' natural the training examples belong to {len(held)} clients. "
+            f"Set 'clients' to {len(held)} instead of {clients}."
+        )
+    if held.min() < least:
+        raise ConfigError(
+            f"With 'partition' natural, client {held.argmin()} of {clients} has {held.min()} training examples, and "
+            f"'min-examples' is {least}. Lower 'clients' or 'min-examples'."
+        )
+    return np.split(np.argsort(owners, kind="stable"), np.cumsum(held)[:-1])
+
+
 def _deal(table: Integers, labels: Integers, rng: np.random.Generator) -> list[Integers]:
     """Deal each class's shuffled examples to the clients, `table[k, c]` of class c to client k."""
     dealt: list[list[Integers]] = [[] for _ in table]
@@ -153,6 +201,24 @@ def _dirichlet(sizes: Integers, clients: int, alpha: float, least: int, rng: np.
         table[[giver, taker], label] += (-1, 1)
         held[[giver, taker]] += (-1, 1)
     return table
+
+
+def _multi_dirichlet(
+    sizes: Integers, clients: int, alphas: Sequence[float], least: int, rng: np.random.Generator
+) -> Integers:
+    """Equal groups of clients in order; each has the same share of every class, in its own alpha's proportions."""
+    groups = len(alphas)
+    if clients % groups:
+        raise ConfigError(
+            f"The {groups} numbers in 'alphas' need 'clients' to be a multiple of {groups}. Got {clients} clients."
+        )
+    # The examples, class after class, are dealt to the groups in turns.
+    dealt = (np.cumsum(sizes) + np.arange(groups)[::-1, None]) // groups
+    shares = np.diff(dealt, axis=1, prepend=0)
+    tables = [
+        _dirichlet(share, clients // groups, alpha, least, rng) for share, alpha in zip(shares, alphas, strict=True)
+    ]
+    return np.concatenate(tables)
 
 
 def _psi_lda(sizes: Integers, clients: int, psi: float, rng: np.random.Generator) -> Integers:

@@ -21,6 +21,7 @@ from fedsel_app.device import choose_device
 from fedsel_app.partition import split
 from fedsel_app.records import refuse_used
 from fedsel_app.server_app import make_server, run_folder
+from strategies.rehearsal import make_setup
 
 INTERRUPTED = 130
 
@@ -34,14 +35,17 @@ def worker_count(config: AppConfig) -> int:
 def refuse_unrunnable(config: AppConfig) -> None:
     """Raise ConfigError now for what a run would meet only after its processes have started.
 
-    That is a used run folder, a device that is not here, absent data, and a model or a partition that does not fit it.
+    That is settings that the method refuses, a used run folder, a device that is not here, absent data, and a model or
+    a partition that does not fit it.
     """
     run = config.run
+    sizes = {"clients": run.clients, "cohort": run.cohort, "rounds": run.rounds}
+    config.strategy(make_setup(config.method, **sizes, training=config.training, compression=config.compression))
     refuse_used(run_folder(config))
     choose_device(run.device)
     dataset = load(config.data, run.seed)
     models.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
-    split(config.partition, dataset.y_train, run.clients, run.seed)
+    split(config.partition, dataset.y_train, run.clients, run.seed, dataset.owners)
 
 
 def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, verbose: bool = False) -> Path:

@@ -91,11 +91,11 @@ class SelectionStrategy(Strategy, ABC):
         self._started_s = time.perf_counter()
         self._row = {"round": server_round, "selected": [], "failures": []}
         now = Round(server_round, self.setup.run.rounds)
-        self._enrol(client_manager, server_round)
+        told_bytes = self._enrol(client_manager, server_round)
         sent, searching = self._server.solver.instruct(parameters), self._policy.due(now)
         trial = self._trial(now, sent)
         count = min(self._policy.count(trial), self.roster.ids.size)
-        probe = self._observe(now, count, parameters, everybody=searching)
+        probe = self._observe(now, count, parameters, told_bytes, everybody=searching)
         count = min(self._policy.settle(trial), self.roster.ids.size)
         self._row["cohort"] = count
         if not count:
@@ -154,12 +154,13 @@ class SelectionStrategy(Strategy, ABC):
             instructions.append((self._clients.proxies[client], FitIns(sent, config)))
         return instructions, theta, fractions
 
-    def _enrol(self, client_manager: ClientManager, server_round: int) -> None:
-        ask: dict[str, Scalar] = {"label-counts": self._needs.label_counts}
+    def _enrol(self, client_manager: ClientManager, server_round: int) -> int:
+        """Who is there. Returns the bytes of the label counts that the new ones sent."""
         classes = self.setup.classes
         if self._needs.label_counts and not self.roster.label_counts.size:
             self.roster.label_counts = np.zeros((self.setup.run.clients, classes), np.int64)
-        for enrolled in self._clients.refresh(client_manager, ask, wait=server_round == 1):
+        enrolments = self._clients.refresh(client_manager, self._needs.label_counts, wait=server_round == 1)
+        for enrolled in enrolments:
             client, properties = enrolled.client, enrolled.properties
             self.roster.examples[client] = properties["examples"]
             self.roster.local_steps[client] = properties["steps"]
@@ -168,8 +169,9 @@ class SelectionStrategy(Strategy, ABC):
             self.setup.recorder.client({"client": client, "examples": properties["examples"]})
         self.roster.available[:] = False
         self.roster.available[list(self._clients.proxies)] = True
+        return len(enrolments) * classes * exchange.SCALAR_BYTES if self._needs.label_counts else 0
 
-    def _observe(self, now: Round, count: int, parameters: Parameters, *, everybody: bool) -> Probe:
+    def _observe(self, now: Round, count: int, parameters: Parameters, told_bytes: int, *, everybody: bool) -> Probe:
         """Measure the candidates' (or everybody's) losses where they are needed, and read the links."""
         roster, needs, links = self.roster, self._needs, self.setup.links
         roster.losses[:] = np.nan
@@ -193,7 +195,7 @@ class SelectionStrategy(Strategy, ABC):
         roster.losses[np.setdiff1d(measured, probed)] = np.nan
         forward = batches or np.ceil(roster.examples[probed] / self.setup.training.batch_size)
         return Probe(
-            bytes=probed.size * (exchange.model_bytes(parameters) + exchange.SCALAR_BYTES),
+            bytes=told_bytes + probed.size * (exchange.model_bytes(parameters) + exchange.SCALAR_BYTES),
             seconds=roster.step_s[probed] * forward * FORWARD_STEPS,
         )
 

@@ -132,8 +132,8 @@ class Clients:
         self._client_of: dict[str, int] = {}
         self.proxies: dict[int, ClientProxy] = {}
 
-    def refresh(self, manager: ClientManager, ask: dict[str, Scalar], *, wait: bool) -> list[Enrolment]:
-        """Update `proxies` to who is connected now and enrol the new ones.
+    def refresh(self, manager: ClientManager, label_counts: bool = False, *, wait: bool) -> list[Enrolment]:
+        """Update `proxies` to who is connected now and enrol the new ones, with their `label_counts` if asked.
 
         With `wait`, block until all are there.
 
@@ -151,7 +151,8 @@ class Clients:
             )
         connected = manager.all()
         new = [proxy for cid, proxy in connected.items() if cid not in self._client_of]
-        answers = parallel(new, lambda proxy: proxy.get_properties(GetPropertiesIns(ask), timeout=None, group_id=None))
+        ins = GetPropertiesIns({"label-counts": label_counts})
+        answers = parallel(new, lambda proxy: proxy.get_properties(ins, timeout=None, group_id=None))
         enrolments = []
         for proxy, answer in answers:
             if isinstance(answer, Exception):

@@ -11,6 +11,7 @@ from fedsel_app.partition import PartitionConfig, holdout, label_counts, split
 CONFIGS = {
     "iid": PartitionConfig(partition="iid"),
     "dirichlet": PartitionConfig(partition="dirichlet", alpha=0.3),
+    "multi-dirichlet": PartitionConfig(partition="multi-dirichlet", alphas="0.01,0.5,10"),
     "psi-lda": PartitionConfig(partition="psi-lda", psi=0.6),
     "missing-classes": PartitionConfig(partition="missing-classes", missing_classes=2),
 }
@@ -23,7 +24,7 @@ def held(config, labels, clients, seed=1):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("clients", [3, 7, 60])
+@pytest.mark.parametrize("clients", [3, 9, 60])
 def test_parts_are_sorted_disjoint_non_empty_and_cover(name, clients):
     parts = split(CONFIGS[name], SKEWED, clients, seed=9)
     together = np.concatenate(parts)
@@ -38,7 +39,7 @@ def test_parts_are_sorted_disjoint_non_empty_and_cover(name, clients):
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_seed_alone_decides(name):
-    first, again, other = (split(CONFIGS[name], SKEWED, 8, seed) for seed in (3, 3, 4))
+    first, again, other = (split(CONFIGS[name], SKEWED, 9, seed) for seed in (3, 3, 4))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
 
@@ -50,11 +51,11 @@ def test_iid_is_blind_to_labels_and_equal_in_size():
     assert sorted(len(part) for part in parts) == [128] * 3 + [129] * 4  # 900 = 3 * 128 + 4 * 129
 
 
-@pytest.mark.parametrize("name", ["dirichlet", "psi-lda", "missing-classes"])
+@pytest.mark.parametrize("name", ["dirichlet", "multi-dirichlet", "psi-lda", "missing-classes"])
 def test_skewed_splits_read_only_the_labels_not_the_examples_order(name):
     """Moving the examples about (same labels as a multiset) leaves each client's label counts alone."""
     moved = np.random.default_rng(0).permutation(SKEWED)
-    assert np.array_equal(held(CONFIGS[name], SKEWED, 7), held(CONFIGS[name], moved, 7))
+    assert np.array_equal(held(CONFIGS[name], SKEWED, 9), held(CONFIGS[name], moved, 9))
 
 
 @pytest.mark.parametrize("psi", [0.2, 0.4, 0.8])
@@ -124,9 +125,36 @@ def test_dirichlet_keeps_every_client_at_min_examples():
     assert {len(part) for part in exact} == {10}
 
 
+def test_each_group_has_its_share_of_every_class_and_its_own_concentration():
+    """Squared shares of Dirichlet(alpha) over 10 clients have the mean (1 + alpha) / (1 + 10 alpha)."""
+    config = PartitionConfig(partition="multi-dirichlet", alphas="0.5,100,2")
+    groups = np.stack([held(config, BALANCED, 30, seed).reshape(3, 10, 10) for seed in range(40)])
+    shares = groups.sum(axis=2)
+    assert (shares.sum(axis=1) == 5000).all()
+    assert shares.min() >= 1666
+    assert shares.max() <= 1667
+    squares = np.square(groups / shares[:, :, None]).sum(axis=2).mean(axis=(0, 2))
+    assert squares == pytest.approx([1.5 / 6, 101 / 1001, 3 / 21], rel=0.05)
+    assert np.array_equal(held(config, SKEWED, 30).reshape(3, -1).sum(axis=1), [300, 300, 300])
+
+
+def test_tiny_concentrations_leave_every_client_its_least():
+    config = PartitionConfig(partition="multi-dirichlet", min_examples=8)
+    counts = held(config, np.arange(1000) % 10, 100)
+    assert counts.sum(axis=1).min() >= 8
+    assert counts.sum() == 1000
+
+
+@pytest.mark.parametrize("alphas", ["", "0.1,", "0.1;0.2", "0.1,-1", "0", "inf,1", "nan"])
+def test_alphas_must_be_positive_numbers(alphas):
+    with pytest.raises(ConfigError, match="'alphas' parameter must be numbers above 0.*Got '" + alphas):
+        PartitionConfig(alphas=alphas)
+
+
 @pytest.mark.parametrize(
     ("config", "clients", "named"),
     [
+        (PartitionConfig(partition="multi-dirichlet", alphas="1,2,3"), 8, "'alphas'.*'clients'.*multiple of 3.*Got 8"),
         (PartitionConfig(min_examples=5), 13, "'min-examples'.*13 clients.*only 60"),
         (PartitionConfig(partition="missing-classes"), 5, r"'missing-classes'.*below.*\(6\). Got 40"),
         (PartitionConfig(partition="missing-classes", missing_classes=5), 4, "4 clients hold 1 classes each.*cover"),

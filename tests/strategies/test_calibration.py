@@ -18,7 +18,7 @@ def statistics(*values, examples=10, dtype=np.float32):
 def calibrate(replies, trained, **settings):
     proxies = [StubProxy(client, lambda client, ins, reply=reply: reply) for client, reply in enumerate(replies)]
     clients = exchange.Clients(len(proxies), 0)
-    clients.refresh(manager_of(proxies), {}, wait=True)
+    clients.refresh(manager_of(proxies), wait=True)
     buffers, sent = calibrated(clients, np.array(trained), PARAMETERS, BUFFERS, 4, ServerConfig(**settings))
     return proxies, buffers, sent
 
@@ -79,7 +79,7 @@ def test_if_all_fail_the_statistics_stay():
 def test_a_model_without_statistics_asks_nobody_and_costs_nothing():
     proxy = StubProxy(0)
     clients = exchange.Clients(1, 0)
-    clients.refresh(manager_of([proxy]), {}, wait=True)
+    clients.refresh(manager_of([proxy]), wait=True)
     nothing = np.zeros(0, np.float32)
     buffers, sent = calibrated(clients, np.array([0]), PARAMETERS, nothing, 1, ServerConfig())
     assert buffers.size == sent == 0

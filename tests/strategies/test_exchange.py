@@ -174,7 +174,7 @@ def test_label_counts():
 
 def enrolled(proxies, total, **options):
     clients = exchange.Clients(total, 0)
-    return clients, clients.refresh(manager_of(proxies), {}, **{"wait": True} | options)
+    return clients, clients.refresh(manager_of(proxies), **{"wait": True} | options)
 
 
 def test_clients_are_known_by_partition_id_whatever_their_cids():
@@ -189,15 +189,15 @@ def test_clients_are_asked_once_and_followed_as_they_come_and_go():
     proxies = [StubProxy(0), StubProxy(1)]
     manager = manager_of(proxies)
     clients = exchange.Clients(3, 0)
-    assert len(clients.refresh(manager, {"label-counts": True}, wait=False)) == 2
+    assert len(clients.refresh(manager, True, wait=False)) == 2
     manager.unregister(proxies[0])
     late = StubProxy(2)
     manager.register(late)
-    assert [enrolment.client for enrolment in clients.refresh(manager, {}, wait=False)] == [2]
+    assert [enrolment.client for enrolment in clients.refresh(manager, wait=False)] == [2]
     assert set(clients.proxies) == {1, 2}
     back = StubProxy(0, cid="new")
     manager.register(back)
-    assert [enrolment.client for enrolment in clients.refresh(manager, {}, wait=False)] == [0]
+    assert [enrolment.client for enrolment in clients.refresh(manager, wait=False)] == [0]
     assert clients.proxies[0] is back
     assert [len(proxy.asked) for proxy in (*proxies, late, back)] == [1, 1, 1, 1]
     assert proxies[0].asked[0][1].config == {"label-counts": True}

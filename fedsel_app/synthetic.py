@@ -1,0 +1,71 @@
+"""Synthetic(alpha, beta): every client has its own inputs and its own model that labels them.
+
+Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith, "Federated Optimization in Heterogeneous Networks", MLSys 2020,
+Sec. 5.1 and the authors' generator. For client k
+
+- n_k = 50 + floor(lognormal(4, 2)) examples;
+- u_k ~ N(0, alpha^2); the entries of W_k, 60 x 10, and of b_k are N(u_k, 1);
+- B_k ~ N(0, beta^2); v_k has entries N(B_k, 1); x ~ N(v_k, diag(j^-1.2)), j = 1 ... 60;
+- y = argmax(x W_k + b_k).
+
+As in the authors' code alpha and beta are standard deviations; at 0 and 1 it makes no difference.
+
+Deviations
+----------
+- The test set is drawn afresh from each client's own distribution, so the n_k examples are all training examples;
+  `holdout-fraction` makes each client's own test part of them.
+- Each client draws from its own stream: its data are the same however many clients there are.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.seeds import Purpose, stream
+
+DIMENSION = 60
+CLASSES = 10
+LEAST_EXAMPLES = 50
+LOG_MEAN, LOG_STD = 4.0, 2.0
+INPUT_STD = np.arange(1, DIMENSION + 1) ** -0.6
+
+
+def generate(
+    clients: int, alpha: float, beta: float, test_fraction: float, seed: int
+) -> dict[str, NDArray[np.float32] | NDArray[np.int64]]:
+    """Draw the examples of all clients, one client after the other.
+
+    Parameters
+    ----------
+    clients
+        Number of clients K, at least 1.
+    alpha, beta
+        How much the clients' models, and their inputs, differ.
+    test_fraction
+        Test examples of a client, as a share of n_k and added to them; at least one.
+    seed
+        Seed of the run.
+
+    Returns
+    -------
+    dict
+        x_train, float32 (n, 60), with y_train and owners (the client that drew it), int64 (n,); x_test and y_test.
+    """
+    made = [_client(client, alpha, beta, test_fraction, seed) for client in range(clients)]
+    owners = np.repeat(np.arange(clients), [len(part["y_train"]) for part in made])
+    return {key: np.concatenate([part[key] for part in made]) for key in made[0]} | {"owners": owners}
+
+
+def _client(
+    client: int, alpha: float, beta: float, test_fraction: float, seed: int
+) -> dict[str, NDArray[np.float32] | NDArray[np.int64]]:
+    rng = stream(seed, Purpose.DATA, 0, client)
+    examples = LEAST_EXAMPLES + int(rng.lognormal(LOG_MEAN, LOG_STD))
+    model_mean, input_mean = alpha * rng.standard_normal(), beta * rng.standard_normal()
+    weights = rng.normal(model_mean, 1.0, (DIMENSION, CLASSES))
+    bias = rng.normal(model_mean, 1.0, CLASSES)
+    centre = rng.normal(input_mean, 1.0, DIMENSION)
+    total = examples + max(1, round(test_fraction * examples))
+    x = rng.normal(centre, INPUT_STD, (total, DIMENSION))
+    y = (x @ weights + bias).argmax(axis=1)
+    x = x.astype(np.float32)
+    return {"x_train": x[:examples], "y_train": y[:examples], "x_test": x[examples:], "y_test": y[examples:]}

@@ -1,0 +1,132 @@
+"""Methods, compressors and solvers are independent axes: every sensible cell runs, every senseless one is refused."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fedsel_app.app_config import resolve
+from fedsel_app.config import ConfigError
+from simulation.launch import refuse_unrunnable
+from strategies import STRATEGIES
+from tests.in_process import run_in_process
+
+SOLVERS = ("sgd", "fedprox", "scaffold", "fednova")
+PAIRS = [(compressor, solver) for compressor in ("top-k", "rand-k", "qsgd", "none") for solver in SOLVERS]
+PAIRS.append(("none", "feddyn"))
+COMPRESSORS = {"optrate": {"top-k"}, "flexcom": {"top-k", "rand-k"}}
+"""Those that the method leaves; the others leave all."""
+
+TELLING = [
+    ("hetero-select", "top-k", "scaffold"),
+    ("oort", "rand-k", "fedprox"),
+    ("fedcg", "rand-k", "sgd"),
+    ("optrate", "top-k", "fednova"),
+    ("flexcom", "rand-k", "scaffold"),
+    ("fedcor", "qsgd", "fedprox"),
+    ("terraform", "top-k", "fednova"),
+    ("fedcvr-bolt", "qsgd", "scaffold"),
+    ("clustered-sampling", "top-k", "sgd"),
+    ("delta", "none", "scaffold"),
+    ("adasample", "rand-k", "fednova"),
+    ("divfl", "none", "feddyn"),
+]
+"""Methods that read updates, losses, links or labels, or choose fractions or weights, over all solvers."""
+
+QUICK = {
+    "terraform": {"terraform.min_clients": 2},
+    "fedcor": {"fedcor.warmup": 1, "fedcor.first_steps": 10, "fedcor.steps": 5},
+    "fedcvr-bolt": {"fedcvr-bolt.warmup_rounds": 1},
+}
+"""So that the second round is one of the method's own."""
+
+
+def walk():
+    """Two cells a method, so that all methods together pass every pair at least twice."""
+    for number, method in enumerate(STRATEGIES):
+        open_to_it = [pair for pair in PAIRS if pair[0] in COMPRESSORS.get(method, {pair[0]})]
+        for step in range(2):
+            yield method, *open_to_it[(2 * number + step) % len(open_to_it)]
+
+
+OTHERS = [cell for cell in walk() if cell not in TELLING]
+CELLS = [*TELLING, *(pytest.param(*cell, marks=pytest.mark.slow) for cell in OTHERS)]
+
+SIZE = 650
+DENSE_BYTES = 28 + 4 * SIZE
+
+
+def test_the_grid_has_forty_cells_with_every_method_and_pair():
+    cells = {*TELLING, *OTHERS}
+    assert len(cells) >= 40
+    assert {method for method, _, _ in cells} == set(STRATEGIES)
+    assert {(compressor, solver) for _, compressor, solver in cells} == set(PAIRS)
+
+
+@pytest.mark.parametrize(("method", "compressor", "solver"), CELLS)
+def test_a_sensible_cell_runs(tmp_path, method, compressor, solver):
+    axes = {"strategy": method, "compressor": compressor, "solver": solver}
+    small = {"clients": 6, "cohort": 4, "rounds": 2, "local_steps": 3, "kept_warmup_rounds": 0, "probe_batches": 1}
+    plain = {"server_optimizer": "mean"} if solver == "feddyn" else {}
+    strategy, rows = run_in_process(tmp_path / "run", device="cpu", **small, **axes, **plain, **QUICK.get(method, {}))
+    assert [row["round"] for row in rows] == [1, 2]
+    assert np.isfinite(strategy._parameters).all()
+    payloads = 2 if solver == "scaffold" else 1
+    for row in rows:
+        assert row["failures"] == []
+        assert row["aggregated"] == row["selected"] != []
+        assert 0.0 <= row["accuracy"] <= 1.0
+        assert math.isfinite(row["loss"])
+        assert row["downlink_bytes"] > 0
+        whole = len(row["selected"]) * DENSE_BYTES * payloads
+        assert 0 < row["uplink_bytes"] <= whole
+        if compressor == "none":
+            assert row["uplink_bytes"] == whole
+        if compressor == "qsgd":
+            assert row["uplink_bytes"] < whole - len(row["selected"]) * DENSE_BYTES / 2
+
+
+def joined(**settings):
+    return {key.replace("_", "-"): value for key, value in settings.items()}
+
+
+SENSELESS = [
+    *(
+        (joined(strategy="optrate", compressor=name), "set 'compressor' to top-k")
+        for name in ("rand-k", "qsgd", "none")
+    ),
+    *(
+        (joined(strategy="flexcom", compressor=name), "set 'compressor' to top-k or rand-k")
+        for name in ("qsgd", "none")
+    ),
+    ({"strategy": "divfl", "divfl.gradients": "ideal"}, "set 'compressor' to none"),
+    *((joined(solver="feddyn", compressor=name), "'compressor' to none") for name in ("top-k", "rand-k", "qsgd")),
+    (joined(solver="feddyn", compressor="none", server_optimizer="fedadam"), "'server-optimizer' to mean"),
+    (joined(solver="fednova", error_feedback_scheme="ef21"), "'error-feedback-scheme' to ef14"),
+    (joined(compressor="none", error_feedback_scheme="ef21"), "nothing to estimate"),
+    (joined(error_feedback=False, error_feedback_scheme="ef21"), "'error-feedback' to true"),
+    (joined(compressor="qsgd", qsgd_levels=1), "'error-feedback' to false"),
+    (joined(compressor="qsgd", qsgd_levels=11, error_feedback_scheme="ef21"), "'error-feedback' to false"),
+    *((joined(strategy=name, participation="isp"), "'participation' to fixed") for name in ("full", "terraform")),
+    (joined(strategy="terraform", participation="decay"), "'participation' to fixed"),
+    (joined(strategy="random", participation="isp"), "'holdout-fraction' above 0"),
+    (joined(strategy="random", participation="isp-ri", isp_loss="surrogate"), "'surrogate-path'"),
+    (joined(client_eval=True), "'holdout-fraction' above 0"),
+    *((joined(strategy=name, links="measured"), "'links' to simulated") for name in ("oort", "fedcg", "flexcom")),
+    ({"strategy": "power-of-choice", "power-of-choice.candidates": 2}, "at least 'cohort' (5)"),
+]
+
+
+@pytest.mark.parametrize(
+    ("settings", "advice"), SENSELESS, ids=[" ".join(map(str, cell.values())) for cell, _ in SENSELESS]
+)
+def test_a_senseless_cell_is_refused_before_anything_starts(tmp_path, settings, advice):
+    with pytest.raises(ConfigError) as error:
+        refuse_unrunnable(resolve(settings | {"out": str(tmp_path / "run")}))
+    assert advice in str(error.value)
+    assert str(error.value).endswith(".")
+
+
+@pytest.mark.parametrize("settings", [{"qsgd-levels": 12}, {"qsgd-levels": 1, "error-feedback": False}])
+def test_a_grid_that_loses_less_than_it_was_given_and_one_without_memory_are_sensible(tmp_path, settings):
+    refuse_unrunnable(resolve({"compressor": "qsgd", "out": str(tmp_path / "run")} | settings))

@@ -1,0 +1,71 @@
+"""Terraform's own rounds on digits: every split that was made is the best of all, by brute force over the uploads."""
+
+import io
+from collections import Counter
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from fedsel_app.wire import decode
+from tests.in_process import run_in_process
+from tests.strategies.test_terraform import exact_split
+
+CLIENTS, COHORT, ETA, ITERATIONS = 20, 16, 3, 3
+OUTPUT_LAYER = {"gradient": slice(-650, None), "weights": slice(-650, -10), "bias": slice(-10, None)}
+"""The last entries of the CNN's parameters: 64 x 10 weights, 10 biases."""
+
+
+class Upload(NamedTuple):
+    client: int
+    update: np.ndarray
+    examples: int
+
+
+def trained(folder, **settings):
+    """The rows of a run under the preset, and what the clients uploaded in each of its rounds."""
+    uploads: dict[int, list[Upload]] = {}
+
+    def listen(client, ins, reply):
+        payload = np.load(io.BytesIO(reply.parameters.tensors[0]), allow_pickle=False).tobytes()
+        size = np.load(io.BytesIO(ins.parameters.tensors[0]), allow_pickle=False).size
+        update = decode(payload, size=size).update.values.astype(np.float64)
+        uploads.setdefault(ins.config["round"], []).append(Upload(client, update, reply.num_examples))
+        return reply
+
+    small = {"clients": CLIENTS, "cohort": COHORT, "rounds": 9, "eval_every": 9, "eval_threads": 1, "device": "cpu"}
+    names = {"terraform.min-clients": ETA, "terraform.iterations": ITERATIONS}
+    _, rows = run_in_process(folder, listen, preset="terraform-digits", **small, **names, **settings)
+    return rows, uploads
+
+
+def hard_set(uploads, layer, quartiles):
+    """Who is above the cheapest of all splits in the range, tried one by one; nobody where the range is empty."""
+    ascending = sorted((float(np.sqrt(np.sum(up.update[layer] ** 2))), up.client, up.examples) for up in uploads)
+    tau = exact_split([(Fraction(norm), examples) for norm, _, examples in ascending], quartiles)
+    return sorted(client for _, client, _ in ascending[tau:]) if tau else []
+
+
+@pytest.mark.parametrize(
+    ("quartiles", "magnitude"), [("q1-q3", "gradient"), ("0-1", "gradient"), ("q1-q3", "bias"), ("q1-1", "weights")]
+)
+def test_every_split_of_real_rounds_is_the_best_of_all(tmp_path, quartiles, magnitude):
+    rows, uploads = trained(tmp_path, **{"terraform.quartiles": quartiles, "terraform.magnitude": magnitude})
+    place, hard, splits = (0, 0), [], Counter()
+    for row in rows:
+        number, iteration = place
+        if iteration < ITERATIONS and len(hard) >= ETA:
+            place = number, iteration + 1
+            assert row["selected"] == hard
+            splits[iteration] += 1
+        else:
+            place = number + 1, 1
+            assert len(row["selected"]) == COHORT
+        for name, expected in zip(("round", "iteration"), place, strict=True):
+            assert set(row["components"][name]) == {float(expected)}
+        assert sorted(up.client for up in uploads[row["round"]]) == row["selected"]
+        assert row["exchanges"] == len(row["selected"])
+        hard = hard_set(uploads[row["round"]], OUTPUT_LAYER[magnitude], quartiles)
+    assert splits[1] >= 3
+    assert splits[2] >= 1
