@@ -105,8 +105,6 @@ SENSELESS = [
     (joined(solver="fednova", error_feedback_scheme="ef21"), "'error-feedback-scheme' to ef14"),
     (joined(compressor="none", error_feedback_scheme="ef21"), "nothing to estimate"),
     (joined(error_feedback=False, error_feedback_scheme="ef21"), "'error-feedback' to true"),
-    (joined(compressor="qsgd", qsgd_levels=1), "'error-feedback' to false"),
-    (joined(compressor="qsgd", qsgd_levels=11, error_feedback_scheme="ef21"), "'error-feedback' to false"),
     *((joined(strategy=name, participation="isp"), "'participation' to fixed") for name in ("full", "terraform")),
     (joined(strategy="terraform", participation="decay"), "'participation' to fixed"),
     (joined(strategy="random", participation="isp"), "'holdout-fraction' above 0"),
@@ -125,8 +123,3 @@ def test_a_senseless_cell_is_refused_before_anything_starts(tmp_path, settings, 
         refuse_unrunnable(resolve(settings | {"out": str(tmp_path / "run")}))
     assert advice in str(error.value)
     assert str(error.value).endswith(".")
-
-
-@pytest.mark.parametrize("settings", [{"qsgd-levels": 12}, {"qsgd-levels": 1, "error-feedback": False}])
-def test_a_grid_that_loses_less_than_it_was_given_and_one_without_memory_are_sensible(tmp_path, settings):
-    refuse_unrunnable(resolve({"compressor": "qsgd", "out": str(tmp_path / "run")} | settings))

@@ -201,8 +201,8 @@ def test_reports_and_label_counts_are_asked_for_charged_and_handed_on():
     [outcome] = strategy.absorbed
     assert outcome.reports["sigma"].tolist() == [0.5, 1.5, 2.5]
     assert outcome.reports["rho"].tolist() == [0.25, 1.25, 2.25]
-    # Two numbers of 8 bytes, each client.
-    assert row["probe_bytes"] == 3 * 2 * 8
+    # Two numbers of 8 bytes and the counts of two classes, each client.
+    assert row["probe_bytes"] == 3 * 2 * 8 + 3 * 2 * 8
 
 
 def test_the_method_absorbs_the_round_as_it_was():
