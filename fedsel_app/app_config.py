@@ -131,12 +131,6 @@ def refuse_senseless(training: TrainingConfig, compression: CompressionConfig, s
         )
     if compression.error_feedback_scheme == "ef21" and not compression.error_feedback:
         raise ConfigError("The 'error-feedback-scheme' ef21 is one of error feedback; set 'error-feedback' to true.")
-    if compressor == "qsgd" and compression.error_feedback and compression.qsgd_levels**2 <= compression.qsgd_bucket:
-        raise ConfigError(
-            f"With {compression.qsgd_levels} 'qsgd-levels' a 'qsgd-bucket' of {compression.qsgd_bucket} may lose more than "
-            "was to be sent, and error feedback then grows without bound: set 'qsgd-levels' above the bucket's square "
-            "root, or 'error-feedback' to false."
-        )
     if solver == "feddyn" and compressor != "none":
         raise ConfigError(
             "The 'solver' feddyn needs the mean of what the clients remember, and the server knows it only from whole "

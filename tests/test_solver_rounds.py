@@ -172,7 +172,7 @@ def test_rand_k_sends_four_bytes_of_indices(tmp_path):
 
 
 def test_qsgd_sends_everything_in_a_few_bits(tmp_path):
-    _, rows = run(tmp_path, compressor="qsgd", qsgd_levels=4, qsgd_bucket=100, error_feedback=False)
+    _, rows = run(tmp_path, compressor="qsgd", qsgd_levels=4, qsgd_bucket=100)
     for row in rows:
         assert row["kept_fractions"] == [1.0] * 3
         # Seven norms, and a sign and three bits an entry.

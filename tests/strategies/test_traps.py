@@ -1,0 +1,160 @@
+"""Traps seen in public re-implementations of these methods, and the tests that keep each out.
+
+1. Unexplored clients score 0, so that the same cohort trains for ever:
+   test_contract.py::test_every_method_keeps_the_contract (clause coverage),
+   test_oort.py::test_everybody_is_explored_in_the_end,
+   test_power_of_choice.py::test_rpow_d_tries_the_never_selected_first_and_starves_nobody.
+2. Candidates are drawn uniformly instead of by size:
+   test_power_of_choice.py::test_selection_frequencies_equal_enumeration.
+3. The loss is taken after local training instead of before it:
+   test_traps.py::test_power_of_choice_goes_by_the_loss_before_training,
+   test_traps.py::test_a_clients_initial_loss_is_that_of_the_model_it_was_sent.
+4. The server's test data steer the selection:
+   test_traps.py::test_no_method_reads_the_servers_test_results,
+   test_traps.py::test_only_the_round_evaluates.
+5. Positions in a list of candidates are returned instead of ids:
+   test_contract_mutations.py::test_a_mutant_breaks_its_clause,
+   test_power_of_choice.py::test_selection_frequencies_equal_enumeration.
+6. Minus infinity stays in a valuation:
+   test_contract.py::test_every_method_keeps_the_contract (clause state),
+   test_active_fl.py::test_exclusion_is_of_the_round_not_for_ever.
+7. Draws with replacement where distinct clients are meant, or the reverse:
+   test_contract.py::test_every_method_keeps_the_contract (clauses selection and cohort-size),
+   test_clustered_sampling.py::test_a_client_drawn_in_several_rows_has_the_multiple_weight,
+   test_adasample.py::test_draws_are_with_replacement_and_follow_q,
+   test_delta.py::test_weights_are_used_as_they_are_and_multiply_with_repeats.
+8. Ward linkage takes the distance matrix for features:
+   test_traps.py::test_average_linkage_reads_distances_and_wards_their_rows.
+9. arccos beyond 1, zero norms, an imbalance of 0, weights that sum to 0, more wanted than there are:
+   test_similarity.py::test_cosines_beyond_one_by_rounding_are_no_trouble,
+   test_similarity.py::test_angles_by_hand,
+   test_fed_cbs.py::test_a_perfectly_balanced_set_is_picked,
+   test_server_optimizer.py::test_weights_that_are_all_zero_become_equal,
+   test_contract.py::test_every_method_keeps_the_contract (clause cohort-size).
+10. Other people's code reseeds or consumes NumPy's global generator:
+    test_traps.py::test_a_run_leaves_the_global_generators_alone,
+    test_traps.py::test_no_test_draws_from_a_global_generator.
+"""
+
+import ast
+import random
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from strategies import STRATEGIES
+from strategies.clusters import merge_tree
+from strategies.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
+from strategies.setup import Evaluation
+from strategies.subject import Subject, copied, require_same
+from strategies.world import Standin
+from tests.in_process import run_in_process
+from tests.strategies.stubs import StubProxy, manager_of, run_rounds, setup_of, update_of, update_reply
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+SMALL = {"clients": 4, "cohort": 2, "local_steps": 3, "device": "cpu"}
+AT_ONCE = {"fedcor": {"warmup": 1, "first_steps": 5, "steps": 2}, "fedcvr-bolt": {"warmup_rounds": 1}}
+"""So that these decide by their own rule within a few rounds."""
+
+
+def test_every_trap_has_tests_that_exist():
+    traps = re.split(r"^\d+\. ", __doc__, flags=re.MULTILINE)[1:]
+    assert len(traps) == 10
+    for trap in traps:
+        named = re.findall(r"(test_\w+\.py)::(test_\w+)", trap)
+        assert named
+        for file, name in named:
+            assert f"def {name}(" in (HERE / file).read_text(encoding="utf-8"), f"{file}::{name}"
+
+
+def test_power_of_choice_goes_by_the_loss_before_training():
+    """After training, the losses are in the opposite order."""
+    before, after = [1.0, 2.0, 3.0, 4.0], [4.0, 3.0, 2.0, 1.0]
+
+    def fit(client, ins):
+        return update_reply(update_of(client), client, ins.config["round"], loss=after[client])
+
+    proxies = [StubProxy(client, fit, loss=loss) for client, loss in enumerate(before)]
+    method = PowerOfChoice(setup_of(PowerOfChoiceConfig(candidates=4), clients=4, cohort=2, rounds=3))
+    rows, _ = run_rounds(method, manager_of(proxies), 3)
+    assert [row["selected"] for row in rows] == [[2, 3]] * 3
+    assert method.roster.fit_losses[[2, 3]].tolist() == [2.0, 1.0]
+
+
+def test_a_clients_initial_loss_is_that_of_the_model_it_was_sent(tmp_path):
+    """Everybody was probed with the model of round 1 just before; training lowers the loss."""
+    told = {}
+
+    def note(client, ins, reply):
+        told[client] = reply.metrics
+        return reply
+
+    method, _ = run_in_process(tmp_path / "run", on_fit=note, strategy="active-fl", rounds=1, **SMALL)
+    assert len(told) == 2
+    for client, metrics in told.items():
+        assert metrics["initial-loss"] == pytest.approx(method.roster.losses[client], rel=1e-6)
+        assert metrics["loss"] < 0.99 * metrics["initial-loss"]
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_no_method_reads_the_servers_test_results(name):
+    """Whatever the test set says, selections, models and states stay the same."""
+    ends = []
+    for said in (Evaluation(0.1, 0.9), Evaluation(1e9, 0.0)):
+        world = Subject(STRATEGIES[name], AT_ONCE.get(name, {})).world()
+        method = world.method
+        method.setup = replace(method.setup, evaluate=lambda parameters, buffers, said=said: said)
+        manager = manager_of([Standin(world, client, str(client)) for client in range(method.setup.run.clients)])
+        parameters, selected = method.initialize_parameters(manager), []
+        for number in range(1, 6):
+            asked = method.configure_fit(number, parameters, manager)
+            selected.append([proxy.client for proxy, _ in asked])
+            replies = [(proxy, proxy.fit(ins, timeout=None, group_id=None)) for proxy, ins in asked]
+            parameters, _ = method.aggregate_fit(number, replies, [])
+            assert method.evaluate(number, parameters) == (said.loss, {"accuracy": said.accuracy})
+        model = np.frombuffer(b"".join(parameters.tensors), np.uint8)
+        ends.append((selected, {"model": model} | copied(method.state())))
+    assert ends[0][0] == ends[1][0]
+    require_same(ends[0][1], ends[1][1], "The server's test results must make no difference.")
+
+
+def test_only_the_round_evaluates():
+    trees = {path.name: ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "strategies").glob("*.py")}
+    readers = {
+        name
+        for name, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node).endswith("setup.evaluate")
+    }
+    assert readers == {"base.py"}
+
+
+def test_average_linkage_reads_distances_and_wards_their_rows():
+    """0 and 1 are nearest to one another, but 2 and 3 stand alike to the others."""
+    distances = np.array([[0, 1, 5, 5], [1, 0, 9, 9], [5, 9, 0, 1.1], [5, 9, 1.1, 0]])
+    expected = [[0, 1, 1.0, 2], [2, 3, 1.1, 2], [4, 5, 7.0, 4]]
+    np.testing.assert_allclose(merge_tree(distances, "average"), expected)
+    np.testing.assert_allclose(merge_tree(distances, "ward-rows")[0], [2, 3, np.sqrt(2) * 1.1, 2])
+
+
+def test_a_run_leaves_the_global_generators_alone(tmp_path):
+    # Saying what the state is changes nothing.
+    before, plain = np.random.get_state(), random.getstate()  # noqa: NPY002
+    run_in_process(tmp_path / "run", rounds=2, **SMALL)
+    after = np.random.get_state()  # noqa: NPY002
+    assert random.getstate() == plain
+    assert before[0] == after[0]
+    assert before[1].tobytes() == after[1].tobytes()
+    assert before[2:] == after[2:]
+
+
+def test_no_test_draws_from_a_global_generator():
+    drawn = {"default_rng", "Generator", "get_state"}
+    for path in (ROOT / "tests").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("np.random", "numpy.random"):
+                assert node.attr in drawn, f"{path.name}, line {node.lineno}: np.random.{node.attr}"
