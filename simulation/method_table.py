@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
+from fedsel_app.seeds import Purpose, stream
 from strategies import STRATEGIES
 from strategies.base import SelectionStrategy
 from strategies.exchange import SCALAR_BYTES
@@ -73,5 +72,5 @@ def _probed(method: type[SelectionStrategy], scale: Scale) -> int:
     """How many clients the method asks for their loss."""
     setup = make_setup(method.Config(), clients=scale.clients, cohort=scale.cohort)
     roster = make_roster(scale.clients)
-    rng = np.random.default_rng(0)
+    rng = stream(0, Purpose.CANDIDATES)
     return int(method(setup).candidates(roster, Round(1, setup.run.rounds), scale.cohort, rng).size)

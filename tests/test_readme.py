@@ -14,7 +14,7 @@ README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8"
 
 def test_the_method_table_is_the_registry() -> None:
     table = README.split("<!-- methods:")[1].split("\n\n")[0]
-    rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", table, re.MULTILINE)
+    rows = re.findall(r"^\| `([^`-][^`]*)` \| ([^|]+) \|", table, re.MULTILINE)
     assert [(name, paper.strip()) for name, paper in rows] == [
         (name, method.paper) for name, method in STRATEGIES.items()
     ]
