@@ -13,7 +13,7 @@ from tests.in_process import run_in_process
 from tests.strategies.test_terraform import exact_split
 
 CLIENTS, COHORT, ETA, ITERATIONS = 20, 16, 3, 3
-OUTPUT_LAYER = {"gradient": slice(-650, None), "weights": slice(-650, -10), "bias": slice(-10, None)}
+OUTPUT_LAYER = {"gradient": slice(-650, None), "bias": slice(-10, None)}
 """The last entries of the CNN's parameters: 64 x 10 weights, 10 biases."""
 
 
@@ -34,7 +34,7 @@ def trained(folder, **settings):
         uploads.setdefault(ins.config["round"], []).append(Upload(client, update, reply.num_examples))
         return reply
 
-    small = {"clients": CLIENTS, "cohort": COHORT, "rounds": 9, "eval_every": 9, "eval_threads": 1, "device": "cpu"}
+    small = {"clients": CLIENTS, "cohort": COHORT, "rounds": 14, "eval_every": 14, "batch_size": 32, "device": "cpu"}
     names = {"terraform.min-clients": ETA, "terraform.iterations": ITERATIONS}
     _, rows = run_in_process(folder, listen, preset="terraform-digits", **small, **names, **settings)
     return rows, uploads
@@ -47,9 +47,7 @@ def hard_set(uploads, layer, quartiles):
     return sorted(client for _, client, _ in ascending[tau:]) if tau else []
 
 
-@pytest.mark.parametrize(
-    ("quartiles", "magnitude"), [("q1-q3", "gradient"), ("0-1", "gradient"), ("q1-q3", "bias"), ("q1-1", "weights")]
-)
+@pytest.mark.parametrize(("quartiles", "magnitude"), [("q1-q3", "gradient"), ("0-1", "bias")])
 def test_every_split_of_real_rounds_is_the_best_of_all(tmp_path, quartiles, magnitude):
     rows, uploads = trained(tmp_path, **{"terraform.quartiles": quartiles, "terraform.magnitude": magnitude})
     place, hard, splits = (0, 0), [], Counter()

@@ -1,0 +1,173 @@
+"""Synthetic(alpha, beta) against what Li et al. publish about it, and the partition by owner that it comes with."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsel_app.app_config import known_defaults, read_preset, resolve
+from fedsel_app.config import ConfigError
+from fedsel_app.data import DataConfig, from_arrays, load, load_surrogate
+from fedsel_app.partition import PartitionConfig, split
+from fedsel_app.synthetic import generate
+from tests.in_process import run_in_process
+
+NATURAL = PartitionConfig(partition="natural")
+
+
+def per_client(made, values):
+    """`values` of each client's training examples."""
+    return [values[made["owners"] == client] for client in range(made["owners"].max() + 1)]
+
+
+@pytest.fixture(scope="module")
+def many():
+    return generate(400, 1.0, 1.0, 0.2, seed=3)
+
+
+def test_shapes_and_types(many):
+    assert many["x_train"].dtype == many["x_test"].dtype == np.float32
+    assert many["y_train"].dtype == many["y_test"].dtype == many["owners"].dtype == np.int64
+    assert many["x_train"].shape == (len(many["y_train"]), 60)
+    assert many["x_test"].shape == (len(many["y_test"]), 60)
+    assert set(np.unique(many["y_train"])) == set(range(10))
+    assert len(many["y_test"]) == pytest.approx(0.2 * len(many["y_train"]), rel=0.01)
+
+
+def test_sizes_are_lognormal_above_fifty(many):
+    sizes = np.bincount(many["owners"])
+    assert sizes.min() >= 50
+    logs = np.log(sizes - 49.5)  # floor takes half an example on average
+    # Quartiles of N(4, 2^2): 0.6745 standard deviations from the mean. Their standard error is below 0.15 here.
+    assert np.quantile(logs, [0.25, 0.5, 0.75]).tolist() == pytest.approx([4 - 1.349, 4.0, 4 + 1.349], abs=0.45)
+
+
+def test_inputs_spread_in_a_client_by_the_published_power(many):
+    within = np.zeros(60)
+    for x in per_client(many, many["x_train"].astype(np.float64)):
+        within += ((x - x.mean(axis=0)) ** 2).sum(axis=0)
+    within /= len(many["owners"]) - 400
+    published = np.array([j**-1.2 for j in range(1, 61)])
+    assert within.tolist() == pytest.approx(published.tolist(), rel=0.05)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5, 2.0])
+def test_client_centres_differ_by_beta(beta):
+    """The centre's entries are N(B_k, 1) and B_k is N(0, beta^2): a client's mean entry has variance beta^2 + 1/60."""
+    made = generate(300, 1.0, beta, 0.2, seed=5)
+    centres = np.stack([x.mean(axis=0) for x in per_client(made, made["x_train"].astype(np.float64))])
+    levels = centres.mean(axis=1)
+    assert levels.var() == pytest.approx(beta**2 + 1 / 60, rel=0.3)
+    assert abs(levels.mean()) < 4 * np.sqrt((beta**2 + 1 / 60) / 300)
+    assert (centres[:, 30:] - levels[:, None]).var() == pytest.approx(1.0, rel=0.05)
+
+
+def test_one_linear_model_labels_all_of_a_client():
+    """Ten linear functions separate each client's own examples; nothing that they share across clients could."""
+    made = generate(6, 1.0, 1.0, 0.2, seed=2)
+    for x, y in zip(per_client(made, made["x_train"]), per_client(made, made["y_train"]), strict=True):
+        x, y = x[:150].astype(np.float64), y[:150]
+        weights = np.zeros((61, 10))
+        inputs = np.hstack([x, np.ones((len(x), 1))])
+        for _ in range(400):  # the perceptron: it ends where the data are separable
+            wrong = np.flatnonzero((inputs @ weights).argmax(axis=1) != y)
+            if not wrong.size:
+                break
+            for example in wrong:
+                guess = (inputs[example] @ weights).argmax()
+                weights[:, y[example]] += inputs[example]
+                weights[:, guess] -= inputs[example]
+        assert (inputs @ weights).argmax(axis=1).tolist() == y.tolist()
+
+
+def test_a_client_has_the_same_data_among_few_and_many(many):
+    few = generate(3, 1.0, 1.0, 0.2, seed=3)
+    count = len(few["y_train"])
+    assert np.array_equal(few["x_train"], many["x_train"][:count])
+    assert np.array_equal(few["owners"], many["owners"][:count])
+    assert not np.array_equal(generate(3, 1.0, 1.0, 0.2, seed=4)["x_train"][:50], few["x_train"][:50])
+
+
+def test_the_data_set_has_ten_classes_and_owners():
+    made = load(DataConfig(data="synthetic", synthetic_clients=1), 1)
+    assert made.classes == 10
+    assert made.owners is not None
+    assert set(made.owners) == {0}
+
+
+def test_it_is_generated_for_the_runs_clients_unless_told():
+    assert resolve({"data": "synthetic", "clients": 7}).data.synthetic_clients == 7
+    assert resolve({"data": "synthetic", "clients": 7, "synthetic-clients": 9}).data.synthetic_clients == 9
+    assert resolve({"clients": 7}).data.synthetic_clients == 0
+    config = resolve({"data": "synthetic", "clients": 7})
+    assert resolve(config.values()) == config
+
+
+@given(st.lists(st.integers(0, 4), max_size=60))
+@settings(derandomize=True, deadline=None)
+def test_natural_gives_each_owner_its_own(owners):
+    owners = np.array([*range(5), *owners])
+    parts = split(NATURAL, np.zeros(len(owners), np.int64), 5, 1, owners)
+    assert [part.tolist() for part in parts] == [
+        [example for example, owner in enumerate(owners) if owner == client] for client in range(5)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("owners", "clients", "named"),
+    [
+        (None, 2, "natural needs a data set that says whose each training example is.*Choose another partition"),
+        ([0, 1, 2, 2], 2, "belong to 3 clients. Set 'clients' to 3 instead of 2"),
+        ([0, 0, 2, 2], 3, "client 1 of 3 has 0 training examples, and 'min-examples' is 1"),
+        ([0, 0, 1, 1], 3, "client 2 of 3 has 0 training examples"),
+    ],
+)
+def test_natural_refuses_what_does_not_fit(owners, clients, named):
+    with pytest.raises(ConfigError, match=named):
+        split(NATURAL, np.zeros(4, np.int64), clients, 1, None if owners is None else np.array(owners))
+
+
+def test_owners_come_from_arrays_and_files_and_are_checked(tmp_path):
+    x, y = np.ones((3, 2), np.float32), np.array([0, 1, 0])
+    arrays = {"x_train": x, "y_train": y, "x_test": x, "y_test": y}
+    assert from_arrays(arrays, "mine").owners is None
+    path = tmp_path / "owned.npz"
+    np.savez(path, **arrays, owners=np.array([1, 0, 1], np.uint8))
+    made = load(DataConfig(data="npz", data_path=str(path)), 1)
+    assert made.owners is not None
+    assert made.owners.tolist() == [1, 0, 1]
+    np.savez(tmp_path / "surrogate.npz", x=x[:2], y=y[:2])
+    assert load_surrogate(tmp_path / "surrogate.npz", made).owners is None
+    with pytest.raises(ConfigError, match=r"^mine has 3 training samples and 2 owners\."):
+        from_arrays({**arrays, "owners": np.array([0, 1])}, "mine")
+    with pytest.raises(ConfigError, match=r"^mine has the negative label -1 in owners"):
+        from_arrays({**arrays, "owners": np.array([0, -1, 1])}, "mine")
+
+
+def test_the_preset_is_the_papers_protocol():
+    config = resolve({"preset": "fedcvr-bolt-synthetic"})
+    assert (config.run.clients, config.run.cohort, config.run.rounds) == (100, 10, 100)
+    assert (config.data.synthetic_alpha, config.data.synthetic_beta, config.data.synthetic_clients) == (1.0, 1.0, 100)
+    training = config.training
+    assert (training.local_epochs, training.batch_size, training.lr, training.lr_decay) == (10, 100, 0.01, 0.0)
+    assert (training.solver, training.momentum, training.weight_decay, training.clip_norm) == ("sgd", 0.0, 0.0, 0.0)
+    assert (config.compression.compressor, config.server.server_optimizer, config.server.weighting) == (
+        *("none", "mean"),
+        "examples",
+    )
+    assert config.run.client_eval
+    assert config.partition.partition == "natural"
+    assert config.method.values() == {
+        **{key.removeprefix("fedcvr-bolt."): value for key, value in known_defaults().items() if "bolt." in key},
+        "warmup-rounds": 30,
+        "inverse-temperature": 1.0,
+        "coordinates": 0,
+    }
+
+
+def test_a_short_run_of_the_preset_learns(tmp_path):
+    small = read_preset("fedcvr-bolt-synthetic") | {"clients": 12, "cohort": 4, "rounds": 6, "seed": 6}
+    small |= {"fedcvr-bolt.warmup-rounds": 2}
+    _, rows = run_in_process(tmp_path, **{key.replace("-", "_"): value for key, value in small.items()})
+    assert len(rows) == 6
+    assert rows[-1]["client_accuracy"] > rows[0]["client_accuracy"]
