@@ -9,6 +9,7 @@ Sec. 5.1 and the authors' generator. For client k
 - y = argmax(x W_k + b_k).
 
 As in the authors' code alpha and beta are standard deviations; at 0 and 1 it makes no difference.
+u_k adds the same to all ten outputs, so alpha changes no label: W_k and b_k differ between clients whatever it is.
 
 Deviations
 ----------

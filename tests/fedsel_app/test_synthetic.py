@@ -62,22 +62,11 @@ def test_client_centres_differ_by_beta(beta):
     assert (centres[:, 30:] - levels[:, None]).var() == pytest.approx(1.0, rel=0.05)
 
 
-def test_one_linear_model_labels_all_of_a_client():
-    """Ten linear functions separate each client's own examples; nothing that they share across clients could."""
-    made = generate(6, 1.0, 1.0, 0.2, seed=2)
-    for x, y in zip(per_client(made, made["x_train"]), per_client(made, made["y_train"]), strict=True):
-        x, y = x[:150].astype(np.float64), y[:150]
-        weights = np.zeros((61, 10))
-        inputs = np.hstack([x, np.ones((len(x), 1))])
-        for _ in range(400):  # the perceptron: it ends where the data are separable
-            wrong = np.flatnonzero((inputs @ weights).argmax(axis=1) != y)
-            if not wrong.size:
-                break
-            for example in wrong:
-                guess = (inputs[example] @ weights).argmax()
-                weights[:, y[example]] += inputs[example]
-                weights[:, guess] -= inputs[example]
-        assert (inputs @ weights).argmax(axis=1).tolist() == y.tolist()
+def test_alpha_moves_no_label():
+    """u_k shifts every entry of W_k and b_k, so it adds u_k (sum x + 1) to all ten outputs alike."""
+    alike, apart = (generate(5, alpha, 1.0, 0.2, seed=2) for alpha in (0.0, 3.0))
+    assert np.array_equal(alike["x_train"], apart["x_train"])
+    assert np.array_equal(alike["y_train"], apart["y_train"])
 
 
 def test_a_client_has_the_same_data_among_few_and_many(many):
@@ -151,10 +140,8 @@ def test_the_preset_is_the_papers_protocol():
     training = config.training
     assert (training.local_epochs, training.batch_size, training.lr, training.lr_decay) == (10, 100, 0.01, 0.0)
     assert (training.solver, training.momentum, training.weight_decay, training.clip_norm) == ("sgd", 0.0, 0.0, 0.0)
-    assert (config.compression.compressor, config.server.server_optimizer, config.server.weighting) == (
-        *("none", "mean"),
-        "examples",
-    )
+    assert config.compression.compressor == "none"
+    assert (config.server.server_optimizer, config.server.weighting) == ("mean", "examples")
     assert config.run.client_eval
     assert config.partition.partition == "natural"
     assert config.method.values() == {
@@ -165,9 +152,15 @@ def test_the_preset_is_the_papers_protocol():
     }
 
 
-def test_a_short_run_of_the_preset_learns(tmp_path):
-    small = read_preset("fedcvr-bolt-synthetic") | {"clients": 12, "cohort": 4, "rounds": 6, "seed": 6}
+def test_a_short_run_of_the_preset_averages_by_examples(tmp_path):
+    small = read_preset("fedcvr-bolt-synthetic") | {"clients": 12, "cohort": 4, "rounds": 4, "seed": 6}
     small |= {"fedcvr-bolt.warmup-rounds": 2}
     _, rows = run_in_process(tmp_path, **{key.replace("-", "_"): value for key, value in small.items()})
-    assert len(rows) == 6
-    assert rows[-1]["client_accuracy"] > rows[0]["client_accuracy"]
+    held = np.bincount(generate(12, 1.0, 1.0, 0.2, seed=6)["owners"])
+    trained_on = held - np.floor(0.1 * held + 0.5)
+    assert len(rows) == 4
+    for row in rows:
+        mine = trained_on[row["aggregated"]]
+        assert len(row["selected"]) == 4
+        assert row["weights"] == pytest.approx((mine / mine.sum()).tolist())
+        assert 0.0 < row["client_accuracy"] < 1.0
