@@ -21,7 +21,7 @@ from fedsel_app.device import choose_device
 from fedsel_app.partition import split
 from fedsel_app.records import refuse_used
 from fedsel_app.server_app import make_server, run_folder
-from strategies.rehearsal import make_setup
+from strategies.contract.rehearsal import make_setup
 
 INTERRUPTED = 130
 

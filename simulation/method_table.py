@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from fedsel_app.seeds import Purpose, stream
 from strategies import STRATEGIES
 from strategies.base import SelectionStrategy
+from strategies.contract.rehearsal import make_roster, make_setup
 from strategies.exchange import SCALAR_BYTES
-from strategies.rehearsal import make_roster, make_setup
 from strategies.roster import Needs, Round
 
 FORWARD_STEPS = 1 / 3

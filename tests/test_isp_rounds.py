@@ -25,8 +25,15 @@ def surrogate(tmp_path):
     return str(tmp_path / "surrogate.npz")
 
 
-@pytest.mark.parametrize("method", ["random", "hetero-select"])
-@pytest.mark.parametrize("policy", ["isp", "isp-ri"])
+@pytest.mark.parametrize(
+    ("method", "policy"),
+    [
+        ("hetero-select", "isp"),
+        ("random", "isp-ri"),
+        pytest.param("random", "isp", marks=pytest.mark.slow),
+        pytest.param("hetero-select", "isp-ri", marks=pytest.mark.slow),
+    ],
+)
 def test_four_rounds_around_a_method(tmp_path, surrogate, method, policy):
     settings = {"participation": policy, "isp_interval": 2, "isp_draws": 3, "isp_momentum": 1.0}
     settings |= {"isp_loss": "surrogate", "surrogate_path": surrogate}
@@ -56,8 +63,14 @@ def test_the_clients_test_the_candidates_where_there_is_no_surrogate(tmp_path):
     [
         {"strategy": "hetero-select"},
         {"strategy": "random", "solver": "scaffold", "compressor": "none"},
-        {"strategy": "random", "solver": "feddyn", "compressor": "none", "server_optimizer": "mean"},
-        {"strategy": "random", "error_feedback_scheme": "ef21", "server_optimizer": "fedadam", "server_lr": 0.01},
+        pytest.param(
+            {"strategy": "random", "solver": "feddyn", "compressor": "none", "server_optimizer": "mean"},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"strategy": "random", "error_feedback_scheme": "ef21", "server_optimizer": "fedadam", "server_lr": 0.01},
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["error feedback", "scaffold", "feddyn", "ef21"],
 )

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from strategies import STRATEGIES
+from strategies import STRATEGIES, find_strategy
+from strategies.contract import check_method
 from tests.in_process import run_in_process
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
@@ -20,7 +21,7 @@ def test_the_method_table_is_the_registry() -> None:
     ]
 
 
-def test_the_example_method_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_method_runs_and_keeps_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [code] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert len(code.strip().splitlines()) <= 34
     (tmp_path / "waiting.py").write_text(code)
@@ -33,6 +34,7 @@ def test_the_example_method_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         cohort=2,
         **{"waiting.random-share": 0.0},
     )
+    check_method(find_strategy("waiting:LongestWaiting"))
     sys.modules.pop("waiting")
     assert sorted(client for row in rows for client in row["selected"]) == list(range(8))
 

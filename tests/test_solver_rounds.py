@@ -204,7 +204,14 @@ def test_under_ef21_both_sides_keep_the_same_estimate_and_a_lost_reply_starts_it
 
 @pytest.mark.parametrize("solver", ["sgd", "fedprox", "scaffold", "fednova"])
 @pytest.mark.parametrize("compressor", ["top-k", "rand-k", "qsgd", "none"])
-@pytest.mark.parametrize("feedback", [{"error_feedback": False}, {}, {"error_feedback_scheme": "ef21"}])
+@pytest.mark.parametrize(
+    "feedback",
+    [
+        {},
+        pytest.param({"error_feedback": False}, marks=pytest.mark.slow),
+        pytest.param({"error_feedback_scheme": "ef21"}, marks=pytest.mark.slow),
+    ],
+)
 def test_every_sensible_combination_runs(tmp_path, solver, compressor, feedback):
     if feedback and (compressor == "none" or (solver == "fednova" and "error_feedback" not in feedback)):
         pytest.skip("one of those that are refused or say nothing")

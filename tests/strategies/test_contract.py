@@ -12,17 +12,20 @@ from strategies.contract import CHECKS, check_method, variants
 from strategies.power_of_choice import PowerOfChoice
 from strategies.roster import Needs, Selection
 
-LENGTHY = {"relabelling", "coverage"}
+TELLING = {"selection", "cohort-size", "round-trip"}
+"""The clauses that the fast tests put every variant through; the defaults go through all of them."""
+SLOW = {("fedcor", "coverage"), ("fedcvr-bolt", "coverage"), ("fedcg", "coverage"), ("optrate", "coverage")}
 
 
 def cases():
-    """Every method under each of its variants x every clause; the lengthy ones are slow but for the defaults."""
+    """Every method under each of its variants x every clause."""
     for name, method in STRATEGIES.items():
         for settings in variants(method):
             label = "-".join([name, *map(str, settings.values())])
             for clause in CHECKS:
-                slow = [pytest.mark.slow] if settings and clause in LENGTHY else []
-                yield pytest.param(method, settings, clause, id=f"{label}-{clause}", marks=slow)
+                fast = (clause in TELLING and name != "fedcor") if settings else (name, clause) not in SLOW
+                marks = [] if fast else [pytest.mark.slow]
+                yield pytest.param(method, settings, clause, id=f"{label}-{clause}", marks=marks)
 
 
 @pytest.mark.parametrize(("method", "settings", "clause"), cases())

@@ -48,10 +48,10 @@ import pytest
 
 from strategies import STRATEGIES
 from strategies.clusters import merge_tree
+from strategies.contract.subject import Subject, copied, require_same
+from strategies.contract.world import Standin
 from strategies.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
 from strategies.setup import Evaluation
-from strategies.subject import Subject, copied, require_same
-from strategies.world import Standin
 from tests.in_process import run_in_process
 from tests.strategies.stubs import StubProxy, manager_of, run_rounds, setup_of, update_of, update_reply
 

@@ -11,10 +11,21 @@ from flwr.server import SimpleClientManager
 from numpy.typing import NDArray
 
 from fedsel_app.seeds import Purpose, stream
-from strategies.rehearsal import outcome
+from strategies.contract.rehearsal import outcome
+from strategies.contract.subject import (
+    CLIENTS,
+    COHORT,
+    ROUNDS,
+    Arrays,
+    Subject,
+    copied,
+    parts_of,
+    play,
+    require,
+    require_same,
+)
+from strategies.contract.world import LOSSES, UPDATES, Standin, World
 from strategies.roster import Selection
-from strategies.subject import CLIENTS, COHORT, ROUNDS, Arrays, Subject, copied, parts_of, play, require, require_same
-from strategies.world import LOSSES, UPDATES, Standin, World
 
 STAGES = (1, 2, 3, 20, 21, 22, 40, 41, 42)
 """Rounds early and late, on both sides of any warm-up; between them nobody was connected."""

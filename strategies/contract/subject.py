@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import CompressionConfig, ConfigError, Value
 from strategies.base import SelectionStrategy
-from strategies.rehearsal import make_setup
+from strategies.contract.rehearsal import make_setup
+from strategies.contract.world import World
 from strategies.roster import Roster, Selection
-from strategies.world import World
 
 Arrays = dict[str, NDArray[Any]]
 CLIENTS, COHORT, ROUNDS = 12, 4, 50

@@ -15,8 +15,8 @@ from itertools import product
 
 from fedsel_app.config import Value
 from strategies.base import SelectionStrategy
-from strategies.clauses import CLAUSES, Clause
-from strategies.subject import Broken, Subject
+from strategies.contract.clauses import CLAUSES, Clause
+from strategies.contract.subject import Broken, Subject
 
 
 class ContractError(AssertionError):

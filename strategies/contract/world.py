@@ -28,7 +28,7 @@ from flwr.server.client_proxy import ClientProxy
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire import Update, encode
 from strategies.base import SelectionStrategy
-from strategies.rehearsal import dense, outcome
+from strategies.contract.rehearsal import dense, outcome
 from strategies.roster import Floats, Ints, Round, Selection
 
 LOSSES: dict[str, Callable[[Floats], Floats]] = {
