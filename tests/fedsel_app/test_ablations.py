@@ -126,8 +126,8 @@ def test_uniform_compression():
 def test_static_beta():
     ablated = run("residual-decay=static")
     assert {ins["residual-decay"] for ins in ablated.instructions.values()} == {0.9}
-    first = [update for (number, _), update in ablated.updates.items() if number == 1]
-    base = [update for (number, _), update in run().updates.items() if number == 1]
+    first = {client: update for (number, client), update in ablated.updates.items() if number == 1}
+    base = {client: update for (number, client), update in run().updates.items() if number == 1}
     assert first == base
     assert not np.array_equal(ablated.parameters, run().parameters)
 
