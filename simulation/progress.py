@@ -51,7 +51,7 @@ def print_plan(config: AppConfig, console: Console) -> None:
     module = models.build(config.run.model, dataset.sample_shape, dataset.classes, config.run.seed)
     size = sum(parameter.numel() for parameter in module.parameters())
     dense = 4 * size
-    kept = 1.0 if config.compression.compressor == "none" else config.budget.kept_fraction
+    kept = config.budget.kept_fraction if config.compression.sparsifies else 1.0
     probe = config.run.clients * (dense + SCALAR_BYTES) if config.strategy.needs(config.method).loss_probe else 0
     console.print(tomli_w.dumps(config.values()).rstrip(), markup=False, highlight=False, soft_wrap=True)
     for line in (

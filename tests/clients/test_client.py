@@ -6,87 +6,21 @@ import json
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from clients.client import ClientSetup, SelectionClient
-from clients.local_training import DivergenceError
+from clients.client import SelectionClient
 from clients.state import StateStore
-from fedsel_app.config import CompressionConfig, ConfigError, RunConfig, TrainingConfig
-from fedsel_app.data import DataConfig, load
+from fedsel_app.data import load
 from fedsel_app.models import build
-from fedsel_app.partition import PartitionConfig, split
-from fedsel_app.wire import decode
-
-CLIENTS = 6
-RUN = RunConfig(device="cpu", clients=CLIENTS, cohort=2, seed=3)
-SIZE = 64 * 10 + 10
-NORMED = "tests.clients.test_client:normed"
-
-
-def normed(sample_shape, classes):
-    """A little network with BatchNorm and dropout."""
-    return nn.Sequential(
-        *(nn.Conv2d(sample_shape[0], 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Dropout(0.3)),
-        *(nn.Flatten(), nn.Linear(3 * 6 * 6, classes)),
-    )
-
-
-@pytest.fixture
-def setup(tmp_path):
-    return ClientSetup(
-        client=2,
-        clients=CLIENTS,
-        run=RUN,
-        data=DataConfig(),
-        partition=PartitionConfig(),
-        training=TrainingConfig(local_steps=4, batch_size=16),
-        compression=CompressionConfig(curvature_layers=0),
-        store=StateStore(tmp_path),
-    )
-
-
-def changed(setup, *, client=None, store=None, **groups):
-    """`setup` with some fields of its settings groups replaced."""
-    new = {name: dataclasses.replace(getattr(setup, name), **values) for name, values in groups.items()}
-    new |= {name: value for name, value in (("client", client), ("store", store)) if value is not None}
-    return dataclasses.replace(setup, **new)
-
-
-def initial(setup):
-    """The global model of round 1: parameters, and statistics where there are any."""
-    dataset = load(setup.data, setup.run.seed)
-    module = build(setup.run.model, dataset.sample_shape, dataset.classes, setup.run.seed)
-    groups = [list(module.parameters()), [b for b in module.buffers() if b.is_floating_point()]]
-    return [torch.cat([t.detach().flatten() for t in tensors]).numpy() for tensors in groups if tensors]
-
-
-def instruction(server_round=1, kept=0.1, beta=0.9, curvature=False, lr=0.1):
-    return {
-        "task": "train",
-        "round": server_round,
-        "lr": lr,
-        "kept-fraction": kept,
-        "residual-decay": beta,
-        "curvature": curvature,
-    }
-
-
-def train(setup, arrays=None, **keys):
-    """A client made for this one message: its update, and everything else that it answered."""
-    arrays = arrays or initial(setup)
-    [payload], examples, metrics = SelectionClient(setup).fit(arrays, instruction(**keys))
-    assert payload.dtype == np.uint8
-    packet = decode(payload.tobytes(), size=arrays[0].size)
-    assert (packet.client, packet.server_round) == (setup.client, keys.get("server_round", 1))
-    return packet.update, examples, metrics
-
-
-def own_examples(setup):
-    labels = load(setup.data, RUN.seed).y_train
-    return split(setup.partition, labels, CLIENTS, RUN.seed)[setup.client]
-
-
-# What it says of itself
+from tests.clients.messages import (
+    CLIENTS,
+    NORMED,
+    RUN,
+    SIZE,
+    changed,
+    initial,
+    own_examples,
+    train,
+)
 
 
 def test_properties(setup):
@@ -298,119 +232,3 @@ def test_the_layers_shares_of_the_mask_are_remembered(setup):
 
 
 # BatchNorm
-
-
-def test_calibration_moves_the_statistics_as_torch_does_and_nothing_else(setup):
-    """One batch of all examples: new = 0.9 old + 0.1 batch statistics, by hand from the first convolution."""
-    setup = changed(setup, run={"model": NORMED}, training={"batch_size": 10_000})
-    arrays = initial(setup)
-    client = SelectionClient(setup)
-    [buffers], examples, metrics = client.fit(arrays, {"task": "calibrate", "round": 1, "batches": 1})
-    dataset = load(setup.data, RUN.seed)
-    x = (dataset.x_train[own_examples(setup)] / 255.0 - dataset.mean[0]) / dataset.std[0]
-    kernel, bias = torch.tensor(arrays[0][:27]).view(3, 1, 3, 3), torch.tensor(arrays[0][27:30])
-    maps = nn.functional.conv2d(torch.tensor(x, dtype=torch.float32), kernel, bias).double()
-    mean, variance = maps.mean(dim=(0, 2, 3)), maps.var(dim=(0, 2, 3), unbiased=True)
-    expected = torch.cat([0.1 * mean, 0.9 + 0.1 * variance]).numpy()
-    np.testing.assert_allclose(buffers, expected, rtol=1e-4, atol=1e-5)
-    assert buffers.dtype == np.float32
-    assert (examples, metrics) == (len(own_examples(setup)), {"client": 2})
-
-
-def test_calibration_starts_from_the_statistics_that_came(setup):
-    setup = changed(setup, run={"model": NORMED})
-    arrays = initial(setup)
-    order = {"task": "calibrate", "round": 1, "batches": 2}
-    [near], _, _ = SelectionClient(setup).fit(arrays, order)
-    [far], _, _ = SelectionClient(setup).fit([arrays[0], arrays[1] + np.float32(1000.0)], order)
-    np.testing.assert_allclose(far - near, 0.9**2 * 1000.0, rtol=1e-4)
-    [again], _, _ = SelectionClient(setup).fit(arrays, order)
-    assert near.tobytes() == again.tobytes()
-
-
-# Evaluation
-
-
-def test_the_probe_measures_this_many_minibatches(setup):
-    """Logits of zero give log 10 whatever the examples."""
-    client = SelectionClient(setup)
-    loss, probed, metrics = client.evaluate([np.zeros(SIZE, np.float32)], {"task": "probe", "round": 1, "batches": 8})
-    assert loss == pytest.approx(np.log(10.0))
-    assert probed == 8 * 16
-    assert metrics == {"client": 2}
-
-
-def test_the_probe_neither_augments_nor_depends_on_the_order(setup):
-    probe = {"task": "probe", "round": 5, "batches": 3}
-    augmented = changed(setup, data={"augment": "crop-flip"})
-    losses = [SelectionClient(one).evaluate(initial(setup), probe)[0] for one in (setup, augmented, setup)]
-    assert losses[0] == losses[1] == losses[2]
-    other_round = SelectionClient(setup).evaluate(initial(setup), probe | {"round": 6})[0]
-    assert other_round != losses[0]
-
-
-def test_the_test_part_is_what_training_does_not_see(setup):
-    setup = changed(setup, data={"holdout_fraction": 0.4})
-    labels = load(setup.data, RUN.seed).y_train[own_examples(setup)]
-    # A model that always says 7 with certainty is right exactly on the sevens.
-    always = np.zeros(SIZE, np.float32)
-    always[640 + 7] = 50.0
-    loss, tested, metrics = SelectionClient(setup).evaluate([always], {"task": "test", "round": 1})
-    properties = SelectionClient(setup).get_properties({"label-counts": True})
-    trained_sevens = np.frombuffer(properties["label-counts"], "<i8")[7]
-    assert tested == len(labels) - properties["examples"]
-    assert metrics["client"] == 2
-    assert metrics["accuracy"] * tested == pytest.approx((labels == 7).sum() - trained_sevens)
-    assert loss == pytest.approx(50.0 * (1.0 - metrics["accuracy"]))
-
-
-def test_without_a_test_part_the_test_is_refused(setup):
-    with pytest.raises(ValueError, match="Client 2 has no test part"):
-        SelectionClient(setup).evaluate(initial(setup), {"task": "test", "round": 1})
-
-
-# Messages that cannot be right
-
-
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        ([], "comes as parameters. Got 0 arrays"),
-        ([np.zeros(SIZE, np.float32)] * 2, "Got 2 arrays"),
-        ([np.zeros(SIZE - 1, np.float32)], r"float32 \(650,\). Got float32 \(649,\)"),
-        ([np.zeros((SIZE, 1), np.float32)], r"Got float32 \(650, 1\)"),
-        ([np.zeros(SIZE, np.float64)], "Got float64"),
-        ([np.full(SIZE, np.nan, np.float32)], "not all finite"),
-    ],
-)
-def test_a_malformed_model_is_refused(setup, arrays, message):
-    with pytest.raises(ValueError, match=message):
-        SelectionClient(setup).fit(arrays, instruction())
-
-
-def test_a_model_with_statistics_must_bring_them(setup):
-    setup = changed(setup, run={"model": NORMED})
-    with pytest.raises(ValueError, match="parameters and buffers"):
-        SelectionClient(setup).fit(initial(setup)[:1], instruction())
-
-
-def test_an_unknown_task_is_refused(setup):
-    client = SelectionClient(setup)
-    with pytest.raises(ValueError, match="train or calibrate"):
-        client.fit(initial(setup), {"task": "probe"})
-    with pytest.raises(ValueError, match="probe or test"):
-        client.evaluate(initial(setup), {})
-
-
-def test_a_diverged_training_changes_no_state(setup):
-    train(setup, server_round=1)
-    before = setup.store.load(2, before=3)
-    with pytest.raises(DivergenceError, match="learning rate"):
-        train(changed(setup, training={"clip_norm": 0.0, "local_steps": 20}), server_round=2, lr=1e38)
-    assert setup.store.load(2, before=3)["residual"].tobytes() == before["residual"].tobytes()
-
-
-def test_a_device_that_is_absent_is_refused(setup, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ConfigError, match="device"):
-        train(changed(setup, run={"device": "cuda"}))

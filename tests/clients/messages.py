@@ -1,0 +1,71 @@
+"""What the tests of the client share: a small set-up, and the messages that a server sends."""
+
+import dataclasses
+
+import numpy as np
+import torch
+from torch import nn
+
+from clients.client import SelectionClient
+from fedsel_app.config import RunConfig
+from fedsel_app.data import load
+from fedsel_app.models import build
+from fedsel_app.partition import split
+from fedsel_app.wire import decode
+
+CLIENTS = 6
+RUN = RunConfig(device="cpu", clients=CLIENTS, cohort=2, seed=3)
+SIZE = 64 * 10 + 10
+NORMED = "tests.clients.messages:normed"
+
+
+def normed(sample_shape, classes):
+    """A little network with BatchNorm and dropout."""
+    return nn.Sequential(
+        *(nn.Conv2d(sample_shape[0], 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Dropout(0.3)),
+        *(nn.Flatten(), nn.Linear(3 * 6 * 6, classes)),
+    )
+
+
+def changed(setup, *, client=None, store=None, **groups):
+    """`setup` with some fields of its settings groups replaced."""
+    new = {name: dataclasses.replace(getattr(setup, name), **values) for name, values in groups.items()}
+    new |= {name: value for name, value in (("client", client), ("store", store)) if value is not None}
+    return dataclasses.replace(setup, **new)
+
+
+def initial(setup):
+    """The global model of round 1: parameters, and statistics where there are any."""
+    dataset = load(setup.data, setup.run.seed)
+    module = build(setup.run.model, dataset.sample_shape, dataset.classes, setup.run.seed)
+    groups = [list(module.parameters()), [b for b in module.buffers() if b.is_floating_point()]]
+    return [torch.cat([t.detach().flatten() for t in tensors]).numpy() for tensors in groups if tensors]
+
+
+def instruction(server_round=1, kept=0.1, beta=0.9, curvature=False, lr=0.1):
+    return {
+        "task": "train",
+        "round": server_round,
+        "lr": lr,
+        "kept-fraction": kept,
+        "residual-decay": beta,
+        "curvature": curvature,
+    }
+
+
+def train(setup, arrays=None, **keys):
+    """A client made for this one message: its update, and everything else that it answered."""
+    arrays = arrays or initial(setup)
+    [payload], examples, metrics = SelectionClient(setup).fit(arrays, instruction(**keys))
+    assert payload.dtype == np.uint8
+    packet = decode(payload.tobytes(), size=arrays[0].size)
+    assert (packet.client, packet.server_round) == (setup.client, keys.get("server_round", 1))
+    return packet.update, examples, metrics
+
+
+def own_examples(setup):
+    labels = load(setup.data, RUN.seed).y_train
+    return split(setup.partition, labels, CLIENTS, RUN.seed)[setup.client]
+
+
+# What it says of itself
