@@ -28,7 +28,7 @@ def cases():
                 yield pytest.param(method, settings, clause, id=f"{label}-{clause}", marks=marks)
 
 
-@pytest.mark.parametrize(("method", "settings", "clause"), cases())
+@pytest.mark.parametrize(("method", "settings", "clause"), list(cases()))
 def test_every_method_keeps_the_contract(
     method: type[SelectionStrategy], settings: dict[str, Value], clause: str
 ) -> None:
