@@ -35,6 +35,7 @@ from clients.message import check
 from clients.state import Arrays, StateStore
 from clients.upload import Terms, upload
 from fedsel_app.batches import batch_order, device_data, epoch_order
+from fedsel_app.clock import FORWARD_STEPS
 from fedsel_app.config import CompressionConfig, RunConfig, TrainingConfig
 from fedsel_app.data import DataConfig, load
 from fedsel_app.device import choose_device, prepare, seeded
@@ -139,7 +140,7 @@ class SelectionClient(NumPyClient):
         extra_steps = 0.0
         if asked & set(reports.BEFORE_TRAINING):
             reported |= reports.loss_moments(model, self._batches(examples, passes, model))
-            extra_steps += len(passes) * reports.FORWARD_STEPS
+            extra_steps += len(passes) * FORWARD_STEPS
         lr, term = float(config["lr"]), solvers.correction(state, control)
         correction = None if term is None else torch.from_numpy(term).to(model.parameters.device)
         with seeded(_seed(rng), model.parameters.device):

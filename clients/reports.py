@@ -20,8 +20,6 @@ from fedsel_app.models import FlatModel
 
 BEFORE_TRAINING = ("initial-loss", "rms-loss")
 AFTER_TRAINING = ("gradient-deviation",)
-FORWARD_STEPS = 1 / 3
-"""A forward pass in local steps."""
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 

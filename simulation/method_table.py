@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fedsel_app.clock import FORWARD_STEPS
 from fedsel_app.seeds import Purpose, stream
 from strategies import STRATEGIES
 from strategies.base import SelectionStrategy
@@ -10,7 +11,6 @@ from strategies.contract.rehearsal import make_roster, make_setup
 from strategies.exchange import SCALAR_BYTES
 from strategies.roster import Needs, Round
 
-FORWARD_STEPS = 1 / 3
 REPORT_STEPS = {"initial-loss": FORWARD_STEPS, "rms-loss": FORWARD_STEPS, "gradient-deviation": 1.0}
 """Local steps that a report takes for each mini-batch of the client's data."""
 
