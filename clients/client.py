@@ -30,18 +30,20 @@ from torch import Tensor
 from clients import reports, solvers
 from clients.compression import draw_layers
 from clients.curvature import hutchinson_diagonal
+from clients.examples import own_examples
 from clients.local_training import DivergenceError, train
 from clients.message import check
-from clients.state import Arrays, StateStore
-from clients.upload import Terms, upload
+from clients.state import Arrays, Past, StateStore
+from clients.upload import Terms, as_sent, upload, with_lost
 from fedsel_app.batches import batch_order, device_data, epoch_order
 from fedsel_app.clock import FORWARD_STEPS
 from fedsel_app.config import CompressionConfig, RunConfig, TrainingConfig
 from fedsel_app.data import DataConfig, load
 from fedsel_app.device import choose_device, prepare, seeded
 from fedsel_app.models import FlatModel, build, evaluate
-from fedsel_app.partition import PartitionConfig, holdout, split
+from fedsel_app.partition import PartitionConfig, label_counts
 from fedsel_app.seeds import Purpose, stream
+from fedsel_app.tasks import task_of
 from fedsel_app.wire import Update, encode
 
 Config = dict[str, Scalar]
@@ -82,7 +84,7 @@ class SelectionClient(NumPyClient):
     def get_properties(self, config: Config) -> Config:
         """Tell "client", "clients", training "examples", and the local "steps" of a round.
 
-        With config["label-counts"] also "label-counts": training examples of each class, little-endian int64.
+        With config["label-counts"] also "label-counts": training examples of each class or label, little-endian int64.
         """
         setup, training = self._setup, self._setup.training
         examples, _ = self._examples()
@@ -95,15 +97,16 @@ class SelectionClient(NumPyClient):
         }
         if config.get("label-counts"):
             dataset = load(setup.data, setup.run.seed)
-            counts = np.bincount(dataset.y_train[examples], minlength=dataset.classes)
+            counts = label_counts([examples], dataset.y_train, dataset.classes)[0]
             properties["label-counts"] = counts.astype("<i8").tobytes()
         return properties
 
     def fit(self, parameters: NDArrays, config: Config) -> tuple[NDArrays, int, Config]:
         """Carry out config["task"] for config["round"].
 
-        "train" reads "lr", "kept-fraction", "residual-decay", "curvature" and, under ef21, "estimated" (whether the
-        server has this client's estimate); with "keep-state" false, what the client remembers stays as it was. It
+        "train" reads "lr", "kept-fraction", "residual-decay", "curvature", "run" (its key), the client's past as the
+        server knows it ("asked", "taken", "durable": see `clients.state.Past`) and, under ef21, "estimated" (whether
+        the server has this client's estimate); with "keep-state" false, what the client remembers stays as it was. It
         returns the payload as uint8, under scaffold a second one with the change of the client's control variate, and
         the metrics client, loss, work-steps (all it computed, in local steps), compute_s, and the "reports" asked for.
         "calibrate" reads "batches" and returns the buffers, float32 (B,), with the metric client.
@@ -125,7 +128,10 @@ class SelectionClient(NumPyClient):
         model = self._load(arrays, with_control=training.solver == "scaffold")
         control = arrays[-1] if training.solver == "scaffold" else None
         remembers = setup.compression.compressor != "none" or training.solver in solvers.REMEMBERING
-        state = setup.store.load(setup.client, before=server_round) if remembers else {}
+        store, past = setup.store.of_run(str(config["run"])), _past(config)
+        state: Arrays = {}
+        if remembers:
+            state = with_lost(*store.recall(setup.client, past), setup.run.seed)
         examples, _ = self._examples()
         rng = stream(setup.run.seed, Purpose.TRAIN, server_round, setup.client)
         if training.local_epochs:
@@ -153,10 +159,12 @@ class SelectionClient(NumPyClient):
         delta = model.export() - arrays[0]
         finished = solvers.finish(training, state, control, delta, report.steps, lr)
         update, kept = self._upload(model, delta, state, config)
-        if remembers and config.get("keep-state", True):
-            setup.store.save(setup.client, server_round, finished.state | kept)
         seeded_indices = setup.compression.compressor == "rand-k"
         payloads = [encode(update, client=setup.client, server_round=server_round, seeded=seeded_indices)]
+        if remembers and config.get("keep-state", True):
+            if setup.compression.remembers_unsent:
+                kept |= as_sent(payloads[0], model.size, float(config["residual-decay"]))
+            store.save(setup.client, server_round, finished.state | kept, past)
         if finished.sent is not None:
             change = Update(model.size, None, finished.sent)
             payloads.append(encode(change, client=setup.client, server_round=server_round))
@@ -223,8 +231,8 @@ class SelectionClient(NumPyClient):
         drawn = np.arange(len(examples))
         if batches:
             drawn = np.concatenate(batch_order(len(examples), setup.training.batch_size, batches, rng))
-        loss, _, probed = evaluate(model, self._batches(examples, _chunks(drawn), model))
-        return loss, probed, {"client": setup.client}
+        result = evaluate(model, self._batches(examples, _chunks(drawn), model))
+        return result.loss, result.examples, {"client": setup.client}
 
     def _test(self, arrays: NDArrays, config: Config) -> tuple[float, int, Config]:
         client = self._setup.client
@@ -232,17 +240,13 @@ class SelectionClient(NumPyClient):
         _, test = self._examples()
         if not test.size:
             raise ValueError(f"Client {client} has no test part of its own: raise 'holdout-fraction'.")
-        loss, correct, tested = evaluate(model, self._batches(test, _chunks(np.arange(test.size)), model))
-        return loss, tested, {"client": client, "accuracy": correct / tested}
+        result = evaluate(model, self._batches(test, _chunks(np.arange(test.size)), model))
+        return result.loss, result.examples, {"client": client, **result.accuracy}
 
     def _examples(self) -> tuple[Integers, Integers]:
         """This client's training and test examples, as indices into the data set's training part."""
         setup = self._setup
-        labels = load(setup.data, setup.run.seed).y_train
-        mine = _split(setup.partition, setup.data, setup.clients, setup.run.seed)[setup.client]
-        # Round 0 of this purpose drew the partition.
-        rng = stream(setup.run.seed, Purpose.PARTITION, 1, setup.client)
-        return holdout(mine, labels, setup.data.holdout_fraction, rng)
+        return own_examples(setup.data, setup.partition, setup.clients, setup.run.seed, setup.client)
 
     def _load(self, arrays: NDArrays, *, with_control: bool = False) -> FlatModel:
         """The model that arrived, on the device of this process; the arrays are checked, a control variate too."""
@@ -276,6 +280,10 @@ def _pick(tasks: Mapping[str, Task], config: Config) -> Task:
     return tasks[name]
 
 
+def _past(config: Config) -> Past:
+    return Past(int(config["asked"]), int(config["taken"]), int(config["durable"]))
+
+
 def _chunks(positions: Integers) -> list[Integers]:
     return np.split(positions, range(FORWARD_BATCH, positions.size, FORWARD_BATCH))
 
@@ -285,13 +293,7 @@ def _seed(rng: np.random.Generator) -> int:
 
 
 @lru_cache(maxsize=2)
-def _split(partition: PartitionConfig, data: DataConfig, clients: int, seed: int) -> list[Integers]:
-    dataset = load(data, seed)
-    return split(partition, dataset.y_train, clients, seed, dataset.owners)
-
-
-@lru_cache(maxsize=2)
 def _model(name: str, data: DataConfig, seed: int, device: torch.device) -> FlatModel:
     """One model for all clients and messages: every message loads its own weights and statistics into it."""
     dataset = load(data, seed)
-    return FlatModel(build(name, dataset.sample_shape, dataset.classes, seed), device)
+    return FlatModel(build(name, dataset.sample_shape, dataset.classes, seed), device, task_of(dataset, device))

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from fedsel_app.models import FlatModel
 
@@ -21,7 +20,7 @@ from fedsel_app.models import FlatModel
 def hutchinson_diagonal(
     model: FlatModel, layers: Sequence[int], x: Tensor, y: Tensor, rng: np.random.Generator
 ) -> dict[int, NDArray[np.float32]]:
-    """Estimate diag(H) of the mean cross-entropy on one mini-batch, z * (H z), signed.
+    """Estimate diag(H) of the mean loss on one mini-batch, z * (H z), signed.
 
     The model is taken in eval mode (BatchNorm by its running statistics, no dropout) and left so;
     its parameters, gradient and buffers stay as they are.
@@ -51,8 +50,7 @@ def hutchinson_diagonal(
         .view_as(parameter)
         for parameter in parameters
     ]
-    loss = functional.cross_entropy(model.module(x), y)
-    gradients = torch.autograd.grad(loss, parameters, create_graph=True, materialize_grads=True)
+    gradients = torch.autograd.grad(model.loss(x, y), parameters, create_graph=True, materialize_grads=True)
     products = torch.autograd.grad(gradients, parameters, grad_outputs=signs, materialize_grads=True)
     estimates = iter([(z * hz).detach().flatten() for z, hz in zip(signs, products, strict=True)])
     return {number: torch.cat([next(estimates) for _ in members[number]]).cpu().numpy() for number in layers}

@@ -1,8 +1,8 @@
-"""Local training: SGD on flat vectors, with FedProx's proximal term and the constant terms of other solvers.
+"""Local training: steps on flat vectors, with FedProx's proximal term and the constant terms of other solvers.
 
 T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith: "Federated Optimization in
 Heterogeneous Networks", MLSys 2020, arXiv 1812.06127 (Eq. 2, the proximal objective); with
-mu = 0 it is plain SGD, as `torch.optim.SGD` computes it.
+mu = 0 it is plain training, as torch's own optimizers do it.
 """
 
 import math
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from clients.optimizers import make_optimizer
 from fedsel_app.config import TrainingConfig
 from fedsel_app.models import FlatModel
 
@@ -28,7 +28,7 @@ class TrainingReport:
     loss: float
     """Mean over the steps of the mini-batch loss before each step."""
     steps: int
-    """SGD steps taken."""
+    """Steps taken."""
 
 
 def train(
@@ -38,23 +38,23 @@ def train(
     lr: float,
     correction: Tensor | None = None,
 ) -> TrainingReport:
-    """Take one SGD step for each mini-batch, in place on `model.parameters`.
+    """Take one step for each mini-batch, in place on `model.parameters`.
 
     With w_0 the weights at entry, one step is
 
         g = grad + mu (w - w_0) + correction + weight_decay w,   g <- g min(1, clip_norm / ||g||),
-        b <- momentum b + g,                                     w <- w - lr b,
 
-    where mu is `config.proximal` and b starts at zero. BatchNorm statistics move as they do in train mode.
+    and then w moves along g as `clients.optimizers` says; mu is `config.proximal`, and adamw decays w apart from g.
+    BatchNorm statistics move as they do in train mode.
 
     Parameters
     ----------
     model
         Holds w_0 at entry and the trained weights at return.
     batches
-        Pairs of inputs and int64 labels, on the model's device.
+        Pairs of inputs and labels, on the model's device.
     config
-        mu, weight decay, clip norm and momentum; the rest of it is the caller's.
+        mu, weight decay, clip norm and optimizer; the rest of it is the caller's.
     lr
         Learning rate of the round.
     correction
@@ -69,14 +69,15 @@ def train(
     """
     weights, gradient = model.parameters, model.gradient
     anchor = weights.clone() if config.proximal else None
-    momentum = torch.zeros_like(weights) if config.momentum else None
+    optimizer = make_optimizer(config, weights)
+    penalty = 0.0 if config.optimizer == "adamw" else config.weight_decay
     drift = torch.empty_like(weights) if config.proximal else None
     total = torch.zeros((), dtype=torch.float64, device=weights.device)
     steps = 0
     model.module.train()
     for x, y in batches:
         model.zero_grad()
-        loss = functional.cross_entropy(model.module(x), y)
+        loss = model.loss(x, y)
         loss.backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
             total += loss
@@ -84,12 +85,11 @@ def train(
                 gradient.add_(torch.sub(weights, anchor, out=drift), alpha=config.proximal)
             if correction is not None:
                 gradient.add_(correction)
-            if config.weight_decay:
-                gradient.add_(weights, alpha=config.weight_decay)
+            if penalty:
+                gradient.add_(weights, alpha=penalty)
             if config.clip_norm:
                 gradient.mul_(torch.clamp(config.clip_norm / (torch.linalg.vector_norm(gradient) + 1e-6), max=1.0))
-            step = gradient if momentum is None else momentum.mul_(config.momentum).add_(gradient)
-            weights.add_(step, alpha=-lr)
+            optimizer.step(weights, gradient, lr)
         steps += 1
     if not steps:
         raise ValueError("There is no mini-batch to train on.")

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from fedsel_app.models import FlatModel
 
@@ -30,7 +29,7 @@ def loss_moments(model: FlatModel, batches: Batches) -> dict[str, float]:
     model.module.eval()
     with torch.no_grad():
         for x, y in batches:
-            losses = functional.cross_entropy(model.module(x), y, reduction="none").double()
+            losses = model.losses(x, y).double()
             total += float(losses.sum())
             squares += float(losses.square().sum())
             examples += len(y)
@@ -43,7 +42,7 @@ def gradient_deviation(model: FlatModel, batches: Batches) -> float:
     model.module.eval()
     for x, y in batches:
         model.zero_grad()
-        functional.cross_entropy(model.module(x), y).backward()  # type: ignore[no-untyped-call]
+        model.loss(x, y).backward()  # type: ignore[no-untyped-call]
         gradient = model.gradient.double()
         mean += gradient
         squares += float(gradient.square().sum())

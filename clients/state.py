@@ -1,15 +1,18 @@
 """What a client must remember between two messages, in files.
 
-Flower builds the client anew for every message, so what outlives one (the error-feedback residual,
-the layer shares of the last mask) is stored by partition id. The state is kept as it stood after a
-round, and after the round before that: a round that is sent again, because the server was
-interrupted before it closed that round, finds the state it started from the first time.
+Flower builds the client anew for every message, so what outlives one (the error-feedback residual, the layer shares of
+the last mask, a solver's memory) is stored by run, partition id and round. The server may have lost a reply, or may
+have been interrupted and gone back to its checkpoint, so it says in every instruction what it knows of the client's
+past, and the client goes on from there: states of rounds that the server does not know of are dropped, and a state
+whose reply was lost is told apart from one whose reply counted.
 """
 
 import os
+import re
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,41 +26,64 @@ class StateError(RuntimeError):
     """A client's state cannot be read or written; the message names the file and what to do."""
 
 
+@dataclass(frozen=True)
+class Past:
+    """What the server knows of a client's earlier rounds; 0 is never."""
+
+    asked: int = 0
+    """The last round in which it asked this client to train."""
+    taken: int = 0
+    """The last round whose reply it aggregated."""
+    durable: int = 0
+    """The round of its checkpoint, to which it may go back."""
+
+
 class StateStore:
     """Arrays by client and round in one folder, as uncompressed npz files without pickle.
 
     Parameters
     ----------
     folder
-        Made when first written. It belongs to one run: another run's rounds would be taken for its own.
+        Made when first written.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
-    def load(self, client: int, before: int) -> Arrays:
-        """The arrays that `client` saved last before round `before`; empty if it never did.
+    def of_run(self, key: str) -> "StateStore":
+        """The store of one run, a folder of its own. Raises ValueError unless the key is plain letters and digits."""
+        if not re.fullmatch(r"[0-9A-Za-z]{1,64}", key):
+            raise ValueError(f"A run's key is up to 64 letters and digits. Got {key!r}.")
+        return StateStore(self.folder / key)
+
+    def recall(self, client: int, past: Past) -> tuple[Arrays, Arrays]:
+        """What `client` remembers: its state as the server's last aggregated reply left it, and that of a lost reply.
+
+        Either is empty where there is none.
 
         Raises
         ------
         StateError
-            If the file cannot be read, or if the state of that time is no longer kept.
+            If a file cannot be read, or if the state of that time is no longer kept.
         """
         rounds = self._rounds(client)
-        earlier = [number for number in rounds if number < before]
-        if earlier:
-            return _read(self._path(client, earlier[-1]))
-        if before > 1 and len(rounds) > 1:
+        counted = [number for number in rounds if number <= past.taken]
+        lost = [number for number in rounds if past.taken < number <= past.asked]
+        if past.taken and rounds and not counted:
             raise StateError(
-                f"Client {client} keeps its state of rounds {rounds} in {self.folder}, and none from before round "
-                f"{before}. Start the run again with an empty state folder."
+                f"Client {client} keeps its state of rounds {rounds} in {self.folder}, and none from round "
+                f"{past.taken} or before. Start the run again with an empty state folder."
             )
-        return {}
+        return (
+            _read(self._path(client, counted[-1])) if counted else {},
+            _read(self._path(client, lost[-1])) if lost else {},
+        )
 
-    def save(self, client: int, server_round: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def save(self, client: int, server_round: int, arrays: Mapping[str, NDArray[Any]], past: Past) -> None:
         """Keep `arrays` as the client's state after `server_round`: wholly written, or not at all.
 
-        Of the other rounds only the latest earlier one is kept.
+        Kept beside it is what `recall` may be asked for later: the rounds since the server's checkpoint, and the last
+        one before it (and before the last reply that it aggregated).
 
         Raises
         ------
@@ -69,9 +95,9 @@ class StateStore:
             self.folder.mkdir(parents=True, exist_ok=True)
             _write(path, arrays)
             others = [number for number in self._rounds(client) if number != server_round]
-            earlier = [number for number in others if number < server_round]
+            oldest = max((number for number in others if number <= min(past.durable, past.taken)), default=0)
             for number in others:
-                if number not in earlier[-1:]:
+                if not oldest <= number <= past.asked:
                     self._path(client, number).unlink(missing_ok=True)
         except OSError as error:
             raise StateError(

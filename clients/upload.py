@@ -6,6 +6,8 @@ I. Fatkhullin, "EF21: A New, Simpler, Theoretically Better, and Practically Fast
 2106.05203) sends c = C(delta - g) and both sides move g by c, so that g follows delta. Both need a compressor that
 contracts, so there rand-k does not scale its entries up, and qsgd scales its values down.
 
+A reply that was lost on its way counts as if nothing had been sent: e = beta v (`with_lost`).
+
 Deviations: "ef21" estimates the local update, not a gradient, and starts at g = 0 with a first message that is
 compressed as any other; the server takes the g of those who came back, not of everybody.
 """
@@ -22,7 +24,7 @@ from clients.state import StateError
 from fedsel_app.config import CompressionConfig
 from fedsel_app.models import LayerSlice
 from fedsel_app.seeds import Purpose, stream
-from fedsel_app.wire import Update
+from fedsel_app.wire import Update, decode
 from fedsel_app.wire_indices import seeded_indices
 
 Floats = NDArray[np.float32]
@@ -82,6 +84,22 @@ def upload(
     elif choice.error_feedback and (update.indices is not None or update.quantised is not None):
         kept["residual"] = (vector - update.dense()) * np.float32(terms.residual_decay)
     return update, kept
+
+
+def with_lost(state: State, lost: State, seed: int) -> dict[str, NDArray[Any]]:
+    """What a client goes on from when the server took its `state`, and what it sent to reach `lost` never counted.
+
+    Its residual e = beta v holds all that it had to send then; everything else is as it was in `state`.
+    """
+    if "sent" not in lost:
+        return dict(state)
+    sent = decode(lost["sent"].tobytes(), size=int(lost["size"]), seed=seed).update.dense() * lost["decay"]
+    return {**state, "residual": lost["residual"] + sent if "residual" in lost else sent}
+
+
+def as_sent(payload: bytes, size: int, decay: float) -> dict[str, NDArray[Any]]:
+    """What `with_lost` needs of an upload: its payload, the model's size, and the round's residual decay."""
+    return {"sent": np.frombuffer(payload, np.uint8), "size": np.array(size), "decay": np.array(decay, np.float32)}
 
 
 def _top_k(

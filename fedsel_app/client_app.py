@@ -7,14 +7,14 @@ from flwr.client import Client, ClientApp
 from flwr.common import Context
 
 from clients.client import ClientSetup, SelectionClient
+from clients.pooled import PooledClient
 from clients.state import StateStore
 from fedsel_app.app_config import AppConfig, resolve_run_config
 
 
-def make_client(config: AppConfig, context: Context) -> Client:
-    """The client of one message. Its residual lives in the state folder, by run and partition."""
+def make_client(config: AppConfig, context: Context, *, pooled: bool = False) -> Client:
+    """The client of one message, its residual in the state folder; `pooled` clients can answer for one another."""
     base = Path(config.run.state_dir or tempfile.gettempdir()) / "fedsel-state"
-    store = StateStore(base / str(context.run_id))
     setup = ClientSetup(
         client=int(context.node_config["partition-id"]),
         clients=config.run.clients,
@@ -23,9 +23,9 @@ def make_client(config: AppConfig, context: Context) -> Client:
         partition=config.partition,
         training=config.training,
         compression=config.compression,
-        store=store,
+        store=StateStore(base),
     )
-    return SelectionClient(setup).to_client()
+    return (PooledClient if pooled else SelectionClient)(setup).to_client()
 
 
 def client_fn(context: Context) -> Client:

@@ -1,11 +1,11 @@
-"""The run folder: config.json, rounds.jsonl, clients.jsonl, summary.json, model.npz."""
+"""The run folder: config.json, rounds.jsonl, clients.jsonl, checkpoint.npz, summary.json, model.npz, best-model.npz."""
 
-import importlib.metadata
+import fcntl
 import json
 import math
 import os
-import platform
-from collections.abc import Callable, Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,10 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, Value
+from fedsel_app.summary import summarize
 
-MB = 1e6
-STABLE_ROUNDS = 10
-PACKAGES = ("fedsel", "flwr", "torch", "torchvision", "numpy", "scipy", "ray")
+CHECKPOINT = "checkpoint.npz"
+PLACE = ("out", "resume", "state-dir", "workers", "connect-timeout-s", "checkpoint-every")
+"""Settings that a resumed run may have otherwise: they change where it runs, and no number."""
+
+
+Model = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""Parameters (N,) and BatchNorm statistics (B,)."""
 
 
 class Counts(Protocol):
@@ -30,26 +35,56 @@ class RunFolder:
 
     Parameters
     ----------
-    path : created if absent; refused if it already holds a run
+    path : created if absent; refused if it already holds a run, unless that run is resumed
     config : the resolved settings
     on_round : called with every finished round's row
+    resume : take up the run in the folder: what it wrote after its last checkpoint is dropped
+
+    Attributes
+    ----------
+    saved : the arrays of that checkpoint; None where the run begins at its beginning
     """
 
     def __init__(
-        self, path: Path, config: Mapping[str, Value], on_round: Callable[[dict[str, Any]], None] | None = None
+        self,
+        path: Path,
+        config: Mapping[str, Value],
+        on_round: Callable[[dict[str, Any]], None] | None = None,
+        *,
+        resume: bool = False,
     ) -> None:
         self.path = path
         self.rows: list[dict[str, Any]] = []
+        self.saved: dict[str, NDArray[Any]] | None = None
         self._config = config
         self._on_round = on_round
         try:
-            refuse_used(path)
-            path.mkdir(parents=True, exist_ok=True)
-            self._write_json("config.json", dict(config))
-            self._rounds = (path / "rounds.jsonl").open("a", encoding="utf-8")
+            if resume:
+                refuse_changed(path, config)
+            else:
+                refuse_used(path)
+                path.mkdir(parents=True, exist_ok=True)
             self._clients = (path / "clients.jsonl").open("a", encoding="utf-8")
+            self._rounds = (path / "rounds.jsonl").open("a", encoding="utf-8")
+            _lock(self._rounds, path)
+            if resume:
+                self._go_back()
+            else:
+                self._write_json("config.json", {key: value for key, value in config.items() if key != "resume"})
         except OSError as error:
             raise ConfigError(f"The run folder {path} cannot be written: {error}. Choose another 'out'.") from error
+
+    def _go_back(self) -> None:
+        """Cut the records where the checkpoint was taken."""
+        self.saved = read_checkpoint(self.path)
+        completed = 0 if self.saved is None else int(self.saved["round"])
+        self.rows = _cut(self._rounds, self.path / "rounds.jsonl", completed)
+        _cut(self._clients, self.path / "clients.jsonl", completed)
+        if len(self.rows) != completed:
+            raise ConfigError(
+                f"The run folder {self.path} has a checkpoint of round {completed} and the records of "
+                f"{len(self.rows)} rounds. Start the run anew with another 'out'."
+            )
 
     def client(self, row: Mapping[str, Any]) -> None:
         """Append what is known of one client to clients.jsonl."""
@@ -69,13 +104,29 @@ class RunFolder:
         if self._on_round:
             self._on_round(row)
 
-    def finish(self, parameters: NDArray[np.float32], buffers: NDArray[np.float32], roster: Counts) -> None:
-        """Write the final model and summary.json."""
-        with _replacing(self.path / "model.npz") as file:
-            np.savez(file, parameters=parameters, buffers=buffers)
-        self._write_json("summary.json", summarize(self.rows, self._config, roster.selections, parameters.size))
+    def checkpoint(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Replace the checkpoint; the records up to its round are on disk before it."""
+        for file in (self._rounds, self._clients):
+            os.fsync(file.fileno())
+        self._write_arrays(CHECKPOINT, arrays)
+
+    def finish(self, final: Model, best: Model, roster: Counts) -> None:
+        """Write the final model, the best one and summary.json; the checkpoint has done its duty."""
+        for name, (parameters, buffers) in (("model.npz", final), ("best-model.npz", best)):
+            self._write_arrays(name, {"parameters": parameters, "buffers": buffers})
+        self._write_json("summary.json", summarize(self.rows, self._config, roster.selections, final[0].size))
+        (self.path / CHECKPOINT).unlink(missing_ok=True)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the folder, so that another process may take up the run."""
         self._rounds.close()
         self._clients.close()
+
+    def _write_arrays(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+        named: dict[str, Any] = dict(arrays)
+        with _replacing(self.path / name) as file:
+            np.savez(file, **named)
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
         with _replacing(self.path / name) as file:
@@ -88,48 +139,42 @@ def refuse_used(path: Path) -> None:
         raise ConfigError(f"The run folder {path} already holds a run; choose another 'out' or remove it.")
 
 
-def summarize(
-    rows: Sequence[Mapping[str, Any]], config: Mapping[str, Value], selections: NDArray[np.int64], parameters: int
-) -> dict[str, Any]:
-    """One run in a line of numbers. Accuracies in [0, 1], MB of 10^6 bytes, null where the target was not reached."""
-    evaluated = [row for row in rows if "accuracy" in row]
-    accuracies = [row["accuracy"] for row in evaluated]
-    target = float(config["target"])
-    reached = next((row for row in evaluated if row["accuracy"] >= target), None)
+def read_config(path: Path) -> dict[str, Value]:
+    """The settings of the run in the folder at `path`. Raises ConfigError if there is none."""
+    try:
+        config: dict[str, Value] = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} holds no run that can be taken up: {error}.") from error
+    return config
 
-    def total(key: str) -> float:
-        return float(sum(row.get(key, 0) for row in rows))
 
-    peak = max(accuracies, default=math.nan)
-    final = accuracies[-1] if accuracies else math.nan
-    return {
-        "strategy": config["strategy"],
-        "seed": config["seed"],
-        "rounds": len(rows),
-        "peak_accuracy": peak,
-        "final_accuracy": final,
-        "stable_accuracy": float(np.mean(accuracies[-STABLE_ROUNDS:])) if accuracies else math.nan,
-        "stability_drop": peak - final,
-        "target_accuracy": target,
-        "rounds_to_target": reached["round"] if reached else None,
-        "time_to_target_s": reached["time_s"] if reached else None,
-        "paper_traffic_to_target_mb": reached["paper_uplink_total_bytes"] / MB if reached else None,
-        "wire_uplink_to_target_mb": reached["uplink_total_bytes"] / MB if reached else None,
-        "time_s": total("round_s"),
-        "paper_traffic_mb": total("paper_uplink_bytes") / MB,
-        "wire_uplink_mb": total("uplink_bytes") / MB,
-        "wire_downlink_mb": total("downlink_bytes") / MB,
-        "probe_mb": total("probe_bytes") / MB,
-        "calibration_mb": total("calibration_bytes") / MB,
-        "exchanges": int(total("exchanges")),
-        "failures": sum(len(row["failures"]) for row in rows),
-        "wall_s": total("wall_s"),
-        "selection_count_min": int(selections.min()),
-        "selection_count_max": int(selections.max()),
-        "selection_count_std": float(selections.std()),
-        "model_parameters": parameters,
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
-    }
+def refuse_changed(path: Path, config: Mapping[str, Value]) -> None:
+    """Raise ConfigError if the run in the folder at `path` is finished, or has other settings than `config`."""
+    if (path / "summary.json").exists():
+        raise ConfigError(f"The run in {path} is finished; there is nothing to resume.")
+    before = read_config(path)
+    for key in sorted(before.keys() | config.keys()):
+        if key not in PLACE and before.get(key) != config.get(key):
+            raise ConfigError(
+                f"The run in {path} has '{key}' = {before.get(key)!r}, and now it would be {config.get(key)!r}. "
+                "Resume it with its own settings, or choose another 'out'."
+            )
+
+
+def read_checkpoint(path: Path) -> dict[str, NDArray[Any]] | None:
+    """The checkpoint in the run folder at `path`; None if there is none. Raises ConfigError if it cannot be read."""
+    try:
+        with np.load(path / CHECKPOINT, allow_pickle=False) as archive:
+            arrays = dict(archive)
+        if arrays["round"].dtype != np.int64 or arrays["round"].shape != ():
+            raise ValueError("its round is not a whole number")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise ConfigError(
+            f"The checkpoint {path / CHECKPOINT} cannot be read ({error}). Remove it to begin again at round 1."
+        ) from error
+    return arrays
 
 
 def describe(row: dict[str, Any]) -> str:
@@ -147,18 +192,38 @@ def read_rounds(folder: Path) -> list[dict[str, Any]]:
     ConfigError
         If the folder holds no run.
     """
-    try:
-        lines = (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise ConfigError(f"{folder} holds no run: {error}.") from error
-    return [json.loads(line) for line in lines]
+    if not (folder / "rounds.jsonl").is_file():
+        raise ConfigError(f"{folder} holds no run: there is no rounds.jsonl.")
+    return _read_lines(folder / "rounds.jsonl")
 
 
-def _version(package: str) -> str | None:
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file that may still be written: a last line without its end is not one yet."""
     try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+        text = path.read_text(encoding="utf-8")
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"The records {path} cannot be read: {error}.") from error
+
+
+def _cut(file: Any, path: Path, completed: int) -> list[dict[str, Any]]:
+    """The rows up to round `completed`, after the file was cut behind them."""
+    kept = []
+    for row in _read_lines(path):
+        if row.get("round", row.get("enrolled", 0)) > completed:
+            break
+        kept.append(row)
+    whole = path.read_bytes().splitlines(keepends=True)[: len(kept)]
+    file.truncate(sum(map(len, whole)))
+    return kept
+
+
+def _lock(file: Any, path: Path) -> None:
+    """Hold the file until the process ends. Raises ConfigError if another process does."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConfigError(f"The run in {path} is still going on in another process; end that first.") from None
 
 
 def _append(file: Any, row: Mapping[str, Any]) -> None:
@@ -179,7 +244,7 @@ def _plain(value: Any) -> Any:
 
 
 class _replacing:
-    """Open a file to write that appears, whole, only when it is closed without an error."""
+    """Open a file to write that appears, whole and on disk, only when it is closed without an error."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -190,6 +255,9 @@ class _replacing:
         return self._file
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
         self._file.close()
         if kind is None:
             os.replace(self._temporary, self._path)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from fedsel_app import models
-from fedsel_app.app_config import AppConfig, resolve_run_config
+from fedsel_app.app_config import AppConfig, refuse_task, resolve_run_config
 from fedsel_app.batches import DeviceData, device_data
 from fedsel_app.data import load, load_surrogate
 from fedsel_app.device import choose_device, prepare
 from fedsel_app.records import RunFolder, describe
+from fedsel_app.tasks import task_of
 from simulation.network import make_links
 from strategies.exchange import MAX_THREADS
 from strategies.setup import Evaluation, Recorder, Setup
@@ -32,16 +34,18 @@ def make_setup(config: AppConfig, recorder: Recorder) -> Setup:
     """The initial model, the test set and the links of a run."""
     run = config.run
     dataset = load(config.data, run.seed)
+    refuse_task(config.strategy, config.method, dataset.task)
     device = choose_device(run.device)
     prepare(device, run.eval_threads)
-    model = models.FlatModel(models.build(run.model, dataset.sample_shape, dataset.classes, run.seed), device)
+    module = models.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
+    model = models.FlatModel(module, device, task_of(dataset, device))
     data = device_data(config.data, run.seed, device)
 
     def evaluate(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> Evaluation:
         prepare(device, run.eval_threads)
         model.load(parameters, buffers)
-        loss, correct, examples = models.evaluate(model, data.test_batches(EVALUATION_BATCH))
-        return Evaluation(loss, correct / examples)
+        result = models.evaluate(model, data.test_batches(EVALUATION_BATCH))
+        return Evaluation(result.loss, result.score, result.metrics)
 
     return Setup(
         run=run,
@@ -74,7 +78,7 @@ def make_surrogate(
     def loss(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> float:
         prepare(device, config.run.eval_threads)
         model.load(parameters, buffers)
-        return models.evaluate(model, data.test_batches(EVALUATION_BATCH))[0]
+        return models.evaluate(model, data.test_batches(EVALUATION_BATCH)).loss
 
     return loss
 
@@ -87,15 +91,21 @@ def run_folder(config: AppConfig) -> Path:
     return Path("runs").absolute() / name.replace("/", "-").replace(":", "-")
 
 
-def make_server(config: AppConfig, on_round: Callable[[dict[str, Any]], None] | None = None) -> ServerAppComponents:
-    """Flower's server for one run."""
+def make_server(
+    config: AppConfig, on_round: Callable[[dict[str, Any]], None] | None = None, *, pool: int = 0
+) -> ServerAppComponents:
+    """Flower's server for one run; for `pool` see `Setup`."""
     # One BLAS thread: sums of the methods' linear algebra have one order then, in every engine.
     threadpool_limits(1, user_api="blas")
-    folder = RunFolder(run_folder(config), config.values(), on_round)
-    strategy = config.strategy(make_setup(config, folder))
+    folder = RunFolder(run_folder(config), config.values(), on_round, resume=config.run.resume)
+    strategy = config.strategy(replace(make_setup(config, folder), pool=pool))
+    if folder.saved is not None:
+        strategy.restore(folder.saved)
     server = Server(client_manager=SimpleClientManager(), strategy=strategy)
     server.set_max_workers(MAX_THREADS)
-    return ServerAppComponents(server=server, config=FlowerServerConfig(num_rounds=config.run.rounds))
+    return ServerAppComponents(
+        server=server, config=FlowerServerConfig(num_rounds=config.run.rounds - strategy.completed)
+    )
 
 
 def log_round(row: dict[str, Any]) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 from flwr.client import Client, ClientApp
 from flwr.common import Context
-from flwr.server import ServerApp, ServerAppComponents
+from flwr.server import Grid, ServerApp, ServerAppComponents
+from flwr.superlink.grid import InMemoryGrid
 
 from fedsel_app import models
 from fedsel_app.app_config import AppConfig, resolve
@@ -19,11 +20,24 @@ from fedsel_app.client_app import make_client
 from fedsel_app.data import load
 from fedsel_app.device import choose_device
 from fedsel_app.partition import split
-from fedsel_app.records import refuse_used
+from fedsel_app.records import CHECKPOINT, refuse_used
 from fedsel_app.server_app import make_server, run_folder
 from strategies.contract.rehearsal import make_setup
 
 INTERRUPTED = 130
+MESSAGES_PER_WORKER = 2
+"""Of a question to all clients: a worker that is done early takes another's second."""
+POLL_S = 0.01
+
+
+class PromptServerApp(ServerApp):
+    """A ServerApp that looks for replies every `POLL_S` seconds instead of ten times a second."""
+
+    def __call__(self, grid: Grid, context: Context) -> None:
+        """Run the server."""
+        if isinstance(grid, InMemoryGrid):
+            grid.pull_interval = POLL_S
+        super().__call__(grid, context)
 
 
 def worker_count(config: AppConfig) -> int:
@@ -41,7 +55,8 @@ def refuse_unrunnable(config: AppConfig) -> None:
     run = config.run
     sizes = {"clients": run.clients, "cohort": run.cohort, "rounds": run.rounds}
     config.strategy(make_setup(config.method, **sizes, training=config.training, compression=config.compression))
-    refuse_used(run_folder(config))
+    if not run.resume:
+        refuse_used(run_folder(config))
     choose_device(run.device)
     dataset = load(config.data, run.seed)
     models.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
@@ -49,7 +64,7 @@ def refuse_unrunnable(config: AppConfig) -> None:
 
 
 def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, verbose: bool = False) -> Path:
-    """Run `config` to its end and return the run folder.
+    """Run `config` to its end and return the run folder; with `resume`, go on from its last checkpoint.
 
     Ctrl-C ends Ray and this process. Whatever the server or the engine raises is raised here.
     """
@@ -60,37 +75,38 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
         logging.getLogger("flwr").setLevel(logging.CRITICAL)
     folder = run_folder(config)
     state = folder / "clients"
+    if not (folder / CHECKPOINT).exists():
+        shutil.rmtree(state, ignore_errors=True)
     config = replace(config, run=replace(config.run, out=str(folder), state_dir=str(state)))
     values = config.values()
 
     def server_fn(context: Context) -> ServerAppComponents:
-        return make_server(config, on_round)
+        return make_server(config, on_round, pool=MESSAGES_PER_WORKER * worker_count(config))
 
     def client_fn(context: Context) -> Client:
-        return make_client(resolve(values), context)
+        return make_client(resolve(values), context, pooled=True)
 
     resources = {"num_cpus": 1.0, "num_gpus": config.run.client_gpus}
     engine = {"num_cpus": worker_count(config), "include_dashboard": False}
     try:
         run_simulation(
-            server_app=ServerApp(server_fn=server_fn),
+            server_app=PromptServerApp(server_fn=server_fn),
             client_app=ClientApp(client_fn=client_fn),
             num_supernodes=config.run.clients,
             backend_config={"init_args": engine, "client_resources": resources},  # type: ignore[dict-item]
             verbose_logging=verbose,
         )
     except KeyboardInterrupt:
-        _end_everything(state)
+        _end_everything(folder)
     shutil.rmtree(state, ignore_errors=True)
     return folder
 
 
-def _end_everything(state: Path) -> None:
+def _end_everything(folder: Path) -> None:
     """Flower's server thread waits for replies that will not come, so the process cannot end by returning."""
     import ray
 
     ray.shutdown()
-    shutil.rmtree(state, ignore_errors=True)
-    sys.stderr.write("\nInterrupted; the rounds so far are in the run folder.\n")
+    sys.stderr.write(f"\nInterrupted; the rounds so far are kept. Go on with: fedsel run --resume {folder}\n")
     sys.stderr.flush()
     os._exit(INTERRUPTED)

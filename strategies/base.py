@@ -7,6 +7,7 @@ changes) and `absorb`s what came back (the one place where its state changes).
 import logging
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,16 +17,17 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 from numpy.typing import NDArray
 
-from fedsel_app.clock import FORWARD_STEPS
-from fedsel_app.config import ConfigError, Settings
+from fedsel_app.config import Settings
 from fedsel_app.seeds import Purpose, stream
 from strategies import exchange
-from strategies.budget import cohort_fractions, round_fraction
 from strategies.calibration import calibrated
+from strategies.checkpoint import Arrays, Best, Stateful, gather, scatter, taken
+from strategies.instructions import Instructor
 from strategies.ledger import round_row, with_costs
-from strategies.plan import Plan, Probe
+from strategies.observation import Observer
+from strategies.plan import Plan
 from strategies.policy import make_policy
-from strategies.roster import Floats, Ints, Needs, Outcome, Roster, Round, Selection
+from strategies.roster import Ints, Needs, Outcome, Roster, Round, Selection
 from strategies.server_state import ServerState
 from strategies.setup import Setup
 from strategies.trial import Trial, known_to
@@ -46,11 +48,17 @@ class SelectionStrategy(Strategy, ABC):
         self.setup = setup
         self.roster = Roster(setup.run.clients)
         self._needs = self.needs(setup.method)
-        self._clients = exchange.Clients(setup.run.clients, setup.run.connect_timeout_s)
+        self._clients = exchange.Clients(setup.run.clients, setup.run.connect_timeout_s, setup.pool)
+        self._observer = Observer(self._clients, self.roster, self._needs, setup)
         self._server = ServerState(setup, self._needs.reports)
+        self._instructor = Instructor(setup, self.roster, self._clients, self._server)
         self._policy = make_policy(setup)
         self._parameters = setup.initial
         self._buffers = setup.buffers
+        self._best = Best(setup.initial, setup.buffers)
+        self.completed = 0
+        """Rounds before this process took the run up."""
+        self._ended = False
         self._plan: Plan | None = None
         self._row: dict[str, Any] = {}
         self._started_s = time.perf_counter()
@@ -89,23 +97,25 @@ class SelectionStrategy(Strategy, ABC):
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Enrol, probe, select, and instruct the selected."""
         self._started_s = time.perf_counter()
-        self._row = {"round": server_round, "selected": [], "failures": []}
-        now = Round(server_round, self.setup.run.rounds)
-        told_bytes = self._enrol(client_manager, server_round)
+        if self._ended:
+            return []
+        now = Round(self.completed + server_round, self.setup.run.rounds)
+        self._row = {"round": now.number, "selected": [], "failures": []}
+        told_bytes = self._observer.enrol(client_manager, now, wait=server_round == 1)
         sent, searching = self._server.solver.instruct(parameters), self._policy.due(now)
         trial = self._trial(now, sent)
         count = min(self._policy.count(trial), self.roster.ids.size)
-        probe = self._observe(now, count, parameters, told_bytes, everybody=searching)
+        probe = self._observer.measure(now, self._probed(now, count, everybody=searching), parameters, told_bytes)
         count = min(self._policy.settle(trial), self.roster.ids.size)
         self._row["cohort"] = count
         if not count:
-            LOGGER.warning("Round %d: no client is connected; the model stays as it is.", server_round)
+            LOGGER.warning("Round %d: no client is connected; the model stays as it is.", now.number)
             return []
         if searching and self._needs.loss_probe and count < self.roster.ids.size:
             candidates = self.candidates(self.roster, now, count, self._stream(Purpose.CANDIDATES, now))
             self.roster.losses[:] = known_to(self.roster, self.roster.ids, candidates).losses
         selection = self.select(self.roster, now, count, self._stream(Purpose.SELECT, now))
-        instructions, theta, fractions = self._instruct(selection, now, sent)
+        instructions, theta, fractions = self._instructor.instruct(selection, now, sent)
         self._plan = Plan(now, selection, fractions, exchange.model_bytes(sent), probe, trial)
         self._row["kept_fraction"] = theta
         return instructions
@@ -121,93 +131,20 @@ class SelectionStrategy(Strategy, ABC):
             self.roster,
             self.select,
             self.candidates if self._needs.loss_probe else None,
-            lambda chosen: self._instruct(chosen, now, sent, keep_state=False)[0],
+            lambda chosen: self._instructor.instruct(chosen, now, sent, keep_state=False)[0],
             self._clients,
             self._server,
             self._parameters,
             self._buffers,
         )
 
-    def _instruct(
-        self, selection: Selection, now: Round, sent: Parameters, *, keep_state: bool = True
-    ) -> tuple[list[tuple[ClientProxy, FitIns]], float, Floats]:
-        """What each of the selected is told (without `keep_state` it forgets it), and the kept fractions."""
-        theta, fractions = self._fractions(selection, now)
-        estimates = self._server.estimates
-        rate = self.setup.training.learning_rate(now.number, now.total)
-        rates = np.full(selection.clients.size, rate) if selection.learning_rates is None else selection.learning_rates
-        instructions: list[tuple[ClientProxy, FitIns]] = []
-        for client, fraction, lr in zip(selection.clients.tolist(), fractions.tolist(), rates.tolist(), strict=True):
-            config: dict[str, Scalar] = {
-                "task": "train",
-                "round": now.number,
-                "lr": lr,
-                "kept-fraction": fraction,
-                "residual-decay": self.setup.compression.beta(theta),
-                "curvature": now.number > self.setup.budget.kept_warmup_rounds,
-                "reports": ",".join(sorted(self._server.reports)),
-            }
-            if estimates is not None:
-                config["estimated"] = client in estimates
-            if not keep_state:
-                config["keep-state"] = False
-            instructions.append((self._clients.proxies[client], FitIns(sent, config)))
-        return instructions, theta, fractions
-
-    def _enrol(self, client_manager: ClientManager, server_round: int) -> int:
-        """Who is there. Returns the bytes of the label counts that the new ones sent."""
-        classes = self.setup.classes
-        if self._needs.label_counts and not self.roster.label_counts.size:
-            self.roster.label_counts = np.zeros((self.setup.run.clients, classes), np.int64)
-        enrolments = self._clients.refresh(client_manager, self._needs.label_counts, wait=server_round == 1)
-        for enrolled in enrolments:
-            client, properties = enrolled.client, enrolled.properties
-            self.roster.examples[client] = properties["examples"]
-            self.roster.local_steps[client] = properties["steps"]
-            if self._needs.label_counts:
-                self.roster.label_counts[client] = exchange.decode_counts(properties["label-counts"], client, classes)
-            self.setup.recorder.client({"client": client, "examples": properties["examples"]})
-        self.roster.available[:] = False
-        self.roster.available[list(self._clients.proxies)] = True
-        return len(enrolments) * classes * exchange.SCALAR_BYTES if self._needs.label_counts else 0
-
-    def _observe(self, now: Round, count: int, parameters: Parameters, told_bytes: int, *, everybody: bool) -> Probe:
-        """Measure the candidates' (or everybody's) losses where they are needed, and read the links."""
-        roster, needs, links = self.roster, self._needs, self.setup.links
-        roster.losses[:] = np.nan
-        probed = np.zeros(0, np.int64)
-        if needs.loss_probe:
-            rng = self._stream(Purpose.CANDIDATES, now)
-            probed = roster.ids if everybody else self.candidates(roster, now, count, rng)
-        batches = self.setup.run.probe_batches if needs.probe_batches is None else needs.probe_batches
-        # The stress test's links follow the losses: the simulator then measures them all, at nobody's charge.
-        measured = roster.ids if links.needs_losses else probed
-        task: dict[str, Scalar] = {"task": "probe", "round": now.number, "batches": batches}
-        for client, answer in self._clients.evaluate(measured.tolist(), parameters, task).items():
-            if isinstance(answer, Exception):
-                LOGGER.warning("Round %d: client %d failed its loss probe: %s", now.number, client, answer)
-                roster.available[client] = False
-            else:
-                roster.losses[client] = answer.loss
-        roster.uplink_bits_per_s[:], roster.step_s[:] = links.observe(now.number, roster.losses)
-        if needs.links and np.isnan(roster.uplink_bits_per_s[roster.ids]).any():
-            raise ConfigError(f"The strategy {self.name} needs each client's link; set 'links' to simulated.")
-        roster.losses[np.setdiff1d(measured, probed)] = np.nan
-        forward = batches or np.ceil(roster.examples[probed] / self.setup.training.batch_size)
-        return Probe(
-            bytes=told_bytes + probed.size * (exchange.model_bytes(parameters) + exchange.SCALAR_BYTES),
-            seconds=roster.step_s[probed] * forward * FORWARD_STEPS,
-        )
-
-    def _fractions(self, selection: Selection, now: Round) -> tuple[float, Floats]:
-        """The round's kept fraction and each selected client's."""
-        if not self.setup.compression.sparsifies:
-            return 1.0, np.ones(selection.clients.size)
-        if selection.kept_fractions is not None:
-            return round_fraction(now, self.setup.budget), selection.kept_fractions
-        links = self.setup.links
-        means = links.mean_uplink_bits_per_s, links.mean_step_s
-        return cohort_fractions(selection, self.roster, means, self._parameters.size, now, self.setup.budget)
+    def _probed(self, now: Round, count: int, *, everybody: bool) -> Ints:
+        """Whose loss is measured before `count` clients are selected."""
+        if not self._needs.loss_probe:
+            return np.zeros(0, np.int64)
+        if everybody:
+            return self.roster.ids
+        return self.candidates(self.roster, now, count, self._stream(Purpose.CANDIDATES, now))
 
     # The round, second half -----------------------------------------------------------------------------------
 
@@ -218,7 +155,9 @@ class SelectionStrategy(Strategy, ABC):
         failures: list[tuple[ClientProxy, FitRes] | BaseException],
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
         """Decode, check, weigh, aggregate, step, and let the method absorb what came back."""
-        plan = self._plan
+        if self._ended:
+            return None, {}
+        plan, server_round = self._plan, self.completed + server_round
         if plan is None or plan.now.number != server_round:
             raise RuntimeError(f"Round {server_round} was aggregated without having been configured.")
         selection = plan.selection
@@ -230,6 +169,7 @@ class SelectionStrategy(Strategy, ABC):
         came = replies.clients
         self.roster.selections[selection.clients] += 1
         self.roster.last_selected[selection.clients] = server_round
+        self.roster.last_returned[came] = server_round
         self.roster.fit_losses[came] = replies.losses
         self.roster.failures[replies.failed] += 1
 
@@ -257,23 +197,26 @@ class SelectionStrategy(Strategy, ABC):
 
     def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
         """The global model on the server's test set, every `eval-every` rounds and in the last."""
-        run = self.setup.run
-        if server_round == 0 or (server_round % run.eval_every and server_round != run.rounds):
+        run, number = self.setup.run, self.completed + server_round
+        if not server_round or self._ended or (number % run.eval_every and number != run.rounds):
             return None
         arrays = parameters_to_ndarrays(parameters)
         buffers = arrays[1] if len(arrays) > 1 else np.zeros(0, np.float32)
         result = self.setup.evaluate(arrays[0], buffers)
-        self._row |= {"accuracy": result.accuracy, "loss": result.loss}
+        self._row |= result.row()
+        self._best.offer(result.accuracy, arrays[0], buffers)
         return result.loss, {"accuracy": result.accuracy}
 
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, EvaluateIns]]:
         """With `client-eval`, every client's own test part; else this ends the round."""
-        if not self.setup.run.client_eval or "accuracy" not in self._row or not self._clients.proxies:
+        if self._ended:
+            return []
+        if not self.setup.run.client_eval or "loss" not in self._row or not self._clients.proxies:
             self._close_round()
             return []
-        ins = EvaluateIns(parameters, {"task": "test", "round": server_round})
+        ins = EvaluateIns(parameters, {"task": "test", "round": self._row["round"]})
         return [(self._clients.proxies[client], ins) for client in sorted(self._clients.proxies)]
 
     def aggregate_evaluate(
@@ -282,19 +225,49 @@ class SelectionStrategy(Strategy, ABC):
         results: list[tuple[ClientProxy, EvaluateRes]],
         failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
     ) -> tuple[float | None, dict[str, Scalar]]:
-        """Mean accuracy over the clients' own test parts, each client alike."""
+        """Mean loss and accuracy over the clients' own test parts, each client alike."""
+        server_round = self.completed + server_round
         self._policy.observe(server_round + 1, exchange.mean_loss([result for _, result in results]))
-        told = ((self._clients.client(proxy), result.metrics.get("accuracy")) for proxy, result in results)
-        rows = sorted((client, accuracy) for client, accuracy in told if isinstance(accuracy, float))
+        told = sorted(
+            (self._clients.client(proxy), result.loss, result.metrics.get("accuracy")) for proxy, result in results
+        )
+        rows = [(client, accuracy) for client, _, accuracy in told if isinstance(accuracy, float)]
         for client, accuracy in rows:
             self.setup.recorder.client({"client": client, "round": server_round, "accuracy": accuracy})
         if rows:
             self._row["client_accuracy"] = float(np.mean([accuracy for _, accuracy in rows]))
+        if told:
+            self._row["client_loss"] = float(np.mean([loss for _, loss, _ in told]))
         self._close_round()
         return None, {}
 
     def _close_round(self) -> None:
-        self._row["wall_s"] = time.perf_counter() - self._started_s
-        self.setup.recorder.round(self._row)
-        if self._row["round"] == self.setup.run.rounds:
-            self.setup.recorder.finish(self._parameters, self._buffers, self.roster)
+        row, run, recorder = self._row, self.setup.run, self.setup.recorder
+        row["wall_s"] = time.perf_counter() - self._started_s
+        recorder.round(row)
+        reached = run.stop_at_target and row.get("accuracy", 0.0) >= run.target
+        self._ended = reached or row["round"] == run.rounds
+        if self._ended:
+            recorder.finish((self._parameters, self._buffers), (self._best.parameters, self._best.buffers), self.roster)
+        elif run.checkpoint_every and row["round"] % run.checkpoint_every == 0:
+            recorder.checkpoint(self.snapshot())
+            self._instructor.durable = row["round"]
+
+    # Going on after an interruption -----------------------------------------------------------------------------
+
+    def _parts(self) -> dict[str, Stateful]:
+        own: dict[str, Stateful] = {"roster": self.roster, "best": self._best, "server": self._server}
+        return own | {"policy": self._policy, "method": self}
+
+    def snapshot(self) -> Arrays:
+        """The run after its last finished round, as named arrays: all that `restore` needs to go on identically."""
+        own = {"round": np.array(self._row["round"]), "key": np.array(self._instructor.key)}
+        return own | {"parameters": self._parameters, "buffers": self._buffers} | gather(self._parts())
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `snapshot` returned. Raises ConfigError if it is not of such a run."""
+        self._parameters = taken(arrays, "parameters", self._parameters)
+        self._buffers = taken(arrays, "buffers", self._buffers)
+        self.completed = self._instructor.durable = int(taken(arrays, "round", np.array(0)))
+        self._instructor.key = str(taken(arrays, "key", np.array(self._instructor.key)))
+        scatter(arrays, self._parts())

@@ -1,5 +1,6 @@
 """Talking to the connected clients through Flower's proxies, by partition id."""
 
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -126,9 +127,10 @@ class Enrolment:
 class Clients:
     """The connected clients by partition id. Flower's own client ids are random in every run and never used."""
 
-    def __init__(self, total: int, timeout_s: int) -> None:
+    def __init__(self, total: int, timeout_s: int, pool: int = 0) -> None:
         self._total = total
         self._timeout_s = timeout_s
+        self._pool = pool
         self._client_of: dict[str, int] = {}
         self.proxies: dict[int, ClientProxy] = {}
 
@@ -183,8 +185,36 @@ class Clients:
         self, clients: Iterable[int], parameters: Parameters, config: dict[str, Scalar]
     ) -> dict[int, EvaluateRes | Exception]:
         """Every client's answer to one evaluate instruction, by ascending id."""
+        if self._pool:
+            return self._evaluate_pooled(list(clients), parameters, config)
         ins = EvaluateIns(parameters, config)
         return self._ask(clients, lambda proxy: proxy.evaluate(ins, timeout=None, group_id=None))
+
+    def _evaluate_pooled(
+        self, clients: list[int], parameters: Parameters, config: dict[str, Scalar]
+    ) -> dict[int, EvaluateRes | Exception]:
+        """The same in few messages, each answered by its first client for all (see `clients.pooled`)."""
+        parts = [clients[start :: self._pool] for start in range(min(self._pool, len(clients)))]
+        asked = {
+            self.proxies[part[0]]: EvaluateIns(parameters, config | {"clients": ",".join(map(str, part))})
+            for part in parts
+        }
+        found: dict[int, EvaluateRes | Exception] = {}
+        for part, (_, reply) in zip(
+            parts,
+            parallel(list(asked), lambda proxy: proxy.evaluate(asked[proxy], timeout=None, group_id=None)),
+            strict=True,
+        ):
+            if isinstance(reply, Exception):
+                found |= dict.fromkeys(part, reply)
+                continue
+            for answer in json.loads(str(reply.metrics["answers"])):
+                if "error" in answer:
+                    found[answer["client"]] = RuntimeError(answer["error"])
+                else:
+                    values = answer["loss"], answer["examples"], answer["metrics"]
+                    found[answer["client"]] = EvaluateRes(reply.status, *values)
+        return dict(sorted(found.items()))
 
     def fit(
         self, clients: Iterable[int], parameters: Parameters, config: dict[str, Scalar]

@@ -111,8 +111,8 @@ class HiCSFL(SelectionStrategy):
 
     @classmethod
     def needs(cls, config: Settings) -> Needs:
-        """Nothing beside the updates' output layer."""
-        return Needs()
+        """The updates' output layer."""
+        return Needs(class_biases=True)
 
     def entropy(self, ids: Ints) -> Floats:
         """H of the clients `ids`, float64 (n,); the mean of the known ones where nothing is known."""

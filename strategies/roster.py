@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,8 @@ class Needs:
     """What clients measure beside their training, one number each: see `clients.reports`."""
     label_counts: bool = False
     """Every client's examples per class, sent once at enrolment."""
+    class_biases: bool = False
+    """An output layer that ends with one bias a class."""
     updates: bool = False
     """Each client's last uploaded update, kept on the server (memory only)."""
     links: bool = False
@@ -48,6 +51,7 @@ class Roster:
     local_steps : int64 (K,), local steps a round; 0 until enrolled
     selections : int64 (K,), rounds in which the client was selected, h_k
     last_selected : int64 (K,), the last such round l_k; 0 = never
+    last_returned : int64 (K,), the last round of which its update was aggregated; 0 = never
     failures : int64 (K,), rounds in which it was selected and nothing usable came back
     losses : float64 (K,), loss of this round's global model; NaN where not measured
     fit_losses : float64 (K,), mean training loss it reported when it last trained; NaN = never
@@ -61,12 +65,24 @@ class Roster:
         self.local_steps = np.zeros(clients, np.int64)
         self.selections = np.zeros(clients, np.int64)
         self.last_selected = np.zeros(clients, np.int64)
+        self.last_returned = np.zeros(clients, np.int64)
         self.failures = np.zeros(clients, np.int64)
         self.losses = np.full(clients, np.nan)
         self.fit_losses = np.full(clients, np.nan)
         self.uplink_bits_per_s = np.full(clients, np.nan)
         self.step_s = np.full(clients, np.nan)
         self.label_counts = np.zeros((clients, 0), np.int64)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Every array by its name: what `load_state` needs to go on identically."""
+        return {name: array.copy() for name, array in vars(self).items()}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take up a state that `state` returned."""
+        for name, array in vars(self).items():
+            if state[name].dtype != array.dtype or state[name].shape[0] != array.shape[0]:
+                raise ValueError(f"{name} is {state[name].dtype} {state[name].shape}")
+            setattr(self, name, state[name].copy())
 
     @property
     def ids(self) -> Ints:

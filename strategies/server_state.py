@@ -3,12 +3,14 @@
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from flwr.common import FitRes
 from numpy.typing import NDArray
 
 from fedsel_app.wire import Update
+from strategies.checkpoint import Stateful, gather, scatter
 from strategies.estimates import Estimates
 from strategies.replies import Replies, collect
 from strategies.roster import Floats, Ints, Selection
@@ -88,3 +90,15 @@ class ServerState:
         trial.optimizer, trial.solver = copy.deepcopy(self.optimizer), copy.deepcopy(self.solver)
         trial.estimates = self.estimates.copy() if self.estimates is not None else None
         return trial.step(parameters, selection, replies, examples)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What `load_state` needs to go on identically."""
+        return gather(self._parts())
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Take up a state that `state` returned."""
+        scatter(state, self._parts())
+
+    def _parts(self) -> dict[str, Stateful]:
+        parts: dict[str, Stateful] = {"optimizer": self.optimizer, "solver": self.solver}
+        return parts if self.estimates is None else parts | {"estimates": self.estimates}

@@ -1,5 +1,6 @@
 """What a strategy is built from: settings, the initial model, and the links, test set and records it works with."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -13,6 +14,9 @@ from strategies.budget import BudgetConfig
 from strategies.participation import ParticipationConfig
 from strategies.roster import Floats, Roster
 from strategies.server_optimizer import ServerConfig
+
+Model = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""Parameters (N,) and BatchNorm statistics (B,)."""
 
 
 class Layer(Protocol):
@@ -54,16 +58,29 @@ class Recorder(Protocol):
     def round(self, row: dict[str, Any]) -> None:
         """Append a finished round; the last one ends the run."""
 
-    def finish(self, parameters: NDArray[np.float32], buffers: NDArray[np.float32], roster: Roster) -> None:
-        """Write the summary and the final model."""
+    def checkpoint(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Keep all that the run needs to go on from its last round."""
+
+    def finish(self, final: Model, best: Model, roster: Roster) -> None:
+        """Write the summary, the final model and the best one."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Loss and accuracy of a model on the server's test set."""
+    """Loss, accuracy and further metrics of a model on the server's test set.
+
+    The accuracy is the task's score, the larger the better; NaN where it is undefined: see `fedsel_app.tasks`.
+    """
 
     loss: float
     accuracy: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def row(self) -> dict[str, Any]:
+        """What a round's row says of it."""
+        row: dict[str, Any] = {"accuracy": self.accuracy} if math.isfinite(self.accuracy) else {}
+        row["loss"] = self.loss
+        return row | ({"metrics": dict(self.metrics)} if self.metrics else {})
 
 
 @dataclass(frozen=True)
@@ -86,3 +103,5 @@ class Setup:
     participation: ParticipationConfig = field(default_factory=ParticipationConfig)
     surrogate: Callable[[NDArray[np.float32], NDArray[np.float32]], float] | None = None
     """Loss of a model on the server's surrogate set, where the policy asks for one."""
+    pool: int = 0
+    """Messages that a question to many clients is put into, where one can answer for all; 0: one to each client."""

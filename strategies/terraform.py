@@ -114,8 +114,8 @@ class Terraform(SelectionStrategy):
 
     @classmethod
     def needs(cls, config: Settings) -> Needs:
-        """Nothing: magnitudes are read off the updates."""
-        return Needs()
+        """Magnitudes are read off the updates; a part of the output layer must be told from the other."""
+        return Needs(class_biases=getattr(config, "magnitude", "") in ("bias", "weights"))
 
     def select(self, roster: Roster, now: Round, count: int, rng: np.random.Generator) -> Selection:
         """The hard set; `count` clients uniformly where a round begins."""

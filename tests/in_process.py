@@ -1,6 +1,7 @@
 """Flower's server loop over clients in this process: real strategy, real clients, no Ray, milliseconds a round."""
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -74,21 +75,29 @@ def run_in_process(
 
 
 def run_config(
-    folder: Path, config: AppConfig, on_fit: ReplyHook | None = None, cid_of: Callable[[int], str] = str
+    folder: Path,
+    config: AppConfig,
+    on_fit: ReplyHook | None = None,
+    cid_of: Callable[[int], str] = str,
+    on_round: Callable[[dict[str, Any]], None] | None = None,
+    pool: int = 0,
 ) -> tuple[SelectionStrategy, list[dict[str, Any]]]:
-    """Run `config` to the end; the strategy and the rows of its rounds."""
+    """Run `config` to the end (or resume it); the strategy and the rows of its rounds."""
     if not config.run.state_dir:
         config = replace(config, run=replace(config.run, state_dir=str(folder / "state")))
-    recorder = RunFolder(folder, config.values())
-    strategy = config.strategy(make_setup(config, recorder))
-    manager = SimpleClientManager()
-    for client in range(config.run.clients):
-        node = {"partition-id": client, "num-partitions": config.run.clients}
-        context = Context(run_id=1, node_id=client, node_config=node, state=RecordDict(), run_config={})
+    recorder = RunFolder(folder, config.values(), on_round, resume=config.run.resume)
+    with closing(recorder):
+        strategy = config.strategy(replace(make_setup(config, recorder), pool=pool))
+        if recorder.saved is not None:
+            strategy.restore(recorder.saved)
+        manager = SimpleClientManager()
+        for client in range(config.run.clients):
+            node = {"partition-id": client, "num-partitions": config.run.clients}
+            context = Context(run_id=1, node_id=client, node_config=node, state=RecordDict(), run_config={})
 
-        def build(context: Context = context) -> Client:
-            return make_client(config, context)
+            def build(context: Context = context) -> Client:
+                return make_client(config, context, pooled=pool > 0)
 
-        manager.register(InProcessProxy(cid_of(client), build, client, on_fit))
-    Server(client_manager=manager, strategy=strategy).fit(config.run.rounds, timeout=None)
+            manager.register(InProcessProxy(cid_of(client), build, client, on_fit))
+        Server(client_manager=manager, strategy=strategy).fit(config.run.rounds - strategy.completed, timeout=None)
     return strategy, recorder.rows

@@ -12,7 +12,7 @@ from fedsel_app.wire import Update
 from strategies.budget import BudgetConfig
 from strategies.roster import Floats, Outcome, Roster, Round
 from strategies.server_optimizer import ServerConfig
-from strategies.setup import Evaluation, Setup
+from strategies.setup import Evaluation, Model, Setup
 
 
 class LayerSlice(NamedTuple):
@@ -51,7 +51,10 @@ class NoRecords:
     def round(self, row: dict[str, Any]) -> None:
         """Nothing."""
 
-    def finish(self, parameters: NDArray[np.float32], buffers: NDArray[np.float32], roster: Roster) -> None:
+    def checkpoint(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Nothing."""
+
+    def finish(self, final: Model, best: Model, roster: Roster) -> None:
         """Nothing."""
 
 

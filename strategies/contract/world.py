@@ -139,6 +139,7 @@ class World:
         came, lost = selected[~missing], selected[missing]
         roster.selections[selected] += 1
         roster.last_selected[selected] = number
+        roster.last_returned[came] = number
         roster.fit_losses[came] = losses[came]
         roster.failures[lost] += 1
         self.method.absorb(

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from clients.client import SelectionClient
+from clients.state import Past
 from fedsel_app.config import RunConfig
 from fedsel_app.data import load
 from fedsel_app.models import build
@@ -42,8 +43,14 @@ def initial(setup):
     return [torch.cat([t.detach().flatten() for t in tensors]).numpy() for tensors in groups if tensors]
 
 
-def instruction(server_round=1, kept=0.1, beta=0.9, curvature=False, lr=0.1):
+def instruction(server_round=1, kept=0.1, beta=0.9, curvature=False, lr=0.1, asked=None, taken=None, durable=0):
+    """To train; as far as nothing else is said, the server asked and aggregated the client in the round before."""
+    before = server_round - 1
     return {
+        "run": "run",
+        "asked": before if asked is None else asked,
+        "taken": before if taken is None else taken,
+        "durable": durable,
         "task": "train",
         "round": server_round,
         "lr": lr,
@@ -69,3 +76,8 @@ def own_examples(setup):
 
 
 # What it says of itself
+
+
+def remembered(setup, server_round):
+    """The client's state after a round whose reply was aggregated."""
+    return setup.store.of_run("run").recall(setup.client, Past(asked=server_round, taken=server_round))[0]

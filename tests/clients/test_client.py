@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from clients.client import SelectionClient
-from clients.state import StateStore
+from clients.state import Past, StateStore
 from fedsel_app.data import load
 from fedsel_app.models import build
 from tests.clients.messages import (
@@ -19,6 +19,7 @@ from tests.clients.messages import (
     changed,
     initial,
     own_examples,
+    remembered,
     train,
 )
 
@@ -91,40 +92,40 @@ def test_the_largest_entries_are_sent_and_the_rest_is_remembered(setup):
     left_out = np.delete(raw, update.indices)
     assert np.array_equal(update.values, raw[update.indices])
     assert np.abs(left_out).max() <= smallest_sent
-    residual = setup.store.load(2, before=2)["residual"]
+    residual = remembered(setup, 1)["residual"]
     assert np.array_equal(residual, np.float32(0.5) * (raw - update.dense()))
 
 
 def test_nothing_is_lost_over_several_rounds_of_new_clients(setup, tmp_path):
     """With beta 1, what was sent plus what is remembered is v = delta + e, exactly, in every round."""
-    arrays, remembered = initial(setup), np.zeros(SIZE, np.float32)
+    arrays, kept = initial(setup), np.zeros(SIZE, np.float32)
     whole = changed(setup, compression={"compressor": "none"})
     for server_round in range(1, 5):
         delta = train(whole, arrays, server_round=server_round)[0].dense()
         again = dataclasses.replace(setup, store=StateStore(tmp_path))
         sent = train(again, arrays, server_round=server_round, kept=0.05, beta=1.0)[0].dense()
-        residual = setup.store.load(2, before=server_round + 1)["residual"]
-        assert np.array_equal(sent + residual, delta + remembered)
+        residual = remembered(setup, server_round)["residual"]
+        assert np.array_equal(sent + residual, delta + kept)
         assert np.count_nonzero(residual) > 0
-        arrays, remembered = [arrays[0] + sent], residual
+        arrays, kept = [arrays[0] + sent], residual
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.25, 0.97])
 def test_the_residual_decays_by_the_number_in_the_message(setup, tmp_path, beta):
     train(setup, beta=1.0)
-    full = setup.store.load(2, before=2)["residual"]
+    full = remembered(setup, 1)["residual"]
     other = changed(setup, store=StateStore(tmp_path / "other"))
     train(other, beta=beta)
-    assert np.array_equal(other.store.load(2, before=2)["residual"], full * np.float32(beta))
+    assert np.array_equal(remembered(other, 1)["residual"], full * np.float32(beta))
 
 
 def test_a_dense_round_sends_the_residual_too_and_leaves_none(setup):
     raw = train(changed(setup, compression={"compressor": "none"}), server_round=2)[0].dense()
     train(setup, server_round=1, kept=0.1)
-    residual = setup.store.load(2, before=2)["residual"]
+    residual = remembered(setup, 1)["residual"]
     update, _, _ = train(setup, server_round=2, kept=1.0)
     assert np.array_equal(update.dense(), raw + residual)
-    assert "residual" not in setup.store.load(2, before=3)
+    assert "residual" not in remembered(setup, 2)
 
 
 def test_without_error_feedback_nothing_is_remembered(setup):
@@ -145,6 +146,23 @@ def test_a_round_sent_again_gets_the_same_answer(setup):
     first, _, _ = train(setup, server_round=2)
     second, _, _ = train(setup, server_round=2)
     assert first == second
+
+
+def test_a_lost_reply_counts_as_if_nothing_had_been_sent(setup, tmp_path):
+    """After a lost round the residual is beta v, v = delta + e, whether it was lost once or twice."""
+    whole = changed(setup, compression={"compressor": "none"})
+    deltas = [train(whole, server_round=number)[0].dense() for number in (1, 2, 3)]
+    sent = train(setup, server_round=1, beta=0.5)[0].dense()
+    residual = np.float32(0.5) * (deltas[0] - sent)
+    second = train(setup, server_round=2, beta=0.5, taken=1)[0].dense()
+    assert np.count_nonzero(second)
+    for _ in range(2):  # the answer to round 3 does not depend on how often it is asked for
+        third = train(setup, server_round=3, beta=0.5, asked=2, taken=1, kept=1.0)[0].dense()
+        lost = np.float32(0.5) * (deltas[1] + residual)
+        np.testing.assert_allclose(third, deltas[2] + lost, atol=1e-7)
+    after = train(setup, server_round=4, beta=0.5, asked=3, taken=1, kept=1.0)[0].dense()
+    fourth = train(whole, server_round=4)[0].dense()
+    np.testing.assert_allclose(after, fourth + np.float32(0.5) * (deltas[2] + lost), atol=1e-7)
 
 
 # Randomness
@@ -212,7 +230,8 @@ def test_the_next_layers_are_drawn_by_the_last_mask(setup, monkeypatch):
 
     monkeypatch.setattr("clients.client.hutchinson_diagonal", record)
     for server_round in range(1, 13):
-        setup.store.save(2, 2 * server_round, {"shares": np.array([0.0, 0.0, 1.0, 0.0])})
+        store, shares = setup.store.of_run("run"), np.array([0.0, 0.0, 1.0, 0.0])
+        store.save(2, 2 * server_round, {"shares": shares}, Past(2 * server_round - 1, 2 * server_round - 1))
         train(setup, server_round=2 * server_round + 1, curvature=True)
     assert drawn == [[2]] * 12
     drawn.clear()
@@ -228,7 +247,7 @@ def test_the_layers_shares_of_the_mask_are_remembered(setup):
     sizes = [sum(p.numel() for p in layer.parameters()) for layer in module if list(layer.parameters())]
     edges = np.cumsum([0, *sizes])
     expected = np.histogram(update.indices, edges)[0] / update.count
-    assert setup.store.load(2, before=2)["shares"].tolist() == expected.tolist()
+    assert remembered(setup, 1)["shares"].tolist() == expected.tolist()
 
 
 # BatchNorm

@@ -9,7 +9,7 @@ from clients.client import SelectionClient
 from clients.local_training import DivergenceError
 from fedsel_app.config import ConfigError
 from fedsel_app.data import load
-from tests.clients.messages import NORMED, RUN, SIZE, changed, initial, instruction, own_examples, train
+from tests.clients.messages import NORMED, RUN, SIZE, changed, initial, instruction, own_examples, remembered, train
 
 
 def test_calibration_moves_the_statistics_as_torch_does_and_nothing_else(setup):
@@ -116,10 +116,10 @@ def test_an_unknown_task_is_refused(setup):
 
 def test_a_diverged_training_changes_no_state(setup):
     train(setup, server_round=1)
-    before = setup.store.load(2, before=3)
+    before = remembered(setup, 2)
     with pytest.raises(DivergenceError, match="learning rate"):
         train(changed(setup, training={"clip_norm": 0.0, "local_steps": 20}), server_round=2, lr=1e38)
-    assert setup.store.load(2, before=3)["residual"].tobytes() == before["residual"].tobytes()
+    assert remembered(setup, 2)["residual"].tobytes() == before["residual"].tobytes()
 
 
 def test_a_device_that_is_absent_is_refused(setup, monkeypatch):

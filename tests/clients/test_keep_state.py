@@ -40,13 +40,14 @@ def setup(request, tmp_path):
 def train(setup, server_round, **told):
     arrays = [np.zeros(SIZE, np.float32)] * (2 if setup.training.solver == "scaffold" else 1)
     instruction = {"task": "train", "round": server_round, "lr": 0.1, "kept-fraction": 0.1, "residual-decay": 0.9}
+    instruction |= {"run": "run", "asked": server_round - 1, "taken": server_round - 1, "durable": 0}
     instruction |= {"curvature": True, "estimated": server_round > 1}
     payloads, _, metrics = SelectionClient(setup).fit(arrays, instruction | told)
     return [payload.tobytes() for payload in payloads], metrics["loss"]
 
 
 def remembered(setup):
-    return {path.name: path.read_bytes() for path in setup.store.folder.glob("*")}
+    return {path.name: path.read_bytes() for path in setup.store.folder.rglob("*.npz")}
 
 
 def test_what_it_remembers_stays_and_what_it_sends_is_what_it_would_send(setup):

@@ -1,24 +1,39 @@
 import numpy as np
 import pytest
 
-from clients.state import StateError, StateStore
+from clients.state import Past, StateError, StateStore
 
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
+def numbers(folder):
+    return sorted(int(path.stem.rpartition("-")[2]) for path in folder.iterdir())
+
+
+def save(store, client, server_round, arrays=None, asked=None, taken=None, durable=0):
+    """By default every earlier round was asked for and aggregated, and there is no checkpoint."""
+    before = server_round - 1
+    past = Past(before if asked is None else asked, before if taken is None else taken, durable)
+    store.save(client, server_round, {"x": np.array([server_round])} if arrays is None else arrays, past)
+
+
+def counted(store, client, taken, asked=None):
+    return store.recall(client, Past(asked=taken if asked is None else asked, taken=taken))[0]
+
+
 def test_a_new_client_has_no_state_and_makes_no_folder(tmp_path):
     store = StateStore(tmp_path / "run")
-    assert store.load(3, before=7) == {}
+    assert store.recall(3, Past()) == ({}, {})
     assert not (tmp_path / "run").exists()
 
 
 def test_what_is_saved_comes_back_bit_for_bit_in_another_store(tmp_path):
     residual = np.array([0.1, -0.0, np.float32(1e-45)], np.float32)
     shares = np.array([0.3, 0.7])
-    StateStore(tmp_path / "a" / "b").save(3, 1, {"residual": residual, "shares": shares})
-    loaded = StateStore(tmp_path / "a" / "b").load(3, before=2)
+    save(StateStore(tmp_path / "a" / "b"), 3, 1, {"residual": residual, "shares": shares})
+    loaded = counted(StateStore(tmp_path / "a" / "b"), 3, taken=1)
     assert set(loaded) == {"residual", "shares"}
     assert loaded["residual"].tobytes() == residual.tobytes()
     assert loaded["shares"].tobytes() == shares.tobytes()
@@ -27,73 +42,99 @@ def test_what_is_saved_comes_back_bit_for_bit_in_another_store(tmp_path):
 def test_clients_do_not_see_one_another(tmp_path):
     store = StateStore(tmp_path)
     for client in (1, 11, 111):
-        store.save(client, 1, {"x": np.array([client])})
-    assert [int(store.load(client, before=2)["x"][0]) for client in (111, 1, 11)] == [111, 1, 11]
-    assert store.load(2, before=2) == {}
+        save(store, client, 1, {"x": np.array([client])})
+    assert [int(counted(store, client, 1)["x"][0]) for client in (111, 1, 11)] == [111, 1, 11]
+    assert counted(store, 2, 1) == {}
 
 
-def test_a_round_sent_again_starts_from_the_state_before_it(tmp_path):
+def test_runs_do_not_see_one_another(tmp_path):
+    save(StateStore(tmp_path).of_run("a1"), 0, 1)
+    assert StateStore(tmp_path).of_run("b2").recall(0, Past(1, 1)) == ({}, {})
+    assert int(counted(StateStore(tmp_path).of_run("a1"), 0, 1)["x"][0]) == 1
+
+
+@pytest.mark.parametrize("key", ["", "..", "a/b", "../../etc", "a b", "x" * 65])
+def test_a_run_cannot_name_another_folder(tmp_path, key):
+    with pytest.raises(ValueError, match="letters and digits"):
+        StateStore(tmp_path).of_run(key)
+
+
+def test_a_reply_that_was_lost_is_told_apart_from_the_last_that_counted(tmp_path):
     store = StateStore(tmp_path)
-    for number in (1, 4, 9):
-        store.save(0, number, {"x": np.array([number])})
-    assert int(store.load(0, before=10)["x"][0]) == 9
-    assert int(store.load(0, before=9)["x"][0]) == 4
-    store.save(0, 9, {"x": np.array([90])})
-    assert int(store.load(0, before=9)["x"][0]) == 4
-    assert int(store.load(0, before=12)["x"][0]) == 90
+    save(store, 0, 1)
+    save(store, 0, 4, asked=1, taken=1)
+    save(store, 0, 9, asked=4, taken=1)
+    state, lost = store.recall(0, Past(asked=9, taken=4))
+    assert (int(state["x"][0]), int(lost["x"][0])) == (4, 9)
+    state, lost = store.recall(0, Past(asked=9, taken=9))
+    assert (int(state["x"][0]), lost) == (9, {})
+    state, lost = store.recall(0, Past(asked=1, taken=0))
+    assert (state, int(lost["x"][0])) == ({}, 1)
 
 
-def test_the_first_round_sent_again_starts_from_nothing(tmp_path):
+def test_rounds_that_the_server_does_not_know_of_are_not_taken_up_and_forgotten(tmp_path):
+    """The server went back to round 4: what happened in 5, 7 and 9 never did."""
     store = StateStore(tmp_path)
-    store.save(0, 3, {"x": np.zeros(1)})
-    assert store.load(0, before=3) == {}
+    for number, before in ((2, 0), (4, 2), (5, 4), (7, 5), (9, 7)):
+        save(store, 0, number, asked=before, taken=before, durable=2)
+    assert int(counted(store, 0, taken=4)["x"][0]) == 4
+    save(store, 0, 8, asked=4, taken=4, durable=4)
+    assert numbers(tmp_path) == [4, 8]
 
 
-def test_only_the_last_two_rounds_are_kept_and_later_ones_are_forgotten(tmp_path):
+def test_what_a_server_may_come_back_to_is_kept_and_no_more(tmp_path):
+    """Rounds since the checkpoint, and the last before it."""
     store = StateStore(tmp_path)
-    for number in (1, 2, 10, 12):
-        store.save(0, number, {"x": np.zeros(1)})
-    assert names(tmp_path) == ["client-0-round-10.npz", "client-0-round-12.npz"]
-    store.save(0, 11, {"x": np.zeros(1)})
-    assert names(tmp_path) == ["client-0-round-10.npz", "client-0-round-11.npz"]
+    for number, before, durable in ((1, 0, 0), (3, 1, 0), (6, 3, 5), (8, 6, 5), (12, 8, 10)):
+        save(store, 0, number, asked=before, taken=before, durable=durable)
+        kept = {1: [1], 3: [1, 3], 6: [3, 6], 8: [3, 6, 8], 12: [8, 12]}[number]
+        assert numbers(tmp_path) == kept
+
+
+def test_the_last_that_counted_is_kept_however_old(tmp_path):
+    store = StateStore(tmp_path)
+    save(store, 0, 1)
+    for number in (20, 30, 40):
+        save(store, 0, number, asked=number - 10 if number > 20 else 1, taken=1, durable=number - 1)
+    assert 1 in numbers(tmp_path)
+    assert int(counted(store, 0, taken=1, asked=40)["x"][0]) == 1
 
 
 def test_a_state_that_is_no_longer_kept_is_refused(tmp_path):
     store = StateStore(tmp_path)
-    for number in (1, 5, 6):
-        store.save(0, number, {"x": np.zeros(1)})
-    with pytest.raises(StateError, match=r"Client 0 keeps .*\[5, 6\].* before round 3"):
-        store.load(0, before=3)
-    assert store.load(0, before=1) == {}
+    save(store, 0, 5, durable=4)
+    save(store, 0, 6, durable=5)
+    with pytest.raises(StateError, match=r"Client 0 keeps .*\[5, 6\].* from round 3 or before"):
+        store.recall(0, Past(asked=3, taken=3))
 
 
 @pytest.mark.parametrize("content", [b"", b"not an archive", b"PK\x03\x04 cut short"])
 def test_a_damaged_file_is_named(tmp_path, content):
     (tmp_path / "client-5-round-2.npz").write_bytes(content)
     with pytest.raises(StateError, match=r"client-5-round-2\.npz cannot be read"):
-        StateStore(tmp_path).load(5, before=3)
+        counted(StateStore(tmp_path), 5, taken=2)
 
 
 def test_a_file_cut_short_or_changed_is_named(tmp_path):
     store = StateStore(tmp_path)
-    store.save(5, 2, {"residual": np.arange(1000, dtype=np.float32)})
+    save(store, 5, 2, {"residual": np.arange(1000, dtype=np.float32)})
     path = tmp_path / "client-5-round-2.npz"
     whole = path.read_bytes()
     for damaged in (whole[:2000], whole[:2000] + b"\xff" + whole[2001:]):
         path.write_bytes(damaged)
         with pytest.raises(StateError, match="cannot be read"):
-            store.load(5, before=3)
+            counted(store, 5, taken=2)
 
 
 def test_pickled_objects_are_not_read(tmp_path):
     np.savez(tmp_path / "client-5-round-2.npz", x=np.array([{}], dtype=object))
     with pytest.raises(StateError, match="cannot be read"):
-        StateStore(tmp_path).load(5, before=3)
+        counted(StateStore(tmp_path), 5, taken=2)
 
 
 def test_an_interrupted_write_leaves_the_old_state_and_no_litter(tmp_path, monkeypatch):
     store = StateStore(tmp_path)
-    store.save(0, 1, {"x": np.ones(1)})
+    save(store, 0, 1, {"x": np.ones(1)})
 
     def full(file, **arrays):
         file.write(b"half")
@@ -101,12 +142,12 @@ def test_an_interrupted_write_leaves_the_old_state_and_no_litter(tmp_path, monke
 
     monkeypatch.setattr(np, "savez", full)
     with pytest.raises(StateError, match=r"Client 0 cannot write .*No space left.*state-dir"):
-        store.save(0, 2, {"x": np.zeros(1)})
+        save(store, 0, 2, {"x": np.zeros(1)})
     assert names(tmp_path) == ["client-0-round-1.npz"]
-    assert store.load(0, before=3)["x"].tolist() == [1.0]
+    assert counted(store, 0, taken=1)["x"].tolist() == [1.0]
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match="state-dir"):
-        StateStore(tmp_path / "file" / "run").save(0, 1, {})
+        save(StateStore(tmp_path / "file" / "run"), 0, 1, {})

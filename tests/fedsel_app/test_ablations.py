@@ -11,7 +11,7 @@ import pytest
 import torch
 from flwr.common import parameters_to_ndarrays
 
-from clients.state import StateStore
+from clients.state import Past, StateStore
 from fedsel_app.app_config import resolve
 from fedsel_app.cli import parse_setting
 from fedsel_app.wire import Update, decode
@@ -59,8 +59,9 @@ def run(*settings: str) -> Run:
         _, rows = run_config(Path(folder) / "run", resolve(values), on_fit)
         with np.load(Path(folder) / "run" / "model.npz", allow_pickle=False) as model:
             parameters = model["parameters"]
-        store = StateStore(Path(folder) / "fedsel-state" / "1")
-        residuals = {client: store.load(client, before=3)["residual"] for client in rows[-1]["selected"]}
+        [kept] = (Path(folder) / "fedsel-state").iterdir()
+        store, past = StateStore(kept), Past(asked=2, taken=2)
+        residuals = {client: store.recall(client, past)[0]["residual"] for client in rows[-1]["selected"]}
     return Run(rows, parameters, instructions, updates, residuals)
 
 

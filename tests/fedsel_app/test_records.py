@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import ConfigError
-from fedsel_app.records import RunFolder, describe, read_rounds, summarize
+from fedsel_app.records import RunFolder, describe, read_rounds
+from fedsel_app.summary import summarize
 
 CONFIG = {"strategy": "random", "seed": 7, "target": 0.8}
 FIELDS = {
@@ -32,11 +33,15 @@ def made_up_rows():
     ]  # fmt: skip
 
 
+FINAL = np.arange(5, dtype=np.float32), np.ones(2, np.float32)
+BEST = np.arange(5, dtype=np.float32)[::-1], np.zeros(2, np.float32)
+
+
 def finished(folder, **config):
     run = RunFolder(folder, CONFIG | config)
     for row in made_up_rows():
         run.round(row)
-    run.finish(np.arange(5, dtype=np.float32), np.ones(2, np.float32), ROSTER)
+    run.finish(FINAL, BEST, ROSTER)
     return run, json.loads((folder / "summary.json").read_text(encoding="utf-8"))
 
 
@@ -97,7 +102,7 @@ def test_what_is_not_a_number_becomes_null(tmp_path):
     """A run that was never evaluated, and losses that nobody measured."""
     run = RunFolder(tmp_path / "run", CONFIG)
     run.round({"round": 1, "probe_losses": [float("nan"), 1.0], "loss": float("inf"), "failures": []})
-    run.finish(np.zeros(1, np.float32), np.zeros(0, np.float32), ROSTER)
+    run.finish(FINAL, BEST, ROSTER)
     row = strict((tmp_path / "run" / "rounds.jsonl").read_text(encoding="utf-8"))
     assert (row["probe_losses"], row["loss"]) == ([None, 1.0], None)
     summary = strict((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))
@@ -167,7 +172,7 @@ def test_a_write_that_fails_leaves_nothing_half_done(tmp_path, monkeypatch):
 
     monkeypatch.setattr(np, "savez", full)
     with pytest.raises(OSError, match="No space left"):
-        run.finish(np.zeros(1, np.float32), np.zeros(0, np.float32), ROSTER)
+        run.finish(FINAL, BEST, ROSTER)
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.json", "rounds.jsonl", "clients.jsonl"}
 
 

@@ -132,9 +132,12 @@ class Rows(NoRecords):
     def round(self, row):
         self.rows.append(json.loads(json.dumps(row)))
 
-    def finish(self, parameters, buffers, roster):
+    def checkpoint(self, arrays):
+        self.saved = {name: np.array(array) for name, array in arrays.items()}
+
+    def finish(self, final, best, roster):
         self.finished += 1
-        self.parameters = parameters
+        self.parameters = final[0]
 
 
 NO_BUFFERS = np.zeros(0, np.float32)

@@ -1,6 +1,7 @@
 """The round by hand: Flower's own server loop over stub clients."""
 
 import json
+import re
 from dataclasses import replace
 from itertools import permutations
 
@@ -56,7 +57,9 @@ def test_a_round_by_hand():
     links = strategy.setup.links
     uplinks, step_s = links.observe(1, np.full(3, np.nan))
     assert row["round_s"] == pytest.approx(max(2 * step_s + 8 * 33 / uplinks))
-    assert strategy.setup.recorder.clients == [{"client": client, "examples": 10 * (client + 1)} for client in range(3)]
+    assert strategy.setup.recorder.clients == [
+        {"client": client, "examples": 10 * (client + 1), "enrolled": 1} for client in range(3)
+    ]
     assert strategy.setup.recorder.finished == 1
 
 
@@ -84,7 +87,11 @@ def test_instructions():
     for _, ins in first:
         assert ins.parameters == model
         # lr 0.1 (1 - 0.5 / 4); beta 0.85 at a kept fraction of 1.
+        assert re.fullmatch("[0-9a-f]{16}", ins.config.pop("run"))
         assert ins.config == {
+            "asked": 0,
+            "taken": 0,
+            "durable": 0,
             "task": "train",
             "round": 1,
             "lr": pytest.approx(0.0875),

@@ -1,0 +1,42 @@
+"""One client that answers for many says what each of them would have said."""
+
+import json
+
+import pytest
+
+from clients import client as client_module
+from fedsel_app.app_config import resolve
+from tests.in_process import run_config
+
+BASE = {"clients": 7, "cohort": 3, "rounds": 3, "local-steps": 2, "batch-size": 16, "probe-batches": 2}
+RUNS = {
+    "probes": {"strategy": "hetero-select"},
+    "candidates": {"strategy": "power-of-choice"},
+    "losses of everybody, for the links": {"strategy": "random", "link-coupling": "inverted-loss"},
+    "tests of candidate models": {"strategy": "random", "participation": "isp", "isp-draws": 2, "holdout-fraction": 0.3},
+}
+
+
+def rounds(folder, settings, pool):
+    _, rows = run_config(folder, resolve(BASE | settings), pool=pool)
+    return [json.dumps({key: value for key, value in row.items() if key != "wall_s"}) for row in rows]
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("pool", [1, 3, 20])
+def test_the_rounds_are_the_same(tmp_path, name, pool):
+    assert rounds(tmp_path / "pooled", RUNS[name], pool) == rounds(tmp_path / "single", RUNS[name], 0)
+
+
+def test_a_client_that_fails_fails_alone(tmp_path, monkeypatch):
+    probe = client_module.SelectionClient._probe
+
+    def broken(self, arrays, config):
+        if self._setup.client in (2, 5):
+            raise ValueError("out of order")
+        return probe(self, arrays, config)
+
+    monkeypatch.setattr(client_module.SelectionClient, "_probe", broken)
+    pooled = rounds(tmp_path / "pooled", RUNS["probes"], 2)
+    assert pooled == rounds(tmp_path / "single", RUNS["probes"], 0)
+    assert not {2, 5} & {client for row in pooled for client in json.loads(row)["selected"]}

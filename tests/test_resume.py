@@ -1,0 +1,167 @@
+"""An interrupted run that is taken up again ends as the uninterrupted one does, bit for bit."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fedsel_app.app_config import resolve
+from fedsel_app.config import ConfigError
+from fedsel_app.records import read_checkpoint
+from tests.in_process import run_config
+
+BASE = {
+    "clients": 8,
+    "cohort": 3,
+    "rounds": 7,
+    "local-steps": 2,
+    "batch-size": 16,
+    "probe-batches": 1,
+    "checkpoint-every": 3,
+}
+NORMED = "tests.clients.messages:normed"
+RUNS = {
+    "hetero-select": {"strategy": "hetero-select", "hetero-select.average-decay": 0.9},
+    "hetero-select-stable": {"strategy": "hetero-select-stable"},
+    "fedcvr-bolt": {"strategy": "fedcvr-bolt", "fedcvr-bolt.warmup-rounds": 2},
+    "oort": {"strategy": "oort"},
+    "active-fl": {"strategy": "active-fl"},
+    "adafl": {"strategy": "adafl"},
+    "hics-fl": {"strategy": "hics-fl"},
+    "fedcor": {"strategy": "fedcor"},
+    "isp": {
+        "strategy": "random",
+        "participation": "isp",
+        "isp-interval": 2,
+        "isp-draws": 2,
+        "holdout-fraction": 0.3,
+        "client-eval": True,
+    },
+    "scaffold": {"strategy": "random", "solver": "scaffold", "compressor": "none"},
+    "feddyn": {"strategy": "random", "solver": "feddyn", "compressor": "none", "server-optimizer": "mean"},
+    "ef21": {"strategy": "random", "error-feedback-scheme": "ef21"},
+    "rand-k": {"strategy": "random", "compressor": "rand-k"},
+    "fedyogi": {"strategy": "random", "server-optimizer": "fedyogi", "server-lr": 0.01},
+    "batchnorm": {"strategy": "random", "model": NORMED},
+}
+
+
+class Killed(Exception):
+    """The server's process ended here."""
+
+
+def end(folder):
+    """What a run leaves: its rounds and clients, wall times apart, and its models."""
+    rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+    models = []
+    for name in ("model.npz", "best-model.npz"):
+        with np.load(folder / name, allow_pickle=False) as model:
+            models.append({key: model[key].tobytes() for key in model})
+    for row in rows:
+        del row["wall_s"]
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    del summary["wall_s"]
+    return rows, (folder / "clients.jsonl").read_text(encoding="utf-8"), models, summary
+
+
+def run_until(folder, config, last):
+    """Run, and be killed in the moment that round `last` was written down."""
+
+    def on_round(row):
+        if row["round"] == last:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run_config(folder, config, on_round=on_round)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_that_was_killed_goes_on_as_if_nothing_had_happened(tmp_path, name):
+    config = resolve(BASE | RUNS[name])
+    run_config(tmp_path / "whole", config)
+    folder, again = tmp_path / "killed", resolve(BASE | RUNS[name] | {"resume": True})
+    run_until(folder, config, 2)  # before there is a checkpoint
+    run_until(folder, again, 3)  # in the checkpoint's round
+    run_until(folder, again, 5)  # after a checkpoint
+    run_until(folder, again, 5)
+    assert int(read_checkpoint(folder)["round"]) == 3
+    run_config(folder, again)
+    assert end(folder) == end(tmp_path / "whole")
+    assert not (folder / "checkpoint.npz").exists()
+
+
+def test_every_number_of_rounds_between_checkpoints_gives_the_same(tmp_path):
+    ends = []
+    for every in (0, 1, 4):
+        folder = tmp_path / str(every)
+        run_config(folder, resolve(BASE | {"checkpoint-every": every}))
+        ends.append(end(folder))
+    assert ends[0] == ends[1] == ends[2]
+
+
+def test_a_line_that_was_half_written_is_cut_off(tmp_path):
+    config, again = resolve(BASE), resolve(BASE | {"resume": True})
+    run_config(tmp_path / "whole", config)
+    run_until(tmp_path / "killed", config, 4)
+    with (tmp_path / "killed" / "rounds.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"round": 5, "selected": [1, ')
+    run_config(tmp_path / "killed", again)
+    assert end(tmp_path / "killed") == end(tmp_path / "whole")
+
+
+def test_the_target_ends_the_run(tmp_path):
+    _, whole = run_config(tmp_path / "whole", resolve(BASE | {"rounds": 12}))
+    target = whole[3]["accuracy"]
+    first = next(row["round"] for row in whole if row["accuracy"] >= target)
+    settings = BASE | {"rounds": 12, "stop-at-target": True, "target": target}
+    _, rows = run_config(tmp_path / "stopped", resolve(settings))
+    assert len(rows) == first
+    assert [row["selected"] for row in rows] == [row["selected"] for row in whole[:first]]
+    summary = json.loads((tmp_path / "stopped" / "summary.json").read_text(encoding="utf-8"))
+    assert (summary["rounds"], summary["rounds_to_target"]) == (first, first)
+
+
+def test_the_best_model_is_kept_beside_the_last(tmp_path):
+    strategy, rows = run_config(tmp_path, resolve(BASE | {"rounds": 6}))
+    best = max(row["accuracy"] for row in rows)
+    with np.load(tmp_path / "best-model.npz", allow_pickle=False) as model:
+        assert strategy.setup.evaluate(model["parameters"], model["buffers"]).accuracy == best
+
+
+def test_other_settings_are_refused_by_name(tmp_path):
+    run_until(tmp_path, resolve(BASE), 4)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    with pytest.raises(ConfigError, match=r"has 'lr' = 0\.05, and now it would be 0\.1\."):
+        run_config(tmp_path, resolve(BASE | {"resume": True, "lr": 0.1}))
+    assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+
+
+def test_a_finished_run_is_not_resumed(tmp_path):
+    run_config(tmp_path, resolve(BASE | {"rounds": 1}))
+    with pytest.raises(ConfigError, match="is finished; there is nothing to resume"):
+        run_config(tmp_path, resolve(BASE | {"rounds": 1, "resume": True}))
+
+
+def test_a_run_that_still_goes_on_is_not_resumed(tmp_path):
+    def on_round(row):
+        if row["round"] == 4:
+            with pytest.raises(ConfigError, match="still going on in another process"):
+                run_config(tmp_path, resolve(BASE | {"resume": True}))
+
+    run_config(tmp_path, resolve(BASE), on_round=on_round)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short"])
+def test_a_damaged_checkpoint_is_named(tmp_path, content):
+    run_until(tmp_path, resolve(BASE), 4)
+    (tmp_path / "checkpoint.npz").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"checkpoint\.npz cannot be read .* Remove it to begin again"):
+        run_config(tmp_path, resolve(BASE | {"resume": True}))
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path):
+    run_until(tmp_path, resolve(BASE), 4)
+    arrays = read_checkpoint(tmp_path)
+    np.savez(tmp_path / "checkpoint.npz", **arrays | {"parameters": np.zeros(3, np.float32)})
+    with pytest.raises(ConfigError, match=r"its 'parameters' should be float32 \(650,\), but is float32 \(3,\)"):
+        run_config(tmp_path, resolve(BASE | {"resume": True}))
