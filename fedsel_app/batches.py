@@ -33,7 +33,7 @@ class DeviceData:
     Attributes
     ----------
     x_train, x_test : uint8 or float32 tensors of shape (n, *sample_shape)
-    y_train, y_test : int64 tensors of shape (n,)
+    y_train, y_test : tensors of shape (n,) or (n, L), as in the data set
 
     Raises
     ------
@@ -76,7 +76,7 @@ class DeviceData:
         Returns
         -------
         x : float32 tensor of shape (b, *sample_shape)
-        y : int64 tensor of shape (b,)
+        y : their labels
         """
         index = torch.as_tensor(indices).to(self.x_train.device)
         x = self.x_train[index]

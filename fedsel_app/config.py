@@ -123,7 +123,12 @@ class RunConfig(Settings):
     seed: int = setting(42, "seed of everything that is drawn", low=0)
     eval_every: int = setting(1, "rounds between evaluations of the global model on the test set", low=1)
     client_eval: bool = setting(False, "evaluate the global model on every client's own test part as well")
-    target: float = setting(0.9, "test accuracy whose round, seconds and bytes are reported", above=0.0, high=1.0)
+    target: float = setting(
+        0.9,
+        "test accuracy (multi-label: G-mean; regression: R^2) whose round, seconds and bytes are reported",
+        above=0.0,
+        high=1.0,
+    )
     probe_batches: int = setting(8, "mini-batches of a loss probe, where a method needs one", low=1)
     workers: int = setting(0, "Ray actors that train side by side (0: one for each core)", low=0)
     threads: int = setting(1, "torch threads of each client", low=1)
@@ -131,6 +136,9 @@ class RunConfig(Settings):
     client_gpus: float = setting(0.0, "share of a GPU each Ray actor takes", low=0.0)
     device: str = setting("auto", "where clients train", choices=("auto", "cpu", "cuda", "mps"))
     connect_timeout_s: int = setting(120, "seconds to wait for all clients to connect", low=1)
+    stop_at_target: bool = setting(False, "end the run in the round that reaches the target")
+    checkpoint_every: int = setting(10, "rounds between checkpoints, from which a run can go on (0: none)", low=0)
+    resume: bool = setting(False, "go on with the run in `out` from its last checkpoint")
     out: str = setting("", "run folder (empty: runs/ in the working directory)")
     state_dir: str = setting("", "folder of the clients' residuals (empty: the temporary directory)")
 
@@ -151,8 +159,14 @@ class TrainingConfig(Settings):
     lr_decay: float = setting(
         0.5, "share of lr lost linearly over the run: lr (1 - lr-decay min(t/T, 1))", low=0.0, high=1.0
     )
-    momentum: float = setting(0.9, "local SGD momentum; its buffer starts at zero every round", low=0.0, below=1.0)
-    weight_decay: float = setting(0.0, "L2 penalty of the local steps", low=0.0)
+    lr_step_rounds: int = setting(0, "rounds after each of which lr is multiplied by lr-step-factor (0: never)", low=0)
+    lr_step_factor: float = setting(0.5, "what lr is multiplied by every lr-step-rounds", above=0.0, high=1.0)
+    optimizer: str = setting(
+        "sgd", "how a local gradient becomes a step; it remembers nothing of earlier rounds",
+        choices=("sgd", "adam", "adamw"),
+    )  # fmt: skip
+    momentum: float = setting(0.9, "local momentum of sgd; of adam and adamw the decay beta1", low=0.0, below=1.0)
+    weight_decay: float = setting(0.0, "L2 penalty of the local steps (adamw: decay apart from the gradient)", low=0.0)
     solver: str = setting(
         "fedprox",
         "what the local steps descend, and what clients and server remember for it",
@@ -175,8 +189,9 @@ class TrainingConfig(Settings):
         return {"fedprox": self.mu, "feddyn": self.feddyn_alpha}.get(self.solver, 0.0)
 
     def learning_rate(self, server_round: int, rounds: int) -> float:
-        """The local learning rate of a round, eta(t) = eta_0 (1 - decay min(t/T, 1))."""
-        return self.lr * (1.0 - self.lr_decay * min(server_round / rounds, 1.0))
+        """Learning rate of round t of T: eta_0 (1 - decay min(t/T, 1)), times factor^floor((t - 1) / step-rounds)."""
+        steps = max(server_round - 1, 0) // self.lr_step_rounds if self.lr_step_rounds else 0
+        return self.lr * (1.0 - self.lr_decay * min(server_round / rounds, 1.0)) * self.lr_step_factor**steps
 
 
 @dataclass(frozen=True)
@@ -229,6 +244,11 @@ class CompressionConfig(Settings):
     def ef21(self) -> bool:
         """Whether client and server keep an estimate of the client's update."""
         return self.error_feedback and self.error_feedback_scheme == "ef21"
+
+    @property
+    def remembers_unsent(self) -> bool:
+        """Whether what was not sent is added to the next update."""
+        return self.error_feedback and not self.ef21 and self.compressor != "none"
 
     def beta(self, kept_fraction: float) -> float:
         """Residual decay of a round whose average kept fraction is theta_t (paper: Eq. 9)."""

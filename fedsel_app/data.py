@@ -1,9 +1,6 @@
-"""Data sets as plain arrays: the bundled digits, .npz files, torchvision's sets, a generated one, or a user's own."""
+"""Data sets as plain arrays: bundled, generated, from files in their published form, or a user's own."""
 
-import math
-import zipfile
-import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -12,21 +9,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app import synthetic
+from fedsel_app import ecg, image_folders, leaf, ptb_xl, regression, synthetic, torchvision_sets
+from fedsel_app.arrays import TASKS, check_labels, check_samples, check_targets, moments, read_npz
 from fedsel_app.config import ConfigError, Settings, setting
 from fedsel_app.partition import holdout
 from fedsel_app.plugins import load_object, unknown_name
 from fedsel_app.seeds import Purpose, stream
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
-
-TORCHVISION = {
-    "mnist": ("MNIST", "MNIST/raw/*-ubyte"),
-    "fashion-mnist": ("FashionMNIST", "FashionMNIST/raw/*-ubyte"),
-    "cifar10": ("CIFAR10", "cifar-10-batches-py/*"),
-    "cifar100": ("CIFAR100", "cifar-100-python/*"),
+FOLDERS = {
+    **dict.fromkeys(torchvision_sets.SETS, "data"),
+    "femnist": "data/femnist",
+    "tiny-imagenet": "data/tiny-imagenet-200",
+    "image-folder": "data/images",
+    "ptb-xl": "data/ptb-xl",
 }
-"""Setting -> torchvision's class, and the files it reads below the folder."""
+"""Where a set of files lies unless `data_path` says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -34,60 +32,79 @@ class DataConfig(Settings):
     """Which data set, and what is done to its samples."""
 
     data: str = setting(
-        "digits", "digits, npz, mnist, fashion-mnist, cifar10, cifar100, synthetic, or package.module:function"
+        "digits",
+        "digits, npz, mnist, fashion-mnist, cifar10, cifar100, femnist, tiny-imagenet, image-folder, ptb-xl, ecg, "
+        "synthetic, regression, or package.module:function",
     )
-    data_path: str = setting("", "the .npz file, or the folder of a torchvision set (empty: data/ where you run)")
+    data_path: str = setting(
+        "", "the .npz file, or the folder of a set of files (empty: data/ where you run, or data/femnist and so on)"
+    )
     download: bool = setting(False, "let torchvision download a set that is absent")
-    normalize: bool = setting(True, "subtract the training set's mean and divide by its standard deviation")
+    image_size: int = setting(0, "tiny-imagenet, image-folder: scale images to this many pixels square (0: not)", low=0)
+    normalize: bool = setting(
+        True, "subtract the training set's mean and divide by its standard deviation (regression: never)"
+    )
     augment: str = setting(
         "none", "crop-flip: random crop after 4-pixel zero padding, and mirroring", choices=("none", "crop-flip")
     )
     test_fraction: float = setting(
         0.2,
-        "digits: share of the examples in the test set; synthetic: test examples a training one",
+        "digits: share of the examples in the test set; synthetic, regression, ecg: test examples a training one",
         above=0.0,
         below=1.0,
     )
     synthetic_alpha: float = setting(1.0, "synthetic: how much the clients' true models differ", low=0.0)
     synthetic_beta: float = setting(1.0, "synthetic: how much the clients' inputs differ", low=0.0)
-    synthetic_clients: int = setting(0, "synthetic: clients that it is generated for (0: `clients`)", low=0)
+    synthetic_clients: int = setting(0, "synthetic, regression: clients that it is generated for (0: `clients`)", low=0)
+    regression_clusters: int = setting(2, "regression: clusters J that the clients belong to; 1 is IID", low=1)
+    regression_intercept: bool = setting(False, "regression: put a 1 behind each input")
+    ecg_examples: int = setting(2000, "ecg: training records that are generated", low=1)
     holdout_fraction: float = setting(
         0.0, "share of each client's own examples kept as its own test part", low=0.0, below=1.0
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known = ("digits", "npz", *TORCHVISION, "synthetic")
-        if self.data not in known and ":" not in self.data:
-            raise unknown_name("data", self.data, known)
+        if self.data not in LOADERS and ":" not in self.data:
+            raise unknown_name("data", self.data, LOADERS)
         if self.data == "npz" and not self.data_path:
             raise ConfigError("The 'data' parameter npz needs the file's path in 'data-path'.")
+
+    @property
+    def folder(self) -> Path:
+        """Where the files of a set of `FOLDERS` lie."""
+        return Path(self.data_path or FOLDERS[self.data]).resolve()
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A classification data set.
+    """A data set for one of `fedsel_app.arrays.TASKS`.
 
     Attributes
     ----------
     x_train, x_test : uint8 images of shape (n, C, H, W), or float32 features of shape (n, ...)
-    y_train, y_test : int64 of shape (n,), in [0, classes)
+    y_train, y_test
+        classification: int64 of shape (n,), in [0, classes). multi-label: float32 of shape (n, L), 0 or 1. regression:
+        float32 of shape (n,).
     classes
-        Number of classes.
+        Outputs that a model needs: the number of classes, the number of labels L, or 1.
     mean, std : float32 of shape (C,), or (1,) for flat features
         Of the training samples, images scaled to [0, 1]; a standard deviation of 0 is given as 1.
     owners : int64 of shape (n,), or None
         The client that each training example belongs to by nature, where there is one.
+    task
+        What is learnt.
     """
 
     x_train: NDArray[Any]
-    y_train: NDArray[np.int64]
+    y_train: NDArray[Any]
     x_test: NDArray[Any]
-    y_test: NDArray[np.int64]
+    y_test: NDArray[Any]
     classes: int
     mean: NDArray[np.float32]
     std: NDArray[np.float32]
     owners: NDArray[np.int64] | None = None
+    task: str = "classification"
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -97,21 +114,15 @@ class Dataset:
 
 @lru_cache(maxsize=2)
 def load(config: DataConfig, seed: int) -> Dataset:
-    """Load a data set, once per process. `seed` draws the test part of digits, and all of synthetic.
+    """Load a data set, once per process. `seed` draws the test part of digits, and all of what is generated.
 
     Raises
     ------
     ConfigError
-        Where the files are absent or unreadable, or the arrays are no classification data set.
+        Where the files are absent or unreadable, or the arrays are no data set.
     """
-    if config.data == "digits":
-        return _digits(config.test_fraction, seed)
-    if config.data == "npz":
-        return _npz(Path(config.data_path))
-    if config.data in TORCHVISION:
-        return _torchvision(config)
-    if config.data == "synthetic":
-        return _synthetic(config, seed)
+    if config.data in LOADERS:
+        return LOADERS[config.data](config, seed)
     made = load_object(config.data, "data")(config)
     if isinstance(made, Dataset):
         return made
@@ -123,12 +134,13 @@ def load(config: DataConfig, seed: int) -> Dataset:
     return from_arrays(made, f"The function '{config.data}'")
 
 
-def from_arrays(arrays: Mapping[str, Any], source: str) -> Dataset:
+def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = None) -> Dataset:
     """Check the arrays x_train, y_train, x_test and y_test and make a data set of them.
 
     Images are uint8 of shape (n, H, W), (n, H, W, C) or (n, C, H, W) (the channel axis is the shorter
     of the two), features are floats of shape (n, ...). Labels are integers from 0, one a sample; so are
-    "owners", the client of each training sample, which may be there too.
+    "owners", the client of each training sample, which may be there too. A "task" of "multi-label" asks for targets of
+    zeros and ones, (n, labels), one of "regression" for numbers, (n,). Without `classes` the labels tell how many.
 
     Raises
     ------
@@ -138,8 +150,11 @@ def from_arrays(arrays: Mapping[str, Any], source: str) -> Dataset:
     missing = [key for key in KEYS if key not in arrays]
     if missing:
         raise ConfigError(f"{source} lacks {', '.join(missing)}. It must have the keys {', '.join(KEYS)}.")
-    x_train, x_test = (_samples(np.asarray(arrays[key]), key, source) for key in ("x_train", "x_test"))
-    y_train, y_test = (_labels(np.asarray(arrays[key]), key, source) for key in ("y_train", "y_test"))
+    task = str(arrays.get("task", "classification"))
+    if task not in TASKS:
+        raise ConfigError(f"{source} has the task {task!r}. It must be one of {', '.join(TASKS)}.")
+    x_train, x_test = (check_samples(np.asarray(arrays[key]), key, source) for key in ("x_train", "x_test"))
+    y_train, y_test = (check_targets(np.asarray(arrays[key]), key, source, task) for key in ("y_train", "y_test"))
     for part, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
         if len(x) != len(y) or len(x) == 0:
             raise ConfigError(
@@ -151,13 +166,19 @@ def from_arrays(arrays: Mapping[str, Any], source: str) -> Dataset:
             f"{source} has training samples of shape {x_train.shape[1:]} ({x_train.dtype}) and test samples of shape "
             f"{x_test.shape[1:]} ({x_test.dtype}). They must be the same."
         )
-    owners = _labels(np.asarray(arrays["owners"]), "owners", source) if "owners" in arrays else None
+    outputs = [_outputs(y, task) for y in (y_train, y_test)]
+    if task == "multi-label" and outputs[0] != outputs[1]:
+        raise ConfigError(
+            f"{source} has {outputs[0]} labels in y_train and {outputs[1]} in y_test. Make them the same."
+        )
+    if classes is not None and max(outputs) > classes:
+        raise ConfigError(f"{source} has the label {max(outputs) - 1}, and this data set has {classes} classes from 0.")
+    owners = check_labels(np.asarray(arrays["owners"]), "owners", source) if "owners" in arrays else None
     if owners is not None and len(owners) != len(y_train):
         raise ConfigError(
             f"{source} has {len(y_train)} training samples and {len(owners)} owners. They must be equally many."
         )
-    mean, std = _moments(x_train)
-    return Dataset(x_train, y_train, x_test, y_test, int(max(y_train.max(), y_test.max())) + 1, mean, std, owners)
+    return Dataset(x_train, y_train, x_test, y_test, classes or max(outputs), *moments(x_train), owners, task)
 
 
 def load_surrogate(path: Path, dataset: Dataset) -> Dataset:
@@ -166,15 +187,17 @@ def load_surrogate(path: Path, dataset: Dataset) -> Dataset:
     Raises
     ------
     ConfigError
-        Where the file is absent or unreadable, or its samples or labels are not of the data set's kind.
+        Where the file is absent or unreadable, or its samples or targets are not of the data set's kind.
     """
     source = f"The surrogate set '{path.resolve()}'"
-    arrays = _read_npz(path, source, ("x", "y"), "surrogate-path")
+    arrays = read_npz(path, source, ("x", "y"), "surrogate-path")
     if len(arrays) < 2:
         raise ConfigError(f"{source} must have the keys x and y.")
-    made = from_arrays({f"{key}_{part}": arrays[key] for key in arrays for part in ("train", "test")}, source)
+    parts = {f"{key}_{part}": arrays[key] for key in arrays for part in ("train", "test")}
+    made = from_arrays(parts | {"task": np.array(dataset.task)}, source)
     x, y = made.x_test, made.y_test
-    if x.shape[1:] != dataset.sample_shape or x.dtype != dataset.x_train.dtype or made.classes > dataset.classes:
+    fits = made.classes <= dataset.classes if dataset.task == "classification" else made.classes == dataset.classes
+    if x.shape[1:] != dataset.sample_shape or x.dtype != dataset.x_train.dtype or not fits:
         raise ConfigError(
             f"{source} has samples of shape {x.shape[1:]} ({x.dtype}) and {made.classes} classes, the data set "
             f"{dataset.sample_shape} ({dataset.x_train.dtype}) and {dataset.classes}. They must be of one kind."
@@ -182,96 +205,78 @@ def load_surrogate(path: Path, dataset: Dataset) -> Dataset:
     return replace(dataset, x_train=x, y_train=y, x_test=x, y_test=y, owners=None)
 
 
-def _samples(x: NDArray[Any], key: str, source: str) -> NDArray[Any]:
-    if x.dtype == np.uint8 and x.ndim == 3:
-        return x[:, None]
-    if x.dtype == np.uint8 and x.ndim == 4:
-        return np.ascontiguousarray(np.moveaxis(x, -1, 1)) if x.shape[-1] < x.shape[1] else x
-    if np.issubdtype(x.dtype, np.floating) and x.ndim >= 2:
-        if not np.isfinite(x).all():
-            raise ConfigError(f"{source} has values in {key} that are not finite. Remove or replace them.")
-        return x.astype(np.float32, copy=False)
-    raise ConfigError(
-        f"{source} has {key} of type {x.dtype} and shape {x.shape}. "
-        "It must be uint8 images (n, H, W), (n, H, W, C) or (n, C, H, W), or float features (n, d)."
-    )
+def _outputs(y: NDArray[Any], task: str) -> int:
+    if task == "classification":
+        return int(y.max()) + 1
+    return y.shape[1] if task == "multi-label" else 1
 
 
-def _labels(y: NDArray[Any], key: str, source: str) -> NDArray[np.int64]:
-    if not np.issubdtype(y.dtype, np.integer) or y.ndim != 1:
-        raise ConfigError(
-            f"{source} has {key} of type {y.dtype} and shape {y.shape}. It must be whole numbers of shape (n,)."
-        )
-    if (y < 0).any():
-        raise ConfigError(f"{source} has the negative label {y.min()} in {key}. Labels must count from 0.")
-    return y.astype(np.int64, copy=False)
-
-
-def _moments(x: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Mean and standard deviation of each channel (of everything, for flat features), exact for uint8."""
-    channels = [x] if x.ndim == 2 else [x[:, channel] for channel in range(x.shape[1])]
-    mean, std = np.empty(len(channels)), np.empty(len(channels))
-    for channel, values in enumerate(channels):
-        if x.dtype == np.uint8:
-            total = int(values.sum(dtype=np.uint64))
-            squares = int(np.square(values, dtype=np.uint16).sum(dtype=np.uint64))
-            mean[channel] = total / values.size / 255.0
-            std[channel] = math.sqrt(values.size * squares - total**2) / values.size / 255.0
-        else:
-            mean[channel], std[channel] = values.mean(dtype=np.float64), values.std(dtype=np.float64)
-    return mean.astype(np.float32), np.where(std > 0.0, std, 1.0).astype(np.float32)
-
-
-def _digits(test_fraction: float, seed: int) -> Dataset:
+def _digits(config: DataConfig, seed: int) -> Dataset:
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
     images, labels = np.rint(bunch.images * (255.0 / 16.0)).astype(np.uint8), bunch.target.astype(np.int64)
-    train, test = holdout(np.arange(len(labels)), labels, test_fraction, stream(seed, Purpose.DATA))
+    train, test = holdout(np.arange(len(labels)), labels, config.test_fraction, stream(seed, Purpose.DATA))
     arrays = {"x_train": images[train], "y_train": labels[train], "x_test": images[test], "y_test": labels[test]}
-    return from_arrays(arrays, f"The data set 'digits' with 'test-fraction' {test_fraction}")
+    return from_arrays(arrays, f"The data set 'digits' with 'test-fraction' {config.test_fraction}")
 
 
-def _npz(path: Path) -> Dataset:
+def _npz(config: DataConfig, seed: int) -> Dataset:
+    path = Path(config.data_path)
     source = f"The file '{path.resolve()}'"
-    return from_arrays(_read_npz(path, source, (*KEYS, "owners"), "data-path"), source)
+    return from_arrays(read_npz(path, source, (*KEYS, "owners", "task"), "data-path"), source)
+
+
+def _torchvision(config: DataConfig, seed: int) -> Dataset:
+    arrays = torchvision_sets.read(config.data, config.folder, download=config.download)
+    return from_arrays(arrays, f"The folder '{config.folder}'")
+
+
+def _femnist(config: DataConfig, seed: int) -> Dataset:
+    return from_arrays(leaf.read(config.folder), f"The folder '{config.folder}'", leaf.CLASSES)
+
+
+def _tiny_imagenet(config: DataConfig, seed: int) -> Dataset:
+    arrays, classes = image_folders.read_tiny_imagenet(config.folder, config.image_size)
+    return from_arrays(arrays, f"The folder '{config.folder}'", classes)
+
+
+def _image_folder(config: DataConfig, seed: int) -> Dataset:
+    arrays, classes = image_folders.read_image_folder(config.folder, config.image_size)
+    return from_arrays(arrays, f"The folder '{config.folder}'", classes)
+
+
+def _ptb_xl(config: DataConfig, seed: int) -> Dataset:
+    return from_arrays(ptb_xl.read(config.folder), f"The folder '{config.folder}'")
+
+
+def _ecg(config: DataConfig, seed: int) -> Dataset:
+    return from_arrays(ecg.generate(config.ecg_examples, config.test_fraction, seed), "The data set 'ecg'")
 
 
 def _synthetic(config: DataConfig, seed: int) -> Dataset:
     clients, alpha, beta = config.synthetic_clients, config.synthetic_alpha, config.synthetic_beta
     arrays = synthetic.generate(clients, alpha, beta, config.test_fraction, seed)
-    # Few clients may together lack a class that others would have.
-    return replace(from_arrays(arrays, "The data set 'synthetic'"), classes=synthetic.CLASSES)
+    return from_arrays(arrays, "The data set 'synthetic'", synthetic.CLASSES)
 
 
-def _read_npz(path: Path, source: str, keys: tuple[str, ...], setting_key: str) -> dict[str, NDArray[Any]]:
-    """Those of `keys` that the file has."""
-    if not path.is_file():
-        raise ConfigError(f"{source} does not exist. Set '{setting_key}' to an .npz file with {', '.join(keys)}.")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {key: file[key] for key in keys if key in file}
-    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-        raise ConfigError(f"{source} cannot be read as an .npz file of plain arrays: {error}.") from error
+def _regression(config: DataConfig, seed: int) -> Dataset:
+    clients, clusters, intercept = config.synthetic_clients, config.regression_clusters, config.regression_intercept
+    arrays = regression.generate(clients, clusters, intercept, config.test_fraction, seed)
+    made = from_arrays(arrays, "The data set 'regression'")
+    # A law through the origin would not be one of shifted inputs.
+    return replace(made, mean=np.zeros_like(made.mean), std=np.ones_like(made.std))
 
 
-def _torchvision(config: DataConfig) -> Dataset:
-    from torchvision import datasets
-
-    folder = Path(config.data_path or "data").resolve()
-    class_name, files = TORCHVISION[config.data]
-    arrays = {}
-    try:
-        for part in ("train", "test"):
-            loaded = getattr(datasets, class_name)(folder, train=part == "train", download=config.download)
-            arrays[f"x_{part}"], arrays[f"y_{part}"] = np.asarray(loaded.data), np.asarray(loaded.targets)
-    except (RuntimeError, OSError, ValueError, AssertionError) as error:
-        if config.download:
-            raise ConfigError(
-                f"The data set '{config.data}' could not be downloaded to '{folder}': {error}."
-            ) from error
-        raise ConfigError(
-            f"The data set '{config.data}' is absent from '{folder}', or damaged. "
-            f"Set download=true, or put torchvision's files there ({files})."
-        ) from error
-    return from_arrays(arrays, f"The folder '{folder}'")
+LOADERS: dict[str, Callable[[DataConfig, int], Dataset]] = {
+    "digits": _digits,
+    "npz": _npz,
+    **dict.fromkeys(torchvision_sets.SETS, _torchvision),
+    "femnist": _femnist,
+    "tiny-imagenet": _tiny_imagenet,
+    "image-folder": _image_folder,
+    "ptb-xl": _ptb_xl,
+    "ecg": _ecg,
+    "synthetic": _synthetic,
+    "regression": _regression,
+}

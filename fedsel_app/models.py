@@ -1,17 +1,20 @@
-"""Architectures, and a model whose parameters and gradients are each one flat vector."""
+"""A model by its name, whose parameters and gradients are each one flat vector."""
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
+from fedsel_app.architectures import ARCHITECTURES
 from fedsel_app.config import ConfigError
 from fedsel_app.plugins import load_object, unknown_name
 from fedsel_app.seeds import Purpose, torch_seed
+from fedsel_app.tasks import CLASSIFICATION, Task
 
 
 def build(name: str, sample_shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
@@ -22,9 +25,9 @@ def build(name: str, sample_shape: tuple[int, ...], classes: int, seed: int) -> 
     Parameters
     ----------
     name
-        One of MODELS, or "package.module:function", called as function(sample_shape, classes).
+        One of ARCHITECTURES, or "package.module:function", called as function(sample_shape, classes).
     sample_shape
-        Shape of one sample: (C, H, W) for images, anything for logistic.
+        Shape of one sample: (C, H, W) for images, (C, T) for signals, anything for features.
     classes
         Number of outputs.
     seed
@@ -43,15 +46,15 @@ def build(name: str, sample_shape: tuple[int, ...], classes: int, seed: int) -> 
             if not isinstance(model, nn.Module):
                 raise ConfigError(f"The function '{name}' must return a torch.nn.Module. Got {type(model).__name__}.")
             return model
-        if name not in MODELS:
-            raise unknown_name("model", name, MODELS)
-        builder, smallest_side = MODELS[name]
-        if smallest_side and (len(sample_shape) != 3 or min(sample_shape[1:]) < smallest_side):
+        if name not in ARCHITECTURES:
+            raise unknown_name("model", name, ARCHITECTURES)
+        needed = ARCHITECTURES[name].misfit(sample_shape)
+        if needed:
             raise ConfigError(
-                f"The 'model' parameter {name} needs images of at least {smallest_side}x{smallest_side}, but this data "
-                f"set's samples have shape {sample_shape}. Choose logistic, or another data set."
+                f"The 'model' parameter {name} needs {needed}, but this data set's samples have shape {sample_shape}. "
+                "Choose logistic, or another data set."
             )
-        return builder(sample_shape, classes)
+        return ARCHITECTURES[name].build(sample_shape, classes)
 
 
 class LayerSlice(NamedTuple):
@@ -74,10 +77,13 @@ class FlatModel:
         The model; it is moved to `device` as float32 and owned from then on.
     device
         Where it computes.
+    task
+        What its outputs are for: the loss that it is trained by, and its scores.
 
     Attributes
     ----------
     module : nn.Module
+    task : Task
     parameters, gradient : float32 tensors of shape (size,)
         Trainable parameters in the order of ``module.parameters()``, and their gradient.
     layers : tuple of LayerSlice
@@ -91,7 +97,8 @@ class FlatModel:
         Where the model has no trainable parameters.
     """
 
-    def __init__(self, module: nn.Module, device: torch.device) -> None:
+    def __init__(self, module: nn.Module, device: torch.device, task: Task = CLASSIFICATION) -> None:
+        self.task = task
         self.module = module.to(device=device, dtype=torch.float32)
         self._tensors: list[nn.Parameter] = []
         layers, seen, stop = [], set(), 0
@@ -123,6 +130,14 @@ class FlatModel:
         for tensor, view in zip(self._tensors, self._gradients, strict=True):
             tensor.grad = view
 
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Mean loss of a mini-batch, a scalar to differentiate."""
+        return self.task.loss(self.module(x), y)
+
+    def losses(self, x: Tensor, y: Tensor) -> Tensor:
+        """Loss of each example, float32 (n,)."""
+        return self.task.losses(self.module(x), y)
+
     def buffers_vector(self) -> NDArray[np.float32]:
         """The floating-point buffers (BatchNorm's running mean and variance), a copy of shape (B,)."""
         buffers = self._buffers()
@@ -152,15 +167,23 @@ class FlatModel:
         return [buffer for buffer in self.module.buffers() if buffer.is_floating_point()]
 
 
-def evaluate(model: FlatModel, batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[float, int, int]:
-    """Evaluate a model in eval mode; its mode is restored.
+@dataclass(frozen=True)
+class Result:
+    """A model on some examples: their mean loss, their number, its score (see `tasks`) and further metrics by name."""
 
-    Returns
-    -------
-    loss : float
-        Mean cross-entropy an example, in nats, summed in float64.
-    correct, examples : int
-        Examples whose largest output is their label, and examples in all.
+    loss: float
+    examples: int
+    score: float
+    metrics: Mapping[str, float]
+
+    @property
+    def accuracy(self) -> dict[str, float]:
+        """The score under the name that records give it; empty where it is undefined."""
+        return {"accuracy": self.score} if math.isfinite(self.score) else {}
+
+
+def evaluate(model: FlatModel, batches: Iterable[tuple[Tensor, Tensor]]) -> Result:
+    """Evaluate a model in eval mode; its mode is restored. The loss is summed in float64.
 
     Raises
     ------
@@ -169,20 +192,20 @@ def evaluate(model: FlatModel, batches: Iterable[tuple[Tensor, Tensor]]) -> tupl
     """
     training = model.module.training
     model.module.eval()
-    loss, correct, examples = 0.0, 0, 0
+    loss, tally, examples = 0.0, np.zeros(1), 0
     try:
         with torch.no_grad():
             for x, y in batches:
                 outputs = model.module(x)
-                losses = functional.cross_entropy(outputs, y, reduction="none")
-                loss += float(losses.cpu().double().sum())
-                correct += int((outputs.argmax(dim=1) == y).sum())
+                loss += float(model.task.losses(outputs, y).cpu().double().sum())
+                tally = tally + model.task.tally(outputs, y)
                 examples += len(y)
     finally:
         model.module.train(training)
     if examples == 0:
         raise ValueError("There are no examples to evaluate the model on.")
-    return loss / examples, correct, examples
+    scores = model.task.scores(tally, loss / examples, examples)
+    return Result(loss / examples, examples, scores.score, scores.metrics)
 
 
 def _as_numpy(vector: Tensor) -> NDArray[np.float32]:
@@ -193,78 +216,3 @@ def _as_numpy(vector: Tensor) -> NDArray[np.float32]:
 def _require_length(what: str, vector: NDArray[np.float32], size: int) -> None:
     if vector.shape != (size,):
         raise ValueError(f"The model's {what} have shape ({size},). Got {vector.shape}.")
-
-
-def _logistic(sample_shape: tuple[int, ...], classes: int) -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(sample_shape)), classes))
-
-
-def _cnn(sample_shape: tuple[int, ...], classes: int) -> nn.Module:
-    channels, height, width = sample_shape
-    return nn.Sequential(
-        *(nn.Conv2d(channels, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Flatten(), nn.Linear(32 * (height // 4) * (width // 4), 64), nn.ReLU(), nn.Linear(64, classes)),
-    )
-
-
-def _alexnet(sample_shape: tuple[int, ...], classes: int) -> nn.Module:
-    """AlexNet for 32x32 images; 2,781,514 parameters for 10 classes."""
-    channels, height, width = sample_shape
-    flat = 256 * ((height + 1) // 16) * ((width + 1) // 16)
-    return nn.Sequential(
-        *(nn.Conv2d(channels, 64, 3, stride=2, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(64, 192, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(192, 384, 3, padding=1), nn.ReLU()),
-        *(nn.Conv2d(384, 256, 3, padding=1), nn.ReLU()),
-        *(nn.Conv2d(256, 256, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Flatten(), nn.Linear(flat, 512), nn.ReLU(), nn.Linear(512, classes)),
-    )
-
-
-class _Residual(nn.Module):
-    """x + f(x)."""
-
-    def __init__(self, *layers: nn.Module) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(*layers)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.layers(x)  # type: ignore[no-any-return]
-
-
-def _resnet9(sample_shape: tuple[int, ...], classes: int) -> nn.Module:
-    """ResNet9; 6,621,540 parameters for 100 classes."""
-
-    def convolution(inputs: int, outputs: int, *then: nn.Module) -> nn.Module:
-        return nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(), *then)
-
-    return nn.Sequential(
-        convolution(sample_shape[0], 64),
-        convolution(64, 128, nn.MaxPool2d(2)),
-        _Residual(convolution(128, 128), convolution(128, 128)),
-        convolution(128, 256, nn.MaxPool2d(2)),
-        convolution(256, 512, nn.MaxPool2d(2)),
-        _Residual(convolution(512, 512), convolution(512, 512)),
-        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes)),
-    )
-
-
-def _resnet18(sample_shape: tuple[int, ...], classes: int) -> nn.Module:
-    """ResNet-18 with a 3x3 stride-1 stem and no max-pool; 11,271,432 parameters for 200 classes."""
-    from torchvision.models import resnet18
-
-    model: nn.Module = resnet18(num_classes=classes)
-    model.conv1 = nn.Conv2d(sample_shape[0], 64, 3, padding=1, bias=False)
-    model.maxpool = nn.Identity()
-    return model
-
-
-MODELS: dict[str, tuple[Callable[[tuple[int, ...], int], nn.Module], int]] = {
-    "logistic": (_logistic, 0),
-    "cnn": (_cnn, 4),
-    "alexnet": (_alexnet, 15),
-    "resnet9": (_resnet9, 8),
-    "resnet18": (_resnet18, 1),
-}
-"""Name -> builder, and the smallest image side it takes (0: samples of any shape)."""

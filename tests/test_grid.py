@@ -104,6 +104,11 @@ SENSELESS = [
     (joined(solver="feddyn", compressor="none", server_optimizer="fedadam"), "'server-optimizer' to mean"),
     (joined(solver="fednova", error_feedback_scheme="ef21"), "'error-feedback-scheme' to ef14"),
     (joined(compressor="none", error_feedback_scheme="ef21"), "nothing to estimate"),
+    *(
+        (joined(solver=solver, optimizer=name), "'optimizer' to sgd")
+        for solver in ("scaffold", "fednova")
+        for name in ("adam", "adamw")
+    ),
     (joined(error_feedback=False, error_feedback_scheme="ef21"), "'error-feedback' to true"),
     *((joined(strategy=name, participation="isp"), "'participation' to fixed") for name in ("full", "terraform")),
     (joined(strategy="terraform", participation="decay"), "'participation' to fixed"),

@@ -12,7 +12,7 @@ FILES = sorted(
     path for top in ("fedsel_app", "strategies", "clients", "simulation") for path in (ROOT / top).rglob("*.py")
 )
 TREES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
-PURE = {f"fedsel_app/{name}.py" for name in ("config", "seeds", "partition", "clock")}
+PURE = {f"fedsel_app/{name}.py" for name in ("config", "seeds", "partition", "label_skew", "clock")}
 PURE |= {name for name in TREES if name.startswith("fedsel_app/wire")}
 WIRING = {f"fedsel_app/{name}.py" for name in ("app_config", "server_app", "client_app", "cli")}
 FORBIDDEN = {

@@ -81,10 +81,17 @@ def test_the_sentence_about_absent_data_names_the_folder(capsys, tmp_path):
     assert "download=true" in error
 
 
-def test_a_dry_run_wants_the_data_too(capsys):
-    code, out, error = called(capsys, "run", "--dry-run", "--set", "data=mnist")
+def test_a_dry_run_knows_a_published_set_before_it_is_there(capsys):
+    code, out, _ = called(capsys, "run", "--dry-run", "--set", "data=mnist", "--set", "data-path=nowhere")
+    assert code == 0
+    assert "# model: logistic, 7,850 parameters" in out
+    assert "60,000 training examples, once they are there: The data set 'mnist' is absent" in out
+
+
+def test_a_dry_run_wants_a_file_of_ones_own(capsys):
+    code, out, error = called(capsys, "run", "--dry-run", "--set", "data=npz", "--set", "data-path=nowhere.npz")
     assert (code, out) == (2, "")
-    assert error.count("\n") == 1
+    assert "nowhere.npz' does not exist" in error
 
 
 def test_wrong_arguments_are_exit_code_2(capsys):

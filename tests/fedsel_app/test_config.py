@@ -125,6 +125,12 @@ def test_the_learning_rate_halves_over_the_run_and_stays_there():
     assert rates == pytest.approx([0.05, 0.0475, 0.0375, 0.025, 0.025])
 
 
+def test_the_learning_rate_can_fall_in_steps():
+    config = TrainingConfig(lr=0.08, lr_decay=0.0, lr_step_rounds=10, lr_step_factor=0.5)
+    rates = [config.learning_rate(server_round, rounds=30) for server_round in (1, 10, 11, 20, 21, 30)]
+    assert rates == [0.08, 0.08, 0.04, 0.04, 0.02, 0.02]
+
+
 def test_the_residual_decays_faster_the_more_is_sent():
     assert [CompressionConfig().beta(fraction) for fraction in (0.0, 0.5, 1.0)] == pytest.approx([0.97, 0.91, 0.85])
     assert CompressionConfig(residual_decay="static").beta(0.5) == 0.9

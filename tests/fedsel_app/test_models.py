@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
+import torchvision
 from torch import nn
 from torch.nn import functional
 
@@ -41,6 +42,20 @@ def not_a_model(sample_shape, classes):
         ("resnet9", (3, 32, 32), 100, 6_621_540),
         ("resnet18", (3, 64, 64), 200, 11_271_432),
         ("cnn", (1, 28, 28), 10, 160 + 4_640 + (1568 * 64 + 64) + 650),
+        # McMahan et al. 2017 print the 2NN's and the CNN's count for MNIST; FEMNIST has 52 classes of 513 more.
+        ("mlp", (1, 28, 28), 10, 199_210),
+        ("cnn4", (1, 28, 28), 10, 1_663_370),
+        ("cnn4", (1, 28, 28), 62, 1_663_370 + 52 * 513),
+        # By hand: 3x3 convolutions 3-32-64-64 of 896, 18,496 and 36,928, then 1,024-64-10.
+        ("cnn5", (3, 32, 32), 10, 896 + 18_496 + 36_928 + 65_600 + 650),
+        # 5x5 convolutions 3-64-128, then 3,200-256-128-100.
+        ("cnn5-wide", (3, 32, 32), 100, 4_864 + 204_928 + 819_456 + 32_896 + 12_900),
+        ("resnet18", (3, 32, 32), 10, 11_173_962),
+        # Stem 5,504; stages of 49,664, 181,504, 723,456 and 2,888,704; 6 labels of 513.
+        ("resnet1d18", (12, 1000), 6, 5_504 + 49_664 + 181_504 + 723_456 + 2_888_704 + 6 * 513),
+        # The count that torchvision publishes with its weights.
+        ("swin-t", (3, 64, 64), 1000, 28_288_354),
+        ("linear", (2,), 1, 2),
     ],
 )
 def test_parameter_counts_are_the_papers(name, shape, classes, parameters):
@@ -58,6 +73,13 @@ def test_parameter_counts_are_the_papers(name, shape, classes, parameters):
         ("alexnet", (1, 15, 15)),
         ("resnet9", (1, 8, 8)),
         ("resnet18", (1, 8, 8)),
+        ("mlp", (12, 30)),
+        ("cnn4", (3, 30, 31)),
+        ("cnn5", (1, 28, 18)),
+        ("cnn5-wide", (3, 16, 33)),
+        ("resnet1d18", (12, 1000)),
+        ("resnet1d18", (1, 1)),
+        ("swin-t", (1, 28, 28)),
     ],
 )
 def test_models_take_samples_of_their_shape(name, shape):
@@ -74,6 +96,27 @@ def test_resnet9_keeps_the_shortcut_of_its_residual_blocks():
     assert torch.equal(block(x), x)
 
 
+def test_resnet1d18_is_resnet18_along_a_line():
+    """ResNet-18 with its kernels' middle rows alone (their one row, for the shortcuts) on images one pixel high."""
+    line, plane = build("resnet1d18", (12, 100), 6, seed=1).eval(), torchvision.models.resnet18(num_classes=6).eval()
+    plane.conv1 = nn.Conv2d(12, 64, 7, 2, 3, bias=False)
+    thin = list(line.parameters())
+    names = dict(plane.named_parameters())
+    for (name, parameter), values in zip(names.items(), thin, strict=True):
+        nn.init.zeros_(parameter)
+        middle = parameter[..., parameter.shape[-2] // 2, :] if parameter.ndim == 4 else parameter
+        assert middle.shape == values.shape, name
+        middle.data.copy_(values)
+    x = torch.tensor(np.random.default_rng(0).normal(size=(2, 12, 100)), dtype=torch.float32)
+    torch.testing.assert_close(line(x), plane(x[:, :, None]), rtol=1e-4, atol=1e-5)
+
+
+def test_linear_is_a_scalar_product():
+    model = build("linear", (2,), 1, seed=0)
+    model[1].weight.data.copy_(torch.tensor([[2.0, -3.0]]))
+    assert model(torch.tensor([[1.0, 1.0], [0.5, 2.0]])).tolist() == [[-1.0], [-5.0]]
+
+
 def test_the_seed_alone_decides_the_weights_and_the_global_generator_is_left_alone():
     before = torch.get_rng_state()
     first, again, other = (FlatModel(build("cnn", (1, 8, 8), 10, seed), CPU).export() for seed in (1, 1, 2))
@@ -88,9 +131,14 @@ def test_the_seed_alone_decides_the_weights_and_the_global_generator_is_left_alo
 @pytest.mark.parametrize(
     ("name", "shape", "said"),
     [
-        ("resnet-9", (3, 32, 32), "one of logistic, cnn, alexnet.*Did you mean 'resnet9'"),
+        ("resnet-9", (3, 32, 32), "one of linear, logistic, mlp, cnn.*Did you mean 'resnet9'"),
         ("alexnet", (1, 8, 8), r"alexnet needs images of at least 15x15.*\(1, 8, 8\)"),
         ("cnn", (60,), "needs images"),
+        ("cnn5", (1, 17, 28), "at least 18x18"),
+        ("cnn5-wide", (1, 15, 15), "at least 16x16"),
+        ("swin-t", (12, 1000), r"needs images.*\(12, 1000\)"),
+        ("resnet1d18", (3, 32, 32), r"needs signals of shape \(channels, values\).*\(3, 32, 32\)"),
+        ("resnet1d18", (60,), "needs signals"),
         (f"{__name__}:not_a_model", (3,), "must return a torch.nn.Module. Got str"),
         (f"{__name__}:absent", (3,), "'model' parameter names 'absent'.*no such function"),
         ("no_such_module:f", (3,), "'no_such_module', which cannot be imported"),
@@ -194,16 +242,16 @@ def test_evaluate_by_hand():
     model.load(np.float32([1, 0, 0, 1, 0, 0]), model.buffers_vector())
     a, b = [0.0, math.log(3)], [math.log(3), 0.0]
     batches = [(torch.tensor([a, a]), torch.tensor([1, 0])), (torch.tensor([b]), torch.tensor([0]))]
-    loss, correct, examples = evaluate(model, batches)
-    assert loss == pytest.approx((math.log(4 / 3) + math.log(4) + math.log(4 / 3)) / 3, rel=1e-6)
-    assert (correct, examples) == (2, 3)
+    result = evaluate(model, batches)
+    assert result.loss == pytest.approx((math.log(4 / 3) + math.log(4) + math.log(4 / 3)) / 3, rel=1e-6)
+    assert (result.score, result.examples, result.accuracy) == (2 / 3, 3, {"accuracy": 2 / 3})
 
 
 def test_evaluate_runs_in_eval_mode_and_restores_the_mode():
     model, data = FlatModel(tiny(), CPU), batch()
     before = model.buffers_vector()
     model.module.train()
-    loss, _, _ = evaluate(model, [data])
+    loss = evaluate(model, [data]).loss
     assert model.module.training
     assert np.array_equal(model.buffers_vector(), before)
     assert not model.gradient.any()

@@ -14,6 +14,7 @@ CONFIGS = {
     "multi-dirichlet": PartitionConfig(partition="multi-dirichlet", alphas="0.01,0.5,10"),
     "psi-lda": PartitionConfig(partition="psi-lda", psi=0.6),
     "missing-classes": PartitionConfig(partition="missing-classes", missing_classes=2),
+    "shards": PartitionConfig(partition="shards", shards_per_client=3),
 }
 BALANCED = np.arange(50_000) % 10
 SKEWED = np.random.default_rng(5).choice(6, size=900, p=[0.4, 0.3, 0.15, 0.1, 0.04, 0.01])
@@ -51,7 +52,7 @@ def test_iid_is_blind_to_labels_and_equal_in_size():
     assert sorted(len(part) for part in parts) == [128] * 3 + [129] * 4  # 900 = 3 * 128 + 4 * 129
 
 
-@pytest.mark.parametrize("name", ["dirichlet", "multi-dirichlet", "psi-lda", "missing-classes"])
+@pytest.mark.parametrize("name", ["dirichlet", "multi-dirichlet", "psi-lda", "missing-classes", "shards"])
 def test_skewed_splits_read_only_the_labels_not_the_examples_order(name):
     """Moving the examples about (same labels as a multiset) leaves each client's label counts alone."""
     moved = np.random.default_rng(0).permutation(SKEWED)

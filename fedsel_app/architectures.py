@@ -1,0 +1,206 @@
+"""The architectures of the papers, with torch's default initialisation and no pretrained weights.
+
+Parameter counts are those that the sources print, or that their layers make; the tests hold the builders to them.
+"""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import numpy as np
+from torch import Tensor, nn
+
+Shape = tuple[int, ...]
+
+
+class Architecture(NamedTuple):
+    """A builder, called as build(sample_shape, outputs), and the samples that it takes."""
+
+    build: Callable[[Shape, int], nn.Module]
+    samples: Literal["any", "images", "signals"] = "any"
+    """Samples of any shape, images (C, H, W) or signals (C, T)."""
+    smallest: int = 1
+    """The smallest side of an image."""
+
+    def misfit(self, sample_shape: Shape) -> str | None:
+        """What samples the model needs, where these do not fit."""
+        if self.samples == "images" and (len(sample_shape) != 3 or min(sample_shape[1:]) < self.smallest):
+            return f"images of at least {self.smallest}x{self.smallest}"
+        if self.samples == "signals" and len(sample_shape) != 2:
+            return "signals of shape (channels, values)"
+        return None
+
+
+def _linear(sample_shape: Shape, outputs: int) -> nn.Module:
+    """y = theta . x, without a bias: FedCVR-Bolt's regression has an intercept where x has a constant 1 (Sec. 4.1)."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(sample_shape)), outputs, bias=False))
+
+
+def _logistic(sample_shape: Shape, outputs: int) -> nn.Module:
+    """Multinomial logistic regression; 7,850 parameters for MNIST."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(sample_shape)), outputs))
+
+
+def _mlp(sample_shape: Shape, outputs: int) -> nn.Module:
+    """Two hidden layers of 200 units (FedAvg's 2NN, FedCVR-Bolt's MNIST model); 199,210 parameters for MNIST."""
+    return nn.Sequential(
+        *(nn.Flatten(), nn.Linear(int(np.prod(sample_shape)), 200), nn.ReLU()),
+        *(nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, outputs)),
+    )
+
+
+def _cnn(sample_shape: Shape, outputs: int) -> nn.Module:
+    channels, height, width = sample_shape
+    return nn.Sequential(
+        *(nn.Conv2d(channels, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(32 * (height // 4) * (width // 4), 64), nn.ReLU(), nn.Linear(64, outputs)),
+    )
+
+
+def _cnn4(sample_shape: Shape, outputs: int) -> nn.Module:
+    """FedAvg's CNN (McMahan et al. 2017), Terraform's 4-layer CNN for FEMNIST; 1,663,370 parameters for MNIST.
+
+    FedCVR-Bolt's model for CIFAR-10 has the same layers; it leaves their widths open.
+    """
+    channels, height, width = sample_shape
+    return nn.Sequential(
+        *(nn.Conv2d(channels, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(64 * (height // 4) * (width // 4), 512), nn.ReLU(), nn.Linear(512, outputs)),
+    )
+
+
+def _cnn5(sample_shape: Shape, outputs: int) -> nn.Module:
+    """Terraform's 5-layer CNN for CIFAR-10; 122,570 parameters for it.
+
+    The paper leaves the padding and the places of its two poolings open: none, and after the first two convolutions,
+    is how the CNN of these widths is commonly built.
+    """
+    channels, height, width = sample_shape
+    flat = 64 * (((height - 2) // 2 - 2) // 2 - 2) * (((width - 2) // 2 - 2) // 2 - 2)
+    return nn.Sequential(
+        *(nn.Conv2d(channels, 32, 3), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(64, 64, 3), nn.ReLU()),
+        *(nn.Flatten(), nn.Linear(flat, 64), nn.ReLU(), nn.Linear(64, outputs)),
+    )
+
+
+def _cnn5_wide(sample_shape: Shape, outputs: int) -> nn.Module:
+    """Terraform's 5-layer CNN for CIFAR-100; 1,075,044 parameters for it.
+
+    The "fully connected layers (3200/256/128)" are 3,200 inputs, which is what unpadded convolutions leave of a
+    32x32 image, then 256 and 128 units; with the classification layer there are five layers.
+    """
+    channels, height, width = sample_shape
+    flat = 128 * (((height - 4) // 2 - 4) // 2) * (((width - 4) // 2 - 4) // 2)
+    return nn.Sequential(
+        *(nn.Conv2d(channels, 64, 5), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(64, 128, 5), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(flat, 256), nn.ReLU()),
+        *(nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, outputs)),
+    )
+
+
+def _alexnet(sample_shape: Shape, outputs: int) -> nn.Module:
+    """AlexNet for 32x32 images; 2,781,514 parameters for 10 classes."""
+    channels, height, width = sample_shape
+    flat = 256 * ((height + 1) // 16) * ((width + 1) // 16)
+    return nn.Sequential(
+        *(nn.Conv2d(channels, 64, 3, stride=2, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(64, 192, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(192, 384, 3, padding=1), nn.ReLU()),
+        *(nn.Conv2d(384, 256, 3, padding=1), nn.ReLU()),
+        *(nn.Conv2d(256, 256, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(flat, 512), nn.ReLU(), nn.Linear(512, outputs)),
+    )
+
+
+class _Residual(nn.Module):
+    """x + f(x), or s(x) + f(x) where the shapes differ."""
+
+    def __init__(self, *layers: nn.Module, shortcut: nn.Module | None = None) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+        self.shortcut = shortcut or nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.shortcut(x) + self.layers(x)  # type: ignore[no-any-return]
+
+
+def _resnet9(sample_shape: Shape, outputs: int) -> nn.Module:
+    """ResNet9; 6,621,540 parameters for 100 classes."""
+
+    def convolution(inputs: int, channels: int, *then: nn.Module) -> nn.Module:
+        return nn.Sequential(nn.Conv2d(inputs, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.ReLU(), *then)
+
+    return nn.Sequential(
+        convolution(sample_shape[0], 64),
+        convolution(64, 128, nn.MaxPool2d(2)),
+        _Residual(convolution(128, 128), convolution(128, 128)),
+        convolution(128, 256, nn.MaxPool2d(2)),
+        convolution(256, 512, nn.MaxPool2d(2)),
+        _Residual(convolution(512, 512), convolution(512, 512)),
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, outputs)),
+    )
+
+
+def _resnet18(sample_shape: Shape, outputs: int) -> nn.Module:
+    """ResNet-18 for small images, a 3x3 stride-1 stem and no max-pool; 11,173,962 parameters for 10 classes."""
+    from torchvision.models import resnet18
+
+    model: nn.Module = resnet18(num_classes=outputs)
+    model.conv1 = nn.Conv2d(sample_shape[0], 64, 3, padding=1, bias=False)
+    model.maxpool = nn.Identity()
+    return model
+
+
+def _resnet1d18(sample_shape: Shape, outputs: int) -> nn.Module:
+    """ResNet-18 with every convolution in one dimension (ISP's ECG model); 3,851,910 parameters for 12 leads, 6 labels.
+
+    ISP does not print its layers; these are ResNet-18's own, kernels of 7 and 3.
+    """
+
+    def normed(inputs: int, channels: int, width: int, stride: int = 1) -> tuple[nn.Module, nn.Module]:
+        convolution = nn.Conv1d(inputs, channels, width, stride, padding=width // 2, bias=False)
+        return convolution, nn.BatchNorm1d(channels)
+
+    def block(inputs: int, channels: int) -> nn.Module:
+        stride = 1 if inputs == channels else 2
+        shortcut = None if inputs == channels else nn.Sequential(*normed(inputs, channels, 1, stride))
+        first, second = normed(inputs, channels, 3, stride), normed(channels, channels, 3)
+        return nn.Sequential(_Residual(*first, nn.ReLU(), *second, shortcut=shortcut), nn.ReLU())
+
+    stages = ((64, 64), (64, 64), (64, 128), (128, 128), (128, 256), (256, 256), (256, 512), (512, 512))
+    return nn.Sequential(
+        *(*normed(sample_shape[0], 64, 7, 2), nn.ReLU(), nn.MaxPool1d(3, 2, padding=1)),
+        *(block(inputs, channels) for inputs, channels in stages),
+        *(nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(512, outputs)),
+    )
+
+
+def _swin_t(sample_shape: Shape, outputs: int) -> nn.Module:
+    """Swin-T (Liu et al. 2021) as torchvision builds it; 28,288,354 parameters for 1,000 classes."""
+    from torchvision.models import swin_t
+
+    model: nn.Module = swin_t(num_classes=outputs)
+    if sample_shape[0] != 3:
+        model.get_submodule("features.0")[0] = nn.Conv2d(sample_shape[0], 96, 4, stride=4)  # type: ignore[operator]
+    return model
+
+
+ARCHITECTURES = {
+    "linear": Architecture(_linear),
+    "logistic": Architecture(_logistic),
+    "mlp": Architecture(_mlp),
+    "cnn": Architecture(_cnn, "images", 4),
+    "cnn4": Architecture(_cnn4, "images", 4),
+    "cnn5": Architecture(_cnn5, "images", 18),
+    "cnn5-wide": Architecture(_cnn5_wide, "images", 16),
+    "alexnet": Architecture(_alexnet, "images", 15),
+    "resnet9": Architecture(_resnet9, "images", 8),
+    "resnet18": Architecture(_resnet18, "images"),
+    "resnet1d18": Architecture(_resnet1d18, "signals"),
+    "swin-t": Architecture(_swin_t, "images", 4),
+}
+"""Setting -> architecture."""

@@ -1,0 +1,116 @@
+"""What makes arrays a data set: checks of samples and targets, their moments, and reading an .npz file."""
+
+import math
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import ConfigError
+
+TASKS = ("classification", "multi-label", "regression")
+
+
+def absent(data: str, folder: Path, files: str) -> ConfigError:
+    """The error for a set of files that are not in `folder`."""
+    return ConfigError(f"The data set '{data}' is absent from '{folder}': put {files} there, or set 'data-path'.")
+
+
+def check_samples(x: NDArray[Any], key: str, source: str) -> NDArray[Any]:
+    """Images as uint8 (n, C, H, W), or finite features as float32 (n, ...).
+
+    Raises
+    ------
+    ConfigError
+        Whose message begins with `source` and names `key`.
+    """
+    if x.dtype == np.uint8 and x.ndim == 3:
+        return x[:, None]
+    if x.dtype == np.uint8 and x.ndim == 4:
+        return np.ascontiguousarray(np.moveaxis(x, -1, 1)) if x.shape[-1] < x.shape[1] else x
+    if np.issubdtype(x.dtype, np.floating) and x.ndim >= 2:
+        if not np.isfinite(x).all():
+            raise ConfigError(f"{source} has values in {key} that are not finite. Remove or replace them.")
+        return x.astype(np.float32, copy=False)
+    raise ConfigError(
+        f"{source} has {key} of type {x.dtype} and shape {x.shape}. "
+        "It must be uint8 images (n, H, W), (n, H, W, C) or (n, C, H, W), or float features (n, d)."
+    )
+
+
+def check_targets(y: NDArray[Any], key: str, source: str, task: str) -> NDArray[Any]:
+    """Targets of one of `TASKS`: int64 classes (n,), float32 zeros and ones (n, L), or float32 values (n,).
+
+    Raises
+    ------
+    ConfigError
+        Whose message begins with `source` and names `key`.
+    """
+    if task == "classification":
+        return check_labels(y, key, source)
+    numeric = np.issubdtype(y.dtype, np.number) or y.dtype == np.bool_
+    if not numeric or y.ndim != (2 if task == "multi-label" else 1):
+        form = "zeros and ones of shape (n, labels)" if task == "multi-label" else "numbers of shape (n,)"
+        raise ConfigError(f"{source} has {key} of type {y.dtype} and shape {y.shape}. For {task} it must be {form}.")
+    if task == "multi-label" and not np.isin(y, (0, 1)).all():
+        raise ConfigError(
+            f"{source} has values in {key} other than 0 and 1. For multi-label a label holds or does not."
+        )
+    if not np.isfinite(y).all():
+        raise ConfigError(f"{source} has values in {key} that are not finite. Remove or replace them.")
+    return y.astype(np.float32, copy=False)
+
+
+def check_labels(y: NDArray[Any], key: str, source: str) -> NDArray[np.int64]:
+    """Whole numbers from 0, one a sample, as int64 (n,).
+
+    Raises
+    ------
+    ConfigError
+        Whose message begins with `source` and names `key`.
+    """
+    if not np.issubdtype(y.dtype, np.integer) or y.ndim != 1:
+        raise ConfigError(
+            f"{source} has {key} of type {y.dtype} and shape {y.shape}. It must be whole numbers of shape (n,)."
+        )
+    if (y < 0).any():
+        raise ConfigError(f"{source} has the negative label {y.min()} in {key}. Labels must count from 0.")
+    return y.astype(np.int64, copy=False)
+
+
+def moments(x: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Mean and standard deviation of each channel (of everything, for flat features), exact for uint8.
+
+    Images count as scaled to [0, 1]; a standard deviation of 0 is given as 1.
+    """
+    channels = [x] if x.ndim == 2 else [x[:, channel] for channel in range(x.shape[1])]
+    mean, std = np.empty(len(channels)), np.empty(len(channels))
+    for channel, values in enumerate(channels):
+        if x.dtype == np.uint8:
+            total = int(values.sum(dtype=np.uint64))
+            squares = int(np.square(values, dtype=np.uint16).sum(dtype=np.uint64))
+            mean[channel] = total / values.size / 255.0
+            std[channel] = math.sqrt(values.size * squares - total**2) / values.size / 255.0
+        else:
+            mean[channel], std[channel] = values.mean(dtype=np.float64), values.std(dtype=np.float64)
+    return mean.astype(np.float32), np.where(std > 0.0, std, 1.0).astype(np.float32)
+
+
+def read_npz(path: Path, source: str, keys: tuple[str, ...], setting_key: str) -> dict[str, NDArray[Any]]:
+    """Those of `keys` that the file has.
+
+    Raises
+    ------
+    ConfigError
+        Whose message begins with `source`, where the file is absent (set `setting_key`) or unreadable.
+    """
+    if not path.is_file():
+        raise ConfigError(f"{source} does not exist. Set '{setting_key}' to an .npz file with {', '.join(keys)}.")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {key: file[key] for key in keys if key in file}
+    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        raise ConfigError(f"{source} cannot be read as an .npz file of plain arrays: {error}.") from error

@@ -1,0 +1,104 @@
+"""Splits skewed by class, as tables of how many examples of each class each client holds.
+
+Each function takes the examples of each class, `sizes`, int64 (C,), and returns int64 (clients, C).
+
+References
+----------
+Dirichlet: Hsu, Qi, Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated
+Visual Classification", arXiv:1909.06335. psi-LDA and missing classes: the FedCG splits, as used in
+"HeteRo-Select: Informativeness as the primary driver of client participation", Sec. V. multi-dirichlet:
+Chen and Vikalo, "Heterogeneity-Guided Client Sampling", arXiv:2310.00198, as Terraform describes it (Sec. 7).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import ConfigError
+
+Integers = NDArray[np.int64]
+
+DIRICHLET_DRAWS = 100
+
+
+def dirichlet(sizes: Integers, clients: int, alpha: float, least: int, rng: np.random.Generator) -> Integers:
+    """Each class in Dirichlet(alpha) proportions; after 100 draws too few for someone, the largest clients give."""
+    for _ in range(DIRICHLET_DRAWS):
+        shares = rng.dirichlet(np.full(clients, alpha), size=len(sizes))
+        ends = (np.cumsum(shares, axis=1) * sizes[:, None]).astype(np.int64)
+        ends[:, -1] = sizes
+        table = np.diff(np.minimum(ends, sizes[:, None]), axis=1, prepend=0).T
+        if table.sum(axis=1).min() >= least:
+            return table
+    held = table.sum(axis=1)
+    while held.min() < least:
+        giver, taker = held.argmax(), held.argmin()
+        label = table[giver].argmax()
+        table[[giver, taker], label] += (-1, 1)
+        held[[giver, taker]] += (-1, 1)
+    return table
+
+
+def multi_dirichlet(
+    sizes: Integers, clients: int, alphas: Sequence[float], least: int, rng: np.random.Generator
+) -> Integers:
+    """Equal groups of clients in order; each has the same share of every class, in its own alpha's proportions."""
+    groups = len(alphas)
+    if clients % groups:
+        raise ConfigError(
+            f"The {groups} numbers in 'alphas' need 'clients' to be a multiple of {groups}. Got {clients} clients."
+        )
+    # The examples, class after class, are dealt to the groups in turns.
+    dealt = (np.cumsum(sizes) + np.arange(groups)[::-1, None]) // groups
+    shares = np.diff(dealt, axis=1, prepend=0)
+    tables = [
+        dirichlet(share, clients // groups, alpha, least, rng) for share, alpha in zip(shares, alphas, strict=True)
+    ]
+    return np.concatenate(tables)
+
+
+def psi_lda(sizes: Integers, clients: int, psi: float, rng: np.random.Generator) -> Integers:
+    """n // K examples each, of class k mod C with probability psi, else of any other class alike.
+
+    The clients draw in turns, one example at a time, so that a class that runs out (the fullest one
+    then stands in for it) runs out for all of them alike.
+    """
+    classes, turns = len(sizes), int(sizes.sum()) // clients
+    dominant = np.arange(clients) % classes
+    if psi == 0.0:
+        wanted = rng.integers(classes, size=(turns, clients))
+    else:
+        other = (dominant + 1 + rng.integers(max(classes - 1, 1), size=(turns, clients))) % classes
+        wanted = np.where(rng.random((turns, clients)) < psi, dominant, other)
+    left, table = sizes.tolist(), np.zeros((clients, classes), dtype=np.int64)
+    for turn in wanted.tolist():
+        for client, label in enumerate(turn):
+            given = label if left[label] else left.index(max(left))
+            left[given] -= 1
+            table[client, given] += 1
+    return table
+
+
+def missing_classes(sizes: Integers, clients: int, missing: int, rng: np.random.Generator) -> Integers:
+    """Each client lacks `missing` random classes; a class is split evenly among those that have it."""
+    classes = len(sizes)
+    if missing >= classes:
+        raise ConfigError(
+            f"The 'missing-classes' parameter must be below the number of classes ({classes}). Got {missing}."
+        )
+    if clients * (classes - missing) < classes:
+        raise ConfigError(
+            f"With 'missing-classes' {missing}, {clients} clients hold {classes - missing} classes each, which cannot "
+            f"cover all {classes}. Lower 'missing-classes' or raise 'clients'."
+        )
+    has = np.argsort(rng.random((clients, classes)), axis=1) >= missing
+    for orphan in np.flatnonzero(~has.any(axis=0)):
+        common = has.sum(axis=0).argmax()
+        holder = has[:, common].argmax()
+        has[holder, [common, orphan]] = False, True
+    table = np.zeros((clients, classes), dtype=np.int64)
+    for label, size in enumerate(sizes):
+        holders = rng.permutation(np.flatnonzero(has[:, label]))
+        table[holders, label] = size // len(holders) + (np.arange(len(holders)) < size % len(holders))
+    return table
