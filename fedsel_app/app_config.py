@@ -67,7 +67,7 @@ class AppConfig:
         strategy = find_strategy(str(values.get("strategy", RunConfig.strategy)))
         refuse_unknown(values, [*known_defaults(), *strategy.Config.keys(f"{strategy.name}.")])
         run, data = RunConfig.from_values(values), DataConfig.from_values(values)
-        if data.data == "synthetic" and data.synthetic_clients == 0:
+        if data.data in ("synthetic", "regression") and data.synthetic_clients == 0:
             data = replace(data, synthetic_clients=run.clients)
         config = cls(
             run=run,
@@ -121,6 +121,17 @@ def refuse_participation(policy: ParticipationConfig, data: DataConfig, strategy
         )
 
 
+def refuse_task(strategy: type[SelectionStrategy], method: Settings, task: str) -> None:
+    """Raise ConfigError for a method that reads classes where the data set has none: see `Dataset.task`."""
+    needs = strategy.needs(method)
+    if task != "classification" and (needs.label_counts or needs.class_biases):
+        read = "how many examples of each class a client has" if needs.label_counts else "the biases of the classes"
+        raise ConfigError(
+            f"The strategy {strategy.name} reads {read}, and a {task} data set has no classes: "
+            "choose another 'strategy', or 'data' for classification."
+        )
+
+
 def refuse_senseless(training: TrainingConfig, compression: CompressionConfig, server: ServerConfig) -> None:
     """Raise ConfigError for a solver, a compressor and a server optimiser that spoil one another."""
     solver, compressor = training.solver, compression.compressor
@@ -140,6 +151,11 @@ def refuse_senseless(training: TrainingConfig, compression: CompressionConfig, s
         raise ConfigError(
             "The 'solver' feddyn corrects the clients' mean model itself; set 'server-optimizer' to mean "
             f"instead of {server.server_optimizer}."
+        )
+    if solver in ("scaffold", "fednova") and training.optimizer != "sgd":
+        raise ConfigError(
+            f"The 'solver' {solver} reads a mean gradient off the sum of a client's SGD steps, and those of "
+            f"{training.optimizer} are no multiples of gradients: set 'optimizer' to sgd, or choose another solver."
         )
     if solver == "fednova" and compression.ef21:
         raise ConfigError(
@@ -173,23 +189,34 @@ def preset_names() -> list[str]:
     return sorted(path.stem for path in PRESETS.glob("*.toml"))
 
 
-def read_preset(name: str) -> dict[str, Value]:
+def read_preset(name: str, above: tuple[Path, ...] = ()) -> dict[str, Value]:
     """The settings of a preset: one that comes with fedsel, or a TOML file of setting keys.
+
+    A preset may start from another: ``base`` names it, and for a file it is sought beside the preset that names it.
+    `above` are the presets that led here.
 
     Raises
     ------
     ConfigError
-        If there is none, it cannot be read, or it is not TOML.
+        If there is none, it cannot be read, it is not TOML, or it starts from itself.
     """
     path = Path(name) if name.endswith(".toml") else PRESETS / f"{name}.toml"
     if not path.is_file():
         if name.endswith(".toml"):
             raise ConfigError(f"There is no preset file {path}.")
         raise unknown_name("preset", name, preset_names(), "a .toml file")
+    if path.resolve() in above:
+        raise ConfigError(f"The preset {path} starts from itself through 'base'; let one of that circle have none.")
     try:
-        return flatten(tomllib.loads(path.read_text(encoding="utf-8")))
+        settings = flatten(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"The preset {path} cannot be read: {error}.") from error
+    base = settings.pop("base", "")
+    if not isinstance(base, str):
+        raise ConfigError(f"The 'base' of the preset {path} must be the name of another preset. Got {base!r}.")
+    if base.endswith(".toml"):
+        base = str(path.parent / base)
+    return (read_preset(base, (*above, path.resolve())) if base else {}) | settings
 
 
 def flatten(table: Mapping[str, object], prefix: str = "") -> dict[str, Value]:
