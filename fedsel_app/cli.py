@@ -6,13 +6,18 @@ import os
 import sys
 import tomllib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 from fedsel_app.config import ConfigError, Value
 from simulation.submit import DeploymentError
+
+if TYPE_CHECKING:
+    from fedsel_app.app_config import AppConfig
 
 USAGE_ERROR = 2
 FAILURE = 1
@@ -38,22 +43,55 @@ def parse_setting(text: str) -> tuple[str, Value]:
     return key, parsed if isinstance(parsed, bool | int | float | str) else value
 
 
+def parse_grid(text: str) -> tuple[str, list[Value]]:
+    """KEY=v1,v2: each value as `parse_setting` has it; text with a comma of its own in TOML's quotes."""
+    key, equals, values = text.partition("=")
+    if not equals or not key.strip() or not values.strip():
+        raise ConfigError(f"--grid takes KEY=VALUE,VALUE. Got {text!r}.")
+    with suppress(tomllib.TOMLDecodeError):
+        listed = tomllib.loads(f"values = [{values}]")["values"]
+        if all(isinstance(value, bool | int | float | str) for value in listed):
+            return key.strip(), listed
+    return key.strip(), [parse_setting(f"{key}={value.strip()}")[1] for value in values.split(",")]
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Whole numbers with commas between them."""
+    try:
+        return [int(seed) for seed in text.split(",")]
+    except ValueError as error:
+        raise ConfigError(f"--seeds takes whole numbers with commas between them. Got {text!r}.") from error
+
+
 def overrides(arguments: argparse.Namespace) -> dict[str, Value]:
     """What the command line sets, as setting keys; a flag of its own wins over --set."""
     values = dict(parse_setting(text) for text in arguments.set)
     for key in ("preset", "strategy", "rounds", "clients", "cohort", "seed", "out"):
-        given = getattr(arguments, key)
+        given = getattr(arguments, key, None)
         if given is not None:
             values[key] = given
     return values
 
 
+def configuration(arguments: argparse.Namespace, **defaults: Value) -> "AppConfig":
+    """The settings of a new run, or with --resume those of the run in that folder."""
+    from fedsel_app.app_config import resolve
+    from fedsel_app.records import read_config
+
+    values = overrides(arguments)
+    if not arguments.resume:
+        return resolve(defaults | values)
+    if values:
+        raise ConfigError(f"--resume goes on with the run's own settings; leave out {', '.join(sorted(values))}.")
+    folder = Path(arguments.resume).absolute()
+    return resolve(read_config(folder) | {"out": str(folder), "resume": True})
+
+
 def run(arguments: argparse.Namespace) -> int:
     """`fedsel run`."""
-    from fedsel_app.app_config import resolve
     from simulation.progress import RunDisplay, print_plan
 
-    config = resolve(overrides(arguments))
+    config = configuration(arguments)
     console = Console()
     if arguments.dry_run:
         print_plan(config, console)
@@ -64,6 +102,41 @@ def run(arguments: argparse.Namespace) -> int:
     with RunDisplay(config.run.rounds, console) as display:
         folder = simulate(config, display.show, verbose=arguments.verbose)
     report_run(folder, console)
+    return 0
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    """`fedsel compare`."""
+    from simulation import compare as comparing
+    from simulation.plan import plan
+
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    grid = dict(parse_grid(text) for text in arguments.grid)
+    strategies = [name.strip() for name in arguments.strategies.split(",")]
+    seeds = parse_seeds(arguments.seeds)
+    comparison = plan(arguments.folder, strategies, seeds, overrides(arguments), grid, arguments.baseline)
+    comparison.check()
+    jobs = arguments.jobs or comparing.default_jobs([run.config for run in comparison.runs], comparing.gpu_count())
+    if arguments.dry_run:
+        console.print(comparing.plan_table(comparison, jobs))
+        return 0
+    return FAILURE if comparing.compare(comparison, jobs, console) else 0
+
+
+def watch(arguments: argparse.Namespace) -> int:
+    """`fedsel watch`."""
+    from simulation.watch import watch
+
+    watch(arguments.folder, Console(width=None if sys.stdout.isatty() else 160))
+    return 0
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """`fedsel report`."""
+    from simulation.page import write_report
+
+    page = write_report(arguments.folder, arguments.baseline)
+    print(f"Report: {page}\nTables: {page.with_suffix('.md')} and {page.with_name('report-*.csv')}")
     return 0
 
 
@@ -106,20 +179,26 @@ def presets(arguments: argparse.Namespace) -> int:
 
 def deploy(arguments: argparse.Namespace) -> int:
     """`fedsel deploy`."""
-    from fedsel_app.app_config import resolve
     from simulation.deployed_run import run_deployed
 
-    config = resolve({"links": "measured"} | overrides(arguments))
+    config = configuration(arguments, links="measured")
     return run_deployed(config, Console())
 
 
 def submit(arguments: argparse.Namespace) -> int:
     """`fedsel submit`."""
-    from fedsel_app.app_config import resolve
     from simulation.deployed_run import run_submitted
 
-    config = resolve(overrides(arguments))
+    config = configuration(arguments)
     return run_submitted(config, arguments.superlink, arguments.federation_config, Console())
+
+
+def positive(text: str) -> int:
+    """A whole number above 0, for argparse."""
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
 
 
 def parser() -> argparse.ArgumentParser:
@@ -127,15 +206,19 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="fedsel", description=__doc__)
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
-    def add_settings(command: argparse.ArgumentParser) -> None:
-        command.add_argument("--strategy", help="selection method, or package.module:Class")
+    def add_shared(command: argparse.ArgumentParser) -> None:
         command.add_argument("--preset", help="named settings to start from, or a .toml file")
         command.add_argument("--rounds", type=int)
         command.add_argument("--clients", type=int)
         command.add_argument("--cohort", type=int)
+        command.add_argument("--resume", metavar="DIR", help="go on with the interrupted run in this folder")
+        command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="see `fedsel settings`")
+
+    def add_settings(command: argparse.ArgumentParser) -> None:
+        command.add_argument("--strategy", help="selection method, or package.module:Class")
+        add_shared(command)
         command.add_argument("--seed", type=int)
         command.add_argument("--out", type=lambda text: str(Path(text).absolute()), help="run folder")
-        command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="see `fedsel settings`")
 
     one = commands.add_parser("run", help="simulate one run on this machine")
     add_settings(one)
@@ -152,6 +235,30 @@ def parser() -> argparse.ArgumentParser:
     sent.add_argument("superlink", help="connection of Flower's config.toml (`local` simulates)")
     sent.add_argument("--federation-config", help="for a simulation, as in `flwr run`")
     sent.set_defaults(call=submit)
+
+    several = commands.add_parser("compare", help="simulate several methods on the same seeds, what is done only once")
+    several.add_argument("--strategies", required=True, metavar="NAME,...", help="selection methods")
+    several.add_argument("--seeds", default="1,2,3", metavar="SEED,...", help="the same for every method (1,2,3)")
+    several.add_argument(
+        "--grid", action="append", default=[], metavar="KEY=V1,V2", help="every value in turn; with all other grids"
+    )
+    add_shared(several)
+    several.add_argument("--baseline", metavar="NAME", help="what the report compares with (random, or the first)")
+    several.add_argument("--jobs", type=positive, metavar="N", help="runs side by side (what cores and GPUs allow)")
+    several.add_argument(
+        "--out", dest="folder", required=True, type=lambda text: Path(text).absolute(), help="comparison folder"
+    )
+    several.add_argument("--dry-run", action="store_true", help="check everything, print the runs, and stop")
+    several.set_defaults(call=compare)
+
+    live = commands.add_parser("watch", help="live progress of a comparison or a run")
+    live.add_argument("folder", type=Path, metavar="DIR", help="comparison or run folder")
+    live.set_defaults(call=watch)
+
+    told = commands.add_parser("report", help="a page, Markdown and CSV on a comparison or a run, in its folder")
+    told.add_argument("folder", type=Path, metavar="DIR", help="comparison or run folder")
+    told.add_argument("--baseline", metavar="NAME", help="what is compared with (as `fedsel compare` was told)")
+    told.set_defaults(call=report)
 
     table = commands.add_parser("methods", help="the selection methods and what each costs")
     table.add_argument("--size", type=int, default=2_781_514, help="model parameters N")
@@ -179,3 +286,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("fedsel: interrupted", file=sys.stderr)
         return INTERRUPTED
     return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,16 +1,20 @@
 """Child processes that leave nothing behind: each with its whole family, ended together.
 
-A family is the process's group and, on Linux, whatever carries its mark in the environment, so that
-grandchildren are found even after they left the group or lost their parent.
+A family is the process's group and, on Linux, its session and whatever carries its mark in the environment, so that
+grandchildren are found even after they left the group, changed their title (Ray's do, over their environment) or lost
+their parent.
+
+As a program, ``python -m simulation.processes COMMAND``, this is the keeper of one family: see `keep`.
 """
 
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,13 +36,24 @@ class Child:
 
 
 def start(
-    name: str, mark: str, command: Sequence[str], log: Path, folder: Path, environment: Mapping[str, str]
+    name: str,
+    mark: str,
+    command: Sequence[str],
+    log: Path,
+    folder: Path,
+    environment: Mapping[str, str],
+    *,
+    with_parent: bool = False,
 ) -> Child:
-    """Start `command` in `folder`; `mark` must be a text that no other family carries."""
+    """Start `command` in `folder`; `mark` must be a text that no other family carries.
+
+    A family started `with_parent` has a keeper, which kills it when this process ends, SIGKILL included.
+    """
+    keeper = [sys.executable, "-P", "-m", "simulation.processes"] if with_parent else []
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
+            [*keeper, *command],
+            stdin=subprocess.PIPE if with_parent else subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=folder,
@@ -48,8 +63,36 @@ def start(
     return Child(name, process, log, mark)
 
 
+def keep(command: Sequence[str]) -> int:
+    """Run `command` until it ends or this process's stdin does, then kill its family.
+
+    Returns
+    -------
+    int
+        The command's exit code, or as a shell has it 128 and the number of the signal that ended it.
+    """
+    family = {os.getsid(0)}, {f"{_MARK}={os.environ[_MARK]}".encode()}
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    while process.poll() is None and not select.select([sys.stdin], [], [], POLL_S)[0]:
+        pass
+    process.kill()
+    while left := _members(*family) - {os.getpid()}:
+        _send(signal.SIGKILL, (), left)
+        process.poll()
+        time.sleep(POLL_S / 10)
+    code = process.wait()
+    return 128 - code if code < 0 else code
+
+
 def end(children: Sequence[Child], grace_s: float) -> set[int]:
-    """SIGTERM to every family, SIGKILL to what is left after `grace_s` seconds; the ids of those that survive."""
+    """SIGTERM to every family, SIGKILL to what is left after `grace_s` seconds; the ids of those that survive.
+
+    Families that have a keeper get its SIGKILL at once.
+    """
+    for child in children:
+        if child.process.stdin:
+            child.process.stdin.close()
+    _wait([child for child in children if child.process.stdin], grace_s)
     groups = [child.process.pid for child in children if child.process.poll() is None]
     _send(signal.SIGTERM, groups, running(children))
     _wait(children, grace_s)
@@ -60,18 +103,22 @@ def end(children: Sequence[Child], grace_s: float) -> set[int]:
 def running(children: Iterable[Child]) -> set[int]:
     """Process ids of the families' members that still run."""
     children = list(children)
+    alive = {child.process.pid for child in children if child.process.poll() is None}
     marks = {f"{_MARK}={child.mark}".encode() for child in children}
-    return {child.process.pid for child in children if child.process.poll() is None} | {
-        pid for pid, variables in _environments() if not marks.isdisjoint(variables)
-    }
+    return alive | _members(alive, marks)
 
 
-def _environments() -> Iterator[tuple[int, list[bytes]]]:
-    if sys.platform == "linux":
-        for entry in os.listdir("/proc"):
+def _members(sessions: Set[int], marks: Set[bytes]) -> set[int]:
+    """On Linux, the living processes that are of one of these sessions or carry one of these marks."""
+    found = set()
+    for entry in os.listdir("/proc") if sys.platform == "linux" else ():
+        with suppress(OSError):
             if entry.isdigit():
-                with suppress(OSError):
-                    yield int(entry), Path("/proc", entry, "environ").read_bytes().split(b"\0")
+                state, _, _, session = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()[:4]
+                variables = Path("/proc", entry, "environ").read_bytes().split(b"\0")
+                if state not in "ZX" and (int(session) in sessions or not marks.isdisjoint(variables)):
+                    found.add(int(entry))
+    return found
 
 
 def _send(number: signal.Signals, groups: Iterable[int], pids: Iterable[int]) -> None:
@@ -127,3 +174,7 @@ def exit_on_signals() -> Iterator[None]:
 
 def _exit(number: int, _: FrameType | None) -> None:
     raise SystemExit(128 + number)
+
+
+if __name__ == "__main__":
+    sys.exit(keep(sys.argv[1:]))

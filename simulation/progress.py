@@ -9,7 +9,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fedsel_app import models
 from fedsel_app.app_config import AppConfig
+from fedsel_app.config import ConfigError
 from fedsel_app.data import load
+from fedsel_app.published import expected_shape
 from fedsel_app.records import describe
 from simulation.launch import worker_count
 from strategies.exchange import SCALAR_BYTES
@@ -47,8 +49,17 @@ class RunDisplay:
 
 def print_plan(config: AppConfig, console: Console) -> None:
     """The resolved configuration as TOML, then clients, cohort, bytes a round and workers as comments."""
-    dataset = load(config.data, config.run.seed)
-    module = models.build(config.run.model, dataset.sample_shape, dataset.classes, config.run.seed)
+    expected = expected_shape(config.data)
+    try:
+        dataset = load(config.data, config.run.seed)
+        shape, classes = dataset.sample_shape, dataset.classes
+        examples = f"{len(dataset.y_train):,} training and {len(dataset.y_test):,} test examples"
+    except ConfigError as absent:
+        if expected is None:
+            raise
+        shape, classes, count = expected
+        examples = f"{count:,} training examples, once they are there: {absent}"
+    module = models.build(config.run.model, shape, classes, config.run.seed)
     size = sum(parameter.numel() for parameter in module.parameters())
     dense = 4 * size
     kept = config.budget.kept_fraction if config.compression.sparsifies else 1.0
@@ -56,7 +67,7 @@ def print_plan(config: AppConfig, console: Console) -> None:
     console.print(tomli_w.dumps(config.values()).rstrip(), markup=False, highlight=False, soft_wrap=True)
     for line in (
         f"# model: {config.run.model}, {size:,} parameters, {dense / 1e6:.3f} MB",
-        f"# data: {config.data.data}, {len(dataset.y_train):,} training and {len(dataset.y_test):,} test examples",
+        f"# data: {config.data.data}, {examples}",
         f"# clients: {config.run.clients}, cohort: {config.run.cohort}, rounds: {config.run.rounds}",
         f"# a round sends about {config.run.cohort * kept * dense / 1e6:.3f} MB of values up, "
         f"{config.run.cohort * dense / 1e6:.3f} MB down, {probe / 1e6:.3f} MB for probes",

@@ -5,6 +5,7 @@ import signal
 import sys
 import textwrap
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,14 @@ from simulation import processes
 def python_child(tmp_path: Path, code: str) -> processes.Child:
     command = [sys.executable, "-c", textwrap.dedent(code)]
     return processes.start("child", str(tmp_path), command, tmp_path / "log", tmp_path, dict(os.environ))
+
+
+def command_lines() -> list[str]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return found
 
 
 def await_line(path: Path, text: str, timeout_s: float = 60.0) -> None:
@@ -39,6 +48,44 @@ def test_end_reaches_a_deaf_grandchild_that_left_the_group(tmp_path):
     assert len(processes.running([child])) == 1
     assert processes.end([child], 0.3) == set()
     assert processes.running([child]) == set()
+
+
+# Where /proc/self/environ lies (proc(5), fields 50 and 51 of stat) is zeroed, as a long process title does it.
+BARE = """
+import ctypes, time
+start, end = map(int, open('/proc/self/stat').read().rpartition(')')[2].split()[47:49])
+ctypes.memset(start, 0, end - start)
+print('bare', flush=True)
+time.sleep(99)
+"""
+
+
+def kept_child(tmp_path: Path, code: str) -> processes.Child:
+    log = tmp_path / "log"
+    command = [sys.executable, "-c", code]
+    return processes.start("child", str(tmp_path), command, log, tmp_path, dict(os.environ), with_parent=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="strays are found through /proc")
+def test_a_keeper_finds_what_wrote_its_title_over_its_environment(tmp_path):
+    (tmp_path / "bare.py").write_text(BARE)
+    bare = f"import subprocess as s, sys; s.Popen([sys.executable, {str(tmp_path / 'bare.py')!r}])"
+    child = kept_child(tmp_path, f"{bare}; import time; time.sleep(99)")
+    await_line(child.log, "bare")
+    assert len(processes.running([child])) == 3
+    assert processes.end([child], 20.0) == set()
+    assert child.process.returncode == 128 + signal.SIGKILL
+    child = kept_child(tmp_path, f"{bare}; import time; time.sleep(0.5)")
+    await_line(child.log, "bare")
+    assert child.process.wait(20) == 0
+    assert str(tmp_path / "bare.py") not in " ".join(command_lines())
+
+
+def test_a_keeper_passes_the_exit_code_on(tmp_path):
+    child = kept_child(tmp_path, "print('done'); raise SystemExit(7)")
+    assert child.process.wait(60) == 7
+    assert child.log.read_text() == "done\n"
+    assert processes.end([child], 1.0) == set()
 
 
 def test_signals_wait_for_the_end_of_the_block():

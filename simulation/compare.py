@@ -1,0 +1,253 @@
+"""`fedsel compare`: the runs of a comparison as processes of their own, side by side, done once.
+
+A run that is finished stays as it is, one with a checkpoint goes on from it, any other is started anew; so a
+comparison that was killed is completed by the same command.
+"""
+
+import fcntl
+import json
+import math
+import os
+import shutil
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+import torch
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from fedsel_app.app_config import AppConfig, resolve
+from fedsel_app.config import ConfigError
+from simulation import processes
+from simulation.launch import worker_count
+from simulation.plan import Comparison, PlannedRun
+from simulation.watch import REFRESH_S, progress_table, read_json, read_progress, read_run
+
+FEDSEL = (sys.executable, "-P", "-m", "fedsel_app.cli")
+POLL_S = 0.2
+GRACE_S = 3.0
+MEASURES = {
+    "final_accuracy": ("final accuracy", ".4f"),
+    "stable_accuracy": ("stable accuracy", ".4f"),
+    "rounds_to_target": ("rounds to target", ".1f"),
+    "time_to_target_s": ("s to target", ".1f"),
+    "wire_uplink_to_target_mb": ("MB to target", ".3f"),
+}
+
+
+def compare(comparison: Comparison, jobs: int, console: Console) -> dict[str, str]:
+    """Do what is missing of `comparison`, `jobs` runs at a time, and print the results.
+
+    However it ends (an error, a signal, even SIGKILL), no process that it started stays behind.
+
+    Returns
+    -------
+    dict
+        The failed runs' names, and why each failed.
+
+    Raises
+    ------
+    ConfigError
+        If another process is at work on the same comparison.
+    """
+    (comparison.out / "runs").mkdir(parents=True, exist_ok=True)
+    with _alone(comparison.out), processes.exit_on_signals():
+        comparison.write()
+        (comparison.out / "failures.jsonl").unlink(missing_ok=True)
+        with Crew(comparison, jobs, console) as crew:
+            failures = crew.work()
+    console.print(results_table(comparison))
+    for name, reason in failures.items():
+        console.print(f"{name} failed: {reason}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"Next: fedsel report {comparison.out}", markup=False, highlight=False, soft_wrap=True)
+    return failures
+
+
+class Crew:
+    """The running processes of a comparison; leaving the block ends them all."""
+
+    def __init__(self, comparison: Comparison, jobs: int, console: Console) -> None:
+        self._comparison = comparison
+        self._console = console
+        self._waiting = [run for run in comparison.runs if not run.finished]
+        self._jobs = min(jobs, len(self._waiting))
+        self._running: dict[int, tuple[PlannedRun, processes.Child]] = {}
+        self._failures: dict[str, str] = {}
+        self._live = Live(console=console, auto_refresh=False)
+
+    def __enter__(self) -> "Crew":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with processes.signals_deferred():
+            processes.end([child for _, child in self._running.values()], GRACE_S)
+
+    def work(self) -> dict[str, str]:
+        """Run what is waiting; the failed runs' names, and why each failed."""
+        if not self._console.is_terminal:
+            self._until_done()
+        else:
+            with self._live:
+                self._until_done()
+        return self._failures
+
+    def _until_done(self) -> None:
+        shown = -math.inf
+        while self._waiting or self._running:
+            for slot in range(self._jobs):
+                if slot not in self._running and self._waiting:
+                    self._start(slot, self._waiting.pop(0))
+            time.sleep(POLL_S)
+            for slot, (run, child) in list(self._running.items()):
+                if child.process.poll() is not None:
+                    self._finish(slot, run, child)
+            if self._console.is_terminal and (time.monotonic() > shown + REFRESH_S or not self._running):
+                self._live.update(progress_table(read_progress(self._comparison.out)), refresh=True)
+                shown = time.monotonic()
+
+    def _start(self, slot: int, run: PlannedRun) -> None:
+        self._say(f"{run.name}: {'goes on' if run.checkpointed else 'started'}")
+        command = prepare(run, side_by_side=self._jobs > 1)
+        environment = os.environ | (visible_gpus(slot, run.config, gpu_count()) if self._jobs > 1 else {})
+        log = run.folder.with_name(f"{run.name}.log")
+        with processes.signals_deferred():
+            self._running[slot] = (
+                run,
+                processes.start(run.name, str(run.folder), command, log, Path.cwd(), environment, with_parent=True),
+            )
+
+    def _finish(self, slot: int, run: PlannedRun, child: processes.Child) -> None:
+        code = child.process.wait()
+        processes.end([child], GRACE_S)
+        del self._running[slot]
+        if code == 0 and run.finished:
+            progress = read_run(run.name, run.folder)
+            accuracy = "" if progress.accuracy is None else f", accuracy {progress.accuracy:.4f}"
+            self._say(f"{run.name}: finished after {progress.round} rounds{accuracy}")
+            return
+        self._failures[run.name] = reason = failure_reason(code, child.log)
+        with (self._comparison.out / "failures.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"name": run.name, "exit_code": code, "message": reason}) + "\n")
+        self._say(f"{run.name}: failed, {reason}")
+
+    def _say(self, line: str) -> None:
+        if not self._console.is_terminal:
+            print(line, flush=True)
+
+
+def prepare(run: PlannedRun, *, side_by_side: bool) -> list[str]:
+    """The command that does what is missing of `run`; an unfinished run that cannot go on is removed first.
+
+    One of several runs `side_by_side` trains with one worker, unless its settings say how many.
+    """
+    if run.checkpointed:
+        return [*FEDSEL, "run", "--resume", str(run.folder)]
+    if run.folder.exists():
+        shutil.rmtree(run.folder)
+    values = {key: value for key, value in run.config.values().items() if key not in ("out", "state-dir", "resume")}
+    if side_by_side:
+        values["workers"] = run.config.run.workers or 1
+    preset = run.folder.with_name(f"{run.name}.toml")
+    preset.write_text(tomli_w.dumps(values), encoding="utf-8")
+    return [*FEDSEL, "run", "--preset", str(preset), "--out", str(run.folder)]
+
+
+def failure_reason(code: int, log: Path) -> str:
+    """The last line that a failed run wrote, and the signal that ended it, if one did."""
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    last = lines[-1].removeprefix("fedsel: ") if lines else "nothing in its log"
+    ended = f"ended by {signal.Signals(code - 128).name}" if code > 128 else f"exit code {code}"
+    return f"{last} ({ended}; see {log})"
+
+
+def default_jobs(configs: Sequence[AppConfig], gpus: int) -> int:
+    """How many runs this machine's cores, and its GPUs where clients take a share of one, have room for."""
+    cores = worker_count(resolve({}))
+    return max(1, min(_room(config, cores, gpus) for config in configs))
+
+
+def _room(config: AppConfig, cores: int, gpus: int) -> int:
+    room = cores // (config.run.workers or 1)
+    share = _gpu_share(config)
+    if gpus == 0 or share == 0:
+        return room
+    return min(room, gpus * int(1 / share + 1e-9) if share <= 1 else gpus // math.ceil(share))
+
+
+def visible_gpus(slot: int, config: AppConfig, gpus: int) -> dict[str, str]:
+    """The environment that gives each of several runs side by side GPUs of its own, where there are several."""
+    if gpus < 2:
+        return {}
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    names = named.split(",") if named else [str(index) for index in range(gpus)]
+    width = max(1, math.ceil(_gpu_share(config)))
+    return {"CUDA_VISIBLE_DEVICES": ",".join(names[(slot * width + offset) % gpus] for offset in range(width))}
+
+
+def gpu_count() -> int:
+    """GPUs that CUDA sees."""
+    return torch.cuda.device_count()
+
+
+def _gpu_share(config: AppConfig) -> float:
+    """GPUs that one run of several takes; 0 if it counts none."""
+    return config.run.client_gpus * (config.run.workers or 1)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the comparison's lock, which ends with this process however that ends."""
+    with (folder / "compare.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(f"Another `fedsel compare` is at work in {folder}; wait for it, or end it.") from error
+        yield
+
+
+def plan_table(comparison: Comparison, jobs: int) -> Table:
+    """What `compare` would do, a line a run."""
+    caption = f"in {comparison.out}, side by side: {jobs}"
+    table = Table("run", "strategy", "seed", "rounds", "done", "what is left", caption=caption)
+    for run in comparison.runs:
+        done = read_run(run.name, run.folder).round
+        left = "nothing" if run.finished else "goes on from its checkpoint" if run.checkpointed else "all of it"
+        table.add_row(run.name, run.strategy, str(run.seed), str(run.config.run.rounds), str(done), left)
+    return table
+
+
+def results_table(comparison: Comparison) -> Table:
+    """Mean ± standard deviation over the seeds, a line a strategy and cell of the grid."""
+    groups: dict[str, list[PlannedRun]] = {}
+    for run in comparison.runs:
+        label = " ".join([run.strategy, *(f"{key}={value}" for key, value in run.cell.items())])
+        groups.setdefault(label, []).append(run)
+    table = Table(title=f"Mean ± standard deviation over the seeds {', '.join(map(str, comparison.seeds))}")
+    table.add_column("strategy", overflow="fold")
+    for column in ("runs", *(title for title, _ in MEASURES.values()), "client failures"):
+        table.add_column(column, justify="right")
+    for label, runs in groups.items():
+        read = (read_json(run.folder / "summary.json") for run in runs)
+        summaries = [summary for summary in read if summary is not None]
+        cells = [mean_and_deviation(summaries, key, form) for key, (_, form) in MEASURES.items()]
+        failures = str(sum(summary["failures"] for summary in summaries))
+        table.add_row(label, f"{len(summaries)}/{len(runs)}", *cells, failures)
+    return table
+
+
+def mean_and_deviation(summaries: Sequence[Mapping[str, Any]], key: str, form: str) -> str:
+    """Mean ± standard deviation (n - 1) of what the runs have, and how many have it if not all do."""
+    values = [summary[key] for summary in summaries if summary[key] is not None]
+    if not values:
+        return "–"
+    deviation = f" ± {statistics.stdev(values):{form}}" if len(values) > 1 else ""
+    share = f" ({len(values)} of {len(summaries)})" if len(values) < len(summaries) else ""
+    return f"{statistics.fmean(values):{form}}{deviation}{share}"

@@ -1,0 +1,165 @@
+"""What a comparison consists of: the same seeds for every strategy, and what of it is done already.
+
+A seed decides the partitions, the links and the initial model, so runs of one seed differ in their strategy only.
+"""
+
+import itertools
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedsel_app.app_config import AppConfig, resolve
+from fedsel_app.config import ConfigError, Value
+from fedsel_app.data import load
+from fedsel_app.records import refuse_used
+from simulation.launch import refuse_unrunnable
+from simulation.watch import read_json
+from strategies import STRATEGIES, find_strategy
+from strategies.base import SelectionStrategy
+
+VERSION = 1
+OWN_KEYS = {"strategy": "--strategies", "seed": "--seeds", "out": "--out"}
+WITHOUT_EFFECT = {"out", "state-dir", "workers", "client-gpus", "connect-timeout-s", "checkpoint-every", "resume"}
+"""Settings that change where and how fast a run goes, but no number in it."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a comparison. `cell` is its place in the grid: the grid's keys that its strategy has."""
+
+    name: str
+    strategy: str
+    seed: int
+    cell: Mapping[str, Value]
+    folder: Path
+    config: AppConfig
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has nothing left to do."""
+        return (self.folder / "summary.json").exists()
+
+    @property
+    def checkpointed(self) -> bool:
+        """Whether the run can go on where it stopped."""
+        return not self.finished and (self.folder / "checkpoint.npz").exists()
+
+    def refuse_other(self) -> None:
+        """Raise ConfigError if the folder holds a run with other settings."""
+        found, wanted = read_json(self.folder / "config.json"), self.config.values()
+        if found is None:
+            return
+        for key in sorted((found.keys() | wanted.keys()) - WITHOUT_EFFECT):
+            if found.get(key) != wanted.get(key):
+                raise ConfigError(
+                    f"The run {self.name} is in {self.folder.parent} with '{key}' = {found.get(key)!r}, "
+                    f"not {wanted.get(key)!r}. Choose another --out, or remove {self.folder}."
+                )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All runs, the runs of the first seed first, and what they were made from."""
+
+    out: Path
+    strategies: Sequence[str]
+    seeds: Sequence[int]
+    grid: Mapping[str, Sequence[Value]]
+    settings: Mapping[str, Value]
+    baseline: str
+    runs: Sequence[PlannedRun]
+
+    def check(self) -> None:
+        """Raise ConfigError if the folder is another's, or a run would be refused or differ from what is there."""
+        refuse_used(self.out)
+        for run in self.runs:
+            run.refuse_other()
+        for run in self.runs:
+            if not run.finished:
+                # The run's own folder may hold its unfinished run.
+                refuse_unrunnable(replace(run.config, run=replace(run.config.run, out=str(run.folder / "new"))))
+        load.cache_clear()
+
+    def write(self) -> None:
+        """Write comparison.json, whole or not at all."""
+        runs = [
+            {
+                "name": run.name,
+                "strategy": run.strategy,
+                "seed": run.seed,
+                "cell": run.cell,
+                "folder": run.folder.relative_to(self.out).as_posix(),
+            }
+            for run in self.runs
+        ]
+        content: dict[str, Any] = {
+            "version": VERSION,
+            "strategies": self.strategies,
+            "seeds": self.seeds,
+            "grid": self.grid,
+            "settings": self.settings,
+            "baseline": self.baseline,
+            "runs": runs,
+        }
+        part = self.out / "comparison.json.part"
+        part.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        os.replace(part, self.out / "comparison.json")
+
+
+def plan(
+    out: Path,
+    strategies: Sequence[str],
+    seeds: Sequence[int],
+    settings: Mapping[str, Value],
+    grid: Mapping[str, Sequence[Value]],
+    baseline: str | None = None,
+) -> Comparison:
+    """Every strategy with every seed and every combination of the grid's values.
+
+    A method's own setting, shared or in the grid, is left out for the other methods; runs that are then the same
+    count once. `baseline` is by default random, or else the first strategy.
+
+    Raises
+    ------
+    ConfigError
+        For settings that no run may have, or that belong to none of the strategies.
+    """
+    strategies, seeds = list(dict.fromkeys(strategies)), list(dict.fromkeys(seeds))
+    baseline = baseline or ("random" if "random" in strategies else strategies[0])
+    if baseline not in strategies:
+        raise ConfigError(f"The --baseline must be one of the strategies {', '.join(strategies)}. Got {baseline!r}.")
+    for key in [*settings, *grid]:
+        if key in OWN_KEYS:
+            raise ConfigError(f"A comparison sets '{key}' itself; say {OWN_KEYS[key]} instead.")
+    methods = {name: find_strategy(name) for name in strategies}
+    others = _own_keys([*STRATEGIES.values(), *methods.values()])
+    for key in grid:
+        if key in others and key not in _own_keys(methods.values()):
+            raise ConfigError(f"The grid's '{key}' belongs to none of the strategies {', '.join(strategies)}.")
+    cells = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    runs: dict[str, PlannedRun] = {}
+    for seed, (strategy, method), cell in itertools.product(seeds, methods.items(), cells):
+        foreign = others - _own_keys([method])
+        cell = {key: value for key, value in cell.items() if key not in foreign}
+        shared = {key: value for key, value in settings.items() if key not in foreign}
+        name = run_name(strategy, cell, seed)
+        folder = out / "runs" / name
+        config = resolve(shared | cell | {"strategy": strategy, "seed": seed, "out": str(folder)})
+        run = PlannedRun(name, strategy, seed, cell, folder, config)
+        if runs.setdefault(name, run) != run:
+            raise ConfigError(f"Two runs would have the name {name}; leave one of them out.")
+    return Comparison(out, strategies, seeds, grid, settings, baseline, list(runs.values()))
+
+
+def run_name(strategy: str, cell: Mapping[str, Value], seed: int) -> str:
+    """A run's name, which is also its folder's."""
+    parts = [strategy, *(f"{key}={value}" for key, value in cell.items()), f"s{seed}"]
+    return re.sub(r"[^\w.=+-]+", "-", "-".join(parts))
+
+
+def _own_keys(methods: Iterable[type[SelectionStrategy]]) -> set[str]:
+    return {key for method in methods for key in method.Config.keys(f"{method.name}.")}

@@ -1,0 +1,157 @@
+"""`fedsel watch`: how far the runs of a comparison, or one run, are. It reads their files and nothing else."""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from fedsel_app.config import ConfigError
+
+REFRESH_S = 1.0
+TAIL_BYTES = 1 << 16
+ENDED = ("finished", "failed")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far one run is.
+
+    Attributes
+    ----------
+    state : "waiting", "started", "finished" or "failed"
+    round, rounds : the last finished round, and how many there will be at most
+    accuracy : of the last evaluation, in [0, 1]
+    sent_mb : MB (10^6 bytes) sent to the server so far, as measured
+    time_s : simulated seconds so far
+    age_s : seconds since the last round was written
+    """
+
+    name: str
+    state: str
+    round: int = 0
+    rounds: int | None = None
+    accuracy: float | None = None
+    sent_mb: float | None = None
+    time_s: float | None = None
+    age_s: float | None = None
+
+
+def read_run(name: str, folder: Path, *, failed: bool = False) -> Progress:
+    """How far the run in `folder` is; `failed` is what its own files cannot tell."""
+    config = read_json(folder / "config.json")
+    if config is None:
+        return Progress(name, "failed" if failed else "waiting")
+    newest, accuracy = last_round(folder / "rounds.jsonl")
+    return Progress(
+        name,
+        "finished" if (folder / "summary.json").exists() else "failed" if failed else "started",
+        newest.get("round", 0),
+        config["rounds"],
+        accuracy,
+        newest["uplink_total_bytes"] / 1e6 if newest else None,
+        newest.get("time_s"),
+        time.time() - (folder / "rounds.jsonl").stat().st_mtime if newest else None,
+    )
+
+
+def read_progress(folder: Path) -> list[Progress]:
+    """All runs of the comparison in `folder`, or the one run in it.
+
+    Raises
+    ------
+    ConfigError
+        If it holds neither.
+    """
+    comparison = read_json(folder / "comparison.json")
+    if comparison is not None:
+        failed = {row["name"] for row in read_lines(folder / "failures.jsonl")}
+        return [
+            read_run(run["name"], folder / run["folder"], failed=run["name"] in failed) for run in comparison["runs"]
+        ]
+    if not (folder / "config.json").exists():
+        raise ConfigError(f"{folder} holds neither a comparison (comparison.json) nor a run (config.json).")
+    return [read_run(folder.absolute().name, folder)]
+
+
+def progress_table(runs: Sequence[Progress]) -> Table:
+    """One line a run."""
+    ended = sum(run.state in ENDED for run in runs)
+    table = Table(title=f"{ended} of {len(runs)} runs ended")
+    table.add_column("run", overflow="fold")
+    table.add_column("state")
+    for column in ("round", "accuracy", "MB sent", "simulated s", "last round"):
+        table.add_column(column, justify="right")
+    for run in runs:
+        age = "" if run.age_s is None or run.state in ENDED else f"{run.age_s:.0f} s ago"
+        rounds = "" if run.rounds is None else f"{run.round}/{run.rounds}"
+        numbers = _shown(run.accuracy, ".4f"), _shown(run.sent_mb, ".3f"), _shown(run.time_s, ".1f")
+        table.add_row(run.name, run.state, rounds, *numbers, age)
+    return table
+
+
+def watch(folder: Path, console: Console) -> None:
+    """Show a live table until every run has ended; without a terminal, print it once."""
+    runs = read_progress(folder)
+    if not console.is_terminal:
+        console.print(progress_table(runs))
+        return
+    with Live(progress_table(runs), console=console, auto_refresh=False) as live:
+        while any(run.state not in ENDED for run in runs):
+            time.sleep(REFRESH_S)
+            runs = read_progress(folder)
+            live.update(progress_table(runs), refresh=True)
+
+
+def last_round(path: Path) -> tuple[dict[str, Any], float | None]:
+    """The last whole row of a rounds.jsonl, {} if there is none, and the last accuracy near the file's end."""
+    newest: dict[str, Any] = {}
+    for row in _rows_backwards(path):
+        newest = newest or row
+        if row.get("accuracy") is not None:
+            return newest, float(row["accuracy"])
+    return newest, None
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in a JSON file, None if the file is absent. Raises ConfigError if it is not JSON."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON: {error}.") from error
+    return content
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The whole rows of a JSON-lines file, none if it is absent; a half-written last line is left out."""
+    return list(_rows_backwards(path, tail=0))[::-1]
+
+
+def _rows_backwards(path: Path, tail: int = TAIL_BYTES) -> Iterator[dict[str, Any]]:
+    """The rows of the last `tail` bytes (0: of the file), newest first; one row at least, if there is a whole one."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            start = max(0, size - tail) if tail else 0
+            file.seek(start)
+            text = file.read(size - start)
+    except FileNotFoundError:
+        return
+    lines = text[: text.rfind(b"\n") + 1].splitlines()
+    if start:
+        del lines[:1]
+    if start and not lines:
+        yield from _rows_backwards(path, 4 * tail)
+    for line in reversed(lines):
+        yield json.loads(line)
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)

@@ -1,0 +1,57 @@
+"""Stands in for `fedsel run`: the same arguments, a run folder in the same form, numbers made from the settings.
+
+STUB, a JSON object in the environment, may say: seconds a round takes ("sleep_s"), runs that end with an error after
+round 1 ("fail"), whether to write checkpoints ("checkpoint"), and whether to start a process that hears no SIGTERM
+("grandchild"). Every start and end is a line in starts.log beside the comparison's runs/.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(300)"
+
+
+def main() -> None:
+    stub = json.loads(os.environ.get("STUB", "{}"))
+    command, option, path, *rest = sys.argv[1:]
+    assert command == "run"
+    if option == "--resume":
+        folder = Path(path)
+        config = json.loads((folder / "config.json").read_text())
+        done = int((folder / "checkpoint.npz").read_text())
+    else:
+        assert (option, rest[0]) == ("--preset", "--out")
+        folder, done = Path(rest[1]), 0
+        config = tomllib.loads(Path(path).read_text()) | {"out": rest[1], "state-dir": f"{rest[1]}/clients"}
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config))
+    report(folder, f"start after {done}")
+    if stub.get("grandchild"):
+        subprocess.Popen([sys.executable, "-c", DEAF, str(folder)], start_new_session=True)
+    for number in range(done + 1, config["rounds"] + 1):
+        time.sleep(stub.get("sleep_s", 0))
+        row = {"round": number, "accuracy": number / 10 + config["seed"] / 100, "time_s": 2.5 * number}
+        with (folder / "rounds.jsonl").open("a") as file:
+            file.write(json.dumps(row | {"uplink_total_bytes": 1_000_000 * number}) + "\n")
+        if stub.get("checkpoint"):
+            (folder / "checkpoint.npz").write_text(str(number))
+        if folder.name in stub.get("fail", ()):
+            print("all is well\nfedsel: The round failed.\n", flush=True)
+            sys.exit(1)
+    summary = {"final_accuracy": row["accuracy"], "stable_accuracy": 0.5, "rounds_to_target": None, "failures": 0}
+    summary |= {"time_to_target_s": None, "wire_uplink_to_target_mb": None}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    report(folder, "end")
+
+
+def report(folder: Path, event: str) -> None:
+    with (folder.parent.parent / "starts.log").open("a") as file:
+        file.write(f"{folder.name}: {event}\n")
+
+
+main()

@@ -1,0 +1,309 @@
+"""`fedsel compare` with a stub in place of `fedsel run`, and once with the real one."""
+
+import json
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from fedsel_app.app_config import resolve
+from fedsel_app.cli import main
+from simulation import compare as comparing
+from simulation.plan import plan
+
+SETTINGS = {"clients": 6, "cohort": 2, "rounds": 2}
+ARGUMENTS = ["--clients", "6", "--cohort", "2", "--rounds", "2", "--seeds", "1,2"]
+RUNS = ["oort-s1", "random-s1", "oort-s2", "random-s2"]
+looks_in_proc = pytest.mark.skipif(sys.platform != "linux", reason="processes are found through /proc")
+
+
+@pytest.fixture
+def out(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setattr(comparing, "FEDSEL", (sys.executable, str(Path(__file__).with_name("stub_run.py"))))
+    monkeypatch.setattr(comparing, "POLL_S", 0.02)
+    monkeypatch.setattr(comparing, "GRACE_S", 0.3)
+    return tmp_path / "out"
+
+
+def compared(capsys, out, *more, strategies="oort,random"):
+    code = main(["compare", "--strategies", strategies, "--out", str(out), *ARGUMENTS, *more])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def stub(monkeypatch, **wishes):
+    monkeypatch.setenv("STUB", json.dumps(wishes))
+
+
+def events(out) -> list[str]:
+    return (out / "starts.log").read_text().splitlines()
+
+
+def records(out) -> dict[str, str]:
+    """What every run's files say, wherever the comparison lies."""
+    files = [path for path in sorted(out.rglob("*")) if path.is_file() and path.name not in ("starts.log", "x.log")]
+    return {path.relative_to(out).as_posix(): path.read_text().replace(str(out), "OUT") for path in files}
+
+
+def mentioning(path: Path) -> list[str]:
+    """Command lines of processes that name `path`, this one's apart."""
+    own = {str(os.getpid()), str(os.getppid())}
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and entry.name not in own:
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if str(path) in line:
+                found.append(line)
+    return found
+
+
+def test_runs_are_done_once(capsys, out):
+    code, said, error = compared(capsys, out, "--jobs", "2")
+    assert (code, error) == (0, "")
+    assert sorted(events(out)) == sorted(f"{name}: {what}" for name in RUNS for what in ("start after 0", "end"))
+    assert "oort-s1: finished after 2 rounds, accuracy 0.2100" in said
+    # Final accuracies 0.21 and 0.22: mean 0.215, standard deviation 0.01 / sqrt(2).
+    assert re.search(r"oort +│ +2/2 │ +0.2150 ± 0.0071 │ +0.5000 ± 0.0000 │", said)
+    assert said.rstrip().endswith(f"Next: fedsel report {out}")
+    assert {path.name for path in out.iterdir()} == {"comparison.json", "compare.lock", "runs", "starts.log"}
+    before = records(out)
+    assert compared(capsys, out, "--jobs", "1")[0] == 0
+    assert len(events(out)) == 8
+    assert records(out) == before
+    code, said, _ = compared(capsys, out, "--dry-run")
+    assert (code, said.count("nothing")) == (0, 4)
+
+
+def test_more_seeds_and_strategies_can_be_added(capsys, out):
+    assert compared(capsys, out, "--seeds", "1", strategies="random")[0] == 0
+    assert compared(capsys, out)[0] == 0
+    assert Counter(line.split(":")[0] for line in events(out)) == dict.fromkeys(RUNS, 2)
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_failed_run_is_told_and_loses_nothing(capsys, monkeypatch, out, checkpoint):
+    stub(monkeypatch, fail=["random-s1"], checkpoint=checkpoint)
+    code, said, _ = compared(capsys, out)
+    assert code == 1
+    log = out / "runs" / "random-s1.log"
+    reason = f"The round failed. (exit code 1; see {log})"
+    assert f"random-s1 failed: {reason}\n" in said
+    failure = {"name": "random-s1", "exit_code": 1, "message": reason}
+    assert [json.loads(line) for line in (out / "failures.jsonl").read_text().splitlines()] == [failure]
+    assert {path.parent.name for path in out.glob("runs/*/summary.json")} == set(RUNS) - {"random-s1"}
+    stub(monkeypatch)
+    _, said, _ = compared(capsys, out, "--dry-run")
+    assert ("goes on from its checkpoint" in said) == checkpoint
+    assert compared(capsys, out)[0] == 0
+    assert not (out / "failures.jsonl").exists()
+    assert events(out)[-2:] == [f"random-s1: start after {int(checkpoint)}", "random-s1: end"]
+    assert len(events(out)) == 2 * 4 + 1
+    rounds = (out / "runs" / "random-s1" / "rounds.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in rounds] == [1, 2]
+
+
+def test_other_settings_in_the_same_folder_are_refused(capsys, out):
+    assert compared(capsys, out)[0] == 0
+    before = records(out)
+    code, said, error = compared(capsys, out, "--set", "lr=0.2")
+    assert (code, said) == (2, "")
+    assert "fedsel: The run oort-s1 is in" in error
+    assert "'lr' = 0.05, not 0.2" in error
+    assert error.count("\n") == 1
+    assert records(out) == before
+    assert compared(capsys, out, "--set", "workers=2")[0] == 0
+    assert len(events(out)) == 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--grid", "lr=0.1,-1"], "The 'lr' parameter must be in (0, ∞). Got -1."),
+        (["--grid", "data=digits,mnist"], "The data set 'mnist' is absent from "),
+        (["--grid", "min-examples=1,1000"], "min-examples"),
+        (["--seeds", "one"], "--seeds takes whole numbers"),
+        (["--set", "strategy=random"], "say --strategies instead"),
+    ],
+)
+def test_what_one_run_would_refuse_stops_all_before_the_first(capsys, out, monkeypatch, tmp_path, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    code, printed, error = compared(capsys, out, *arguments)
+    assert (code, printed) == (2, "")
+    assert said in error
+    assert error.count("\n") == 1
+    assert not out.exists()
+
+
+def test_a_run_folder_is_no_place_for_a_comparison(capsys, out):
+    out.mkdir()
+    (out / "rounds.jsonl").touch()
+    code, _, error = compared(capsys, out)
+    assert (code, "already holds a run" in error) == (2, True)
+
+
+def test_jobs_run_side_by_side_and_no_more(capsys, monkeypatch, out):
+    stub(monkeypatch, sleep_s=0.2)
+    assert compared(capsys, out, "--jobs", "2")[0] == 0
+    at_once = [0]
+    for line in events(out):
+        at_once.append(at_once[-1] + (1 if "start" in line else -1))
+    assert max(at_once) == 2
+    assert all(json.loads(path.read_text())["workers"] == 1 for path in out.glob("runs/*/config.json"))
+
+
+def test_one_at_a_time_takes_every_core(capsys, out):
+    assert compared(capsys, out, "--jobs", "1", "--seeds", "1", strategies="random")[0] == 0
+    assert json.loads((out / "runs/random-s1/config.json").read_text())["workers"] == 0
+
+
+def in_the_background(out, jobs=2):
+    """`compare` in a process of its own, with the stub."""
+    comparison = plan(out, ["oort", "random"], [1, 2], SETTINGS, {})
+    console = Console(file=(out.parent / "x.log").open("w"))
+    process = multiprocessing.get_context("fork").Process(target=comparing.compare, args=(comparison, jobs, console))
+    process.start()
+    return process
+
+
+def await_that(condition, what, timeout_s=30.0):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+@looks_in_proc
+@pytest.mark.parametrize(
+    ("number", "checkpoint"),
+    [(signal.SIGINT, False), (signal.SIGTERM, True), (signal.SIGKILL, False), (signal.SIGKILL, True)],
+)
+def test_killed_and_run_again_ends_as_if_nothing_had_happened(capsys, monkeypatch, tmp_path, out, number, checkpoint):
+    calm = tmp_path / "calm"
+    stub(monkeypatch, checkpoint=checkpoint)
+    assert compared(capsys, calm, "--jobs", "2")[0] == 0
+
+    stub(monkeypatch, checkpoint=checkpoint, sleep_s=0.25, grandchild=True)
+    process = in_the_background(out)
+    await_that(lambda: (out / "starts.log").exists() and len(events(out)) >= 5, "two runs ended, a third began")
+    assert mentioning(out)
+    os.kill(process.pid, number)
+    process.join(30)
+    assert process.exitcode not in (None, 0)
+    await_that(lambda: not mentioning(out), "all processes ended", 5 if number == signal.SIGKILL else 0.1)
+
+    ended = {line.split(":")[0] for line in events(out) if line.endswith("end")}
+    assert 2 <= len(ended) < 4
+    stub(monkeypatch, checkpoint=checkpoint)
+    assert compared(capsys, out, "--jobs", "2")[0] == 0
+    starts = Counter(line.split(":")[0] for line in events(out) if "start" in line)
+    assert all(starts[name] == 1 for name in ended)
+    assert records(out) == records(calm)
+
+
+@looks_in_proc
+def test_what_a_run_leaves_behind_ends_with_it(capsys, monkeypatch, out):
+    stub(monkeypatch, grandchild=True)
+    assert compared(capsys, out, "--seeds", "1", strategies="random")[0] == 0
+    assert mentioning(out) == []
+
+
+def test_two_at_work_on_one_folder_are_one_too_many(capsys, monkeypatch, out):
+    stub(monkeypatch, sleep_s=30)
+    process = in_the_background(out, jobs=1)
+    try:
+        await_that((out / "starts.log").exists, "a run began")
+        code, _, error = compared(capsys, out)
+        assert (code, "Another `fedsel compare` is at work" in error) == (2, True)
+    finally:
+        process.terminate()
+        process.join(30)
+
+
+def test_a_terminal_shows_the_table(out):
+    out.parent.mkdir(exist_ok=True)
+    with (out.parent / "x.log").open("w+") as file:
+        console = Console(file=file, force_terminal=True, width=160)
+        assert comparing.compare(plan(out, ["random"], [1], SETTINGS, {}), 1, console) == {}
+        file.seek(0)
+        shown = file.read()
+    assert "1 of 1 runs ended" in shown
+    assert "started" not in shown.splitlines()[-1]
+
+
+def test_a_killed_run_says_by_what(tmp_path):
+    (tmp_path / "log").write_text("round 1\n\n")
+    assert comparing.failure_reason(128 + 9, tmp_path / "log") == f"round 1 (ended by SIGKILL; see {tmp_path / 'log'})"
+    (tmp_path / "log").write_text("")
+    assert comparing.failure_reason(1, tmp_path / "log").startswith("nothing in its log (exit code 1")
+
+
+def test_means_and_deviations():
+    rows = [{"x": 1.0}, {"x": 2.0}, {"x": 6.0}, {"x": None}]
+    # mean 3, squared deviations 4 + 1 + 9 = 14, halved 7, root 2.65
+    assert comparing.mean_and_deviation(rows, "x", ".2f") == "3.00 ± 2.65 (3 of 4)"
+    assert comparing.mean_and_deviation(rows[:1], "x", ".1f") == "1.0"
+    assert comparing.mean_and_deviation(rows[3:], "x", ".1f") == "–"
+
+
+@pytest.mark.parametrize(
+    ("settings", "gpus", "jobs"),
+    [
+        ({}, 0, 8),
+        ({"workers": 3}, 0, 2),
+        ({"workers": 99}, 0, 1),
+        ({}, 2, 8),
+        ({"client-gpus": 0.5}, 1, 2),
+        ({"client-gpus": 0.1}, 1, 8),
+        ({"client-gpus": 0.25, "workers": 2}, 2, 4),
+        ({"client-gpus": 1.0, "workers": 2}, 4, 2),
+        ({"client-gpus": 1.0, "workers": 2}, 1, 1),
+        ({"client-gpus": 0.5}, 0, 8),
+    ],
+)
+def test_as_many_jobs_as_cores_and_gpus_have_room_for(monkeypatch, settings, gpus, jobs):
+    monkeypatch.setattr(comparing, "worker_count", lambda config: 8)
+    assert comparing.default_jobs([resolve(settings)], gpus) == jobs
+
+
+def test_side_by_side_every_run_sees_its_own_gpus(monkeypatch):
+    def seen(settings, gpus):
+        return [comparing.visible_gpus(slot, resolve(settings), gpus).get("CUDA_VISIBLE_DEVICES") for slot in range(3)]
+
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert seen({"client-gpus": 0.5}, 1) == [None, None, None]
+    assert seen({"client-gpus": 0.5}, 2) == ["0", "1", "0"]
+    assert seen({"client-gpus": 1.0, "workers": 2}, 4) == ["0,1", "2,3", "0,1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    assert seen({}, 2) == ["4", "7", "4"]
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+def test_two_real_runs(tmp_path):
+    fedsel = str(Path(sys.executable).parent / "fedsel")
+    arguments = ["--strategies", "random,oort", "--seeds", "1", "--out", "out", "--jobs", "2"]
+    small = ["--rounds", "2", "--clients", "6", "--cohort", "2", "--set", "local-steps=5"]
+    done = subprocess.run(
+        [fedsel, "compare", *arguments, *small], cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in ("random-s1", "oort-s1"):
+        folder = tmp_path / "out" / "runs" / name
+        assert json.loads((folder / "summary.json").read_text())["rounds"] == 2
+    again = subprocess.run(
+        [fedsel, "compare", *arguments, *small, "--dry-run"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True,
+    )  # fmt: skip
+    assert again.stdout.count("nothing") == 2
+    assert not mentioning(tmp_path)

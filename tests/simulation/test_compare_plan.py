@@ -1,0 +1,136 @@
+"""Which runs a comparison has."""
+
+import json
+
+import pytest
+
+from fedsel_app.cli import parse_grid, parse_seeds
+from fedsel_app.config import ConfigError
+from simulation.plan import plan, run_name
+
+SMALL = {"clients": 6, "cohort": 2, "rounds": 2}
+
+
+def test_every_strategy_gets_every_seed_and_the_first_seed_comes_first(tmp_path):
+    comparison = plan(tmp_path, ["oort", "random"], [7, 3], SMALL, {})
+    assert [run.name for run in comparison.runs] == ["oort-s7", "random-s7", "oort-s3", "random-s3"]
+    assert [run.config.run.seed for run in comparison.runs] == [7, 7, 3, 3]
+    assert [run.config.run.strategy for run in comparison.runs] == ["oort", "random"] * 2
+    assert {run.config.partition for run in comparison.runs} == {comparison.runs[0].config.partition}
+    assert comparison.baseline == "random"
+    assert plan(tmp_path, ["oort", "fedcg"], [7], SMALL, {}).baseline == "oort"
+    assert plan(tmp_path, ["oort", "random"], [7], SMALL, {}, "oort").baseline == "oort"
+
+
+def test_strategies_and_seeds_count_once(tmp_path):
+    comparison = plan(tmp_path, ["oort", "random", "oort"], [1, 1], SMALL, {})
+    assert [run.name for run in comparison.runs] == ["oort-s1", "random-s1"]
+
+
+def test_a_grid_is_every_combination_and_leaves_out_what_a_strategy_does_not_have(tmp_path):
+    grid = {"lr": [0.1, 0.2], "oort.explore-min": [0.5, 0.9]}
+    comparison = plan(tmp_path, ["oort", "random"], [1], SMALL, grid)
+    assert [(run.strategy, run.cell) for run in comparison.runs] == [
+        ("oort", {"lr": 0.1, "oort.explore-min": 0.5}),
+        ("oort", {"lr": 0.1, "oort.explore-min": 0.9}),
+        ("oort", {"lr": 0.2, "oort.explore-min": 0.5}),
+        ("oort", {"lr": 0.2, "oort.explore-min": 0.9}),
+        ("random", {"lr": 0.1}),
+        ("random", {"lr": 0.2}),
+    ]
+    assert comparison.runs[3].name == "oort-lr=0.2-oort.explore-min=0.9-s1"
+    assert comparison.runs[3].config.values()["oort.explore-min"] == 0.9
+    assert comparison.runs[5].config.training.lr == 0.2
+
+
+def test_a_plugins_own_setting_is_left_out_for_the_others(tmp_path, monkeypatch):
+    code = """
+        from dataclasses import dataclass
+        from fedsel_app.config import Settings, setting
+        from strategies.random_selection import RandomSelection
+
+        class Mine(RandomSelection):
+            name = "mine"
+            @dataclass(frozen=True)
+            class Config(Settings):
+                luck: float = setting(0.5, "how lucky")
+        """
+    (tmp_path / "own_method.py").write_text("\n".join(line[8:] for line in code.splitlines()))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    runs = plan(tmp_path, ["own_method:Mine", "random"], [1], SMALL | {"mine.luck": 0.75}, {}).runs
+    assert [run.name for run in runs] == ["own_method-Mine-s1", "random-s1"]
+    assert runs[0].config.values()["mine.luck"] == 0.75
+
+
+@pytest.mark.parametrize(
+    ("settings", "grid", "baseline", "said"),
+    [
+        ({"loacl-steps": 3}, {}, None, "Did you mean 'local-steps'?"),
+        ({}, {"loacl-steps": [3]}, None, "Did you mean 'local-steps'?"),
+        ({}, {"fedcg.none": [3]}, None, "There is no setting 'fedcg.none'."),
+        ({}, {"hetero-select.temperature": [1.0]}, None, "belongs to none of the strategies oort, random."),
+        ({}, {"lr": [0.1, -1]}, None, "The 'lr' parameter"),
+        ({"seed": 3}, {}, None, "say --seeds instead."),
+        ({}, {"strategy": ["oort"]}, None, "say --strategies instead."),
+        ({}, {}, "fedcg", "The --baseline must be one of the strategies oort, random. Got 'fedcg'."),
+        ({}, {"data-path": ["a/b", "a b"]}, None, "Two runs would have the name oort-data-path=a-b-s1"),
+    ],
+)
+def test_what_no_comparison_can_be_made_of(tmp_path, settings, grid, baseline, said):
+    with pytest.raises(ConfigError, match=r".") as error:
+        plan(tmp_path, ["oort", "random"], [1], settings, grid, baseline)
+    assert said in str(error.value)
+
+
+def test_what_is_written_tells_the_runs(tmp_path):
+    plan(tmp_path, ["oort", "random"], [1], {"preset": "recommended"}, {"oort.explore-min": [0.5]}).write()
+    assert json.loads((tmp_path / "comparison.json").read_text()) == {
+        "version": 1,
+        "strategies": ["oort", "random"],
+        "seeds": [1],
+        "grid": {"oort.explore-min": [0.5]},
+        "settings": {"preset": "recommended"},
+        "baseline": "random",
+        "runs": [
+            {
+                "name": "oort-oort.explore-min=0.5-s1",
+                "strategy": "oort",
+                "seed": 1,
+                "cell": {"oort.explore-min": 0.5},
+                "folder": "runs/oort-oort.explore-min=0.5-s1",
+            },
+            {"name": "random-s1", "strategy": "random", "seed": 1, "cell": {}, "folder": "runs/random-s1"},
+        ],
+    }
+
+
+def test_names_are_folder_names():
+    assert run_name("my.module:Method", {"data-path": "../x y/z"}, 3) == "my.module-Method-data-path=..-x-y-z-s3"
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("lr=0.1,1e-3", [0.1, 0.001]),
+        ("compressor=top-k, none", ["top-k", "none"]),
+        ("workers=1,2", [1, 2]),
+        ("client-eval=true,false", [True, False]),
+        ('alphas="0.1,0.5","1"', ["0.1,0.5", "1"]),
+        ("partition=iid", ["iid"]),
+    ],
+)
+def test_grid_values_are_read_as_settings_are(text, values):
+    assert parse_grid(text) == (text.split("=")[0], values)
+    assert list(map(type, parse_grid(text)[1])) == list(map(type, values))
+
+
+@pytest.mark.parametrize("text", ["lr", "lr=", "=1,2"])
+def test_a_grid_needs_a_key_and_values(text):
+    with pytest.raises(ConfigError, match="--grid takes KEY=VALUE,VALUE"):
+        parse_grid(text)
+
+
+def test_seeds_are_whole_numbers():
+    assert parse_seeds("3, 1,2") == [3, 1, 2]
+    with pytest.raises(ConfigError, match="--seeds takes whole numbers"):
+        parse_seeds("1,two")
