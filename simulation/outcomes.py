@@ -1,0 +1,168 @@
+"""What one run came to: its costs as they grew, what it reached, whom it selected, how its clients fared."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.examples import own_examples
+from fedsel_app.app_config import AppConfig
+from fedsel_app.config import ConfigError
+from fedsel_app.data import DataConfig, load
+from fedsel_app.partition import PartitionConfig
+from fedsel_app.summary import MB, STABLE_ROUNDS, summarize
+from simulation.results import Group, Run
+from simulation.statistics import Floats, coverage
+
+TRAFFIC = ("uplink_bytes", "downlink_bytes", "probe_bytes", "calibration_bytes")
+SCORES = {"g_mean": "G-mean", "r2": "R²"}
+"""A record of the rounds -> what the score is, where it is not the accuracy."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number that a run comes to: its key in `measures`, name, digits after the point, and which end is better."""
+
+    key: str
+    name: str
+    digits: int
+    higher_wins: bool = False
+
+
+FINAL = Measure("final_accuracy", "final accuracy", 4, higher_wins=True)
+STABLE = Measure("stable_accuracy", f"accuracy, mean of the last {STABLE_ROUNDS} evaluations", 4, higher_wins=True)
+PEAK = Measure("peak_accuracy", "best accuracy", 4, higher_wins=True)
+ROUNDS = Measure("rounds_to_target", "rounds to target", 1)
+SECONDS = Measure("time_to_target_s", "seconds to target", 1)
+PAPER_MB = Measure("paper_traffic_to_target_mb", "MB to target, paper's count", 3)
+UPLINK_MB = Measure("wire_uplink_to_target_mb", "MB to target, measured uplink", 3)
+ALL_MB = Measure("all_mb_to_target", "MB to target, measured, all traffic", 3)
+TO_TARGET = (ROUNDS, SECONDS, PAPER_MB, UPLINK_MB, ALL_MB)
+
+
+def cumulative(run: Run, *keys: str) -> Floats:
+    """What the entries `keys` of the rounds add up to, after each evaluated round, float64 (E,)."""
+    totals = np.cumsum([sum(row.get(key, 0) for key in keys) for row in run.rows], dtype=np.float64)
+    return np.array([total for total, row in zip(totals, run.rows, strict=True) if "accuracy" in row])
+
+
+def measures(run: Run) -> dict[str, float]:
+    """The numbers of a run's summary.json, and all MB in all and to target; NaN where the target was not reached."""
+    summary = summarize(run.rows, run.config, selection_counts(run), 0)
+    numbers = {
+        key: np.nan if value is None else float(value)
+        for key, value in summary.items()
+        if value is None or isinstance(value, int | float)
+    }
+    last, reached = run.rows[-1]["round"], summary["rounds_to_target"]
+    all_mb = {number: _all_mb(run, number) for number in (last, reached) if number is not None}
+    return numbers | {"all_mb": all_mb[last], ALL_MB.key: all_mb.get(reached, np.nan)}
+
+
+def _all_mb(run: Run, until: int) -> float:
+    """All MB up to a round, both ways, probes and calibration included."""
+    return float(sum(row.get(key, 0) for row in run.rows for key in TRAFFIC if row["round"] <= until) / MB)
+
+
+class Numbers:
+    """The `measures` of a group's runs, aligned by seed."""
+
+    def __init__(self, group: Group) -> None:
+        self._of = {name: {run.seed: measures(run) for run in runs} for name, runs in group.runs.items()}
+
+    def values(self, variant: str, key: str) -> Floats:
+        """A number of all runs of a variant, float64 (n,), ascending by seed; NaN: target not reached."""
+        return np.array([numbers[key] for numbers in self._of[variant].values()])
+
+    def reached(self, variant: str, key: str) -> Floats:
+        """The same without NaN."""
+        values = self.values(variant, key)
+        return values[np.isfinite(values)]
+
+    def common_seeds(self, variants: Sequence[str], key: str) -> list[int]:
+        """The seeds on which all `variants` have a run and a number."""
+        seeds = [{seed for seed, numbers in self._of[name].items() if np.isfinite(numbers[key])} for name in variants]
+        return sorted(set.intersection(*seeds))
+
+    def mean(self, variant: str, key: str, seeds: Sequence[int]) -> float:
+        """Mean of a number over `seeds`, or over all runs that have it if there are none."""
+        numbers = self._of[variant]
+        return float(np.mean([numbers[seed][key] for seed in seeds] or self.reached(variant, key)))
+
+    def pairs(self, variant: str, other: str, key: str) -> tuple[Floats, Floats]:
+        """A number of two variants on the seeds that both have."""
+        first, second = self._of[variant], self._of[other]
+        both = [seed for seed in first if seed in second]
+        return np.array([first[seed][key] for seed in both]), np.array([second[seed][key] for seed in both])
+
+
+def score_name(run: Run) -> str:
+    """What the records call accuracy."""
+    return next((name for key, name in SCORES.items() if key in run.rows[-1]), "accuracy")
+
+
+def who_was_selected(run: Run) -> NDArray[np.int8]:
+    """Clients by rounds, int8 (K, T): 0 not selected, 1 selected, 2 selected and nothing usable came back."""
+    chosen = np.zeros((int(run.config["clients"]), len(run.rows)), np.int8)
+    for position, row in enumerate(run.rows):
+        chosen[row["selected"], position] = 2
+        chosen[row.get("aggregated", []), position] = 1
+    return chosen
+
+
+def selection_counts(run: Run) -> NDArray[np.int64]:
+    """Rounds in which each client was selected, int64 (K,)."""
+    counts: NDArray[np.int64] = (who_was_selected(run) > 0).sum(axis=1, dtype=np.int64)
+    return counts
+
+
+def label_coverage(run: Run) -> Floats:
+    """Share of the labels that each round's cohort holds training examples of, float64 (T,); NaN without a cohort.
+
+    Raises
+    ------
+    ConfigError
+        Where the run's data or partition cannot be had again, or it has no labels.
+    """
+    config = AppConfig.from_values(run.config)
+    counts = label_counts(replace(config.data, download=False), config.partition, config.run.clients, run.seed)
+    return np.array([coverage(row["selected"], counts) if row["selected"] else np.nan for row in run.rows])
+
+
+@lru_cache(maxsize=16)
+def label_counts(data: DataConfig, partition: PartitionConfig, clients: int, seed: int) -> NDArray[np.int64]:
+    """Training examples of each label that each client holds, int64 (K, L).
+
+    Raises
+    ------
+    ConfigError
+        Where the data cannot be had, or the targets are numbers.
+    """
+    dataset = load(data, seed)
+    if dataset.task == "regression":
+        raise ConfigError("a regression has no labels")
+    y = np.eye(dataset.classes, dtype=np.bool_)[dataset.y_train] if dataset.y_train.ndim == 1 else dataset.y_train > 0
+    mine = (own_examples(data, partition, clients, seed, client)[0] for client in range(clients))
+    return np.stack([y[examples].sum(axis=0, dtype=np.int64) for examples in mine])
+
+
+def client_accuracies(run: Run) -> dict[int, Floats]:
+    """Evaluated round -> the accuracies on the clients' own test parts, float64 (k,); empty without `client-eval`."""
+    told = {(row["round"], row["client"]): row["accuracy"] for row in run.client_rows if "accuracy" in row}
+    rounds: dict[int, list[float]] = {}
+    for number, client in sorted(told):
+        rounds.setdefault(number, []).append(told[number, client])
+    return {number: np.array(values) for number, values in rounds.items()}
+
+
+def component_means(run: Run) -> dict[str, tuple[Floats, Floats]]:
+    """Score component -> rounds (t,) and its mean over the selected clients (t,)."""
+    series: dict[str, list[tuple[int, float]]] = {}
+    for row in run.rows:
+        for name, values in row.get("components", {}).items():
+            known = [value for value in values if value is not None]
+            if known:
+                series.setdefault(name, []).append((row["round"], float(np.mean(known))))
+    return {name: (np.array(points)[:, 0], np.array(points)[:, 1]) for name, points in series.items()}

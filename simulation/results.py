@@ -1,0 +1,195 @@
+"""A comparison's folder, or one run's, read into records: what is there, what is unfinished, what is missing."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedsel_app.config import ConfigError, Value
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run as its folder tells it.
+
+    Attributes
+    ----------
+    cell : the values of the swept keys
+    rows : of rounds.jsonl, by round, without nulls
+    client_rows : of clients.jsonl
+    finished : whether summary.json is there
+    """
+
+    name: str
+    strategy: str
+    seed: int
+    cell: Mapping[str, Value]
+    folder: Path
+    config: Mapping[str, Value]
+    rows: tuple[Row, ...]
+    client_rows: tuple[Row, ...]
+    finished: bool
+
+    @property
+    def evaluated(self) -> list[Row]:
+        """The rows of the rounds whose model was tested."""
+        return [row for row in self.rows if "accuracy" in row]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Variants that are compared with one another: the strategies in one cell of the grid, or one strategy's cells.
+
+    A swept key that only some strategies have makes variants of those, next to the others.
+
+    Attributes
+    ----------
+    name : the cell; empty where there is one group only
+    runs : variant -> its runs, ascending by seed
+    baseline : the variant that the others are compared with
+    """
+
+    name: str
+    runs: Mapping[str, tuple[Run, ...]]
+    baseline: str
+
+    @property
+    def all_runs(self) -> list[Run]:
+        """The runs of all variants."""
+        return [run for runs in self.runs.values() for run in runs]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a report is made of.
+
+    Attributes
+    ----------
+    settings : what all runs share, as far as it was set
+    groups : the runs that count: finished ones, or all that have rounds where none is finished
+    runs : every run with a folder, those that do not count too
+    notes : what is missing or unfinished, a sentence each
+    """
+
+    folder: Path
+    settings: Mapping[str, Value]
+    groups: tuple[Group, ...]
+    runs: tuple[Run, ...]
+    notes: tuple[str, ...]
+
+
+def read_comparison(folder: Path, baseline: str | None = None) -> Comparison:
+    """Read the folder of `fedsel compare`, or of one run; `baseline` replaces the one that it names.
+
+    Raises
+    ------
+    ConfigError
+        If there are no runs with a finished round, a file cannot be read, or no variant is called `baseline`.
+    """
+    plan = _plan(folder)
+    runs: list[Run] = []
+    notes: list[str] = []
+    for planned in plan["runs"]:
+        run = _read_run(folder / planned["folder"], planned["name"], planned.get("cell", {}))
+        if run is None or not run.rows:
+            notes.append(f"{planned['name']} has not finished a round yet: it is not in this report.")
+            continue
+        runs.append(run)
+    notes += _failures(folder / "failures.jsonl")
+    if not runs:
+        raise ConfigError(f"{folder} holds no run with a finished round: there is nothing to report yet.")
+    finished = [run for run in runs if run.finished]
+    for run in runs:
+        if not run.finished:
+            so_far = f"{run.name} is unfinished: {len(run.rows)} of {run.config['rounds']} rounds."
+            notes.append(so_far + (" It is left out of figures and statistics." if finished else ""))
+    if not finished:
+        notes.append("No run is finished, so everything below is provisional and counts the rounds so far.")
+    groups = _groups(finished or runs, plan, baseline)
+    return Comparison(folder, plan.get("settings", {}), groups, tuple(runs), tuple(notes))
+
+
+def _plan(folder: Path) -> dict[str, Any]:
+    """What comparison.json says; for a single run's folder, the same about it alone."""
+    path = folder / "comparison.json"
+    if path.is_file():
+        try:
+            plan = json.loads(path.read_text(encoding="utf-8"))
+            known = plan["version"] == 1 and all({"name", "folder"} <= run.keys() for run in plan["runs"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}.") from error
+        if not known:
+            raise ConfigError(f"{path} is not a comparison that this version of fedsel can read.")
+        return dict(plan)
+    if (folder / "rounds.jsonl").is_file():
+        return {"runs": [{"name": folder.resolve().name, "folder": "."}]}
+    raise ConfigError(
+        f"{folder} holds no runs: it has neither comparison.json (of `fedsel compare`) nor rounds.jsonl (of a run)."
+    )
+
+
+def _read_run(folder: Path, name: str, cell: Mapping[str, Value]) -> Run | None:
+    """The run in `folder`; None where it has not been started."""
+    if not (folder / "config.json").is_file() or not (folder / "rounds.jsonl").is_file():
+        return None
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        rows = {row["round"]: row for row in _lines(folder / "rounds.jsonl")}
+        clients = _lines(folder / "clients.jsonl") if (folder / "clients.jsonl").is_file() else []
+        return Run(
+            name=name,
+            strategy=config["strategy"],
+            seed=config["seed"],
+            cell=cell,
+            folder=folder,
+            config=config,
+            rows=tuple(rows[number] for number in sorted(rows)),
+            client_rows=tuple(clients),
+            finished=(folder / "summary.json").is_file(),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"The run in {folder} cannot be read: {error!r}.") from error
+
+
+def _lines(path: Path) -> list[Row]:
+    """The rows of a .jsonl file without their nulls; a last line that is still being written is left out."""
+    lines = path.read_text(encoding="utf-8").split("\n")
+    rows = [json.loads(line) for line in lines[:-1]]
+    return [{key: value for key, value in row.items() if value is not None} for row in rows]
+
+
+def _failures(path: Path) -> list[str]:
+    """A sentence for each run that `fedsel compare` saw fail."""
+    rows = _lines(path) if path.is_file() else []
+    return [f"{row['name']} failed: {row['message']}" for row in rows]
+
+
+def _groups(runs: Sequence[Run], plan: Mapping[str, Any], wanted: str | None) -> tuple[Group, ...]:
+    """Runs that share the swept keys which all have are a group; the rest of the cell belongs to the variant."""
+    several = len({run.strategy for run in runs}) > 1
+    shared = [key for key in runs[0].cell if several and all(key in run.cell for run in runs)]
+
+    def cell(run: Run, *, outer: bool) -> str:
+        return ", ".join(f"{key}={value}" for key, value in run.cell.items() if (key in shared) == outer)
+
+    def variant(run: Run) -> str:
+        own = cell(run, outer=False)
+        return (f"{run.strategy}, {own}" if own else run.strategy) if several else own or run.strategy
+
+    variants = list(dict.fromkeys(variant(run) for run in runs))
+    if wanted is not None and wanted not in [*variants, *(run.strategy for run in runs)]:
+        raise ConfigError(f"The baseline must be one of {'; '.join(variants)}. Got {wanted!r}.")
+    named = wanted or str(plan.get("baseline", ""))
+    groups = []
+    for name in dict.fromkeys(cell(run, outer=True) for run in runs):
+        members = [run for run in runs if cell(run, outer=True) == name]
+        by_variant: dict[str, list[Run]] = {}
+        for run in sorted(members, key=lambda run: (variants.index(variant(run)), run.seed)):
+            by_variant.setdefault(variant(run), []).append(run)
+        baselines = [key for key, of in by_variant.items() if named in (key, of[0].strategy)]
+        frozen = {key: tuple(of) for key, of in by_variant.items()}
+        groups.append(Group(name, frozen, (baselines or list(frozen))[0]))
+    return tuple(groups)

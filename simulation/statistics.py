@@ -1,0 +1,146 @@
+"""What several seeds say together, and how evenly clients took part: pure functions on arrays.
+
+References
+----------
+Student, "The Probable Error of a Mean", Biometrika 1908 (the interval and the paired test). Holm, "A Simple
+Sequentially Rejective Multiple Test Procedure", Scand. J. Statistics 1979. Jain, Chiu, Hawe, "A Quantitative Measure
+of Fairness and Discrimination for Resource Allocation in Shared Computer Systems", DEC-TR-301, 1984. Gini, "Variabilità
+e mutabilità", 1912.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+Floats = NDArray[np.float64]
+CONFIDENCE = 0.95
+FEWEST_PAIRS = 3
+"""With fewer pairs of seeds a difference is never called more than seed noise."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over `n` seeds and its 95% t interval; the interval is NaN where n < 2, everything where n = 0."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+
+@dataclass(frozen=True)
+class Paired:
+    """A variant against another one on the seeds that both have.
+
+    Attributes
+    ----------
+    difference : the variant minus the other, over the pairs
+    other_mean : mean of the other over the same pairs; NaN where there are none
+    p : two-sided p-value of the paired t test; 1 where there are fewer than two pairs
+    """
+
+    difference: Estimate
+    other_mean: float
+    p: float
+
+    def more_than_noise(self, adjusted_p: float) -> bool:
+        """Whether there are enough pairs and `adjusted_p` is below 1 - confidence."""
+        return self.difference.n >= FEWEST_PAIRS and adjusted_p < 1.0 - CONFIDENCE
+
+
+def t_interval(values: ArrayLike) -> Estimate:
+    """Mean and 95% t interval of `values` (n,), which are finite."""
+    array = np.asarray(values, np.float64)
+    n = array.size
+    mean = float(array.mean()) if n else np.nan
+    if n < 2:
+        return Estimate(mean, np.nan, np.nan, n)
+    half = float(stats.t.ppf((1.0 + CONFIDENCE) / 2.0, n - 1) * array.std(ddof=1) / np.sqrt(n))
+    return Estimate(mean, mean - half, mean + half, n)
+
+
+def paired(values: ArrayLike, others: ArrayLike) -> Paired:
+    """Paired t interval and test of `values` - `others`, both (n,), aligned by seed; pairs with a NaN are left out.
+
+    Differences that are all alike have an interval of width 0, and p = 0 unless they are 0.
+    """
+    first, second = np.asarray(values, np.float64), np.asarray(others, np.float64)
+    both = np.isfinite(first) & np.isfinite(second)
+    differences = first[both] - second[both]
+    estimate = t_interval(differences)
+    if estimate.n < 2:
+        p = 1.0
+    elif np.ptp(differences) == 0.0:
+        p = float(estimate.mean == 0.0)
+    else:
+        p = float(stats.ttest_1samp(differences, 0.0).pvalue)
+    return Paired(estimate, float(second[both].mean()) if both.any() else np.nan, p)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down adjustment, in the order given: for the family-wise error of all of them together."""
+    order = np.argsort(p_values, kind="stable")
+    scaled = np.asarray(p_values, np.float64)[order] * np.arange(len(p_values), 0, -1)
+    adjusted = np.empty(len(p_values))
+    adjusted[order] = np.minimum(np.maximum.accumulate(scaled), 1.0)
+    return [float(p) for p in adjusted]
+
+
+def record(values: ArrayLike, others: ArrayLike, *, higher_wins: bool) -> tuple[int, int, int]:
+    """Wins, ties and losses of `values` against `others`, both (n,), seed by seed; NaN is worse than any number."""
+    sign = 1.0 if higher_wins else -1.0
+    first, second = (
+        np.where(np.isnan(side), -np.inf, sign * side)
+        for side in (np.asarray(values, np.float64), np.asarray(others, np.float64))
+    )
+    return int((first > second).sum()), int((first == second).sum()), int((first < second).sum())
+
+
+def step_values(x: ArrayLike, y: ArrayLike, grid: ArrayLike) -> Floats:
+    """The last y (n,) known at each point of `grid`, x (n,) ascending; NaN before the first x."""
+    positions = np.searchsorted(np.asarray(x, np.float64), np.asarray(grid, np.float64), side="right") - 1
+    values = np.append(np.asarray(y, np.float64), np.nan)
+    return values[positions]
+
+
+def gini(counts: ArrayLike) -> float:
+    """Gini coefficient of counts >= 0, shape (k,): 0 all alike, (k - 1) / k one has everything; 0 if all are 0."""
+    ordered = np.sort(np.asarray(counts, np.float64))
+    k, total = ordered.size, ordered.sum()
+    if total == 0.0:
+        return 0.0
+    return float(2.0 * (np.arange(1, k + 1) * ordered).sum() / (k * total) - (k + 1) / k)
+
+
+def jain(counts: ArrayLike) -> float:
+    """Jain's index of counts >= 0, shape (k,): 1 all alike, 1 / k one has everything; 1 if all are 0."""
+    array = np.asarray(counts, np.float64)
+    squares = (array**2).sum()
+    return float(array.sum() ** 2 / (array.size * squares)) if squares else 1.0
+
+
+def longest_gaps(selected: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The longest run of rounds without each client, int64 (K,), from who was selected, bool (K, T)."""
+    longest = np.zeros(selected.shape[0], np.int64)
+    current = longest.copy()
+    for column in selected.T:
+        current = np.where(column, 0, current + 1)
+        longest = np.maximum(longest, current)
+    return longest
+
+
+def coverage(cohort: Sequence[int], label_counts: NDArray[Any]) -> float:
+    """Share of the labels that exist at all which somebody in `cohort` holds; label_counts (K, L), NaN if L = 0."""
+    exists = label_counts.any(axis=0)
+    held = label_counts[list(cohort)].any(axis=0)
+    return float(held.sum() / exists.sum()) if exists.any() else np.nan
+
+
+def worst_tenth(values: ArrayLike) -> float:
+    """Mean of the lowest ceil(k / 10) of `values` (k,), k >= 1."""
+    ordered = np.sort(np.asarray(values, np.float64))
+    return float(ordered[: -(-ordered.size // 10)].mean())

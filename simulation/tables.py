@@ -1,0 +1,91 @@
+"""A table that is written three ways: to be read (text cells), as Markdown, and as CSV with every digit."""
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from simulation.statistics import Estimate
+
+ABSENT = "–"
+FREE = -1
+"""Digits of a column whose numbers have no common size: four significant ones."""
+
+
+def number_text(number: float, digits: int) -> str:
+    """`digits` after the point; two significant ones where that would hide a small number."""
+    if digits == FREE:
+        return f"{number:.4g}"
+    if 1e-9 < abs(number) < 10.0 ** (1 - digits):
+        return f"{number:.2g}"
+    return f"{round(number, digits) + 0.0:.{digits}f}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its name, digits after the point of its numbers, and whether its cells are `Estimate`s."""
+
+    name: str
+    digits: int = 0
+    estimates: bool = False
+
+    def shown(self, cell: Any) -> str:
+        """A cell to be read: a mean with its interval, or its value; a dash where there is none."""
+        if isinstance(cell, Estimate):
+            interval = f" [{self.shown(cell.low)}, {self.shown(cell.high)}]" if math.isfinite(cell.low) else ""
+            return self.shown(cell.mean) + interval
+        if cell is None or (isinstance(cell, float) and not math.isfinite(cell)):
+            return ABSENT
+        return number_text(cell, self.digits) if isinstance(cell, float) else str(cell)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under columns; `name` is part of the CSV file's name, `caption` says what the numbers are."""
+
+    name: str
+    title: str
+    caption: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Any]]
+
+    def texts(self) -> list[list[str]]:
+        """The rows, to be read."""
+        return [[column.shown(cell) for column, cell in zip(self.columns, row, strict=True)] for row in self.rows]
+
+    def markdown(self) -> str:
+        """The table in Markdown, its caption below."""
+        lines = [[column.name for column in self.columns], ["---"] * len(self.columns), *self.texts()]
+        body = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+        return f"{body}\n\n{self.caption}\n"
+
+
+def csv_text(tables: Iterable[tuple[str, Table]]) -> str:
+    """Tables of one kind below one another, each row led by its table's label where any has one."""
+    labelled = list(tables)
+    lead = any(label for label, _ in labelled)
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
+    header = None
+    for label, table in labelled:
+        columns = [name for column in table.columns for name in _csv_names(column)]
+        if columns != header:
+            writer.writerow(["cell"] * lead + columns)
+            header = columns
+        for row in table.rows:
+            cells = [value for column, cell in zip(table.columns, row, strict=True) for value in _csv(column, cell)]
+            writer.writerow([label] * lead + cells)
+    return output.getvalue()
+
+
+def _csv_names(column: Column) -> list[str]:
+    return [column.name] + [f"{column.name} ({part})" for part in ("low", "high", "n") if column.estimates]
+
+
+def _csv(column: Column, cell: Any) -> list[Any]:
+    values = [cell.mean, cell.low, cell.high, cell.n] if column.estimates else [cell]
+    return [
+        "" if value is None or (isinstance(value, float) and not math.isfinite(value)) else value for value in values
+    ]

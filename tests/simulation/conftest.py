@@ -1,0 +1,15 @@
+from pathlib import Path
+
+import pytest
+
+from simulation.page import write_report
+from tests.simulation.report_runs import write_comparison
+
+
+@pytest.fixture(scope="session")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of `write_comparison` with its report."""
+    folder = tmp_path_factory.mktemp("report")
+    write_comparison(folder)
+    write_report(folder)
+    return folder

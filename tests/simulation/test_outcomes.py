@@ -1,0 +1,100 @@
+"""Numbers of runs whose rounds are written by hand; data of eight examples whose owners are known."""
+
+import numpy as np
+import pytest
+
+from fedsel_app.config import ConfigError
+from simulation.outcomes import (
+    Numbers,
+    client_accuracies,
+    component_means,
+    cumulative,
+    label_coverage,
+    measures,
+    score_name,
+    selection_counts,
+    who_was_selected,
+)
+from simulation.results import Run, read_comparison
+from tests.simulation.report_runs import write_comparison, write_run
+
+
+def read(folder) -> Run:
+    return read_comparison(folder).runs[0]
+
+
+def test_costs_to_target(tmp_path):
+    """Reached in round 3: 30 s, 0.75 MB up, 0.3 MB by the paper's count, and 1.5 MB down."""
+    write_run(tmp_path / "run", "random", 1, [0.5, None, 0.8, 0.7])
+    numbers = measures(read(tmp_path / "run"))
+    assert numbers["rounds_to_target"] == 3
+    assert numbers["time_to_target_s"] == 30.0
+    assert numbers["wire_uplink_to_target_mb"] == pytest.approx(0.75)
+    assert numbers["paper_traffic_to_target_mb"] == pytest.approx(0.3)
+    assert numbers["all_mb_to_target"] == pytest.approx(2.25)
+    assert (numbers["all_mb"], numbers["final_accuracy"], numbers["exchanges"]) == (3.0, 0.7, 8)
+    assert cumulative(read(tmp_path / "run"), "uplink_bytes", "downlink_bytes").tolist() == [750e3, 2250e3, 3000e3]
+
+
+def test_a_target_that_was_not_reached_is_no_number(tmp_path):
+    write_run(tmp_path / "run", "random", 1, [0.5, 0.6])
+    numbers = measures(read(tmp_path / "run"))
+    assert np.isnan([numbers["rounds_to_target"], numbers["all_mb_to_target"]]).all()
+
+
+def test_numbers_are_aligned_by_seed(tmp_path):
+    write_comparison(tmp_path)
+    numbers = Numbers(read_comparison(tmp_path).groups[0])
+    oort, random = numbers.pairs("oort", "random", "rounds_to_target")
+    assert oort.tolist()[1:] == [2, 2]
+    assert np.isnan(oort[0])
+    assert random.tolist() == [4, 4, 3]
+    assert numbers.reached("oort", "rounds_to_target").tolist() == [2, 2]
+    assert numbers.common_seeds(["oort", "random"], "rounds_to_target") == [2, 3]
+    assert numbers.mean("random", "rounds_to_target", [2, 3]) == 3.5
+    assert numbers.mean("oort", "rounds_to_target", []) == 2.0
+
+
+def test_who_was_selected(tmp_path):
+    write_run(tmp_path / "run", "random", 1, [0.1, 0.2, 0.3], selected=[[0, 2], [2], []], row={"aggregated": [2]})
+    chosen = who_was_selected(read(tmp_path / "run"))
+    assert chosen[:, :2].tolist() == [[2, 0], [0, 0], [1, 1], [0, 0]]
+    write_run(tmp_path / "two", "random", 1, [0.1, 0.2, 0.3], selected=[[0, 2], [2], []])
+    assert selection_counts(read(tmp_path / "two")).tolist() == [1, 0, 2, 0]
+
+
+def test_label_coverage_comes_from_the_run_s_own_partition(tmp_path):
+    """Client 0 holds label 0, client 1 label 1, client 2 labels 1 and 2, client 3 label 3."""
+    y, owners = np.array([0, 0, 1, 1, 2, 3]), np.array([0, 0, 1, 2, 2, 3])
+    x = np.arange(12, dtype=np.float32).reshape(6, 2)
+    np.savez(tmp_path / "data.npz", x_train=x, y_train=y, x_test=x, y_test=y, owners=owners)
+    settings = {"data": "npz", "data_path": str(tmp_path / "data.npz"), "partition": "natural"}
+    write_run(tmp_path / "run", "random", 1, [0.1, 0.2, 0.3], selected=[[0, 1], [2, 3], []], **settings)
+    coverage = label_coverage(read(tmp_path / "run"))
+    assert coverage[:2].tolist() == [0.5, 0.75]
+    assert np.isnan(coverage[2])
+    write_run(tmp_path / "gone", "random", 1, [0.1], data="npz", data_path=str(tmp_path / "none.npz"))
+    with pytest.raises(ConfigError, match="does not exist"):
+        label_coverage(read(tmp_path / "gone"))
+
+
+def test_a_client_s_last_row_of_a_round_counts(tmp_path):
+    told = [
+        {"client": client, "round": 2, "accuracy": accuracy} for client, accuracy in ((1, 0.5), (0, 0.25), (1, 1.0))
+    ]
+    write_run(tmp_path / "run", "random", 1, [0.1, 0.2], client_rows=[{"client": 0, "examples": 3}, *told])
+    accuracies = client_accuracies(read(tmp_path / "run"))
+    assert {number: values.tolist() for number, values in accuracies.items()} == {2: [0.25, 1.0]}
+
+
+def test_components_are_averaged_over_the_cohort(tmp_path):
+    row = {"components": {"loss": [1.0, 3.0, None], "age": []}}
+    write_run(tmp_path / "run", "random", 1, [0.1, 0.2], row=row)
+    means = component_means(read(tmp_path / "run"))
+    assert {name: (x.tolist(), y.tolist()) for name, (x, y) in means.items()} == {"loss": ([1, 2], [2.0, 2.0])}
+
+
+@pytest.mark.parametrize(("row", "name"), [({}, "accuracy"), ({"r2": 0.5}, "R²"), ({"g_mean": 0.5}, "G-mean")])
+def test_the_score_has_its_own_name(tmp_path, row, name):
+    write_run(tmp_path / "run", "random", 1, [0.1], row=row)
+    assert score_name(read(tmp_path / "run")) == name

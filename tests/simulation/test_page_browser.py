@@ -1,0 +1,75 @@
+"""The report's page in a real browser: Debian's chromium, headless."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")]
+
+PROBE = """<script>addEventListener("load", () => {
+  const box = element => { const { width, height } = element.getBoundingClientRect(); return [width, height]; };
+  document.body.dataset.seen = JSON.stringify({
+    images: [...document.images].map(image => [image.naturalWidth, image.naturalHeight, ...box(image)]),
+    captions: [...document.querySelectorAll("figcaption")].map(box),
+    page: [document.documentElement.scrollWidth, innerWidth],
+    verdict: document.querySelectorAll(".verdict li").length,
+    colours: [getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color],
+  });
+});</script>"""
+
+
+def browse(page, *options):
+    """The page's DOM and what its console said."""
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", *options]
+    command += [f"--user-data-dir={page.parent / 'profile'}", "--enable-logging=stderr", "--v=0", "--dump-dom"]
+    done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+def look(page, *options):
+    """What a script put into a copy of the page sees."""
+    copy = page.with_name("probed.html")
+    copy.write_text(page.read_text(encoding="utf-8").replace("</body>", PROBE + "</body>"), encoding="utf-8")
+    dom, console = browse(copy, *options)
+    return json.loads(html.unescape(re.search(r'data-seen="([^"]*)"', dom)[1])), console
+
+
+@pytest.fixture(scope="module")
+def page(report, tmp_path_factory):
+    return Path(shutil.copy(report / "report.html", tmp_path_factory.mktemp("browser")))
+
+
+@pytest.mark.parametrize(("width", "scheme", "dark"), [(1280, 1, False), (400, 0, True)])
+def test_every_figure_is_seen_and_the_console_is_silent(page, width, scheme, dark):
+    seen, console = look(page, f"--window-size={width},900", f"--blink-settings=preferredColorScheme={scheme}")
+    assert console == []
+    assert len(seen["images"]) == len(seen["captions"]) == 6
+    assert min(min(image) for image in seen["images"]) > 80
+    assert min(min(caption) for caption in seen["captions"]) > 10
+    assert seen["page"][0] <= seen["page"][1], "the page itself scrolls sideways"
+    assert seen["verdict"] == 5
+    background, text = (sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in seen["colours"])
+    assert (background < text) == dark
+    assert abs(background - text) > 400
+
+
+def test_the_console_would_be_heard(page):
+    broken = page.with_name("broken.html")
+    broken.write_text("<script>console.error('it broke')</script>", encoding="utf-8")
+    assert "it broke" in browse(broken)[1][0]
+
+
+def test_a_screenshot_shows_ink(page):
+    from matplotlib import image
+
+    shot = page.with_name("shot.png")
+    browse(page, "--window-size=1280,1600", f"--screenshot={shot}")
+    pixels = image.imread(shot)[..., :3]
+    assert pixels.shape[:2] == (1600, 1280)
+    assert pixels.std(axis=(1, 2)).astype(bool).mean() > 0.7
