@@ -139,6 +139,7 @@ class RunConfig(Settings):
     stop_at_target: bool = setting(False, "end the run in the round that reaches the target")
     checkpoint_every: int = setting(10, "rounds between checkpoints, from which a run can go on (0: none)", low=0)
     resume: bool = setting(False, "go on with the run in `out` from its last checkpoint")
+    tensorboard: bool = setting(False, "write TensorBoard's event files into the run folder")
     out: str = setting("", "run folder (empty: runs/ in the working directory)")
     state_dir: str = setting("", "folder of the clients' residuals (empty: the temporary directory)")
 
@@ -203,6 +204,13 @@ class CompressionConfig(Settings):
         "the largest entries, random ones that the seed tells, all of them on a random grid, or all as they are",
         choices=("top-k", "rand-k", "qsgd", "none"),
     )
+    value_bits: int = setting(
+        32,
+        "bits of each value that is sent: 32 (float32), 16 (float16), 8 or 4; error feedback takes up the rounding,"
+        " and without it 8 and 4 bits are rounded at random; qsgd-levels says it for qsgd",
+        low=4,
+        high=32,
+    )
     top_k_scope: str = setting(
         "global", "the kept fraction holds over the model, or in each layer", choices=("global", "layer")
     )
@@ -235,6 +243,15 @@ class CompressionConfig(Settings):
         choices=("mask-share", "kept-share"),
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.value_bits in (32, 16, 8, 4), "value-bits", "32, 16, 8 or 4", self.value_bits)
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the update is sent as it is."""
+        return self.compressor == "none" and self.value_bits == 32
+
     @property
     def sparsifies(self) -> bool:
         """Whether the kept fraction says how much is sent."""
@@ -248,7 +265,7 @@ class CompressionConfig(Settings):
     @property
     def remembers_unsent(self) -> bool:
         """Whether what was not sent is added to the next update."""
-        return self.error_feedback and not self.ef21 and self.compressor != "none"
+        return self.error_feedback and not self.ef21 and not self.lossless
 
     def beta(self, kept_fraction: float) -> float:
         """Residual decay of a round whose average kept fraction is theta_t (paper: Eq. 9)."""

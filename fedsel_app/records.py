@@ -37,11 +37,12 @@ class RunFolder:
     ----------
     path : created if absent; refused if it already holds a run, unless that run is resumed
     config : the resolved settings
-    on_round : called with every finished round's row
     resume : take up the run in the folder: what it wrote after its last checkpoint is dropped
 
     Attributes
     ----------
+    rows : the finished rounds
+    listeners : called with the row of every round that finishes
     saved : the arrays of that checkpoint; None where the run begins at its beginning
     """
 
@@ -49,15 +50,14 @@ class RunFolder:
         self,
         path: Path,
         config: Mapping[str, Value],
-        on_round: Callable[[dict[str, Any]], None] | None = None,
         *,
         resume: bool = False,
     ) -> None:
         self.path = path
         self.rows: list[dict[str, Any]] = []
+        self.listeners: list[Callable[[dict[str, Any]], None]] = []
         self.saved: dict[str, NDArray[Any]] | None = None
         self._config = config
-        self._on_round = on_round
         try:
             if resume:
                 refuse_changed(path, config)
@@ -101,8 +101,8 @@ class RunFolder:
             row[total] = before.get(total, 0) + row.get(part, 0)
         self.rows.append(row)
         _append(self._rounds, row)
-        if self._on_round:
-            self._on_round(row)
+        for listen in self.listeners:
+            listen(row)
 
     def checkpoint(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Replace the checkpoint; the records up to its round are on disk before it."""

@@ -22,6 +22,7 @@ from fedsel_app.data import load, load_surrogate
 from fedsel_app.device import choose_device, prepare
 from fedsel_app.records import RunFolder, describe
 from fedsel_app.tasks import task_of
+from fedsel_app.tensorboard import EventFiles
 from simulation.network import make_links
 from strategies.exchange import MAX_THREADS
 from strategies.setup import Evaluation, Recorder, Setup
@@ -97,7 +98,10 @@ def make_server(
     """Flower's server for one run; for `pool` see `Setup`."""
     # One BLAS thread: sums of the methods' linear algebra have one order then, in every engine.
     threadpool_limits(1, user_api="blas")
-    folder = RunFolder(run_folder(config), config.values(), on_round, resume=config.run.resume)
+    folder = RunFolder(run_folder(config), config.values(), resume=config.run.resume)
+    folder.listeners += [on_round] if on_round else []
+    if config.run.tensorboard:
+        folder.listeners.append(EventFiles(folder.path / "tensorboard", len(folder.rows)).round)
     strategy = config.strategy(replace(make_setup(config, folder), pool=pool))
     if folder.saved is not None:
         strategy.restore(folder.saved)

@@ -22,6 +22,7 @@ from fedsel_app.device import choose_device
 from fedsel_app.partition import split
 from fedsel_app.records import CHECKPOINT, refuse_used
 from fedsel_app.server_app import make_server, run_folder
+from fedsel_app.tensorboard import refuse_absent
 from strategies.contract.rehearsal import make_setup
 
 INTERRUPTED = 130
@@ -58,6 +59,8 @@ def refuse_unrunnable(config: AppConfig) -> None:
     if not run.resume:
         refuse_used(run_folder(config))
     choose_device(run.device)
+    if run.tensorboard:
+        refuse_absent()
     dataset = load(config.data, run.seed)
     models.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
     split(config.partition, dataset.y_train, run.clients, run.seed, dataset.owners)

@@ -85,7 +85,8 @@ def run_config(
     """Run `config` to the end (or resume it); the strategy and the rows of its rounds."""
     if not config.run.state_dir:
         config = replace(config, run=replace(config.run, state_dir=str(folder / "state")))
-    recorder = RunFolder(folder, config.values(), on_round, resume=config.run.resume)
+    recorder = RunFolder(folder, config.values(), resume=config.run.resume)
+    recorder.listeners += [on_round] if on_round else []
     with closing(recorder):
         strategy = config.strategy(replace(make_setup(config, recorder), pool=pool))
         if recorder.saved is not None:

@@ -111,7 +111,8 @@ def test_what_is_not_a_number_becomes_null(tmp_path):
 
 def test_totals_accumulate_and_every_row_is_handed_on(tmp_path):
     seen = []
-    run = RunFolder(tmp_path / "run", CONFIG, seen.append)
+    run = RunFolder(tmp_path / "run", CONFIG)
+    run.listeners.append(seen.append)
     for row in made_up_rows():
         run.round(row)
     assert [row["time_s"] for row in seen] == [10.0, 30.0, 35.0, 36.0]

@@ -1,0 +1,45 @@
+"""TensorBoard's event files of a run: every number of a round, against the rounds."""
+
+from pathlib import Path
+from typing import Any
+
+from fedsel_app.config import ConfigError
+
+
+class EventFiles:
+    """Writes the rows of a run into event files in `folder`.
+
+    Parameters
+    ----------
+    folder : made if absent
+    completed : rounds that earlier processes wrote; what they wrote of later ones is dropped
+
+    Raises
+    ------
+    ConfigError
+        If the package tensorboard is not installed.
+    """
+
+    def __init__(self, folder: Path, completed: int) -> None:
+        refuse_absent()
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder), purge_step=completed + 1)  # type: ignore[no-untyped-call]
+
+    def round(self, row: dict[str, Any]) -> None:
+        """Write one finished round."""
+        for name, value in (row | row.get("metrics", {})).items():
+            if isinstance(value, int | float) and name != "round":
+                self._writer.add_scalar(name, value, row["round"])  # type: ignore[no-untyped-call]
+        self._writer.flush()  # type: ignore[no-untyped-call]
+
+
+def refuse_absent() -> None:
+    """Raise ConfigError if the package tensorboard is not installed."""
+    try:
+        import torch.utils.tensorboard  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            "The 'tensorboard' parameter needs the package tensorboard; install it with "
+            "`pip install 'fedsel[tensorboard]'`, or leave the setting out."
+        ) from error
