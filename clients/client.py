@@ -30,10 +30,11 @@ from torch import Tensor
 from clients import reports, solvers
 from clients.compression import draw_layers
 from clients.curvature import hutchinson_diagonal
-from clients.examples import own_examples
+from clients.examples import own_examples, told_counts
 from clients.local_training import DivergenceError, train
 from clients.message import check
 from clients.state import Arrays, Past, StateStore
+from clients.timings import timings
 from clients.upload import Terms, as_sent, upload, with_lost
 from fedsel_app.batches import batch_order, device_data, epoch_order
 from fedsel_app.clock import FORWARD_STEPS
@@ -41,7 +42,7 @@ from fedsel_app.config import CompressionConfig, RunConfig, TrainingConfig
 from fedsel_app.data import DataConfig, load
 from fedsel_app.device import choose_device, prepare, seeded
 from fedsel_app.models import FlatModel, build, evaluate
-from fedsel_app.partition import PartitionConfig, label_counts
+from fedsel_app.partition import PartitionConfig
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.tasks import task_of
 from fedsel_app.wire import Update, encode
@@ -96,9 +97,9 @@ class SelectionClient(NumPyClient):
             "steps": steps,
         }
         if config.get("label-counts"):
-            dataset = load(setup.data, setup.run.seed)
-            counts = label_counts([examples], dataset.y_train, dataset.classes)[0]
-            properties["label-counts"] = counts.astype("<i8").tobytes()
+            if not setup.run.share_label_counts:
+                raise ValueError(f"Client {setup.client} tells no label counts: its 'share-label-counts' is false.")
+            properties["label-counts"] = told_counts(examples, load(setup.data, setup.run.seed))
         return properties
 
     def fit(self, parameters: NDArrays, config: Config) -> tuple[NDArrays, int, Config]:
@@ -127,7 +128,7 @@ class SelectionClient(NumPyClient):
         setup, training, server_round = self._setup, self._setup.training, int(config["round"])
         model = self._load(arrays, with_control=training.solver == "scaffold")
         control = arrays[-1] if training.solver == "scaffold" else None
-        remembers = setup.compression.compressor != "none" or training.solver in solvers.REMEMBERING
+        remembers = not setup.compression.lossless or training.solver in solvers.REMEMBERING
         store, past = setup.store.of_run(str(config["run"])), _past(config)
         state: Arrays = {}
         if remembers:
@@ -172,7 +173,7 @@ class SelectionClient(NumPyClient):
             "client": setup.client,
             "loss": report.loss,
             "work-steps": report.steps + extra_steps,
-            "compute_s": compute_s,
+            **timings(compute_s),
             **{name: reported[name] for name in asked},
         }
         return [np.frombuffer(payload, np.uint8) for payload in payloads], len(examples), metrics

@@ -1,4 +1,4 @@
-"""The compressors, top-k, rand-k and QSGD, and the coordinate scores that choose the top k.
+"""The compressors, top-k, rand-k and QSGD, the coordinate scores that choose the top k, and rounding to few bits.
 
 QSGD is D. Alistarh et al., NeurIPS 2017, arXiv 1610.02132 (Sec. 3.1, in buckets). The "HeteRo-Select" paper on
 informativeness, Sec. III-D, has the coordinate scores (Eq. 10) and the Markov draw of the layers that they apply
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.models import LayerSlice
 from fedsel_app.wire import Update
+from fedsel_app.wire_rounded import BLOCK, LEVELS, Rounded
 from fedsel_app.wire_values import Quantised
 
 Floats = NDArray[np.float32]
@@ -138,6 +139,32 @@ def qsgd(vector: Floats, levels: int, bucket: int, rng: np.random.Generator, *, 
         norms /= np.float32(1.0 + min(bucket / levels**2, math.sqrt(bucket) / levels))
     quantised = Quantised(norms, np.copysign(rounded, vector).astype(np.int16), bucket, levels)
     return Update(size, None, quantised.values(), quantised)
+
+
+def rounded(update: Update, bits: int, rng: np.random.Generator | None) -> Update:
+    """`update`, of float32 values, with each rounded to `bits`: 16, 8 or 4, in blocks of `BLOCK` values that follow.
+
+    Without `rng` to the nearest level, by which no value moves further than it is from 0, and the largest of each block
+    not at all: a contraction. With `rng` at random to one of its neighbours, without bias; 16 bits always to the
+    nearest, which is off by at most 2^-11 of the value or 2^-25 of the block's largest.
+    """
+    count = update.count
+    rows = np.zeros((-(-count // BLOCK), BLOCK), np.float32)
+    rows.ravel()[:count] = update.values
+    norms = np.abs(rows).max(axis=1)
+    # What is not finite stays so, and `wire.encode` refuses it.
+    with np.errstate(invalid="ignore"):
+        np.divide(rows, norms[:, None], out=rows, where=norms[:, None] > 0)
+        if bits == 16:
+            levels = rows.astype(np.float16)
+        else:
+            rows *= np.float32(LEVELS[bits])
+            whole = np.rint(rows) if rng is None else np.floor(rows)
+            if rng is not None:
+                whole += rng.random(rows.shape, np.float32) < rows - whole
+            levels = whole.astype(np.int8)
+        grid = Rounded(bits, norms, levels.ravel()[:count])
+        return Update(update.size, update.indices, grid.values(), grid)
 
 
 def layer_shares(

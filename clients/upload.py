@@ -4,7 +4,8 @@ Error feedback "ef14" (F. Seide et al., Interspeech 2014; S. U. Stich, J.-B. Cor
 Memory", NeurIPS 2018) sends C(v) of v = delta + e and keeps e = beta (v - C(v)). "ef21" (P. Richtarik, I. Sokolov,
 I. Fatkhullin, "EF21: A New, Simpler, Theoretically Better, and Practically Faster Error Feedback", NeurIPS 2021, arXiv
 2106.05203) sends c = C(delta - g) and both sides move g by c, so that g follows delta. Both need a compressor that
-contracts, so there rand-k does not scale its entries up, and qsgd scales its values down.
+contracts, so there rand-k does not scale its entries up, and qsgd scales its values down. Values of fewer than 32 bits
+are rounded to the nearest with error feedback, which then holds the rounding too, and at random without it.
 
 A reply that was lost on its way counts as if nothing had been sent: e = beta v (`with_lost`).
 
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.compression import coordinate_scores, kept_count, layer_shares, qsgd, rand_k, top_k
+from clients.compression import coordinate_scores, kept_count, layer_shares, qsgd, rand_k, rounded, top_k
 from clients.state import StateError
 from fedsel_app.config import CompressionConfig
 from fedsel_app.models import LayerSlice
@@ -44,6 +45,10 @@ class Terms:
     server_round: int
     client: int
 
+    def stream(self, purpose: Purpose) -> np.random.Generator:
+        """What this client draws from in this round."""
+        return stream(self.seed, purpose, self.server_round, self.client)
+
 
 def upload(
     delta: Floats,
@@ -67,7 +72,7 @@ def upload(
     StateError
         If the server has an estimate of this client's update and the client does not.
     """
-    if choice.compressor == "none":
+    if choice.lossless:
         return Update(delta.size, None, delta), {}
     estimate = _estimate(state, terms) if choice.ef21 else None
     vector = delta
@@ -77,8 +82,13 @@ def upload(
         vector = delta + state["residual"]
     if choice.compressor == "top-k":
         update, kept = _top_k(vector, state, layers, choice, terms.kept_fraction, curvature)
+    elif choice.compressor == "none":
+        update, kept = Update(vector.size, None, vector), {}
     else:
         update, kept = _random(vector, choice, terms), {}
+    if choice.value_bits < 32:
+        noise = None if choice.error_feedback else terms.stream(Purpose.ROUNDING)
+        update = rounded(update, choice.value_bits, noise)
     if choice.ef21:
         kept["estimate"] = update.dense() if estimate is None else _moved(estimate, update)
     elif choice.error_feedback and (update.indices is not None or update.quantised is not None):
@@ -125,11 +135,11 @@ def _top_k(
 
 
 def _random(vector: Floats, choice: CompressionConfig, terms: Terms) -> Update:
-    identity = terms.seed, terms.server_round, terms.client
     if choice.compressor == "rand-k":
         count = kept_count(terms.kept_fraction, vector.size, choice.kept_rounding)
-        return rand_k(vector, seeded_indices(*identity, vector.size, count), unbiased=not choice.error_feedback)
-    rng = stream(terms.seed, Purpose.COMPRESS, terms.server_round, terms.client)
+        drawn = seeded_indices(terms.seed, terms.server_round, terms.client, vector.size, count)
+        return rand_k(vector, drawn, unbiased=not choice.error_feedback)
+    rng = terms.stream(Purpose.COMPRESS)
     return qsgd(vector, choice.qsgd_levels, choice.qsgd_bucket, rng, unbiased=not choice.error_feedback)
 
 

@@ -19,7 +19,7 @@ from fedsel_app.data import DataConfig
 from fedsel_app.partition import PartitionConfig
 from fedsel_app.plugins import unknown_name
 from simulation.network import NetworkConfig
-from strategies import STRATEGIES, find_strategy
+from strategies import STRATEGIES, find_strategy, privacy, robust
 from strategies.base import SelectionStrategy
 from strategies.budget import BudgetConfig
 from strategies.participation import ParticipationConfig
@@ -84,10 +84,11 @@ class AppConfig:
         )
         if config.run.client_eval and config.data.holdout_fraction == 0:
             raise ConfigError("'client-eval' needs each client's own test part; set 'holdout-fraction' above 0.")
-        if config.network.links == "measured" and strategy.needs(config.method).links:
-            raise ConfigError(f"The strategy {strategy.name} needs each client's link; set 'links' to simulated.")
         refuse_senseless(config.training, config.compression, config.server)
+        robust.refuse_senseless(config.server, config.training.solver, run.cohort)
+        privacy.refuse_unprotected(config.server, config.training.solver, searches=config.participation.searches)
         refuse_participation(config.participation, config.data, strategy)
+        refuse_run(config.run, config.participation, strategy, config.method)
         return config
 
     def values(self) -> dict[str, Value]:
@@ -105,6 +106,22 @@ class AppConfig:
         )
         shared = {key: value for group in groups for key, value in group.values().items()}
         return shared | self.method.values(f"{self.strategy.name}.")
+
+
+def refuse_run(
+    run: RunConfig, policy: ParticipationConfig, strategy: type[SelectionStrategy], method: Settings
+) -> None:
+    """Raise ConfigError where the method must know what clients keep to themselves, or leaves nobody to over-select."""
+    if strategy.needs(method).label_counts and not run.share_label_counts:
+        raise ConfigError(
+            f"The strategy {strategy.name} reads how many examples of each class a client has; set "
+            "'share-label-counts' to true, or choose another strategy."
+        )
+    if run.over_selection and (policy.searches or not getattr(strategy, "free_cohort", True)):
+        raise ConfigError(
+            "The cohort's size is found by trying or by the method here, and 'over-selection' would change it: "
+            "set 'over-selection' to 0."
+        )
 
 
 def refuse_participation(policy: ParticipationConfig, data: DataConfig, strategy: type[SelectionStrategy]) -> None:
@@ -135,17 +152,23 @@ def refuse_task(strategy: type[SelectionStrategy], method: Settings, task: str) 
 def refuse_senseless(training: TrainingConfig, compression: CompressionConfig, server: ServerConfig) -> None:
     """Raise ConfigError for a solver, a compressor and a server optimiser that spoil one another."""
     solver, compressor = training.solver, compression.compressor
-    if compression.ef21 and compressor == "none":
+    if compressor == "qsgd" and compression.value_bits < 32:
+        raise ConfigError(
+            "The 'compressor' qsgd rounds its values itself, as 'qsgd-levels' says: set 'value-bits' to 32, "
+            "or choose another compressor."
+        )
+    if compression.ef21 and compression.lossless:
         raise ConfigError(
             "The 'error-feedback-scheme' ef21 has nothing to estimate where updates are sent whole, 'compressor' none: "
             "set 'compressor' to another, or 'error-feedback-scheme' to ef14."
         )
     if compression.error_feedback_scheme == "ef21" and not compression.error_feedback:
         raise ConfigError("The 'error-feedback-scheme' ef21 is one of error feedback; set 'error-feedback' to true.")
-    if solver == "feddyn" and compressor != "none":
+    if solver == "feddyn" and not compression.lossless:
         raise ConfigError(
             "The 'solver' feddyn needs the mean of what the clients remember, and the server knows it only from whole "
-            f"updates; set 'compressor' to none instead of {compressor}, or choose another solver."
+            f"updates; set 'compressor' to none and 'value-bits' to 32 instead of {compressor} and "
+            f"{compression.value_bits}, or choose another solver."
         )
     if solver == "feddyn" and server.server_optimizer != "mean":
         raise ConfigError(
@@ -239,11 +262,26 @@ def resolve(overrides: Mapping[str, Value]) -> AppConfig:
     return AppConfig.from_values((read_preset(preset) if preset else {}) | settings)
 
 
-def resolve_run_config(run_config: Mapping[str, Value]) -> AppConfig:
-    """The configuration of a run that Flower launched.
+OWN = ("data-path", "partition", "state-dir", "share-label-counts", "device", "threads")
+"""Settings that every client may have otherwise, in its node configuration."""
+IDENTITY = ("partition-id", "num-partitions")
+
+
+def resolve_run_config(run_config: Mapping[str, Value], node_config: Mapping[str, Value] | None = None) -> AppConfig:
+    """The configuration of a run that Flower launched, at a client with what it has in its `node_config`.
 
     Flower hands over its table of defaults with the user's values already written in, so a value that equals its
     default counts as not set: there a preset's value wins.
+
+    Raises
+    ------
+    ConfigError
+        For a key of `node_config` that is no setting of a single client.
     """
+    own = {key: value for key, value in (node_config or {}).items() if key not in IDENTITY}
+    if foreign := own.keys() - set(OWN):
+        raise ConfigError(
+            f"The node configuration has {', '.join(sorted(foreign))}. It may have {', '.join((*IDENTITY, *OWN))}."
+        )
     defaults = known_defaults()
-    return resolve({key: value for key, value in run_config.items() if defaults.get(key) != value})
+    return resolve({key: value for key, value in run_config.items() if defaults.get(key) != value} | own)

@@ -4,16 +4,16 @@ import argparse
 import json
 import os
 import sys
-import tomllib
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
+from fedsel_app.arguments import parse_grid, parse_seeds, parse_setting, positive
 from fedsel_app.config import ConfigError, Value
+from simulation import bench
 from simulation.submit import DeploymentError
 
 if TYPE_CHECKING:
@@ -26,41 +26,6 @@ INTERRUPTED = 130
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-
-
-def parse_setting(text: str) -> tuple[str, Value]:
-    """KEY=VALUE, the value as TOML has it, or else (a date, too) plain text."""
-    key, equals, value = text.partition("=")
-    key = key.strip()
-    if not equals or not key:
-        raise ConfigError(f"--set takes KEY=VALUE. Got {text!r}.")
-    try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        parsed = value
-    if isinstance(parsed, list | dict):
-        raise ConfigError(f"The '{key}' parameter must be true or false, a number or text. Got {value!r}.")
-    return key, parsed if isinstance(parsed, bool | int | float | str) else value
-
-
-def parse_grid(text: str) -> tuple[str, list[Value]]:
-    """KEY=v1,v2: each value as `parse_setting` has it; text with a comma of its own in TOML's quotes."""
-    key, equals, values = text.partition("=")
-    if not equals or not key.strip() or not values.strip():
-        raise ConfigError(f"--grid takes KEY=VALUE,VALUE. Got {text!r}.")
-    with suppress(tomllib.TOMLDecodeError):
-        listed = tomllib.loads(f"values = [{values}]")["values"]
-        if all(isinstance(value, bool | int | float | str) for value in listed):
-            return key.strip(), listed
-    return key.strip(), [parse_setting(f"{key}={value.strip()}")[1] for value in values.split(",")]
-
-
-def parse_seeds(text: str) -> list[int]:
-    """Whole numbers with commas between them."""
-    try:
-        return [int(seed) for seed in text.split(",")]
-    except ValueError as error:
-        raise ConfigError(f"--seeds takes whole numbers with commas between them. Got {text!r}.") from error
 
 
 def overrides(arguments: argparse.Namespace) -> dict[str, Value]:
@@ -179,10 +144,24 @@ def presets(arguments: argparse.Namespace) -> int:
 
 def deploy(arguments: argparse.Namespace) -> int:
     """`fedsel deploy`."""
+    from simulation.certificates import Certificates
     from simulation.deployed_run import run_deployed
 
     config = configuration(arguments, links="measured")
-    return run_deployed(config, Console())
+    certificates = arguments.certificates and Certificates(arguments.certificates)
+    return run_deployed(config, Console(), certificates, insecure=arguments.insecure)
+
+
+def certificates(arguments: argparse.Namespace) -> int:
+    """`fedsel certificates`."""
+    from simulation.certificates import make_certificates
+
+    made = make_certificates(arguments.folder, arguments.server, arguments.clients)
+    print(
+        f"Made in {made.folder}: ca.crt for everybody; server.crt and server.key for the server; of clients/, client-N "
+        "for client N and the .pub files for the server. Copy ca.key nowhere."
+    )
+    return 0
 
 
 def submit(arguments: argparse.Namespace) -> int:
@@ -193,12 +172,9 @@ def submit(arguments: argparse.Namespace) -> int:
     return run_submitted(config, arguments.superlink, arguments.federation_config, Console())
 
 
-def positive(text: str) -> int:
-    """A whole number above 0, for argparse."""
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
+def folder(text: str) -> Path:
+    """An absolute path, for argparse."""
+    return Path(text).absolute()
 
 
 def parser() -> argparse.ArgumentParser:
@@ -228,7 +204,18 @@ def parser() -> argparse.ArgumentParser:
 
     real = commands.add_parser("deploy", help="run as real server and client processes on this machine")
     add_settings(real)
+    safety = real.add_mutually_exclusive_group()
+    safety.add_argument("--insecure", action="store_true", help="neither TLS nor authentication of the clients")
+    safety.add_argument(
+        "--certificates", type=folder, metavar="DIR", help="as `fedsel certificates` lays it out (made for the run)"
+    )
     real.set_defaults(call=deploy)
+
+    keys = commands.add_parser("certificates", help="TLS certificates and client keys for separate machines")
+    keys.add_argument("--server", required=True, action="append", metavar="HOST", help="its name or IP address")
+    keys.add_argument("--clients", required=True, type=positive, metavar="N")
+    keys.add_argument("--out", dest="folder", required=True, type=folder, metavar="DIR")
+    keys.set_defaults(call=certificates)
 
     sent = commands.add_parser("submit", help="`flwr run` with an exit code: 0 only if the run finished")
     add_settings(sent)
@@ -245,9 +232,7 @@ def parser() -> argparse.ArgumentParser:
     add_shared(several)
     several.add_argument("--baseline", metavar="NAME", help="what the report compares with (random, or the first)")
     several.add_argument("--jobs", type=positive, metavar="N", help="runs side by side (what cores and GPUs allow)")
-    several.add_argument(
-        "--out", dest="folder", required=True, type=lambda text: Path(text).absolute(), help="comparison folder"
-    )
+    several.add_argument("--out", dest="folder", required=True, type=folder, help="comparison folder")
     several.add_argument("--dry-run", action="store_true", help="check everything, print the runs, and stop")
     several.set_defaults(call=compare)
 
@@ -266,6 +251,7 @@ def parser() -> argparse.ArgumentParser:
     table.add_argument("--cohort", type=int, default=10, help="clients selected a round M")
     table.set_defaults(call=methods)
 
+    bench.register(commands)
     commands.add_parser("settings", help="every setting, its default and meaning").set_defaults(call=settings)
     commands.add_parser("presets", help="the named presets").set_defaults(call=presets)
     return top

@@ -29,8 +29,8 @@ def make_client(config: AppConfig, context: Context, *, pooled: bool = False) ->
 
 
 def client_fn(context: Context) -> Client:
-    """Build the client from Flower's run and node configuration."""
-    return make_client(resolve_run_config(context.run_config), context)
+    """Build the client from Flower's run and node configuration: what the client has in the latter goes before."""
+    return make_client(resolve_run_config(context.run_config, context.node_config), context)
 
 
 app = ClientApp(client_fn=client_fn)

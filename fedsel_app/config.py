@@ -136,6 +136,17 @@ class RunConfig(Settings):
     client_gpus: float = setting(0.0, "share of a GPU each Ray actor takes", low=0.0)
     device: str = setting("auto", "where clients train", choices=("auto", "cpu", "cuda", "mps"))
     connect_timeout_s: int = setting(120, "seconds to wait for all clients to connect", low=1)
+    round_deadline_s: float = setting(
+        0.0, "seconds of a round's training after which clients have failed, on the clock of `links` (0: none)", low=0.0
+    )
+    over_selection: float = setting(
+        0.0, "share of the cohort that trains beside it; the first of all that come back count", low=0.0
+    )
+    min_returned: int = setting(1, "usable replies below which a round changes nothing", low=1)
+    client_failure_rate: float = setting(
+        0.0, "probability that a selected client's reply is lost, in simulations of failures", low=0.0, high=1.0
+    )
+    share_label_counts: bool = setting(True, "clients tell their examples of each class, where a method needs them")
     stop_at_target: bool = setting(False, "end the run in the round that reaches the target")
     checkpoint_every: int = setting(10, "rounds between checkpoints, from which a run can go on (0: none)", low=0)
     resume: bool = setting(False, "go on with the run in `out` from its last checkpoint")
@@ -147,6 +158,10 @@ class RunConfig(Settings):
         super().__post_init__()
         if self.cohort > self.clients:
             raise ConfigError(f"The 'cohort' parameter must be at most 'clients' ({self.clients}). Got {self.cohort}.")
+        if self.min_returned > self.clients:
+            raise ConfigError(
+                f"The 'min-returned' parameter must be at most 'clients' ({self.clients}). Got {self.min_returned}."
+            )
 
 
 @dataclass(frozen=True)

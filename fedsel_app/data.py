@@ -139,7 +139,8 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
 
     Images are uint8 of shape (n, H, W), (n, H, W, C) or (n, C, H, W) (the channel axis is the shorter
     of the two), features are floats of shape (n, ...). Labels are integers from 0, one a sample; so are
-    "owners", the client of each training sample, which may be there too. A "task" of "multi-label" asks for targets of
+    "owners", the client of each training sample, which may be there too. A number "classes" says how many there are
+    where this part of a data set may lack some. A "task" of "multi-label" asks for targets of
     zeros and ones, (n, labels), one of "regression" for numbers, (n,). Without `classes` the labels tell how many.
 
     Raises
@@ -171,6 +172,8 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
         raise ConfigError(
             f"{source} has {outputs[0]} labels in y_train and {outputs[1]} in y_test. Make them the same."
         )
+    if "classes" in arrays and task == "classification":
+        classes = _count(arrays["classes"], source)
     if classes is not None and max(outputs) > classes:
         raise ConfigError(f"{source} has the label {max(outputs) - 1}, and this data set has {classes} classes from 0.")
     owners = check_labels(np.asarray(arrays["owners"]), "owners", source) if "owners" in arrays else None
@@ -205,6 +208,13 @@ def load_surrogate(path: Path, dataset: Dataset) -> Dataset:
     return replace(dataset, x_train=x, y_train=y, x_test=x, y_test=y, owners=None)
 
 
+def _count(given: Any, source: str) -> int:
+    array = np.asarray(given)
+    if array.shape or array.dtype.kind not in "iu" or array < 1:
+        raise ConfigError(f"{source} has 'classes' {given!r}. It must be a whole number above 0.")
+    return int(array)
+
+
 def _outputs(y: NDArray[Any], task: str) -> int:
     if task == "classification":
         return int(y.max()) + 1
@@ -224,7 +234,7 @@ def _digits(config: DataConfig, seed: int) -> Dataset:
 def _npz(config: DataConfig, seed: int) -> Dataset:
     path = Path(config.data_path)
     source = f"The file '{path.resolve()}'"
-    return from_arrays(read_npz(path, source, (*KEYS, "owners", "task"), "data-path"), source)
+    return from_arrays(read_npz(path, source, (*KEYS, "owners", "task", "classes"), "data-path"), source)
 
 
 def _torchvision(config: DataConfig, seed: int) -> Dataset:

@@ -31,7 +31,7 @@ class PartitionConfig(Settings):
     partition: str = setting(
         "dirichlet",
         "how the training examples are split among the clients",
-        choices=("iid", "dirichlet", "multi-dirichlet", "psi-lda", "missing-classes", "shards", "natural"),
+        choices=("iid", "dirichlet", "multi-dirichlet", "psi-lda", "missing-classes", "shards", "natural", "own"),
     )
     alpha: float = setting(0.5, "dirichlet: concentration; small is skewed", above=0.0)
     alphas: str = setting(
@@ -84,9 +84,15 @@ def split(
     Raises
     ------
     ConfigError
-        Where the examples do not suffice, 'alphas' makes no equal groups, 'missing-classes' leaves no class, a skewed
-        split meets targets that are no classes, or the owners of natural are absent or too few.
+        For own, which splits nothing; where the examples do not suffice, 'alphas' makes no equal groups,
+        'missing-classes' leaves no class, a skewed split meets targets that are no classes, or the owners of natural
+        are absent or too few.
     """
+    if config.partition == "own":
+        raise ConfigError(
+            "With 'partition' own, all of a client's data file is that client's, so one file cannot be split among "
+            "several clients. Use it where clients are machines of their own, each with its 'data-path'."
+        )
     if clients * config.min_examples > len(labels):
         raise ConfigError(
             f"The 'min-examples' parameter asks for {config.min_examples} examples for each of {clients} clients, but "

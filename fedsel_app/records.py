@@ -5,7 +5,8 @@ import json
 import math
 import os
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +23,10 @@ PLACE = ("out", "resume", "state-dir", "workers", "connect-timeout-s", "checkpoi
 
 Model = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Parameters (N,) and BatchNorm statistics (B,)."""
+
+
+class RecordError(OSError):
+    """A run cannot be written down any further; the message names the file and says what to do."""
 
 
 class Counts(Protocol):
@@ -64,8 +69,9 @@ class RunFolder:
             else:
                 refuse_used(path)
                 path.mkdir(parents=True, exist_ok=True)
-            self._clients = (path / "clients.jsonl").open("a", encoding="utf-8")
-            self._rounds = (path / "rounds.jsonl").open("a", encoding="utf-8")
+            # Without a buffer of their own: a line that the disk has no room for would be tried again at the end.
+            self._clients = (path / "clients.jsonl").open("ab", buffering=0)
+            self._rounds = (path / "rounds.jsonl").open("ab", buffering=0)
             _lock(self._rounds, path)
             if resume:
                 self._go_back()
@@ -87,11 +93,11 @@ class RunFolder:
             )
 
     def client(self, row: Mapping[str, Any]) -> None:
-        """Append what is known of one client to clients.jsonl."""
+        """Append what is known of one client to clients.jsonl. Raises RecordError if that cannot be written."""
         _append(self._clients, row)
 
     def round(self, row: dict[str, Any]) -> None:
-        """Append a finished round to rounds.jsonl, with the totals up to it."""
+        """Append a finished round to rounds.jsonl, with the totals up to it. Raises RecordError as `client` does."""
         before = self.rows[-1] if self.rows else {}
         for total, part in (
             ("time_s", "round_s"),
@@ -107,7 +113,8 @@ class RunFolder:
     def checkpoint(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Replace the checkpoint; the records up to its round are on disk before it."""
         for file in (self._rounds, self._clients):
-            os.fsync(file.fileno())
+            with _telling(Path(file.name)):
+                os.fsync(file.fileno())
         self._write_arrays(CHECKPOINT, arrays)
 
     def finish(self, final: Model, best: Model, roster: Counts) -> None:
@@ -125,11 +132,11 @@ class RunFolder:
 
     def _write_arrays(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
         named: dict[str, Any] = dict(arrays)
-        with _replacing(self.path / name) as file:
+        with _telling(self.path / name), _replacing(self.path / name) as file:
             np.savez(file, **named)
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        with _replacing(self.path / name) as file:
+        with _telling(self.path / name), _replacing(self.path / name) as file:
             file.write((json.dumps(_plain(content), indent=2) + "\n").encode())
 
 
@@ -227,9 +234,31 @@ def _lock(file: Any, path: Path) -> None:
 
 
 def _append(file: Any, row: Mapping[str, Any]) -> None:
-    """One line, flushed: after a crash every earlier line is whole."""
-    file.write(json.dumps(_plain(row)) + "\n")
-    file.flush()
+    """One line, handed to the system: after a crash every earlier line is whole. What did not fit is taken back."""
+    line = (json.dumps(_plain(row)) + "\n").encode()
+    path = Path(file.name)
+    with _telling(path):
+        if not os.fstat(file.fileno()).st_nlink:
+            raise FileNotFoundError("it was removed while the run went on")
+        before = os.fstat(file.fileno()).st_size
+        try:
+            while line:
+                line = line[file.write(line) :]
+        except OSError:
+            file.truncate(before)
+            raise
+
+
+@contextmanager
+def _telling(path: Path) -> Iterator[None]:
+    """Whatever the system refuses becomes a RecordError that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise RecordError(
+            f"{path} cannot be written: {error.strerror or error}. What was written before is whole. Free the disk or "
+            f"make the folder writable, then go on with: fedsel run --resume {path.parent}"
+        ) from error
 
 
 def _plain(value: Any) -> Any:
@@ -255,11 +284,12 @@ class _replacing:
         return self._file
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is None:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        self._file.close()
-        if kind is None:
-            os.replace(self._temporary, self._path)
-        else:
+        try:
+            if kind is None:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+                os.replace(self._temporary, self._path)
+        finally:
+            with suppress(OSError):
+                self._file.close()
             self._temporary.unlink(missing_ok=True)

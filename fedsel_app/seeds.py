@@ -19,6 +19,9 @@ class Purpose(IntEnum):
     CALIBRATE = 8
     PARTICIPATION = 9
     CANDIDATES = 10
+    ROUNDING = 11
+    LOSS = 12
+    PRIVACY = 13
 
 
 def stream(seed: int, purpose: Purpose, server_round: int = 0, client: int = 0) -> np.random.Generator:

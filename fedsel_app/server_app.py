@@ -105,10 +105,12 @@ def make_server(
     strategy = config.strategy(replace(make_setup(config, folder), pool=pool))
     if folder.saved is not None:
         strategy.restore(folder.saved)
+    deadline_s = config.run.round_deadline_s or None if config.network.links == "measured" else None
     server = Server(client_manager=SimpleClientManager(), strategy=strategy)
     server.set_max_workers(MAX_THREADS)
     return ServerAppComponents(
-        server=server, config=FlowerServerConfig(num_rounds=config.run.rounds - strategy.completed)
+        server=server,
+        config=FlowerServerConfig(num_rounds=config.run.rounds - strategy.completed, round_timeout=deadline_s),
     )
 
 

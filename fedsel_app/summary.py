@@ -13,6 +13,7 @@ from fedsel_app.config import Value
 
 MB = 1e6
 STABLE_ROUNDS = 10
+LAST = ("loss", "client_accuracy", "client_loss", "epsilon")
 PACKAGES = ("fedsel", "flwr", "torch", "torchvision", "numpy", "scipy", "ray")
 
 
@@ -72,6 +73,6 @@ def _last_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The newest loss, the clients' own mean accuracy and loss, and the task's other metrics, where there are any."""
     last: dict[str, Any] = {}
     for row in rows:
-        last |= {f"final_{name}": row[name] for name in ("loss", "client_accuracy", "client_loss") if name in row}
+        last |= {f"final_{name}": row[name] for name in LAST if name in row}
         last |= {f"final_{name}": value for name, value in row.get("metrics", {}).items()}
     return last

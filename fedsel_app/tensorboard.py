@@ -24,14 +24,14 @@ class EventFiles:
         refuse_absent()
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(folder), purge_step=completed + 1)  # type: ignore[no-untyped-call]
+        self._writer = SummaryWriter(str(folder), purge_step=completed + 1)
 
     def round(self, row: dict[str, Any]) -> None:
         """Write one finished round."""
         for name, value in (row | row.get("metrics", {})).items():
             if isinstance(value, int | float) and name != "round":
-                self._writer.add_scalar(name, value, row["round"])  # type: ignore[no-untyped-call]
-        self._writer.flush()  # type: ignore[no-untyped-call]
+                self._writer.add_scalar(name, value, row["round"])
+        self._writer.flush()
 
 
 def refuse_absent() -> None:

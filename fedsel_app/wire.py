@@ -5,7 +5,7 @@ A payload is, all numbers little-endian::
     offset  bytes  what
          0      4  magic "FSEL"
          4      1  version, 1
-         5      1  value coding: 1 float32, 3 quantised; 2 float16 is reserved, and refused
+         5      1  value coding: 1 float32; 2, 4, 5 rounded to 16, 8, 4 bits; 3 quantised
          6      1  index coding: 0 dense, 1 bitmap, 2 Rice-coded gaps, 3 seeded
          7      1  Rice parameter b, 0..31; 0 in the other codings
          8      4  size N, the model's entries
@@ -13,7 +13,8 @@ A payload is, all numbers little-endian::
         16      4  client, its partition id
         20      4  round
         24      .  the indices (`wire_indices`)
-         .      .  the values: 4 count bytes, or quantised (`wire_values`, which has the indices behind its head)
+         .      .  the values: 4 count bytes, or rounded (`wire_rounded`), or quantised (`wire_values`, which has
+                   the indices behind its head)
          .      4  CRC-32 of all bytes before it
 
 Bit streams fill each byte from its lowest bit; the last byte's unused bits are zero. A dense update spends
@@ -22,13 +23,15 @@ nothing on indices; `encode` takes the shortest coding of any others.
 
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app import wire_indices, wire_values
+from fedsel_app import wire_indices, wire_rounded, wire_values
 from fedsel_app.wire_bits import WireError as WireError
+from fedsel_app.wire_rounded import Rounded
 from fedsel_app.wire_values import Quantised
 
 _HEADER = struct.Struct("<4sBBBBIIII")
@@ -37,8 +40,11 @@ _OVERHEAD_BYTES = _HEADER.size + _CRC.size
 _VALUE_BYTES = 4
 _MAGIC, _VERSION = b"FSEL", 1
 _FLOAT32, _QUANTISED = 1, 3
-_RESERVED_VALUES = {2: "float16"}
+_ROUNDED = {2: 16, 4: 8, 5: 4}
+_ROUNDED_CODING = {bits: coding for coding, bits in _ROUNDED.items()}
 _LARGEST_U32 = 2**32 - 1
+_PART = 2**15
+"""Entries of the model that are summed over all updates before the next ones: 256 KiB of float64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,13 +60,13 @@ class Update:
     values
         float32 (count,), the entries at `indices`.
     quantised
-        The same values on a grid, where they lie on one: then they travel as its levels.
+        The same values on a grid or rounded, where they are: then they travel as its levels.
     """
 
     size: int
     indices: NDArray[np.uint32] | None
     values: NDArray[np.float32]
-    quantised: Quantised | None = None
+    quantised: Quantised | Rounded | None = None
 
     def __eq__(self, other: object) -> bool:
         """Bit for bit: -0.0 differs from 0.0, and dense from sparse with all entries listed."""
@@ -83,10 +89,7 @@ class Update:
 
     def add_to(self, total: NDArray[np.float64], weight: float) -> None:
         """Add ``weight * update`` to `total` in place. Raises ValueError if `total` is not float64 (size,)."""
-        if total.dtype != np.float64:
-            raise ValueError(f"An update is summed in float64. Got a total of {total.dtype}.")
-        self._require_shape(total.shape)
-        total[self._places] += weight * self.values.astype(np.float64)
+        add_weighted(total, (self,), (weight,))
 
     def dot(self, vector: NDArray[np.floating]) -> float:
         """Inner product with `vector`, in float64. Raises ValueError if `vector` is not of shape (size,)."""
@@ -107,6 +110,34 @@ class Update:
             raise ValueError(f"The update has {self.size} entries. Got an array of shape {shape}.")
 
 
+def add_weighted(total: NDArray[np.float64], updates: Sequence[Update], weights: Sequence[float]) -> None:
+    """Add ``weights[0] * updates[0]``, then ``weights[1] * updates[1]`` and so on, to `total` in place.
+
+    The sums go over the model part by part, each small enough for a processor's cache, which changes no bit of them.
+
+    Raises
+    ------
+    ValueError
+        If `total` is not float64 (size,) for each of `updates`.
+    """
+    if total.dtype != np.float64:
+        raise ValueError(f"An update is summed in float64. Got a total of {total.dtype}.")
+    edges = np.append(np.arange(0, total.size, _PART, dtype=np.uint32), np.uint32(total.size))
+    cuts = []
+    for update in updates:
+        update._require_shape(total.shape)
+        cuts.append((edges if update.indices is None else np.searchsorted(update.indices, edges)).tolist())
+    for part in range(len(edges) - 1):
+        for update, weight, cut in zip(updates, weights, cuts, strict=True):
+            span = slice(cut[part], cut[part + 1])
+            terms = weight * update.values[span].astype(np.float64)
+            if update.indices is None:
+                total[span] += terms
+            else:
+                # No index comes twice: `at` is only the fastest way, and it is so with indices of this type.
+                np.add.at(total, update.indices[span].astype(np.intp), terms)
+
+
 @dataclass(frozen=True)
 class Packet:
     """What one payload says: the update, and the partition id and round it belongs to."""
@@ -117,7 +148,7 @@ class Packet:
 
 
 def paper_bits(update: Update) -> int:
-    """The papers' own accounting: 32 bits a value sent (quantised: fixed-width levels), indices free."""
+    """The papers' own accounting: 32 bits a value sent (QSGD: fixed-width levels), indices free."""
     return 32 * update.count if update.quantised is None else update.quantised.paper_bits()
 
 
@@ -143,10 +174,12 @@ def encode(update: Update, *, client: int, server_round: int, seeded: bool = Fal
     quantised = update.quantised
     if quantised is None:
         value_coding, section = _FLOAT32, places + update.values.astype("<f4", copy=False).tobytes()
+    elif isinstance(quantised, Rounded):
+        value_coding, section = _ROUNDED_CODING[quantised.bits], places + wire_rounded.encode_values(quantised)
     else:
         value_coding, section = _QUANTISED, wire_values.encode_values(quantised, places)
-        if quantised.values().tobytes() != update.values.tobytes():
-            raise WireError("An update's values must be those of its levels.")
+    if quantised is not None and quantised.values().tobytes() != update.values.tobytes():
+        raise WireError("An update's values must be those of its levels.")
     codings = (value_coding, coding, rice_bits)
     body = _HEADER.pack(_MAGIC, _VERSION, *codings, update.size, update.count, client, server_round) + section
     return body + _CRC.pack(zlib.crc32(body))
@@ -173,9 +206,8 @@ def decode(payload: bytes, *, size: int, seed: int | None = None) -> Packet:
         raise WireError(f"The payload is of version {version}; this program reads version {_VERSION}.")
     if _CRC.pack(zlib.crc32(memoryview(payload)[: -_CRC.size])) != payload[-_CRC.size :]:
         raise WireError("The payload is damaged: its CRC-32 does not match.")
-    if value_coding not in (_FLOAT32, _QUANTISED):
-        name = _RESERVED_VALUES.get(value_coding, "unknown")
-        raise WireError(f"The payload's values have coding {value_coding} ({name}), which this program does not read.")
+    if value_coding not in (_FLOAT32, _QUANTISED, *_ROUNDED):
+        raise WireError(f"The payload's values have the unknown coding {value_coding}.")
     if told_size != size:
         raise WireError(f"The payload is of a model of {told_size} entries; this one has {size}.")
     if count > size:
@@ -185,8 +217,12 @@ def decode(payload: bytes, *, size: int, seed: int | None = None) -> Packet:
     before = wire_values.HEAD.size if value_coding == _QUANTISED else 0
     stored = np.frombuffer(body, np.uint8, index_bytes, before)
     indices = wire_indices.decode_indices(stored, coding, rice_bits, size, (seed, server_round, client, count))
-    if value_coding == _QUANTISED:
-        quantised = wire_values.decode_values(body, count)
+    if value_coding != _FLOAT32:
+        quantised: Quantised | Rounded
+        if value_coding == _QUANTISED:
+            quantised = wire_values.decode_values(body, count)
+        else:
+            quantised = wire_rounded.decode_values(body[index_bytes:], count, _ROUNDED[value_coding])
         return Packet(Update(size, indices, quantised.values(), quantised), client, server_round)
     values = np.frombuffer(body, "<f4", count, index_bytes).astype(np.float32)
     if not np.isfinite(values).all():
@@ -203,7 +239,8 @@ def _index_bytes(body: memoryview, value_coding: int, count: int) -> int:
     """Bytes of indices in a payload's body. Raises WireError if it cannot hold them and the values."""
     if value_coding == _QUANTISED:
         return wire_values.index_bytes(body)
-    found = len(body) - _VALUE_BYTES * count
+    rounded = _ROUNDED.get(value_coding)
+    found = len(body) - (_VALUE_BYTES * count if rounded is None else wire_rounded.section_bytes(count, rounded))
     if found < 0:
         raise WireError(f"The payload is too short for the {count} values it claims.")
     return found

@@ -1,38 +1,29 @@
 """Real processes over gRPC: one SuperLink and N SuperNodes on this machine."""
 
 import atexit
+import os
 import secrets
-import shlex
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from fedsel_app.config import ConfigError, Value
+from fedsel_app.config import ConfigError
 from simulation import processes
-from simulation.submit import DeploymentError, RunResult, environment, submit, to_toml, tool
+from simulation.certificates import Certificates, make_certificates
+from simulation.commands import CONNECTION, connection_toml, superlink_command, supernode_command
+from simulation.submit import DeploymentError, environment, flwr, tool
 
-__all__ = [
-    "CONNECTION",
-    "Deployment",
-    "DeploymentError",
-    "RunResult",
-    "app_folder",
-    "connection_toml",
-    "equivalent_commands",
-    "free_ports",
-    "submit",
-]
-
-CONNECTION = "fedsel"
-"""The name that `Deployment` gives its SuperLink in the command line's configuration."""
 START_TIMEOUT_S = 90.0
 START_TIMEOUT_PER_SUPERNODE_S = 10.0
 GRACE_S = 10.0
+REFUSED = ("CERTIFICATE_VERIFY_FAILED", "Failed to activate SuperNode", "must be registered", "generator didn't yield")
+"""What the log of a SuperNode says that the SuperLink will not have; its process goes on for nothing."""
 POLL_S = 0.2
 
 
@@ -47,6 +38,12 @@ class Deployment:
         Number of SuperNodes.
     node_configs : list of str
         One for each SuperNode, in Flower's form: "partition-id=0 num-partitions=3".
+    certificates : Certificates, optional
+        For TLS and for the SuperNodes' authentication; made in ``folder/certificates`` if absent.
+    insecure : bool
+        Neither TLS nor authentication.
+    detours : sequence of str
+        Addresses at which the SuperNodes reach the SuperLink, one for each, where that is not its own.
 
     The processes run in ``folder/work``, so paths in the run configuration must be absolute. They end
     with the block, on Ctrl-C and on SIGTERM or SIGHUP alike, also in the middle of starting up.
@@ -57,9 +54,21 @@ class Deployment:
         FLWR_HOME of the command line; its connection named `CONNECTION` leads to this SuperLink.
     logs : Path
         ``superlink.log``, ``supernode-0.log`` and so on.
+    fleet : str
+        Address to which SuperNodes connect, once the block is entered.
+    certificates : Certificates or None
     """
 
-    def __init__(self, folder: Path, supernodes: int, node_configs: list[str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        supernodes: int,
+        node_configs: list[str],
+        certificates: Certificates | None = None,
+        *,
+        insecure: bool = False,
+        detours: Sequence[str] = (),
+    ) -> None:
         if supernodes < 1 or len(node_configs) != supernodes:
             raise ConfigError(
                 f"A deployment needs at least one SuperNode and one node configuration for each. "
@@ -68,6 +77,10 @@ class Deployment:
         self.folder = folder.resolve()
         self.flwr_home = self.folder / "cli"
         self.logs = self.folder / "logs"
+        self.fleet = ""
+        self.certificates = certificates
+        self._insecure = insecure
+        self._detours = detours
         self._node_configs = node_configs
         self._token = secrets.token_hex(8)
         self._children: list[processes.Child] = []
@@ -102,19 +115,30 @@ class Deployment:
             raise DeploymentError(f"These processes could not be ended: {sorted(left)}.")
 
     def _start(self) -> None:
-        fleet, control, runtime, *node_ports = free_ports(3 + len(self._node_configs))
+        fleet_port, control, runtime, *node_ports = free_ports(3 + len(self._node_configs))
+        self.fleet = f"127.0.0.1:{fleet_port}"
         for folder in (self.flwr_home, self.logs, self.folder / "work"):
             folder.mkdir(parents=True, exist_ok=True)
-        (self.flwr_home / "config.toml").write_text(connection_toml(f"127.0.0.1:{control}"))
-        addresses = ["--fleet-api-address", f"127.0.0.1:{fleet}", "--control-api-address", f"127.0.0.1:{control}"]
-        self._spawn("superlink", ["flower-superlink", "--insecure", *addresses, *_runtime_address(runtime)])
-        self._await("superlink", lambda: all(_reachable(port) for port in (fleet, control, runtime)), START_TIMEOUT_S)
+        if not self._insecure and self.certificates is None:
+            self.certificates = make_certificates(self.folder / "certificates", [], len(self._node_configs))
+        if self.certificates is not None:
+            self.certificates.check(len(self._node_configs))
+        authority = None if self.certificates is None else self.certificates.authority
+        (self.flwr_home / "config.toml").write_text(connection_toml(f"127.0.0.1:{control}", authority))
+        addresses = ["--fleet-api-address", self.fleet, "--control-api-address", f"127.0.0.1:{control}"]
+        self._spawn("superlink", [*superlink_command(self.certificates), *addresses, *_runtime_address(runtime)])
+        self._await(
+            "superlink", lambda: all(_reachable(port) for port in (fleet_port, control, runtime)), START_TIMEOUT_S
+        )
+        if self.certificates is not None:
+            register(self.certificates, len(self._node_configs), environment(self.flwr_home))
         for index, (port, node_config) in enumerate(zip(node_ports, self._node_configs, strict=True)):
-            command = ["flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{fleet}"]
-            self._spawn(f"supernode-{index}", [*command, *_runtime_address(port), "--node-config", node_config])
+            fleet = self._detours[index] if self._detours else self.fleet
+            command = supernode_command(fleet, node_config, self.certificates, index)
+            self._spawn(f"supernode-{index}", [*command, *_runtime_address(port)])
         deadline = time.monotonic() + START_TIMEOUT_S + START_TIMEOUT_PER_SUPERNODE_S * len(node_ports)
         for child in self._children[1:]:
-            self._await(child.name, partial(_connected, child.log), deadline - time.monotonic())
+            self._await(child.name, partial(connected, child.log), deadline - time.monotonic())
 
     def _spawn(self, name: str, command: list[str]) -> None:
         with processes.signals_deferred():
@@ -135,37 +159,24 @@ class Deployment:
             for child in self._children:
                 if (code := child.process.poll()) is not None:
                     raise DeploymentError(f"{child.name} ended with exit code {code}. {_end_of(child.log)}")
+                if refused(child.log):
+                    raise DeploymentError(f"The SuperLink refused {child.name}. {_end_of(child.log)}")
             if time.monotonic() > deadline:
                 raise DeploymentError(f"{name} was not ready in time. {_end_of(self.logs / f'{name}.log')}")
             time.sleep(POLL_S)
 
 
-def equivalent_commands(
-    node_configs: Sequence[str], run_config: Mapping[str, Value], server: str = "SERVER"
-) -> list[str]:
-    """The commands that do on separate machines what `Deployment` and `submit` do on this one.
+def register(certificates: Certificates, clients: int, variables: Mapping[str, str]) -> None:
+    """Tell the SuperLink the clients' public keys, which it must know before they connect.
 
-    `server` is the address under which the clients reach the SuperLink's host.
+    Raises
+    ------
+    DeploymentError
+        If it does not take one.
     """
-    switches = "FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1"
-    commands = [
-        f"# on {server}: clients must reach port 9092; not encrypted, so only in a network that you trust",
-        f"{switches} flower-superlink --insecure --fleet-api-address 0.0.0.0:9092 --control-api-address 127.0.0.1:9093",
-    ]
-    for index, node_config in enumerate(node_configs):
-        commands += [
-            f"# on client machine {index}, with the same packages installed",
-            "FLWR_TELEMETRY_ENABLED=0 flower-supernode --insecure"
-            f" --superlink {server}:9092 --node-config {shlex.quote(node_config)}",
-        ]
-    return [
-        *commands,
-        f"# on {server}, in a checkout, once every client is connected",
-        "mkdir -p .flwr/remote",
-        f"cat > .flwr/remote/config.toml <<'END'\n{connection_toml('127.0.0.1:9093')}END",
-        f"cat > .flwr/remote/run-config.toml <<'END'\n{to_toml(run_config)}END",
-        f"FLWR_HOME=$PWD/.flwr/remote flwr run . {CONNECTION} --stream --run-config .flwr/remote/run-config.toml",
-    ]
+    keys = [str(certificates.client(client)[1]) for client in range(clients)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda key: flwr(["supernode", "register", key, CONNECTION], variables), keys))
 
 
 def app_folder() -> Path:
@@ -188,18 +199,18 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def connection_toml(control_address: str) -> str:
-    """The command line's config.toml with one unencrypted connection, named `CONNECTION`."""
-    connection = to_toml({"address": control_address, "insecure": True})
-    return f"[superlink]\n{to_toml({'default': CONNECTION})}\n[superlink.{CONNECTION}]\n{connection}"
-
-
 def _runtime_address(port: int) -> list[str]:
     return ["--host", "127.0.0.1", "--port", str(port)]
 
 
-def _connected(log: Path) -> bool:
+def connected(log: Path) -> bool:
+    """Whether the SuperNode that writes `log` has been let in."""
     return "SuperNode ID:" in _text(log)
+
+
+def refused(log: Path) -> bool:
+    """Whether the SuperNode that writes `log` was turned away."""
+    return any(words in _text(log) for words in REFUSED)
 
 
 def _reachable(port: int) -> bool:

@@ -9,13 +9,21 @@ from rich.console import Console
 from fedsel_app.app_config import AppConfig, known_defaults
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.server_app import run_folder
-from simulation.deploy import CONNECTION, Deployment, app_folder, equivalent_commands, submit
+from simulation.certificates import Certificates
+from simulation.commands import CONNECTION, equivalent_commands
+from simulation.deploy import Deployment, app_folder
 from simulation.launch import refuse_unrunnable
 from simulation.report import report_run
+from simulation.submit import submit
 
 
-def run_deployed(config: AppConfig, console: Console) -> int:
+def run_deployed(
+    config: AppConfig, console: Console, certificates: Certificates | None = None, *, insecure: bool = False
+) -> int:
     """One SuperLink and `clients` SuperNodes on this machine, the run, and all of them down again.
+
+    They talk over TLS and the SuperNodes authenticate themselves, with `certificates` made for the run if none are
+    given; unless it is `insecure`.
 
     Returns the exit code: 0 only if the run finished.
     """
@@ -27,17 +35,17 @@ def run_deployed(config: AppConfig, console: Console) -> int:
     clients = config.run.clients
     nodes = [f"partition-id={client} num-partitions={clients}" for client in range(clients)]
     console.print(f"Starting one SuperLink and {clients} SuperNodes; their logs are in {folder / 'processes/logs'}")
-    with Deployment(folder / "processes", clients, nodes) as deployment:
+    with Deployment(folder / "processes", clients, nodes, certificates, insecure=insecure) as deployment:
         result = submit(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, show_line)
-    shutil.rmtree(state, ignore_errors=True)
     if not result.completed:
         console.print(f"The run did not finish: {result.status} {result.details}", style="red", markup=False)
         return 1
+    shutil.rmtree(state, ignore_errors=True)
     report_run(folder, console)
     defaults = known_defaults() | {key: config.values()[key] for key in ("out", "state-dir", "data-path")}
     changed = {key: value for key, value in app_values(config).items() if defaults[key] != value}
     console.print("\nThe same on separate machines:", style="bold")
-    for command in equivalent_commands(nodes, changed):
+    for command in equivalent_commands(nodes, changed, insecure=insecure):
         console.print(command, markup=False, highlight=False, soft_wrap=True)
     return 0
 

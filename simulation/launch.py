@@ -28,7 +28,7 @@ from strategies.contract.rehearsal import make_setup
 INTERRUPTED = 130
 MESSAGES_PER_WORKER = 2
 """Of a question to all clients: a worker that is done early takes another's second."""
-POLL_S = 0.01
+POLL_S = 0.03
 
 
 class PromptServerApp(ServerApp):
@@ -55,7 +55,8 @@ def refuse_unrunnable(config: AppConfig) -> None:
     """
     run = config.run
     sizes = {"clients": run.clients, "cohort": run.cohort, "rounds": run.rounds}
-    config.strategy(make_setup(config.method, **sizes, training=config.training, compression=config.compression))
+    settings = {"training": config.training, "compression": config.compression, "server": config.server}
+    config.strategy(make_setup(config.method, **sizes, **settings))  # type: ignore[arg-type]
     if not run.resume:
         refuse_used(run_folder(config))
     choose_device(run.device)

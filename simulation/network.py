@@ -1,15 +1,20 @@
-"""Simulated links and the virtual clock. NumPy only."""
+"""Links, simulated and measured, and the clock. NumPy only."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.clock import Work
+from fedsel_app.clock import LEAST_BYTES, Work
 from fedsel_app.config import ConfigError, Settings, setting
 from fedsel_app.seeds import Purpose, stream
 
 Floats = NDArray[np.float64]
+
+SMOOTHING = 0.5
+"""Weight of the newest measurement."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +22,7 @@ class NetworkConfig(Settings):
     """Uplinks, computing speeds and the clock."""
 
     links: str = setting(
-        "simulated", "links and clock drawn from the seed, or wall-clock time", choices=("simulated", "measured")
+        "simulated", "links and clock drawn from the seed, or measured ones", choices=("simulated", "measured")
     )
     uplink_min_bits_per_s: float = setting(1e6, "slowest uplink, drawn per client and round", above=0.0)
     uplink_max_bits_per_s: float = setting(5e6, "fastest uplink", above=0.0)
@@ -44,6 +49,8 @@ class NetworkConfig(Settings):
 class SimulatedLinks:
     """Uplinks U[min, max] per client and round, computing U[min, max] seconds a step per client."""
 
+    measured = False
+
     def __init__(self, config: NetworkConfig, clients: int, seed: int) -> None:
         self._config = config
         self._seed = seed
@@ -59,31 +66,99 @@ class SimulatedLinks:
             return inverted_uplinks(losses, low, high), self._step_s
         return stream(self._seed, Purpose.NETWORK, server_round).uniform(low, high, self._step_s.size), self._step_s
 
-    def round_seconds(self, work: Work, wall_s: float) -> float:
-        """Seconds of a round: the slowest probe, then the slowest client's computing and transfer together."""
+    def finish_s(self, work: Work, arrived_s: Floats) -> Floats:
+        """Seconds of each client's computing and transfer together, float64 (r,)."""
         sent = work.wire_bytes if self._config.clock_bytes == "wire" else work.paper_bytes
-        clients_s = work.step_s * work.work_steps + 8.0 * sent / work.uplink_bits_per_s
+        return work.step_s * work.work_steps + 8.0 * sent / work.uplink_bits_per_s
+
+    def learn(self, client: int, work_steps: float, told: Mapping[str, object]) -> None:
+        """Nothing: what clients really take is of no account."""
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Nothing: everything is drawn from the seed."""
+        return {}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Nothing."""
+
+    def round_seconds(self, work: Work, wall_s: float) -> float:
+        """Seconds of a round: the slowest probe, then the slowest client, or what was waited for others."""
+        clients_s = self.finish_s(work, np.zeros(0))
         probes_s = work.probe_s if self._config.clock_probes else np.zeros(1)
-        return float(clients_s.max(initial=0.0) + probes_s.max(initial=0.0))
+        return float(clients_s.max(initial=work.waited_s) + probes_s.max(initial=0.0))
 
 
 class MeasuredLinks:
-    """Wall-clock rounds; what single links can do is unknown to the methods."""
+    """Wall-clock rounds, and what clients tell of their speed, smoothed exponentially.
 
-    mean_uplink_bits_per_s = float("nan")
-    mean_step_s = float("nan")
+    A client that has not told yet counts as the mean of those who have; as long as nobody has, as the middle of the
+    simulated ranges. Uploads below `LEAST_BYTES` measure the delay, not the rate, and are passed over.
+    """
+
     needs_losses = False
+    measured = True
 
-    def __init__(self, clients: int) -> None:
-        self._unknown = np.full(clients, np.nan)
+    def __init__(self, config: NetworkConfig, clients: int) -> None:
+        self._uplinks, self._steps = np.full(clients, np.nan), np.full(clients, np.nan)
+        self._prior = (
+            (config.uplink_min_bits_per_s + config.uplink_max_bits_per_s) / 2,
+            (config.step_min_s + config.step_max_s) / 2,
+        )
+
+    @property
+    def mean_uplink_bits_per_s(self) -> float:
+        """Of all clients."""
+        return float(_filled(self._uplinks, self._prior[0]).mean())
+
+    @property
+    def mean_step_s(self) -> float:
+        """Of all clients."""
+        return float(_filled(self._steps, self._prior[1]).mean())
+
+    def learn(self, client: int, work_steps: float, told: Mapping[str, object]) -> None:
+        """Take in the metrics of one reply: compute_s for `work_steps`, upload-bytes and upload_s of the one before."""
+        compute_s, sent, upload_s = (_number(told.get(name)) for name in ("compute_s", "upload-bytes", "upload_s"))
+        if compute_s > 0.0 and work_steps > 0.0:
+            _smooth(self._steps, client, compute_s / work_steps)
+        if sent >= LEAST_BYTES and upload_s > 0.0:
+            _smooth(self._uplinks, client, 8.0 * sent / upload_s)
 
     def observe(self, server_round: int, losses: Floats) -> tuple[Floats, Floats]:
-        """NaN for every client."""
-        return self._unknown, self._unknown
+        """Uplink bits/s and seconds a local step of every client, float64 (K,) each."""
+        return _filled(self._uplinks, self._prior[0]), _filled(self._steps, self._prior[1])
+
+    def finish_s(self, work: Work, arrived_s: Floats) -> Floats:
+        """When each reply arrived."""
+        return arrived_s
 
     def round_seconds(self, work: Work, wall_s: float) -> float:
         """Seconds that passed on the server's clock."""
         return wall_s
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What `load_state` needs to go on identically."""
+        return {"uplinks": self._uplinks.copy(), "steps": self._steps.copy()}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take up a state that `state` returned."""
+        if state["uplinks"].shape != self._uplinks.shape or state["steps"].shape != self._steps.shape:
+            raise ValueError(f"links of {state['uplinks'].shape} clients")
+        self._uplinks, self._steps = state["uplinks"].astype(np.float64), state["steps"].astype(np.float64)
+
+
+def _number(told: object) -> float:
+    """A metric that a client sent; NaN if it is no finite number."""
+    return float(told) if isinstance(told, int | float) and np.isfinite(told) else float("nan")
+
+
+def _smooth(estimates: Floats, client: int, value: float) -> None:
+    before = estimates[client]
+    estimates[client] = value if np.isnan(before) else (1.0 - SMOOTHING) * before + SMOOTHING * value
+
+
+def _filled(estimates: Floats, prior: float) -> Floats:
+    known = estimates[~np.isnan(estimates)]
+    return np.where(np.isnan(estimates), known.mean() if known.size else prior, estimates)
 
 
 def inverted_uplinks(losses: Floats, low: float, high: float) -> Floats:
@@ -100,5 +175,5 @@ def inverted_uplinks(losses: Floats, low: float, high: float) -> Floats:
 def make_links(config: NetworkConfig, clients: int, seed: int) -> SimulatedLinks | MeasuredLinks:
     """The links that `config` asks for."""
     if config.links == "measured":
-        return MeasuredLinks(clients)
+        return MeasuredLinks(config, clients)
     return SimulatedLinks(config, clients, seed)

@@ -140,6 +140,8 @@ def label_counts(data: DataConfig, partition: PartitionConfig, clients: int, see
     ConfigError
         Where the data cannot be had, or the targets are numbers.
     """
+    if partition.partition == "own":
+        raise ConfigError("only the clients know what they hold")
     dataset = load(data, seed)
     if dataset.task == "regression":
         raise ConfigError("a regression has no labels")

@@ -17,7 +17,7 @@ from typing import Any
 
 from fedsel_app.config import ConfigError, Value
 
-COMMAND_TIMEOUT_S = 120.0
+COMMAND_TIMEOUT_S = 300.0
 POLL_S = 1.0
 
 
@@ -71,7 +71,7 @@ def submit(
         options = ["--run-config", str(overrides)]
         if federation_config is not None:
             options += ["--federation-config", federation_config]
-        run_id = int(_flwr(["run", str(app), superlink, *options], variables)["run-id"])
+        run_id = int(flwr(["run", str(app), superlink, *options], variables)["run-id"])
     try:
         with subprocess.Popen(
             [tool("flwr"), "log", str(run_id), superlink, "--stream"],
@@ -88,13 +88,13 @@ def submit(
             finally:
                 log.terminate()
         while True:
-            run = _flwr(["list", superlink, "--run-id", str(run_id)], variables)["runs"][0]
+            run = flwr(["list", superlink, "--run-id", str(run_id)], variables)["runs"][0]
             if run["status"].startswith("finished"):
                 return RunResult(run_id, run["status"], run["status-details"])
             time.sleep(POLL_S)
     except BaseException:
         with suppress(DeploymentError):
-            _flwr(["stop", str(run_id), superlink], variables)
+            flwr(["stop", str(run_id), superlink], variables)
         raise
 
 
@@ -133,7 +133,7 @@ def _toml_value(value: Value) -> str:
     return repr(value)
 
 
-def _flwr(arguments: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
+def flwr(arguments: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
     """The JSON answer of one `flwr` command."""
     command = [tool("flwr"), *arguments, "--format", "json"]
     # A local SuperLink that this starts keeps its directory, and Ray's workers look there for modules first.

@@ -80,7 +80,9 @@ def draw(values: Floats, count: int, config: ActiveFLConfig, rng: np.random.Gene
     active = min(count - int(config.uniform * count), candidates.size)
     # Drawn in log space: no valuation is too large for it.
     chosen = candidates[gumbel_top(config.sharpness * values[candidates], active, rng)]
-    rest = np.setdiff1d(np.arange(values.size), chosen)
+    free = np.ones(values.size, bool)
+    free[chosen] = False
+    rest = np.flatnonzero(free)
     return np.sort(np.concatenate([chosen, rng.choice(rest, size=count - chosen.size, replace=False)]))
 
 

@@ -27,7 +27,7 @@ from fedsel_app.config import Settings, setting
 from fedsel_app.wire import Update
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Needs, Outcome, Roster, Round, Selection
-from strategies.scores import weighted_order
+from strategies.scores import weighted_draws
 from strategies.setup import Setup
 
 
@@ -84,7 +84,7 @@ class AdaFL(SelectionStrategy):
         """`count` sequential draws with probabilities in proportion to attention; the score is a_k."""
         attention = self.attention(roster)
         attention /= max(attention.sum(), 1.0)
-        clients = np.sort(roster.ids[weighted_order(attention[roster.ids], rng)[:count]])
+        clients = np.sort(roster.ids[weighted_draws(attention[roster.ids], count, rng)])
         return Selection(clients, attention[clients], {"attention": attention[clients]})
 
     def absorb(self, outcome: Outcome) -> None:

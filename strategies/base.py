@@ -27,6 +27,7 @@ from strategies.ledger import round_row, with_costs
 from strategies.observation import Observer
 from strategies.plan import Plan
 from strategies.policy import make_policy
+from strategies.race import Race, counted, lost, told
 from strategies.roster import Ints, Needs, Outcome, Roster, Round, Selection
 from strategies.server_state import ServerState
 from strategies.setup import Setup
@@ -48,7 +49,12 @@ class SelectionStrategy(Strategy, ABC):
         self.setup = setup
         self.roster = Roster(setup.run.clients)
         self._needs = self.needs(setup.method)
-        self._clients = exchange.Clients(setup.run.clients, setup.run.connect_timeout_s, setup.pool)
+        self._clients = exchange.Clients(
+            setup.run.clients,
+            setup.run.connect_timeout_s,
+            setup.pool,
+            answer_s=setup.run.round_deadline_s if setup.links.measured else 0.0,
+        )
         self._observer = Observer(self._clients, self.roster, self._needs, setup)
         self._server = ServerState(setup, self._needs.reports)
         self._instructor = Instructor(setup, self.roster, self._clients, self._server)
@@ -114,11 +120,17 @@ class SelectionStrategy(Strategy, ABC):
         if searching and self._needs.loss_probe and count < self.roster.ids.size:
             candidates = self.candidates(self.roster, now, count, self._stream(Purpose.CANDIDATES, now))
             self.roster.losses[:] = known_to(self.roster, self.roster.ids, candidates).losses
-        selection = self.select(self.roster, now, count, self._stream(Purpose.SELECT, now))
+        run = self.setup.run
+        asked = told(count, run.over_selection, self.roster.ids.size)
+        selection = self.select(self.roster, now, asked, self._stream(Purpose.SELECT, now))
         instructions, theta, fractions = self._instructor.instruct(selection, now, sent)
-        self._plan = Plan(now, selection, fractions, exchange.model_bytes(sent), probe, trial)
+        wanted = count if asked > count else selection.clients.size
+        race = Race(wanted, run.round_deadline_s)
+        self._plan = Plan(now, selection, fractions, exchange.model_bytes(sent), probe, trial, wanted, race)
         self._row["kept_fraction"] = theta
-        return instructions
+        if not self.setup.links.measured:
+            return instructions
+        return [(race.enter(proxy, self._clients.client(proxy)), ins) for proxy, ins in instructions]
 
     def _stream(self, purpose: Purpose, now: Round) -> np.random.Generator:
         return stream(self.setup.run.seed, purpose, now.number)
@@ -163,15 +175,22 @@ class SelectionStrategy(Strategy, ABC):
         selection = plan.selection
         for failure in failures:
             LOGGER.warning("Round %d: a client failed: %s", server_round, failure)
-        answered = {self._clients.client(proxy): result for proxy, result in results}
+        answered = exchange.once_each(
+            ((self._clients.client(proxy), result) for proxy, result in results), server_round
+        )
+        for client in lost(selection.clients, server_round, self.setup.run):
+            answered.pop(client, None)
         replies = self._server.collect(answered, selection.clients, server_round)
+        work = replies.work(self.roster, np.zeros(0))
+        finish_s = self.setup.links.finish_s(work, plan.race.arrivals(replies.clients))
+        replies = counted(replies, finish_s, plan.wanted, self.setup.run)
         self._policy.absorb(plan.trial, replies)
         came = replies.clients
         self.roster.selections[selection.clients] += 1
         self.roster.last_selected[selection.clients] = server_round
         self.roster.last_returned[came] = server_round
         self.roster.fit_losses[came] = replies.losses
-        self.roster.failures[replies.failed] += 1
+        self.roster.failures[replies.broken] += 1
 
         initial = self._parameters
         step = self._server.step(initial, selection, replies, self.roster.examples)
@@ -179,10 +198,16 @@ class SelectionStrategy(Strategy, ABC):
         calibration_bytes = 0
         if came.size:
             self._buffers, calibration_bytes = calibrated(
-                self._clients, came, self._parameters, self._buffers, server_round, self.setup.server
+                self._clients,
+                came,
+                self._parameters,
+                self._buffers,
+                server_round,
+                self.setup.server,
+                variances=self.setup.buffers > 0.0,
             )
         else:
-            LOGGER.warning("Round %d: nothing usable came back; the model stays as it is.", server_round)
+            LOGGER.warning("Round %d: too little came back; the model stays as it is.", server_round)
         self.absorb(
             Outcome(
                 plan.now, initial, came, step.updates, step.aggregate, replies.losses, replies.reports, replies.failed
@@ -190,7 +215,7 @@ class SelectionStrategy(Strategy, ABC):
         )
         wall_s = time.perf_counter() - self._started_s
         row = round_row(plan, replies, step.weights, self.roster, self.setup.links, calibration_bytes, wall_s)
-        self._row |= with_costs(row, plan.trial)
+        self._row |= with_costs(row, plan.trial) | step.record
         return exchange.pack(self._parameters, self._buffers), {}
 
     # Evaluation -----------------------------------------------------------------------------------------------
@@ -257,7 +282,7 @@ class SelectionStrategy(Strategy, ABC):
 
     def _parts(self) -> dict[str, Stateful]:
         own: dict[str, Stateful] = {"roster": self.roster, "best": self._best, "server": self._server}
-        return own | {"policy": self._policy, "method": self}
+        return own | {"policy": self._policy, "links": self.setup.links, "method": self}
 
     def snapshot(self) -> Arrays:
         """The run after its last finished round, as named arrays: all that `restore` needs to go on identically."""

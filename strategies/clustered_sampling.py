@@ -31,7 +31,7 @@ from strategies.memory import pack_updates, unpack_updates
 from strategies.roster import Floats, Needs, Outcome, Roster, Round, Selection
 from strategies.scores import shares
 from strategies.setup import Setup
-from strategies.similarity import angles, refreshed_gram
+from strategies.similarity import among, angles, refreshed_gram
 
 MD, BY_SIZE, BY_SIMILARITY = range(3)
 
@@ -80,7 +80,7 @@ class ClusteredSampling(SelectionStrategy):
             return np.tile(p, (count, 1))
         if self._config.algorithm == BY_SIZE:
             return rows_by_size(p, count)
-        return rows_by_similarity(p, angles(self._gram[np.ix_(ids, ids)]), count, self._config.linkage, rng)
+        return rows_by_similarity(p, angles(among(self._gram, ids)), count, self._config.linkage, rng)
 
     def select(self, roster: Roster, now: Round, count: int, rng: np.random.Generator) -> Selection:
         """One draw from each row; the weight of a client is the share of rows that drew it."""

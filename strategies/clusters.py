@@ -9,6 +9,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import pdist, squareform
 
 from strategies.roster import Floats, Ints
+from strategies.similarity import among
 
 ROUNDING = 1e-9
 """Masses closer than this are equal."""
@@ -56,7 +57,7 @@ def rows_by_similarity(shares: Floats, distances: Floats, rows: int, how: str, r
     clients = np.flatnonzero(rest > ROUNDING)
     if not left:
         return table
-    labels = _light_groups(rest[clients], distances[np.ix_(clients, clients)], how)
+    labels = _light_groups(rest[clients], among(distances, clients), how)
     weights = np.bincount(labels, weights=rest[clients])
     lightest_first = np.argsort(weights, kind="stable")
     kept, others = lightest_first[-left:], lightest_first[:-left]

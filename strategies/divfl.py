@@ -29,7 +29,7 @@ from strategies.memory import pack_updates, unpack_updates
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, Round, Selection
 from strategies.scores import unseen_first
 from strategies.setup import Setup
-from strategies.similarity import euclidean, layer_part, refreshed_gram
+from strategies.similarity import among, blocks, euclidean, layer_part, refreshed_gram
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class DivFLConfig(Settings):
 
 
 def facility_location(distances: Floats, count: int, subsample: float, rng: np.random.Generator) -> Ints:
-    """Greedy minimisation of G(S) over n clients with distances (n, n), in the order of picking; int64 (count,).
+    """Greedy minimisation of G(S) over n clients, in the order of picking; int64 (count,).
 
     Each step adds the client with the smallest G(S + j), the lowest id among equals, out of all clients not yet picked
-    or, with `subsample` < 1, out of max(count, subsample n) random ones of them.
+    or, with `subsample` < 1, out of max(count, subsample n) random ones of them. `distances` (n, n) are symmetric.
     """
     size = len(distances)
     looked_at = max(count, int(subsample * size))
@@ -64,9 +64,9 @@ def facility_location(distances: Floats, count: int, subsample: float, rng: np.r
         options = np.setdiff1d(np.arange(size), picked)
         if subsample < 1 and looked_at < options.size:
             options = np.sort(rng.choice(options, looked_at, replace=False))
-        costs = np.minimum(nearest[:, None], distances[:, options]).sum(axis=0)
-        picked.append(int(options[costs.argmin()]))
-        nearest = np.minimum(nearest, distances[:, picked[-1]])
+        costs = [np.minimum(nearest, distances[options[rows]]).sum(axis=1) for rows in blocks(size)]
+        picked.append(int(options[np.concatenate(costs).argmin()]))
+        nearest = np.minimum(nearest, distances[picked[-1]])
     return np.array(picked, np.int64)
 
 
@@ -84,10 +84,10 @@ class DivFL(SelectionStrategy):
             raise TypeError("divfl takes a DivFLConfig.")
         self._config = setup.method
         self._ideal = self._config.gradients == "ideal"
-        if self._ideal and setup.compression.compressor != "none":
+        if self._ideal and not setup.compression.lossless:
             raise ConfigError(
                 "'divfl.gradients' = ideal drops most of what clients send, which error feedback would take for "
-                "delivered; set 'compressor' to none."
+                "delivered; set 'compressor' to none and 'value-bits' to 32."
             )
         layer = setup.layers[-1]
         self._span = (layer.start, layer.stop) if self._config.layers == "output" else (0, setup.initial.size)
@@ -105,7 +105,7 @@ class DivFL(SelectionStrategy):
         seen = roster.selections[ids] > 0
         if not seen.all():
             return ids[unseen_first(seen, count, rng)]
-        distances = euclidean(self._gram[np.ix_(ids, ids)])
+        distances = euclidean(among(self._gram, ids))
         return np.sort(ids[facility_location(distances, count, self._config.subsample, rng)])
 
     def select(self, roster: Roster, now: Round, count: int, rng: np.random.Generator) -> Selection:

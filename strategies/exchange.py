@@ -1,20 +1,22 @@
 """Talking to the connected clients through Flower's proxies, by partition id."""
 
 import json
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from io import BytesIO
 from typing import TypeVar
 
 import numpy as np
 from flwr.common import (
+    Code,
     EvaluateIns,
     EvaluateRes,
     FitIns,
     FitRes,
     GetPropertiesIns,
+    GetPropertiesRes,
     Parameters,
     Scalar,
     ndarrays_to_parameters,
@@ -24,13 +26,12 @@ from flwr.server.client_proxy import ClientProxy
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
-from fedsel_app.wire import Update, WireError
-from fedsel_app.wire import decode as wire_decode
+from strategies.untrusted import MOST_EXAMPLES
 
-R = TypeVar("R")
+LOGGER = logging.getLogger("fedsel")
+R = TypeVar("R", GetPropertiesRes, FitRes, EvaluateRes)
 
 MAX_THREADS = 128
-MOST_BYTES_A_PARAMETER = 8
 SCALAR_BYTES = 8
 """What one reported number (a loss, a count) is charged on the uplink."""
 
@@ -45,75 +46,15 @@ def model_bytes(parameters: Parameters) -> int:
     return sum(len(tensor) for tensor in parameters.tensors)
 
 
-def unpack_array(parameters: Parameters, dtype: type[np.generic], most: int) -> NDArray[np.generic]:
-    """The one array of a client's reply, of `dtype` and at most `most` entries. Raises WireError if it is not that."""
-    if len(parameters.tensors) != 1:
-        raise WireError(f"expected one array, got {len(parameters.tensors)}")
-    return _unpack(parameters.tensors[0], dtype, most)
-
-
-def _unpack(tensor: bytes, dtype: type[np.generic], most: int) -> NDArray[np.generic]:
-    """An array as Flower sends it. Nothing is allocated before the header is checked."""
-    stream = BytesIO(tensor)
-    try:
-        version = np.lib.format.read_magic(stream)
-        if version != (1, 0):
-            raise WireError(f"array format {version} is not (1, 0)")
-        shape, _, found = np.lib.format.read_array_header_1_0(stream)
-    except Exception as error:  # NumPy's parser raises nearly anything on a hostile header
-        raise WireError(f"not an array: {error}") from error
-    left = len(tensor) - stream.tell()
-    if found != np.dtype(dtype) or len(shape) != 1 or shape[0] > most or shape[0] * found.itemsize != left:
-        raise WireError(f"expected at most {most} {np.dtype(dtype)} in {left} bytes, the header says {shape} {found}")
-    return np.frombuffer(tensor, found, offset=stream.tell())
-
-
-def decode(
-    reply: FitRes,
-    client: int,
-    server_round: int,
-    size: int,
-    metrics: Iterable[str],
-    *,
-    seed: int | None = None,
-    payloads: int = 1,
-) -> tuple[Update, int]:
-    """The update in a client's reply, the first of its `payloads`, and its bytes on the wire; `seed` is the run's.
-
-    Raises
-    ------
-    WireError
-        If it is not a sound update of `size` parameters, of this client for this round, with finite `metrics`.
-    """
-    tensors = reply.parameters.tensors
-    if len(tensors) != payloads:
-        raise WireError(f"expected {payloads} payload{'s' if payloads > 1 else ''}, got {len(tensors)}")
-    for name in metrics:
-        number = reply.metrics.get(name)
-        if not isinstance(number, float) or not math.isfinite(number):
-            raise WireError(f"the update came without the finite number '{name}'")
-    return decode_payload(tensors[0], client, server_round, size, seed)
-
-
-def decode_payload(
-    tensor: bytes, client: int, server_round: int, size: int, seed: int | None = None
-) -> tuple[Update, int]:
-    """One payload of a reply and its bytes on the wire; raises WireError as `decode` does."""
-    payload = _unpack(tensor, np.uint8, MOST_BYTES_A_PARAMETER * size + 4096).tobytes()
-    packet = wire_decode(payload, size=size, seed=seed)
-    if (packet.client, packet.server_round) != (client, server_round):
-        raise WireError(
-            f"an update of client {packet.client} for round {packet.server_round}, "
-            f"but client {client} was asked for round {server_round}"
-        )
-    return packet.update, len(payload)
-
-
-def decode_counts(sent: Scalar, client: int, classes: int) -> NDArray[np.int64]:
-    """Examples per class, int64 (classes,), from their little-endian bytes. Raises ConfigError if they are not."""
-    if not isinstance(sent, bytes) or len(sent) != 8 * classes:
-        raise ConfigError(f"Client {client} did not send the examples of each of {classes} classes.")
-    return np.frombuffer(sent, "<i8").astype(np.int64)
+def once_each(replies: Iterable[tuple[int, R]], server_round: int) -> dict[int, R]:
+    """Every client's first reply; who sends several is logged."""
+    first: dict[int, R] = {}
+    for client, reply in replies:
+        if client in first:
+            LOGGER.warning("Round %d: client %d replied again; only its first reply counts.", server_round, client)
+        else:
+            first[client] = reply
+    return first
 
 
 @dataclass(frozen=True)
@@ -127,8 +68,10 @@ class Enrolment:
 class Clients:
     """The connected clients by partition id. Flower's own client ids are random in every run and never used."""
 
-    def __init__(self, total: int, timeout_s: int, pool: int = 0) -> None:
+    def __init__(self, total: int, timeout_s: int, pool: int = 0, *, answer_s: float = 0.0) -> None:
         self._total = total
+        self._answer_s = answer_s or None
+        self._refused: set[str] = set()
         self._timeout_s = timeout_s
         self._pool = pool
         self._client_of: dict[str, int] = {}
@@ -137,13 +80,14 @@ class Clients:
     def refresh(self, manager: ClientManager, label_counts: bool = False, *, wait: bool) -> list[Enrolment]:
         """Update `proxies` to who is connected now and enrol the new ones, with their `label_counts` if asked.
 
-        With `wait`, block until all are there.
+        With `wait`, block until all are there. Later, who is no client of this run is refused and the run goes on; of
+        two with the same partition id the one that connected last is meant.
 
         Raises
         ------
         ConfigError
-            If fewer than all connect in time or two have the same partition id (both with `wait`), or if one's is
-            outside 0 ... K-1 or it does not say what it has.
+            With `wait`, if fewer than all connect in time, two have the same partition id, one's is outside 0 ... K-1,
+            or one does not say what it has.
         """
         manager.num_available()
         if wait and not manager.wait_for(self._total, timeout=self._timeout_s):
@@ -152,30 +96,45 @@ class Clients:
                 "Set 'clients' to the number of supernodes (or start more), or raise 'connect-timeout-s'."
             )
         connected = manager.all()
-        new = [proxy for cid, proxy in connected.items() if cid not in self._client_of]
+        new = [proxy for cid, proxy in connected.items() if cid not in self._client_of and cid not in self._refused]
         ins = GetPropertiesIns({"label-counts": label_counts})
-        answers = parallel(new, lambda proxy: proxy.get_properties(ins, timeout=None, group_id=None))
+        answers = parallel(new, lambda proxy: proxy.get_properties(ins, timeout=self._answer_s, group_id=None))
         enrolments = []
         for proxy, answer in answers:
-            if isinstance(answer, Exception):
-                raise ConfigError(f"A client could not say what it has: {answer}")
-            client = answer.properties.get("client")
-            if not isinstance(client, int) or not 0 <= client < self._total:
-                raise ConfigError(
-                    f"A client has partition id {client!r}, but 'clients' is {self._total}. "
-                    "Set 'clients' to the number of supernodes."
-                )
-            for name in ("examples", "steps"):
-                if not isinstance(answer.properties.get(name), int):
-                    raise ConfigError(f"Client {client} did not tell its '{name}'; every client must run this app.")
-            self._client_of[proxy.cid] = client
-            enrolments.append(Enrolment(client, answer.properties))
-        self.proxies = {self._client_of[cid]: proxy for cid, proxy in connected.items()}
+            try:
+                enrolment = self._enrolment(answer)
+            except ConfigError as error:
+                if wait:
+                    raise
+                LOGGER.warning("A client that connected later is left out: %s", error)
+                if not isinstance(answer, Exception):
+                    self._refused.add(proxy.cid)
+                continue
+            self._client_of[proxy.cid] = enrolment.client
+            enrolments.append(enrolment)
+        known = {cid: client for cid, client in self._client_of.items() if cid in connected}
+        self.proxies = {client: connected[cid] for cid, client in known.items()}
         if wait and len(self.proxies) < len(connected):
             raise ConfigError(
                 "Several clients have the same partition id; give each supernode a 'partition-id' of its own."
             )
         return sorted(enrolments, key=lambda enrolment: enrolment.client)
+
+    def _enrolment(self, answer: GetPropertiesRes | Exception) -> Enrolment:
+        """What a client says it is and has. Raises ConfigError if it is no client of this run."""
+        if isinstance(answer, Exception):
+            raise ConfigError(f"A client could not say what it has: {answer}")
+        client = answer.properties.get("client")
+        if not isinstance(client, int) or not 0 <= client < self._total:
+            raise ConfigError(
+                f"A client has partition id {client!r}, but 'clients' is {self._total}. "
+                "Set 'clients' to the number of supernodes."
+            )
+        for name in ("examples", "steps"):
+            number = answer.properties.get(name)
+            if not isinstance(number, int) or not 1 <= number <= MOST_EXAMPLES:
+                raise ConfigError(f"Client {client} did not tell its '{name}'; every client must run this app.")
+        return Enrolment(client, answer.properties)
 
     def client(self, proxy: ClientProxy) -> int:
         """Partition id behind a proxy."""
@@ -188,7 +147,7 @@ class Clients:
         if self._pool:
             return self._evaluate_pooled(list(clients), parameters, config)
         ins = EvaluateIns(parameters, config)
-        return self._ask(clients, lambda proxy: proxy.evaluate(ins, timeout=None, group_id=None))
+        return self._ask(clients, lambda proxy: proxy.evaluate(ins, timeout=self._answer_s, group_id=None))
 
     def _evaluate_pooled(
         self, clients: list[int], parameters: Parameters, config: dict[str, Scalar]
@@ -202,7 +161,7 @@ class Clients:
         found: dict[int, EvaluateRes | Exception] = {}
         for part, (_, reply) in zip(
             parts,
-            parallel(list(asked), lambda proxy: proxy.evaluate(asked[proxy], timeout=None, group_id=None)),
+            parallel(list(asked), lambda proxy: proxy.evaluate(asked[proxy], timeout=self._answer_s, group_id=None)),
             strict=True,
         ):
             if isinstance(reply, Exception):
@@ -221,12 +180,12 @@ class Clients:
     ) -> dict[int, FitRes | Exception]:
         """Every client's answer to one fit instruction outside the round's training, by ascending id."""
         ins = FitIns(parameters, config)
-        return self._ask(clients, lambda proxy: proxy.fit(ins, timeout=None, group_id=None))
+        return self._ask(clients, lambda proxy: proxy.fit(ins, timeout=self._answer_s, group_id=None))
 
     def train(self, instructions: list[tuple[ClientProxy, FitIns]]) -> dict[int, FitRes | Exception]:
         """Every client's answer to its own fit instruction, by ascending id."""
         told = dict(instructions)
-        answers = parallel(list(told), lambda proxy: proxy.fit(told[proxy], timeout=None, group_id=None))
+        answers = parallel(list(told), lambda proxy: proxy.fit(told[proxy], timeout=self._answer_s, group_id=None))
         return dict(sorted((self.client(proxy), answer) for proxy, answer in answers))
 
     def _ask(self, clients: Iterable[int], call: Callable[[ClientProxy], R]) -> dict[int, R | Exception]:
@@ -235,7 +194,11 @@ class Clients:
 
 
 def mean_loss(results: list[EvaluateRes]) -> float:
-    """The mean loss over all tested examples; inf where it is no number, or nothing was tested."""
+    """The mean loss over all tested examples; inf where it is no number, or nothing was tested.
+
+    Who says that it tested no example, or more than a client can have, does not count.
+    """
+    results = [result for result in results if 1 <= result.num_examples <= MOST_EXAMPLES]
     examples = sum(result.num_examples for result in results)
     loss = sum(result.num_examples * result.loss for result in results) / examples if examples else math.inf
     return loss if math.isfinite(loss) else math.inf
@@ -246,7 +209,10 @@ def parallel(proxies: list[ClientProxy], call: Callable[[ClientProxy], R]) -> li
 
     def attempt(proxy: ClientProxy) -> tuple[ClientProxy, R | Exception]:
         try:
-            return proxy, call(proxy)
+            answer = call(proxy)
+            if answer.status.code != Code.OK:
+                return proxy, RuntimeError(answer.status.message or f"status {answer.status.code.name}")
+            return proxy, answer
         except Exception as error:  # noqa: BLE001 - whatever a client's message raises is that client's failure
             return proxy, error
 

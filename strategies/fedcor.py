@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from fedsel_app.config import Settings, setting
 from fedsel_app.seeds import Purpose, stream
@@ -36,6 +37,9 @@ from strategies.setup import Setup
 NOISE_VARIANCE = 0.01**2
 ADAM_RATE = 0.01
 LARGEST_CHANGE = 100.0
+
+Observed = tuple[Ints | slice, Floats, Floats]
+"""Clients, what was observed of them, row by row, and the rows' weights."""
 
 
 @dataclass(frozen=True)
@@ -67,26 +71,44 @@ def likelihood_gradient(embeddings: Floats, centred: Floats, weights: Floats, no
     """Gradient in X (d, K) of sum_e w_e (-log N(y_e | 0, X^T X + s^2 I)), y_e the known entries of row e of (e, K).
 
     With A = X X^T + s^2 I and u = A^-1 X y it is sum_e w_e (A^-1 X - u (y - X^T u)^T / s^2): O(K d^2), not O(K^3).
+    All that is as long as K are products of X and y with small matrices.
     """
-    gradient = np.zeros_like(embeddings)
+    return _gradient(embeddings, _by_pattern(centred, weights), noise_variance)
+
+
+def _by_pattern(centred: Floats, weights: Floats) -> list[Observed]:
+    """Observations grouped by the clients that they know of: those clients, the rows' entries of them, the weights."""
     known = np.isfinite(centred)
+    groups: list[Observed] = []
     for pattern in np.unique(known, axis=0):
         rows = (known == pattern).all(axis=1)
-        x, y, w = embeddings[:, pattern], centred[rows][:, pattern], weights[rows]
-        whitened = np.linalg.solve(x @ x.T + noise_variance * np.eye(len(x)), x)
-        u = whitened @ y.T
-        gradient[:, pattern] += w.sum() * whitened - (u * w) @ (y - u.T @ x) / noise_variance
+        clients = slice(None) if pattern.all() else np.flatnonzero(pattern)
+        groups.append((clients, np.ascontiguousarray(centred[rows][:, pattern]), weights[rows]))
+    return groups
+
+
+def _gradient(embeddings: Floats, groups: list[Observed], noise_variance: float) -> Floats:
+    gradient = np.zeros_like(embeddings)
+    for clients, y, w in groups:
+        x = embeddings[:, clients]
+        inverse = np.linalg.inv(x @ x.T + noise_variance * np.eye(len(x)))
+        u = inverse @ (x @ y.T)
+        pull = u * w / noise_variance
+        gradient[:, clients] += (w.sum() * inverse + pull @ u.T) @ x - pull @ y
     return gradient
 
 
 def fitted(embeddings: Floats, centred: Floats, weights: Floats, noise_variance: float, steps: int) -> Floats:
     """X (d, K) after `steps` Adam steps on the discounted likelihood of the observations."""
     x, first, second = embeddings.copy(), np.zeros_like(embeddings), np.zeros_like(embeddings)
-    for step in range(1, steps + 1):
-        gradient = likelihood_gradient(x, centred, weights, noise_variance)
-        first += 0.1 * (gradient - first)
-        second += 0.001 * (np.square(gradient) - second)
-        x -= ADAM_RATE * (first / (1 - 0.9**step)) / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
+    groups = _by_pattern(centred, weights)
+    # One thread: sums then have one order, and waking threads takes longer than so small products.
+    with threadpool_limits(1):
+        for step in range(1, steps + 1):
+            gradient = _gradient(x, groups, noise_variance)
+            first += 0.1 * (gradient - first)
+            second += 0.001 * (np.square(gradient) - second)
+            x -= ADAM_RATE * (first / (1 - 0.9**step)) / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
     return x
 
 

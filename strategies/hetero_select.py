@@ -29,6 +29,7 @@ from strategies.memory import pack_updates, unpack_updates
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, Round, Selection
 from strategies.scores import finite, gumbel_top, min_max
 from strategies.setup import Setup
+from strategies.similarity import inner_products, norms
 
 COLD_START_DIVERSITY = 0.5
 
@@ -80,10 +81,11 @@ def staleness(last_selected: Ints, server_round: int, scale: float) -> Floats:
     return np.asarray(scale * np.log1p(server_round - last_selected))
 
 
-def diversity(dot: float, norm: float, average_norm: float) -> float:
-    """D_k = clip(1 - cos, 0, 1) of the client's last update and the average one (Eq. 3); 0.5 at cold start."""
-    scale = norm * average_norm
-    return min(max(1.0 - dot / scale, 0.0), 1.0) if scale > 0 else COLD_START_DIVERSITY
+def diversity(dots: Floats, norms: Floats, average_norm: float) -> Floats:
+    """D_k = clip(1 - cos, 0, 1) of clients' last updates and the average one (Eq. 3), (n,); 0.5 at cold start."""
+    scale = norms * average_norm
+    cosines = np.divide(dots, scale, out=np.full(scale.shape, 1.0 - COLD_START_DIVERSITY), where=scale > 0)
+    return np.asarray(np.clip(1.0 - cosines, 0.0, 1.0))
 
 
 def temperature(now: Round, start: float) -> float:
@@ -188,8 +190,9 @@ class HeteroSelect(SelectionStrategy):
         newest = (self._sketch(aggregate) if self._sketch else aggregate).values
         self._average = self._config.average_decay * self._average + (1.0 - self._config.average_decay) * newest
         average_norm = float(np.sqrt(np.square(self._average).sum()))
-        for client, update in self._last.items():
-            self._diversity[client] = diversity(update.dot(self._average), update.norm(), average_norm)
+        known = list(self._last.values())
+        (dots,) = inner_products(known, [self._average])
+        self._diversity[list(self._last)] = diversity(dots, norms(known), average_norm)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """D, the running average, and each client's last (sketched) update."""

@@ -35,7 +35,7 @@ from strategies.clusters import draw, merge_tree, rows_by_similarity
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, Round, Selection
 from strategies.scores import gumbel_top, shares, unseen_first
 from strategies.setup import Setup
-from strategies.similarity import angles, layer_part
+from strategies.similarity import angles, blocks, layer_part
 
 UNEVEN = 0.1
 """Variance of the entropies from which on the authors' code uses clustered sampling."""
@@ -63,7 +63,11 @@ def entropies(vectors: Floats, temperature: float) -> Floats:
 
 def client_distances(vectors: Floats, entropy: Floats, weight: float) -> Floats:
     """arccos(cos) + lambda |H_u - H_k| between the rows of (n, F), float64 (n, n)."""
-    return np.asarray(angles(vectors @ vectors.T) + weight * np.abs(entropy[:, None] - entropy))
+    products = vectors @ vectors.T
+    distances = angles(products, out=products)
+    for rows in blocks(len(distances)):
+        distances[rows] += weight * np.abs(entropy[rows, None] - entropy)
+    return distances
 
 
 def group_logits(labels: Ints, entropy: Floats, gamma: float) -> Floats:

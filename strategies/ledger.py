@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from fedsel_app.clock import Work
 from strategies.exchange import SCALAR_BYTES
 from strategies.plan import Plan
 from strategies.replies import Replies
@@ -16,16 +15,9 @@ def round_row(
 ) -> dict[str, Any]:
     """The round's entries in rounds.jsonl, its evaluation apart. `wall_s` is what it has taken so far."""
     selection, came = plan.selection, replies.clients
-    work = Work(
-        roster.uplink_bits_per_s[came],
-        roster.step_s[came],
-        replies.work_steps,
-        replies.wire_bytes,
-        replies.paper_bytes,
-        plan.probe.seconds,
-    )
     return {
         "selected": selection.clients.tolist(),
+        "uplink_bits_per_s": roster.uplink_bits_per_s[selection.clients].tolist(),
         "kept_fractions": plan.fractions.tolist(),
         "scores": selection.scores.tolist(),
         "components": {name: values.tolist() for name, values in selection.components.items()},
@@ -34,7 +26,8 @@ def round_row(
         "weights": weights.tolist(),
         "fit_losses": replies.losses.tolist(),
         "failures": replies.failures,
-        "round_s": links.round_seconds(work, wall_s),
+        "unused": replies.unused.tolist(),
+        "round_s": links.round_seconds(replies.work(roster, plan.probe.seconds), wall_s),
         "uplink_bytes": int(replies.wire_bytes.sum()),
         "paper_uplink_bytes": int(replies.paper_bytes.sum()),
         "downlink_bytes": plan.model_bytes * selection.clients.size,

@@ -8,7 +8,7 @@ from flwr.server.client_manager import ClientManager
 
 from fedsel_app.clock import FORWARD_STEPS
 from fedsel_app.config import ConfigError
-from strategies import exchange
+from strategies import exchange, untrusted
 from strategies.plan import Probe
 from strategies.roster import Ints, Needs, Roster, Round
 from strategies.setup import Setup
@@ -36,8 +36,13 @@ class Observer:
             roster.examples[client] = properties["examples"]
             roster.local_steps[client] = properties["steps"]
             if needs.label_counts:
-                counts = exchange.decode_counts(properties["label-counts"], client, setup.classes)
-                roster.label_counts[client] = counts
+                try:
+                    sent = properties.get("label-counts", b"")
+                    roster.label_counts[client] = untrusted.decode_counts(sent, client, setup.classes)
+                except ConfigError as error:
+                    if wait:
+                        raise
+                    LOGGER.warning("Round %d: %s What it has counts as nothing.", now.number, error)
         roster.available[:] = False
         roster.available[list(self._clients.proxies)] = True
         return new * setup.classes * exchange.SCALAR_BYTES if needs.label_counts else 0
@@ -51,11 +56,11 @@ class Observer:
         measured = roster.ids if links.needs_losses else probed
         task: dict[str, Scalar] = {"task": "probe", "round": now.number, "batches": batches}
         for client, answer in self._clients.evaluate(measured.tolist(), parameters, task).items():
-            if isinstance(answer, Exception):
-                LOGGER.warning("Round %d: client %d failed its loss probe: %s", now.number, client, answer)
+            try:
+                roster.losses[client] = untrusted.sound_loss(answer)
+            except untrusted.WireError as error:
+                LOGGER.warning("Round %d: client %d failed its loss probe: %s", now.number, client, error)
                 roster.available[client] = False
-            else:
-                roster.losses[client] = answer.loss
         roster.uplink_bits_per_s[:], roster.step_s[:] = links.observe(now.number, roster.losses)
         if needs.links and np.isnan(roster.uplink_bits_per_s[roster.ids]).any():
             raise ConfigError(f"The strategy {run.strategy} needs each client's link; set 'links' to simulated.")

@@ -44,7 +44,7 @@ from fedsel_app.config import Settings, setting
 from strategies.base import SelectionStrategy
 from strategies.budget import round_fraction
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, Round, Selection
-from strategies.scores import LARGEST_LOSS, finite, weighted_order
+from strategies.scores import LARGEST_LOSS, finite, weighted_draws
 from strategies.setup import Setup
 
 PUBLISHED: dict[str, dict[str, Any]] = {
@@ -80,7 +80,8 @@ class OortConfig(Settings):
 
 def at_percentile(values: Floats, share: float) -> float:
     """The sorted `values` (n >= 1,) at index min(int(n share), n - 1)."""
-    return float(np.sort(values)[min(int(values.size * share), values.size - 1)])
+    index = min(int(values.size * share), values.size - 1)
+    return float(np.partition(values, index)[index])
 
 
 def system_factor(durations_s: Floats, preferred_s: float, penalty: float) -> Floats:
@@ -124,13 +125,13 @@ def exploit(values: Floats, count: int, marginal: int, cutoff: float, rng: np.ra
     if not count:
         return np.zeros(0, np.int64)
     pool = admitted(values, marginal, cutoff)
-    return pool[weighted_order(values[pool], rng)[:count]]
+    return pool[weighted_draws(values[pool], count, rng)]
 
 
 def explore(weights: Floats, count: int, window: float, rng: np.random.Generator) -> Ints:
     """Positions of `count` draws in proportion to `weights`, from the int(window x count) largest of them."""
     best: Ints = np.argsort(-weights, kind="stable")[: int(window * count)]
-    return best[weighted_order(weights[best], rng)[:count]]
+    return best[weighted_draws(weights[best], count, rng)]
 
 
 def paper_pace(achieved: Floats, pace: float) -> float:
@@ -152,8 +153,8 @@ def blacklist(selections: Ints, rounds: int, most: int) -> NDArray[np.bool_]:
     """Who was selected in more than `rounds` rounds, the most used first, at most `most` of them. bool (n,)."""
     out = np.zeros(selections.size, bool)
     if rounds >= 0 and most > 0:
-        used = np.argsort(-selections, kind="stable")[:most]
-        out[used] = selections[used] > rounds
+        used = np.flatnonzero(selections > rounds)
+        out[used[np.argsort(-selections[used], kind="stable")[:most]]] = True
     return out
 
 
@@ -216,7 +217,8 @@ class Oort(SelectionStrategy):
             marginal, window, weights = exploited - 1, float(ids.size), 1.0 / np.maximum(durations_s, 1e-4)
         known = scored[exploit(values[scored], exploited, marginal, config.cutoff, rng)]
         new = fresh[explore(weights[fresh], explored, window, rng)]
-        rest = np.setdiff1d(np.flatnonzero(usable), np.union1d(known, new))
+        usable[known] = usable[new] = False
+        rest = np.flatnonzero(usable)
         missing = min(count, ids.size) - known.size - new.size
         picked = np.sort(np.concatenate([known, new, rng.choice(rest, size=missing, replace=False)]))
         components = {"utility": np.nan_to_num(self._utilities[ids][picked]), "duration_s": durations_s[picked]}

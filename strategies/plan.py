@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from strategies.race import Race
 from strategies.roster import Floats, Round, Selection
 from strategies.trial import Trial
 
@@ -24,3 +25,6 @@ class Plan:
     model_bytes: int
     probe: Probe
     trial: Trial
+    wanted: int
+    """Replies that count, the first that come."""
+    race: Race

@@ -4,7 +4,7 @@ Cho, Wang and Joshi, "Client Selection in Federated Learning: Convergence Analys
 Strategies", 2020 (arXiv:2010.01243); "Towards Understanding Biased Client Selection in Federated Learning", AISTATS
 2022. Steps as in Sec. 4 and the authors' code:
 
-1. A = d candidates without replacement with probabilities p_k = n_k / n (`weighted_order`).
+1. A = d candidates without replacement with probabilities p_k = n_k / n (`weighted_keys`).
 2. pow-d: each reports its loss of the current model over all its training examples; cpow-d: over one mini-batch;
    rpow-d: nobody is asked, the server takes the mean loss of the client's last local training, +inf for one never
    selected; adapow-d: pow-d with d falling to m after half of the rounds.
@@ -31,7 +31,7 @@ import numpy as np
 from fedsel_app.config import ConfigError, Settings, setting
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Needs, Roster, Round, Selection
-from strategies.scores import finite, weighted_order
+from strategies.scores import finite, largest, weighted_keys
 from strategies.setup import Setup
 
 
@@ -55,11 +55,6 @@ def candidate_count(config: PowerOfChoiceConfig, now: Round, count: int, availab
         return count
     default = available if config.variant == "adapow-d" else 2 * count
     return min(max(config.candidates or default, count), available)
-
-
-def largest(losses: Floats, count: int) -> Ints:
-    """Positions of the `count` largest of `losses` (d,), largest first; of equals the earlier, NaN last."""
-    return np.argsort(-losses, kind="stable")[:count]
 
 
 def remembered_losses(fit_losses: Floats, selections: Ints) -> Floats:
@@ -94,15 +89,18 @@ class PowerOfChoice(SelectionStrategy):
         """Step 1, ascending; nobody where all candidates will be selected."""
         ids = roster.ids
         drawn = candidate_count(self._config, now, count, ids.size)
-        return np.sort(ids[_by_size(roster, rng)[:drawn]]) if drawn > count else np.zeros(0, np.int64)
+        return np.sort(ids[largest(_by_size(roster, rng), drawn)]) if drawn > count else np.zeros(0, np.int64)
 
     def select(self, roster: Roster, now: Round, count: int, rng: np.random.Generator) -> Selection:
         """Steps 1 (rpow-d) and 3."""
-        drawn = roster.ids[_by_size(roster, rng)]
+        ids, keys = roster.ids, _by_size(roster, rng)
         if self._config.variant == "rpow-d":
-            drawn = drawn[: candidate_count(self._config, now, count, drawn.size)]
+            drawn = ids[largest(keys, candidate_count(self._config, now, count, ids.size))]
             losses = remembered_losses(roster.fit_losses[drawn], roster.selections[drawn])
         else:
+            told = np.flatnonzero(~np.isnan(roster.losses[ids]))
+            asked = told if told.size >= count else np.arange(ids.size)
+            drawn = ids[asked[np.argsort(-keys[asked], kind="stable")]]
             losses = roster.losses[drawn]
         clients = np.sort(drawn[largest(losses, count)])
         return Selection(clients, np.ones(clients.size), weights=np.ones(clients.size))
@@ -114,5 +112,5 @@ def _own(config: Settings) -> PowerOfChoiceConfig:
     return config
 
 
-def _by_size(roster: Roster, rng: np.random.Generator) -> Ints:
-    return weighted_order(roster.examples[roster.ids].astype(np.float64), rng)
+def _by_size(roster: Roster, rng: np.random.Generator) -> Floats:
+    return weighted_keys(roster.examples[roster.ids].astype(np.float64), rng)

@@ -19,7 +19,7 @@ import numpy as np
 from fedsel_app.config import Settings
 from strategies.base import SelectionStrategy
 from strategies.roster import Needs, Roster, Round, Selection
-from strategies.scores import weighted_order
+from strategies.scores import weighted_draws
 
 
 @dataclass(frozen=True)
@@ -42,5 +42,5 @@ class RandomWeighted(SelectionStrategy):
     def select(self, roster: Roster, now: Round, count: int, rng: np.random.Generator) -> Selection:
         """`count` sequential draws with probabilities in proportion to the training examples."""
         ids = roster.ids
-        clients = np.sort(ids[weighted_order(roster.examples[ids].astype(np.float64), rng)[:count]])
+        clients = np.sort(ids[weighted_draws(roster.examples[ids].astype(np.float64), count, rng)])
         return Selection(clients, np.ones(clients.size), weights=np.ones(clients.size))

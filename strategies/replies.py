@@ -2,14 +2,16 @@
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import itemgetter
 
 import numpy as np
 from flwr.common import FitRes
 
 from fedsel_app import wire
-from strategies import exchange
-from strategies.roster import Floats, Ints
+from fedsel_app.clock import Work
+from strategies import untrusted
+from strategies.roster import Floats, Ints, Roster
 
 LOGGER = logging.getLogger("fedsel")
 
@@ -28,6 +30,8 @@ class Replies:
     reports : name -> float64 (r,)
     wire_bytes, paper_bytes : int64 (r,), what each uploaded: as measured, and as 4 bytes a value
     failures : who was asked and brought nothing usable, and why
+    unused : int64, whose usable replies do not count: others were faster, or there were too few of them
+    waited_s : the least that the round's training took, because somebody was waited for in vain
     """
 
     clients: Ints
@@ -39,11 +43,24 @@ class Replies:
     wire_bytes: Ints
     paper_bytes: Ints
     failures: list[dict[str, int | str]]
+    unused: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    waited_s: float = 0.0
+
+    @property
+    def broken(self) -> Ints:
+        """Ids of those who brought nothing usable."""
+        return np.array([failure["client"] for failure in self.failures], np.int64)
 
     @property
     def failed(self) -> Ints:
-        """Ids of those who brought nothing usable."""
-        return np.array([failure["client"] for failure in self.failures], np.int64)
+        """Ids of those whose training did not count, ascending."""
+        return np.union1d(self.broken, self.unused)
+
+    def work(self, roster: Roster, probe_s: Floats) -> Work:
+        """What the clock needs of these replies, after probes of `probe_s` seconds."""
+        came = self.clients
+        measured = roster.uplink_bits_per_s[came], roster.step_s[came]
+        return Work(*measured, self.work_steps, self.wire_bytes, self.paper_bytes, probe_s, self.waited_s)
 
     def only(self, clients: Ints) -> "Replies":
         """The replies of these clients, ascending ids that all came back; nobody failed."""
@@ -70,10 +87,12 @@ def collect(
     *,
     seed: int | None = None,
     payloads: int = 1,
+    max_norm: float = 0.0,
 ) -> Replies:
     """Decode the reply of every selected client; what is malformed is a failure of that client.
 
-    `seed` is the run's; of two `payloads` the second is a dense change of the client's control variate.
+    `seed` is the run's; of two `payloads` the second is a dense change of the client's control variate. An update, or
+    such a change, whose norm is above `max_norm` (0: any) times the cohort's median is left out as well.
     """
     updates: dict[int, tuple[wire.Update, int]] = {}
     controls: dict[int, tuple[wire.Update, int]] = {}
@@ -84,13 +103,21 @@ def collect(
             if client not in replies:
                 raise wire.WireError("no reply")
             reply = replies[client]
-            update = exchange.decode(reply, client, server_round, size, names, seed=seed, payloads=payloads)
+            update = untrusted.decode(reply, client, server_round, size, names, seed=seed, payloads=payloads)
             if payloads > 1:
-                controls[client] = exchange.decode_payload(reply.parameters.tensors[1], client, server_round, size)
+                controls[client] = untrusted.decode_payload(reply.parameters.tensors[1], client, server_round, size)
             updates[client] = update
         except wire.WireError as error:
+            controls.pop(client, None)
             failures.append({"client": client, "reason": str(error)})
-            LOGGER.warning("Round %d: client %d is left out: %s", server_round, client, error)
+    for sent in (updates, controls):
+        for client, reason in too_large({client: update.norm() for client, (update, _) in sent.items()}, max_norm):
+            failures.append({"client": client, "reason": reason})
+            del updates[client]
+            controls.pop(client, None)
+    failures.sort(key=itemgetter("client"))
+    for failure in failures:
+        LOGGER.warning("Round %d: client %d is left out: %s", server_round, failure["client"], failure["reason"])
     came = sorted(updates)
     parts = {client: [sent[client] for sent in (updates, controls) if client in sent] for client in came}
     measured = {name: np.array([float(replies[client].metrics[name]) for client in came]) for name in names}
@@ -107,3 +134,19 @@ def collect(
         ),
         failures=failures,
     )
+
+
+def too_large(norms: Mapping[int, float], multiple: float) -> list[tuple[int, str]]:
+    """Who has a norm above `multiple` times the median, and how much it is. With two of them the less is the median.
+
+    Where the median is 0, or `multiple` is, nobody has.
+    """
+    if not norms:
+        return []
+    median = sorted(norms.values())[(len(norms) - 1) // 2]
+    bound = multiple * median
+    return [
+        (client, f"an update of norm {norm:.3g}, where the round's median is {median:.3g}: see 'max-update-norm'")
+        for client, norm in norms.items()
+        if norm > bound > 0.0
+    ]

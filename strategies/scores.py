@@ -55,13 +55,33 @@ def unseen_first(seen: NDArray[np.bool_], count: int, rng: np.random.Generator) 
     return np.sort(order[np.argsort(seen[order], kind="stable")][:count])
 
 
+def weighted_keys(weights: Floats, rng: np.random.Generator) -> Floats:
+    """Keys (n,) whose descending order is that of `weighted_order`: log weight + Gumbel noise."""
+    noise = rng.gumbel(size=weights.size)
+    # Below the key that the smallest positive number can have.
+    return np.log(weights, out=np.full(weights.size, -800.0), where=weights > 0) + noise
+
+
 def weighted_order(weights: Floats, rng: np.random.Generator) -> Ints:
     """All positions in the order of sequential draws without replacement with probabilities in proportion to `weights`.
 
     Its first m entries are m such draws, each renormalised over what is left. `weights` (n,) are finite and >= 0;
     those of weight 0 come last, in random order.
     """
-    noise = rng.gumbel(size=weights.size)
-    positive = weights > 0
-    keys = np.log(weights, out=np.zeros(weights.size), where=positive) + noise
-    return np.lexsort((-keys, ~positive))
+    return np.argsort(-weighted_keys(weights, rng), kind="stable")
+
+
+def weighted_draws(weights: Floats, count: int, rng: np.random.Generator) -> Ints:
+    """The first `count` of `weighted_order`, in O(n)."""
+    return largest(weighted_keys(weights, rng), count)
+
+
+def largest(values: Floats, count: int) -> Ints:
+    """Positions of the `count` largest of `values` (n,), largest first; of equals the earlier, NaN last. In O(n)."""
+    descending = -values
+    if not 0 < count < values.size:
+        return np.argsort(descending, kind="stable")[:count]
+    last = np.partition(descending, count - 1)[count - 1]
+    # Where the last one is NaN, any may be among them.
+    reached = np.arange(values.size) if np.isnan(last) else np.flatnonzero(descending <= last)
+    return np.asarray(reached[np.argsort(descending[reached], kind="stable")[:count]])

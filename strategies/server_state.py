@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from fedsel_app.wire import Update
 from strategies.checkpoint import Stateful, gather, scatter
 from strategies.estimates import Estimates
+from strategies.privacy import Privacy, refuse_statistics
 from strategies.replies import Replies, collect
+from strategies.robust import combine
 from strategies.roster import Floats, Ints, Selection
 from strategies.server_optimizer import ServerOptimizer, aggregation_weights
 from strategies.server_solver import ServerSolver
@@ -27,14 +29,16 @@ class Step:
     ----------
     parameters : float32 (N,), the next global model; the old one where nothing came back
     updates : the clients' updates, under ef21 as they are now estimated
-    weights : float64 (r,)
-    aggregate : float64 (N,), the weighted sum of the updates; None where nothing came back
+    weights : float64 (r,), what each update weighs in the aggregate
+    aggregate : float64 (N,), what `aggregation` makes of the updates; None where nothing came back
+    record : entries of the round's row
     """
 
     parameters: NDArray[np.float32]
     updates: tuple[Update, ...]
     weights: Floats
     aggregate: Floats | None
+    record: dict[str, Any] = field(default_factory=dict)
 
 
 class ServerState:
@@ -48,11 +52,13 @@ class ServerState:
         self.optimizer = ServerOptimizer(setup.initial.size, setup.server)
         self.solver = ServerSolver(setup.initial.size, setup.run.clients, setup.training)
         self.estimates = Estimates() if setup.compression.ef21 else None
+        refuse_statistics(setup.server, setup.buffers.size)
+        self.privacy = Privacy(setup.server) if setup.server.dp_clip_norm else None
         self.reports = reports | self.solver.reports
 
     def collect(self, answered: Mapping[int, FitRes], asked: Ints, server_round: int) -> Replies:
-        """Decode and check what the `asked` clients sent."""
-        return collect(
+        """Decode and check what the `asked` clients sent; the links learn of it."""
+        replies = collect(
             answered,
             asked,
             server_round,
@@ -60,7 +66,11 @@ class ServerState:
             self.reports,
             seed=self._setup.run.seed,
             payloads=self.solver.payloads,
+            max_norm=0.0 if self.privacy else self._setup.server.max_update_norm,
         )
+        for client, work_steps in zip(replies.clients.tolist(), replies.work_steps.tolist(), strict=True):
+            self._setup.links.learn(client, work_steps, answered[client].metrics)
+        return replies
 
     def step(self, parameters: NDArray[np.float32], selection: Selection, replies: Replies, examples: Ints) -> Step:
         """Weigh, aggregate and step; what is remembered moves on. `examples` are those of all K clients."""
@@ -78,11 +88,14 @@ class ServerState:
         weights = self.solver.weights(weights, replies.reports)
         if not came.size:
             return Step(parameters, updates, weights, None)
-        aggregate = np.zeros(parameters.size)
-        for update, weight in zip(updates, weights.tolist(), strict=True):
-            update.add_to(aggregate, weight)
+        record = {}
+        if self.privacy is not None:
+            aggregate, weights = self.privacy.protect(updates)
+            record["epsilon"] = self.privacy.epsilon()
+        else:
+            aggregate, weights = combine(updates, weights, self._setup.server)
         step = self.solver.step(aggregate, updates, replies.controls)
-        return Step(self.optimizer.step(parameters, step), updates, weights, aggregate)
+        return Step(self.optimizer.step(parameters, step), updates, weights, aggregate, record)
 
     def tried(self, parameters: NDArray[np.float32], selection: Selection, replies: Replies, examples: Ints) -> Step:
         """What `step` would return, and nothing moves on."""
@@ -100,5 +113,6 @@ class ServerState:
         scatter(state, self._parts())
 
     def _parts(self) -> dict[str, Stateful]:
-        parts: dict[str, Stateful] = {"optimizer": self.optimizer, "solver": self.solver}
-        return parts if self.estimates is None else parts | {"estimates": self.estimates}
+        parts: dict[str, Stateful | None] = {"optimizer": self.optimizer, "solver": self.solver}
+        parts |= {"estimates": self.estimates, "privacy": self.privacy}
+        return {name: part for name, part in parts.items() if part is not None}

@@ -38,12 +38,32 @@ class Layer(Protocol):
 class Links(Protocol):
     """Uplinks and clock: simulated, or measured."""
 
-    mean_uplink_bits_per_s: float
-    mean_step_s: float
+    @property
+    def mean_uplink_bits_per_s(self) -> float:
+        """What is expected of a client whose link is not looked at."""
+
+    @property
+    def mean_step_s(self) -> float:
+        """The same of its computing."""
+
     needs_losses: bool
+    measured: bool
+    """Whether time is real; deadlines are then as well."""
 
     def observe(self, server_round: int, losses: Floats) -> tuple[Floats, Floats]:
         """This round's uplink bits/s and seconds a local step, float64 (K,) each; NaN where unknown."""
+
+    def learn(self, client: int, work_steps: float, told: Mapping[str, object]) -> None:
+        """Take in the metrics of a client's reply, which took it `work_steps` local steps."""
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What `load_state` needs to go on identically."""
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Take up a state that `state` returned."""
+
+    def finish_s(self, work: Work, arrived_s: Floats) -> Floats:
+        """After how many seconds each client's reply was there, float64 (r,); `arrived_s` is when it really was."""
 
     def round_seconds(self, work: Work, wall_s: float) -> float:
         """How long the round took."""

@@ -5,21 +5,21 @@ import math
 import numpy as np
 
 from fedsel_app.config import CompressionConfig
+from fedsel_app.wire_rounded import bits_an_entry
 from strategies.roster import Floats, Ints, Roster
-
-VALUE_BITS = 32
 
 
 def update_bits(size: int, fraction: float, compression: CompressionConfig) -> float:
-    """Bits of an update that keeps `fraction` in (0, 1] of `size` entries: 32 each, and the entropy of their places.
+    """Bits of an update that keeps `fraction` in (0, 1] of `size` entries: the values, and the entropy of the places.
 
     The Rice-coded gaps of `fedsel_app.wire` come within a few per cent of that entropy. The places of rand-k follow
     from the seed. A quantised update counts as a dense one.
     """
+    value_bits = bits_an_entry(compression.value_bits)
     if fraction >= 1.0 or not compression.sparsifies:
-        return float(VALUE_BITS * size)
+        return value_bits * size
     places = -fraction * math.log2(fraction) - (1.0 - fraction) * math.log2(1.0 - fraction)
-    return size * (VALUE_BITS * fraction + (0.0 if compression.compressor == "rand-k" else places))
+    return size * (value_bits * fraction + (0.0 if compression.compressor == "rand-k" else places))
 
 
 def client_seconds(

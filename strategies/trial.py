@@ -75,14 +75,7 @@ class Trial:
         answered = {client: answer for client, answer in answers.items() if not isinstance(answer, Exception)}
         replies = self.server.collect(answered, selection.clients, self.now.number)
         came = replies.clients
-        work = Work(
-            self.roster.uplink_bits_per_s[came],
-            self.roster.step_s[came],
-            replies.work_steps,
-            replies.wire_bytes,
-            replies.paper_bytes,
-            np.zeros(0),
-        )
+        work = replies.work(self.roster, np.zeros(0))
         self.record["failures"] = replies.failures
         self._charge(
             round_s=self.setup.links.round_seconds(work, 0.0),

@@ -102,7 +102,7 @@ def test_deployed_processes_give_the_bits_of_the_simulation(simulated: Path, tmp
     assert done.returncode == 0, done.stdout + done.stderr
     assert rounds(folder) == rounds(simulated)
     assert "gRPC" in (folder / "processes/logs/superlink.log").read_text()
-    assert "flower-supernode" in done.stdout
+    assert "simulation.supernode" in done.stdout
     assert not alive(str(folder))
 
 

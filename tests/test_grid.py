@@ -104,6 +104,8 @@ SENSELESS = [
     (joined(solver="feddyn", compressor="none", server_optimizer="fedadam"), "'server-optimizer' to mean"),
     (joined(solver="fednova", error_feedback_scheme="ef21"), "'error-feedback-scheme' to ef14"),
     (joined(compressor="none", error_feedback_scheme="ef21"), "nothing to estimate"),
+    (joined(solver="feddyn", compressor="none", value_bits=8, server_optimizer="mean"), "'value-bits' to 32"),
+    (joined(compressor="qsgd", value_bits=8), "set 'value-bits' to 32"),
     *(
         (joined(solver=solver, optimizer=name), "'optimizer' to sgd")
         for solver in ("scaffold", "fednova")
@@ -115,7 +117,6 @@ SENSELESS = [
     (joined(strategy="random", participation="isp"), "'holdout-fraction' above 0"),
     (joined(strategy="random", participation="isp-ri", isp_loss="surrogate"), "'surrogate-path'"),
     (joined(client_eval=True), "'holdout-fraction' above 0"),
-    *((joined(strategy=name, links="measured"), "'links' to simulated") for name in ("oort", "fedcg", "flexcom")),
     ({"strategy": "power-of-choice", "power-of-choice.candidates": 2}, "at least 'cohort' (5)"),
 ]
 

@@ -13,7 +13,12 @@ RUNS = {
     "probes": {"strategy": "hetero-select"},
     "candidates": {"strategy": "power-of-choice"},
     "losses of everybody, for the links": {"strategy": "random", "link-coupling": "inverted-loss"},
-    "tests of candidate models": {"strategy": "random", "participation": "isp", "isp-draws": 2, "holdout-fraction": 0.3},
+    "tests of candidate models": {
+        "strategy": "random",
+        "participation": "isp",
+        "isp-draws": 2,
+        "holdout-fraction": 0.3,
+    },
 }
 
 

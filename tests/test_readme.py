@@ -39,6 +39,6 @@ def test_the_example_method_runs_and_keeps_the_contract(tmp_path: Path, monkeypa
     assert sorted(client for row in rows for client in row["selected"]) == list(range(8))
 
 
-@pytest.mark.parametrize("name", re.findall(r"--preset ([a-z-]+)", README))
+@pytest.mark.parametrize("name", re.findall(r"--preset ([a-z0-9-]+)", README))
 def test_named_presets_exist(name: str) -> None:
     assert (Path(__file__).parent.parent / "simulation" / "experiments" / f"{name}.toml").exists()

@@ -180,7 +180,18 @@ def test_qsgd_sends_everything_in_a_few_bits(tmp_path):
         assert 3 * (28 + 16 + 4 * 7) < row["uplink_bytes"] < 3 * SIZE
 
 
-def test_under_ef21_both_sides_keep_the_same_estimate_and_a_lost_reply_starts_it_anew(tmp_path):
+@pytest.mark.parametrize(("bits", "sent"), [(16, 130), (8, 65), (4, 33)])
+def test_values_of_few_bits_cost_that_and_count_as_32_in_the_papers(tmp_path, bits, sent):
+    thin = {"kept_fraction": 0.1, "kept_cosine": 0.0, "allocation": "uniform", "link_cap": "none"}
+    _, rows = run(tmp_path, compressor="rand-k", value_bits=bits, **thin)
+    for row in rows:
+        # Header and check sum, the seeded indices' check sum, one norm, the values.
+        assert row["uplink_bytes"] == 3 * (28 + 4 + 4 + sent)
+        assert row["paper_uplink_bytes"] == 3 * 4 * 65
+
+
+@pytest.mark.parametrize("value_bits", [32, 4])
+def test_under_ef21_both_sides_keep_the_same_estimate_and_a_lost_reply_starts_it_anew(tmp_path, value_bits):
     told = []
 
     def lose_one(client, ins, reply):
@@ -189,7 +200,13 @@ def test_under_ef21_both_sides_keep_the_same_estimate_and_a_lost_reply_starts_it
             reply.parameters.tensors.clear()
         return reply
 
-    settings = {"error_feedback_scheme": "ef21", "cohort": 4, "kept_fraction": 0.1, "rounds": 4}
+    settings = {
+        "error_feedback_scheme": "ef21",
+        "cohort": 4,
+        "kept_fraction": 0.1,
+        "rounds": 4,
+        "value_bits": value_bits,
+    }
     strategy, rows = run(tmp_path, on_fit=lose_one, **settings)
     assert [row["aggregated"] for row in rows] == [[0, 1, 2, 3], [0, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3]]
     assert sorted(told) == [

@@ -29,6 +29,7 @@ class SteadyLinks:
     mean_uplink_bits_per_s = 3e6
     mean_step_s = 0.3
     needs_losses = False
+    measured = False
 
     def __init__(self, clients: int) -> None:
         self._clients = clients
@@ -36,6 +37,20 @@ class SteadyLinks:
     def observe(self, server_round: int, losses: Floats) -> tuple[Floats, Floats]:
         """The same as ever."""
         return np.full(self._clients, self.mean_uplink_bits_per_s), np.full(self._clients, self.mean_step_s)
+
+    def learn(self, client: int, work_steps: float, told: Mapping[str, object]) -> None:
+        """Nothing."""
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Nothing."""
+        return {}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Nothing."""
+
+    def finish_s(self, work: Work, arrived_s: Floats) -> Floats:
+        """At once."""
+        return np.zeros(work.step_s.size)
 
     def round_seconds(self, work: Work, wall_s: float) -> float:
         """None."""
@@ -68,6 +83,7 @@ def make_setup(
     cohort: int = 2,
     training: TrainingConfig | None = None,
     compression: CompressionConfig | None = None,
+    server: ServerConfig | None = None,
     **run: Any,
 ) -> Setup:
     """A model of two layers: everything but the last `size` // 2 entries, and those (weight, then `classes` biases)."""
@@ -76,7 +92,7 @@ def make_setup(
         training=training or TrainingConfig(),
         compression=compression or CompressionConfig(),
         budget=BudgetConfig(),
-        server=ServerConfig(),
+        server=server or ServerConfig(),
         method=method,
         initial=np.zeros(size, np.float32),
         buffers=np.zeros(0, np.float32),

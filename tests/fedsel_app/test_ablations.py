@@ -13,7 +13,7 @@ from flwr.common import parameters_to_ndarrays
 
 from clients.state import Past, StateStore
 from fedsel_app.app_config import resolve
-from fedsel_app.cli import parse_setting
+from fedsel_app.arguments import parse_setting
 from fedsel_app.wire import Update, decode
 from tests.in_process import run_config
 

@@ -158,9 +158,6 @@ def test_what_is_no_strategy_is_refused():
 def test_settings_that_exclude_one_another_are_refused():
     assert refusal({"client-eval": True}).startswith("'client-eval' needs each client's own test part")
     assert resolve({"client-eval": True, "holdout-fraction": 0.2}).run.client_eval
-    assert refusal({"strategy": OWN, "links": "measured"}) == (
-        "The strategy lowest-ids needs each client's link; set 'links' to simulated."
-    )
 
 
 def test_under_flower_a_value_equal_to_its_default_counts_as_unset():

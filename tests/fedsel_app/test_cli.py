@@ -8,7 +8,8 @@ import pytest
 import simulation.deployed_run
 import simulation.launch
 from fedsel_app.app_config import flatten, known_defaults, preset_names, resolve
-from fedsel_app.cli import main, parse_setting
+from fedsel_app.arguments import parse_setting
+from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
 from strategies import STRATEGIES
 

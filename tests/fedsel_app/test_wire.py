@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsel_app.wire import Update, WireError, decode, encode, index_bits, paper_bits
+from fedsel_app.wire import Update, WireError, add_weighted, decode, encode, index_bits, paper_bits
 
 DENSE, BITMAP, RICE = 0, 1, 2
 HUGE = 2**32 - 1
@@ -164,7 +164,8 @@ LIES = [
     (forged(b"\x05", TWO, start=b"FSEL\x02"), "version 2"),
     (forged(b"\x05", TWO)[:-1] + b"\x00", "damaged"),
     (forged(b"\x05", TWO, value_coding=0), "unknown"),
-    (forged(b"\x05", TWO, value_coding=2), "float16"),
+    (forged(b"\x05", TWO, value_coding=6), "unknown"),
+    (forged(b"\x05", TWO, value_coding=2), "level of rounded values"),
     (forged(b"\x05", TWO, value_coding=3), "quantised"),
     (forged(b"\x05", TWO, 4), "unknown coding 4"),
     (forged(b"\x05", TWO, size=9), "9 entries; this one has 8"),
@@ -281,6 +282,24 @@ def test_sums_products_and_norms_are_those_of_the_dense_vector(update, weight):
     for vector in (np.linspace(1.0, 2.0, update.size), update.dense()):
         terms = [v * f for v, f in zip(vector.tolist(), full, strict=True)]
         assert update.dot(vector) == pytest.approx(math.fsum(terms), rel=1e-12, abs=1e-12 * math.fsum(map(abs, terms)))
+
+
+def test_many_updates_are_summed_in_their_order_over_all_parts_of_a_model():
+    size = 2**16 + 7
+    rng = np.random.default_rng(8)
+    places = [np.flatnonzero(rng.random(size) < share).astype(np.uint32) for share in (0.3, 0.0, 0.001, 0.9)]
+    places.append(np.array([0, 2**15 - 1, 2**15, 2**16, size - 1], np.uint32))
+    updates = [Update(size, where, rng.normal(size=where.size).astype(np.float32)) for where in places]
+    updates.insert(2, Update(size, None, rng.normal(size=size).astype(np.float32)))
+    weights = rng.normal(size=len(updates)).tolist()
+    total = rng.normal(size=size)
+    expected = total.tolist()
+    for update, weight in zip(updates, weights, strict=True):
+        where = range(size) if update.indices is None else update.indices.tolist()
+        for place, value in zip(where, update.values.tolist(), strict=True):
+            expected[place] += weight * value
+    add_weighted(total, updates, weights)
+    assert total.tolist() == expected
 
 
 def test_arithmetic_refuses_what_does_not_fit():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fedsel_app.cli import parse_grid, parse_seeds
+from fedsel_app.arguments import parse_grid, parse_seeds
 from fedsel_app.config import ConfigError
 from simulation.plan import plan, run_name
 

@@ -13,16 +13,11 @@ from pathlib import Path
 import pytest
 
 from fedsel_app.config import ConfigError
-from simulation.deploy import (
-    CONNECTION,
-    Deployment,
-    app_folder,
-    connection_toml,
-    equivalent_commands,
-    free_ports,
-    submit,
-)
-from simulation.submit import DeploymentError
+from simulation import processes
+from simulation.certificates import Certificates, make_certificates
+from simulation.commands import CONNECTION, connection_toml, equivalent_commands, supernode_command
+from simulation.deploy import Deployment, app_folder, connected, free_ports, refused
+from simulation.submit import DeploymentError, environment, submit, tool
 
 looks_in_proc = pytest.mark.skipif(sys.platform != "linux", reason="survivors are looked for in /proc")
 
@@ -113,10 +108,11 @@ def mentioning(folder: Path) -> list[str]:
     return found
 
 
-def test_connection_is_the_default_one_and_unencrypted():
-    assert tomllib.loads(connection_toml("127.0.0.1:9093")) == {
-        "superlink": {"default": CONNECTION, CONNECTION: {"address": "127.0.0.1:9093", "insecure": True}}
-    }
+def test_connection_is_the_default_one_and_trusts_the_authority_alone():
+    for authority, trust in ((None, {"insecure": True}), (Path("/keys/ca.crt"), {"root-certificates": "/keys/ca.crt"})):
+        assert tomllib.loads(connection_toml("127.0.0.1:9093", authority)) == {
+            "superlink": {"default": CONNECTION, CONNECTION: {"address": "127.0.0.1:9093"} | trust}
+        }
 
 
 def test_free_ports_differ_and_can_be_bound():
@@ -126,15 +122,16 @@ def test_free_ports_differ_and_can_be_bound():
         socket.create_server(("127.0.0.1", port)).close()
 
 
-def test_equivalent_commands_do_their_part_in_a_shell(tmp_path):
-    """The lines run in bash with stand-ins for Flower's programs that print what they were called with."""
-    for name in ("flwr", "flower-superlink", "flower-supernode"):
-        (tmp_path / name).write_text('#!/bin/sh\necho "$(basename "$0")"; for a in "$@"; do echo "  $a"; done\n')
+@pytest.mark.parametrize("insecure", [False, True])
+def test_equivalent_commands_do_their_part_in_a_shell(tmp_path, insecure):
+    """The lines run in bash with stand-ins for the programs that print what they were called with."""
+    for name in ("fedsel", "flwr", "flower-superlink", "python"):
+        (tmp_path / name).write_text('#!/bin/sh\necho "$(basename "$0") $1"; for a in "$@"; do echo "  $a"; done\n')
         (tmp_path / name).chmod(0o755)
     config = {"strategy": "it's $HOME", "hetero-select.alpha": 0.5}
-    script = "\n".join(equivalent_commands(NODE_CONFIGS, config, "server.example"))
+    script = "\n".join(equivalent_commands(NODE_CONFIGS, config, "server.example", insecure=insecure))
     done = subprocess.run(
-        ["bash", "-euc", script],
+        ["bash", "-euc", script.replace(" &\n", "\n")],
         cwd=tmp_path,
         env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
         capture_output=True,
@@ -142,16 +139,18 @@ def test_equivalent_commands_do_their_part_in_a_shell(tmp_path):
         check=True,
     )
     calls = done.stdout.splitlines()
-    assert [line for line in calls if not line.startswith(" ")] == [
-        "flower-superlink",
-        "flower-supernode",
-        "flower-supernode",
-        "flwr",
-    ]
+    nodes = ["python -m"] * 2
+    link = ["flower-superlink --insecure" if insecure else "flower-superlink --ssl-ca-certfile"]
+    assert calls.count("  simulation.supernode") == 2
+    assert calls.count("  --insecure") == (3 if insecure else 0)
+    made = [] if insecure else ["fedsel certificates"]
+    known = [] if insecure else ["flwr supernode"] * 2
+    assert [line for line in calls if not line.startswith(" ")] == [*made, *link, *known, *nodes, "flwr run"]
     assert calls.count("  server.example:9092") == 2
     assert all(f"  {node_config}" in calls for node_config in NODE_CONFIGS)
     assert tomllib.loads((tmp_path / ".flwr/remote/run-config.toml").read_text()) == config
-    assert tomllib.loads((tmp_path / ".flwr/remote/config.toml").read_text())["superlink"]["default"] == CONNECTION
+    connection = tomllib.loads((tmp_path / ".flwr/remote/config.toml").read_text())["superlink"][CONNECTION]
+    assert connection.get("root-certificates") == (None if insecure else str(tmp_path / "certificates/ca.crt"))
 
 
 def test_app_folder_holds_the_project():
@@ -177,6 +176,15 @@ def await_line(path: Path, text: str, timeout_s: float = 60.0) -> None:
         time.sleep(0.05)
 
 
+def test_missing_keys_are_told_before_anything_starts(tmp_path):
+    with (
+        pytest.raises(ConfigError, match=r"ca\.crt"),
+        Deployment(tmp_path, 2, NODE_CONFIGS, Certificates(tmp_path / "absent")),
+    ):
+        pass
+    assert not list((tmp_path / "logs").iterdir())
+
+
 @pytest.mark.slow
 @pytest.mark.e2e
 @looks_in_proc
@@ -199,6 +207,41 @@ def test_two_supernodes_finish_over_grpc_and_leave_nothing(tmp_path, tiny_app):
 @pytest.mark.slow
 @pytest.mark.e2e
 @looks_in_proc
+def test_strangers_are_refused_and_their_log_says_why(tmp_path):
+    """A SuperNode with a key that nobody registered, one without a key, and one that trusts another authority."""
+    other = make_certificates(tmp_path / "other", [], 1)
+    with Deployment(tmp_path / "run", 1, NODE_CONFIGS[:1]) as deployment:
+        made = deployment.certificates
+        assert made is not None
+        right = supernode_command(deployment.fleet, NODE_CONFIGS[1], made, 0)
+        wrong_key = [str(other.client(0)[0]) if part == str(made.client(0)[0]) else part for part in right]
+        keyless = [part for part in right if part != str(made.client(0)[0]) and "private-key" not in part]
+        foreign = supernode_command(deployment.fleet, NODE_CONFIGS[1], other, 0)
+        strangers = []
+        for port, (name, command) in zip(
+            free_ports(3), {"wrong": wrong_key, "keyless": keyless, "foreign": foreign}.items(), strict=True
+        ):
+            log, mark = tmp_path / f"{name}.log", f"{tmp_path}/{name}"
+            command = [tool(command[0]), *command[1:], "--host", "127.0.0.1", "--port", str(port)]
+            strangers.append(processes.start(name, mark, command, log, tmp_path, environment(tmp_path / name)))
+        try:
+            deadline = time.monotonic() + 120
+            while not all(refused(stranger.log) for stranger in strangers):
+                assert time.monotonic() < deadline, {child.name: child.log.read_text()[-500:] for child in strangers}
+                time.sleep(0.2)
+        finally:
+            assert not processes.end(strangers, 5.0)
+        said = {child.name: child.log.read_text() for child in strangers}
+        assert not any(connected(child.log) for child in strangers)
+    assert "Failed to activate SuperNode" in said["wrong"]
+    assert "must be registered" in said["keyless"]
+    assert "CERTIFICATE_VERIFY_FAILED" in said["foreign"]
+    assert not mentioning(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@looks_in_proc
 def test_failed_runs_and_failed_commands_are_told(tmp_path, tiny_app):
     with Deployment(tmp_path / "run", 1, NODE_CONFIGS[:1]) as deployment:
         result = submit(tiny_app, CONNECTION, {"fail": True}, deployment.flwr_home, None, lambda line: None)
@@ -212,7 +255,9 @@ def test_failed_runs_and_failed_commands_are_told(tmp_path, tiny_app):
 DEPLOY_AND_SUBMIT = """
     import signal, sys
     from pathlib import Path
-    from simulation.deploy import CONNECTION, Deployment, submit
+    from simulation.commands import CONNECTION
+    from simulation.deploy import Deployment
+    from simulation.submit import submit
     signal.signal(signal.SIGINT, signal.default_int_handler)
     print("importing done", flush=True)
     with Deployment(Path("run"), 2, ["partition-id=0", "partition-id=1"]) as deployment:

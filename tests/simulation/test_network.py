@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -135,13 +137,56 @@ def test_inverted_links_need_losses_and_follow_them():
     assert not SimulatedLinks(NetworkConfig(), 3, 0).needs_losses
 
 
-def test_measured_links_know_nothing_and_take_the_wall_clock():
-    links = make_links(NetworkConfig(links="measured"), 4, 0)
+def test_measured_links_by_hand():
+    config = NetworkConfig(links="measured", step_min_s=0.2, step_max_s=0.4)
+    links = make_links(config, 3, 0)
     assert isinstance(links, MeasuredLinks)
     assert not links.needs_losses
-    for values in links.observe(1, np.ones(4)):
-        np.testing.assert_array_equal(values, np.full(4, np.nan))
+    # Nobody has told: the middle of 1 to 5 Mb/s and of 0.2 to 0.4 s.
+    assert links.mean_uplink_bits_per_s == 3e6
+    assert links.observe(1, UNKNOWN)[1].tolist() == pytest.approx([0.3, 0.3, 0.3])
+    # 500,000 bytes in 2 s are 2 Mb/s, 30 steps in 3 s 0.1 s each; the others count as client 1 then.
+    links.learn(1, 30.0, {"compute_s": 3.0, "upload-bytes": 500_000, "upload_s": 2.0})
+    uplinks, step_s = links.observe(2, UNKNOWN)
+    assert uplinks.tolist() == pytest.approx([2e6, 2e6, 2e6])
+    assert step_s.tolist() == pytest.approx([0.1, 0.1, 0.1])
+    # 4 Mb/s and 0.3 s: half of the old and half of the new.
+    links.learn(1, 10.0, {"compute_s": 3.0, "upload-bytes": 500_000, "upload_s": 1.0})
+    links.learn(2, 10.0, {"compute_s": 1.0, "upload-bytes": 125_000, "upload_s": 1.0})
+    uplinks, step_s = links.observe(3, UNKNOWN)
+    assert uplinks.tolist() == pytest.approx([2e6, 3e6, 1e6])
+    assert step_s.tolist() == pytest.approx([0.15, 0.2, 0.1])
+    assert links.mean_uplink_bits_per_s == pytest.approx(2e6)
     assert links.round_seconds(work(), wall_s=1.25) == 1.25
+    assert links.finish_s(work(), np.array([3.0, 4.0])).tolist() == [3.0, 4.0]
+    again = make_links(config, 3, 0)
+    again.load_state(links.state())
+    for mine, other in zip(links.observe(4, UNKNOWN), again.observe(4, UNKNOWN), strict=True):
+        np.testing.assert_array_equal(mine, other)
+    with pytest.raises(ValueError, match="clients"):
+        make_links(config, 2, 0).load_state(links.state())
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"compute_s": "fast", "upload-bytes": b"", "upload_s": True},
+        {"compute_s": float("nan"), "upload-bytes": 10**6, "upload_s": float("inf")},
+        {"compute_s": -1.0, "upload-bytes": 10**6, "upload_s": 0.0},
+        {"upload-bytes": 5000, "upload_s": 1.0},
+    ],
+)
+def test_what_tells_no_speed_is_passed_over(told):
+    links = MeasuredLinks(NetworkConfig(), 2)
+    links.learn(0, 5.0, told)
+    assert all(np.isnan(values).all() for values in links.state().values())
+
+
+def test_a_reply_that_was_waited_for_in_vain_is_on_the_clock():
+    links = SimulatedLinks(NetworkConfig(), 2, 0)
+    assert links.round_seconds(replace(work(probe_s=(0.5,)), waited_s=7.0), 0.0) == 7.5
+    assert links.round_seconds(replace(work(), waited_s=2.0), 0.0) == pytest.approx(5.008)
 
 
 def test_simulated_links_are_the_default():

@@ -6,15 +6,17 @@ import tomllib
 import pytest
 
 from fedsel_app.app_config import PRESETS, flatten, known_defaults, preset_names, read_preset, resolve
-from fedsel_app.cli import parse_setting
+from fedsel_app.arguments import parse_setting
 from fedsel_app.config import ConfigError
+from tests.in_process import run_config
 
 SMALL = [name for name in preset_names() if name.endswith("-small")]
 BIG = [name.removesuffix("-small") for name in SMALL]
 AT_HAND = {"digits", "synthetic", "regression", "ecg"}
 SCALE = {
     *("data", "model", "augment", "clients", "cohort", "rounds", "target", "local-epochs", "batch-size", "lr"),
-    *("min-examples", "missing-classes", "ecg-examples", "isp-interval", "isp-draws", "isp-step"),
+    *("min-examples", "missing-classes", "ecg-examples", "calibration-batches"),
+    *("isp-interval", "isp-draws", "isp-step"),
     *("growth-first", "growth-last", "growth-every"),
     *("power-of-choice.candidates", "fedcor.warmup", "fedcor.interval", "fedcvr-bolt.warmup-rounds"),
 }
@@ -196,3 +198,13 @@ def test_bases_that_lead_nowhere_are_refused(tmp_path):
             read_preset(str(tmp_path / f"{name}.toml"))
     with pytest.raises(ConfigError, match=r"Did you mean 'paper'\?"):
         read_preset(str(tmp_path / "c.toml"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_every_small_preset_runs_to_its_end(name, tmp_path):
+    config = resolve({"preset": name})
+    _, rows = run_config(tmp_path, config)
+    assert len(rows) == config.run.rounds
+    assert all(not row["failures"] for row in rows)
+    assert (tmp_path / "summary.json").exists()

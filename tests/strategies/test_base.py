@@ -231,10 +231,14 @@ def test_the_method_absorbs_the_round_as_it_was():
 
 
 def test_a_method_that_needs_links_refuses_to_run_without():
-    setup = replace(setup_of(), links=MeasuredLinks(3))
+    class Unknown(MeasuredLinks):
+        def observe(self, server_round, losses):
+            return np.full(3, np.nan), np.full(3, np.nan)
+
+    setup = replace(setup_of(), links=Unknown(NetworkConfig(), 3))
     with pytest.raises(ConfigError, match="set 'links' to simulated"):
         run_round(Linked(setup), trio())
-    [row], _ = run_round(RandomSelection(replace(setup_of(), links=MeasuredLinks(3))), trio())
+    [row], _ = run_round(RandomSelection(replace(setup_of(), links=MeasuredLinks(NetworkConfig(), 3))), trio())
     assert row["round_s"] > 0
 
 

@@ -9,6 +9,7 @@ from tests.strategies.stubs import StubProxy, fit_reply, manager_of, npy_bytes
 
 PARAMETERS = np.arange(5, dtype=np.float32)
 BUFFERS = np.array([0.0, 1.0], np.float32)
+VARIANCES = np.array([False, True])
 
 
 def statistics(*values, examples=10, dtype=np.float32):
@@ -19,7 +20,7 @@ def calibrate(replies, trained, **settings):
     proxies = [StubProxy(client, lambda client, ins, reply=reply: reply) for client, reply in enumerate(replies)]
     clients = exchange.Clients(len(proxies), 0)
     clients.refresh(manager_of(proxies), wait=True)
-    buffers, sent = calibrated(clients, np.array(trained), PARAMETERS, BUFFERS, 4, ServerConfig(**settings))
+    buffers, sent = calibrated(clients, np.array(trained), PARAMETERS, BUFFERS, 4, ServerConfig(**settings), VARIANCES)
     return proxies, buffers, sent
 
 
@@ -57,6 +58,9 @@ BAD = {
     "too few": statistics(1.0),
     "too many": statistics(1.0, 2.0, 3.0),
     "wrong type": statistics(1.0, 2.0, dtype=np.float64),
+    "absurd": statistics(1e30, 2.0),
+    "a negative variance": statistics(1.0, -2.0),
+    "more examples than there are": statistics(1.0, 2.0, examples=10**18),
     "not finite": statistics(1.0, np.nan),
     "no examples": statistics(1.0, 2.0, examples=0),
     "less than none": statistics(1.0, 2.0, examples=-10),
@@ -81,6 +85,12 @@ def test_a_model_without_statistics_asks_nobody_and_costs_nothing():
     clients = exchange.Clients(1, 0)
     clients.refresh(manager_of([proxy]), wait=True)
     nothing = np.zeros(0, np.float32)
-    buffers, sent = calibrated(clients, np.array([0]), PARAMETERS, nothing, 1, ServerConfig())
+    buffers, sent = calibrated(clients, np.array([0]), PARAMETERS, nothing, 1, ServerConfig(), VARIANCES[:0])
     assert buffers.size == sent == 0
     assert asked(proxy) == []
+
+
+def test_where_aggregation_is_robust_one_client_cannot_move_the_statistics_far():
+    replies = [statistics(1.0, 2.0), statistics(-1e9, 1e9, examples=10**9), statistics(3.0, 4.0, examples=1)]
+    _, buffers, _ = calibrate(replies, [0, 1, 2], aggregation="median")
+    np.testing.assert_array_equal(buffers, [1.0, 4.0])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError
 from fedsel_app.wire import Update, WireError
-from strategies import exchange
+from strategies import exchange, untrusted
 from tests.strategies.setups import dense
 from tests.strategies.stubs import StubProxy, fit_reply, manager_of, npy_bytes, update_reply
 
@@ -38,13 +38,15 @@ def test_the_model_is_sent_as_parameters_and_buffers_if_any():
 
 def test_one_array_comes_back_as_it_was_sent():
     values = np.arange(7, dtype=np.float32)
-    np.testing.assert_array_equal(exchange.unpack_array(ndarrays_to_parameters([values]), np.float32, 7), values)
+    np.testing.assert_array_equal(untrusted.unpack_array(ndarrays_to_parameters([values]), np.float32, 7), values)
 
 
-def test_a_header_written_by_hand_is_read():
-    np.testing.assert_array_equal(
-        exchange.unpack_array(array_file(header_of("(3,)"), b"abc"), np.uint8, 3), [97, 98, 99]
-    )
+def test_a_header_that_says_the_same_in_another_way_is_refused():
+    [whole] = ndarrays_to_parameters([np.frombuffer(b"abc", np.uint8)]).tensors
+    np.testing.assert_array_equal(untrusted.unpack_array(Parameters([whole], ""), np.uint8, 3), [97, 98, 99])
+    for other in (array_file(header_of("(3,)"), b"abc"), Parameters([whole.replace(b"|u1", b"<u1")], "")):
+        with pytest.raises(WireError, match="as NumPy writes"):
+            untrusted.unpack_array(other, np.uint8, 3)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,7 @@ def test_a_header_written_by_hand_is_read():
 )
 def test_anything_but_one_short_array_of_the_right_type_is_refused(arrays):
     with pytest.raises(WireError):
-        exchange.unpack_array(ndarrays_to_parameters(arrays), np.uint8, 10)
+        untrusted.unpack_array(ndarrays_to_parameters(arrays), np.uint8, 10)
 
 
 @pytest.mark.parametrize(
@@ -94,21 +96,21 @@ def test_anything_but_one_short_array_of_the_right_type_is_refused(arrays):
 )
 def test_a_hostile_header_is_refused(header):
     with pytest.raises(WireError):
-        exchange.unpack_array(array_file(header, b"abc"), np.uint8, 10)
+        untrusted.unpack_array(array_file(header, b"abc"), np.uint8, 10)
 
 
 @pytest.mark.parametrize("cut", [0, 3, 6, 8, 9, 40, 128, 130])
 def test_a_truncated_array_is_refused(cut):
     [whole] = ndarrays_to_parameters([np.zeros(10, np.uint8)]).tensors
     with pytest.raises(WireError):
-        exchange.unpack_array(Parameters([whole[:cut]], "numpy.ndarray"), np.uint8, 10)
+        untrusted.unpack_array(Parameters([whole[:cut]], "numpy.ndarray"), np.uint8, 10)
 
 
 @pytest.mark.parametrize("version", [(2, 0), (3, 0), (9, 9)])
 def test_other_array_formats_are_refused(version):
     [whole] = ndarrays_to_parameters([np.zeros(10, np.uint8)]).tensors
     with pytest.raises(WireError):
-        exchange.unpack_array(Parameters([whole[:6] + bytes(version) + whole[8:]], "numpy.ndarray"), np.uint8, 10)
+        untrusted.unpack_array(Parameters([whole[:6] + bytes(version) + whole[8:]], "numpy.ndarray"), np.uint8, 10)
 
 
 @pytest.mark.parametrize("shape", [f"({2**40},)", f"({2**20}, {2**20})", f"({10**30},)"])
@@ -117,7 +119,7 @@ def test_a_huge_declared_shape_allocates_nothing(shape):
     tracemalloc.start()
     try:
         with pytest.raises(WireError):
-            exchange.unpack_array(parameters, np.uint8, 2**50)
+            untrusted.unpack_array(parameters, np.uint8, 2**50)
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
@@ -128,12 +130,12 @@ def test_a_huge_declared_shape_allocates_nothing(shape):
 def test_any_bytes_are_refused_or_an_array(junk, framed):
     parameters = array_file(junk) if framed else Parameters([junk], "numpy.ndarray")
     with contextlib.suppress(WireError):
-        assert exchange.unpack_array(parameters, np.uint8, 1000).dtype == np.uint8
+        assert untrusted.unpack_array(parameters, np.uint8, 1000).dtype == np.uint8
 
 
 def test_a_sound_reply_is_decoded_and_measured():
     reply = update_reply(UPDATE, 3, 7)
-    update, sent = exchange.decode(reply, 3, 7, 6, ["loss", "work-steps"])
+    update, sent = untrusted.decode(reply, 3, 7, 6, ["loss", "work-steps"])
     assert update == UPDATE
     assert npy_bytes(np.zeros(sent, np.uint8)) == len(reply.parameters.tensors[0])
 
@@ -144,7 +146,7 @@ def test_a_sound_reply_is_decoded_and_measured():
 )
 def test_a_reply_to_another_question_is_refused(client, server_round, size, named):
     with pytest.raises(WireError, match=named):
-        exchange.decode(update_reply(UPDATE, 3, 7), client, server_round, size, ["loss"])
+        untrusted.decode(update_reply(UPDATE, 3, 7), client, server_round, size, ["loss"])
 
 
 @pytest.mark.parametrize("loss", [None, 1, "1.0", b"1", True, float("nan"), float("inf")])
@@ -154,22 +156,23 @@ def test_a_reply_without_its_numbers_is_refused(loss):
     if loss is not None:
         reply.metrics["loss"] = loss
     with pytest.raises(WireError, match="'loss'"):
-        exchange.decode(reply, 3, 7, 6, ["work-steps", "loss"])
+        untrusted.decode(reply, 3, 7, 6, ["work-steps", "loss"])
 
 
 def test_a_payload_is_bounded_by_the_model():
     # Dense, a model of 1,000 parameters takes 4,028 bytes; nothing sound takes 3 times that.
-    assert exchange.decode(update_reply(dense([1.0] * 1000), 0, 1), 0, 1, 1000, [])[1] == 4028
+    assert untrusted.decode(update_reply(dense([1.0] * 1000), 0, 1), 0, 1, 1000, [])[1] == 4028
     with pytest.raises(WireError, match="at most"):
-        exchange.decode(fit_reply(ndarrays_to_parameters([np.zeros(13_000, np.uint8)])), 0, 1, 1000, [])
+        untrusted.decode(fit_reply(ndarrays_to_parameters([np.zeros(13_000, np.uint8)])), 0, 1, 1000, [])
 
 
 def test_label_counts():
-    sent = np.array([3, 0, 2**40], "<i8").tobytes()
-    np.testing.assert_array_equal(exchange.decode_counts(sent, 0, 3), [3, 0, 2**40])
-    for wrong in (sent[:-1], sent + b"\0", "abc", 3):
+    sent = np.array([3, 0, 10**9], "<i8").tobytes()
+    np.testing.assert_array_equal(untrusted.decode_counts(sent, 0, 3), [3, 0, 10**9])
+    negative, absurd = (np.array([3, 0, count], "<i8").tobytes() for count in (-1, 10**9 + 1))
+    for wrong in (sent[:-1], sent + b"\0", "abc", 3, negative, absurd):
         with pytest.raises(ConfigError, match="Client 0"):
-            exchange.decode_counts(wrong, 0, 3)
+            untrusted.decode_counts(wrong, 0, 3)
 
 
 def enrolled(proxies, total, **options):

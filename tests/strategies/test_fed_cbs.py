@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from strategies.fed_cbs import FedCBS, FedCBSConfig, exploration_bonus, log_weights, qcid
+from strategies.fed_cbs import FedCBS, FedCBSConfig, exploration_bonus, joined_qcid, log_weights, qcid
 from tests.strategies.resume import select
 from tests.strategies.setups import make_roster, make_setup
 
@@ -117,3 +117,26 @@ def test_balance_of_cohorts_is_better_than_uniform():
     ours = [qcid(counts[select(method, roster, 2, 8, seed).clients].sum(0)) for seed in range(30)]
     uniform = [qcid(counts[rng.choice(40, 8, replace=False)].sum(0)) for _ in range(30)]
     assert np.mean(ours) < 0.5 * np.mean(uniform)
+
+
+@pytest.mark.parametrize("scale", [1, 1000, 10**9])
+def test_the_imbalance_with_each_client_is_that_of_the_joined_labels(scale):
+    rng = np.random.default_rng(5)
+    counts = rng.integers(0, 50, (30, 4)) * float(scale)
+    counts[7] = 0.0
+    for held in (np.zeros(4), counts[3] + counts[9], counts.max() - counts[11]):
+        found = joined_qcid(held, counts, counts.sum(axis=1), np.square(counts).sum(axis=1))
+        share = (held + counts) / np.maximum((held + counts).sum(axis=1, keepdims=True), 1.0)
+        np.testing.assert_allclose(found, np.maximum(((share - 0.25) ** 2).sum(axis=1), 1e-20), rtol=1e-9, atol=1e-15)
+    balanced = joined_qcid(counts.max() - counts[11], counts, counts.sum(axis=1), np.square(counts).sum(axis=1))
+    assert balanced[11] == 1e-20
+
+
+def test_draws_do_not_depend_on_how_many_are_weighed_at_a_time(monkeypatch):
+    rng = np.random.default_rng(6)
+    method = FedCBS(make_setup(FedCBSConfig(), clients=23, cohort=6, classes=4))
+    roster = make_roster(23)
+    roster.label_counts = rng.integers(0, 20, (23, 4))
+    whole = select(method, roster, 2, 6, 1).clients
+    monkeypatch.setattr("strategies.fed_cbs.BLOCK", 5)
+    np.testing.assert_array_equal(select(method, roster, 2, 6, 1).clients, whole)

@@ -86,7 +86,7 @@ TAMPERINGS = {
         lambda reply: replace(reply, parameters=Parameters([reply.parameters.tensors[0][:-50]], "")),
         "header says",
     ),
-    "junk": (lambda reply: replace(reply, parameters=Parameters([b"junk"], "")), "not an array"),
+    "junk": (lambda reply: replace(reply, parameters=Parameters([b"junk"], "")), "as NumPy writes them"),
     "mute": (lambda reply: replace(reply, metrics={}), "'loss'"),
 }
 

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.scores import finite, gumbel_top, min_max, shares, unseen_first
+from strategies.scores import (
+    finite,
+    gumbel_top,
+    largest,
+    min_max,
+    shares,
+    unseen_first,
+    weighted_draws,
+    weighted_order,
+)
 
 reproducible = settings(derandomize=True, deadline=None)
 reals = st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=20)
@@ -116,3 +125,20 @@ def test_unseen_first_takes_the_unseen_uniformly_and_then_the_others():
     four = [unseen_first(seen, 4, rng).tolist() for _ in range(50)]
     assert {tuple(picked) for picked in four} == {(0, 1, 3, 4), (1, 2, 3, 4)}
     assert unseen_first(seen, 9, rng).tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 7, 8, 9])
+def test_the_first_draws_are_those_of_the_whole_order(count):
+    weights = np.array([2.0, 0.0, 5e-324, 1e308, 0.0, 3.0, 1.0, 0.0])
+    for seed in range(50):
+        order = weighted_order(weights, np.random.default_rng(seed))
+        assert sorted(order[-3:].tolist()) == [1, 4, 7]
+        assert weighted_draws(weights, count, np.random.default_rng(seed)).tolist() == order[:count].tolist()
+
+
+@reproducible
+@given(st.lists(st.sampled_from([np.nan, np.inf, -np.inf, 0.0, 1.0, 2.0]), max_size=12), st.integers(0, 13))
+def test_the_largest_come_first_and_of_equals_the_earlier(values, count):
+    downwards = [(math.isnan(value), 0.0 if math.isnan(value) else -value, place) for place, value in enumerate(values)]
+    ranked = [place for _, _, place in sorted(downwards)]
+    assert largest(np.array(values, np.float64), count).tolist() == ranked[:count]

@@ -1,11 +1,13 @@
 """Inner products of remembered updates."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsel_app.wire import Update
-from strategies.similarity import angles, euclidean, layer_part, refreshed_gram
+from strategies import similarity
+from strategies.similarity import among, angles, euclidean, inner_products, layer_part, norms, refreshed_gram
 from tests.strategies.setups import dense
 
 
@@ -70,3 +72,34 @@ def test_distances_are_euclidean_and_zero_between_equal_vectors():
         for j in range(6):
             np.testing.assert_allclose(found[i, j], np.linalg.norm(vectors[i] - vectors[j]), atol=1e-7)
     assert found[1, 4] == found[4, 1] == 0
+
+
+@pytest.mark.parametrize("block", [1, 50, 2**16])
+def test_many_products_at_a_time_are_those_of_one_update_bit_for_bit(monkeypatch, block):
+    monkeypatch.setattr(similarity, "BLOCK_ENTRIES", block)
+    rng = np.random.default_rng(3)
+    size = 700
+    updates = [dense(rng.normal(size=size)) for _ in range(4)]
+    for count in (0, 1, 9, 300, 300, 300, 9):
+        places = np.sort(rng.choice(size, count, replace=False)).astype(np.uint32)
+        updates.insert(int(rng.integers(len(updates))), Update(size, places, rng.normal(size=count).astype(np.float32)))
+    vectors = [rng.normal(size=size), updates[2].dense()]
+    expected = [[update.dot(vector) for update in updates] for vector in vectors]
+    assert inner_products(updates, vectors).tolist() == expected
+    assert norms(updates).tolist() == [update.norm() for update in updates]
+    assert inner_products([], vectors).shape == (2, 0)
+
+
+def test_angles_and_distances_are_the_same_a_few_rows_at_a_time(monkeypatch):
+    vectors = np.random.default_rng(4).normal(size=(9, 3))
+    vectors[4] = 0.0
+    gram = vectors @ vectors.T
+    whole = angles(gram), euclidean(gram)
+    monkeypatch.setattr(similarity, "BLOCK_ENTRIES", 20)
+    np.testing.assert_array_equal((angles(gram), euclidean(gram)), whole)
+
+
+def test_the_part_of_some_clients_is_their_rows_and_columns():
+    square = np.arange(9.0).reshape(3, 3)
+    assert among(square, np.arange(3)) is square
+    assert among(square, np.array([0, 2])).tolist() == [[0.0, 2.0], [6.0, 8.0]]

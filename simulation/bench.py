@@ -1,0 +1,131 @@
+"""`fedsel bench`: what the parts of fedsel cost on this machine, as tables and beside them as JSON.
+
+A bench is a module with `run(arguments, console)`, which prints its tables and returns their rows, and an entry here.
+"""
+
+import argparse
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from rich.console import Console
+
+from fedsel_app.arguments import positive
+
+Result = TypeVar("Result")
+
+
+class Subparsers(Protocol):
+    """What `argparse.ArgumentParser.add_subparsers` returns."""
+
+    def add_parser(self, name: str, *, help: str) -> argparse.ArgumentParser:
+        """The parser of one more subcommand."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where a bench is, what it measures, and its flags as argparse takes them."""
+
+    module: str
+    measures: str
+    flags: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+REPEATS = {"--repeats": {"type": positive, "default": 15, "metavar": "N", "help": "the fastest of N counts (15)"}}
+BENCHES = {
+    "codec": Bench("simulation.bench_codec", "MB/s of the update codec, and its bits beside the entropy", REPEATS),
+    "aggregate": Bench("simulation.bench_aggregate", "ms of summing the updates of a cohort", REPEATS),
+    "round": Bench(
+        "simulation.bench_round",
+        "seconds a round, beside bare PyTorch and an untouched Flower app",
+        {
+            "--tasks": {"default": "mnist,cifar10", "metavar": "NAME,...", "help": "mnist, cifar10 (both)"},
+            "--rounds": {"type": positive, "default": 5, "metavar": "N", "help": "rounds that are counted (5)"},
+            "--workers": {"type": positive, "default": os.cpu_count(), "metavar": "N", "help": "processes (the cores)"},
+        },
+    ),
+    "select": Bench(
+        "simulation.bench_select",
+        "ms and memory of every method's choice by the number of clients",
+        {
+            "--strategies": {"default": "", "metavar": "NAME,...", "help": "selection methods (all)"},
+            "--clients": {"type": positive, "default": 1_000_000, "metavar": "K", "help": "the largest K (1000000)"},
+            "--cohort": {"type": positive, "default": 10, "metavar": "M", "help": "clients selected a round (10)"},
+            "--limit-s": {"type": float, "default": 60.0, "metavar": "S", "help": "longest that a round may take (60)"},
+        },
+    ),
+}
+
+
+def register(commands: Subparsers) -> None:
+    """Add `bench` and its subcommands to the commands of `fedsel`."""
+    group = commands.add_parser("bench", help="measure the parts of fedsel on this machine")
+    benches = group.add_subparsers(required=True, metavar="BENCH")
+    for name, bench in BENCHES.items():
+        one = benches.add_parser(name, help=bench.measures)
+        for flag, options in bench.flags.items():
+            one.add_argument(flag, **options)
+        one.add_argument("--out", type=Path, metavar="FILE", help=f"JSON of the table (runs/bench-{name}.json)")
+        one.set_defaults(call=run_bench, bench=name)
+
+
+def run_bench(arguments: argparse.Namespace) -> int:
+    """Print the machine and the bench's tables, and write both as JSON."""
+    name: str = arguments.bench
+    out: Path = arguments.out or Path("runs") / f"bench-{name}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    console = Console(width=None if Console().is_terminal else 120)
+    machine = describe_machine()
+    console.print(", ".join(f"{key} {value}" for key, value in machine.items()), highlight=False)
+    rows = import_module(BENCHES[name].module).run(arguments, console)
+    table = {"bench": name, "machine": machine, "rows": rows}
+    out.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+    console.print(f"JSON: {out}", highlight=False)
+    return 0
+
+
+def describe_machine() -> dict[str, str]:
+    """What the numbers depend on, how busy the machine is among it: a load above its cores slows what is measured."""
+    versions = {name: metadata.version(name) for name in ("fedsel", "numpy", "torch", "flwr")}
+    return {
+        "processor": _processor(),
+        "cores": str(os.cpu_count()),
+        "load": " ".join(f"{load:.1f}" for load in os.getloadavg()),
+        "system": platform.platform(terse=True),
+        "python": platform.python_version(),
+        **versions,
+    }
+
+
+def fastest(repeats: int, call: Callable[[], Result]) -> tuple[float, Result]:
+    """Processor seconds of this thread in the fastest of `repeats` calls, and what the last one returned.
+
+    What waits for nothing takes as long on an idle machine; on a busy one, time spent waiting for a core is no cost.
+    """
+    best, found = _timed(call)
+    for _ in range(repeats - 1):
+        seconds, found = _timed(call)
+        best = min(best, seconds)
+    return best, found
+
+
+def _timed(call: Callable[[], Result]) -> tuple[float, Result]:
+    start = time.thread_time()
+    found = call()
+    return time.thread_time() - start, found
+
+
+def _processor() -> str:
+    path = Path("/proc/cpuinfo")
+    if path.is_file():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,85 @@
+"""`fedsel bench aggregate`: how long the server sums a cohort's updates, beside what its memory allows.
+
+The bound is a copy of as many bytes as the sum must read and write at least: every index and value once, and the
+model's float64 sum once each way. "step" is the whole way from decoded replies to the next global model, the server
+optimiser with its momentum included.
+"""
+
+import argparse
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from fedsel_app.config import Settings
+from fedsel_app.wire import Update, add_weighted
+from simulation.bench import fastest
+from simulation.bench_codec import SIZE, drawn
+from strategies.contract.rehearsal import make_setup
+from strategies.replies import Replies
+from strategies.roster import Selection
+from strategies.server_state import ServerState
+
+COHORT = 10
+DENSITIES = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
+_INDEX_BYTES, _VALUE_BYTES, _SUM_BYTES = 4, 4, 8
+
+
+def touched_bytes(size: int, updates: tuple[Update, ...]) -> int:
+    """Bytes that the sum of `updates` must read and write at least."""
+    indexed = sum(update.count for update in updates if update.indices is not None)
+    return 2 * _SUM_BYTES * size + _VALUE_BYTES * sum(update.count for update in updates) + _INDEX_BYTES * indexed
+
+
+def measure(size: int, density: float, repeats: int) -> dict[str, Any]:
+    """One row: milliseconds of the sum, of the server's whole step, and of the copy, and their ratios."""
+    updates = tuple(drawn(size, density, client) for client in range(COHORT))
+    weights = [1.0 / COHORT] * COHORT
+
+    def total() -> np.ndarray[Any, np.dtype[np.float64]]:
+        summed = np.zeros(size)
+        add_weighted(summed, updates, weights)
+        return summed
+
+    ids, ones = np.arange(COHORT), np.ones(COHORT)
+    server = ServerState(make_setup(Settings(), clients=COHORT, cohort=COHORT, size=size), frozenset())
+    nothing = np.zeros(COHORT, np.int64)
+    replies = Replies(ids, updates, (), ones, ones, {}, nothing, nothing, [])
+    parameters, selection = np.zeros(size, np.float32), Selection(ids, ones)
+    sum_s, _ = fastest(repeats, total)
+    step_s, _ = fastest(repeats, lambda: server.step(parameters, selection, replies, ids + 1))
+    # A copy reads one half of the bytes and writes the other.
+    source = np.zeros(touched_bytes(size, updates) // 2, np.uint8)
+    target = np.zeros_like(source)
+    source += 1
+    target += 1
+    copy_s, _ = fastest(repeats, lambda: np.copyto(target, source))
+    return {
+        "density": density,
+        "updates": COHORT,
+        "sum_ms": 1e3 * sum_s,
+        "step_ms": 1e3 * step_s,
+        "bound_ms": 1e3 * copy_s,
+        "sum_over_bound": sum_s / copy_s,
+        "mb_touched": touched_bytes(size, updates) / 1e6,
+        "ns_an_entry": 1e9 * sum_s / sum(update.count for update in updates),
+    }
+
+
+def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
+    """Print the table, fastest of `arguments.repeats`, and return its rows."""
+    table = Table(title=f"Sum of {COHORT} updates, N = {SIZE:,}, one core, processor time")
+    for heading in ("density", "sum ms", "server step ms", "memory bound ms", "sum / bound", "MB", "ns an entry"):
+        table.add_column(heading, justify="right")
+    rows = []
+    for density in DENSITIES:
+        row = measure(SIZE, density, arguments.repeats)
+        rows.append(row)
+        table.add_row(
+            str(density),
+            *(f"{row[name]:.1f}" for name in ("sum_ms", "step_ms", "bound_ms", "sum_over_bound", "mb_touched")),
+            f"{row['ns_an_entry']:.2f}",
+        )
+    console.print(table)
+    return rows

@@ -1,0 +1,100 @@
+"""`fedsel bench round`: seconds a round of the Ray engine takes, beside bare PyTorch and an untouched Flower app."""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from fedsel_app.config import ConfigError
+from fedsel_app.records import read_rounds
+from simulation.bench_baselines import TASKS, Task, flower_rounds, plain_rounds
+from simulation.submit import DeploymentError
+
+WARM_UP = 2
+"""Rounds that are not counted: data sets are loaded, models are built."""
+
+
+@dataclass(frozen=True)
+class RoundTime:
+    """Seconds a round, median and fastest, of what; and the median in units of the plain loop's."""
+
+    task: str
+    what: str
+    median_s: float
+    fastest_s: float
+    ratio: float
+
+
+def engine_rounds(task: Task, rounds: int, workers: int, strategy: str, *settings: str) -> list[float]:
+    """Seconds of each round of `fedsel run`, as rounds.jsonl has them."""
+    module = next(name for name, one in TASKS.items() if one is task)
+    values = [
+        *(f"data=simulation.bench_baselines:{module}", f"model={task.model}", "partition=iid"),
+        *(f"local-steps={task.steps}", f"batch-size={task.batch}", f"probe-batches={task.probe_batches}"),
+        *(f"kept-fraction={task.kept}", "kept-warmup-rounds=0", "kept-cosine=0", "link-cap=none", "curvature-layers=0"),
+        *(f"workers={workers}", "threads=1", f"eval-threads={workers}", "checkpoint-every=0", *settings),
+    ]
+    flags = [flag for value in values for flag in ("--set", value)]
+    sizes = ["--rounds", str(rounds), "--clients", str(task.clients), "--cohort", str(task.cohort)]
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "run"
+        command = [sys.executable, "-P", "-m", "fedsel_app.cli", "run", "--strategy", strategy, *sizes, *flags]
+        done = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise DeploymentError(f"`{' '.join(command)}` failed: {done.stderr[-2000:]}")
+        return [row["wall_s"] for row in read_rounds(out)]
+
+
+def contenders(task: Task, rounds: int, workers: int) -> dict[str, Callable[[], list[float]]]:
+    """What is measured, the plain loop first."""
+    return {
+        "plain PyTorch loop": lambda: _apart(plain_rounds, task, rounds, workers),
+        "fedsel run, hetero-select": lambda: engine_rounds(task, rounds, workers, "hetero-select"),
+        "fedsel run, random, whole updates": lambda: engine_rounds(task, rounds, workers, "random", "compressor=none"),
+        "untouched Flower FedAvg": lambda: _apart(flower_rounds, task, rounds, workers),
+    }
+
+
+def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
+    """Print what a round takes, and return the rows of the table."""
+    tasks = arguments.tasks.split(",")
+    if unknown := sorted(set(tasks) - set(TASKS)):
+        raise ConfigError(f"--tasks takes {', '.join(TASKS)}. Got {', '.join(unknown)}.")
+    table = Table(title=f"Seconds a round, {arguments.workers} processes of one thread, median of {arguments.rounds}")
+    for heading in ("task", "what", "median s", "fastest s", "of the plain loop"):
+        table.add_column(heading, justify="left" if heading in ("task", "what") else "right")
+    times = list(measure(tasks, arguments.rounds, arguments.workers))
+    for one in times:
+        cells = (f"{one.median_s:.2f}", f"{one.fastest_s:.2f}", f"{one.ratio:.2f}")
+        table.add_row(one.task, one.what, *cells, end_section=one.what == times[-1].what)
+    console.print(table)
+    return [asdict(one) for one in times]
+
+
+def measure(names: Sequence[str], rounds: int, workers: int) -> Iterator[RoundTime]:
+    """Every contender at every task of `TASKS` that `names` lists, one after the other."""
+    for name in names:
+        plain_s = 0.0
+        for what, seconds in contenders(TASKS[name], WARM_UP + rounds, workers).items():
+            counted = seconds()[WARM_UP:]
+            median_s = statistics.median(counted)
+            plain_s = plain_s or median_s
+            yield RoundTime(TASKS[name].name, what, median_s, min(counted), median_s / plain_s)
+
+
+def _apart(measured: Callable[[Task, int, int], list[float]], task: Task, rounds: int, workers: int) -> list[float]:
+    """In a fresh process, whose threads and caches are its own."""
+    os.environ["OMP_NUM_THREADS"] = str(workers)
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(measured, task, rounds, workers).result()

@@ -1,0 +1,87 @@
+"""What a client has in its node configuration: where its data lies, and that all of it is its own."""
+
+import numpy as np
+import pytest
+from flwr.common import Code, Context, GetPropertiesIns, RecordDict
+
+from fedsel_app.app_config import known_defaults, resolve
+from fedsel_app.client_app import client_fn
+from fedsel_app.config import ConfigError
+from fedsel_app.data import DataConfig, load
+from fedsel_app.partition import PartitionConfig, split
+
+
+def write(path, labels, **more):
+    x = np.zeros((len(labels), 3), np.float32)
+    y = np.array(labels)
+    np.savez(path, x_train=x, y_train=y, x_test=x[:1], y_test=y[:1], **more)
+
+
+def properties(node, run=None, *, counts=False):
+    """The answer of the client that a SuperNode with `node` builds, for a run that sets `run`."""
+    context = Context(1, 2, node, RecordDict(), known_defaults() | {"data": "npz", "clients": 3, "cohort": 1} | run)
+    return client_fn(context).get_properties(GetPropertiesIns({"label-counts": counts}))
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The server's file with nine examples of three classes, and a client's own with five of two of them."""
+    write(tmp_path / "server.npz", [0, 1, 2] * 3)
+    write(tmp_path / "mine.npz", [0, 0, 1, 0, 0], classes=3)
+    return tmp_path
+
+
+def test_a_path_of_ones_own_goes_before_that_of_the_run(files):
+    run = {"data-path": str(files / "server.npz"), "partition": "iid"}
+    identity = {"partition-id": 1, "num-partitions": 3}
+    assert properties(identity, run).properties["examples"] == 3
+    elsewhere = identity | {"data-path": str(files / "mine.npz")}
+    # Five examples among three clients: 2, 2 and 1.
+    assert properties(elsewhere, run).properties["examples"] == 2
+    told = properties(elsewhere | {"partition": "own"}, run, counts=True).properties
+    assert (told["client"], told["examples"]) == (1, 5)
+    assert np.frombuffer(told["label-counts"], "<i8").tolist() == [4, 1, 0]
+
+
+def test_a_run_may_say_that_everybody_has_data_of_its_own(files):
+    run = {"partition": "own", "data-path": str(files / "absent.npz")}
+    told = properties({"partition-id": 2, "data-path": str(files / "mine.npz")}, run).properties
+    assert (told["client"], told["examples"]) == (2, 5)
+
+
+def test_a_client_may_keep_its_label_counts_to_itself(files):
+    node = {"partition-id": 0, "data-path": str(files / "mine.npz"), "partition": "own", "share-label-counts": False}
+    assert properties(node, {}).status.code == Code.OK
+    with pytest.raises(ValueError, match="Client 0 tells no label counts"):
+        properties(node, {}, counts=True)
+
+
+def test_a_method_that_reads_label_counts_is_refused_without_them():
+    with pytest.raises(ConfigError, match="set 'share-label-counts' to true"):
+        resolve({"strategy": "fed-cbs", "share-label-counts": False})
+    resolve({"strategy": "oort", "share-label-counts": False})
+
+
+def test_a_key_that_is_no_clients_own_is_named(files):
+    with pytest.raises(ConfigError, match=r"The node configuration has lr, path\. It may have partition-id"):
+        properties({"partition-id": 0, "path": "x", "lr": 0.1}, {"data-path": "y"})
+
+
+def test_data_of_ones_own_cannot_be_split():
+    with pytest.raises(ConfigError, match="machines of their own"):
+        split(PartitionConfig(partition="own"), np.zeros(4, np.int64), 2, 0)
+
+
+def test_a_file_that_lacks_classes_says_how_many_there_are(files):
+    assert load(DataConfig(data="npz", data_path=str(files / "mine.npz")), 0).classes == 3
+    write(files / "few.npz", [0, 1, 2], classes=2)
+    write(files / "odd.npz", [0, 1, 2], classes=2.5)
+    for name, said in (("few", "has the label 2"), ("odd", "a whole number above 0")):
+        with pytest.raises(ConfigError, match=said):
+            load(DataConfig(data="npz", data_path=str(files / f"{name}.npz")), 0)
+
+
+def test_over_selection_needs_a_cohort_that_is_given():
+    values = {"over-selection": 0.3, "participation": "isp", "holdout-fraction": 0.2}
+    with pytest.raises(ConfigError, match="set 'over-selection' to 0"):
+        resolve(values)

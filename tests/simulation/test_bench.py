@@ -1,0 +1,69 @@
+"""`fedsel bench`: its tables and the JSON beside them."""
+
+import json
+import math
+
+import pytest
+
+from fedsel_app.cli import main
+from fedsel_app.wire import Update
+from simulation import bench, bench_aggregate, bench_codec
+
+
+def test_the_fastest_call_is_told_with_what_the_last_one_returned():
+    found = iter(range(5))
+    seconds, last = bench.fastest(5, lambda: next(found))
+    assert last == 4
+    assert 0 <= seconds < 1
+
+
+@pytest.mark.parametrize("density", [0.01, 0.2, 0.3])
+@pytest.mark.parametrize(("bits", "value_cost"), [(32, 32.0), (8, 8.125), (4, 4.125)])
+def test_a_row_of_the_codec_counts_every_bit(density, bits, value_cost):
+    row = bench_codec.measure(200_000, density, bits, 1)
+    count = 200_000 * density
+    # Header and check sum are 28 bytes; the last block of values may be a part.
+    assert row["bits_an_entry"] == pytest.approx(row["index_bits"] + value_cost + 8 * 28 / count, abs=40 / count)
+    # log2 of the number of ways to choose the places.
+    ways = math.lgamma(200_001) - math.lgamma(count + 1) - math.lgamma(200_001 - count)
+    assert row["entropy_bits"] == pytest.approx(ways / math.log(2) / count, rel=2e-3)
+    assert 0.99 < row["index_over_entropy"] <= 1.05
+    assert (row["bytes_over_float32"] == 1) == (bits == 32)
+    assert min(row["encode_mb_s"], row["decode_mb_s"]) > 0
+
+
+def test_eight_bit_values_take_less_than_forty_percent_of_the_bytes():
+    for density in (0.05, 0.2, 0.5):
+        assert bench_codec.measure(200_000, density, 8, 1)["bytes_over_float32"] < 0.4
+
+
+def test_the_sum_must_touch_every_index_value_and_entry():
+    sparse, dense = bench_codec.drawn(1000, 0.2), bench_codec.drawn(1000, 1.0)
+    assert isinstance(dense, Update)
+    assert dense.indices is None
+    # 8 bytes of the sum each way; 200 of 8 bytes and 1000 of 4.
+    assert bench_aggregate.touched_bytes(1000, (sparse, dense)) == 16_000 + 1_600 + 4_000
+
+
+@pytest.mark.parametrize(("name", "module"), [("codec", bench_codec), ("aggregate", bench_aggregate)])
+def test_a_bench_prints_its_table_and_writes_it(name, module, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(module, "SIZE", 3000)
+    monkeypatch.setattr(module, "DENSITIES", (0.1, 0.5))
+    out = tmp_path / "new" / "table.json"
+    assert main(["bench", name, "--repeats", "1", "--out", str(out)]) == 0
+    told = json.loads(out.read_text(encoding="utf-8"))
+    assert told["bench"] == name
+    assert {"processor", "cores", "load", "numpy", "torch"} <= told["machine"].keys()
+    assert {row["density"] for row in told["rows"]} == {0.1, 0.5}
+    printed = capsys.readouterr().out
+    assert "N = 3,000" in printed
+    assert told["machine"]["numpy"] in printed
+
+
+def test_every_bench_is_a_command_and_says_what_it_measures(capsys):
+    with pytest.raises(SystemExit):
+        main(["bench", "--help"])
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in bench.BENCHES)
+    with pytest.raises(SystemExit):
+        main(["bench", "codec", "--repeats", "0"])

@@ -1,0 +1,47 @@
+"""The plain loop does the work that it says; all contenders run, on a tiny task."""
+
+import numpy as np
+import pytest
+import torch
+
+from simulation import bench_baselines, bench_round
+from simulation.bench_baselines import PlainClients, Task
+
+TINY = Task("tiny", "logistic", (1, 4, 4), examples=400, test_examples=50, clients=8, cohort=3, steps=4, batch=8)
+
+
+def test_training_lowers_the_loss_and_starts_from_what_it_is_given():
+    torch.manual_seed(0)
+    clients = PlainClients(TINY)
+    given = clients.start.copy()
+    change = clients.train(clients.start, 2)
+    assert np.array_equal(clients.start, given)
+    before = np.mean([_loss(clients, clients.start) for _ in range(20)])
+    after = np.mean([_loss(clients, clients.start + change.numpy()) for _ in range(20)])
+    assert after < before
+
+
+def _loss(clients, parameters):
+    clients.load(parameters)
+    return clients.probe(2)
+
+
+def test_the_largest_fifth_is_sent_and_the_rest_comes_with_the_next():
+    torch.manual_seed(0)
+    clients = PlainClients(TINY)
+    indices, values = clients.compressed(clients.start, 1)
+    size = clients.start.size
+    assert len(indices) == len(values) == int(0.2 * size)
+    kept = clients._residual[1].numpy()
+    assert np.count_nonzero(kept[indices]) == 0
+    assert np.abs(values).min() >= np.abs(kept / 0.9).max() - 1e-7
+
+
+@pytest.mark.slow
+def test_every_contender_runs(monkeypatch):
+    task = Task("tiny", "logistic", (1, 28, 28), examples=600, test_examples=100, clients=6, cohort=2, steps=2)
+    monkeypatch.setitem(bench_baselines.TASKS, "mnist", task)
+    results = list(bench_round.measure(["mnist"], 2, 1))
+    assert len(results) == 4
+    assert results[0].ratio == 1.0
+    assert all(result.fastest_s > 0 for result in results)

@@ -1,0 +1,79 @@
+"""The time of uploads, taken at the SuperNode and told by the client."""
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from clients.timings import UPLOAD_FILE, timings
+from simulation.supernode import HOOK, Stopwatch, watched
+
+
+def test_flower_still_has_the_place_where_uploads_can_be_seen():
+    from flwr.supercore.inflatable import inflatable_utils
+    from flwr.supernode import start_client_internal
+
+    assert getattr(start_client_internal, HOOK) is getattr(inflatable_utils, HOOK)
+
+
+LARGE = bytes(20_000)
+
+
+def test_pushes_side_by_side_count_once_and_pauses_do_not():
+    stopwatch = Stopwatch()
+    push = stopwatch.timed(lambda name, content: time.sleep(0.2))
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(push, "ab", [LARGE, LARGE]))
+    time.sleep(0.3)
+    push("c", LARGE)
+    assert stopwatch.bytes == 60_000
+    assert stopwatch.seconds == pytest.approx(0.4, abs=0.15)
+
+
+def test_what_a_small_push_takes_comes_off_a_large_one():
+    stopwatch = Stopwatch()
+    push = stopwatch.timed(lambda name, content: time.sleep(0.1 + len(content) / 50_000))
+    for content in (b"", b"1", LARGE):
+        push("name", content)
+    assert stopwatch.bytes == 20_000
+    # 0.1 s + 0.4 s, less 0.1 s; but never less than half of what was taken.
+    assert stopwatch.seconds == pytest.approx(0.4, abs=0.08)
+    hasty = Stopwatch()
+    hasty.timed(lambda name, content: time.sleep(0.3 if not content else 0.1))("a", b"")
+    hasty.timed(lambda name, content: time.sleep(0.1))("a", LARGE)
+    assert hasty.seconds == pytest.approx(0.05, abs=0.03)
+
+
+def test_a_push_that_fails_is_over():
+    def fails(name, content):
+        raise ConnectionError(name)
+
+    stopwatch = Stopwatch()
+    with pytest.raises(ConnectionError):
+        stopwatch.timed(fails)("a", LARGE)
+    stopwatch.timed(lambda name, content: None)("b", LARGE)
+    assert stopwatch.seconds < 0.1
+
+
+def test_an_upload_is_told_with_the_next_reply(tmp_path, monkeypatch):
+    def push_all(contents, push_object_fn, *, most):
+        for name, content in contents:
+            push_object_fn(name, content)
+
+    monkeypatch.setenv(UPLOAD_FILE, str(tmp_path / "upload.json"))
+    assert timings(1.5) == {"compute_s": 1.5}
+    pushed = []
+    push = watched(push_all, tmp_path / "upload.json")
+    push([("a", LARGE), ("b", b"4")], push_object_fn=lambda name, content: pushed.append(name), most=2)
+    assert pushed == ["a", "b"]
+    told = timings(2.5)
+    assert (told["compute_s"], told["upload-bytes"]) == (2.5, 20_000)
+    assert 0.0 < told["upload_s"] < 1.0
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", json.dumps({"bytes": 0, "seconds": 1.0}), '{"bytes": 1'])
+def test_what_is_no_measurement_is_not_told(tmp_path, monkeypatch, text):
+    (tmp_path / "upload.json").write_text(text)
+    monkeypatch.setenv(UPLOAD_FILE, str(tmp_path / "upload.json"))
+    assert timings(1.5) == {"compute_s": 1.5}

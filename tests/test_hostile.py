@@ -1,0 +1,157 @@
+"""One of ten clients is hostile or broken: the others still learn, and the server goes on."""
+
+import zlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from flwr.common import FitRes, Parameters, ndarrays_to_parameters
+
+from fedsel_app.wire import Update, decode, encode
+from tests.in_process import run_in_process
+
+HOSTILE = 4
+TRAINING = {
+    "strategy": "random",
+    "model": "logistic",
+    "clients": 10,
+    "cohort": 10,
+    "rounds": 8,
+    "partition": "dirichlet",
+    "kept_fraction": 0.3,
+}
+
+
+def with_update(reply, change, **header):
+    """`reply` with its update changed by a hostile client, who makes a sound payload of it."""
+    payload = np.frombuffer(reply.parameters.tensors[0], np.uint8, offset=128).tobytes()
+    size = int.from_bytes(payload[8:12], "little")
+    packet = decode(payload, size=size)
+    changed = change(packet.update)
+    sent = {"client": packet.client, "server_round": packet.server_round} | header
+    array = np.frombuffer(encode(changed, **sent), np.uint8)
+    return replace(reply, parameters=ndarrays_to_parameters([array]))
+
+
+def scaled(factor):
+    return lambda update: Update(update.size, update.indices, update.values * np.float32(factor))
+
+
+def one_value(value):
+    def change(update):
+        return Update(update.size, update.indices, np.full_like(update.values, value))
+
+    return change
+
+
+def sends_nan(reply, kept):
+    """NaN where the values are; the check sum fits."""
+    tensor = reply.parameters.tensors[0]
+    body = tensor[128:-8] + np.float32(np.nan).tobytes()
+    array = np.frombuffer(body + zlib.crc32(body).to_bytes(4, "little"), np.uint8)
+    return replace(reply, parameters=ndarrays_to_parameters([array]))
+
+
+def sends_1e30(reply, kept):
+    return with_update(reply, one_value(1e30))
+
+
+def sends_1e10(reply, kept):
+    """Squares of it are no overflow: the round's median says that it is absurd."""
+    return with_update(reply, one_value(1e10))
+
+
+def sends_the_first_again(reply, kept):
+    return kept.setdefault("first", reply)
+
+
+def claims_an_old_update_is_new(reply, kept):
+    first = kept.setdefault("first", reply)
+    payload = np.frombuffer(reply.parameters.tensors[0], np.uint8, offset=128).tobytes()
+    return with_update(first, lambda update: update, server_round=int.from_bytes(payload[20:24], "little"))
+
+
+def flips_signs(reply, kept):
+    return with_update(reply, scaled(-10.0))
+
+
+def train(folder, attack=None, **settings):
+    kept: dict[str, FitRes] = {}
+
+    def on_fit(client, ins, reply):
+        return attack(reply, kept) if attack and client == HOSTILE else reply
+
+    _, rows = run_in_process(folder, on_fit, **TRAINING | settings)
+    return rows
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory):
+    """Accuracy of the run in which everybody is honest."""
+    return train(tmp_path_factory.mktemp("clean"))[-1]["accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("attack", "rejected"),
+    [
+        (sends_nan, "not finite"),
+        (sends_1e30, "norm"),
+        (sends_1e10, "max-update-norm"),
+        (sends_the_first_again, "for round 1"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_what_is_rejected_harms_nobody(tmp_path, clean, attack, rejected):
+    rows = train(tmp_path, attack)
+    assert rows[-1]["accuracy"] >= clean - 0.02
+    late = rows[1:] if attack is sends_the_first_again else rows
+    for row in late:
+        [failure] = row["failures"]
+        assert failure["client"] == HOSTILE
+        assert rejected in failure["reason"]
+        assert HOSTILE not in row["aggregated"]
+
+
+@pytest.mark.parametrize(
+    ("attack", "aggregation"),
+    [
+        (flips_signs, "median"),
+        (flips_signs, "trimmed-mean"),
+        (flips_signs, "multi-krum"),
+        (claims_an_old_update_is_new, "median"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_what_looks_sound_is_outvoted(tmp_path, clean, attack, aggregation):
+    rows = train(tmp_path, attack, aggregation=aggregation, trim_share=0.2)
+    assert not any(row["failures"] for row in rows)
+    assert rows[-1]["accuracy"] >= clean - 0.02
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda reply: replace(reply, metrics={}),
+        lambda reply: replace(reply, metrics=reply.metrics | {"loss": float("nan")}),
+        lambda reply: replace(reply, metrics=reply.metrics | {"loss": "0"}),
+        lambda reply: replace(reply, metrics=reply.metrics | {"loss": 1e300}),
+        lambda reply: replace(reply, metrics=reply.metrics | {"work-steps": -5.0}),
+        lambda reply: replace(reply, metrics=reply.metrics | {"work-steps": 1e15}),
+        lambda reply: replace(reply, parameters=Parameters([], "")),
+        lambda reply: replace(reply, parameters=Parameters([b"\0" * 10_000], "")),
+        lambda reply: with_update(reply, lambda update: update, client=HOSTILE + 1),
+        lambda reply: with_update(reply, lambda update: Update(4, None, np.ones(4, np.float32))),
+    ],
+)
+def test_a_broken_reply_is_recorded_and_left_out(tmp_path, broken):
+    rows = train(tmp_path, lambda reply, kept: broken(reply), rounds=1)
+    [failure] = rows[0]["failures"]
+    assert failure["client"] == HOSTILE
+    assert rows[0]["aggregated"] == [client for client in range(10) if client != HOSTILE]
+
+
+def test_lies_about_examples_move_nothing(tmp_path):
+    honest = train(tmp_path / "honest", rounds=2)
+    lying = train(tmp_path / "lying", lambda reply, kept: replace(reply, num_examples=10**15), rounds=2)
+    assert [row["weights"] for row in lying] == [row["weights"] for row in honest]
+    assert lying[-1]["loss"] == honest[-1]["loss"]
