@@ -84,7 +84,7 @@ TAMPERINGS = {
     "damaged": (flipped, "CRC"),
     "cut": (
         lambda reply: replace(reply, parameters=Parameters([reply.parameters.tensors[0][:-50]], "")),
-        "header says",
+        "as NumPy writes them",
     ),
     "junk": (lambda reply: replace(reply, parameters=Parameters([b"junk"], "")), "as NumPy writes them"),
     "mute": (lambda reply: replace(reply, metrics={}), "'loss'"),
