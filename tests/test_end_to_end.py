@@ -49,7 +49,8 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.e2e
 def test_a_run_leaves_its_records_and_nothing_else(simulated: Path) -> None:
     names = {path.name for path in simulated.iterdir()}
-    assert names == {"config.json", "rounds.jsonl", "clients.jsonl", "summary.json", "model.npz", "accuracy.png"}
+    models = {"model.npz", "best-model.npz"}
+    assert names == {"config.json", "rounds.jsonl", "clients.jsonl", "summary.json", "accuracy.png"} | models
     summary = json.loads((simulated / "summary.json").read_text())
     assert summary["rounds"] == 3
     assert summary["exchanges"] == 6
