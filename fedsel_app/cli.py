@@ -72,8 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def compare(arguments: argparse.Namespace) -> int:
     """`fedsel compare`."""
-    from simulation import compare as comparing
-    from simulation.plan import plan
+    from simulation.comparison import compare as comparing
+    from simulation.comparison.plan import plan
 
     console = Console(width=None if sys.stdout.isatty() else 160)
     grid = dict(parse_grid(text) for text in arguments.grid)
@@ -90,7 +90,7 @@ def compare(arguments: argparse.Namespace) -> int:
 
 def watch(arguments: argparse.Namespace) -> int:
     """`fedsel watch`."""
-    from simulation.watch import watch
+    from simulation.comparison.watch import watch
 
     watch(arguments.folder, Console(width=None if sys.stdout.isatty() else 160))
     return 0
@@ -98,7 +98,7 @@ def watch(arguments: argparse.Namespace) -> int:
 
 def report(arguments: argparse.Namespace) -> int:
     """`fedsel report`."""
-    from simulation.page import write_report
+    from simulation.comparison.page import write_report
 
     page = write_report(arguments.folder, arguments.baseline)
     print(f"Report: {page}\nTables: {page.with_suffix('.md')} and {page.with_name('report-*.csv')}")

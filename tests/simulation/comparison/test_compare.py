@@ -16,8 +16,8 @@ from rich.console import Console
 
 from fedsel_app.app_config import resolve
 from fedsel_app.cli import main
-from simulation import compare as comparing
-from simulation.plan import plan
+from simulation.comparison import compare as comparing
+from simulation.comparison.plan import plan
 
 SETTINGS = {"clients": 6, "cohort": 2, "rounds": 2}
 ARGUMENTS = ["--clients", "6", "--cohort", "2", "--rounds", "2", "--seeds", "1,2"]

@@ -27,9 +27,9 @@ from rich.table import Table
 from fedsel_app.app_config import AppConfig, resolve
 from fedsel_app.config import ConfigError
 from simulation import processes
+from simulation.comparison.plan import Comparison, PlannedRun
+from simulation.comparison.watch import REFRESH_S, progress_table, read_json, read_progress, read_run
 from simulation.launch import worker_count
-from simulation.plan import Comparison, PlannedRun
-from simulation.watch import REFRESH_S, progress_table, read_json, read_progress, read_run
 
 FEDSEL = (sys.executable, "-P", "-m", "fedsel_app.cli")
 POLL_S = 0.2

@@ -6,7 +6,7 @@ import pytest
 
 from fedsel_app.arguments import parse_grid, parse_seeds
 from fedsel_app.config import ConfigError
-from simulation.plan import plan, run_name
+from simulation.comparison.plan import plan, run_name
 
 SMALL = {"clients": 6, "cohort": 2, "rounds": 2}
 

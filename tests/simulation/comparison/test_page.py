@@ -6,12 +6,12 @@ import io
 import pytest
 
 from fedsel_app.cli import main
-from simulation import page
-from simulation.findings import MORE, TOO_FEW
-from simulation.page import write_report
-from simulation.statistics import t_interval
-from simulation.tables import FREE, Column, Table, csv_text, number_text
-from tests.simulation.report_runs import write_plan, write_run
+from simulation.comparison import page
+from simulation.comparison.findings import MORE, TOO_FEW
+from simulation.comparison.page import write_report
+from simulation.comparison.statistics import t_interval
+from simulation.comparison.tables import FREE, Column, Table, csv_text, number_text
+from tests.simulation.comparison.report_runs import write_plan, write_run
 
 
 def rows(folder, name):

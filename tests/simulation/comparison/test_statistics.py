@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from simulation import statistics
-from simulation.statistics import paired, record, t_interval
+from simulation.comparison import statistics
+from simulation.comparison.statistics import paired, record, t_interval
 
 SLEEP = ([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0], [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
 """Student's sleep data (1908), as R's `sleep` has them: t.test(paired) gives the numbers below."""

@@ -6,10 +6,16 @@ from typing import Any
 import numpy as np
 
 from fedsel_app.config import ConfigError
-from simulation.outcomes import client_accuracies, label_coverage, measures, selection_counts, who_was_selected
-from simulation.results import Comparison, Group, Run
-from simulation.statistics import Floats, gini, jain, longest_gaps, worst_tenth
-from simulation.tables import Column, Table
+from simulation.comparison.outcomes import (
+    client_accuracies,
+    label_coverage,
+    measures,
+    selection_counts,
+    who_was_selected,
+)
+from simulation.comparison.results import Comparison, Group, Run
+from simulation.comparison.statistics import Floats, gini, jain, longest_gaps, worst_tenth
+from simulation.comparison.tables import Column, Table
 
 
 def coverages(group: Group) -> tuple[dict[str, list[Floats]], str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simulation.statistics import Estimate
+from simulation.comparison.statistics import Estimate
 
 ABSENT = "–"
 FREE = -1

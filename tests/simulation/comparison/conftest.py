@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from simulation.page import write_report
-from tests.simulation.report_runs import write_comparison
+from simulation.comparison.page import write_report
+from tests.simulation.comparison.report_runs import write_comparison
 
 
 @pytest.fixture(scope="session")

@@ -9,13 +9,13 @@ from pathlib import Path
 from jinja2 import Environment
 from PIL import Image
 
-from simulation.audit import client_table, coverages, failure_table, participation_table, run_table
-from simulation.figures import Plot, plots
-from simulation.findings import finding_tables
-from simulation.outcomes import Numbers
-from simulation.results import Comparison, Group, read_comparison
-from simulation.tables import Table, csv_text
-from simulation.verdict import verdict
+from simulation.comparison.audit import client_table, coverages, failure_table, participation_table, run_table
+from simulation.comparison.figures import Plot, plots
+from simulation.comparison.findings import finding_tables
+from simulation.comparison.outcomes import Numbers
+from simulation.comparison.results import Comparison, Group, read_comparison
+from simulation.comparison.tables import Table, csv_text
+from simulation.comparison.verdict import verdict
 
 PAGE_BYTES = 3_000_000
 RESOLUTIONS = (144, 100, 60)
@@ -107,7 +107,7 @@ def _png(plot: Plot, dots: int) -> str:
 
 
 def _html(comparison: Comparison, sections: list[Section], common: list[Table], dots: int) -> str:
-    template = files("simulation").joinpath("page.html.j2").read_text(encoding="utf-8")
+    template = files("simulation.comparison").joinpath("page.html.j2").read_text(encoding="utf-8")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     return environment.from_string(template).render(
         title=headline(comparison),

@@ -14,7 +14,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from simulation.outcomes import (
+from simulation.comparison.outcomes import (
     PAPER_MB,
     ROUNDS,
     SECONDS,
@@ -27,8 +27,8 @@ from simulation.outcomes import (
     selection_counts,
     who_was_selected,
 )
-from simulation.results import Group, Run
-from simulation.statistics import Floats, step_values, worst_tenth
+from simulation.comparison.results import Group, Run
+from simulation.comparison.statistics import Floats, step_values, worst_tenth
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 LINES = ("-", "--", "-.", ":")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import ConfigError
-from simulation.outcomes import (
+from simulation.comparison.outcomes import (
     Numbers,
     client_accuracies,
     component_means,
@@ -15,8 +15,8 @@ from simulation.outcomes import (
     selection_counts,
     who_was_selected,
 )
-from simulation.results import Run, read_comparison
-from tests.simulation.report_runs import write_comparison, write_run
+from simulation.comparison.results import Run, read_comparison
+from tests.simulation.comparison.report_runs import write_comparison, write_run
 
 
 def read(folder) -> Run:

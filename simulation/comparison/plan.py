@@ -16,8 +16,8 @@ from fedsel_app.app_config import AppConfig, resolve
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.data import load
 from fedsel_app.records import refuse_used
+from simulation.comparison.watch import read_json
 from simulation.launch import refuse_unrunnable
-from simulation.watch import read_json
 from strategies import STRATEGIES, find_strategy
 from strategies.base import SelectionStrategy
 

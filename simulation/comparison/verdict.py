@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulation.findings import against, percent
-from simulation.outcomes import ALL_MB, ROUNDS, SECONDS, STABLE, UPLINK_MB, Measure, Numbers, score_name
-from simulation.results import Group
-from simulation.statistics import Paired
-from simulation.tables import number_text
+from simulation.comparison.findings import against, percent
+from simulation.comparison.outcomes import ALL_MB, ROUNDS, SECONDS, STABLE, UPLINK_MB, Measure, Numbers, score_name
+from simulation.comparison.results import Group
+from simulation.comparison.statistics import Paired
+from simulation.comparison.tables import number_text
 
 CHEAPEST = (
     (UPLINK_MB, "measured bytes sent to the server until the target", "MB"),

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
-from simulation import watch as watching
-from simulation.watch import last_round, read_progress, watch
+from simulation.comparison import watch as watching
+from simulation.comparison.watch import last_round, read_progress, watch
 
 
 def row(number, accuracy=None, **more):

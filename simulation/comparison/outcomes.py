@@ -13,8 +13,8 @@ from fedsel_app.config import ConfigError
 from fedsel_app.data import DataConfig, load
 from fedsel_app.partition import PartitionConfig
 from fedsel_app.summary import MB, STABLE_ROUNDS, summarize
-from simulation.results import Group, Run
-from simulation.statistics import Floats, coverage
+from simulation.comparison.results import Group, Run
+from simulation.comparison.statistics import Floats, coverage
 
 TRAFFIC = ("uplink_bytes", "downlink_bytes", "probe_bytes", "calibration_bytes")
 SCORES = {"g_mean": "G-mean", "r2": "R²"}

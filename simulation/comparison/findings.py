@@ -6,10 +6,21 @@ from typing import TypeVar
 
 import numpy as np
 
-from simulation.outcomes import ALL_MB, FINAL, PEAK, ROUNDS, SECONDS, STABLE, TO_TARGET, UPLINK_MB, Measure, Numbers
-from simulation.results import Group
-from simulation.statistics import FEWEST_PAIRS, Paired, holm, paired, record, t_interval
-from simulation.tables import FREE, Column, Table
+from simulation.comparison.outcomes import (
+    ALL_MB,
+    FINAL,
+    PEAK,
+    ROUNDS,
+    SECONDS,
+    STABLE,
+    TO_TARGET,
+    UPLINK_MB,
+    Measure,
+    Numbers,
+)
+from simulation.comparison.results import Group
+from simulation.comparison.statistics import FEWEST_PAIRS, Paired, holm, paired, record, t_interval
+from simulation.comparison.tables import FREE, Column, Table
 
 Key = TypeVar("Key", bound=Hashable)
 COMPARED = (STABLE, ROUNDS, SECONDS, UPLINK_MB, ALL_MB)

@@ -1,0 +1,1 @@
+"""Runs of several methods, compared: `fedsel compare`, `fedsel watch` and the pages of `fedsel report`."""
