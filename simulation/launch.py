@@ -11,8 +11,7 @@ from typing import Any
 
 from flwr.client import Client, ClientApp
 from flwr.common import Context
-from flwr.server import Grid, ServerApp, ServerAppComponents
-from flwr.superlink.grid import InMemoryGrid
+from flwr.server import ServerAppComponents
 
 from fedsel_app import models
 from fedsel_app.app_config import AppConfig, resolve
@@ -23,22 +22,12 @@ from fedsel_app.partition import split
 from fedsel_app.records import CHECKPOINT, refuse_used
 from fedsel_app.server_app import make_server, run_folder
 from fedsel_app.tensorboard import refuse_absent
+from simulation.prompt import PromptServerApp
 from strategies.contract.rehearsal import make_setup
 
 INTERRUPTED = 130
 MESSAGES_PER_WORKER = 2
 """Of a question to all clients: a worker that is done early takes another's second."""
-POLL_S = 0.03
-
-
-class PromptServerApp(ServerApp):
-    """A ServerApp that looks for replies every `POLL_S` seconds instead of ten times a second."""
-
-    def __call__(self, grid: Grid, context: Context) -> None:
-        """Run the server."""
-        if isinstance(grid, InMemoryGrid):
-            grid.pull_interval = POLL_S
-        super().__call__(grid, context)
 
 
 def worker_count(config: AppConfig) -> int:
