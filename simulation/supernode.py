@@ -1,9 +1,10 @@
 """`flower-supernode` that takes the time of its uploads: ``python -m simulation.supernode``, with the same arguments.
 
 Flower pushes a reply after the client has returned it, polls every three seconds, and tells nobody how long the push
-took. The one place where that can be seen is the SuperNode's call of its function `HOOK`, which is wrapped here. The
-last upload's bytes and seconds go to a file, from which the next reply reports them (see `clients.timings`). Only
-durations on one machine are measured; no clocks are compared.
+took. The one place where that can be seen is the SuperNode's call of its function `HOOK`, which is wrapped here. Bytes
+and seconds of the last upload that is large enough to show the rate go to a file, from which the next training's reply
+reports them (see `clients.timings`): between the two there may be the answer to a loss probe. Only durations on one
+machine are measured; no clocks are compared.
 """
 
 import json
@@ -69,11 +70,13 @@ class Stopwatch:
 
 
 def watched(push_all: Callable[..., None], file: Path) -> Callable[..., None]:
-    """Flower's `push_all`, which then writes what it took to `file`."""
+    """Flower's `push_all`, which then writes what it took to `file`, if there was a large push."""
 
     def push(object_contents: Iterable[tuple[str, bytes]], push_object_fn: Push, **options: Any) -> None:
         stopwatch = Stopwatch()
         push_all(object_contents, push_object_fn=stopwatch.timed(push_object_fn), **options)
+        if not stopwatch.bytes:
+            return
         part = file.with_suffix(".part")
         part.write_text(json.dumps({"bytes": stopwatch.bytes, "seconds": stopwatch.seconds}), encoding="utf-8")
         part.replace(file)

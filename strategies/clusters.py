@@ -8,21 +8,26 @@ import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import pdist, squareform
 
+from strategies.linkage import average_linkage
 from strategies.roster import Floats, Ints
 from strategies.similarity import among
 
 ROUNDING = 1e-9
 """Masses closer than this are equal."""
+MANY = 4_000
+"""Clients from which on SciPy's average linkage is the slower one."""
 
 
 def merge_tree(distances: Floats, how: str) -> Floats:
-    """Scipy's merge table (n - 1, 4) of n >= 2 clients.
+    """Scipy's merge table (n - 1, 4) of n >= 2 clients. `distances` (n, n) may be used up.
 
     `average` joins the groups with the smallest mean distance; `ward-rows` is the authors' Ward linkage, which takes
     the rows of the distance matrix for feature vectors.
     """
     if how == "ward-rows":
         return np.asarray(linkage(pdist(distances), "ward"))
+    if len(distances) >= MANY:
+        return average_linkage(distances)
     return np.asarray(linkage(squareform(distances, checks=False), how))
 
 
@@ -45,7 +50,8 @@ def rows_by_similarity(shares: Floats, distances: Floats, rows: int, how: str, r
     """Algorithm 2: groups of similar clients with mass <= 1; the heaviest become rows, the others fill them up.
 
     A client with mass 1 or more first gets that many whole rows of its own; what it has beyond takes part as any other
-    client. `rng` shuffles the clients of the groups that are poured. Returns float64 (rows, n).
+    client. `rng` shuffles the clients of the groups that are poured; `distances` (n, n) may be used up. Returns float64
+    (rows, n).
     """
     masses = rows * shares
     own = np.floor(masses + ROUNDING).astype(np.int64)

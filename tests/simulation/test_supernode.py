@@ -70,6 +70,8 @@ def test_an_upload_is_told_with_the_next_reply(tmp_path, monkeypatch):
     told = timings(2.5)
     assert (told["compute_s"], told["upload-bytes"]) == (2.5, 20_000)
     assert 0.0 < told["upload_s"] < 1.0
+    push([("c", b"a loss")], push_object_fn=lambda name, content: None, most=2)
+    assert timings(2.5) == told, "the answer to a probe is no measurement, and takes none away"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", json.dumps({"bytes": 0, "seconds": 1.0}), '{"bytes": 1'])
