@@ -27,6 +27,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import eigh
+from scipy.sparse import csgraph
 from threadpoolctl import threadpool_limits
 
 from fedsel_app.config import Settings, setting
@@ -65,20 +67,26 @@ def affinities(left: Floats, right: Floats, homophily: float) -> Floats:
 
 
 def spectral_labels(models: Floats, coalitions: int, homophily: float, rng: np.random.Generator) -> Ints:
-    """Spectral clustering of normalised models (n, D): labels 0 ... `coalitions` - 1, int64 (n,)."""
+    """Spectral clustering of normalised models (n, D): labels 0 ... `coalitions` - 1, int64 (n,).
+
+    scikit-learn's own finds the eigenvectors by ARPACK, which fails for models that hardly differ and then gives other
+    labels from call to call; for so few models the dense solver is as fast, and exact.
+    """
     # Imported here: it takes seconds, which every message of a deployed client would pay.
-    from sklearn.cluster import SpectralClustering
+    from sklearn.cluster import k_means
     from sklearn.exceptions import ConvergenceWarning
 
     if coalitions >= len(models):
         return np.arange(len(models))
     if coalitions == 1:
         return np.zeros(len(models), np.int64)
-    clustering = SpectralClustering(coalitions, affinity="precomputed", random_state=int(rng.integers(2**31)))
     # One thread: sums then have one order, and waking threads takes longer than so few points.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct models than coalitions
-        return np.asarray(clustering.fit_predict(affinities(models, models, homophily)), np.int64)
+        laplacian, scale = csgraph.laplacian(affinities(models, models, homophily), normed=True, return_diag=True)
+        _, vectors = eigh(laplacian, subset_by_index=(0, coalitions - 1))
+        _, labels, _ = k_means(vectors / scale[:, None], coalitions, n_init=10, random_state=int(rng.integers(2**31)))
+    return np.asarray(labels, np.int64)
 
 
 def find_coalitions(
