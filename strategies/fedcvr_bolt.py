@@ -39,6 +39,9 @@ from strategies.scores import gumbel_top, shares
 from strategies.setup import Setup
 from strategies.similarity import layer_part
 
+TIE_BREAK = 1e-9
+"""Far more than rounding, far less than an affinity that tells anything."""
+
 
 @dataclass(frozen=True)
 class FedCVRBoltConfig(Settings):
@@ -70,7 +73,8 @@ def spectral_labels(models: Floats, coalitions: int, homophily: float, rng: np.r
     """Spectral clustering of normalised models (n, D): labels 0 ... `coalitions` - 1, int64 (n,).
 
     scikit-learn's own finds the eigenvectors by ARPACK, which fails for models that hardly differ and then gives other
-    labels from call to call; for so few models the dense solver is as fast, and exact.
+    labels from call to call; for so few models the dense solver is as fast, and exact. Where more coalitions are asked
+    for than there are kinds of models, eigenvectors are not unique: chance, not rounding, then tells which they are.
     """
     # Imported here: it takes seconds, which every message of a deployed client would pay.
     from sklearn.cluster import k_means
@@ -84,7 +88,8 @@ def spectral_labels(models: Floats, coalitions: int, homophily: float, rng: np.r
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct models than coalitions
         laplacian, scale = csgraph.laplacian(affinities(models, models, homophily), normed=True, return_diag=True)
-        _, vectors = eigh(laplacian, subset_by_index=(0, coalitions - 1))
+        noise = TIE_BREAK * rng.standard_normal(laplacian.shape)
+        _, vectors = eigh(laplacian + noise + noise.T, subset_by_index=(0, coalitions - 1))
         _, labels, _ = k_means(vectors / scale[:, None], coalitions, n_init=10, random_state=int(rng.integers(2**31)))
     return np.asarray(labels, np.int64)
 
