@@ -20,8 +20,9 @@ setup: $(READY) ## Make .venv with everything in it (again when pyproject.toml c
 run: setup ## Set up, then train the default federation and print its results
 	$(BIN)/fedsel run
 
-test: setup ## Set up, then run the fast tests
-	$(BIN)/python -m pytest -m "not slow"
+test: setup ## Set up, then run the fast tests: units side by side, then a few real runs
+	$(BIN)/python -m pytest -m "not slow and not e2e" --numprocesses auto --maxprocesses 4 --dist worksteal
+	$(BIN)/python -m pytest -m "not slow and e2e"
 
 test-slow: setup ## Set up, then run all tests, real deployments included
 	$(BIN)/python -m pytest
@@ -30,7 +31,7 @@ check: setup ## The gate: lint, format, types, fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -m "not slow"
+	$(MAKE) test
 
 clean: ## Remove .venv, caches and build output (runs/ stays)
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

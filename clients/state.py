@@ -45,16 +45,20 @@ class StateStore:
     ----------
     folder
         Made when first written.
+    begins_anew
+        Whether a client whose state is gone may go on without: it fails once, which tells the server, and has an empty
+        state from then on. Else it fails always.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, *, begins_anew: bool = False) -> None:
         self.folder = Path(folder)
+        self._begins_anew = begins_anew
 
     def of_run(self, key: str) -> "StateStore":
         """The store of one run, a folder of its own. Raises ValueError unless the key is plain letters and digits."""
         if not re.fullmatch(r"[0-9A-Za-z]{1,64}", key):
             raise ValueError(f"A run's key is up to 64 letters and digits. Got {key!r}.")
-        return StateStore(self.folder / key)
+        return StateStore(self.folder / key, begins_anew=self._begins_anew)
 
     def recall(self, client: int, past: Past) -> tuple[Arrays, Arrays]:
         """What `client` remembers: its state as the server's last aggregated reply left it, and that of a lost reply.
@@ -64,12 +68,14 @@ class StateStore:
         Raises
         ------
         StateError
-            If a file cannot be read, or if the state of that time is no longer kept.
+            If a file cannot be read, if the state of that time is no longer kept, or if there is none at all.
         """
         rounds = self._rounds(client)
         counted = [number for number in rounds if number <= past.taken]
         lost = [number for number in rounds if past.taken < number <= past.asked]
-        if past.taken and rounds and not counted:
+        if past.taken and not rounds:
+            self._lost(client, past)
+        if past.taken and not counted:
             raise StateError(
                 f"Client {client} keeps its state of rounds {rounds} in {self.folder}, and none from round "
                 f"{past.taken} or before. Start the run again with an empty state folder."
@@ -103,6 +109,17 @@ class StateStore:
             raise StateError(
                 f"Client {client} cannot write its state to {path} ({error}). Free the disk, or set 'state-dir'."
             ) from error
+
+    def _lost(self, client: int, past: Past) -> None:
+        """Raise StateError for a client whose reply of round `past.taken` counted, and that has nothing of it."""
+        advice = "Every process that trains must see the same folder; start the run again where it does."
+        if self._begins_anew:
+            self.save(client, past.taken, {}, past)
+            advice = "It begins anew when it is asked next; if its state lies elsewhere, set 'state-dir' to that."
+        raise StateError(
+            f"Client {client} has no state of this run in {self.folder}, and its update of round {past.taken} was "
+            f"aggregated. {advice}"
+        )
 
     def _path(self, client: int, server_round: int) -> Path:
         return self.folder / f"client-{client}-round-{server_round}.npz"

@@ -41,15 +41,15 @@ def overrides(arguments: argparse.Namespace) -> dict[str, Value]:
 def configuration(arguments: argparse.Namespace, **defaults: Value) -> "AppConfig":
     """The settings of a new run, or with --resume those of the run in that folder."""
     from fedsel_app.app_config import resolve
-    from fedsel_app.records import read_config
+    from fedsel_app.records import PLACE, read_config
 
     values = overrides(arguments)
     if not arguments.resume:
         return resolve(defaults | values)
-    if values:
-        raise ConfigError(f"--resume goes on with the run's own settings; leave out {', '.join(sorted(values))}.")
+    if foreign := values.keys() - set(PLACE) | values.keys() & {"out"}:
+        raise ConfigError(f"--resume goes on with the run's own settings; leave out {', '.join(sorted(foreign))}.")
     folder = Path(arguments.resume).absolute()
-    return resolve(read_config(folder) | {"out": str(folder), "resume": True})
+    return resolve(read_config(folder) | values | {"out": str(folder), "resume": True})
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ def make_client(config: AppConfig, context: Context, *, pooled: bool = False) ->
         partition=config.partition,
         training=config.training,
         compression=config.compression,
-        store=StateStore(base),
+        store=StateStore(base, begins_anew=not pooled),
     )
     return (PooledClient if pooled else SelectionClient)(setup).to_client()
 

@@ -131,6 +131,9 @@ class RunConfig(Settings):
     )
     probe_batches: int = setting(8, "mini-batches of a loss probe, where a method needs one", low=1)
     workers: int = setting(0, "Ray actors that train side by side (0: one for each core)", low=0)
+    ray_address: str = setting(
+        "", "Ray cluster that simulates, HOST:PORT or auto, one actor for each of its CPUs (empty: Ray on this machine)"
+    )
     threads: int = setting(1, "torch threads of each client", low=1)
     eval_threads: int = setting(2, "torch threads of the server's evaluation; clients are idle then", low=1)
     client_gpus: float = setting(0.0, "share of a GPU each Ray actor takes", low=0.0)
@@ -152,12 +155,19 @@ class RunConfig(Settings):
     resume: bool = setting(False, "go on with the run in `out` from its last checkpoint")
     tensorboard: bool = setting(False, "write TensorBoard's event files into the run folder")
     out: str = setting("", "run folder (empty: runs/ in the working directory)")
-    state_dir: str = setting("", "folder of the clients' residuals (empty: the temporary directory)")
+    state_dir: str = setting(
+        "", "folder of a deployed client's residuals (empty: the temporary directory); a simulation keeps them in `out`"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.cohort > self.clients:
             raise ConfigError(f"The 'cohort' parameter must be at most 'clients' ({self.clients}). Got {self.cohort}.")
+        if self.ray_address and self.workers:
+            raise ConfigError(
+                "With 'ray-address' the cluster's CPUs say how many 'workers' there are; leave that at 0. "
+                f"Got {self.workers}."
+            )
         if self.min_returned > self.clients:
             raise ConfigError(
                 f"The 'min-returned' parameter must be at most 'clients' ({self.clients}). Got {self.min_returned}."

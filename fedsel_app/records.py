@@ -17,7 +17,7 @@ from fedsel_app.config import ConfigError, Value
 from fedsel_app.summary import summarize
 
 CHECKPOINT = "checkpoint.npz"
-PLACE = ("out", "resume", "state-dir", "workers", "connect-timeout-s", "checkpoint-every")
+PLACE = ("out", "resume", "state-dir", "workers", "ray-address", "connect-timeout-s", "checkpoint-every")
 """Settings that a resumed run may have otherwise: they change where it runs, and no number."""
 
 

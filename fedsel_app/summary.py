@@ -4,6 +4,7 @@ import importlib.metadata
 import math
 import platform
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,7 @@ def summarize(
     }
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)

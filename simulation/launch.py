@@ -25,6 +25,7 @@ from fedsel_app.tensorboard import refuse_absent
 from simulation.prompt import PromptServerApp
 from strategies.contract.rehearsal import make_setup
 
+FAILED = 1
 INTERRUPTED = 130
 MESSAGES_PER_WORKER = 2
 """Of a question to all clients: a worker that is done early takes another's second."""
@@ -59,10 +60,13 @@ def refuse_unrunnable(config: AppConfig) -> None:
 def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, verbose: bool = False) -> Path:
     """Run `config` to its end and return the run folder; with `resume`, go on from its last checkpoint.
 
-    Ctrl-C ends Ray and this process. Whatever the server or the engine raises is raised here.
+    Ctrl-C and a worker that is dead for good end Ray and this process. Whatever the server or the engine raises is
+    raised here.
     """
     refuse_unrunnable(config)
     from flwr.simulation import run_simulation
+
+    from simulation.ray_engine import REPLACED, join, watched
 
     if not verbose:
         logging.getLogger("flwr").setLevel(logging.CRITICAL)
@@ -72,34 +76,42 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
         shutil.rmtree(state, ignore_errors=True)
     config = replace(config, run=replace(config.run, out=str(folder), state_dir=str(state)))
     values = config.values()
+    resources = {"num_cpus": 1.0, "num_gpus": config.run.client_gpus}
+    address, engine = config.run.ray_address, {"address": "local", "include_dashboard": False}
+    if address:
+        # A worker of a node that is gone would wait for another without end: there the run ends instead.
+        workers = join(address, resources, state)
+    else:
+        workers = worker_count(config)
+        resources |= REPLACED
+        engine["num_cpus"] = workers
 
     def server_fn(context: Context) -> ServerAppComponents:
-        return make_server(config, on_round, pool=MESSAGES_PER_WORKER * worker_count(config))
+        return make_server(config, on_round, pool=MESSAGES_PER_WORKER * workers)
 
     def client_fn(context: Context) -> Client:
         return make_client(resolve(values), context, pooled=True)
 
-    resources = {"num_cpus": 1.0, "num_gpus": config.run.client_gpus}
-    engine = {"num_cpus": worker_count(config), "include_dashboard": False}
     try:
-        run_simulation(
-            server_app=PromptServerApp(server_fn=server_fn),
-            client_app=ClientApp(client_fn=client_fn),
-            num_supernodes=config.run.clients,
-            backend_config={"init_args": engine, "client_resources": resources},  # type: ignore[dict-item]
-            verbose_logging=verbose,
-        )
+        with watched(lambda what: _end_everything(what, folder, FAILED)):
+            run_simulation(
+                server_app=PromptServerApp(server_fn=server_fn),
+                client_app=ClientApp(client_fn=client_fn),
+                num_supernodes=config.run.clients,
+                backend_config={"init_args": engine, "client_resources": resources},  # type: ignore[dict-item]
+                verbose_logging=verbose,
+            )
     except KeyboardInterrupt:
-        _end_everything(folder)
+        _end_everything("Interrupted", folder, INTERRUPTED)
     shutil.rmtree(state, ignore_errors=True)
     return folder
 
 
-def _end_everything(folder: Path) -> None:
+def _end_everything(what: str, folder: Path, code: int) -> None:
     """Flower's server thread waits for replies that will not come, so the process cannot end by returning."""
     import ray
 
     ray.shutdown()
-    sys.stderr.write(f"\nInterrupted; the rounds so far are kept. Go on with: fedsel run --resume {folder}\n")
+    sys.stderr.write(f"\n{what}; the rounds so far are kept. Go on with: fedsel run --resume {folder}\n")
     sys.stderr.flush()
-    os._exit(INTERRUPTED)
+    os._exit(code)

@@ -93,11 +93,13 @@ def end(children: Sequence[Child], grace_s: float) -> set[int]:
         if child.process.stdin:
             child.process.stdin.close()
     _wait([child for child in children if child.process.stdin], grace_s)
-    groups = [child.process.pid for child in children if child.process.poll() is None]
-    _send(signal.SIGTERM, groups, running(children))
-    _wait(children, grace_s)
-    _send(signal.SIGKILL, groups, running(children))
-    return _wait(children, grace_s)
+    left = running(children)
+    groups = [child.process.pid for child in children if child.process.pid in left]
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if left:
+            _send(number, groups, left)
+            left = _wait(children, grace_s)
+    return left
 
 
 def running(children: Iterable[Child]) -> set[int]:
@@ -115,10 +117,13 @@ def _members(sessions: Set[int], marks: Set[bytes]) -> set[int]:
         with suppress(OSError):
             if entry.isdigit():
                 state, _, _, session = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()[:4]
-                variables = Path("/proc", entry, "environ").read_bytes().split(b"\0")
-                if state not in "ZX" and (int(session) in sessions or not marks.isdisjoint(variables)):
+                if state not in "ZX" and (int(session) in sessions or _carries(entry, marks)):
                     found.add(int(entry))
     return found
+
+
+def _carries(process: str, marks: Set[bytes]) -> bool:
+    return not marks.isdisjoint(Path("/proc", process, "environ").read_bytes().split(b"\0"))
 
 
 def _send(number: signal.Signals, groups: Iterable[int], pids: Iterable[int]) -> None:

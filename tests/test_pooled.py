@@ -22,15 +22,21 @@ RUNS = {
 }
 
 
+@pytest.fixture(scope="module", params=RUNS)
+def run(request, tmp_path_factory):
+    """A run's settings, and its rounds with every client by itself."""
+    return RUNS[request.param], rounds(tmp_path_factory.mktemp("single"), RUNS[request.param], 0)
+
+
 def rounds(folder, settings, pool):
     _, rows = run_config(folder, resolve(BASE | settings), pool=pool)
     return [json.dumps({key: value for key, value in row.items() if key != "wall_s"}) for row in rows]
 
 
-@pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("pool", [1, 3, 20])
-def test_the_rounds_are_the_same(tmp_path, name, pool):
-    assert rounds(tmp_path / "pooled", RUNS[name], pool) == rounds(tmp_path / "single", RUNS[name], 0)
+def test_the_rounds_are_the_same(tmp_path, run, pool):
+    settings, single = run
+    assert rounds(tmp_path, settings, pool) == single
 
 
 def test_a_client_that_fails_fails_alone(tmp_path, monkeypatch):

@@ -34,9 +34,9 @@ def trained(folder, **settings):
         uploads.setdefault(ins.config["round"], []).append(Upload(client, update, reply.num_examples))
         return reply
 
-    small = {"clients": CLIENTS, "cohort": COHORT, "rounds": 14, "eval_every": 14, "batch_size": 32, "device": "cpu"}
+    small = {"clients": CLIENTS, "cohort": COHORT, "rounds": 14, "eval_every": 14, "local_epochs": 1, "batch_size": 32}
     names = {"terraform.min-clients": ETA, "terraform.iterations": ITERATIONS}
-    _, rows = run_in_process(folder, listen, preset="terraform-digits", **small, **names, **settings)
+    _, rows = run_in_process(folder, listen, preset="terraform-digits", device="cpu", **small, **names, **settings)
     return rows, uploads
 
 

@@ -175,6 +175,8 @@ def default_jobs(configs: Sequence[AppConfig], gpus: int) -> int:
 
 
 def _room(config: AppConfig, cores: int, gpus: int) -> int:
+    if config.run.ray_address:
+        return 1
     room = cores // (config.run.workers or 1)
     share = _gpu_share(config)
     if gpus == 0 or share == 0:

@@ -15,7 +15,7 @@ from typing import Any
 from fedsel_app.app_config import AppConfig, resolve
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.data import load
-from fedsel_app.records import refuse_used
+from fedsel_app.records import PLACE, refuse_used
 from simulation.comparison.watch import read_json
 from simulation.launch import refuse_unrunnable
 from strategies import STRATEGIES, find_strategy
@@ -23,7 +23,7 @@ from strategies.base import SelectionStrategy
 
 VERSION = 1
 OWN_KEYS = {"strategy": "--strategies", "seed": "--seeds", "out": "--out"}
-WITHOUT_EFFECT = {"out", "state-dir", "workers", "client-gpus", "connect-timeout-s", "checkpoint-every", "resume"}
+WITHOUT_EFFECT = {*PLACE, "client-gpus"}
 """Settings that change where and how fast a run goes, but no number in it."""
 
 

@@ -70,7 +70,7 @@ def require_sound(selection: Selection, roster: Roster) -> None:
     clients, parts = selection.clients, parts_of(selection)
     require(clients.ndim == 1 and np.issubdtype(clients.dtype, np.integer), "'clients' must be a vector of ids.")
     require((np.diff(clients) > 0).all(), f"'clients' must be distinct and ascending. Got {clients.tolist()}.")
-    strangers = np.setdiff1d(clients, roster.ids).tolist()
+    strangers = sorted(set(clients.tolist()) - set(roster.ids.tolist()))
     require(not strangers, f"it selected {strangers}, of the available {roster.ids.tolist()}.")
     for name, values in parts.items():
         require(values.shape == clients.shape, f"'{name}' must have an entry for each selected client.")

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from flwr.common import (
@@ -56,6 +57,14 @@ def _every(values: Floats, places: Ints) -> Update:
     return Update(values.size, places.astype(np.uint32), values[places].astype(np.float32))
 
 
+@lru_cache(maxsize=8192)
+def _noise(seed: int, number: int, identity: int, size: int) -> Floats:
+    """What training adds to a client's drift in a round, float64 (N,): the same in every world of the seed."""
+    noise = stream(seed, Purpose.TRAIN, number, identity).standard_normal(size)
+    noise.setflags(write=False)
+    return noise
+
+
 class World:
     """Clients around a method. What they are and do follows from the seed, their identity and the round.
 
@@ -97,7 +106,7 @@ class World:
     def update(self, number: int, client: int) -> Update:
         """What `client` sends in round `number`."""
         who = int(self._who[client])
-        noise = stream(self._seed, Purpose.TRAIN, number, who).standard_normal(self._drift.shape[1])
+        noise = _noise(self._seed, number, who, self._drift.shape[1])
         return self._updates(0.1 * (self._drift[who] + noise) * 0.99**number, who)
 
     def observe(self, number: int, available: Iterable[int] | None = None) -> int:

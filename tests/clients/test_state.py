@@ -44,12 +44,12 @@ def test_clients_do_not_see_one_another(tmp_path):
     for client in (1, 11, 111):
         save(store, client, 1, {"x": np.array([client])})
     assert [int(counted(store, client, 1)["x"][0]) for client in (111, 1, 11)] == [111, 1, 11]
-    assert counted(store, 2, 1) == {}
+    assert store.recall(2, Past()) == ({}, {})
 
 
 def test_runs_do_not_see_one_another(tmp_path):
     save(StateStore(tmp_path).of_run("a1"), 0, 1)
-    assert StateStore(tmp_path).of_run("b2").recall(0, Past(1, 1)) == ({}, {})
+    assert StateStore(tmp_path).of_run("b2").recall(0, Past()) == ({}, {})
     assert int(counted(StateStore(tmp_path).of_run("a1"), 0, 1)["x"][0]) == 1
 
 
@@ -106,6 +106,25 @@ def test_a_state_that_is_no_longer_kept_is_refused(tmp_path):
     save(store, 0, 6, durable=5)
     with pytest.raises(StateError, match=r"Client 0 keeps .*\[5, 6\].* from round 3 or before"):
         store.recall(0, Past(asked=3, taken=3))
+
+
+def test_a_client_whose_state_is_gone_does_not_go_on_without(tmp_path):
+    save(StateStore(tmp_path / "here"), 0, 4)
+    for _ in range(2):
+        with pytest.raises(StateError, match=r"Client 0 has no state .* round 4 was aggregated.*the same folder"):
+            StateStore(tmp_path / "elsewhere").recall(0, Past(asked=6, taken=4))
+    assert StateStore(tmp_path / "elsewhere").recall(0, Past(asked=6, taken=0)) == ({}, {})
+    assert names(tmp_path) == ["here"]
+
+
+def test_a_client_that_lost_its_disk_says_so_once_and_is_taken_back(tmp_path):
+    """Of rounds 2 and 5 it has nothing; what it does from round 8 on it keeps."""
+    store = StateStore(tmp_path, begins_anew=True).of_run("a1")
+    with pytest.raises(StateError, match=r"Client 3 has no state .* round 5 was aggregated\. It begins anew"):
+        store.recall(3, Past(asked=5, taken=5, durable=4))
+    assert store.recall(3, Past(asked=7, taken=5, durable=4)) == ({}, {})
+    save(store, 3, 8, asked=7, taken=5, durable=4)
+    assert int(counted(store, 3, taken=8)["x"][0]) == 8
 
 
 @pytest.mark.parametrize("content", [b"", b"not an archive", b"PK\x03\x04 cut short"])

@@ -1,3 +1,4 @@
+import json
 import logging
 import os
 import tomllib
@@ -237,3 +238,17 @@ def test_ctrl_c_before_the_run_is_exit_code_130(capsys, monkeypatch):
     monkeypatch.setattr(simulation.launch, "refuse_unrunnable", interrupted)
     code, _, error = called(capsys, "run", *SMALL)
     assert (code, error) == (130, "fedsel: interrupted\n")
+
+
+def test_a_resumed_run_may_move_and_may_not_change(capsys, tmp_path):
+    folder = tmp_path / "moved"
+    folder.mkdir()
+    _, out, _ = called(capsys, "run", "--dry-run", "--rounds", "7")
+    (folder / "config.json").write_text(json.dumps(flatten(tomllib.loads(out))), encoding="utf-8")
+    resume = ("run", "--dry-run", "--resume", str(folder))
+    _, out, _ = called(capsys, *resume, "--set", "ray-address=10.0.0.1:6379")
+    values = flatten(tomllib.loads(out))
+    assert (values["ray-address"], values["rounds"], values["out"]) == ("10.0.0.1:6379", 7, str(folder))
+    for foreign in (["--rounds", "9"], ["--out", "elsewhere"]):
+        code, _, error = called(capsys, *resume, *foreign)
+        assert (code, "leave out " + foreign[0].strip("-") in error) == (2, True)

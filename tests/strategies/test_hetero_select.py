@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import TrainingConfig
-from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire import Update
 from strategies.hetero_select import HeteroSelect, HeteroSelectConfig, fairness, staleness, temperature
 from strategies.roster import Round
@@ -161,11 +160,8 @@ def test_selection_frequencies():
         for j in range(i + 1, 4)
     }
     assert sum(chances.values()) == pytest.approx(1.0)
-    selector, roster, draws = method(temperature=0.5), history(), 5000
-    seen = Counter(
-        tuple(selector.select(roster, NOW, 2, stream(seed, Purpose.SELECT, 3)).clients.tolist())
-        for seed in range(draws)
-    )
+    selector, roster, draws, rng = method(temperature=0.5), history(), 5000, np.random.default_rng(0)
+    seen = Counter(tuple(selector.select(roster, NOW, 2, rng).clients.tolist()) for _ in range(draws))
     for pair, chance in chances.items():
         assert seen[pair] / draws == pytest.approx(chance, abs=5 * math.sqrt(chance * (1 - chance) / draws))
 

@@ -27,7 +27,7 @@ looks_in_proc = pytest.mark.skipif(sys.platform != "linux", reason="processes ar
 
 @pytest.fixture
 def out(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setattr(comparing, "FEDSEL", (sys.executable, str(Path(__file__).with_name("stub_run.py"))))
+    monkeypatch.setattr(comparing, "FEDSEL", (sys.executable, "-S", str(Path(__file__).with_name("stub_run.py"))))
     monkeypatch.setattr(comparing, "POLL_S", 0.02)
     monkeypatch.setattr(comparing, "GRACE_S", 0.3)
     return tmp_path / "out"
@@ -262,6 +262,7 @@ def test_means_and_deviations():
         ({}, 0, 8),
         ({"workers": 3}, 0, 2),
         ({"workers": 99}, 0, 1),
+        ({"ray-address": "auto"}, 0, 1),
         ({}, 2, 8),
         ({"client-gpus": 0.5}, 1, 2),
         ({"client-gpus": 0.1}, 1, 8),

@@ -85,7 +85,8 @@ def test_the_page_stands_alone(report):
             assert sentence.rpartition(": ")[2] in page
 
 
-def test_a_report_of_cells_says_which(tmp_path):
+def test_a_report_of_cells_says_which(tmp_path, monkeypatch):
+    monkeypatch.setattr("simulation.comparison.page.plots", lambda *about: [])
     runs = [(strategy, 1, {"alpha": alpha}) for strategy in ("random", "oort") for alpha in (0.1, 1.0)]
     for path, (strategy, seed, _) in zip(write_plan(tmp_path, runs), runs, strict=True):
         write_run(path, strategy, seed, [0.9])
