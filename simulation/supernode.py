@@ -5,6 +5,9 @@ took. The one place where that can be seen is the SuperNode's call of its functi
 and seconds of the last upload that is large enough to show the rate go to a file, from which the next training's reply
 reports them (see `clients.timings`): between the two there may be the answer to a loss probe. Only durations on one
 machine are measured; no clocks are compared.
+
+A SuperLink holds a SuperNode that was killed for alive until two heartbeats are missing, and refuses it so long.
+Flower's gives up at the first refusal; this one asks again.
 """
 
 import json
@@ -12,7 +15,8 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,9 @@ from clients.timings import UPLOAD_FILE
 from fedsel_app.clock import LEAST_BYTES
 
 HOOK = "push_object_contents_from_iterable"
+CONNECTION_HOOK = "_init_connection"
+RETURN_S, RETRY_S = 90.0, 3.0
+"""How long, and how often, to ask to be let in: two heartbeats take a minute."""
 Push = Callable[[str, bytes], None]
 
 
@@ -84,6 +91,27 @@ def watched(push_all: Callable[..., None], file: Path) -> Callable[..., None]:
     return push
 
 
+def patient(connect: Callable[..., AbstractContextManager[Any]]) -> Callable[..., AbstractContextManager[Any]]:
+    """Flower's `connect`, which asks again where it is refused."""
+
+    @contextmanager
+    def connection(*arguments: Any, **options: Any) -> Iterator[Any]:
+        deadline_s = time.monotonic() + RETURN_S
+        while True:
+            with ExitStack() as stack:
+                try:
+                    opened = stack.enter_context(connect(*arguments, **options))
+                except RuntimeError:  # how a refusal ends, after Flower has logged it
+                    if time.monotonic() > deadline_s:
+                        raise
+                else:
+                    yield opened
+                    return
+            time.sleep(RETRY_S)
+
+    return connection
+
+
 def main() -> None:
     """Run the SuperNode until it is ended."""
     from flwr.supernode import start_client_internal
@@ -93,6 +121,7 @@ def main() -> None:
         file = Path(folder) / "upload.json"
         os.environ[UPLOAD_FILE] = str(file)
         setattr(start_client_internal, HOOK, watched(getattr(start_client_internal, HOOK), file))
+        setattr(start_client_internal, CONNECTION_HOOK, patient(getattr(start_client_internal, CONNECTION_HOOK)))
         flower_supernode()
 
 

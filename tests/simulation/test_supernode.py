@@ -3,11 +3,13 @@
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
 from clients.timings import UPLOAD_FILE, timings
-from simulation.supernode import HOOK, Stopwatch, watched
+from simulation import supernode
+from simulation.supernode import CONNECTION_HOOK, HOOK, Stopwatch, patient, watched
 
 
 def test_flower_still_has_the_place_where_uploads_can_be_seen():
@@ -15,6 +17,7 @@ def test_flower_still_has_the_place_where_uploads_can_be_seen():
     from flwr.supernode import start_client_internal
 
     assert getattr(start_client_internal, HOOK) is getattr(inflatable_utils, HOOK)
+    assert callable(getattr(start_client_internal, CONNECTION_HOOK))
 
 
 LARGE = bytes(20_000)
@@ -79,3 +82,35 @@ def test_what_is_no_measurement_is_not_told(tmp_path, monkeypatch, text):
     (tmp_path / "upload.json").write_text(text)
     monkeypatch.setenv(UPLOAD_FILE, str(tmp_path / "upload.json"))
     assert timings(1.5) == {"compute_s": 1.5}
+
+
+def refusing(times, left):
+    """A connection that is refused as often as given, as Flower does it; who leaves it is noted."""
+    refusals = iter([True] * times)
+
+    @contextmanager
+    def connect(address):
+        if not next(refusals, False):
+            yield address
+        left.append(address)
+
+    return connect
+
+
+def test_a_supernode_asks_until_it_is_let_in(monkeypatch):
+    monkeypatch.setattr(supernode, "RETRY_S", 0.0)
+    left = []
+    with patient(refusing(3, left))("host") as opened:
+        assert (opened, left) == ("host", ["host"] * 3)
+    assert left == ["host"] * 4
+
+
+def test_a_supernode_gives_up_in_time_and_errors_of_its_work_are_its_own(monkeypatch):
+    monkeypatch.setattr(supernode, "RETRY_S", 0.0)
+    left = []
+    with pytest.raises(RuntimeError, match="work"), patient(refusing(0, left))("host"):
+        raise RuntimeError("work")
+    assert not left
+    monkeypatch.setattr(supernode, "RETURN_S", 0.05)
+    with pytest.raises(RuntimeError, match="yield"), patient(refusing(10**9, left))("host"):
+        pass

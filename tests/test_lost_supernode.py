@@ -1,0 +1,114 @@
+"""A SuperNode that is killed in the middle of its training, and started again."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from flwr.common import NDArrays
+
+from clients.client import SelectionClient
+from fedsel_app.app_config import resolve
+from simulation import processes
+from simulation.commands import CONNECTION, supernode_command
+from simulation.deploy import Deployment, app_folder, free_ports
+from simulation.deployed_run import app_values
+from simulation.submit import RunResult, environment, submit, tool
+from tests.in_process import run_config
+from tests.test_killed import written
+
+ROUNDS, DEADLINE_S, SLACK_S = 12, 30.0, 10.0
+LOST = 1
+SETTINGS = {"strategy": "random", "clients": 3, "cohort": 3, "rounds": ROUNDS, "local-steps": 300, "seed": 5}
+SETTINGS |= {"model": "logistic", "allocation": "uniform", "link-cap": "none", "kept-cosine": 0.0}
+NODES = [f"partition-id={client} num-partitions=3" for client in range(3)]
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+
+
+def await_that(holds: Callable[[], bool], run: "Future[RunResult]") -> None:
+    while not holds():
+        assert not run.done(), run.result()
+        time.sleep(0.02)
+
+
+def training(node: processes.Child) -> bool:
+    """Whether the SuperNode's client is at work: Flower starts a process for every message."""
+    for pid in processes.running([node]):
+        try:
+            if "flwr-clientapp" in Path(f"/proc/{pid}/cmdline").read_text():
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def failures(folder: Path) -> list[int]:
+    """In which rounds the lost client failed."""
+    return [row["round"] for row in rows(folder) if any(failure["client"] == LOST for failure in row["failures"])]
+
+
+def start_again(deployment: Deployment, folder: Path) -> processes.Child:
+    command = supernode_command(deployment.fleet, NODES[LOST], deployment.certificates, LOST)
+    command = [tool(command[0]), *command[1:], "--host", "127.0.0.1", "--port", str(free_ports(1)[0])]
+    variables = environment(folder / "again")
+    return processes.start("again", str(folder / "again"), command, folder / "again.log", folder, variables)
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.timeout(900)
+def test_the_run_goes_on_without_it_and_it_returns_with_its_residual(tmp_path: Path, monkeypatch: Any) -> None:
+    out = tmp_path / "run"
+    places = {"out": str(out), "state-dir": str(tmp_path / "state")}
+    config = resolve(SETTINGS | places | {"links": "measured", "round-deadline-s": DEADLINE_S})
+    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", 3, NODES) as deployment:
+        lines: list[str] = []
+        run = pool.submit(
+            submit, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append
+        )
+        node = deployment._children[1 + LOST]
+        await_that(lambda: written(out) >= 2 and training(node), run)
+        for pid in processes.running([node]):
+            os.kill(pid, signal.SIGKILL)
+        await_that(lambda: bool(written(out) >= 3 and failures(out)), run)
+        again = start_again(deployment, tmp_path)
+        try:
+            assert run.result().completed, "\n".join(lines)
+        finally:
+            processes.end([again], 5.0)
+
+    told, missed = rows(out), failures(out)
+    print(f"selected {[row['selected'] for row in told]}, failed {missed}, {[round(row['wall_s']) for row in told]} s")
+    assert missed
+    assert [row["round"] for row in told] == list(range(1, ROUNDS + 1))
+    for row in told:
+        assert row["wall_s"] < DEADLINE_S + SLACK_S
+        assert [failure["client"] for failure in row["failures"]] == [LOST] * (row["round"] in missed)
+        returned = set(row["selected"]) - ({LOST} if row["round"] in missed else set())
+        assert set(row["aggregated"]) == returned
+    assert LOST in told[-1]["aggregated"]
+
+    # The same rounds without that client, in one process: had the residual been lost, the bits would differ.
+    absent = {row["round"] for row in told if LOST not in row["aggregated"]}
+    train = SelectionClient.fit
+
+    def fit(self: SelectionClient, parameters: NDArrays, config: dict[str, Any]) -> Any:
+        if self._setup.client == LOST and config["round"] in absent:
+            raise RuntimeError("away")
+        return train(self, parameters, config)
+
+    monkeypatch.setattr(SelectionClient, "fit", fit)
+    torch.set_num_threads(1)
+    run_config(tmp_path / "same", resolve(SETTINGS))
+    assert (tmp_path / "same/model.npz").read_bytes() == (out / "model.npz").read_bytes()
+    losses = [row["fit_losses"] for row in told if row["round"] not in absent]
+    assert losses == [row["fit_losses"] for row in rows(tmp_path / "same") if row["round"] not in absent]
