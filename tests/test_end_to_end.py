@@ -102,6 +102,7 @@ def test_deployed_processes_give_the_bits_of_the_simulation(simulated: Path, tmp
     done = fedsel("deploy", *SMALL, "--set", "links=simulated", "--out", str(folder))
     assert done.returncode == 0, done.stdout + done.stderr
     assert rounds(folder) == rounds(simulated)
+    assert (folder / "model.npz").read_bytes() == (simulated / "model.npz").read_bytes()
     assert "gRPC" in (folder / "processes/logs/superlink.log").read_text()
     assert "simulation.supernode" in done.stdout
     assert not alive(str(folder))
