@@ -10,15 +10,20 @@ from simulation.submit import to_toml
 
 CONNECTION = "fedsel"
 """The name that `Deployment` gives its SuperLink in the command line's configuration."""
+DATABASE = Path(".flwr/remote/superlink.db")
 
 
-def superlink_command(certificates: Certificates | None) -> list[str]:
-    """`flower-superlink` but for its addresses; without `certificates` neither encrypted nor authenticated."""
-    if certificates is None:
-        return ["flower-superlink", "--insecure"]
-    certificate, key = map(str, certificates.server)
-    tls = ["--ssl-ca-certfile", str(certificates.authority), "--ssl-certfile", certificate, "--ssl-keyfile", key]
-    return ["flower-superlink", *tls, "--enable-supernode-auth"]
+def superlink_command(certificates: Certificates | None, database: Path) -> list[str]:
+    """`flower-superlink` but for its addresses; without `certificates` neither encrypted nor authenticated.
+
+    From its `database` a SuperLink that is started again knows its SuperNodes, which then go on where they are.
+    """
+    safety = ["--insecure"]
+    if certificates is not None:
+        certificate, key = map(str, certificates.server)
+        safety = ["--ssl-ca-certfile", str(certificates.authority), "--ssl-certfile", certificate, "--ssl-keyfile", key]
+        safety += ["--enable-supernode-auth"]
+    return ["flower-superlink", *safety, "--database", str(database)]
 
 
 def supernode_command(fleet: str, node_config: str, certificates: Certificates | None, client: int) -> list[str]:
@@ -49,7 +54,7 @@ def equivalent_commands(
         authority = Path("certificates/ca.crt")
         commands += [f"fedsel certificates --server {server} --clients {len(node_configs)} --out certificates"]
     commands += [
-        f"{switches} {shlex.join(superlink_command(certificates))} {addresses} &",
+        f"{switches} {shlex.join(superlink_command(certificates, DATABASE))} {addresses} &",
         f"cat > .flwr/remote/config.toml <<END\n{connection_toml('127.0.0.1:9093', authority, '$PWD/')}END",
         f"cat > .flwr/remote/run-config.toml <<'END'\n{to_toml(run_config)}END",
     ]

@@ -39,14 +39,14 @@ class Deployment:
     node_configs : list of str
         One for each SuperNode, in Flower's form: "partition-id=0 num-partitions=3".
     certificates : Certificates, optional
-        For TLS and for the SuperNodes' authentication; made in ``folder/certificates`` if absent.
+        For TLS and for the SuperNodes' authentication; by default those in ``folder/certificates``, made if absent.
     insecure : bool
         Neither TLS nor authentication.
     detours : sequence of str
         Addresses at which the SuperNodes reach the SuperLink, one for each, where that is not its own.
 
     The processes run in ``folder/work``, so paths in the run configuration must be absolute. They end
-    with the block, on Ctrl-C and on SIGTERM or SIGHUP alike, also in the middle of starting up.
+    with the block, on Ctrl-C and on any signal alike (SIGKILL included), also in the middle of starting up.
 
     Attributes
     ----------
@@ -120,13 +120,20 @@ class Deployment:
         for folder in (self.flwr_home, self.logs, self.folder / "work"):
             folder.mkdir(parents=True, exist_ok=True)
         if not self._insecure and self.certificates is None:
-            self.certificates = make_certificates(self.folder / "certificates", [], len(self._node_configs))
+            own = Certificates(self.folder / "certificates")
+            made = own.authority.exists()
+            self.certificates = own if made else make_certificates(own.folder, [], len(self._node_configs))
         if self.certificates is not None:
             self.certificates.check(len(self._node_configs))
         authority = None if self.certificates is None else self.certificates.authority
         (self.flwr_home / "config.toml").write_text(connection_toml(f"127.0.0.1:{control}", authority))
+        database = self.folder / "superlink.db"
+        for left in self.folder.glob(f"{database.name}*"):
+            left.unlink()
         addresses = ["--fleet-api-address", self.fleet, "--control-api-address", f"127.0.0.1:{control}"]
-        self._spawn("superlink", [*superlink_command(self.certificates), *addresses, *_runtime_address(runtime)])
+        self._spawn(
+            "superlink", [*superlink_command(self.certificates, database), *addresses, *_runtime_address(runtime)]
+        )
         self._await(
             "superlink", lambda: all(_reachable(port) for port in (fleet_port, control, runtime)), START_TIMEOUT_S
         )
@@ -150,6 +157,7 @@ class Deployment:
                     self.logs / f"{name}.log",
                     self.folder / "work",
                     environment(self.folder / name),
+                    with_parent=True,
                 )
             )
 

@@ -47,7 +47,7 @@ def start(
 ) -> Child:
     """Start `command` in `folder`; `mark` must be a text that no other family carries.
 
-    A family started `with_parent` has a keeper, which kills it when this process ends, SIGKILL included.
+    A family started `with_parent` has a keeper, which kills it when this process ends, however that comes about.
     """
     keeper = [sys.executable, "-P", "-m", "simulation.processes"] if with_parent else []
     with log.open("wb") as output:
@@ -66,12 +66,15 @@ def start(
 def keep(command: Sequence[str]) -> int:
     """Run `command` until it ends or this process's stdin does, then kill its family.
 
+    SIGTERM is for the family alone.
+
     Returns
     -------
     int
         The command's exit code, or as a shell has it 128 and the number of the signal that ended it.
     """
     family = {os.getsid(0)}, {f"{_MARK}={os.environ[_MARK]}".encode()}
+    signal.signal(signal.SIGTERM, lambda *_: None)
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     while process.poll() is None and not select.select([sys.stdin], [], [], POLL_S)[0]:
         pass
@@ -85,21 +88,15 @@ def keep(command: Sequence[str]) -> int:
 
 
 def end(children: Sequence[Child], grace_s: float) -> set[int]:
-    """SIGTERM to every family, SIGKILL to what is left after `grace_s` seconds; the ids of those that survive.
-
-    Families that have a keeper get its SIGKILL at once.
-    """
-    for child in children:
-        if child.process.stdin:
-            child.process.stdin.close()
-    _wait([child for child in children if child.process.stdin], grace_s)
-    left = running(children)
-    groups = [child.process.pid for child in children if child.process.pid in left]
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if left:
-            _send(number, groups, left)
-            left = _wait(children, grace_s)
-    return left
+    """SIGTERM to every family, SIGKILL to what is left after `grace_s` seconds; the ids of those that survive."""
+    _signal(signal.SIGTERM, children)
+    _wait(children, grace_s)
+    kept = [child for child in children if child.process.stdin]
+    for child in kept:
+        child.process.stdin.close()  # type: ignore[union-attr]
+    _wait(kept, grace_s)
+    _signal(signal.SIGKILL, children)
+    return _wait(children, grace_s)
 
 
 def running(children: Iterable[Child]) -> set[int]:
@@ -124,6 +121,11 @@ def _members(sessions: Set[int], marks: Set[bytes]) -> set[int]:
 
 def _carries(process: str, marks: Set[bytes]) -> bool:
     return not marks.isdisjoint(Path("/proc", process, "environ").read_bytes().split(b"\0"))
+
+
+def _signal(number: signal.Signals, children: Sequence[Child]) -> None:
+    left = running(children)
+    _send(number, [child.process.pid for child in children if child.process.pid in left], left)
 
 
 def _send(number: signal.Signals, groups: Iterable[int], pids: Iterable[int]) -> None:

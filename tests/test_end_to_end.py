@@ -14,7 +14,7 @@ import pytest
 from simulation.deploy import free_ports
 
 FEDSEL = str(Path(sys.executable).parent / "fedsel")
-SMALL = ["--clients", "3", "--cohort", "2", "--rounds", "3"]
+SMALL = ["--clients", "3", "--cohort", "2", "--rounds", "5"]
 
 
 def fedsel(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -52,8 +52,8 @@ def test_a_run_leaves_its_records_and_nothing_else(simulated: Path) -> None:
     models = {"model.npz", "best-model.npz"}
     assert names == {"config.json", "rounds.jsonl", "clients.jsonl", "summary.json", "accuracy.png"} | models
     summary = json.loads((simulated / "summary.json").read_text())
-    assert summary["rounds"] == 3
-    assert summary["exchanges"] == 6
+    assert summary["rounds"] == 5
+    assert summary["exchanges"] == 10
     assert summary["final_accuracy"] > 0.8
 
 

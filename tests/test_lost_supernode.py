@@ -1,11 +1,7 @@
 """A SuperNode that is killed in the middle of its training, and started again."""
 
 import json
-import os
-import signal
-import time
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +11,11 @@ from flwr.common import NDArrays
 
 from clients.client import SelectionClient
 from fedsel_app.app_config import resolve
-from simulation import processes
-from simulation.commands import CONNECTION, supernode_command
-from simulation.deploy import Deployment, app_folder, free_ports
+from simulation.commands import CONNECTION
+from simulation.deploy import Deployment, app_folder
 from simulation.deployed_run import app_values
-from simulation.submit import RunResult, environment, submit, tool
+from simulation.submit import submit
+from tests.deployed import await_that, kill, start_again, training
 from tests.in_process import run_config
 from tests.test_killed import written
 
@@ -34,33 +30,9 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
 
 
-def await_that(holds: Callable[[], bool], run: "Future[RunResult]") -> None:
-    while not holds():
-        assert not run.done(), run.result()
-        time.sleep(0.02)
-
-
-def training(node: processes.Child) -> bool:
-    """Whether the SuperNode's client is at work: Flower starts a process for every message."""
-    for pid in processes.running([node]):
-        try:
-            if "flwr-clientapp" in Path(f"/proc/{pid}/cmdline").read_text():
-                return True
-        except OSError:
-            continue
-    return False
-
-
 def failures(folder: Path) -> list[int]:
     """In which rounds the lost client failed."""
     return [row["round"] for row in rows(folder) if any(failure["client"] == LOST for failure in row["failures"])]
-
-
-def start_again(deployment: Deployment, folder: Path) -> processes.Child:
-    command = supernode_command(deployment.fleet, NODES[LOST], deployment.certificates, LOST)
-    command = [tool(command[0]), *command[1:], "--host", "127.0.0.1", "--port", str(free_ports(1)[0])]
-    variables = environment(folder / "again")
-    return processes.start("again", str(folder / "again"), command, folder / "again.log", folder, variables)
 
 
 @pytest.mark.slow
@@ -77,14 +49,10 @@ def test_the_run_goes_on_without_it_and_it_returns_with_its_residual(tmp_path: P
         )
         node = deployment._children[1 + LOST]
         await_that(lambda: written(out) >= 2 and training(node), run)
-        for pid in processes.running([node]):
-            os.kill(pid, signal.SIGKILL)
+        kill(node)
         await_that(lambda: bool(written(out) >= 3 and failures(out)), run)
-        again = start_again(deployment, tmp_path)
-        try:
-            assert run.result().completed, "\n".join(lines)
-        finally:
-            processes.end([again], 5.0)
+        start_again(deployment, 1 + LOST)
+        assert run.result().completed, "\n".join(lines)
 
     told, missed = rows(out), failures(out)
     print(f"selected {[row['selected'] for row in told]}, failed {missed}, {[round(row['wall_s']) for row in told]} s")

@@ -177,11 +177,11 @@ def await_line(path: Path, text: str, timeout_s: float = 60.0) -> None:
 
 
 def test_missing_keys_are_told_before_anything_starts(tmp_path):
-    with (
-        pytest.raises(ConfigError, match=r"ca\.crt"),
-        Deployment(tmp_path, 2, NODE_CONFIGS, Certificates(tmp_path / "absent")),
-    ):
-        pass
+    """Also where a deployment finds what an earlier one in its folder made, and takes it again."""
+    make_certificates(tmp_path / "certificates", [], 1)
+    for given, absent in ((Certificates(tmp_path / "absent"), r"absent/ca\.crt"), (None, "certificates/.*client-1")):
+        with pytest.raises(ConfigError, match=f"There is no .*{absent}"), Deployment(tmp_path, 2, NODE_CONFIGS, given):
+            pass
     assert not list((tmp_path / "logs").iterdir())
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import textwrap
 import time
@@ -74,11 +75,45 @@ def test_a_keeper_finds_what_wrote_its_title_over_its_environment(tmp_path):
     await_line(child.log, "bare")
     assert len(processes.running([child])) == 3
     assert processes.end([child], 20.0) == set()
-    assert child.process.returncode == 128 + signal.SIGKILL
+    assert child.process.returncode == 128 + signal.SIGTERM
     child = kept_child(tmp_path, f"{bare}; import time; time.sleep(0.5)")
     await_line(child.log, "bare")
     assert child.process.wait(20) == 0
     assert str(tmp_path / "bare.py") not in " ".join(command_lines())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="survivors are looked for in /proc")
+def test_a_keeper_kills_what_does_not_listen(tmp_path):
+    deaf = "import signal as s, time; s.signal(s.SIGTERM, s.SIG_IGN); print('deaf', flush=True); time.sleep(99)"
+    child = kept_child(tmp_path, deaf)
+    await_line(child.log, "deaf")
+    assert processes.end([child], 0.3) == set()
+    assert child.process.returncode == 128 + signal.SIGKILL
+
+
+PARENT = """
+import os, signal, sys
+from pathlib import Path
+from simulation import processes
+stray = "import subprocess as s, sys; s.Popen([sys.executable, '-c', 'import time; time.sleep(99)'])"
+command = [sys.executable, "-c", f"{stray}; import time; print('ready', flush=True); time.sleep(99)"]
+place = Path(sys.argv[1])
+child = processes.start("child", sys.argv[1], command, place / "log", place, dict(os.environ), with_parent=True)
+while "ready" not in child.log.read_text():
+    pass
+print(len(processes.running([child])), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="survivors are looked for in /proc")
+def test_a_kept_family_ends_with_a_parent_that_is_killed(tmp_path):
+    done = subprocess.run([sys.executable, "-c", PARENT, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "3\n"), done.stderr
+    deadline = time.monotonic() + 20
+    while left := processes._members(set(), {f"FEDSEL_PROCESS={tmp_path}".encode()}):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
 
 
 def test_a_keeper_passes_the_exit_code_on(tmp_path):

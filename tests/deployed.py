@@ -1,0 +1,65 @@
+"""Processes of a deployment that are killed and started again."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+from simulation import processes
+from simulation.deploy import Deployment
+from simulation.submit import RunResult, environment
+
+SUPERLINK = 0
+"""Place among a deployment's children; SuperNode n has place n + 1."""
+KEEPER = [sys.executable, "-P", "-m", "simulation.processes"]
+
+
+def kill(child: processes.Child) -> None:
+    """SIGKILL it and all that it started."""
+    while left := processes.running([child]):
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+
+
+def start_again(deployment: Deployment, place: int) -> processes.Child:
+    """With the same command line, so with the same address and key."""
+    child = deployment._children[place]
+    command = child.process.args
+    assert isinstance(command, list)
+    assert command[: len(KEEPER)] == KEEPER
+    log, home = child.log.with_name(f"{child.log.stem}-again.log"), environment(deployment.folder / child.name)
+    work = deployment.folder / "work"
+    again = processes.start(child.name, child.mark, command[len(KEEPER) :], log, work, home, with_parent=True)
+    deployment._children[place] = again
+    return again
+
+
+def await_that(holds: Callable[[], bool], run: "Future[RunResult]") -> None:
+    """Wait for it, but not longer than the run goes on."""
+    while not holds():
+        assert not run.done(), run.result()
+        time.sleep(0.02)
+
+
+def training(node: processes.Child) -> bool:
+    """Whether the SuperNode's client is at work: Flower starts a process for every message."""
+    return any(True for _ in running(node, "flwr-clientapp"))
+
+
+def resident_mb(child: processes.Child, program: str) -> float:
+    """Memory of the processes of the family that run `program`."""
+    lines = [line for pid in running(child, program) for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
+    return sum(float(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
+
+
+def running(child: processes.Child, program: str) -> Iterator[int]:
+    for pid in processes.running([child]):
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+        except OSError:
+            continue
+        if program in {Path(word).name for word in words} and KEEPER[-1] not in words:
+            yield pid

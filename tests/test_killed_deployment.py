@@ -1,0 +1,53 @@
+"""A deployment that is killed three times and resumed each time ends as the run that nothing disturbed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.test_end_to_end import alive, rounds
+from tests.test_killed import written
+
+FEDSEL = (sys.executable, "-P", "-m", "fedsel_app.cli")
+SETTINGS = ("--rounds", "10", "--clients", "3", "--cohort", "2")
+SETTINGS += tuple(flag for value in ("local-steps=5", "checkpoint-every=2") for flag in ("--set", value))
+KILLED_AFTER = (3, 5, 8)
+"""Rounds on record at each kill: more than at the one before it, so that the run gets on."""
+ENDS_WITHIN_S = 10.0
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(sys.platform != "linux", reason="survivors are looked for in /proc")
+def test_three_kills_of_a_deployment_change_nothing(tmp_path: Path) -> None:
+    whole, folder = tmp_path / "whole", tmp_path / "killed"
+    subprocess.run([*FEDSEL, "run", *SETTINGS, "--out", str(whole)], check=True, capture_output=True)
+    command = [*FEDSEL, "deploy", "--insecure", *SETTINGS, "--set", "links=simulated", "--out", str(folder)]
+    again = [*FEDSEL, "deploy", "--insecure", "--resume", str(folder)]
+    for kill, after in enumerate(KILLED_AFTER):
+        with (tmp_path / f"{kill}.log").open("wb") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        deadline = time.monotonic() + 400
+        while written(folder) < after:
+            assert process.poll() is None, (tmp_path / f"{kill}.log").read_text()
+            assert time.monotonic() < deadline, f"no round {after}"
+            time.sleep(0.05)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        deadline = time.monotonic() + ENDS_WITHIN_S
+        while left := alive(str(folder)):
+            assert time.monotonic() < deadline, f"{left} outlive the process that started them"
+            time.sleep(0.05)
+        assert not (folder / "summary.json").exists()
+        assert list((folder / "clients").rglob("client-*.npz")), "the residuals outlive the processes"
+        command = again
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert rounds(folder) == rounds(whole)
+    for name in ("model.npz", "best-model.npz"):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes()
