@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 
 from simulation import processes
@@ -21,7 +22,8 @@ def kill(child: processes.Child) -> None:
     """SIGKILL it and all that it started."""
     while left := processes.running([child]):
         for pid in left:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def start_again(deployment: Deployment, place: int) -> processes.Child:
@@ -44,22 +46,33 @@ def await_that(holds: Callable[[], bool], run: "Future[RunResult]") -> None:
         time.sleep(0.02)
 
 
+def await_text(log: Path, text: str, timeout_s: float = 90.0) -> None:
+    """Wait until it is in the log."""
+    deadline = time.monotonic() + timeout_s
+    while text not in log.read_text(errors="replace"):
+        assert time.monotonic() < deadline, f"no {text!r} in {log}"
+        time.sleep(0.1)
+
+
 def training(node: processes.Child) -> bool:
     """Whether the SuperNode's client is at work: Flower starts a process for every message."""
-    return any(True for _ in running(node, "flwr-clientapp"))
+    return bool(list(running(node, "flwr-clientapp")))
 
 
 def resident_mb(child: processes.Child, program: str) -> float:
-    """Memory of the processes of the family that run `program`."""
-    lines = [line for pid in running(child, program) for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
-    return sum(float(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
+    """Memory of the processes of the family that run `program`; 0 if none does."""
+    total = 0
+    for pid in running(child, program):
+        with suppress(OSError):
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+            total += sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+    return total / 1024
 
 
 def running(child: processes.Child, program: str) -> Iterator[int]:
+    """Process ids of the family's members that run `program`."""
     for pid in processes.running([child]):
-        try:
+        with suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-        except OSError:
-            continue
-        if program in {Path(word).name for word in words} and KEEPER[-1] not in words:
-            yield pid
+            if program in {Path(word).name for word in words} and KEEPER[-1] not in words:
+                yield pid

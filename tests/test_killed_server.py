@@ -1,0 +1,55 @@
+"""The whole server side of a deployment is killed three times; its SuperNodes live on, and the end is the same."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedsel_app.app_config import AppConfig, resolve
+from simulation.commands import CONNECTION
+from simulation.deploy import Deployment, app_folder
+from simulation.deployed_run import app_values
+from simulation.submit import DeploymentError, RunResult, submit
+from tests.deployed import SUPERLINK, await_text, await_that, kill, start_again, training
+from tests.in_process import run_config
+from tests.test_killed import rounds, written
+
+ROUNDS, KILLED_AFTER = 10, (3, 5, 8)
+"""At each kill one round more is on record than the checkpoint has, at least."""
+SETTINGS = {"strategy": "hetero-select", "clients": 3, "cohort": 2, "rounds": ROUNDS, "local-steps": 5, "seed": 4}
+SETTINGS |= {"links": "simulated", "checkpoint-every": 2}
+NODES = [f"partition-id={client} num-partitions=3" for client in range(3)]
+
+
+def go_on(config: AppConfig, deployment: Deployment) -> RunResult:
+    return submit(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lambda _: None)
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.timeout(1800)
+def test_three_kills_of_the_server_change_nothing(tmp_path: Path) -> None:
+    """SuperLink and ServerApp die while clients train; the SuperNodes find the new SuperLink by themselves."""
+    out = tmp_path / "run"
+    config = resolve(SETTINGS | {"out": str(out), "state-dir": str(tmp_path / "state")})
+    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", 3, NODES) as deployment:
+        nodes = deployment._children[1:]
+        for after in KILLED_AFTER:
+            run = pool.submit(go_on, config, deployment)
+            await_that(lambda after=after: written(out) >= after and any(map(training, nodes)), run)
+            kill(deployment._children[SUPERLINK])
+            with pytest.raises(DeploymentError, match="SuperLink is unavailable"):
+                run.result()
+            await_text(start_again(deployment, SUPERLINK).log, "Starting Fleet API")
+            config = replace(config, run=replace(config.run, resume=True))
+        assert go_on(config, deployment).completed
+        assert [node.process.poll() for node in nodes] == [None] * 3
+        assert [node.log.read_text().count("SuperNode ID:") for node in nodes] == [1] * 3
+
+    torch.set_num_threads(1)
+    run_config(tmp_path / "whole", resolve(SETTINGS))
+    assert rounds(out) == rounds(tmp_path / "whole")
+    for name in ("model.npz", "best-model.npz"):
+        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
