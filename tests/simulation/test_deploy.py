@@ -169,7 +169,7 @@ def test_every_supernode_needs_its_node_configuration(tmp_path):
         Deployment(tmp_path, 3, NODE_CONFIGS)
 
 
-def await_line(path: Path, text: str, timeout_s: float = 60.0) -> None:
+def await_line(path: Path, text: str, timeout_s: float = 300.0) -> None:
     deadline = time.monotonic() + timeout_s
     while text not in (path.read_text() if path.exists() else ""):
         assert time.monotonic() < deadline, f"no {text!r} in {path}"
