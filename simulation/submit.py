@@ -71,7 +71,7 @@ def submit(
         options = ["--run-config", str(overrides)]
         if federation_config is not None:
             options += ["--federation-config", federation_config]
-        run_id = int(flwr(["run", str(app), superlink, *options], variables)["run-id"])
+        run_id = int(flwr(["run", str(app.absolute()), superlink, *options], variables)["run-id"])
     try:
         with subprocess.Popen(
             [tool("flwr"), "log", str(run_id), superlink, "--stream"],
