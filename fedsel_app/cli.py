@@ -13,7 +13,7 @@ from rich.table import Table
 
 from fedsel_app.arguments import parse_grid, parse_seeds, parse_setting, positive
 from fedsel_app.config import ConfigError, Value
-from simulation import bench
+from simulation.bench import commands as bench
 from simulation.submit import DeploymentError
 
 if TYPE_CHECKING:

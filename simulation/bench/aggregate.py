@@ -14,8 +14,8 @@ from rich.table import Table
 
 from fedsel_app.config import Settings
 from fedsel_app.wire import Update, add_weighted
-from simulation.bench import fastest
-from simulation.bench_codec import SIZE, drawn
+from simulation.bench.codec import SIZE, drawn
+from simulation.bench.timing import fastest
 from strategies.contract.rehearsal import make_setup
 from strategies.replies import Replies
 from strategies.roster import Selection

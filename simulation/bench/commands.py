@@ -7,18 +7,14 @@ import argparse
 import json
 import os
 import platform
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from rich.console import Console
 
 from fedsel_app.arguments import positive
-
-Result = TypeVar("Result")
 
 
 class Subparsers(Protocol):
@@ -39,10 +35,10 @@ class Bench:
 
 REPEATS = {"--repeats": {"type": positive, "default": 15, "metavar": "N", "help": "the fastest of N counts (15)"}}
 BENCHES = {
-    "codec": Bench("simulation.bench_codec", "MB/s of the update codec, and its bits beside the entropy", REPEATS),
-    "aggregate": Bench("simulation.bench_aggregate", "ms of summing the updates of a cohort", REPEATS),
+    "codec": Bench("simulation.bench.codec", "MB/s of the update codec, and its bits beside the entropy", REPEATS),
+    "aggregate": Bench("simulation.bench.aggregate", "ms of summing the updates of a cohort", REPEATS),
     "round": Bench(
-        "simulation.bench_round",
+        "simulation.bench.rounds",
         "seconds a round, beside bare PyTorch and an untouched Flower app",
         {
             "--tasks": {"default": "mnist,cifar10", "metavar": "NAME,...", "help": "mnist, cifar10 (both)"},
@@ -51,7 +47,7 @@ BENCHES = {
         },
     ),
     "select": Bench(
-        "simulation.bench_select",
+        "simulation.bench.selection",
         "ms and memory of every method's choice by the number of clients",
         {
             "--strategies": {"default": "", "metavar": "NAME,...", "help": "selection methods (all)"},
@@ -101,24 +97,6 @@ def describe_machine() -> dict[str, str]:
         "python": platform.python_version(),
         **versions,
     }
-
-
-def fastest(repeats: int, call: Callable[[], Result]) -> tuple[float, Result]:
-    """Processor seconds of this thread in the fastest of `repeats` calls, and what the last one returned.
-
-    What waits for nothing takes as long on an idle machine; on a busy one, time spent waiting for a core is no cost.
-    """
-    best, found = _timed(call)
-    for _ in range(repeats - 1):
-        seconds, found = _timed(call)
-        best = min(best, seconds)
-    return best, found
-
-
-def _timed(call: Callable[[], Result]) -> tuple[float, Result]:
-    start = time.thread_time()
-    found = call()
-    return time.thread_time() - start, found
 
 
 def _processor() -> str:

@@ -61,12 +61,12 @@ def random_images(task: Task) -> Dataset:
 
 
 def cifar10(config: DataConfig) -> Dataset:
-    """For the engine: `data` = simulation.bench_baselines:cifar10."""
+    """For the engine: `data` = simulation.bench.baselines:cifar10."""
     return random_images(TASKS["cifar10"])
 
 
 def mnist(config: DataConfig) -> Dataset:
-    """For the engine: `data` = simulation.bench_baselines:mnist."""
+    """For the engine: `data` = simulation.bench.baselines:mnist."""
     return random_images(TASKS["mnist"])
 
 

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from fedsel_app.config import ConfigError
-from simulation import bench_select
-from simulation.bench_select import TOO_LARGE, TOO_LONG, Cost, cost, costs_of, growth, names_of, run
+from simulation.bench import selection
+from simulation.bench.selection import TOO_LARGE, TOO_LONG, Cost, cost, costs_of, growth, names_of, run
 from strategies import STRATEGIES
 
 
@@ -39,7 +39,7 @@ def test_unknown_methods_are_refused_and_none_named_means_all():
 
 def test_a_table_shows_what_was_stopped_and_its_rows_are_json(monkeypatch):
     costs = [Cost("random", 100, 1.0, 2.0, 3.0, 4.0, 5.0), Cost("random", 1000, stopped=TOO_LARGE)]
-    monkeypatch.setattr(bench_select, "costs_of", lambda *arguments: iter(costs))
+    monkeypatch.setattr(selection, "costs_of", lambda *arguments: iter(costs))
     console = Console(width=120, record=True, quiet=False)
     with console.capture() as capture:
         rows = run(argparse.Namespace(strategies="random", clients=10_000, cohort=10, limit_s=5.0), console)

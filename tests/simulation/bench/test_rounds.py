@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from simulation import bench_baselines, bench_round
-from simulation.bench_baselines import PlainClients, Task
+from simulation.bench.baselines import TASKS, PlainClients, Task
+from simulation.bench.rounds import measure
 
 TINY = Task("tiny", "logistic", (1, 4, 4), examples=400, test_examples=50, clients=8, cohort=3, steps=4, batch=8)
 
@@ -40,8 +40,8 @@ def test_the_largest_fifth_is_sent_and_the_rest_comes_with_the_next():
 @pytest.mark.slow
 def test_every_contender_runs(monkeypatch):
     task = Task("tiny", "logistic", (1, 28, 28), examples=600, test_examples=100, clients=6, cohort=2, steps=2)
-    monkeypatch.setitem(bench_baselines.TASKS, "mnist", task)
-    results = list(bench_round.measure(["mnist"], 2, 1))
+    monkeypatch.setitem(TASKS, "mnist", task)
+    results = list(measure(["mnist"], 2, 1))
     assert len(results) == 4
     assert results[0].ratio == 1.0
     assert all(result.fastest_s > 0 for result in results)

@@ -7,12 +7,13 @@ import pytest
 
 from fedsel_app.cli import main
 from fedsel_app.wire import Update
-from simulation import bench, bench_aggregate, bench_codec
+from simulation.bench import aggregate, codec, timing
+from simulation.bench.commands import BENCHES
 
 
 def test_the_fastest_call_is_told_with_what_the_last_one_returned():
     found = iter(range(5))
-    seconds, last = bench.fastest(5, lambda: next(found))
+    seconds, last = timing.fastest(5, lambda: next(found))
     assert last == 4
     assert 0 <= seconds < 1
 
@@ -20,7 +21,7 @@ def test_the_fastest_call_is_told_with_what_the_last_one_returned():
 @pytest.mark.parametrize("density", [0.01, 0.2, 0.3])
 @pytest.mark.parametrize(("bits", "value_cost"), [(32, 32.0), (8, 8.125), (4, 4.125)])
 def test_a_row_of_the_codec_counts_every_bit(density, bits, value_cost):
-    row = bench_codec.measure(200_000, density, bits, 1)
+    row = codec.measure(200_000, density, bits, 1)
     count = 200_000 * density
     # Header and check sum are 28 bytes; the last block of values may be a part.
     assert row["bits_an_entry"] == pytest.approx(row["index_bits"] + value_cost + 8 * 28 / count, abs=40 / count)
@@ -34,18 +35,18 @@ def test_a_row_of_the_codec_counts_every_bit(density, bits, value_cost):
 
 def test_eight_bit_values_take_less_than_forty_percent_of_the_bytes():
     for density in (0.05, 0.2, 0.5):
-        assert bench_codec.measure(200_000, density, 8, 1)["bytes_over_float32"] < 0.4
+        assert codec.measure(200_000, density, 8, 1)["bytes_over_float32"] < 0.4
 
 
 def test_the_sum_must_touch_every_index_value_and_entry():
-    sparse, dense = bench_codec.drawn(1000, 0.2), bench_codec.drawn(1000, 1.0)
+    sparse, dense = codec.drawn(1000, 0.2), codec.drawn(1000, 1.0)
     assert isinstance(dense, Update)
     assert dense.indices is None
     # 8 bytes of the sum each way; 200 of 8 bytes and 1000 of 4.
-    assert bench_aggregate.touched_bytes(1000, (sparse, dense)) == 16_000 + 1_600 + 4_000
+    assert aggregate.touched_bytes(1000, (sparse, dense)) == 16_000 + 1_600 + 4_000
 
 
-@pytest.mark.parametrize(("name", "module"), [("codec", bench_codec), ("aggregate", bench_aggregate)])
+@pytest.mark.parametrize(("name", "module"), [("codec", codec), ("aggregate", aggregate)])
 def test_a_bench_prints_its_table_and_writes_it(name, module, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(module, "SIZE", 3000)
     monkeypatch.setattr(module, "DENSITIES", (0.1, 0.5))
@@ -64,6 +65,6 @@ def test_every_bench_is_a_command_and_says_what_it_measures(capsys):
     with pytest.raises(SystemExit):
         main(["bench", "--help"])
     printed = capsys.readouterr().out
-    assert all(name in printed for name in bench.BENCHES)
+    assert all(name in printed for name in BENCHES)
     with pytest.raises(SystemExit):
         main(["bench", "codec", "--repeats", "0"])

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records import read_rounds
-from simulation.bench_baselines import TASKS, Task, flower_rounds, plain_rounds
+from simulation.bench.baselines import TASKS, Task, flower_rounds, plain_rounds
 from simulation.submit import DeploymentError
 
 WARM_UP = 2
@@ -40,7 +40,7 @@ def engine_rounds(task: Task, rounds: int, workers: int, strategy: str, *setting
     """Seconds of each round of `fedsel run`, as rounds.jsonl has them."""
     module = next(name for name, one in TASKS.items() if one is task)
     values = [
-        *(f"data=simulation.bench_baselines:{module}", f"model={task.model}", "partition=iid"),
+        *(f"data=simulation.bench.baselines:{module}", f"model={task.model}", "partition=iid"),
         *(f"local-steps={task.steps}", f"batch-size={task.batch}", f"probe-batches={task.probe_batches}"),
         *(f"kept-fraction={task.kept}", "kept-warmup-rounds=0", "kept-cosine=0", "link-cap=none", "curvature-layers=0"),
         *(f"workers={workers}", "threads=1", f"eval-threads={workers}", "checkpoint-every=0", *settings),

@@ -11,7 +11,7 @@ from rich.table import Table
 from clients.compression import rounded
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire import Update, decode, encode, index_bits
-from simulation.bench import fastest
+from simulation.bench.timing import fastest
 
 SIZE = 2_781_514
 """Entries of the AlexNet of CIFAR-10."""
