@@ -3,7 +3,6 @@ import math
 import numpy as np
 import pytest
 import torch
-import torchvision
 from torch import nn
 from torch.nn import functional
 
@@ -98,7 +97,9 @@ def test_resnet9_keeps_the_shortcut_of_its_residual_blocks():
 
 def test_resnet1d18_is_resnet18_along_a_line():
     """ResNet-18 with its kernels' middle rows alone (their one row, for the shortcuts) on images one pixel high."""
-    line, plane = build("resnet1d18", (12, 100), 6, seed=1).eval(), torchvision.models.resnet18(num_classes=6).eval()
+    from torchvision.models import resnet18
+
+    line, plane = build("resnet1d18", (12, 100), 6, seed=1).eval(), resnet18(num_classes=6).eval()
     plane.conv1 = nn.Conv2d(12, 64, 7, 2, 3, bias=False)
     thin = list(line.parameters())
     names = dict(plane.named_parameters())

@@ -4,6 +4,7 @@ import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import repeat
 
 import pytest
 
@@ -86,7 +87,7 @@ def test_what_is_no_measurement_is_not_told(tmp_path, monkeypatch, text):
 
 def refusing(times, left):
     """A connection that is refused as often as given, as Flower does it; who leaves it is noted."""
-    refusals = iter([True] * times)
+    refusals = repeat(True, times)
 
     @contextmanager
     def connect(address):
