@@ -113,7 +113,7 @@ class SelectionStrategy(Strategy, ABC):
         count = min(self._policy.count(trial), self.roster.ids.size)
         probe = self._observer.measure(now, self._probed(now, count, everybody=searching), parameters, told_bytes)
         count = min(self._policy.settle(trial), self.roster.ids.size)
-        self._row["cohort"] = count
+        self._row |= {"cohort": count, "failures": probe.failures}
         if not count:
             LOGGER.warning("Round %d: no client is connected; the model stays as it is.", now.number)
             return []

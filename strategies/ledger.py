@@ -1,5 +1,6 @@
 """What a round did, as it is written down: who, with which weights, in how many seconds and bytes."""
 
+from operator import itemgetter
 from typing import Any
 
 from strategies.exchange import SCALAR_BYTES
@@ -25,7 +26,7 @@ def round_row(
         "aggregated": came.tolist(),
         "weights": weights.tolist(),
         "fit_losses": replies.losses.tolist(),
-        "failures": replies.failures,
+        "failures": sorted([*plan.probe.failures, *replies.failures], key=itemgetter("client")),
         "unused": replies.unused.tolist(),
         "round_s": links.round_seconds(replies.work(roster, plan.probe.seconds), wall_s),
         "uplink_bytes": int(replies.wire_bytes.sum()),

@@ -51,6 +51,7 @@ class Observer:
         """The losses of the `probed`, and everybody's links. A client that fails its probe sits the round out."""
         roster, needs, links, run = self._roster, self._needs, self._setup.links, self._setup.run
         roster.losses[:] = np.nan
+        failures: list[dict[str, int | str]] = []
         batches = run.probe_batches if needs.probe_batches is None else needs.probe_batches
         # The stress test's links follow the losses: the simulator then measures them all, at nobody's charge.
         measured = roster.ids if links.needs_losses else probed
@@ -60,6 +61,7 @@ class Observer:
                 roster.losses[client] = untrusted.sound_loss(answer)
             except untrusted.WireError as error:
                 LOGGER.warning("Round %d: client %d failed its loss probe: %s", now.number, client, error)
+                failures.append({"client": client, "reason": f"loss probe: {error}"})
                 roster.available[client] = False
         roster.uplink_bits_per_s[:], roster.step_s[:] = links.observe(now.number, roster.losses)
         if needs.links and np.isnan(roster.uplink_bits_per_s[roster.ids]).any():
@@ -69,4 +71,5 @@ class Observer:
         return Probe(
             bytes=told_bytes + probed.size * (exchange.model_bytes(parameters) + exchange.SCALAR_BYTES),
             seconds=roster.step_s[probed] * forward * FORWARD_STEPS,
+            failures=failures,
         )

@@ -9,10 +9,11 @@ from strategies.trial import Trial
 
 @dataclass(frozen=True)
 class Probe:
-    """What the round's loss probe cost: bytes both ways, and seconds of each probed client, float64 (c,)."""
+    """The round's loss probe: its bytes both ways, seconds of each probed client, float64 (c,), and who failed it."""
 
     bytes: int
     seconds: Floats
+    failures: list[dict[str, int | str]]
 
 
 @dataclass(frozen=True)

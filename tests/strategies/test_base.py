@@ -133,8 +133,17 @@ def test_a_client_that_fails_its_probe_sits_the_round_out():
     rows, _ = run_rounds(strategy, manager_of([*proxies, StubProxy(2, sends_its_update)]), 2)
     assert [row["selected"] for row in rows] == [[0, 2], [0, 2]]
     assert [kind for kind, _ in proxies[1].asked] == ["properties", "evaluate", "evaluate"]
+    assert rows[0]["failures"] == [{"client": 1, "reason": "loss probe: out of memory"}]
     # It was sent the model all the same.
     assert rows[0]["probe_bytes"] == 3 * (npy_bytes(np.zeros(SIZE, np.float32)) + 8)
+
+
+def test_a_round_in_which_every_probe_fails_says_so():
+    strategy = HeteroSelect(setup_of(HeteroSelectConfig(), rounds=1))
+    proxies = [StubProxy(client, loss=ValueError("out of memory")) for client in range(3)]
+    [row], _ = run_rounds(strategy, manager_of(proxies), 1)
+    assert row["selected"] == []
+    assert [failure["client"] for failure in row["failures"]] == [0, 1, 2]
 
 
 class Watching(RandomSelection):
