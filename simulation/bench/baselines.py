@@ -3,6 +3,7 @@
 Neither uses anything of fedsel's clients, strategies or codec; only the architecture and the random data are shared.
 """
 
+import logging
 import multiprocessing
 import os
 import time
@@ -212,6 +213,7 @@ def flower_rounds(task: Task, rounds: int, workers: int) -> list[float]:
     from flwr.server.strategy import FedAvg
     from flwr.simulation import run_simulation
 
+    logging.getLogger("flwr").setLevel(logging.ERROR)
     ends: list[float] = []
 
     class Plain(NumPyClient):
