@@ -22,7 +22,7 @@ from fedsel_app.partition import split
 from fedsel_app.records import CHECKPOINT, refuse_used
 from fedsel_app.server_app import make_server, run_folder
 from fedsel_app.tensorboard import refuse_absent
-from simulation.prompt import PromptServerApp
+from simulation.prompt import PromptServerApp, prompt_delivery
 from strategies.contract.rehearsal import make_setup
 
 FAILED = 1
@@ -93,7 +93,7 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
         return make_client(resolve(values), context, pooled=True)
 
     try:
-        with watched(lambda what: _end_everything(what, folder, FAILED)):
+        with watched(lambda what: _end_everything(what, folder, FAILED)), prompt_delivery():
             run_simulation(
                 server_app=PromptServerApp(server_fn=server_fn),
                 client_app=ClientApp(client_fn=client_fn),

@@ -1,21 +1,24 @@
-from threading import RLock
+from queue import Empty, Queue
+from threading import Event, Thread
 from types import SimpleNamespace
 
-from simulation.prompt import answer_idle_nodes_at_once
+import pytest
+from flwr.server.superlink.fleet.vce import vce_api
+
+from simulation.prompt import deliver, prompt_delivery
 
 
 class State:
-    """The two methods of Flower's in-memory state, and which nodes it looked for."""
+    """The two methods of Flower's state that bring a message to a node."""
 
     def __init__(self):
-        self.lock, self.messages, self.looked = RLock(), [], []
+        self.messages = []
 
     def store_message_ins(self, message):
         self.messages.append(message)
         return "stored"
 
     def get_message_ins(self, node_id, limit):
-        self.looked.append(node_id)
         mine = [message for message in self.messages if message.metadata.dst_node_id == node_id][:limit]
         self.messages = [message for message in self.messages if message not in mine]
         return mine
@@ -25,14 +28,28 @@ def addressed_to(node, number=0):
     return SimpleNamespace(metadata=SimpleNamespace(dst_node_id=node), number=number)
 
 
-def test_every_message_is_delivered_and_idle_nodes_cost_no_look():
-    state = State()
-    answer_idle_nodes_at_once(state)
-    first, second, third = addressed_to(3), addressed_to(3, 1), addressed_to(7)
-    assert [state.store_message_ins(message) for message in (first, second, third)] == ["stored"] * 3
-    sweeps = [[message for node in range(10) for message in state.get_message_ins(node, 1)] for _ in range(4)]
-    assert sweeps == [[first, third], [second], [], []]
-    assert state.looked == [3, 7, 3, 7, 3]
-    again = addressed_to(7)
-    state.store_message_ins(again)
-    assert state.get_message_ins(7, 1) == [again]
+def test_every_message_is_delivered_once_those_from_before_too():
+    state, queue, stop = State(), Queue(), Event()
+    early = [addressed_to(3), addressed_to(3, 1)]
+    for message in early:
+        state.store_message_ins(message)
+    thread = Thread(target=deliver, args=(state, queue, dict.fromkeys(range(10)), stop))
+    thread.start()
+    try:
+        assert [queue.get(timeout=60) for _ in early] == early
+        late = [addressed_to(7), addressed_to(3, 2), addressed_to(7, 1)]
+        assert [state.store_message_ins(message) for message in late] == ["stored"] * 3
+        assert sorted(queue.get(timeout=60).number for _ in late) == [0, 1, 2]
+        with pytest.raises(Empty):
+            queue.get(timeout=0.2)
+    finally:
+        stop.set()
+        thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_the_engine_delivers_so_for_as_long_as_it_is_asked_to():
+    flowers = vce_api.add_messages_to_queue
+    with prompt_delivery():
+        assert vce_api.add_messages_to_queue is deliver
+    assert vce_api.add_messages_to_queue is flowers
