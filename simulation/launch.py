@@ -14,7 +14,7 @@ from flwr.common import Context
 from flwr.server import ServerAppComponents
 
 from fedsel_app import models
-from fedsel_app.app_config import AppConfig, resolve
+from fedsel_app.app_config import AppConfig
 from fedsel_app.client_app import make_client
 from fedsel_app.data import load
 from fedsel_app.device import choose_device
@@ -75,7 +75,6 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
     if not (folder / CHECKPOINT).exists():
         shutil.rmtree(state, ignore_errors=True)
     config = replace(config, run=replace(config.run, out=str(folder), state_dir=str(state)))
-    values = config.values()
     resources = {"num_cpus": 1.0, "num_gpus": config.run.client_gpus}
     address, engine = config.run.ray_address, {"address": "local", "include_dashboard": False}
     if address:
@@ -90,7 +89,7 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
         return make_server(config, on_round, pool=MESSAGES_PER_WORKER * workers)
 
     def client_fn(context: Context) -> Client:
-        return make_client(resolve(values), context, pooled=True)
+        return make_client(config, context, pooled=True)
 
     try:
         with watched(lambda what: _end_everything(what, folder, FAILED)), prompt_delivery():
