@@ -45,7 +45,9 @@ class DataConfig(Settings):
         True, "subtract the training set's mean and divide by its standard deviation (regression: never)"
     )
     augment: str = setting(
-        "none", "crop-flip: random crop after 4-pixel zero padding, and mirroring", choices=("none", "crop-flip")
+        "none",
+        "flip: mirror half of the images; crop-flip: also crop at random, after 4-pixel zero padding",
+        choices=("none", "flip", "crop-flip"),
     )
     test_fraction: float = setting(
         0.2,

@@ -12,6 +12,7 @@ from fedsel_app.data import DataConfig, from_arrays
 
 CPU = torch.device("cpu")
 PLAIN = DataConfig(normalize=False)
+FLIP = DataConfig(normalize=False, augment="flip")
 CROP_FLIP = DataConfig(normalize=False, augment="crop-flip")
 
 
@@ -87,8 +88,22 @@ def test_augmentation_is_a_padded_crop_and_a_mirroring_of_each_image():
     assert 15 <= sum(mirrored) <= 45
 
 
-def test_augmentation_draws_from_its_generator_alone():
-    data = DeviceData(images(), CROP_FLIP, CPU)
+def test_flip_mirrors_about_half_of_the_images_and_moves_none():
+    dataset = images(400, (2, 6, 7))
+    made = (
+        DeviceData(dataset, FLIP, CPU).train_batch(np.arange(400), torch.Generator().manual_seed(3))[0].mul(255).round()
+    )
+    mirrored = [
+        np.array_equal(image[:, :, ::-1], new) for image, new in zip(dataset.x_train, made.numpy(), strict=True)
+    ]
+    kept = [np.array_equal(image, new) for image, new in zip(dataset.x_train, made.numpy(), strict=True)]
+    assert sum(mirrored) + sum(kept) == 400
+    assert 150 <= sum(mirrored) <= 250
+
+
+@pytest.mark.parametrize("config", [FLIP, CROP_FLIP])
+def test_augmentation_draws_from_its_generator_alone(config):
+    data = DeviceData(images(), config, CPU)
     before = torch.get_rng_state()
     indices = np.arange(20)
     first, again, other = (data.train_batch(indices, torch.Generator().manual_seed(seed))[0] for seed in (1, 1, 2))
