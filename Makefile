@@ -2,6 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
+SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-slow check clean
@@ -20,9 +21,10 @@ setup: $(READY) ## Make .venv with everything in it (again when pyproject.toml c
 run: setup ## Set up, then train the default federation and print its results
 	$(BIN)/fedsel run
 
-test: setup ## Set up, then run the fast tests: units side by side, then a few real runs
-	$(BIN)/python -m pytest -m "not slow and not e2e" --numprocesses auto --maxprocesses 4 --dist worksteal
-	$(BIN)/python -m pytest -m "not slow and e2e"
+test: setup ## Set up, then run the fast tests: units side by side, whole runs in one process, then real ones
+	$(BIN)/python -m pytest --ignore=tests/runs -m "not slow" $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest tests/runs -m "not slow and not e2e" $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest tests/runs -m "not slow and e2e"
 
 test-slow: setup ## Set up, then run all tests, real deployments included
 	$(BIN)/python -m pytest

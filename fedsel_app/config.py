@@ -91,8 +91,9 @@ def _check(key: str, expected: type, metadata: Mapping[str, Any], value: object)
     if isinstance(value, int | float) and expected is not bool:
         bounds = metadata["bounds"]
         inside = bounds["low"] <= value <= bounds["high"] and bounds["above"] < value < bounds["below"]
-        shown = int(value) if float(value).is_integer() else value
-        require(inside, key, "in " + _interval(**bounds), shown)
+        if not inside:
+            shown = int(value) if float(value).is_integer() else value
+            require(inside, key, "in " + _interval(**bounds), shown)
 
 
 def _interval(low: float, high: float, above: float, below: float) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from strategies import STRATEGIES, find_strategy
 from strategies.contract import check_method
-from tests.in_process import run_in_process
+from tests.runs.in_process import run_in_process
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 

@@ -10,7 +10,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.data import DataConfig, from_arrays, load, load_surrogate
 from fedsel_app.partition import PartitionConfig, split
 from fedsel_app.synthetic import generate
-from tests.in_process import run_in_process
+from tests.runs.in_process import run_in_process
 
 NATURAL = PartitionConfig(partition="natural")
 

@@ -52,7 +52,7 @@ from strategies.contract.subject import Subject, copied, require_same
 from strategies.contract.world import Standin
 from strategies.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
 from strategies.setup import Evaluation
-from tests.in_process import run_in_process
+from tests.runs.in_process import run_in_process
 from tests.strategies.stubs import StubProxy, manager_of, run_rounds, setup_of, update_of, update_reply
 
 ROOT = Path(__file__).parent.parent.parent

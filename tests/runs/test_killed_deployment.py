@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_end_to_end import alive, rounds
-from tests.test_killed import written
+from tests.runs.test_end_to_end import alive, rounds
+from tests.runs.test_killed import written
 
 FEDSEL = (sys.executable, "-P", "-m", "fedsel_app.cli")
 SETTINGS = ("--rounds", "10", "--clients", "3", "--cohort", "2")

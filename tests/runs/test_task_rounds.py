@@ -10,7 +10,7 @@ from fedsel_app.app_config import refuse_task, resolve
 from fedsel_app.config import ConfigError
 from fedsel_app.data import Dataset
 from strategies import STRATEGIES
-from tests.in_process import run_in_process
+from tests.runs.in_process import run_in_process
 
 ONE = np.ones(1, np.float32)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ray.cluster_utils import Cluster
 
-from tests.test_killed import FEDSEL, rounds, written
+from tests.runs.test_killed import FEDSEL, rounds, written
 
 WORK = "ray::ClientAppActor.run"
 """What a worker calls itself while it answers a message."""

@@ -15,7 +15,7 @@ from clients.state import Past, StateStore
 from fedsel_app.app_config import resolve
 from fedsel_app.arguments import parse_setting
 from fedsel_app.wire import Update, decode
-from tests.in_process import run_config
+from tests.runs.in_process import run_config
 
 BASE = {
     "strategy": "hetero-select",

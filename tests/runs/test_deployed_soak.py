@@ -12,8 +12,8 @@ from simulation.commands import CONNECTION
 from simulation.deploy import Deployment, app_folder
 from simulation.deployed_run import app_values
 from simulation.submit import submit
-from tests.deployed import SUPERLINK, kill, resident_mb, start_again, training
-from tests.test_killed import rounds, written
+from tests.runs.deployed import SUPERLINK, kill, resident_mb, start_again, training
+from tests.runs.test_killed import rounds, written
 
 ROUNDS, SETTLED = 40, 6
 KILLED = {8: 1, 17: 2, 26: 1}

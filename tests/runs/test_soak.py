@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.test_killed import FEDSEL, rounds, written
+from tests.runs.test_killed import FEDSEL, rounds, written
 
 ROUNDS, SETTLED = 300, 60
 SETTINGS = ("--rounds", str(ROUNDS), "--set", "client-failure-rate=0.1", "--set", "local-steps=5")

@@ -8,7 +8,7 @@ import pytest
 from fedsel_app.app_config import resolve
 from fedsel_app.config import ConfigError
 from fedsel_app.records import read_checkpoint
-from tests.in_process import run_config
+from tests.runs.in_process import run_config
 
 BASE = {
     "clients": 8,

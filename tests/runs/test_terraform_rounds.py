@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedsel_app.wire import decode
-from tests.in_process import run_in_process
+from tests.runs.in_process import run_in_process
 from tests.strategies.test_terraform import exact_split
 
 CLIENTS, COHORT, ETA, ITERATIONS = 20, 16, 3, 3

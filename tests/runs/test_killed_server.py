@@ -12,9 +12,9 @@ from simulation.commands import CONNECTION
 from simulation.deploy import Deployment, app_folder
 from simulation.deployed_run import app_values
 from simulation.submit import DeploymentError, RunResult, submit
-from tests.deployed import SUPERLINK, await_text, await_that, kill, start_again, training
-from tests.in_process import run_config
-from tests.test_killed import rounds, written
+from tests.runs.deployed import SUPERLINK, await_text, await_that, kill, start_again, training
+from tests.runs.in_process import run_config
+from tests.runs.test_killed import rounds, written
 
 ROUNDS, KILLED_AFTER = 10, (3, 5, 8)
 """At each kill one round more is on record than the checkpoint has, at least."""

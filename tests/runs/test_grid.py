@@ -9,7 +9,7 @@ from fedsel_app.app_config import resolve
 from fedsel_app.config import ConfigError
 from simulation.launch import refuse_unrunnable
 from strategies import STRATEGIES
-from tests.in_process import run_in_process
+from tests.runs.in_process import run_in_process
 
 SOLVERS = ("sgd", "fedprox", "scaffold", "fednova")
 PAIRS = [(compressor, solver) for compressor in ("top-k", "rand-k", "qsgd", "none") for solver in SOLVERS]

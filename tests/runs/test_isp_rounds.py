@@ -6,7 +6,7 @@ import pytest
 from fedsel_app.app_config import resolve
 from fedsel_app.config import ConfigError
 from fedsel_app.data import DataConfig, load, load_surrogate
-from tests.in_process import run_in_process
+from tests.runs.in_process import run_in_process
 
 CLIENTS = 6
 BASE = {"clients": CLIENTS, "cohort": 3, "local_steps": 4, "holdout_fraction": 0.2, "eval_threads": 1}

@@ -8,7 +8,7 @@ import pytest
 from flwr.common import FitRes, Parameters, ndarrays_to_parameters
 
 from fedsel_app.wire import Update, decode, encode
-from tests.in_process import run_in_process
+from tests.runs.in_process import run_in_process
 
 HOSTILE = 4
 TRAINING = {

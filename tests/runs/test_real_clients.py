@@ -8,7 +8,7 @@ import pytest
 from flwr.common import Parameters
 from torch import nn
 
-from tests.in_process import run_in_process
+from tests.runs.in_process import run_in_process
 from tests.strategies.stubs import npy_bytes, without_wall
 
 QUICK = {

@@ -15,9 +15,9 @@ from simulation.commands import CONNECTION
 from simulation.deploy import Deployment, app_folder
 from simulation.deployed_run import app_values
 from simulation.submit import submit
-from tests.deployed import await_that, kill, start_again, training
-from tests.in_process import run_config
-from tests.test_killed import written
+from tests.runs.deployed import await_that, kill, start_again, training
+from tests.runs.in_process import run_config
+from tests.runs.test_killed import written
 
 ROUNDS, DEADLINE_S, SLACK_S = 12, 30.0, 10.0
 LOST = 1

@@ -5,9 +5,11 @@ import json
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
+
+from simulation.comparison.page import write_report
+from tests.simulation.comparison.report_runs import write_comparison
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")]
@@ -41,8 +43,11 @@ def look(page, *options):
 
 
 @pytest.fixture(scope="module")
-def page(report, tmp_path_factory):
-    return Path(shutil.copy(report / "report.html", tmp_path_factory.mktemp("browser")))
+def page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    write_comparison(folder)
+    write_report(folder)
+    return folder / "report.html"
 
 
 @pytest.mark.parametrize(("width", "scheme", "dark"), [(1280, 1, False), (400, 0, True)])
