@@ -204,7 +204,7 @@ class SelectionClient(NumPyClient):
         layers = draw_layers(shares, choice.curvature_layers, choice.curvature_explore, rng)
         order = batch_order(len(examples), setup.training.batch_size, 1, rng)
         [(x, y)] = self._batches(examples, order, model)
-        return hutchinson_diagonal(model, layers.tolist(), x, y, rng)
+        return hutchinson_diagonal(model, layers.tolist(), x, y, rng, setup.training.proximal)
 
     def _calibrate(self, arrays: NDArrays, config: Config) -> tuple[NDArrays, int, Config]:
         """Move the BatchNorm statistics, and no weight, by mini-batches in train mode (Alg. 1, line 13)."""

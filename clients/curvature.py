@@ -1,7 +1,10 @@
-"""Diagonal of the loss's Hessian by one Hutchinson probe.
+"""Diagonal of the local objective's Hessian by one Hutchinson probe.
 
 C. Bekas, E. Kokiopoulou, Y. Saad: "An estimator for the diagonal of a matrix", Applied Numerical
 Mathematics 57 (2007): E[z * (H z)] = diag(H) for z uniform on {-1, 1}^d (HeteRo-Select: Eq. 11).
+The objective is what the client minimises: the loss and FedProx's term mu/2 ||w - w_global||^2, whose part is mu
+everywhere. The paper does not say so, its authors' code does; without it flat coordinates, however small their
+update, would be divided by almost nothing and take the whole budget.
 
 Deviations: the probe is drawn over the chosen layers only, zero elsewhere: the estimate stays
 unbiased, its variance is smaller, and the other layers' gradients are not needed.
@@ -18,9 +21,9 @@ from fedsel_app.models import FlatModel
 
 
 def hutchinson_diagonal(
-    model: FlatModel, layers: Sequence[int], x: Tensor, y: Tensor, rng: np.random.Generator
+    model: FlatModel, layers: Sequence[int], x: Tensor, y: Tensor, rng: np.random.Generator, proximal: float = 0.0
 ) -> dict[int, NDArray[np.float32]]:
-    """Estimate diag(H) of the mean loss on one mini-batch, z * (H z), signed.
+    """Estimate diag(H) of the mean loss on one mini-batch and the proximal term, z * (H z), signed.
 
     The model is taken in eval mode (BatchNorm by its running statistics, no dropout) and left so;
     its parameters, gradient and buffers stay as they are.
@@ -35,6 +38,8 @@ def hutchinson_diagonal(
         The mini-batch, on the model's device.
     rng
         Draws the signs z, layer by layer.
+    proximal
+        mu.
 
     Returns
     -------
@@ -52,7 +57,7 @@ def hutchinson_diagonal(
     ]
     gradients = torch.autograd.grad(model.loss(x, y), parameters, create_graph=True, materialize_grads=True)
     products = torch.autograd.grad(gradients, parameters, grad_outputs=signs, materialize_grads=True)
-    estimates = iter([(z * hz).detach().flatten() for z, hz in zip(signs, products, strict=True)])
+    estimates = iter([(z * hz + proximal).detach().flatten() for z, hz in zip(signs, products, strict=True)])
     return {number: torch.cat([next(estimates) for _ in members[number]]).cpu().numpy() for number in layers}
 
 

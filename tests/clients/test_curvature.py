@@ -32,28 +32,29 @@ def tiny():
         return module, torch.randn(5, 2), torch.tensor([0, 1, 0, 1, 1])
 
 
-def exact_hessian(module, x, y):
-    """By autograd in double precision on a copy of the parameters."""
+def exact_hessian(module, x, y, mu=0.0):
+    """Of the loss and mu/2 ||w||^2, by autograd in double precision on a copy of the parameters."""
     named = {name: parameter.detach().double() for name, parameter in module.named_parameters()}
     sizes = [value.numel() for value in named.values()]
 
     def loss(vector):
         parts = torch.split(vector, sizes)
         tensors = {name: part.view_as(named[name]) for name, part in zip(named, parts, strict=True)}
-        return functional.cross_entropy(functional_call(module, tensors, (x.double(),)), y)
+        return functional.cross_entropy(functional_call(module, tensors, (x.double(),)), y) + mu / 2 * vector @ vector
 
     start = torch.cat([value.flatten() for value in named.values()])
     return torch.autograd.functional.hessian(loss, start).numpy()
 
 
+@pytest.mark.parametrize("mu", [0.0, 0.1])
 @pytest.mark.parametrize("number", [0, 1])
-def test_the_mean_over_all_signs_is_the_exact_diagonal(number):
+def test_the_mean_over_all_signs_is_the_exact_diagonal(number, mu):
     module, x, y = tiny()
-    hessian = exact_hessian(module, x, y)
+    hessian = exact_hessian(module, x, y, mu)
     model = FlatModel(module, CPU)
     span = model.layers[number]
     signs = itertools.product([-1.0, 1.0], repeat=span.stop - span.start)
-    mean = np.mean([hutchinson_diagonal(model, [number], x, y, Signs(z))[number] for z in signs], axis=0)
+    mean = np.mean([hutchinson_diagonal(model, [number], x, y, Signs(z), mu)[number] for z in signs], axis=0)
     np.testing.assert_allclose(mean, np.diag(hessian)[span.start : span.stop], atol=1e-6)
 
 
