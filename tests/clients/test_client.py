@@ -224,7 +224,8 @@ def test_the_next_layers_are_drawn_by_the_last_mask(setup, monkeypatch):
     setup = changed(setup, run={"model": "cnn"}, compression={"curvature_layers": 1, "curvature_explore": 0.0})
     drawn = []
 
-    def record(model, layers, x, y, rng):
+    def record(model, layers, x, y, rng, proximal):
+        assert proximal == setup.training.mu
         drawn.append(list(layers))
         return {}
 
