@@ -53,7 +53,7 @@ def test_real_batchnorm_statistics_are_calibrated(tmp_path):
     strategy, rows = quick(
         tmp_path,
         strategy="random",
-        model="tests.strategies.test_real_clients:batchnorm_model",
+        model="tests.runs.test_real_clients:batchnorm_model",
         rounds=2,
         calibration_clients=1,
         calibration_batches=3,
