@@ -1,5 +1,6 @@
 import math
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from strategies.server_optimizer import ServerConfig
 from strategies.server_state import ServerState
 from tests.strategies.setups import dense, make_setup
 
-pytest.importorskip("opacus")
+pytestmark = pytest.mark.skipif(find_spec("opacus") is None, reason="needs opacus")
+
 PRIVATE = {"strategy": "random", "dp-clip-norm": 1.0, "weighting": "uniform"}
 
 
