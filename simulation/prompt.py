@@ -1,6 +1,8 @@
-"""Flower's simulation engine made prompt: messages go out as they are stored, and replies are looked for more often."""
+"""Flower's simulation engine made prompt: messages go out, and replies come in, as they are stored."""
 
-from collections.abc import Iterator
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from queue import Empty, Queue
 from threading import Event
@@ -13,17 +15,46 @@ from flwr.server.superlink.fleet.vce.vce_api import NodeToPartitionMapping
 from flwr.server.superlink.linkstate import LinkState
 from flwr.superlink.grid import InMemoryGrid
 
-POLL_S, STOP_S = 0.02, 0.1
+STOP_S, EXPIRED_S = 0.1, 10.0
+"""How often to look whether the engine stops, and whether a message that nobody answers has expired."""
 
 
 class PromptServerApp(ServerApp):
-    """A ServerApp that looks for replies every `POLL_S` seconds instead of ten times a second."""
+    """A ServerApp that hears of a reply as soon as it is stored instead of looking for it ten times a second."""
 
     def __call__(self, grid: Grid, context: Context) -> None:
         """Run the server."""
         if isinstance(grid, InMemoryGrid):
-            grid.pull_interval = POLL_S
+            grid.send_and_receive = awaiting(grid)  # type: ignore[method-assign]
         super().__call__(grid, context)
+
+
+def awaiting(grid: InMemoryGrid) -> Callable[..., list[Message]]:
+    """`grid.send_and_receive`, which sleeps until the grid's state stores the replies."""
+    replied: dict[str, Event] = {}
+    store = grid.state.store_message_res
+
+    def store_message_res(message: Message) -> str | None:
+        stored = store(message)
+        if stored:
+            replied.setdefault(message.metadata.reply_to_message_id, Event()).set()
+        return stored
+
+    def send_and_receive(messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        missing = set(grid.push_messages(messages))
+        replies: list[Message] = []
+        while missing and (left := end - time.monotonic()) > 0:
+            replied.setdefault(next(iter(missing)), Event()).wait(min(left, EXPIRED_S))
+            found = list(grid.pull_messages(missing))
+            replies += found
+            missing -= {message.metadata.reply_to_message_id for message in found}
+            for message in found:
+                replied.pop(message.metadata.reply_to_message_id, None)
+        return replies
+
+    grid.state.store_message_res = store_message_res  # type: ignore[method-assign]
+    return send_and_receive
 
 
 @contextmanager
