@@ -76,11 +76,8 @@ def train(
     steps = 0
     model.module.train()
     for x, y in batches:
-        model.zero_grad()
-        loss = model.loss(x, y)
-        loss.backward()  # type: ignore[no-untyped-call]
+        total += model.backward(x, y)
         with torch.no_grad():
-            total += loss
             if anchor is not None and drift is not None:
                 gradient.add_(torch.sub(weights, anchor, out=drift), alpha=config.proximal)
             if correction is not None:

@@ -41,8 +41,7 @@ def gradient_deviation(model: FlatModel, batches: Batches) -> float:
     mean, squares, count = torch.zeros_like(model.parameters, dtype=torch.float64), 0.0, 0
     model.module.eval()
     for x, y in batches:
-        model.zero_grad()
-        model.loss(x, y).backward()  # type: ignore[no-untyped-call]
+        model.backward(x, y)
         gradient = model.gradient.double()
         mean += gradient
         squares += float(gradient.square().sum())

@@ -66,10 +66,7 @@ class LayerSlice(NamedTuple):
 
 
 class FlatModel:
-    """A module on a device whose trainable parameters are views of one vector, their gradients of another.
-
-    The backward pass accumulates in place into `gradient`. Clear it with `zero_grad` of this class (or
-    ``gradient.zero_()``), not of the module, which would detach the views.
+    """A module on a device whose trainable parameters are views of one vector; `backward` fills another.
 
     Parameters
     ----------
@@ -119,16 +116,13 @@ class FlatModel:
         sizes = [tensor.numel() for tensor in self._tensors]
         for tensor, values in zip(self._tensors, torch.split(self.parameters, sizes), strict=True):
             tensor.data = values.view_as(tensor)
-        self._gradients = [
-            part.view_as(tensor) for tensor, part in zip(self._tensors, torch.split(self.gradient, sizes), strict=True)
-        ]
-        self.zero_grad()
 
-    def zero_grad(self) -> None:
-        """Set the gradient to zero, and see to it that every parameter's ``.grad`` is its view."""
-        self.gradient.zero_()
-        for tensor, view in zip(self._tensors, self._gradients, strict=True):
-            tensor.grad = view
+    def backward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Put the gradient of a mini-batch's mean loss into `gradient`, and return that loss, a scalar."""
+        loss = self.loss(x, y)
+        gradients = torch.autograd.grad(loss, self._tensors, materialize_grads=True)
+        torch.cat([gradient.reshape(-1) for gradient in gradients], out=self.gradient)
+        return loss.detach()
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         """Mean loss of a mini-batch, a scalar to differentiate."""

@@ -42,7 +42,7 @@ BENCHES = {
         "seconds a round, beside bare PyTorch and an untouched Flower app",
         {
             "--tasks": {"default": "mnist,cifar10", "metavar": "NAME,...", "help": "mnist, cifar10 (both)"},
-            "--rounds": {"type": positive, "default": 5, "metavar": "N", "help": "rounds that are counted (5)"},
+            "--rounds": {"type": positive, "default": 3, "metavar": "N", "help": "rounds to count in each turn (3)"},
             "--workers": {"type": positive, "default": os.cpu_count(), "metavar": "N", "help": "processes (the cores)"},
         },
     ),

@@ -21,8 +21,11 @@ from fedsel_app.records import read_rounds
 from simulation.bench.baselines import TASKS, Task, flower_rounds, plain_rounds
 from simulation.submit import DeploymentError
 
-WARM_UP = 2
-"""Rounds that are not counted: data sets are loaded, models are built."""
+WARM_UP = 1
+"""Rounds of a turn that are not counted: data sets are loaded, models are built."""
+
+TURNS = 2
+"""How often each contender runs, after all the others: the speed of a machine drifts."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,9 @@ def contenders(task: Task, rounds: int, workers: int) -> dict[str, Callable[[], 
     return {
         "plain PyTorch loop": lambda: _apart(plain_rounds, task, rounds, workers),
         "fedsel run, hetero-select": lambda: engine_rounds(task, rounds, workers, "hetero-select"),
+        "fedsel run, hetero-select, whole updates": lambda: engine_rounds(
+            task, rounds, workers, "hetero-select", "compressor=none"
+        ),
         "fedsel run, random, whole updates": lambda: engine_rounds(task, rounds, workers, "random", "compressor=none"),
         "untouched Flower FedAvg": lambda: _apart(flower_rounds, task, rounds, workers),
     }
@@ -71,7 +77,8 @@ def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]
     tasks = arguments.tasks.split(",")
     if unknown := sorted(set(tasks) - set(TASKS)):
         raise ConfigError(f"--tasks takes {', '.join(TASKS)}. Got {', '.join(unknown)}.")
-    table = Table(title=f"Seconds a round, {arguments.workers} processes of one thread, median of {arguments.rounds}")
+    counted = TURNS * arguments.rounds
+    table = Table(title=f"Seconds a round, {arguments.workers} processes of one thread, median of {counted}")
     for heading in ("task", "what", "median s", "fastest s", "of the plain loop"):
         table.add_column(heading, justify="left" if heading in ("task", "what") else "right")
     times = list(measure(tasks, arguments.rounds, arguments.workers))
@@ -83,14 +90,17 @@ def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]
 
 
 def measure(names: Sequence[str], rounds: int, workers: int) -> Iterator[RoundTime]:
-    """Every contender at every task of `TASKS` that `names` lists, one after the other."""
+    """Every contender at every task of `TASKS` that `names` lists; `rounds` are counted in each turn."""
     for name in names:
-        plain_s = 0.0
-        for what, seconds in contenders(TASKS[name], WARM_UP + rounds, workers).items():
-            counted = seconds()[WARM_UP:]
-            median_s = statistics.median(counted)
-            plain_s = plain_s or median_s
-            yield RoundTime(TASKS[name].name, what, median_s, min(counted), median_s / plain_s)
+        runs = contenders(TASKS[name], WARM_UP + rounds, workers)
+        seconds: dict[str, list[float]] = {what: [] for what in runs}
+        for _ in range(TURNS):
+            for what, run_once in runs.items():
+                seconds[what] += run_once()[WARM_UP:]
+        medians = {what: statistics.median(counted) for what, counted in seconds.items()}
+        plain_s = next(iter(medians.values()))
+        for what, median_s in medians.items():
+            yield RoundTime(TASKS[name].name, what, median_s, min(seconds[what]), median_s / plain_s)
 
 
 def _apart(measured: Callable[[Task, int, int], list[float]], task: Task, rounds: int, workers: int) -> list[float]:

@@ -186,8 +186,7 @@ def test_a_flat_step_is_torchs_sgd_bit_for_bit():
         functional.cross_entropy(plain(x), y).backward()
         optimizer.step()
 
-        model.zero_grad()
-        functional.cross_entropy(model.module(x), y).backward()
+        model.backward(x, y)
         velocity = model.gradient.clone() if step == 0 else velocity.mul_(0.9).add_(model.gradient)
         model.parameters.add_(velocity, alpha=-0.1)
     expected = torch.cat([parameter.detach().reshape(-1) for parameter in plain.parameters()])
@@ -195,17 +194,19 @@ def test_a_flat_step_is_torchs_sgd_bit_for_bit():
     assert all(torch.equal(a, b) for a, b in zip(model.module.parameters(), plain.parameters(), strict=True))
 
 
-def test_the_backward_pass_accumulates_into_the_gradient_vector():
-    model, (x, y) = FlatModel(tiny().eval(), CPU), batch()
-    functional.cross_entropy(model.module(x), y).backward()
+def test_each_backward_pass_starts_from_zero_and_leaves_the_modules_own_gradients_alone():
+    module, (x, y) = tiny().eval(), batch()
+    module.register_parameter("unused", nn.Parameter(torch.ones(2)))
+    model = FlatModel(module, CPU)
+    loss = model.backward(x, y)
     once = model.gradient.clone()
-    assert once.abs().max() > 0
-    functional.cross_entropy(model.module(x), y).backward()
-    assert torch.equal(model.gradient, 2 * once)
-    model.module.zero_grad()  # detaches the views; ours mends them
-    model.zero_grad()
-    functional.cross_entropy(model.module(x), y).backward()
+    assert not loss.requires_grad
+    assert loss == functional.cross_entropy(module(x), y)
+    assert not once[:2].any()
+    assert once[2:].abs().max() > 0
+    model.backward(x, y)
     assert torch.equal(model.gradient, once)
+    assert all(parameter.grad is None for parameter in module.parameters())
 
 
 def test_load_and_export_are_copies():
