@@ -4,6 +4,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist worksteal
 
+# Setting up compiles no bytecode, so the first import must be free to keep it.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-slow check clean
 

@@ -54,7 +54,15 @@ def build(name: str, sample_shape: tuple[int, ...], classes: int, seed: int) -> 
                 f"The 'model' parameter {name} needs {needed}, but this data set's samples have shape {sample_shape}. "
                 "Choose logistic, or another data set."
             )
-        return ARCHITECTURES[name].build(sample_shape, classes)
+        model = ARCHITECTURES[name].build(sample_shape, classes)
+        if ARCHITECTURES[name].samples == "images":
+            model.register_forward_pre_hook(_channels_last)
+        return model
+
+
+def _channels_last(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """On a CPU a forward pass through convolutions is a quarter faster so. Other devices keep the order they have."""
+    return tuple(x.contiguous(memory_format=torch.channels_last) if x.is_cpu else x for x in inputs)
 
 
 class LayerSlice(NamedTuple):

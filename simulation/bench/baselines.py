@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_, parameters_to_vector, vector_to_parameters
 
-from fedsel_app import models
+from fedsel_app.architectures import ARCHITECTURES
 from fedsel_app.data import DataConfig, Dataset, from_arrays
 from fedsel_app.seeds import Purpose, stream
 
@@ -78,7 +78,8 @@ class PlainClients:
         torch.set_num_threads(1)
         dataset = random_images(task)
         self.task = task
-        self.module = models.build(task.model, task.shape, task.classes, 0)
+        torch.manual_seed(0)
+        self.module = ARCHITECTURES[task.model].build(task.shape, task.classes)
         self.start = parameters_to_vector(self.module.parameters()).detach().numpy()
         self._x, self._y = torch.from_numpy(dataset.x_train), torch.from_numpy(dataset.y_train)
         self._test = torch.from_numpy(dataset.x_test), torch.from_numpy(dataset.y_test)

@@ -10,9 +10,13 @@ from fedsel_app.clock import Work
 from fedsel_app.config import CompressionConfig, RunConfig, Settings, TrainingConfig
 from fedsel_app.wire import Update
 from strategies.budget import BudgetConfig
+from strategies.participation import ParticipationConfig
 from strategies.roster import Floats, Outcome, Roster, Round
 from strategies.server_optimizer import ServerConfig
 from strategies.setup import Evaluation, Model, Setup
+
+TRAINING, COMPRESSION, BUDGET, SERVER = TrainingConfig(), CompressionConfig(), BudgetConfig(), ServerConfig()
+PARTICIPATION = ParticipationConfig()
 
 
 class LayerSlice(NamedTuple):
@@ -81,18 +85,18 @@ def make_setup(
     classes: int = 2,
     rounds: int = 10,
     cohort: int = 2,
-    training: TrainingConfig | None = None,
-    compression: CompressionConfig | None = None,
-    server: ServerConfig | None = None,
+    training: TrainingConfig = TRAINING,
+    compression: CompressionConfig = COMPRESSION,
+    server: ServerConfig = SERVER,
     **run: Any,
 ) -> Setup:
     """A model of two layers: everything but the last `size` // 2 entries, and those (weight, then `classes` biases)."""
     return Setup(
         run=RunConfig(clients=clients, cohort=cohort, rounds=rounds, **run),
-        training=training or TrainingConfig(),
-        compression=compression or CompressionConfig(),
-        budget=BudgetConfig(),
-        server=server or ServerConfig(),
+        training=training,
+        compression=compression,
+        budget=BUDGET,
+        server=server,
         method=method,
         initial=np.zeros(size, np.float32),
         buffers=np.zeros(0, np.float32),
@@ -101,6 +105,7 @@ def make_setup(
         links=SteadyLinks(clients),
         evaluate=lambda parameters, buffers: Evaluation(0.0, 0.0),
         recorder=NoRecords(),
+        participation=PARTICIPATION,
     )
 
 

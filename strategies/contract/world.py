@@ -6,6 +6,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from flwr.common import (
@@ -25,12 +26,15 @@ from flwr.common import (
     ndarrays_to_parameters,
 )
 from flwr.server.client_proxy import ClientProxy
+from numpy.typing import NDArray
 
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire import Update, encode
 from strategies.base import SelectionStrategy
 from strategies.contract.rehearsal import dense, outcome
 from strategies.roster import Floats, Ints, Round, Selection
+
+Number = TypeVar("Number", bound=np.generic)
 
 LOSSES: dict[str, Callable[[Floats], Floats]] = {
     "varied": lambda losses: losses,
@@ -60,9 +64,39 @@ def _every(values: Floats, places: Ints) -> Update:
 @lru_cache(maxsize=8192)
 def _noise(seed: int, number: int, identity: int, size: int) -> Floats:
     """What training adds to a client's drift in a round, float64 (N,): the same in every world of the seed."""
-    noise = stream(seed, Purpose.TRAIN, number, identity).standard_normal(size)
-    noise.setflags(write=False)
-    return noise
+    return _fixed(stream(seed, Purpose.TRAIN, number, identity).standard_normal(size))
+
+
+@lru_cache(maxsize=1024)
+def _uniform(seed: int, purpose: Purpose, number: int, low: float, high: float, size: int) -> Floats:
+    """A number for everybody in a round, float64 (K,)."""
+    return _fixed(stream(seed, purpose, number).uniform(low, high, size))
+
+
+class Population(NamedTuple):
+    """What clients are, by identity: label counts (K, classes), and float64 (K,) or, for the drift, (K, N)."""
+
+    label_counts: Ints
+    level: Floats
+    drift: Floats
+    step_s: Floats
+
+
+@lru_cache(maxsize=64)
+def _population(seed: int, clients: int, size: int, classes: int) -> Population:
+    rng = stream(seed, Purpose.DATA)
+    shares = rng.dirichlet(np.full(classes, 0.4), clients)
+    return Population(
+        label_counts=_fixed(np.ceil(shares * rng.integers(20, 200, (clients, 1))).astype(np.int64)),
+        level=_fixed(rng.uniform(0.5, 3.0, clients)),
+        drift=_fixed(rng.standard_normal((clients, size))),
+        step_s=_fixed(rng.uniform(0.1, 0.5, clients)),
+    )
+
+
+def _fixed(array: NDArray[Number]) -> NDArray[Number]:
+    array.setflags(write=False)
+    return array
 
 
 class World:
@@ -91,23 +125,20 @@ class World:
         self.needs = method.needs(method.setup.method)
         self._losses, self._updates, self._seed, self._generous = LOSSES[losses], UPDATES[updates], seed, generous
         self._who = np.arange(run.clients) if identities is None else identities
-        rng = stream(seed, Purpose.DATA)
-        shares = rng.dirichlet(np.full(method.setup.classes, 0.4), run.clients)
-        self.label_counts = np.ceil(shares * rng.integers(20, 200, (run.clients, 1))).astype(np.int64)[self._who]
-        self._level = rng.uniform(0.5, 3.0, run.clients)
-        self._drift = rng.standard_normal((run.clients, method.setup.initial.size))
-        self._step_s = rng.uniform(0.1, 0.5, run.clients)
+        self._clients = _population(seed, run.clients, method.setup.initial.size, method.setup.classes)
+        self.label_counts = self._clients.label_counts[self._who]
 
     def losses(self, number: int) -> Floats:
         """Everybody's loss of the model of round `number`, float64 (K,)."""
-        noise = stream(self._seed, Purpose.PROBE, number).uniform(0.5, 1.5, self._level.size)
-        return self._losses(self._level * 0.99**number * noise)[self._who]
+        noise = _uniform(self._seed, Purpose.PROBE, number, 0.5, 1.5, self._who.size)
+        return self._losses(self._clients.level * 0.99**number * noise)[self._who]
 
     def update(self, number: int, client: int) -> Update:
         """What `client` sends in round `number`."""
         who = int(self._who[client])
-        noise = _noise(self._seed, number, who, self._drift.shape[1])
-        return self._updates(0.1 * (self._drift[who] + noise) * 0.99**number, who)
+        drift = self._clients.drift[who]
+        noise = _noise(self._seed, number, who, drift.size)
+        return self._updates(0.1 * (drift + noise) * 0.99**number, who)
 
     def observe(self, number: int, available: Iterable[int] | None = None) -> int:
         """Fill the roster as a round does, with everybody or those `available`; how many to select."""
@@ -122,8 +153,8 @@ class World:
                 roster.label_counts = np.zeros_like(self.label_counts)
             roster.label_counts[present] = self.label_counts[present]
         if needs.links or self._generous:
-            uplinks = stream(self._seed, Purpose.NETWORK, number).uniform(1e6, 5e6, self._who.size)
-            roster.uplink_bits_per_s[:], roster.step_s[:] = uplinks[self._who], self._step_s[self._who]
+            uplinks = _uniform(self._seed, Purpose.NETWORK, number, 1e6, 5e6, self._who.size)
+            roster.uplink_bits_per_s[:], roster.step_s[:] = uplinks[self._who], self._clients.step_s[self._who]
         count = min(self.cohort, len(present))
         roster.losses[:] = np.nan
         if needs.loss_probe or self._generous:
@@ -159,7 +190,7 @@ class World:
                 losses=losses[came],
                 reports=dict.fromkeys(sorted(self.needs.reports), losses[came]),
                 failed=lost.tolist(),
-                size=self._drift.shape[1],
+                size=self._clients.drift.shape[1],
             )
         )
 

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from fedsel_app.architectures import ARCHITECTURES
 from fedsel_app.config import ConfigError
 from fedsel_app.models import FlatModel, LayerSlice, build, evaluate
 
@@ -149,6 +150,20 @@ def test_the_seed_alone_decides_the_weights_and_the_global_generator_is_left_alo
 def test_models_that_cannot_be_built_are_refused(name, shape, said):
     with pytest.raises(ConfigError, match=said):
         build(name, shape, 10, seed=0)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("alexnet", (3, 32, 32)), ("resnet9", (3, 16, 16)), ("cnn", (1, 8, 8))])
+def test_channels_go_last_on_the_way_and_change_nothing(name, shape):
+    model, seen = build(name, shape, 10, seed=0).eval(), []
+    convolution = next(module for module in model.modules() if isinstance(module, nn.Conv2d))
+    convolution.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].stride()))
+    x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(1))
+    outputs = model(x)
+    plain = ARCHITECTURES[name].build(shape, 10).eval()
+    plain.load_state_dict(model.state_dict())
+    torch.testing.assert_close(outputs, plain(x), rtol=1e-4, atol=1e-5)
+    assert x.is_contiguous()
+    assert seen[0] == torch.empty(4, *shape).contiguous(memory_format=torch.channels_last).stride()
 
 
 def test_a_users_function_builds_the_model():
