@@ -3,17 +3,16 @@
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted(
     path for top in ("fedsel_app", "strategies", "clients", "simulation") for path in (ROOT / top).rglob("*.py")
 )
-TREES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+NAMES = [path.relative_to(ROOT).as_posix() for path in FILES]
 PURE = {f"fedsel_app/{name}.py" for name in ("config", "seeds", "partition", "label_skew", "clock")}
-PURE |= {name for name in TREES if name.startswith("fedsel_app/wire")}
+PURE |= {name for name in NAMES if name.startswith("fedsel_app/wire")}
 WIRING = {f"fedsel_app/{name}.py" for name in ("app_config", "server_app", "client_app", "cli")}
 FORBIDDEN = {
     "strategies": {"clients", "simulation", "torch"},
@@ -23,8 +22,13 @@ FORBIDDEN = {
 }
 
 
-def imports(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+@cache
+def tree(name: str) -> ast.Module:
+    return ast.parse((ROOT / name).read_text(encoding="utf-8"))
+
+
+def imports(name: str) -> Iterator[str]:
+    for node in ast.walk(tree(name)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -34,31 +38,40 @@ def imports(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-@pytest.mark.parametrize("name", [*sorted(PURE), "simulation/network.py"])
-def test_leaves_need_numpy_and_the_standard_library_only(name):
+def dotted(node: ast.expr) -> str:
+    """a.b.c as it is written; empty for anything else."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def test_leaves_need_numpy_and_the_standard_library_only():
     own = tuple(path.removesuffix(".py").replace("/", ".") for path in PURE)
-    foreign = {used for used in imports(TREES[name]) if used.split(".")[0] not in {*sys.stdlib_module_names, "numpy"}}
-    assert not {used for used in foreign if used != "fedsel_app" and not used.startswith(own)}
+    at_hand = {*sys.stdlib_module_names, "numpy"}
+    for name in [*PURE, "simulation/network.py"]:
+        foreign = {used for used in imports(name) if used.split(".")[0] not in at_hand}
+        assert not {used for used in foreign if used != "fedsel_app" and not used.startswith(own)}, name
 
 
-@pytest.mark.parametrize("name", TREES)
-def test_imports_run_one_way(name):
-    roots = {used.split(".")[0] for used in imports(TREES[name])}
-    assert name in WIRING or not roots & FORBIDDEN[name.split("/")[0]]
+def test_imports_run_one_way():
+    for name in sorted({*NAMES} - WIRING):
+        roots = {used.split(".")[0] for used in imports(name)}
+        assert not roots & FORBIDDEN[name.split("/")[0]], name
 
 
-@pytest.mark.parametrize("name", TREES)
-def test_randomness_comes_from_the_seed_and_nothing_is_pickled(name):
-    roots = set(imports(TREES[name]))
-    assert not roots & {"random", "numpy.random", "pickle", "cloudpickle", "dill", "joblib", "shelve"}
-    allowed = {"Generator"} | ({"default_rng", "SeedSequence"} if name == "fedsel_app/seeds.py" else set())
-    for node in ast.walk(TREES[name]):
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("np.random", "numpy.random"):
-            assert node.attr in allowed, f"line {node.lineno}: np.random.{node.attr}"
-        if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
-            assert ast.unparse(node.value) == "False"
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "np.load":
-            assert "allow_pickle" in {keyword.arg for keyword in node.keywords}, f"line {node.lineno}"
+def test_randomness_comes_from_the_seed_and_nothing_is_pickled():
+    for name in NAMES:
+        roots = set(imports(name))
+        assert not roots & {"random", "numpy.random", "pickle", "cloudpickle", "dill", "joblib", "shelve"}, name
+        allowed = {"Generator"} | ({"default_rng", "SeedSequence"} if name == "fedsel_app/seeds.py" else set())
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.Attribute) and dotted(node.value) in ("np.random", "numpy.random"):
+                assert node.attr in allowed, f"{name}, line {node.lineno}: np.random.{node.attr}"
+            if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                assert ast.unparse(node.value) == "False", f"{name}, line {node.lineno}"
+            if isinstance(node, ast.Call) and dotted(node.func) == "np.load":
+                given = {keyword.arg for keyword in node.keywords}
+                assert "allow_pickle" in given, f"{name}, line {node.lineno}"
 
 
 def test_no_file_has_more_than_300_lines():

@@ -9,7 +9,7 @@ from fedsel_app.config import TrainingConfig
 from fedsel_app.wire import Update
 from strategies.hetero_select import HeteroSelect, HeteroSelectConfig, fairness, staleness, temperature
 from strategies.roster import Round
-from tests.strategies.setups import dense, make_roster, make_setup, outcome
+from tests.strategies.setups import TRAINING, dense, make_roster, make_setup, outcome
 
 SIZE = 4
 NOW = Round(3, 10)
@@ -17,7 +17,7 @@ NOW = Round(3, 10)
 STALE = [0.0, math.log2(3) - 1, 1.0, 0.0]
 
 
-def method(clients=4, size=SIZE, training=None, **config):
+def method(clients=4, size=SIZE, training=TRAINING, **config):
     return HeteroSelect(make_setup(HeteroSelectConfig(**config), clients=clients, size=size, training=training))
 
 
