@@ -2,6 +2,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
+CHECKABLE := $(VENV)/.installed-dev
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable
 SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist worksteal
 
 # Setting up compiles no bytecode, so the first import must be free to keep it.
@@ -16,12 +18,16 @@ help: ## Show this list
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
+	$(INSTALL) .
 	touch $@
 
-setup: $(READY) ## Make .venv with everything in it (again when pyproject.toml changes)
+$(CHECKABLE): $(READY)
+	$(INSTALL) '.[dev]'
+	touch $@
 
-run: setup ## Set up, then train the default federation and print its results
+setup: $(CHECKABLE) ## Make .venv with everything in it (again when pyproject.toml changes)
+
+run: $(READY) ## Set up, then train the default federation and print its results
 	$(BIN)/fedsel run
 
 test: setup ## Set up, then run the fast tests: units side by side, whole runs in one process, then real ones
