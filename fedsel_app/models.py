@@ -61,7 +61,10 @@ def build(name: str, sample_shape: tuple[int, ...], classes: int, seed: int) -> 
 
 
 def _channels_last(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """On a CPU a forward pass through convolutions is a quarter faster so. Other devices keep the order they have."""
+    """On a CPU a forward pass through convolutions is a quarter faster so. Other devices keep the order they have.
+
+    Users' own models do too: `view` of such a tensor raises where `reshape` or `nn.Flatten` does not.
+    """
     return tuple(x.contiguous(memory_format=torch.channels_last) if x.is_cpu else x for x in inputs)
 
 

@@ -78,7 +78,6 @@ class PlainClients:
         torch.set_num_threads(1)
         dataset = random_images(task)
         self.task = task
-        torch.manual_seed(0)
         self.module = ARCHITECTURES[task.model].build(task.shape, task.classes)
         self.start = parameters_to_vector(self.module.parameters()).detach().numpy()
         self._x, self._y = torch.from_numpy(dataset.x_train), torch.from_numpy(dataset.y_train)

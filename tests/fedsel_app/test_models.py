@@ -154,13 +154,26 @@ def test_models_that_cannot_be_built_are_refused(name, shape, said):
         build(name, shape, 10, seed=0)
 
 
-@pytest.mark.parametrize(("name", "shape"), [("alexnet", (3, 32, 32)), ("resnet9", (3, 16, 16)), ("cnn", (1, 8, 8))])
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("cnn", (1, 8, 8)),
+        ("cnn4", (3, 8, 8)),
+        ("cnn5", (3, 18, 18)),
+        ("cnn5-wide", (3, 16, 16)),
+        ("alexnet", (3, 32, 32)),
+        ("resnet9", (3, 16, 16)),
+        ("resnet18", (3, 8, 8)),
+        ("swin-t", (3, 28, 28)),
+    ],
+)
 def test_channels_go_last_on_the_way_and_change_nothing(name, shape):
     model, seen = build(name, shape, 10, seed=0).eval(), []
     convolution = next(module for module in model.modules() if isinstance(module, nn.Conv2d))
     convolution.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].stride()))
     x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(1))
     outputs = model(x)
+    outputs.sum().backward()
     plain = ARCHITECTURES[name].build(shape, 10).eval()
     plain.load_state_dict(model.state_dict())
     torch.testing.assert_close(outputs, plain(x), rtol=1e-4, atol=1e-5)
