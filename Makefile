@@ -36,7 +36,7 @@ test: setup ## Set up, then run the fast tests: units side by side, whole runs i
 	$(BIN)/python -m pytest tests/runs -m "not slow and e2e"
 
 test-slow: setup ## Set up, then run all tests, real deployments included
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --hypothesis-profile thorough
 
 check: setup ## The gate: lint, format, types, fast tests
 	$(BIN)/ruff check .

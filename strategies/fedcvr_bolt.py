@@ -23,13 +23,14 @@ Deviations
 
 import warnings
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.sparse import csgraph
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from fedsel_app.config import Settings, setting
 from fedsel_app.seeds import Purpose, stream
@@ -69,6 +70,12 @@ def affinities(left: Floats, right: Floats, homophily: float) -> Floats:
     return np.asarray(np.exp(-homophily * np.maximum(squares - 2.0 * left @ right.T, 0.0)))
 
 
+@cache
+def _libraries() -> ThreadpoolController:
+    """The libraries with threads of their own: finding them takes longer than clustering a few clients."""
+    return ThreadpoolController()
+
+
 def spectral_labels(models: Floats, coalitions: int, homophily: float, rng: np.random.Generator) -> Ints:
     """Spectral clustering of normalised models (n, D): labels 0 ... `coalitions` - 1, int64 (n,).
 
@@ -85,7 +92,7 @@ def spectral_labels(models: Floats, coalitions: int, homophily: float, rng: np.r
     if coalitions == 1:
         return np.zeros(len(models), np.int64)
     # One thread: sums then have one order, and waking threads takes longer than so few points.
-    with threadpool_limits(1), warnings.catch_warnings():
+    with _libraries().limit(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct models than coalitions
         laplacian, scale = csgraph.laplacian(affinities(models, models, homophily), normed=True, return_diag=True)
         noise = TIE_BREAK * rng.standard_normal(laplacian.shape)

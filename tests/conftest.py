@@ -1,9 +1,26 @@
 """What every test may take for granted, however the tests were started."""
 
+import gc
 import os
 import signal
+
+from hypothesis import settings
 
 # Small tensors gain nothing from more threads, and tests may run side by side. Read when torch and BLAS are imported.
 os.environ["OMP_NUM_THREADS"] = "1"
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The same examples every time: more of them belong to `make test-slow`, and chance to nobody.
+settings.register_profile("quick", derandomize=True, deadline=None, max_examples=50)
+settings.register_profile("thorough", derandomize=True, deadline=None, max_examples=500)
+settings.load_profile("quick")
+
+
+# What is imported stays until the end: the garbage collector need not go through it again and again.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()

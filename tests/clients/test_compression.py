@@ -2,7 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -38,7 +38,6 @@ def test_kept_count_refuses_what_is_no_fraction(fraction):
         kept_count(fraction, 10, "ceil")
 
 
-@settings(derandomize=True)
 @given(vectors, st.data())
 def test_top_indices_are_the_head_of_a_stable_descending_sort(scores, data):
     count = data.draw(st.integers(1, scores.size))
@@ -60,7 +59,6 @@ def biggest(vector, count):
     return top_k(vector, np.square(vector), [slice(0, vector.size)], [count])
 
 
-@settings(derandomize=True)
 @given(vectors, st.data())
 def test_sent_plus_left_is_the_vector_bit_for_bit(vector, data):
     count = data.draw(st.integers(1, vector.size))
@@ -148,7 +146,6 @@ def test_two_layers_are_drawn_one_after_the_other():
         assert abs(found.count(pair) / draws - probability) < 4 * error
 
 
-@settings(derandomize=True)
 @given(arrays(np.float64, 5, elements=st.floats(0.01, 1.0)), st.integers(1, 8), st.floats(0.0, 1.0), st.integers(0, 99))
 def test_drawn_layers_are_distinct_and_sorted(shares, wanted, explore, seed):
     layers = draw_layers(shares, wanted, explore, np.random.default_rng(seed)).tolist()

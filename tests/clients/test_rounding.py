@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.compression import rounded
@@ -29,7 +29,6 @@ def sent_by(choice, delta, state=None, now=None):
     return upload(delta, state or {}, (LayerSlice("all", 0, delta.size),), choice, now or terms(), None)
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
 @given(st.integers(1, 700), st.sampled_from([16, 8, 4]), st.integers(-44, 36), st.integers(0, 40), st.integers(0, 9999))
 def test_rounding_to_the_nearest_level_contracts(count, bits, exponent, spread, seed):
     rng = np.random.default_rng(seed)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -135,7 +135,6 @@ def test_qsgd_is_unbiased_and_its_error_is_bounded():
     assert error <= 1.0 * float(np.square(delta).sum())
 
 
-@settings(derandomize=True, deadline=None)
 @given(
     arrays(np.float32, st.integers(1, 80), elements=st.floats(-1e6, 1e6, width=32)),
     st.integers(1, 40), st.integers(1, 90), st.integers(0, 99),

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.batches import DeviceData, batch_order, device_data, epoch_order
@@ -142,7 +142,6 @@ def test_the_data_set_is_on_a_device_once_and_shares_the_arrays_memory_on_the_cp
 
 
 @given(st.integers(1, 30), st.integers(1, 12), st.integers(1, 20), st.integers(0, 9))
-@settings(derandomize=True, deadline=None, max_examples=100)
 def test_batch_order_goes_through_everything_before_anything_comes_again(examples, batch_size, batches, seed):
     order = batch_order(examples, batch_size, batches, np.random.default_rng(seed))
     size = min(batch_size, examples)
@@ -157,7 +156,6 @@ def test_batch_order_goes_through_everything_before_anything_comes_again(example
 
 
 @given(st.integers(1, 30), st.integers(1, 12), st.integers(1, 4), st.integers(0, 9))
-@settings(derandomize=True, deadline=None, max_examples=100)
 def test_epoch_order_is_whole_epochs(examples, batch_size, epochs, seed):
     order = epoch_order(examples, batch_size, epochs, np.random.default_rng(seed))
     full, rest = divmod(examples, batch_size)

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError
@@ -172,7 +172,6 @@ def test_impossible_splits_are_refused(config, clients, named):
     st.floats(0.0, 1.0, exclude_max=True),
     st.integers(0, 99),
 )
-@settings(derandomize=True, deadline=None, max_examples=150)
 def test_holdout_partitions_the_clients_examples(labels, fraction, seed):
     everyone = np.array([7] * 5 + labels)
     indices = np.arange(5, len(everyone))

@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.wire import Update, WireError, add_weighted, decode, encode, index_bits, paper_bits
@@ -62,7 +62,6 @@ SMALL = {
 small = pytest.mark.parametrize("update", SMALL.values(), ids=SMALL.keys())
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
 @given(updates, st.integers(0, HUGE), st.integers(0, HUGE))
 def test_what_was_encoded_is_what_is_decoded(update, client, server_round):
     packet = decode(encode(update, client=client, server_round=server_round), size=update.size)
@@ -121,7 +120,6 @@ def test_random_masks_cost_at_most_1_05_of_their_entropy(kept_fraction):
     assert 0.99 * entropy_bits < index_bits(payload_of(update)) <= 1.05 * entropy_bits
 
 
-@settings(derandomize=True, max_examples=100, deadline=None)
 @given(st.integers(1, 300), st.floats(0, 1), st.integers(0, 2**32))
 def test_no_other_rice_parameter_and_no_bitmap_is_shorter(size, kept_fraction, seed):
     update = drawn(size, kept_fraction, seed)
@@ -266,7 +264,6 @@ def test_client_and_round_must_fit(client, server_round):
         encode(dense([1.0]), client=client, server_round=server_round)
 
 
-@settings(derandomize=True, max_examples=100, deadline=None)
 @given(updates, st.floats(-10, 10))
 def test_sums_products_and_norms_are_those_of_the_dense_vector(update, weight):
     full = [0.0] * update.size

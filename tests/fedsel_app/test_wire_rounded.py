@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.wire import Update, WireError, decode, encode, index_bits, paper_bits
@@ -46,7 +46,6 @@ def drawn(bits, count, seed):
     return norms, rng.integers(-TOP[bits], TOP[bits] + 1, count)
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
 @given(st.sampled_from([16, 8, 4]), st.integers(1, 1100), st.integers(0, 2**32), st.booleans())
 def test_what_was_rounded_is_what_is_decoded(bits, count, seed, sparse):
     norms, levels = drawn(bits, count, seed)

@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.wire import Update, WireError, decode, encode, index_bits, paper_bits
@@ -56,7 +56,6 @@ def gamma_bits(levels):
 levels = st.lists(st.integers(-5, 5) | st.just(0) | st.integers(-32767, 32767), min_size=1, max_size=200)
 
 
-@settings(derandomize=True, max_examples=200, deadline=None)
 @given(levels, st.integers(1, 70), st.integers(0, 2**32), st.booleans())
 def test_what_was_quantised_is_what_is_decoded(levels, bucket, seed, sparse):
     rng = np.random.default_rng(seed)

@@ -2,14 +2,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.clock import Work
 from fedsel_app.config import ConfigError
 from simulation.network import MeasuredLinks, NetworkConfig, SimulatedLinks, inverted_uplinks, make_links
 
-reproducible = settings(derandomize=True, deadline=None)
 UNKNOWN = np.full(50, np.nan)
 
 
@@ -17,7 +16,6 @@ def work(uplinks=(1e6, 4e6), step_s=(0.5, 0.1), steps=(10, 20), wire=(1000, 500_
     return Work(*(np.array(values, np.float64) for values in (uplinks, step_s, steps, wire, paper, probe_s)))
 
 
-@reproducible
 @given(st.integers(0, 2**31), st.integers(1, 1000))
 def test_draws_lie_in_their_ranges(seed, server_round):
     uplinks, step_s = SimulatedLinks(NetworkConfig(), 50, seed).observe(server_round, UNKNOWN)
@@ -86,7 +84,6 @@ clients = st.lists(
 )
 
 
-@reproducible
 @given(clients, st.integers(0, 7), st.floats(1.0, 5.0))
 def test_more_work_or_a_slower_link_never_takes_less_time(rows, which, factor):
     links = SimulatedLinks(NetworkConfig(), 8, 0)
@@ -121,7 +118,6 @@ def test_the_stress_test_gives_the_slowest_link_where_the_loss_is_unknown():
     np.testing.assert_allclose(inverted_uplinks(np.zeros(2), 1e6, 5e6), 1e6)
 
 
-@reproducible
 @given(st.lists(st.floats(0, 1e300), min_size=1, max_size=20))
 def test_the_stress_test_stays_in_range_and_turns_the_order_around(losses):
     uplinks = inverted_uplinks(np.array(losses), 1e6, 5e6)

@@ -7,14 +7,13 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError
 from simulation.submit import environment, to_toml, tool
 
 
-@settings(derandomize=True)
 @given(
     st.dictionaries(
         st.text(st.characters(codec="utf-8")),

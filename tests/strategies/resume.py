@@ -5,17 +5,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from strategies.base import SelectionStrategy
+from strategies.contract.subject import copied, require_same
 from strategies.roster import Outcome, Roster, Round, Selection
 
 
 def select(method: SelectionStrategy, roster: Roster, number: int, count: int, seed: int = 0) -> Selection:
     """A selection, after checking that neither roster nor method changed by it and that it is well formed."""
-    before = {name: array.copy() for name, array in vars(roster).items()}
-    state = {name: array.copy() for name, array in method.state().items()}
+    before, state = copied(vars(roster)), copied(method.state())
     selection = method.select(roster, Round(number, 10), count, np.random.default_rng(seed))
-    for name, array in vars(roster).items():
-        np.testing.assert_array_equal(array, before[name], err_msg=name)
-    assert_same_state(method.state(), state)
+    require_same(vars(roster), before, "'select' must not change the roster.")
+    require_same(method.state(), state, "'select' must not change the method's state.")
     assert (np.diff(selection.clients) > 0).all()
     assert np.isin(selection.clients, roster.ids).all()
     weights = selection.scores if selection.weights is None else selection.weights
@@ -27,11 +26,11 @@ def select(method: SelectionStrategy, roster: Roster, number: int, count: int, s
     return selection
 
 
-def assert_same_state(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-    assert found.keys() == expected.keys()
-    for name, array in expected.items():
-        assert found[name].dtype == array.dtype
-        np.testing.assert_array_equal(found[name], array, err_msg=name)
+def selections(method: SelectionStrategy, roster: Roster, number: int, count: int, times: int) -> list[Selection]:
+    """Those of the seeds 0 ... `times` - 1, to count; the first of them is checked as `select` checks."""
+    first = select(method, roster, number, count)
+    draws = (np.random.default_rng(seed) for seed in range(1, times))
+    return [first, *(method.select(roster, Round(number, 10), count, draw) for draw in draws)]
 
 
 def assert_resumes(
@@ -43,8 +42,8 @@ def assert_resumes(
         whole.roster = rosters[cut]
         whole.absorb(outcomes[cut])
         resumed = build()
-        resumed.load_state({name: array.copy() for name, array in whole.state().items()})
-        assert_same_state(resumed.state(), whole.state())
+        resumed.load_state(copied(whole.state()))
+        require_same(resumed.state(), whole.state(), "a loaded state must be the one saved.")
         number = outcomes[cut].now.number + 1
         ours, theirs = (select(method, rosters[cut], number, count) for method in (whole, resumed))
         np.testing.assert_array_equal(ours.clients, theirs.clients)
@@ -55,4 +54,4 @@ def assert_resumes(
             other.load_state(whole.state())
             other.roster = rosters[cut + 1]
             other.absorb(outcomes[cut + 1])
-            assert_same_state(resumed.state(), other.state())
+            require_same(resumed.state(), other.state(), "resumed, it learns otherwise.")

@@ -10,7 +10,7 @@ from fedsel_app.config import TrainingConfig
 from fedsel_app.wire import Update
 from strategies.adasample import AdaSample, AdaSampleConfig, expected_slowest, inner_optimum, sampling_distribution
 from strategies.roster import Round
-from tests.strategies.resume import assert_resumes, select
+from tests.strategies.resume import assert_resumes, select, selections
 from tests.strategies.setups import dense, make_roster, make_setup, outcome
 
 P, G, T = np.array([0.5, 0.3, 0.2]), np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0])
@@ -117,8 +117,7 @@ def test_draws_are_with_replacement_and_follow_q():
     method.absorb(trained([1, 5, 2, 9]))
     _, q, _ = method.distribution(roster, Round(2, 10))
     drawn = np.zeros(4)
-    for seed in range(1000):
-        chosen = select(method, roster, 2, 2, seed)
+    for chosen in selections(method, roster, 2, 2, 1000):
         assert chosen.components["draws"].sum() == 2
         drawn[chosen.clients] += chosen.components["draws"]
     assert np.abs(drawn / 2000 - [q[0], q[1], 0, q[2]]).max() < 0.04

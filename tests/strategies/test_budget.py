@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies.budget import BudgetConfig, client_fractions, cohort_fractions, link_caps, round_fraction
@@ -51,7 +51,6 @@ def test_a_run_of_one_round_has_a_fraction(start, warmup):
     assert 0 < round_fraction(Round(1, 1), BudgetConfig(kept_warmup_rounds=warmup, cosine_from=start)) <= 1
 
 
-@settings(derandomize=True, deadline=None)
 @given(st.integers(2, 200))
 def test_schedule_falls_and_averages_to_the_fraction(total):
     config = BudgetConfig(kept_warmup_rounds=0)
@@ -128,7 +127,6 @@ def test_cohort_fractions_read_the_selected_clients_links_and_steps():
     np.testing.assert_allclose(fractions, [1 / 6, 0.2])
 
 
-@settings(derandomize=True, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0, 1), st.floats(0.001, 5)), min_size=1, max_size=10),
     st.floats(0.01, 1),

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies.clustered_sampling import ClusteredSampling, ClusteredSamplingConfig
@@ -39,7 +39,6 @@ examples = st.lists(st.integers(1, 1000), min_size=2, max_size=12)
 
 
 @given(examples, st.integers(1, 8), st.sampled_from(["average", "ward-rows"]), st.integers(0, 1000))
-@settings(derandomize=True, max_examples=150, deadline=None)
 def test_rows_sum_to_one_and_columns_to_m_p(sizes, m, linkage, seed):
     """Also where some p_i exceed 1/m, where the authors' algorithm 2 is biased."""
     p = np.array(sizes) / sum(sizes)

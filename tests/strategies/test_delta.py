@@ -4,13 +4,13 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.config import TrainingConfig
 from strategies.delta import Delta, DeltaConfig, mean_gradient, scores_by_diversity, shared_out
 from strategies.roster import Round
-from tests.strategies.resume import assert_resumes, select
+from tests.strategies.resume import assert_resumes, select, selections
 from tests.strategies.setups import dense, make_roster, make_setup, outcome
 
 PLAIN = TrainingConfig(momentum=0.0, lr=0.5, lr_decay=0.0, local_steps=4)
@@ -60,7 +60,6 @@ def test_equal_gradients_without_noise_change_nothing():
 
 
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=4))
-@settings(derandomize=True, max_examples=50)
 def test_sharing_out_keeps_the_total(scores):
     p = np.array([0.1, 0.2, 0.3, 0.25, 0.15])
     found = shared_out(p, np.arange(len(scores)), np.array(scores))
@@ -86,8 +85,7 @@ def test_the_mean_weight_is_the_share_of_examples(rule):
     p, omega, count = method.probabilities(roster), np.array([10, 30, 40, 50]) / 130, 3
     assert p.sum() == pytest.approx(1)
     weight_of_draw = {}
-    for seed in range(200):
-        selection = select(method, roster, 2, count, seed)
+    for selection in selections(method, roster, 2, count, 200):
         for client, weight in zip(selection.clients.tolist(), selection.weights.tolist(), strict=True):
             weight_of_draw.setdefault(client, set()).add(round(weight, 12))
     unit = {client: min(weights) for client, weights in weight_of_draw.items()}
@@ -102,8 +100,7 @@ def test_weights_are_used_as_they_are_and_multiply_with_repeats():
     method = build(uniform_share=1.0)
     roster = make_roster(5, examples=[100, 200, 300, 200, 200])
     totals = []
-    for seed in range(300):
-        selection = select(method, roster, 1, 3, seed)
+    for selection in selections(method, roster, 1, 3, 300):
         assert not selection.normalise
         totals.append(selection.weights.sum())
         multiples = selection.weights / (roster.examples[selection.clients] / 1000 / (3 * 0.2))

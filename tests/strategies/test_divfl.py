@@ -5,7 +5,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.config import CompressionConfig, ConfigError
@@ -51,7 +51,6 @@ def test_the_reference_points(count, picked, objective):
 
 
 @given(st.integers(0, 10_000), st.integers(2, 7), st.integers(1, 4))
-@settings(derandomize=True, max_examples=60, deadline=None)
 def test_every_greedy_step_has_the_largest_marginal_gain(seed, size, count):
     points = np.random.default_rng(seed).normal(size=(size, 3))
     distances = np.sqrt(np.square(points[:, None] - points).sum(axis=2))

@@ -4,7 +4,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from flwr.common import Parameters, ndarrays_to_parameters
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError
@@ -125,7 +125,6 @@ def test_a_huge_declared_shape_allocates_nothing(shape):
         tracemalloc.stop()
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
 @given(st.binary(max_size=200), st.booleans())
 def test_any_bytes_are_refused_or_an_array(junk, framed):
     parameters = array_file(junk) if framed else Parameters([junk], "numpy.ndarray")

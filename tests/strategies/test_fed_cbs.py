@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from strategies.fed_cbs import FedCBS, FedCBSConfig, exploration_bonus, joined_qcid, log_weights, qcid
-from tests.strategies.resume import select
+from tests.strategies.resume import select, selections
 from tests.strategies.setups import make_roster, make_setup
 
 COUNTS = np.array([[5] * 6, [6, 6, 6, 6, 6, 0], [0, 0, 0, 10, 10, 10], [10, 10, 10, 0, 0, 0]])
@@ -41,7 +41,6 @@ def test_the_reference_imbalances(members, expected):
 
 
 @given(arrays(np.int64, (4, 5), elements=st.integers(0, 50)))
-@settings(derandomize=True, max_examples=60)
 def test_the_degree_is_the_servers_form_over_inner_products(counts):
     """sum_ij q_i q_j <a_i, a_j> / (sum q)^2 - 1/B."""
     total = counts.sum()
@@ -77,7 +76,7 @@ def test_the_first_draw_adds_the_exploration_bonus():
 
 def test_first_picks_follow_their_law():
     method, roster = build(), counted_roster(COUNTS[[2, 1, 3, 1]])
-    picks = [select(method, roster, 1, 1, seed).clients[0] for seed in range(1500)]
+    picks = [drawn.clients[0] for drawn in selections(method, roster, 1, 1, 1500)]
     np.testing.assert_allclose(np.bincount(picks, minlength=4) / 1500, np.array([6, 30, 6, 30]) / 72, atol=0.04)
 
 
@@ -106,7 +105,7 @@ def test_exponents_of_large_cohorts_do_not_overflow():
 def test_nothing_known_is_uniform():
     method = build()
     for counts in (np.zeros((4, 6), int), np.zeros((4, 0), int)):
-        picks = [select(method, counted_roster(counts), 1, 1, seed).clients[0] for seed in range(400)]
+        picks = [drawn.clients[0] for drawn in selections(method, counted_roster(counts), 1, 1, 400)]
         assert np.bincount(picks, minlength=4).min() > 60
 
 

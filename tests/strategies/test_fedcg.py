@@ -21,7 +21,7 @@ from strategies.fedcg import (
 )
 from strategies.roster import Round
 from strategies.timing import fitting_fractions
-from tests.strategies.resume import assert_resumes, select
+from tests.strategies.resume import assert_resumes, select, selections
 from tests.strategies.setups import dense, make_roster, make_setup, outcome
 
 POINTS = [(0, 0), (1, 0), (0, 1), (5, 5), (6, 5)]
@@ -184,12 +184,9 @@ def test_everybody_is_selected_once_before_diversity_decides():
 
 
 def test_the_cold_start_is_uniform_and_weighs_equally():
-    method, roster, picks = build(), make_roster(5), []
-    for seed in range(600):
-        chosen = select(method, roster, 1, 2, seed)
-        assert chosen.weights.tolist() == [2.5, 2.5]
-        picks.append(chosen.clients)
-    assert np.abs(np.bincount(np.concatenate(picks)) / 600 - 0.4).max() < 0.06
+    found = selections(build(), make_roster(5), 1, 2, 600)
+    assert all(drawn.weights.tolist() == [2.5, 2.5] for drawn in found)
+    assert np.abs(np.bincount(np.concatenate([drawn.clients for drawn in found])) / 600 - 0.4).max() < 0.06
 
 
 def test_clients_that_never_answer_do_not_block_the_others():

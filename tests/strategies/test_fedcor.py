@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import check_grad
 from scipy.stats import multivariate_normal
@@ -34,7 +34,6 @@ def test_the_reference_selection(annealing, picked, gains):
 
 
 @given(st.integers(0, 10_000), st.integers(1, 7), st.integers(1, 4))
-@settings(derandomize=True, max_examples=50, deadline=None)
 def test_greedy_is_conditioning_the_full_matrix(seed, size, dimension):
     rng = np.random.default_rng(seed)
     x, p, alpha = rng.normal(size=(dimension, size)), rng.dirichlet(np.ones(size)), rng.uniform(0.3, 1, size)

@@ -14,7 +14,7 @@ from strategies.fedcvr_bolt import (
     variance_reduction,
 )
 from strategies.roster import Round
-from tests.strategies.resume import assert_resumes, select
+from tests.strategies.resume import assert_resumes, select, selections
 from tests.strategies.setups import dense, make_roster, make_setup, outcome
 
 CLIENTS, SIZE, LAYER = 8, 12, slice(6, 12)
@@ -190,7 +190,7 @@ def grouped(number, clients=range(CLIENTS), failed=()):
 def test_one_client_of_each_coalition_after_a_uniform_warm_up():
     method, roster = build(), make_roster(CLIENTS)
     method.roster = roster
-    picks = np.concatenate([select(method, roster, 1, 2, seed).clients for seed in range(600)])
+    picks = np.concatenate([drawn.clients for drawn in selections(method, roster, 1, 2, 600)])
     assert np.abs(np.bincount(picks) / 600 - 0.25).max() < 0.06
     method.absorb(grouped(1))
     for seed in range(20):

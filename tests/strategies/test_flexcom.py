@@ -8,7 +8,7 @@ import pytest
 from fedsel_app.config import CompressionConfig, ConfigError
 from strategies.budget import BudgetConfig
 from strategies.flexcom import FlexCom, FlexComConfig
-from tests.strategies.resume import select
+from tests.strategies.resume import select, selections
 from tests.strategies.setups import make_roster, make_setup
 
 SIZE = 1_000_000
@@ -50,7 +50,7 @@ def test_the_mean_deadline():
 def test_the_cohort_is_uniform_among_the_present():
     roster = make_roster(5, available=[0, 2, 3, 4])
     method = build()
-    picks = np.concatenate([select(method, roster, 1, 2, seed).clients for seed in range(600)])
+    picks = np.concatenate([drawn.clients for drawn in selections(method, roster, 1, 2, 600)])
     assert np.abs(np.bincount(picks, minlength=5) / 600 - [0.5, 0, 0.5, 0.5, 0.5]).max() < 0.06
     assert select(method, roster, 1, 9).clients.tolist() == [0, 2, 3, 4]
 

@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.wire import Update
@@ -44,7 +44,6 @@ def test_a_client_that_failed_keeps_its_last_update_and_an_empty_round_changes_n
     np.testing.assert_array_equal(diversity_of(selector), before)
 
 
-@settings(derandomize=True, deadline=None)
 @given(st.integers(0, 2**31))
 def test_diversity_is_one_less_the_dense_cosine(seed):
     rng = np.random.default_rng(seed)

@@ -4,7 +4,7 @@ from math import exp, log
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies.hetero_select_stable import (
@@ -44,7 +44,6 @@ def test_divergence_of_opposite_and_of_average_labels():
 
 
 @given(st.lists(st.lists(st.integers(0, 50), min_size=3, max_size=3), min_size=1, max_size=6))
-@settings(derandomize=True, deadline=None)
 def test_divergence_is_between_zero_and_log_two(counts):
     found = label_divergence(np.array(counts))
     assert (found >= 0).all()

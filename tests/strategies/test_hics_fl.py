@@ -15,7 +15,7 @@ from strategies.hics_fl import (
     group_logits,
 )
 from strategies.roster import Round
-from tests.strategies.resume import assert_resumes, select
+from tests.strategies.resume import assert_resumes, select, selections
 from tests.strategies.setups import dense, make_roster, make_setup, outcome
 
 BIASES = np.array([(0.004, -0.001, -0.001, -0.002), (0.001, 0.0005, -0.0005, -0.001), (-0.003, 0.005, -0.001, -0.001)])
@@ -107,8 +107,8 @@ def test_the_first_pass_sees_everybody_once():
 def test_balanced_clients_are_preferred_early_and_not_at_the_end():
     method = build(balance=8.0)
     method.absorb(balanced_and_not())
-    early = np.concatenate([select(method, seen_roster(), 2, 2, seed).clients for seed in range(100)])
-    late = np.concatenate([select(method, seen_roster(), 10, 2, seed).clients for seed in range(200)])
+    early = np.concatenate([drawn.clients for drawn in selections(method, seen_roster(), 2, 2, 100)])
+    late = np.concatenate([drawn.clients for drawn in selections(method, seen_roster(), 10, 2, 200)])
     assert np.mean(early < 3) > 0.9
     assert 0.4 < np.mean(late < 3) < 0.6
 
@@ -135,10 +135,9 @@ def test_the_official_rule_changes_to_clustered_sampling_where_entropies_vary():
     method = build("official", balance=50.0, temperature=0.001)
     weights = [(0, 0, 0, 0)] * 3 + [(1, 1, -1, -1)] * 3
     method.absorb(outcome(Round(1, 10), range(6), [update((0.1, 0.1), weight) for weight in weights]))
-    rng_selections = [select(method, seen_roster(), 2, 2, seed) for seed in range(100)]
-    drawn = np.concatenate([selection.clients for selection in rng_selections])
-    assert 0.4 < np.mean(drawn < 3) < 0.6
-    assert all(selection.weights.sum() == pytest.approx(1) for selection in rng_selections)
+    found = selections(method, seen_roster(), 2, 2, 100)
+    assert 0.4 < np.mean(np.concatenate([drawn.clients for drawn in found]) < 3) < 0.6
+    assert all(drawn.weights.sum() == pytest.approx(1) for drawn in found)
 
 
 @pytest.mark.parametrize("rule", ["paper", "official"])

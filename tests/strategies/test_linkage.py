@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
@@ -29,7 +29,6 @@ def test_three_by_hand():
 
 
 @given(st.integers(2, 60), st.integers(1, 4), st.integers(1, 6), st.integers(0, 1000))
-@settings(derandomize=True, max_examples=200, deadline=None)
 def test_ties_are_broken_as_scipy_breaks_them(clients, dimensions, values, seed):
     """Few different coordinates, so that most distances are equal to others, and many are 0."""
     vectors = np.random.default_rng(seed).integers(0, values, (clients, dimensions))

@@ -8,7 +8,7 @@ import zlib
 import numpy as np
 import pytest
 from flwr.common import Parameters, ndarrays_to_parameters
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.compression import qsgd
@@ -164,7 +164,6 @@ def test_every_single_bit_flip_is_caught(tensor):
         refuse(bytes(flipped))
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
 @given(st.sampled_from(TENSORS), st.data())
 def test_whatever_hypothesis_cuts_and_pastes_is_refused(tensor, data):
     start = data.draw(st.integers(0, len(tensor)))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -13,7 +13,7 @@ from fedsel_app.wire import Update
 from strategies.budget import BudgetConfig
 from strategies.optrate import OptRate, OptRateConfig, spread, top_k_error
 from strategies.roster import Round
-from tests.strategies.resume import assert_resumes, select
+from tests.strategies.resume import assert_resumes, select, selections
 from tests.strategies.setups import dense, make_roster, make_setup, outcome
 
 
@@ -25,7 +25,6 @@ def test_the_error_curve_by_hand():
     np.testing.assert_allclose(top_k_error(dense([1, -4, 3, -2]), 2), [1, 5 / 30, 0], atol=1e-15)
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
 @given(
     drops=st.lists(st.integers(0, 20), min_size=2, max_size=6).filter(any),
     importance=st.lists(st.integers(1, 9), min_size=1, max_size=6),
@@ -106,7 +105,7 @@ def test_only_top_k_has_such_a_curve():
 
 def test_the_cohort_is_uniform_and_the_state_goes_on():
     method, roster = build(), make_roster(6, available=[0, 1, 2, 4])
-    picks = np.concatenate([select(method, roster, 1, 2, seed).clients for seed in range(600)])
+    picks = np.concatenate([drawn.clients for drawn in selections(method, roster, 1, 2, 600)])
     assert np.abs(np.bincount(picks, minlength=6) / 600 - [0.5, 0.5, 0.5, 0, 0.5, 0]).max() < 0.06
     assert select(method, roster, 1, 9).clients.tolist() == [0, 1, 2, 4]
     outcomes = [outcome(Round(1, 10), [], [], size=1000), replace(heavy_tailed(), now=Round(2, 10))]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from flwr.common import Code, FitIns, Parameters, Status
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError, RunConfig
@@ -113,7 +113,6 @@ def test_how_many_are_told_to_train(wanted, share, available, asked):
     assert told(wanted, share, available) == asked
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=6), st.integers(1, 6), st.integers(0, 6), st.integers(1, 6))
 def test_who_counts_by_brute_force(times, wanted, deadline_s, least):
     clients = np.arange(len(times)) * 2

@@ -5,7 +5,7 @@ import statistics
 import numpy as np
 import pytest
 from flwr.server.strategy.aggregate import aggregate_krum, aggregate_median, aggregate_trimmed_avg
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.app_config import resolve
@@ -70,7 +70,6 @@ def cut_a_fifth(ordered):
     return statistics.fmean(ordered)
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
 @given(sparse_updates(7, 9))
 def test_median_and_trimmed_mean_entry_by_entry(rows):
     updates = [as_update(row) for row in rows]
@@ -102,7 +101,6 @@ def test_dense_updates_as_flower_does_it(count):
         )
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
 @given(sparse_updates(4, 7))
 def test_krum_by_trying_every_set_of_neighbours(rows):
     updates = [as_update(row) for row in rows]

@@ -3,7 +3,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies.scores import (
@@ -17,7 +17,6 @@ from strategies.scores import (
     weighted_order,
 )
 
-reproducible = settings(derandomize=True, deadline=None)
 reals = st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=20)
 anything = st.lists(st.floats(), min_size=1, max_size=20)
 
@@ -37,7 +36,6 @@ def test_min_max_leaves_unknown_values_unknown():
     np.testing.assert_array_equal(min_max(np.array([np.nan, np.nan]), flat=1.0), [np.nan, np.nan])
 
 
-@reproducible
 @given(reals)
 def test_min_max_spans_the_unit_interval_and_keeps_the_order(values):
     array = np.array(values)
@@ -57,7 +55,6 @@ def test_finite_without_a_known_loss_is_zero():
     np.testing.assert_array_equal(finite(np.array([np.nan, np.inf])), [0.0, 0.0])
 
 
-@reproducible
 @given(anything)
 def test_any_losses_can_be_ranked(values):
     array = np.array(values)
@@ -96,7 +93,6 @@ def test_gumbel_top_draws_like_sequential_softmax(logits, count):
         assert seen.get(drawn, 0) / draws == pytest.approx(chance, abs=5 * math.sqrt(chance * (1 - chance) / draws))
 
 
-@reproducible
 @given(st.lists(st.floats(-50, 50), min_size=1, max_size=30), st.integers(0, 40), st.integers(0, 2**32))
 def test_gumbel_top_brings_distinct_positions_in_order(logits, count, seed):
     drawn = gumbel_top(np.array(logits), count, np.random.default_rng(seed))
@@ -136,7 +132,6 @@ def test_the_first_draws_are_those_of_the_whole_order(count):
         assert weighted_draws(weights, count, np.random.default_rng(seed)).tolist() == order[:count].tolist()
 
 
-@reproducible
 @given(st.lists(st.sampled_from([np.nan, np.inf, -np.inf, 0.0, 1.0, 2.0]), max_size=12), st.integers(0, 13))
 def test_the_largest_come_first_and_of_equals_the_earlier(values, count):
     downwards = [(math.isnan(value), 0.0 if math.isnan(value) else -value, place) for place, value in enumerate(values)]

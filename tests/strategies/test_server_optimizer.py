@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies.server_optimizer import ServerConfig, ServerOptimizer, aggregation_weights
@@ -79,7 +79,6 @@ def test_nobody_has_no_weights():
         assert aggregation_weights(weighting, none, none, None, normalise=True).size == 0
 
 
-@settings(derandomize=True, deadline=None)
 @given(
     st.sampled_from(["method", "score", "examples", "uniform"]),
     st.lists(st.tuples(st.floats(0, 1), st.integers(1, 10**6), st.floats(0, 100)), min_size=1, max_size=20),

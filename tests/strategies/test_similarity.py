@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.wire import Update
@@ -18,7 +18,6 @@ def sparse(size: int, entries: dict[int, float]) -> Update:
 
 
 @given(st.dictionaries(st.integers(0, 9), st.floats(-5, 5, width=32)), st.integers(0, 10), st.integers(0, 10))
-@settings(derandomize=True, max_examples=60)
 def test_a_part_of_an_update_is_the_slice_of_its_dense_form(entries, a, b):
     start, stop = min(a, b), max(a, b)
     update = sparse(10, entries)

@@ -4,13 +4,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.wire import Update
 from strategies.roster import Round
 from strategies.terraform import Terraform, TerraformConfig, split_index, split_range
-from tests.strategies.resume import assert_resumes, select
+from tests.strategies.resume import assert_resumes, select, selections
 from tests.strategies.setups import dense, make_roster, make_setup, outcome
 
 QUARTILES = ("q1-q3", "0-1", "0-q3", "q1-1", "q3-1")
@@ -42,7 +42,6 @@ def exact_split(clients, quartiles):
 
 
 @pytest.mark.parametrize("quartiles", QUARTILES)
-@settings(derandomize=True, max_examples=150, deadline=None)
 @given(clients=st.lists(st.tuples(st.integers(0, 12), st.integers(1, 9)), min_size=1, max_size=12))
 def test_the_split_is_the_best_of_all(quartiles, clients):
     clients = sorted((Fraction(u), n) for u, n in clients)
@@ -138,7 +137,7 @@ def test_only_the_draw_is_random():
 
 def test_the_draw_is_uniform():
     method, roster = build(), make_roster(6)
-    picks = np.concatenate([select(method, roster, 1, 2, seed).clients for seed in range(600)])
+    picks = np.concatenate([drawn.clients for drawn in selections(method, roster, 1, 2, 600)])
     assert np.abs(np.bincount(picks) / 600 - 1 / 3).max() < 0.06
 
 
