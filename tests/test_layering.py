@@ -23,12 +23,12 @@ FORBIDDEN = {
 
 
 @cache
-def tree(name: str) -> ast.Module:
-    return ast.parse((ROOT / name).read_text(encoding="utf-8"))
+def nodes(name: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8"))))
 
 
 def imports(name: str) -> Iterator[str]:
-    for node in ast.walk(tree(name)):
+    for node in nodes(name):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -64,7 +64,7 @@ def test_randomness_comes_from_the_seed_and_nothing_is_pickled():
         roots = set(imports(name))
         assert not roots & {"random", "numpy.random", "pickle", "cloudpickle", "dill", "joblib", "shelve"}, name
         allowed = {"Generator"} | ({"default_rng", "SeedSequence"} if name == "fedsel_app/seeds.py" else set())
-        for node in ast.walk(tree(name)):
+        for node in nodes(name):
             if isinstance(node, ast.Attribute) and dotted(node.value) in ("np.random", "numpy.random"):
                 assert node.attr in allowed, f"{name}, line {node.lineno}: np.random.{node.attr}"
             if isinstance(node, ast.keyword) and node.arg == "allow_pickle":

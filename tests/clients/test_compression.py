@@ -121,7 +121,7 @@ def test_layer_shares_by_hand():
 def test_one_layer_is_drawn_with_the_mixed_probability():
     """0.8 share + 0.2 / 3 of shares (0.5, 1.5, 0): 0.2667, 0.6667, 0.0667; each within 4 standard errors."""
     rng = np.random.default_rng(0)
-    draws = 6000
+    draws = 3000
     counts = np.zeros(3)
     for _ in range(draws):
         counts[draw_layers(np.array([0.5, 1.5, 0.0]), 1, 0.2, rng)] += 1
@@ -138,7 +138,7 @@ def test_two_layers_are_drawn_one_after_the_other():
         for pair in itertools.combinations(range(3), 2)
     }
     rng = np.random.default_rng(1)
-    draws = 6000
+    draws = 3000
     found = [tuple(draw_layers(p, 2, 0.0, rng).tolist()) for _ in range(draws)]
     assert sum(expected.values()) == pytest.approx(1.0)
     for pair, probability in expected.items():

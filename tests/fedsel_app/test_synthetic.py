@@ -5,12 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsel_app.app_config import known_defaults, read_preset, resolve
+from fedsel_app.app_config import known_defaults, resolve
 from fedsel_app.config import ConfigError
 from fedsel_app.data import DataConfig, from_arrays, load, load_surrogate
 from fedsel_app.partition import PartitionConfig, split
 from fedsel_app.synthetic import generate
-from tests.runs.in_process import run_in_process
 
 NATURAL = PartitionConfig(partition="natural")
 
@@ -52,8 +51,9 @@ def test_inputs_spread_in_a_client_by_the_published_power(many):
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5, 2.0])
-def test_client_centres_differ_by_beta(beta):
+def test_client_centres_differ_by_beta(beta, monkeypatch):
     """The centre's entries are N(B_k, 1) and B_k is N(0, beta^2): a client's mean entry has variance beta^2 + 1/60."""
+    monkeypatch.setattr("fedsel_app.synthetic.LOG_MEAN", -9.0)  # hardly more than fifty examples each
     made = generate(300, 1.0, beta, 0.2, seed=5)
     centres = np.stack([x.mean(axis=0) for x in per_client(made, made["x_train"].astype(np.float64))])
     levels = centres.mean(axis=1)
@@ -148,17 +148,3 @@ def test_the_preset_is_the_papers_protocol():
         "inverse-temperature": 1.0,
         "coordinates": 0,
     }
-
-
-def test_a_short_run_of_the_preset_averages_by_examples(tmp_path):
-    small = read_preset("fedcvr-bolt-synthetic") | {"clients": 12, "cohort": 4, "rounds": 4, "seed": 6}
-    small |= {"fedcvr-bolt.warmup-rounds": 2}
-    _, rows = run_in_process(tmp_path, **{key.replace("-", "_"): value for key, value in small.items()})
-    held = np.bincount(generate(12, 1.0, 1.0, 0.2, seed=6)["owners"])
-    trained_on = held - np.floor(0.1 * held + 0.5)
-    assert len(rows) == 4
-    for row in rows:
-        mine = trained_on[row["aggregated"]]
-        assert len(row["selected"]) == 4
-        assert row["weights"] == pytest.approx((mine / mine.sum()).tolist())
-        assert 0.0 < row["client_accuracy"] < 1.0

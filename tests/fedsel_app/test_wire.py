@@ -220,7 +220,7 @@ def test_random_bytes_raise_nothing_but_wire_error():
     """Noise, and noise behind good beginnings with a good CRC; what is accepted can be sent on."""
     rng = np.random.default_rng(20)
     accepted = 0
-    for _ in range(400):
+    for _ in range(150):
         for update in SMALL.values():
             payload = payload_of(update)
             place = int(rng.integers(6, len(payload) - 4))

@@ -136,7 +136,7 @@ def test_noise_raises_nothing_but_wire_error(bits):
     rng = np.random.default_rng(4)
     payload = payload_of(update_of(bits, [1.5], [0.5 if bits == 16 else 3] * 5, size=9, indices=[0, 2, 3, 5, 8]))
     accepted = 0
-    for _ in range(2000):
+    for _ in range(700):
         place = int(rng.integers(24, len(payload) - 4))
         body = payload[:place] + rng.bytes(1) + payload[place + 1 : -4] + rng.bytes(int(rng.integers(3)) // 2)
         try:

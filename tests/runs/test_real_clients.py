@@ -8,6 +8,8 @@ import pytest
 from flwr.common import Parameters
 from torch import nn
 
+from fedsel_app.app_config import read_preset
+from fedsel_app.synthetic import generate
 from tests.runs.in_process import run_in_process
 from tests.strategies.stubs import npy_bytes, without_wall
 
@@ -117,3 +119,17 @@ def test_a_replayed_reply_is_refused(tmp_path):
     [failure] = rows[1]["failures"]
     assert failure["client"] == 0
     assert "round 1" in failure["reason"]
+
+
+def test_a_preset_with_a_natural_partition_averages_by_examples(tmp_path):
+    small = read_preset("fedcvr-bolt-synthetic") | {"clients": 12, "cohort": 4, "rounds": 4, "seed": 6}
+    small |= {"fedcvr-bolt.warmup-rounds": 2}
+    _, rows = run_in_process(tmp_path, **{key.replace("-", "_"): value for key, value in small.items()})
+    held = np.bincount(generate(12, 1.0, 1.0, 0.2, seed=6)["owners"])
+    trained_on = held - np.floor(0.1 * held + 0.5)
+    assert len(rows) == 4
+    for row in rows:
+        mine = trained_on[row["aggregated"]]
+        assert len(row["selected"]) == 4
+        assert row["weights"] == pytest.approx((mine / mine.sum()).tolist())
+        assert 0.0 < row["client_accuracy"] < 1.0

@@ -2,7 +2,6 @@ import io
 import json
 
 import numpy as np
-import pytest
 from matplotlib import image
 from rich.console import Console
 
@@ -25,9 +24,8 @@ SUMMARY = {
 }
 
 
-@pytest.mark.parametrize("rows", [ROWS, []], ids=["rows", "no rows"])
-def test_the_picture_is_a_png(tmp_path, rows):
-    path = draw_run(rows, 0.7, "a title", tmp_path / "accuracy.png")
+def test_the_picture_of_no_rows_is_a_png(tmp_path):
+    path = draw_run([], 0.7, "a title", tmp_path / "accuracy.png")
     assert path.read_bytes().startswith(SIGNATURE)
     height, width, _ = image.imread(path).shape
     assert width > 3 * height

@@ -41,7 +41,7 @@ def test_the_reference_vector():
     """baselines.md section 15: p = (.5, .3, .2), losses (1, 2, 3), d = 2, m = 1."""
     expected = [0, 0.514286, 0.485714]
     np.testing.assert_allclose(chances([5, 3, 2], [1, 2, 3], 2, 1), expected, atol=1e-6)
-    method, roster, draws = build(3, 1, candidates=2), make_roster(3, examples=[50, 30, 20]), 3000
+    method, roster, draws = build(3, 1, candidates=2), make_roster(3, examples=[50, 30, 20]), 1500
     found = np.zeros(3)
     for seed in range(draws):
         found[play(method, roster, [1.0, 2.0, 3.0], 1, seed)[1]] += 1
@@ -56,7 +56,7 @@ def test_selection_frequencies_equal_enumeration(variant):
     method = build(5, 2, variant=variant, candidates=3)
     roster = make_roster(5, examples=sizes, available=there)
     roster.selections[:], roster.fit_losses[:] = 1, losses
-    draws, found = 3000, np.zeros(5)
+    draws, found = 1500, np.zeros(5)
     for seed in range(draws):
         probed, selected = play(method, roster, losses, 2, seed)
         found[selected] += 1
@@ -75,8 +75,8 @@ def test_with_all_as_candidates_it_is_the_top_m_of_the_current_losses():
 
 def test_ties_go_by_the_draw():
     method, roster = build(4, 1, candidates=4), make_roster(4, examples=[70, 10, 10, 10])
-    found = np.bincount([play(method, roster, [1.0] * 4, 1, seed)[1][0] for seed in range(2000)], minlength=4)
-    np.testing.assert_allclose(found / 2000, [0.7, 0.1, 0.1, 0.1], atol=0.05)
+    found = np.bincount([play(method, roster, [1.0] * 4, 1, seed)[1][0] for seed in range(1000)], minlength=4)
+    np.testing.assert_allclose(found / 1000, [0.7, 0.1, 0.1, 0.1], atol=0.05)
     assert largest(np.array([1.0, np.nan, 2.0, 2.0, np.inf, -np.inf]), 6).tolist() == [4, 2, 3, 0, 5, 1]
 
 

@@ -8,7 +8,7 @@
    test_power_of_choice.py::test_selection_frequencies_equal_enumeration.
 3. The loss is taken after local training instead of before it:
    test_traps.py::test_power_of_choice_goes_by_the_loss_before_training,
-   test_traps.py::test_a_clients_initial_loss_is_that_of_the_model_it_was_sent.
+   test_trap_rounds.py::test_a_clients_initial_loss_is_that_of_the_model_it_was_sent.
 4. The server's test data steer the selection:
    test_traps.py::test_no_method_reads_the_servers_test_results,
    test_traps.py::test_only_the_round_evaluates.
@@ -33,12 +33,10 @@
    test_wire_values.py::test_a_vector_of_zeros_is_a_norm_alone,
    test_contract.py::test_every_method_keeps_the_contract (clause cohort-size).
 10. Other people's code reseeds or consumes NumPy's global generator:
-    test_traps.py::test_a_run_leaves_the_global_generators_alone; nothing here, tests included, draws from it (ruff's
-    rule NPY002).
+    test_trap_rounds.py::test_a_run_leaves_the_global_generators_alone; nothing here, tests included, draws from it
+    (ruff's rule NPY002).
 """
 
-import ast
-import random
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -52,11 +50,9 @@ from strategies.contract.subject import Subject, copied, require_same
 from strategies.contract.world import Standin
 from strategies.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
 from strategies.setup import Evaluation
-from tests.runs.in_process import run_in_process
 from tests.strategies.stubs import StubProxy, manager_of, run_rounds, setup_of, update_of, update_reply
 
 ROOT = Path(__file__).parent.parent.parent
-SMALL = {"clients": 4, "cohort": 2, "local_steps": 3, "device": "cpu"}
 AT_ONCE = {"fedcor": {"warmup": 1, "first_steps": 5, "steps": 2}, "fedcvr-bolt": {"warmup_rounds": 1}}
 """So that these decide by their own rule within a few rounds."""
 
@@ -86,21 +82,6 @@ def test_power_of_choice_goes_by_the_loss_before_training():
     assert method.roster.fit_losses[[2, 3]].tolist() == [2.0, 1.0]
 
 
-def test_a_clients_initial_loss_is_that_of_the_model_it_was_sent(tmp_path):
-    """Everybody was probed with the model of round 1 just before; training lowers the loss."""
-    told = {}
-
-    def note(client, ins, reply):
-        told[client] = reply.metrics
-        return reply
-
-    method, _ = run_in_process(tmp_path / "run", on_fit=note, strategy="active-fl", rounds=1, **SMALL)
-    assert len(told) == 2
-    for client, metrics in told.items():
-        assert metrics["initial-loss"] == pytest.approx(method.roster.losses[client], rel=1e-6)
-        assert metrics["loss"] < 0.99 * metrics["initial-loss"]
-
-
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_no_method_reads_the_servers_test_results(name):
     """Whatever the test set says, selections, models and states stay the same."""
@@ -124,14 +105,8 @@ def test_no_method_reads_the_servers_test_results(name):
 
 
 def test_only_the_round_evaluates():
-    trees = {path.name: ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "strategies").glob("*.py")}
-    readers = {
-        name
-        for name, tree in trees.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and node.attr == "evaluate" and ast.unparse(node.value).endswith("setup")
-    }
-    assert readers == {"base.py"}
+    texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "strategies").rglob("*.py")}
+    assert [name for name, text in texts.items() if re.search(r"setup\s*\.\s*evaluate\b", text)] == ["base.py"]
 
 
 def test_average_linkage_reads_distances_and_wards_their_rows():
@@ -140,14 +115,3 @@ def test_average_linkage_reads_distances_and_wards_their_rows():
     expected = [[0, 1, 1.0, 2], [2, 3, 1.1, 2], [4, 5, 7.0, 4]]
     np.testing.assert_allclose(merge_tree(distances, "average"), expected)
     np.testing.assert_allclose(merge_tree(distances, "ward-rows")[0], [2, 3, np.sqrt(2) * 1.1, 2])
-
-
-def test_a_run_leaves_the_global_generators_alone(tmp_path):
-    # Saying what the state is changes nothing.
-    before, plain = np.random.get_state(), random.getstate()  # noqa: NPY002
-    run_in_process(tmp_path / "run", rounds=2, **SMALL)
-    after = np.random.get_state()  # noqa: NPY002
-    assert random.getstate() == plain
-    assert before[0] == after[0]
-    assert before[1].tobytes() == after[1].tobytes()
-    assert before[2:] == after[2:]

@@ -108,8 +108,9 @@ def test_a_page_that_would_be_too_large_is_drawn_coarser(tmp_path, monkeypatch):
     assert write_report(tmp_path / "run").stat().st_size == 2_900_000
 
 
-def test_the_command_on_one_run(tmp_path, capsys):
+def test_the_command_on_one_run(tmp_path, capsys, monkeypatch):
     """What a run says is escaped."""
+    monkeypatch.setattr(page, "RESOLUTIONS", (36,))
     assert main(["report", str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     failure = {"failures": [{"client": 0, "reason": "<b>|lost"}]}
