@@ -24,6 +24,19 @@ def test_flower_still_has_the_place_where_uploads_can_be_seen():
 LARGE = bytes(20_000)
 
 
+class Clock:
+    """Time that passes only in `sleep`."""
+
+    def __init__(self):
+        self.now_s = 0.0
+
+    def monotonic(self):
+        return self.now_s
+
+    def sleep(self, seconds):
+        self.now_s += seconds
+
+
 def test_pushes_side_by_side_count_once_and_pauses_do_not():
     stopwatch = Stopwatch()
     push = stopwatch.timed(lambda name, content: time.sleep(0.2))
@@ -35,18 +48,20 @@ def test_pushes_side_by_side_count_once_and_pauses_do_not():
     assert stopwatch.seconds == pytest.approx(0.4, abs=0.15)
 
 
-def test_what_a_small_push_takes_comes_off_a_large_one():
+def test_what_a_small_push_takes_comes_off_a_large_one(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(supernode, "time", clock)
     stopwatch = Stopwatch()
-    push = stopwatch.timed(lambda name, content: time.sleep(0.1 + len(content) / 50_000))
+    push = stopwatch.timed(lambda name, content: clock.sleep(1 + len(content) / 5_000))
     for content in (b"", b"1", LARGE):
         push("name", content)
     assert stopwatch.bytes == 20_000
-    # 0.1 s + 0.4 s, less 0.1 s; but never less than half of what was taken.
-    assert stopwatch.seconds == pytest.approx(0.4, abs=0.08)
+    assert stopwatch.seconds == pytest.approx((1 + 4) - 1)
+    # But never less than half of what was taken.
     hasty = Stopwatch()
-    hasty.timed(lambda name, content: time.sleep(0.3 if not content else 0.1))("a", b"")
-    hasty.timed(lambda name, content: time.sleep(0.1))("a", LARGE)
-    assert hasty.seconds == pytest.approx(0.05, abs=0.03)
+    hasty.timed(lambda name, content: clock.sleep(3))("a", b"")
+    hasty.timed(lambda name, content: clock.sleep(1))("a", LARGE)
+    assert hasty.seconds == pytest.approx(0.5)
 
 
 def test_a_push_that_fails_is_over():

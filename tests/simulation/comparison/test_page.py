@@ -117,10 +117,10 @@ def test_the_command_on_one_run(tmp_path, capsys, monkeypatch):
     write_run(tmp_path / "run", "random", 1, [0.5, 0.7], row=failure)
     assert main(["report", str(tmp_path / "run")]) == 0
     assert str(tmp_path / "run" / "report.html") in capsys.readouterr().out
-    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert "&lt;b&gt;|lost" in page
-    assert "<b>|lost" not in page
-    assert "client-eval" in page
+    html = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "&lt;b&gt;|lost" in html
+    assert "<b>|lost" not in html
+    assert "client-eval" in html
     text = (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
     assert "No run reached accuracy 0.8" in text
     assert "<b>\\|lost" in text
