@@ -1,0 +1,36 @@
+"""Traps (tests/strategies/test_traps.py) that only whole runs of real clients show."""
+
+import random
+
+import numpy as np
+import pytest
+
+from tests.runs.in_process import run_in_process
+
+SMALL = {"clients": 4, "cohort": 2, "local_steps": 3, "device": "cpu"}
+
+
+def test_a_clients_initial_loss_is_that_of_the_model_it_was_sent(tmp_path):
+    """Everybody was probed with the model of round 1 just before; training lowers the loss."""
+    told = {}
+
+    def note(client, ins, reply):
+        told[client] = reply.metrics
+        return reply
+
+    method, _ = run_in_process(tmp_path / "run", on_fit=note, strategy="active-fl", rounds=1, **SMALL)
+    assert len(told) == 2
+    for client, metrics in told.items():
+        assert metrics["initial-loss"] == pytest.approx(method.roster.losses[client], rel=1e-6)
+        assert metrics["loss"] < 0.99 * metrics["initial-loss"]
+
+
+def test_a_run_leaves_the_global_generators_alone(tmp_path):
+    # Saying what the state is changes nothing.
+    before, plain = np.random.get_state(), random.getstate()  # noqa: NPY002
+    run_in_process(tmp_path / "run", rounds=2, **SMALL)
+    after = np.random.get_state()  # noqa: NPY002
+    assert random.getstate() == plain
+    assert before[0] == after[0]
+    assert before[1].tobytes() == after[1].tobytes()
+    assert before[2:] == after[2:]
