@@ -67,6 +67,8 @@ def coordinate_scores(
 ) -> Floats:
     """Score every coordinate: s_i = v_i^2, and v_i^2 / max(|H_ii|, floor) where H is known (Eq. 10).
 
+    Squares of entries below 3e-23 are 0 in float32: such entries count as equal.
+
     Parameters
     ----------
     vector
