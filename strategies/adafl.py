@@ -53,7 +53,7 @@ def refreshed(attention: Floats, distances: Floats, decay: float) -> Floats:
     total = distances.sum()
     if not total > 0:
         return attention.copy()
-    return np.asarray(decay * attention + (1.0 - decay) * distances / total * attention.sum())
+    return np.asarray(decay * attention + (1.0 - decay) * (distances / total) * attention.sum())
 
 
 class AdaFL(SelectionStrategy):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedsel_app.wire import Update
@@ -26,6 +26,7 @@ def test_the_reference_vector():
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e6)), min_size=1, max_size=8), st.floats(0, 1))
+@example([(1.0, 5e-324)], 0.5)
 def test_the_attention_of_a_cohort_is_only_moved(pairs, decay):
     attention, distances = (np.array(column) for column in zip(*pairs, strict=True))
     found = refreshed(attention, distances, decay)
