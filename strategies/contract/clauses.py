@@ -30,11 +30,11 @@ from strategies.roster import Selection
 
 STAGES = (1, 2, 3, 20, 21, 22, 40, 41, 42)
 """Rounds early and late, on both sides of any warm-up; between them nobody was connected."""
-LONG = 36
+LONG = 32
 """Rounds in a row that outlast any warm-up."""
 CROWD, MANY = 20, 200
 """Clients and rounds in which everybody must have a turn."""
-DRAWS, SIGMAS = 40, 5.0
+DRAWS, SIGMAS = 25, 5.0
 """Draws under each labelling, and how many standard deviations apart their counts may be."""
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from flwr.common import Parameters, ndarrays_to_parameters
+from flwr.server import SimpleClientManager
 
 from fedsel_app.config import ConfigError
 from strategies.hetero_select import HeteroSelect, HeteroSelectConfig
@@ -144,9 +145,10 @@ def test_the_run_ends_properly_when_all_clients_are_gone_at_its_end():
     assert strategy.setup.recorder.finished == 1
 
 
-def test_too_few_clients_is_an_error_that_says_what_to_do():
-    with pytest.raises(ConfigError, match="Only 2 of 3 clients"):
-        run_round(RandomSelection(setup_of(connect_timeout_s=1)), trio()[:2])
+def test_too_few_clients_is_an_error_that_says_what_to_do(monkeypatch):
+    monkeypatch.setattr(SimpleClientManager, "wait_for", lambda manager, clients, timeout: (clients, timeout) != (3, 7))
+    with pytest.raises(ConfigError, match="Only 2 of 3 clients connected within 7 s"):
+        run_round(RandomSelection(setup_of(connect_timeout_s=7)), trio()[:2])
 
 
 def test_more_clients_than_configured_is_an_error_that_says_what_to_do():
