@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.comparison.page import write_report
+from simulation.comparison import page
 from tests.simulation.comparison.report_runs import write_comparison
 
 
@@ -11,5 +11,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of `write_comparison` with its report."""
     folder = tmp_path_factory.mktemp("report")
     write_comparison(folder)
-    write_report(folder)
+    with pytest.MonkeyPatch.context() as coarse:
+        coarse.setattr(page, "RESOLUTIONS", (72,))
+        page.write_report(folder)
     return folder

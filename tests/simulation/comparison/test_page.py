@@ -76,17 +76,17 @@ def test_the_verdict_answers_the_question(report):
 
 
 def test_the_page_stands_alone(report):
-    page = (report / "report.html").read_text(encoding="utf-8")
-    assert len(page.encode()) < 3_000_000
-    assert [part for part in ("<script", "http://", "https://", "url(") if part in page] == []
-    assert page.count("<img") == page.count("<figcaption>") == 6
+    html = (report / "report.html").read_text(encoding="utf-8")
+    assert len(html.encode()) < 3_000_000
+    assert [part for part in ("<script", "http://", "https://", "url(") if part in html] == []
+    assert html.count("<img") == html.count("<figcaption>") == 6
     for sentence in (report / "report.md").read_text(encoding="utf-8").splitlines():
         if sentence.startswith("- "):
-            assert sentence.rpartition(": ")[2] in page
+            assert sentence.rpartition(": ")[2] in html
 
 
 def test_a_report_of_cells_says_which(tmp_path, monkeypatch):
-    monkeypatch.setattr("simulation.comparison.page.plots", lambda *about: [])
+    monkeypatch.setattr(page, "plots", lambda *about: [])
     runs = [(strategy, 1, {"alpha": alpha}) for strategy in ("random", "oort") for alpha in (0.1, 1.0)]
     for path, (strategy, seed, _) in zip(write_plan(tmp_path, runs), runs, strict=True):
         write_run(path, strategy, seed, [0.9])
@@ -96,13 +96,14 @@ def test_a_report_of_cells_says_which(tmp_path, monkeypatch):
         (cell, name) for cell in ("alpha=0.1", "alpha=1.0") for name in ("random", "oort")
     ]
     assert not (tmp_path / "report-old.csv").exists()
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "<h2>alpha=0.1</h2>" in page
-    assert TOO_FEW in page
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<h2>alpha=0.1</h2>" in html
+    assert TOO_FEW in html
 
 
 def test_a_page_that_would_be_too_large_is_drawn_coarser(tmp_path, monkeypatch):
     sizes = {144: 4_000_000, 100: 2_900_000, 60: 1}
+    monkeypatch.setattr(page, "plots", lambda *about: [])
     monkeypatch.setattr(page, "_html", lambda comparison, sections, common, dots: "x" * sizes[dots])
     write_run(tmp_path / "run", "random", 1, [0.5])
     assert write_report(tmp_path / "run").stat().st_size == 2_900_000
