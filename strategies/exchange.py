@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ LOGGER = logging.getLogger("fedsel")
 R = TypeVar("R", GetPropertiesRes, FitRes, EvaluateRes)
 
 MAX_THREADS = 128
+UNAVAILABLE = "Error: Node Unavailable"
+"""How Flower's reason begins where a node that it held to be connected gives no sign of life."""
+ASK_AGAIN_S = 1.0
 SCALAR_BYTES = 8
 """What one reported number (a loss, a count) is charged on the uplink."""
 
@@ -80,7 +84,8 @@ class Clients:
     def refresh(self, manager: ClientManager, label_counts: bool = False, *, wait: bool) -> list[Enrolment]:
         """Update `proxies` to who is connected now and enrol the new ones, with their `label_counts` if asked.
 
-        With `wait`, block until all are there. Later, who is no client of this run is refused and the run goes on; of
+        With `wait`, block until all are there; who is on record as connected but not back yet, as after a restart of
+        the SuperLink, is asked again. Later, who is no client of this run is refused and the run goes on; of
         two with the same partition id the one that connected last is meant.
 
         Raises
@@ -90,17 +95,9 @@ class Clients:
             or one does not say what it has.
         """
         manager.num_available()
-        if wait and not manager.wait_for(self._total, timeout=self._timeout_s):
-            raise ConfigError(
-                f"Only {manager.num_available()} of {self._total} clients connected within {self._timeout_s} s. "
-                "Set 'clients' to the number of supernodes (or start more), or raise 'connect-timeout-s'."
-            )
-        connected = manager.all()
-        new = [proxy for cid, proxy in connected.items() if cid not in self._client_of and cid not in self._refused]
-        ins = GetPropertiesIns({"label-counts": label_counts})
-        answers = parallel(new, lambda proxy: proxy.get_properties(ins, timeout=self._answer_s, group_id=None))
+        connected, answers = self._meet(manager, GetPropertiesIns({"label-counts": label_counts}), wait)
         enrolments = []
-        for proxy, answer in answers:
+        for cid, answer in answers.items():
             try:
                 enrolment = self._enrolment(answer)
             except ConfigError as error:
@@ -108,9 +105,9 @@ class Clients:
                     raise
                 LOGGER.warning("A client that connected later is left out: %s", error)
                 if not isinstance(answer, Exception):
-                    self._refused.add(proxy.cid)
+                    self._refused.add(cid)
                 continue
-            self._client_of[proxy.cid] = enrolment.client
+            self._client_of[cid] = enrolment.client
             enrolments.append(enrolment)
         known = {cid: client for cid, client in self._client_of.items() if cid in connected}
         self.proxies = {client: connected[cid] for cid, client in known.items()}
@@ -119,6 +116,33 @@ class Clients:
                 "Several clients have the same partition id; give each supernode a 'partition-id' of its own."
             )
         return sorted(enrolments, key=lambda enrolment: enrolment.client)
+
+    def _meet(
+        self, manager: ClientManager, ins: GetPropertiesIns, wait: bool
+    ) -> tuple[dict[str, ClientProxy], dict[str, GetPropertiesRes | Exception]]:
+        """Who is connected, and what the new ones answer, by Flower's own ids."""
+        answers: dict[str, GetPropertiesRes | Exception] = {}
+        deadline_s = time.monotonic() + self._timeout_s
+        while True:
+            left_s = max(0, math.ceil(deadline_s - time.monotonic()))
+            if wait and not manager.wait_for(self._total, timeout=left_s):
+                raise ConfigError(
+                    f"Only {manager.num_available()} of {self._total} clients connected within {self._timeout_s} s. "
+                    "Set 'clients' to the number of supernodes (or start more), or raise 'connect-timeout-s'."
+                )
+            connected = manager.all()
+            met = {*self._client_of, *self._refused, *answers}
+            new = [proxy for cid, proxy in connected.items() if cid not in met]
+            told = parallel(new, lambda proxy: proxy.get_properties(ins, timeout=self._answer_s, group_id=None))
+            answers |= {proxy.cid: answer for proxy, answer in told}
+            away = [
+                cid for cid, answer in answers.items() if isinstance(answer, Exception) and UNAVAILABLE in str(answer)
+            ]
+            if not (wait and away and time.monotonic() < deadline_s):
+                return connected, answers
+            for cid in away:
+                del answers[cid]
+            time.sleep(ASK_AGAIN_S)
 
     def _enrolment(self, answer: GetPropertiesRes | Exception) -> Enrolment:
         """What a client says it is and has. Raises ConfigError if it is no client of this run."""

@@ -11,7 +11,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The same examples every time: more of them belong to `make test-slow`, and chance to nobody.
+# The same examples every time, and more of them in `make test-slow`.
 settings.register_profile("quick", derandomize=True, deadline=None, max_examples=50)
 settings.register_profile("thorough", derandomize=True, deadline=None, max_examples=500)
 settings.load_profile("quick")

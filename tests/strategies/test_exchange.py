@@ -4,6 +4,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from flwr.common import Parameters, ndarrays_to_parameters
+from flwr.server.superlink.linkstate.utils import NODE_UNAVAILABLE_ERROR_REASON
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -208,6 +209,28 @@ def test_clients_are_asked_once_and_followed_as_they_come_and_go():
 def test_too_few_clients():
     with pytest.raises(ConfigError, match="Only 2 of 3 clients"):
         enrolled([StubProxy(0), StubProxy(1)], 3)
+
+
+def test_who_is_not_back_yet_is_asked_again_and_nobody_else(monkeypatch):
+    """Flower holds a node to be connected for a while after a restart of the SuperLink."""
+    monkeypatch.setattr(exchange, "ASK_AGAIN_S", 0.0)
+    assert NODE_UNAVAILABLE_ERROR_REASON.startswith(exchange.UNAVAILABLE)
+    unavailable = ValueError(f"Message contains an Error (reason: {NODE_UNAVAILABLE_ERROR_REASON}).")
+    proxies = [StubProxy(0), StubProxy(1)]
+    answer, answers = proxies[1].get_properties, [unavailable, unavailable]
+
+    def once_back(*instructions):
+        if answers:
+            raise answers.pop()
+        return answer(*instructions, timeout=None, group_id=None)
+
+    monkeypatch.setattr(proxies[1], "get_properties", lambda ins, timeout, group_id: once_back(ins))
+    clients = exchange.Clients(2, 60)
+    assert [enrolment.client for enrolment in clients.refresh(manager_of(proxies), wait=True)] == [0, 1]
+    assert [len(proxy.asked) for proxy in proxies] == [1, 1]
+    for error in (unavailable, RuntimeError("no data")):
+        with pytest.raises(ConfigError, match=r"could not say what it has: .*(Unavailable|no data)"):
+            enrolled([StubProxy(0, properties=error)], 1)
 
 
 @pytest.mark.parametrize("client", [-1, 2, "0", None, 1.0])
