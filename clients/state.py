@@ -12,12 +12,19 @@ import re
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fedsel_app.own_folder import is_own_folder, make_own_folder, remove_if_empty
+
+STATE_FOLDER = "fedsel-state"
+"""Name of the folder, fedsel's own, that holds the states of clients by run."""
+STATE_FILE = re.compile(r"client-\d+-round-\d+\.npz|client-.*\.tmp")
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -44,21 +51,22 @@ class StateStore:
     Parameters
     ----------
     folder
-        Made when first written.
+        Made when first written; as the parent of the folders of runs it is fedsel's own (`fedsel_app.own_folder`).
     begins_anew
         Whether a client whose state is gone may go on without: it fails once, which tells the server, and has an empty
         state from then on. Else it fails always.
     """
 
-    def __init__(self, folder: str | Path, *, begins_anew: bool = False) -> None:
+    def __init__(self, folder: str | Path, *, begins_anew: bool = False, own: Path | None = None) -> None:
         self.folder = Path(folder)
         self._begins_anew = begins_anew
+        self._own = own
 
     def of_run(self, key: str) -> "StateStore":
         """The store of one run, a folder of its own. Raises ValueError unless the key is plain letters and digits."""
         if not re.fullmatch(r"[0-9A-Za-z]{1,64}", key):
             raise ValueError(f"A run's key is up to 64 letters and digits. Got {key!r}.")
-        return StateStore(self.folder / key, begins_anew=self._begins_anew)
+        return StateStore(self.folder / key, begins_anew=self._begins_anew, own=self.folder)
 
     def recall(self, client: int, past: Past) -> tuple[Arrays, Arrays]:
         """What `client` remembers: its state as the server's last aggregated reply left it, and that of a lost reply.
@@ -98,6 +106,8 @@ class StateStore:
         """
         path = self._path(client, server_round)
         try:
+            if self._own is not None:
+                make_own_folder(self._own)
             self.folder.mkdir(parents=True, exist_ok=True)
             _write(path, arrays)
             others = [number for number in self._rounds(client) if number != server_round]
@@ -141,7 +151,7 @@ def _read(path: Path) -> Arrays:
 
 def _write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     named: dict[str, Any] = dict(arrays)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix="client-", suffix=".tmp")
     try:
         with os.fdopen(descriptor, "wb") as file:
             np.savez(file, **named)
@@ -149,3 +159,17 @@ def _write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def remove_states(folder: Path) -> None:
+    """Remove the states of all runs in `folder`, if it is fedsel's own; whatever else lies there stays."""
+    if not is_own_folder(folder):
+        return
+    with suppress(OSError):
+        for run in [entry for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink()]:
+            for file in run.iterdir():
+                if STATE_FILE.fullmatch(file.name):
+                    file.unlink()
+            with suppress(OSError):
+                run.rmdir()
+        remove_if_empty(folder)

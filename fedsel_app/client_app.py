@@ -8,13 +8,13 @@ from flwr.common import Context
 
 from clients.client import ClientSetup, SelectionClient
 from clients.pooled import PooledClient
-from clients.state import StateStore
+from clients.state import STATE_FOLDER, StateStore
 from fedsel_app.app_config import AppConfig, resolve_run_config
 
 
 def make_client(config: AppConfig, context: Context, *, pooled: bool = False) -> Client:
     """The client of one message, its residual in the state folder; `pooled` clients can answer for one another."""
-    base = Path(config.run.state_dir or tempfile.gettempdir()) / "fedsel-state"
+    base = Path(config.run.state_dir or tempfile.gettempdir()) / STATE_FOLDER
     setup = ClientSetup(
         client=int(context.node_config["partition-id"]),
         clients=config.run.clients,

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, Value
+from fedsel_app.own_folder import refuse_links, refuse_used
 from fedsel_app.summary import summarize
 
 CHECKPOINT = "checkpoint.npz"
@@ -65,6 +66,7 @@ class RunFolder:
         self._config = config
         try:
             if resume:
+                refuse_links(path)
                 refuse_changed(path, config)
             else:
                 refuse_used(path)
@@ -140,10 +142,12 @@ class RunFolder:
             file.write((json.dumps(_plain(content), indent=2) + "\n").encode())
 
 
-def refuse_used(path: Path) -> None:
-    """Raise ConfigError if the folder at `path` already holds a run."""
-    if (path / "rounds.jsonl").exists():
-        raise ConfigError(f"The run folder {path} already holds a run; choose another 'out' or remove it.")
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of the run in the folder at `path`. Raises ConfigError if another process is at work on it."""
+    with (path / "rounds.jsonl").open("rb") as rounds:
+        _lock(rounds, path)
+        yield
 
 
 def read_config(path: Path) -> dict[str, Value]:

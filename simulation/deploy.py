@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from fedsel_app.config import ConfigError
+from fedsel_app.own_folder import ForeignFolderError, make_own_folder, working_in
 from simulation import processes
 from simulation.certificates import Certificates, make_certificates
 from simulation.commands import CONNECTION, connection_toml, superlink_command, supernode_command
@@ -84,12 +85,12 @@ class Deployment:
         self._node_configs = node_configs
         self._token = secrets.token_hex(8)
         self._children: list[processes.Child] = []
-        self._signals = ExitStack()
+        self._held = ExitStack()
 
     def __enter__(self) -> Self:
         atexit.register(self.stop)
         try:
-            self._signals.enter_context(processes.exit_on_signals())
+            self._held.enter_context(processes.exit_on_signals())
             self._start()
         except BaseException:
             self.stop()
@@ -106,7 +107,7 @@ class Deployment:
 
         Signals wait until it is done. Raises DeploymentError if a process cannot be ended.
         """
-        with self._signals, processes.signals_deferred():
+        with self._held, processes.signals_deferred():
             superlink, supernodes = self._children[:1], self._children[1:]
             left = processes.end(supernodes, GRACE_S) | processes.end(superlink, GRACE_S)
             self._children.clear()
@@ -115,6 +116,7 @@ class Deployment:
             raise DeploymentError(f"These processes could not be ended: {sorted(left)}.")
 
     def _start(self) -> None:
+        self._own_the_folder()
         fleet_port, control, runtime, *node_ports = free_ports(3 + len(self._node_configs))
         self.fleet = f"127.0.0.1:{fleet_port}"
         for folder in (self.flwr_home, self.logs, self.folder / "work"):
@@ -146,6 +148,16 @@ class Deployment:
         deadline = time.monotonic() + START_TIMEOUT_S + START_TIMEOUT_PER_SUPERNODE_S * len(node_ports)
         for child in self._children[1:]:
             self._await(child.name, partial(connected, child.log), deadline - time.monotonic())
+
+    def _own_the_folder(self) -> None:
+        """Make the folder, or take up an earlier deployment's. Raises ConfigError if it is another's, or in use."""
+        try:
+            make_own_folder(self.folder)
+            self._held.enter_context(working_in(self.folder))
+        except ForeignFolderError as error:
+            raise ConfigError(str(error)) from error
+        except BlockingIOError as error:
+            raise ConfigError(f"Another deployment is at work in {self.folder}; end that first.") from error
 
     def _spawn(self, name: str, command: list[str]) -> None:
         with processes.signals_deferred():

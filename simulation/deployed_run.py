@@ -1,6 +1,6 @@
 """One run as real processes: started here, or submitted to a SuperLink that already runs."""
 
-import shutil
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from fedsel_app.server_app import run_folder
 from simulation.certificates import Certificates
 from simulation.commands import CONNECTION, equivalent_commands
 from simulation.deploy import Deployment, app_folder
-from simulation.launch import refuse_unrunnable
+from simulation.launch import discard_states, refuse_unrunnable
 from simulation.report import report_run
 from simulation.submit import submit
 
@@ -30,8 +30,9 @@ def run_deployed(
     config = with_absolute_paths(config, local=True)
     refuse_unrunnable(config)
     folder = Path(config.run.out)
-    state = folder / "clients"
-    config = replace(config, run=replace(config.run, state_dir=str(state)))
+    if not config.run.resume and os.path.lexists(folder / "processes"):
+        raise ConfigError(f"The run folder {folder} holds 'processes'; choose another 'out'.")
+    config = replace(config, run=replace(config.run, state_dir=str(folder)))
     clients = config.run.clients
     nodes = [f"partition-id={client} num-partitions={clients}" for client in range(clients)]
     console.print(f"Starting one SuperLink and {clients} SuperNodes; their logs are in {folder / 'processes/logs'}")
@@ -40,7 +41,7 @@ def run_deployed(
     if not result.completed:
         console.print(f"The run did not finish: {result.status} {result.details}", style="red", markup=False)
         return 1
-    shutil.rmtree(state, ignore_errors=True)
+    discard_states(folder)
     report_run(folder, console)
     defaults = known_defaults() | {key: config.values()[key] for key in ("out", "state-dir", "data-path")}
     changed = {key: value for key, value in app_values(config).items() if defaults[key] != value}

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,13 +12,16 @@ from flwr.client import Client, ClientApp
 from flwr.common import Context
 from flwr.server import ServerAppComponents
 
+from clients.state import STATE_FOLDER, remove_states
 from fedsel_app import models
 from fedsel_app.app_config import AppConfig
 from fedsel_app.client_app import make_client
+from fedsel_app.config import ConfigError
 from fedsel_app.data import load
 from fedsel_app.device import choose_device
+from fedsel_app.own_folder import is_own_folder, refuse_used
 from fedsel_app.partition import split
-from fedsel_app.records import CHECKPOINT, refuse_used
+from fedsel_app.records import locked
 from fedsel_app.server_app import make_server, run_folder
 from fedsel_app.tensorboard import refuse_absent
 from simulation.prompt import PromptServerApp, prompt_delivery
@@ -49,6 +51,7 @@ def refuse_unrunnable(config: AppConfig) -> None:
     config.strategy(make_setup(config.method, **sizes, **settings))  # type: ignore[arg-type]
     if not run.resume:
         refuse_used(run_folder(config))
+    refuse_foreign_states(run_folder(config), resume=run.resume)
     choose_device(run.device)
     if run.tensorboard:
         refuse_absent()
@@ -71,10 +74,8 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
     if not verbose:
         logging.getLogger("flwr").setLevel(logging.CRITICAL)
     folder = run_folder(config)
-    state = folder / "clients"
-    if not (folder / CHECKPOINT).exists():
-        shutil.rmtree(state, ignore_errors=True)
-    config = replace(config, run=replace(config.run, out=str(folder), state_dir=str(state)))
+    state = folder / STATE_FOLDER
+    config = replace(config, run=replace(config.run, out=str(folder), state_dir=str(folder)))
     resources = {"num_cpus": 1.0, "num_gpus": config.run.client_gpus}
     address, engine = config.run.ray_address, {"address": "local", "include_dashboard": False}
     if address:
@@ -102,8 +103,24 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
             )
     except KeyboardInterrupt:
         _end_everything("Interrupted", folder, INTERRUPTED)
-    shutil.rmtree(state, ignore_errors=True)
+    discard_states(folder)
     return folder
+
+
+def refuse_foreign_states(folder: Path, *, resume: bool) -> None:
+    """Raise ConfigError if the run in `folder` would keep its clients' states in a folder that is not its own."""
+    state = folder / STATE_FOLDER
+    if os.path.lexists(state) and not (resume and is_own_folder(state)):
+        raise ConfigError(
+            f"{state} exists, and the clients' states would lie there. Choose another 'out', or move it away."
+        )
+
+
+def discard_states(folder: Path) -> None:
+    """Remove the clients' states from the folder of a finished run; those of any other run stay."""
+    if (folder / "summary.json").is_file():
+        with locked(folder):
+            remove_states(folder / STATE_FOLDER)
 
 
 def _end_everything(what: str, folder: Path, code: int) -> None:

@@ -1,6 +1,6 @@
 """`fedsel compare`: the runs of a comparison as processes of their own, side by side, done once.
 
-A run that is finished stays as it is, one with a checkpoint goes on from it, any other is started anew; so a
+A run that is finished stays as it is, one with a checkpoint goes on from it, any other begins at its first round; so a
 comparison that was killed is completed by the same command.
 """
 
@@ -8,7 +8,6 @@ import fcntl
 import json
 import math
 import os
-import shutil
 import signal
 import statistics
 import sys
@@ -26,6 +25,7 @@ from rich.table import Table
 
 from fedsel_app.app_config import AppConfig, resolve
 from fedsel_app.config import ConfigError
+from fedsel_app.own_folder import discard_empty
 from simulation import processes
 from simulation.comparison.plan import Comparison, PlannedRun
 from simulation.comparison.watch import REFRESH_S, progress_table, read_json, read_progress, read_run
@@ -58,9 +58,10 @@ def compare(comparison: Comparison, jobs: int, console: Console) -> dict[str, st
     ConfigError
         If another process is at work on the same comparison.
     """
-    (comparison.out / "runs").mkdir(parents=True, exist_ok=True)
+    comparison.out.mkdir(parents=True, exist_ok=True)
     with _alone(comparison.out), processes.exit_on_signals():
         comparison.write()
+        (comparison.out / "runs").mkdir(exist_ok=True)
         (comparison.out / "failures.jsonl").unlink(missing_ok=True)
         with Crew(comparison, jobs, console) as crew:
             failures = crew.work()
@@ -144,14 +145,13 @@ class Crew:
 
 
 def prepare(run: PlannedRun, *, side_by_side: bool) -> list[str]:
-    """The command that does what is missing of `run`; an unfinished run that cannot go on is removed first.
+    """The command that does what is missing of `run`; without a checkpoint that is all of it.
 
     One of several runs `side_by_side` trains with one worker, unless its settings say how many.
     """
-    if run.checkpointed:
+    if (run.folder / "config.json").exists():
         return [*FEDSEL, "run", "--resume", str(run.folder)]
-    if run.folder.exists():
-        shutil.rmtree(run.folder)
+    discard_empty(run.folder)
     values = {key: value for key, value in run.config.values().items() if key not in ("out", "state-dir", "resume")}
     if side_by_side:
         values["workers"] = run.config.run.workers or 1

@@ -14,7 +14,7 @@ from simulation.comparison.figures import Plot, plots
 from simulation.comparison.findings import finding_tables
 from simulation.comparison.outcomes import Numbers
 from simulation.comparison.results import Comparison, Group, read_comparison
-from simulation.comparison.tables import Table, csv_text
+from simulation.comparison.tables import NAMES, Table, csv_text
 from simulation.comparison.verdict import verdict
 
 PAGE_BYTES = 3_000_000
@@ -35,7 +35,7 @@ class Section:
 
 
 def write_report(folder: Path, baseline: str | None = None) -> Path:
-    """Write report.html, report.md and report-*.csv into `folder`; the page's path.
+    """Write report.html, report.md and a report-TABLE.csv for each table into `folder`; the page's path.
 
     Raises
     ------
@@ -47,8 +47,8 @@ def write_report(folder: Path, baseline: str | None = None) -> Path:
     common = [run_table(comparison)]
     failures = failure_table(comparison.runs)
     common += [failures] if failures else []
-    for stale in folder.glob("report-*.csv"):
-        stale.unlink()
+    for name in NAMES:
+        (folder / f"report-{name}.csv").unlink(missing_ok=True)
     kinds: dict[str, list[tuple[str, Table]]] = {}
     for label, table in [(section.name, table) for section in sections for table in section.tables]:
         kinds.setdefault(table.name, []).append((label, table))

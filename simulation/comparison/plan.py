@@ -15,7 +15,7 @@ from typing import Any
 from fedsel_app.app_config import AppConfig, resolve
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.data import load
-from fedsel_app.records import PLACE, refuse_used
+from fedsel_app.records import PLACE
 from simulation.comparison.watch import read_json
 from simulation.launch import refuse_unrunnable
 from strategies import STRATEGIES, find_strategy
@@ -75,7 +75,7 @@ class Comparison:
 
     def check(self) -> None:
         """Raise ConfigError if the folder is another's, or a run would be refused or differ from what is there."""
-        refuse_used(self.out)
+        self._refuse_foreign()
         for run in self.runs:
             run.refuse_other()
         for run in self.runs:
@@ -83,6 +83,15 @@ class Comparison:
                 # The run's own folder may hold its unfinished run.
                 refuse_unrunnable(replace(run.config, run=replace(run.config.run, out=str(run.folder / "new"))))
         load.cache_clear()
+
+    def _refuse_foreign(self) -> None:
+        if (self.out / "rounds.jsonl").exists():
+            raise ConfigError(f"The folder {self.out} already holds a run; choose another --out.")
+        if (self.out / "comparison.json").exists():
+            return
+        for name in ("runs", "failures.jsonl"):
+            if os.path.lexists(self.out / name):
+                raise ConfigError(f"The folder {self.out} holds '{name}' and no comparison; choose another --out.")
 
     def write(self) -> None:
         """Write comparison.json, whole or not at all."""

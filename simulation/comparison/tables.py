@@ -23,6 +23,10 @@ def number_text(number: float, digits: int) -> str:
     return f"{round(number, digits) + 0.0:.{digits}f}"
 
 
+NAMES = ("accuracy", "target", "differences", "participation", "clients", "runs", "failures")
+"""Names of the report's tables."""
+
+
 @dataclass(frozen=True)
 class Column:
     """A column: its name, digits after the point of its numbers, and whether its cells are `Estimate`s."""

@@ -23,11 +23,15 @@ def main() -> None:
     if option == "--resume":
         folder = Path(path)
         config = json.loads((folder / "config.json").read_text())
-        done = int((folder / "checkpoint.npz").read_text())
+        checkpoint = folder / "checkpoint.npz"
+        done = int(checkpoint.read_text()) if checkpoint.exists() else 0
+        records = folder / "rounds.jsonl"
+        if records.exists():
+            records.write_text("".join(records.read_text().splitlines(keepends=True)[:done]))
     else:
         assert (option, rest[0]) == ("--preset", "--out")
         folder, done = Path(rest[1]), 0
-        config = tomllib.loads(Path(path).read_text()) | {"out": rest[1], "state-dir": f"{rest[1]}/clients"}
+        config = tomllib.loads(Path(path).read_text()) | {"out": rest[1], "state-dir": rest[1]}
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(config))
     report(folder, f"start after {done}")

@@ -59,7 +59,7 @@ def run(*settings: str) -> Run:
         _, rows = run_config(Path(folder) / "run", resolve(values), on_fit)
         with np.load(Path(folder) / "run" / "model.npz", allow_pickle=False) as model:
             parameters = model["parameters"]
-        [kept] = (Path(folder) / "fedsel-state").iterdir()
+        [kept] = (path for path in (Path(folder) / "fedsel-state").iterdir() if path.is_dir())
         store, past = StateStore(kept), Past(asked=2, taken=2)
         residuals = {client: store.recall(client, past)[0]["residual"] for client in rows[-1]["selected"]}
     return Run(rows, parameters, instructions, updates, residuals)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from fedsel_app.config import ConfigError
+from fedsel_app.own_folder import make_own_folder
 from simulation import processes
 from simulation.certificates import Certificates, make_certificates
 from simulation.commands import CONNECTION, connection_toml, equivalent_commands, supernode_command
@@ -166,7 +167,7 @@ def test_app_folder_of_an_installed_wheel_asks_for_a_checkout(tmp_path, monkeypa
 
 def test_every_supernode_needs_its_node_configuration(tmp_path):
     with pytest.raises(ConfigError, match="Got 3 SuperNodes and 2 node configurations"):
-        Deployment(tmp_path, 3, NODE_CONFIGS)
+        Deployment(tmp_path / "processes", 3, NODE_CONFIGS)
 
 
 def await_line(path: Path, text: str, timeout_s: float = 300.0) -> None:
@@ -178,11 +179,13 @@ def await_line(path: Path, text: str, timeout_s: float = 300.0) -> None:
 
 def test_missing_keys_are_told_before_anything_starts(tmp_path):
     """Also where a deployment finds what an earlier one in its folder made, and takes it again."""
-    make_certificates(tmp_path / "certificates", [], 1)
+    folder = tmp_path / "processes"
+    make_own_folder(folder)
+    make_certificates(folder / "certificates", [], 1)
     for given, absent in ((Certificates(tmp_path / "absent"), r"absent/ca\.crt"), (None, "certificates/.*client-1")):
-        with pytest.raises(ConfigError, match=f"There is no .*{absent}"), Deployment(tmp_path, 2, NODE_CONFIGS, given):
+        with pytest.raises(ConfigError, match=f"There is no .*{absent}"), Deployment(folder, 2, NODE_CONFIGS, given):
             pass
-    assert not list((tmp_path / "logs").iterdir())
+    assert not list((folder / "logs").iterdir())
 
 
 @pytest.mark.slow

@@ -90,12 +90,12 @@ def test_a_report_of_cells_says_which(tmp_path, monkeypatch):
     runs = [(strategy, 1, {"alpha": alpha}) for strategy in ("random", "oort") for alpha in (0.1, 1.0)]
     for path, (strategy, seed, _) in zip(write_plan(tmp_path, runs), runs, strict=True):
         write_run(path, strategy, seed, [0.9])
-    (tmp_path / "report-old.csv").write_text("left from an earlier report")
+    (tmp_path / "report-failures.csv").write_text("left from an earlier report")
     write_report(tmp_path)
     assert [(row["cell"], row["variant"]) for row in rows(tmp_path, "accuracy")] == [
         (cell, name) for cell in ("alpha=0.1", "alpha=1.0") for name in ("random", "oort")
     ]
-    assert not (tmp_path / "report-old.csv").exists()
+    assert not (tmp_path / "report-failures.csv").exists()
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<h2>alpha=0.1</h2>" in html
     assert TOO_FEW in html

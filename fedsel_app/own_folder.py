@@ -1,0 +1,104 @@
+"""Own folders and files: what fedsel made, and marked where it removes it; nothing else is removed or overwritten."""
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fedsel_app.config import ConfigError
+
+MARKER = ".made-by-fedsel"
+"""File that marks a folder as fedsel's own; it is also the file that is locked while a process works in the folder."""
+RUN_FILES = (
+    *("rounds.jsonl", "config.json", "clients.jsonl", "checkpoint.npz", "summary.json"),
+    *("model.npz", "best-model.npz", "accuracy.png", "tensorboard"),
+)
+"""Names under which a run writes into its folder."""
+
+
+class ForeignFolderError(OSError):
+    """A folder that fedsel needs under this name exists and is not its own."""
+
+
+def make_own_folder(path: Path) -> None:
+    """Make the folder `path`, marked as fedsel's own, or leave it if it is that already.
+
+    Raises
+    ------
+    ForeignFolderError
+        If there is something else under that name: a symlink, a file, or a folder with files and without the mark.
+    """
+    if is_own_folder(path):
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Marked before it has its name: another process never sees it without the mark.
+    unnamed = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}-"))
+    try:
+        (unnamed / MARKER).touch()
+        if not path.is_symlink():
+            with suppress(OSError):
+                unnamed.rename(path)
+        if not is_own_folder(path):
+            raise ForeignFolderError(
+                f"{path} exists and fedsel did not make it, so nothing is written or removed there. "
+                "Move it away, or choose another folder."
+            )
+    finally:
+        if unnamed.exists():
+            (unnamed / MARKER).unlink(missing_ok=True)
+            unnamed.rmdir()
+
+
+def is_own_folder(path: Path) -> bool:
+    """Whether `path` is a folder, no symlink, that bears fedsel's mark."""
+    marker = path / MARKER
+    return path.is_dir() and not path.is_symlink() and marker.is_file() and not marker.is_symlink()
+
+
+def remove_if_empty(path: Path) -> None:
+    """Remove fedsel's own folder `path` if it holds nothing but the mark."""
+    if is_own_folder(path) and os.listdir(path) == [MARKER]:
+        (path / MARKER).unlink()
+        path.rmdir()
+
+
+@contextmanager
+def working_in(path: Path) -> Iterator[None]:
+    """Hold the lock of fedsel's own folder `path`.
+
+    Raises
+    ------
+    BlockingIOError
+        If another process holds it.
+    """
+    with (path / MARKER).open("rb") as marker:
+        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+def refuse_used(path: Path) -> None:
+    """Raise ConfigError if the folder at `path` holds a run, or something else that a new run would overwrite."""
+    if (path / "rounds.jsonl").exists():
+        raise ConfigError(f"The run folder {path} already holds a run; choose another 'out' or remove it.")
+    for name in RUN_FILES:
+        if os.path.lexists(path / name):
+            raise ConfigError(
+                f"The run folder {path} holds '{name}', which a run would overwrite; choose another 'out'."
+            )
+
+
+def refuse_links(path: Path) -> None:
+    """Raise ConfigError if a file of the run in the folder at `path` is a symlink: a run writes to its own only."""
+    for name in RUN_FILES:
+        if (path / name).is_symlink():
+            raise ConfigError(f"The run folder {path} has a symlink '{name}'; a run can go on only with its own files.")
+
+
+def discard_empty(path: Path) -> None:
+    """Remove the empty record files of a run that was ended before it wrote its settings."""
+    for name in ("rounds.jsonl", "clients.jsonl"):
+        file = path / name
+        if file.is_file() and not file.is_symlink() and not file.stat().st_size:
+            file.unlink()

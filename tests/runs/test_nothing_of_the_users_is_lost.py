@@ -1,0 +1,247 @@
+"""Commands that write into a folder change or remove no file there but those that fedsel made."""
+
+import fcntl
+import hashlib
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import flwr.simulation
+import pytest
+
+from clients.state import STATE_FOLDER, Past, StateStore, remove_states
+from fedsel_app.app_config import resolve
+from fedsel_app.cli import main
+from fedsel_app.config import ConfigError
+from fedsel_app.own_folder import MARKER, ForeignFolderError, is_own_folder, make_own_folder
+from fedsel_app.server_app import make_server
+from simulation.comparison.compare import FEDSEL, prepare
+from simulation.comparison.page import write_report
+from simulation.comparison.plan import plan
+from simulation.deploy import Deployment
+from simulation.launch import simulate
+from tests.runs.in_process import run_config, run_in_process
+
+SMALL = ("--rounds", "1", "--clients", "2", "--cohort", "1", "--set", "local-steps=1", "--set", "workers=1")
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Every path below the folder, with a hash of what it is and holds; symlinks are not followed."""
+    found = {}
+    for parent, folders, files in os.walk(folder):
+        for name in folders + files:
+            path = Path(parent, name)
+            if path.is_symlink():
+                content = b"link" + os.readlink(path).encode()
+            else:
+                content = b"folder" if path.is_dir() else b"file" + path.read_bytes()
+            found[path.relative_to(folder).as_posix()] = hashlib.sha256(content).hexdigest()
+    return found
+
+
+def written(path: Path, text: str = "the user's own") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def checkout(folder: Path) -> None:
+    for name in ("clients/client.py", "clients/__init__.py", "strategies/base.py", "pyproject.toml", ".git/HEAD"):
+        written(folder / name)
+
+
+def home(folder: Path) -> None:
+    for name in (".bashrc", "clients/acme/invoice.txt", "Documents/thesis.tex", "config.json", "model.npz"):
+        written(folder / name)
+
+
+def with_clients(folder: Path) -> None:
+    written(folder / "clients" / "client-0-round-1.npz")
+
+
+def with_state_folder(folder: Path) -> None:
+    written(folder / STATE_FOLDER / "abc" / "client-0-round-1.npz")
+
+
+def with_processes(folder: Path) -> None:
+    written(folder / "processes" / "superlink.db")
+
+
+def with_symlink(folder: Path) -> None:
+    make_own_folder(folder / "elsewhere")
+    written(folder / "elsewhere" / "abc" / "client-0-round-1.npz")
+    (folder / STATE_FOLDER).symlink_to(folder / "elsewhere")
+
+
+FOLDERS = [checkout, home, with_clients, with_state_folder, with_processes, with_symlink]
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    """Stands for Flower's engine: what a run writes beside its records is not asked here."""
+
+    def run_simulation(**_):
+        raise RuntimeError("the engine failed")
+
+    monkeypatch.setattr(flwr.simulation, "run_simulation", run_simulation)
+
+
+@pytest.mark.parametrize("fill", FOLDERS)
+def test_a_run_that_fails_leaves_the_folder_as_it_was(tmp_path, engine, fill):
+    folder = tmp_path / "out"
+    fill(folder)
+    before = tree(folder)
+    with pytest.raises((ConfigError, RuntimeError)):
+        simulate(resolve({"out": str(folder), "clients": 2, "cohort": 1}), lambda row: None)
+    assert tree(folder) == before
+
+
+@pytest.mark.parametrize("fill", FOLDERS)
+def test_a_deployment_that_fails_removes_nothing(tmp_path, monkeypatch, fill):
+    def start(self):
+        raise RuntimeError("no SuperLink")
+
+    monkeypatch.setattr(Deployment, "_start", start)
+    folder = tmp_path / "out"
+    fill(folder)
+    before = tree(folder)
+    arguments = ["deploy", "--insecure", *SMALL, "--out", str(folder)]
+    with pytest.raises(RuntimeError) if fill in (checkout, with_clients) else pytest.raises(SystemExit):
+        raise SystemExit(main(arguments))
+    assert {name: content for name, content in tree(folder).items() if name in before} == before
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("fill", [checkout, with_clients])
+def test_a_run_that_succeeds_adds_its_own_files_and_removes_its_states(tmp_path, fill):
+    folder = tmp_path / "out"
+    fill(folder)
+    before = tree(folder)
+    subprocess.run([*FEDSEL, "run", *SMALL, "--out", str(folder)], check=True, capture_output=True)
+    after = tree(folder)
+    assert {name: content for name, content in after.items() if name in before} == before
+    assert "summary.json" in after
+    assert STATE_FOLDER not in after
+
+
+@pytest.mark.parametrize("name", ["config.json", "clients.jsonl", "summary.json", "model.npz", "accuracy.png"])
+def test_a_new_run_overwrites_no_file(tmp_path, engine, name):
+    written(tmp_path / name)
+    before = tree(tmp_path)
+    with pytest.raises(ConfigError, match=f"holds '{name}', which a run would overwrite"):
+        simulate(resolve({"out": str(tmp_path)}), lambda row: None)
+    assert tree(tmp_path) == before
+
+
+def test_anothers_finished_run_is_refused(tmp_path):
+    run_in_process(tmp_path / "run", rounds=1, clients=2, cohort=1, local_steps=1)
+    before = tree(tmp_path)
+    for resume in (False, True):
+        config = resolve({"out": str(tmp_path / "run"), "clients": 2, "cohort": 1, "resume": resume})
+        with pytest.raises(ConfigError, match=r"already holds a run|is finished"):
+            make_server(config)
+    assert tree(tmp_path) == before
+
+
+def test_resuming_a_live_run_leaves_its_states(tmp_path, monkeypatch):
+    settings = {"rounds": 9, "clients": 2, "cohort": 1, "local-steps": 1, "out": str(tmp_path / "run")}
+    config = resolve(settings)
+
+    class Stop(Exception):
+        pass
+
+    def stop(row):
+        if row["round"] == 2:
+            raise Stop
+
+    own_state = replace(config, run=replace(config.run, state_dir=str(tmp_path / "run")))
+    with pytest.raises(Stop):
+        run_config(tmp_path / "run", own_state, on_round=stop)
+    assert list((tmp_path / "run" / STATE_FOLDER).rglob("client-*.npz"))
+    before = tree(tmp_path)
+
+    def run_simulation(server_app, **_):
+        make_server(resolve(settings | {"resume": True}))
+
+    monkeypatch.setattr(flwr.simulation, "run_simulation", run_simulation)
+    with (tmp_path / "run" / "rounds.jsonl").open("ab") as rounds:
+        fcntl.flock(rounds, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match="still going on in another process"):
+            simulate(resolve(settings | {"resume": True}), lambda row: None)
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["rounds.jsonl", "clients.jsonl", "config.json", "checkpoint.npz"])
+def test_a_run_with_a_symlinked_record_is_not_resumed(tmp_path, name):
+    run_in_process(tmp_path / "run", rounds=1, clients=2, cohort=1, local_steps=1)
+    (tmp_path / "run" / "summary.json").unlink()
+    written(tmp_path / "precious")
+    (tmp_path / "run" / name).unlink(missing_ok=True)
+    (tmp_path / "run" / name).symlink_to(tmp_path / "precious")
+    before = tree(tmp_path)
+    with pytest.raises(ConfigError, match=f"symlink '{name}'"):
+        make_server(resolve({"out": str(tmp_path / "run"), "resume": True}))
+    assert tree(tmp_path) == before
+
+
+def test_states_are_removed_and_nothing_beside_them(tmp_path):
+    folder = tmp_path / STATE_FOLDER
+    StateStore(folder).of_run("a1").save(0, 1, {}, Past())
+    written(folder / "a1" / "notes.txt")
+    written(folder / "mine" / "client-list.txt")
+    (folder / "link").symlink_to(tmp_path)
+    remove_states(folder)
+    assert sorted(tree(folder)) == [MARKER, "a1", "a1/notes.txt", "link", "mine", "mine/client-list.txt"]
+
+
+def test_an_own_folder_is_marked_and_nothing_else_becomes_one(tmp_path):
+    make_own_folder(tmp_path / "a" / "b")
+    make_own_folder(tmp_path / "a" / "b")
+    assert is_own_folder(tmp_path / "a" / "b")
+    written(tmp_path / "mine" / "file")
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "b")
+    written(tmp_path / "file")
+    before = tree(tmp_path)
+    for name in ("mine", "link", "file"):
+        with pytest.raises(ForeignFolderError, match="fedsel did not make it"):
+            make_own_folder(tmp_path / name)
+    assert tree(tmp_path) == before
+
+
+def test_a_second_deployment_in_the_same_folder_is_refused(tmp_path):
+    first = Deployment(tmp_path / "processes", 1, ["partition-id=0 num-partitions=1"], insecure=True)
+    second = Deployment(tmp_path / "processes", 1, ["partition-id=0 num-partitions=1"], insecure=True)
+    first._own_the_folder()
+    written(tmp_path / "processes" / "superlink.db")
+    before = tree(tmp_path)
+    with pytest.raises(ConfigError, match="Another deployment is at work"), second:
+        pass
+    assert tree(tmp_path) == before
+    first.stop()
+
+
+def test_a_comparison_removes_no_run_that_stopped_half_way(tmp_path):
+    [run] = plan(tmp_path / "out", ["random"], [1], {}, {}, None).runs
+    for name in ("config.json", "notes.txt", "fedsel-state/x"):
+        written(run.folder / name)
+    before = tree(run.folder)
+    assert prepare(run, side_by_side=False)[-2:] == ["--resume", str(run.folder)]
+    assert tree(run.folder) == before
+
+
+@pytest.mark.parametrize("name", ["runs/mine.txt", "failures.jsonl", "rounds.jsonl"])
+def test_a_comparison_in_a_foreign_folder_is_refused(tmp_path, name):
+    written(tmp_path / name)
+    before = tree(tmp_path)
+    with pytest.raises(ConfigError, match="choose another --out"):
+        plan(tmp_path, ["random"], [1], {}, {}, None).check()
+    assert tree(tmp_path) == before
+
+
+def test_a_report_removes_only_its_own_tables(tmp_path):
+    run_in_process(tmp_path / "run", rounds=1, clients=2, cohort=1, local_steps=1)
+    for name in ("report-mine.csv", "report-failures.csv"):
+        written(tmp_path / "run" / name)
+    write_report(tmp_path / "run")
+    assert (tmp_path / "run" / "report-mine.csv").read_text() == "the user's own"
+    assert not (tmp_path / "run" / "report-failures.csv").exists()
