@@ -1,1 +1,1 @@
-"""What runs on a client: local training, compression of the update, and the state that outlives a message."""
+"""Flower clients: answers to the server, local training, compression, and state that outlives a message."""

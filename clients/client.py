@@ -27,25 +27,24 @@ from flwr.common import NDArrays, Scalar
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clients import reports, solvers
-from clients.compression import draw_layers
-from clients.curvature import hutchinson_diagonal
+from clients.compression.compressors import draw_layers
+from clients.compression.curvature import hutchinson_diagonal
+from clients.compression.error_feedback import UploadSpec, as_sent, restore_unacknowledged, upload
 from clients.examples import own_examples, told_counts
-from clients.local_training import DivergenceError, train
 from clients.message import check
-from clients.state import Arrays, Past, StateStore
+from clients.state import Arrays, ClientHistory, StateStore
 from clients.timings import timings
-from clients.upload import Terms, as_sent, upload, with_lost
-from fedsel_app.batches import batch_order, device_data, epoch_order
-from fedsel_app.clock import FORWARD_STEPS
-from fedsel_app.config import CompressionConfig, RunConfig, TrainingConfig
-from fedsel_app.data import DataConfig, load
-from fedsel_app.device import choose_device, prepare, seeded
-from fedsel_app.models import FlatModel, build, evaluate
-from fedsel_app.partition import PartitionConfig
+from clients.training import reports, solvers
+from clients.training.steps import DivergenceError, train
+from fedsel_app.config import CompressionConfig, DataConfig, PartitionConfig, RunConfig, TrainingConfig
+from fedsel_app.data.batches import batch_order, device_data, epoch_order
+from fedsel_app.data.dataset import load
+from fedsel_app.models.device import choose_device, prepare, seeded
+from fedsel_app.models.flat_model import FlatModel, build, evaluate
+from fedsel_app.models.tasks import task_of
+from fedsel_app.network.clock import FORWARD_STEPS
 from fedsel_app.seeds import Purpose, stream
-from fedsel_app.tasks import task_of
-from fedsel_app.wire import Update, encode
+from fedsel_app.wire.codec import Update, encode
 
 Config = dict[str, Scalar]
 Floats = NDArray[np.float32]
@@ -57,7 +56,7 @@ FORWARD_BATCH = 256
 
 
 @dataclass(frozen=True)
-class ClientSetup:
+class ClientContext:
     """Everything that makes a client."""
 
     client: int
@@ -79,34 +78,34 @@ class SelectionClient(NumPyClient):
     raises ValueError, a diverged training DivergenceError, a state file that cannot be used StateError.
     """
 
-    def __init__(self, setup: ClientSetup) -> None:
-        self._setup = setup
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
 
     def get_properties(self, config: Config) -> Config:
         """Tell "client", "clients", training "examples", and the local "steps" of a round.
 
         With config["label-counts"] also "label-counts": training examples of each class or label, little-endian int64.
         """
-        setup, training = self._setup, self._setup.training
+        context, training = self._context, self._context.training
         examples, _ = self._examples()
         steps = training.local_steps or training.local_epochs * -(-len(examples) // training.batch_size)
         properties: Config = {
-            "client": setup.client,
-            "clients": setup.clients,
+            "client": context.client,
+            "clients": context.clients,
             "examples": len(examples),
             "steps": steps,
         }
         if config.get("label-counts"):
-            if not setup.run.share_label_counts:
-                raise ValueError(f"Client {setup.client} tells no label counts: its 'share-label-counts' is false.")
-            properties["label-counts"] = told_counts(examples, load(setup.data, setup.run.seed))
+            if not context.run.share_label_counts:
+                raise ValueError(f"Client {context.client} tells no label counts: its 'share-label-counts' is false.")
+            properties["label-counts"] = told_counts(examples, load(context.data, context.run.seed))
         return properties
 
     def fit(self, parameters: NDArrays, config: Config) -> tuple[NDArrays, int, Config]:
         """Carry out config["task"] for config["round"].
 
         "train" reads "lr", "kept-fraction", "residual-decay", "curvature", "run" (its key), the client's past as the
-        server knows it ("asked", "taken", "durable": see `clients.state.Past`) and, under ef21, "estimated" (whether
+        server knows it ("asked", "taken", "durable": see `state.ClientHistory`) and, under ef21, "estimated" (whether
         the server has this client's estimate); with "keep-state" false, what the client remembers stays as it was. It
         returns the payload as uint8, under scaffold a second one with the change of the client's control variate, and
         the metrics client, loss, work-steps (all it computed, in local steps), compute_s, and the "reports" asked for.
@@ -125,16 +124,16 @@ class SelectionClient(NumPyClient):
         return task(parameters, config)
 
     def _train(self, arrays: NDArrays, config: Config) -> tuple[NDArrays, int, Config]:
-        setup, training, server_round = self._setup, self._setup.training, int(config["round"])
+        context, training, server_round = self._context, self._context.training, int(config["round"])
         model = self._load(arrays, with_control=training.solver == "scaffold")
         control = arrays[-1] if training.solver == "scaffold" else None
-        remembers = not setup.compression.lossless or training.solver in solvers.REMEMBERING
-        store, past = setup.store.of_run(str(config["run"])), _past(config)
+        remembers = not context.compression.lossless or training.solver in solvers.REMEMBERING
+        store, past = context.store.of_run(str(config["run"])), _past(config)
         state: Arrays = {}
         if remembers:
-            state = with_lost(*store.recall(setup.client, past), setup.run.seed)
+            state = restore_unacknowledged(*store.recall(context.client, past), context.run.seed)
         examples, _ = self._examples()
-        rng = stream(setup.run.seed, Purpose.TRAIN, server_round, setup.client)
+        rng = stream(context.run.seed, Purpose.TRAIN, server_round, context.client)
         if training.local_epochs:
             order = epoch_order(len(examples), training.batch_size, training.local_epochs, rng)
         else:
@@ -160,17 +159,17 @@ class SelectionClient(NumPyClient):
         delta = model.export() - arrays[0]
         finished = solvers.finish(training, state, control, delta, report.steps, lr)
         update, kept = self._upload(model, delta, state, config)
-        seeded_indices = setup.compression.compressor == "rand-k"
-        payloads = [encode(update, client=setup.client, server_round=server_round, seeded=seeded_indices)]
+        seeded_indices = context.compression.compressor == "rand-k"
+        payloads = [encode(update, client=context.client, server_round=server_round, seeded=seeded_indices)]
         if remembers and config.get("keep-state", True):
-            if setup.compression.remembers_unsent:
+            if context.compression.remembers_unsent:
                 kept |= as_sent(payloads[0], model.size, float(config["residual-decay"]))
-            store.save(setup.client, server_round, finished.state | kept, past)
+            store.save(context.client, server_round, finished.state | kept, past)
         if finished.sent is not None:
             change = Update(model.size, None, finished.sent)
-            payloads.append(encode(change, client=setup.client, server_round=server_round))
+            payloads.append(encode(change, client=context.client, server_round=server_round))
         metrics: Config = {
-            "client": setup.client,
+            "client": context.client,
             "loss": report.loss,
             "work-steps": report.steps + extra_steps,
             **timings(compute_s),
@@ -180,39 +179,39 @@ class SelectionClient(NumPyClient):
 
     def _upload(self, model: FlatModel, delta: Floats, state: Arrays, config: Config) -> tuple[Update, Arrays]:
         """The update to send, and what is to be remembered of the rest."""
-        setup, server_round = self._setup, int(config["round"])
-        terms = Terms(
+        context, server_round = self._context, int(config["round"])
+        terms = UploadSpec(
             kept_fraction=float(config["kept-fraction"]),
             residual_decay=float(config["residual-decay"]),
             estimated=bool(config.get("estimated")),
-            seed=setup.run.seed,
+            seed=context.run.seed,
             server_round=server_round,
-            client=setup.client,
+            client=context.client,
         )
 
         def curvature(shares: NDArray[np.float64]) -> dict[int, Floats]:
             return self._curvature(model, shares, server_round)
 
-        scored = config["curvature"] and setup.compression.curvature_layers
-        return upload(delta, state, model.layers, setup.compression, terms, curvature if scored else None)
+        scored = config["curvature"] and context.compression.curvature_layers
+        return upload(delta, state, model.layers, context.compression, terms, curvature if scored else None)
 
     def _curvature(self, model: FlatModel, shares: NDArray[np.float64], server_round: int) -> dict[int, Floats]:
         """Diagonal curvature at the trained weights, on one mini-batch and the layers that the Markov rule draws."""
-        setup, choice = self._setup, self._setup.compression
+        context, choice = self._context, self._context.compression
         examples, _ = self._examples()
-        rng = stream(setup.run.seed, Purpose.COMPRESS, server_round, setup.client)
+        rng = stream(context.run.seed, Purpose.COMPRESS, server_round, context.client)
         layers = draw_layers(shares, choice.curvature_layers, choice.curvature_explore, rng)
-        order = batch_order(len(examples), setup.training.batch_size, 1, rng)
+        order = batch_order(len(examples), context.training.batch_size, 1, rng)
         [(x, y)] = self._batches(examples, order, model)
-        return hutchinson_diagonal(model, layers.tolist(), x, y, rng, setup.training.proximal)
+        return hutchinson_diagonal(model, layers.tolist(), x, y, rng, context.training.proximal)
 
     def _calibrate(self, arrays: NDArrays, config: Config) -> tuple[NDArrays, int, Config]:
         """Move the BatchNorm statistics, and no weight, by mini-batches in train mode (Alg. 1, line 13)."""
-        setup = self._setup
+        context = self._context
         model = self._load(arrays)
         examples, _ = self._examples()
-        rng = stream(setup.run.seed, Purpose.CALIBRATE, int(config["round"]), setup.client)
-        order = batch_order(len(examples), setup.training.batch_size, int(config["batches"]), rng)
+        rng = stream(context.run.seed, Purpose.CALIBRATE, int(config["round"]), context.client)
+        order = batch_order(len(examples), context.training.batch_size, int(config["batches"]), rng)
         batches = self._batches(examples, order, model, rng)
         model.module.train()
         with seeded(_seed(rng), model.parameters.device), torch.no_grad():
@@ -221,22 +220,22 @@ class SelectionClient(NumPyClient):
         buffers = model.buffers_vector()
         if not np.isfinite(buffers).all():
             raise DivergenceError("The global model's BatchNorm statistics are no longer finite: lower 'lr'.")
-        return [buffers], len(examples), {"client": setup.client}
+        return [buffers], len(examples), {"client": context.client}
 
     def _probe(self, arrays: NDArrays, config: Config) -> tuple[float, int, Config]:
-        setup = self._setup
+        context = self._context
         model = self._load(arrays)
         examples, _ = self._examples()
-        rng = stream(setup.run.seed, Purpose.PROBE, int(config["round"]), setup.client)
+        rng = stream(context.run.seed, Purpose.PROBE, int(config["round"]), context.client)
         batches = int(config["batches"])
         drawn = np.arange(len(examples))
         if batches:
-            drawn = np.concatenate(batch_order(len(examples), setup.training.batch_size, batches, rng))
+            drawn = np.concatenate(batch_order(len(examples), context.training.batch_size, batches, rng))
         result = evaluate(model, self._batches(examples, _chunks(drawn), model))
-        return result.loss, result.examples, {"client": setup.client}
+        return result.loss, result.examples, {"client": context.client}
 
     def _test(self, arrays: NDArrays, config: Config) -> tuple[float, int, Config]:
-        client = self._setup.client
+        client = self._context.client
         model = self._load(arrays)
         _, test = self._examples()
         if not test.size:
@@ -246,15 +245,15 @@ class SelectionClient(NumPyClient):
 
     def _examples(self) -> tuple[Integers, Integers]:
         """This client's training and test examples, as indices into the data set's training part."""
-        setup = self._setup
-        return own_examples(setup.data, setup.partition, setup.clients, setup.run.seed, setup.client)
+        context = self._context
+        return own_examples(context.data, context.partition, context.clients, context.run.seed, context.client)
 
     def _load(self, arrays: NDArrays, *, with_control: bool = False) -> FlatModel:
         """The model that arrived, on the device of this process; the arrays are checked, a control variate too."""
-        run = self._setup.run
+        run = self._context.run
         device = choose_device(run.device)
         prepare(device, run.threads)
-        model = _model(run.model, self._setup.data, run.seed, device)
+        model = _model(run.model, self._context.data, run.seed, device)
         expected = {"parameters": model.size, "buffers": model.buffers_vector().size}
         if not expected["buffers"]:
             del expected["buffers"]
@@ -268,8 +267,8 @@ class SelectionClient(NumPyClient):
         self, examples: Integers, order: Iterable[Integers], model: FlatModel, rng: np.random.Generator | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """The mini-batches at the positions `order` of `examples`, gathered one by one; augmented if `rng` is given."""
-        setup = self._setup
-        data = device_data(setup.data, setup.run.seed, model.parameters.device)
+        context = self._context
+        data = device_data(context.data, context.run.seed, model.parameters.device)
         generator = None if rng is None else torch.Generator().manual_seed(_seed(rng))
         return (data.train_batch(examples[positions], generator) for positions in order)
 
@@ -281,8 +280,8 @@ def _pick(tasks: Mapping[str, Task], config: Config) -> Task:
     return tasks[name]
 
 
-def _past(config: Config) -> Past:
-    return Past(int(config["asked"]), int(config["taken"]), int(config["durable"]))
+def _past(config: Config) -> ClientHistory:
+    return ClientHistory(int(config["asked"]), int(config["taken"]), int(config["durable"]))
 
 
 def _chunks(positions: Integers) -> list[Integers]:

@@ -5,8 +5,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.data import DataConfig, Dataset, load
-from fedsel_app.partition import PartitionConfig, holdout, label_counts, split
+from fedsel_app.config import DataConfig, PartitionConfig
+from fedsel_app.data.dataset import Dataset, load
+from fedsel_app.data.partition import holdout, label_counts, split
 from fedsel_app.seeds import Purpose, stream
 
 Integers = NDArray[np.int64]

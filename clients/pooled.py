@@ -22,7 +22,7 @@ class PooledClient(SelectionClient):
         answers: list[dict[str, object]] = []
         for client in map(int, str(config["clients"]).split(",")):
             try:
-                one = SelectionClient(replace(self._setup, client=client))
+                one = SelectionClient(replace(self._context, client=client))
                 loss, examples, metrics = one.evaluate(parameters, config)
                 answers.append({"client": client, "loss": loss, "examples": examples, "metrics": metrics})
             except Exception as error:  # noqa: BLE001 - whatever one client's message raises is that client's failure

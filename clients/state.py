@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.own_folder import is_own_folder, make_own_folder, remove_if_empty
+from fedsel_app.records.own_folder import is_own_folder, make_own_folder, remove_if_empty
 
 STATE_FOLDER = "fedsel-state"
 """Name of the folder, fedsel's own, that holds the states of clients by run."""
@@ -34,7 +34,7 @@ class StateError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Past:
+class ClientHistory:
     """What the server knows of a client's earlier rounds; 0 is never."""
 
     asked: int = 0
@@ -51,7 +51,7 @@ class StateStore:
     Parameters
     ----------
     folder
-        Made when first written; as the parent of the folders of runs it is fedsel's own (`fedsel_app.own_folder`).
+        Made when first written; as the parent of the folders of runs it is fedsel's own (`records.own_folder`).
     begins_anew
         Whether a client whose state is gone may go on without: it fails once, which tells the server, and has an empty
         state from then on. Else it fails always.
@@ -68,7 +68,7 @@ class StateStore:
             raise ValueError(f"A run's key is up to 64 letters and digits. Got {key!r}.")
         return StateStore(self.folder / key, begins_anew=self._begins_anew, own=self.folder)
 
-    def recall(self, client: int, past: Past) -> tuple[Arrays, Arrays]:
+    def recall(self, client: int, past: ClientHistory) -> tuple[Arrays, Arrays]:
         """What `client` remembers: its state as the server's last aggregated reply left it, and that of a lost reply.
 
         Either is empty where there is none.
@@ -93,7 +93,7 @@ class StateStore:
             _read(self._path(client, lost[-1])) if lost else {},
         )
 
-    def save(self, client: int, server_round: int, arrays: Mapping[str, NDArray[Any]], past: Past) -> None:
+    def save(self, client: int, server_round: int, arrays: Mapping[str, NDArray[Any]], past: ClientHistory) -> None:
         """Keep `arrays` as the client's state after `server_round`: wholly written, or not at all.
 
         Kept beside it is what `recall` may be asked for later: the rounds since the server's checkpoint, and the last
@@ -120,7 +120,7 @@ class StateStore:
                 f"Client {client} cannot write its state to {path} ({error}). Free the disk, or set 'state-dir'."
             ) from error
 
-    def _lost(self, client: int, past: Past) -> None:
+    def _lost(self, client: int, past: ClientHistory) -> None:
         """Raise StateError for a client whose reply of round `past.taken` counted, and that has nothing of it."""
         advice = "Every process that trains must see the same folder; start the run again where it does."
         if self._begins_anew:

@@ -8,7 +8,7 @@ from pathlib import Path
 from flwr.common import Scalar
 
 UPLOAD_FILE = "FEDSEL_UPLOAD_FILE"
-"""Environment variable with the path of a JSON file, {"bytes", "seconds"}: see `simulation.supernode`."""
+"""Environment variable with the path of a JSON file, {"bytes", "seconds"}: see `simulation.deployment.supernode`."""
 
 
 def timings(compute_s: float) -> dict[str, Scalar]:

@@ -1,1 +1,1 @@
-"""The Flower app: configuration, data, models, the wire format, and the server and client wiring."""
+"""The Flower app: entry points, settings, data, models, wire format, network and records."""

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from fedsel_app.arguments import parse_grid, parse_seeds, parse_setting, positive
 from fedsel_app.config import ConfigError, Value
+from fedsel_app.config.arguments import parse_grid, parse_seeds, parse_setting, positive
 from simulation.bench import commands as bench
-from simulation.submit import DeploymentError
+from simulation.deployment.submit import DeploymentError
 
 if TYPE_CHECKING:
-    from fedsel_app.app_config import AppConfig
+    from simulation.experiments.configuration import AppConfig
 
 USAGE_ERROR = 2
 FAILURE = 1
@@ -40,8 +40,8 @@ def overrides(arguments: argparse.Namespace) -> dict[str, Value]:
 
 def configuration(arguments: argparse.Namespace, **defaults: Value) -> "AppConfig":
     """The settings of a new run, or with --resume those of the run in that folder."""
-    from fedsel_app.app_config import resolve
-    from fedsel_app.records import PLACE, read_config
+    from fedsel_app.records.run_folder import PLACE, read_config
+    from simulation.experiments.configuration import resolve
 
     values = overrides(arguments)
     if not arguments.resume:
@@ -54,15 +54,15 @@ def configuration(arguments: argparse.Namespace, **defaults: Value) -> "AppConfi
 
 def run(arguments: argparse.Namespace) -> int:
     """`fedsel run`."""
-    from simulation.progress import RunDisplay, print_plan
+    from simulation.report.progress import RunDisplay, print_plan
 
     config = configuration(arguments)
     console = Console()
     if arguments.dry_run:
         print_plan(config, console)
         return 0
-    from simulation.launch import simulate
-    from simulation.report import report_run
+    from simulation.engines.launch import simulate
+    from simulation.report.run_report import report_run
 
     with RunDisplay(config.run.rounds, console) as display:
         folder = simulate(config, display.show, verbose=arguments.verbose)
@@ -98,7 +98,7 @@ def watch(arguments: argparse.Namespace) -> int:
 
 def report(arguments: argparse.Namespace) -> int:
     """`fedsel report`."""
-    from simulation.comparison.page import write_report
+    from simulation.report.page import write_report
 
     page = write_report(arguments.folder, arguments.baseline)
     print(f"Report: {page}\nTables: {page.with_suffix('.md')} and {page.with_name('report-*.csv')}")
@@ -107,7 +107,7 @@ def report(arguments: argparse.Namespace) -> int:
 
 def methods(arguments: argparse.Namespace) -> int:
     """`fedsel methods`."""
-    from simulation.method_table import Scale, method_rows
+    from simulation.report.method_table import Scale, method_rows
 
     scale = Scale(arguments.size, arguments.clients, arguments.cohort)
     title = f"Costs in round 1 at N = {scale.size:,}, K = {scale.clients}, M = {scale.cohort}"
@@ -120,7 +120,7 @@ def methods(arguments: argparse.Namespace) -> int:
 
 def settings(arguments: argparse.Namespace) -> int:
     """`fedsel settings`."""
-    from fedsel_app.app_config import documentation, known_defaults
+    from simulation.experiments.configuration import documentation, known_defaults
 
     docs = documentation()
     table = Table("key", "default", "meaning")
@@ -132,7 +132,7 @@ def settings(arguments: argparse.Namespace) -> int:
 
 def presets(arguments: argparse.Namespace) -> int:
     """`fedsel presets`."""
-    from fedsel_app.app_config import PRESETS, preset_names
+    from simulation.experiments.configuration import PRESETS, preset_names
 
     table = Table("preset", "what it is")
     for name in preset_names():
@@ -144,8 +144,8 @@ def presets(arguments: argparse.Namespace) -> int:
 
 def deploy(arguments: argparse.Namespace) -> int:
     """`fedsel deploy`."""
-    from simulation.certificates import Certificates
-    from simulation.deployed_run import run_deployed
+    from simulation.deployment.certificates import Certificates
+    from simulation.deployment.deployed_run import run_deployed
 
     config = configuration(arguments, links="measured")
     certificates = arguments.certificates and Certificates(arguments.certificates)
@@ -154,7 +154,7 @@ def deploy(arguments: argparse.Namespace) -> int:
 
 def certificates(arguments: argparse.Namespace) -> int:
     """`fedsel certificates`."""
-    from simulation.certificates import make_certificates
+    from simulation.deployment.certificates import make_certificates
 
     made = make_certificates(arguments.folder, arguments.server, arguments.clients)
     print(
@@ -166,7 +166,7 @@ def certificates(arguments: argparse.Namespace) -> int:
 
 def submit(arguments: argparse.Namespace) -> int:
     """`fedsel submit`."""
-    from simulation.deployed_run import run_submitted
+    from simulation.deployment.deployed_run import run_submitted
 
     config = configuration(arguments)
     return run_submitted(config, arguments.superlink, arguments.federation_config, Console())

@@ -6,16 +6,16 @@ from pathlib import Path
 from flwr.client import Client, ClientApp
 from flwr.common import Context
 
-from clients.client import ClientSetup, SelectionClient
+from clients.client import ClientContext, SelectionClient
 from clients.pooled import PooledClient
 from clients.state import STATE_FOLDER, StateStore
-from fedsel_app.app_config import AppConfig, resolve_run_config
+from simulation.experiments.configuration import AppConfig, resolve_run_config
 
 
 def make_client(config: AppConfig, context: Context, *, pooled: bool = False) -> Client:
     """The client of one message, its residual in the state folder; `pooled` clients can answer for one another."""
     base = Path(config.run.state_dir or tempfile.gettempdir()) / STATE_FOLDER
-    setup = ClientSetup(
+    client_context = ClientContext(
         client=int(context.node_config["partition-id"]),
         clients=config.run.clients,
         run=config.run,
@@ -25,7 +25,7 @@ def make_client(config: AppConfig, context: Context, *, pooled: bool = False) ->
         compression=config.compression,
         store=StateStore(base, begins_anew=not pooled),
     )
-    return (PooledClient if pooled else SelectionClient)(setup).to_client()
+    return (PooledClient if pooled else SelectionClient)(client_context).to_client()
 
 
 def client_fn(context: Context) -> Client:

@@ -20,7 +20,7 @@ class Purpose(IntEnum):
     PARTICIPATION = 9
     CANDIDATES = 10
     ROUNDING = 11
-    LOSS = 12
+    DROPOUT = 12
     PRIVACY = 13
 
 

@@ -15,40 +15,40 @@ from flwr.server import ServerConfig as FlowerServerConfig
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from fedsel_app import models
-from fedsel_app.app_config import AppConfig, refuse_task, resolve_run_config
-from fedsel_app.batches import DeviceData, device_data
-from fedsel_app.data import load, load_surrogate
-from fedsel_app.device import choose_device, prepare
-from fedsel_app.records import RunFolder, describe
-from fedsel_app.tasks import task_of
-from fedsel_app.tensorboard import EventFiles
-from simulation.network import make_links
-from strategies.exchange import MAX_THREADS
-from strategies.setup import Evaluation, Recorder, Setup
+from fedsel_app.data.batches import DeviceData, device_data
+from fedsel_app.data.dataset import load, load_surrogate
+from fedsel_app.models import flat_model
+from fedsel_app.models.device import choose_device, prepare
+from fedsel_app.models.tasks import task_of
+from fedsel_app.network.links import make_links
+from fedsel_app.records.run_folder import RunFolder, describe
+from fedsel_app.records.tensorboard import EventFiles
+from simulation.experiments.configuration import AppConfig, refuse_task, resolve_run_config
+from strategies.round.connections import MAX_THREADS
+from strategies.run_context import Evaluation, Recorder, RunContext
 
 EVALUATION_BATCH = 256
 LOGGER = logging.getLogger("fedsel")
 
 
-def make_setup(config: AppConfig, recorder: Recorder) -> Setup:
+def make_context(config: AppConfig, recorder: Recorder) -> RunContext:
     """The initial model, the test set and the links of a run."""
     run = config.run
     dataset = load(config.data, run.seed)
     refuse_task(config.strategy, config.method, dataset.task)
     device = choose_device(run.device)
     prepare(device, run.eval_threads)
-    module = models.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
-    model = models.FlatModel(module, device, task_of(dataset, device))
+    module = flat_model.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
+    model = flat_model.FlatModel(module, device, task_of(dataset, device))
     data = device_data(config.data, run.seed, device)
 
     def evaluate(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> Evaluation:
         prepare(device, run.eval_threads)
         model.load(parameters, buffers)
-        result = models.evaluate(model, data.test_batches(EVALUATION_BATCH))
+        result = flat_model.evaluate(model, data.test_batches(EVALUATION_BATCH))
         return Evaluation(result.loss, result.score, result.metrics)
 
-    return Setup(
+    return RunContext(
         run=run,
         training=config.training,
         compression=config.compression,
@@ -68,7 +68,7 @@ def make_setup(config: AppConfig, recorder: Recorder) -> Setup:
 
 
 def make_surrogate(
-    config: AppConfig, model: models.FlatModel, device: torch.device
+    config: AppConfig, model: flat_model.FlatModel, device: torch.device
 ) -> Callable[[NDArray[np.float32], NDArray[np.float32]], float] | None:
     """Loss of a model on the server's surrogate set; None where the participation policy does not ask for it."""
     if not config.participation.searches or not config.participation.surrogate_path:
@@ -79,7 +79,7 @@ def make_surrogate(
     def loss(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> float:
         prepare(device, config.run.eval_threads)
         model.load(parameters, buffers)
-        return models.evaluate(model, data.test_batches(EVALUATION_BATCH)).loss
+        return flat_model.evaluate(model, data.test_batches(EVALUATION_BATCH)).loss
 
     return loss
 
@@ -95,14 +95,14 @@ def run_folder(config: AppConfig) -> Path:
 def make_server(
     config: AppConfig, on_round: Callable[[dict[str, Any]], None] | None = None, *, pool: int = 0
 ) -> ServerAppComponents:
-    """Flower's server for one run; for `pool` see `Setup`."""
+    """Flower's server for one run; for `pool` see `RunContext`."""
     # One BLAS thread: sums of the methods' linear algebra have one order then, in every engine.
     threadpool_limits(1, user_api="blas")
     folder = RunFolder(run_folder(config), config.values(), resume=config.run.resume)
     folder.listeners += [on_round] if on_round else []
     if config.run.tensorboard:
         folder.listeners.append(EventFiles(folder.path / "tensorboard", len(folder.rows)).round)
-    strategy = config.strategy(replace(make_setup(config, folder), pool=pool))
+    strategy = config.strategy(replace(make_context(config, folder), pool=pool))
     if folder.saved is not None:
         strategy.restore(folder.saved)
     deadline_s = config.run.round_deadline_s or None if config.network.links == "measured" else None

@@ -1,1 +1,1 @@
-"""Simulated links, and the launchers: Ray simulation, deployment, presets and pictures."""
+"""Runs: the engines that carry them out, deployment, comparisons, reports, benchmarks and presets."""

@@ -1,29 +1,29 @@
 """Selection methods: one file each, its equations first and its Flower strategy last."""
 
 from fedsel_app.config import ConfigError
-from fedsel_app.plugins import load_object, unknown_name
-from strategies.active_fl import ActiveFL
-from strategies.adafl import AdaFL
-from strategies.adasample import AdaSample
+from fedsel_app.config.plugins import load_object, unknown_name
 from strategies.base import SelectionStrategy
-from strategies.clustered_sampling import ClusteredSampling
-from strategies.delta import Delta
-from strategies.divfl import DivFL
-from strategies.fed_cbs import FedCBS
-from strategies.fedcg import FedCG
-from strategies.fedcor import FedCor
-from strategies.fedcvr_bolt import FedCVRBolt
-from strategies.flexcom import FlexCom
-from strategies.full import FullParticipation
-from strategies.hetero_select import HeteroSelect
-from strategies.hetero_select_stable import HeteroSelectStable
-from strategies.hics_fl import HiCSFL
-from strategies.oort import Oort
-from strategies.optrate import OptRate
-from strategies.power_of_choice import PowerOfChoice
-from strategies.random_selection import RandomSelection
-from strategies.random_weighted import RandomWeighted
-from strategies.terraform import Terraform
+from strategies.methods.active_fl import ActiveFL
+from strategies.methods.adafl import AdaFL
+from strategies.methods.adasample import AdaSample
+from strategies.methods.clustered_sampling import ClusteredSampling
+from strategies.methods.delta import Delta
+from strategies.methods.divfl import DivFL
+from strategies.methods.fed_cbs import FedCBS
+from strategies.methods.fedcg import FedCG
+from strategies.methods.fedcor import FedCor
+from strategies.methods.fedcvr_bolt import FedCVRBolt
+from strategies.methods.flexcom import FlexCom
+from strategies.methods.full import FullParticipation
+from strategies.methods.hetero_select import HeteroSelect
+from strategies.methods.hetero_select_stable import HeteroSelectStable
+from strategies.methods.hics_fl import HiCSFL
+from strategies.methods.oort import Oort
+from strategies.methods.optrate import OptRate
+from strategies.methods.power_of_choice import PowerOfChoice
+from strategies.methods.random_selection import RandomSelection
+from strategies.methods.random_weighted import RandomWeighted
+from strategies.methods.terraform import Terraform
 
 STRATEGIES: dict[str, type[SelectionStrategy]] = {
     method.name: method

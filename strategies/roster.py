@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.wire import Update
+from fedsel_app.wire.codec import Update
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Round:
+class RoundInfo:
     """Round `number` t = 1..T of `total` T."""
 
     number: int
@@ -30,7 +30,7 @@ class Needs:
     probe_batches: int | None = None
     """Mini-batches of that probe: None as the setting `probe-batches` says, 0 all training examples."""
     reports: frozenset[str] = frozenset()
-    """What clients measure beside their training, one number each: see `clients.reports`."""
+    """What clients measure beside their training, one number each: see `clients.training.reports`."""
     label_counts: bool = False
     """Every client's examples per class, sent once at enrolment."""
     class_biases: bool = False
@@ -130,7 +130,7 @@ class Outcome:
     failed : int64 ids that were selected and brought nothing usable
     """
 
-    now: Round
+    round_info: RoundInfo
     parameters: NDArray[np.float32]
     clients: Ints
     updates: tuple[Update, ...]

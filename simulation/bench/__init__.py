@@ -1,1 +1,1 @@
-"""What the parts of fedsel cost: `fedsel bench`."""
+"""Benchmarks: `fedsel bench`, ratios measured within one run."""

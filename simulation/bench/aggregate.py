@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.table import Table
 
 from fedsel_app.config import Settings
-from fedsel_app.wire import Update, add_weighted
+from fedsel_app.wire.codec import Update, add_weighted
 from simulation.bench.codec import SIZE, drawn
 from simulation.bench.timing import fastest
-from strategies.contract.rehearsal import make_setup
-from strategies.replies import Replies
+from strategies.aggregation.server_state import ServerState
 from strategies.roster import Selection
-from strategies.server_state import ServerState
+from strategies.round.replies import Replies
+from strategies.testing.rehearsal import make_context
 
 COHORT = 10
 DENSITIES = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -43,7 +43,7 @@ def measure(size: int, density: float, repeats: int) -> dict[str, Any]:
         return summed
 
     ids, ones = np.arange(COHORT), np.ones(COHORT)
-    server = ServerState(make_setup(Settings(), clients=COHORT, cohort=COHORT, size=size), frozenset())
+    server = ServerState(make_context(Settings(), clients=COHORT, cohort=COHORT, size=size), frozenset())
     nothing = np.zeros(COHORT, np.int64)
     replies = Replies(ids, updates, (), ones, ones, {}, nothing, nothing, [])
     parameters, selection = np.zeros(size, np.float32), Selection(ids, ones)

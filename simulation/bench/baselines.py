@@ -19,8 +19,9 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_, parameters_to_vector, vector_to_parameters
 
-from fedsel_app.architectures import ARCHITECTURES
-from fedsel_app.data import DataConfig, Dataset, from_arrays
+from fedsel_app.config import DataConfig
+from fedsel_app.data.dataset import Dataset, from_arrays
+from fedsel_app.models.architectures import ARCHITECTURES
 from fedsel_app.seeds import Purpose, stream
 
 Floats = NDArray[np.float32]

@@ -8,9 +8,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from clients.compression import rounded
+from clients.compression.compressors import rounded
 from fedsel_app.seeds import Purpose, stream
-from fedsel_app.wire import Update, decode, encode, index_bits
+from fedsel_app.wire.codec import Update, decode, encode, index_bits
 from simulation.bench.timing import fastest
 
 SIZE = 2_781_514

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from rich.console import Console
 
-from fedsel_app.arguments import positive
+from fedsel_app.config.arguments import positive
 
 
 class Subparsers(Protocol):

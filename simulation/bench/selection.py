@@ -23,11 +23,11 @@ from rich.table import Table
 
 from fedsel_app.config import CompressionConfig, ConfigError
 from fedsel_app.seeds import Purpose, stream
-from fedsel_app.wire import Update
+from fedsel_app.wire.codec import Update
 from strategies import STRATEGIES, find_strategy
 from strategies.base import SelectionStrategy
-from strategies.contract.rehearsal import make_setup, outcome
-from strategies.roster import Ints, Round
+from strategies.roster import Ints, RoundInfo
+from strategies.testing.rehearsal import make_context, outcome
 
 SIZES = (100, 1_000, 10_000, 100_000, 1_000_000)
 COHORT, CLASSES, MODEL_SIZE, ROUNDS = 10, 10, 40, 100
@@ -46,7 +46,7 @@ class Cost:
 
     Attributes
     ----------
-    ms, slowest_ms : processor time of `candidates`, `select` and `absorb`: the median and the slowest of the rounds
+    ms, slowest_ms : processor time of `candidates`, `select` and `update`: the median and the slowest of the rounds
     wall_ms : the median of their wall time, which on a busy machine is longer
     peak_mib : most that they held at a time beside what was there before the round
     state_mib : what the method keeps between rounds
@@ -69,7 +69,7 @@ class Crowd:
         self.method = _built(STRATEGIES[name], clients, cohort)
         self._cohort = min(cohort, clients)
         self._rng = stream(0, Purpose.DATA)
-        self._needs = self.method.needs(self.method.setup.method)
+        self._needs = self.method.needs(self.method.context.method)
         roster, rng = self.method.roster, self._rng
         roster.available[:] = True
         roster.examples[:] = rng.integers(20, 200, clients)
@@ -85,18 +85,18 @@ class Crowd:
         remembered = np.sort(rng.choice(clients, min(clients, REMEMBERED), replace=False))
         for number, came in enumerate(np.array_split(rng.permutation(remembered), HISTORY), start=1):
             self._probe(np.arange(clients))
-            self._absorb(Round(number, ROUNDS), np.sort(came))
+            self._absorb(RoundInfo(number, ROUNDS), np.sort(came))
 
     def _probe(self, clients: Ints) -> None:
         self.method.roster.losses[:] = np.nan
         if self._needs.loss_probe:
             self.method.roster.losses[clients] = self._rng.uniform(0.5, 3.0, clients.size)
 
-    def _absorb(self, now: Round, came: Ints) -> tuple[float, float]:
-        """Wall and processor seconds of `absorb`."""
+    def _absorb(self, round_info: RoundInfo, came: Ints) -> tuple[float, float]:
+        """Wall and processor seconds of `update`."""
         noise = self._rng.standard_normal((came.size, MODEL_SIZE)).astype(np.float32)
         brought = outcome(
-            now,
+            round_info,
             came.tolist(),
             [Update(MODEL_SIZE, None, row) for row in noise],
             losses=self._rng.uniform(0.5, 3.0, came.size),
@@ -104,25 +104,25 @@ class Crowd:
             size=MODEL_SIZE,
         )
         start = _clocks()
-        self.method.absorb(brought)
+        self.method.update(brought)
         return _since(start)
 
     def round(self, number: int) -> tuple[float, float]:
         """Play round `number`: wall and processor seconds of the method's part in it."""
-        method, roster, now = self.method, self.method.roster, Round(number, ROUNDS)
-        seed, start = method.setup.run.seed, _clocks()
+        method, roster, round_info = self.method, self.method.roster, RoundInfo(number, ROUNDS)
+        seed, start = method.context.run.seed, _clocks()
         probed = np.zeros(0, np.int64)
         if self._needs.loss_probe:
-            probed = method.candidates(roster, now, self._cohort, stream(seed, Purpose.CANDIDATES, number))
+            probed = method.candidates(roster, round_info, self._cohort, stream(seed, Purpose.CANDIDATES, number))
         first = _since(start)
         self._probe(probed)
         start = _clocks()
-        selection = method.select(roster, now, self._cohort, stream(seed, Purpose.SELECT, number))
+        selection = method.select(roster, round_info, self._cohort, stream(seed, Purpose.SELECT, number))
         second = _since(start)
         chosen = selection.clients
         roster.selections[chosen] += 1
         roster.last_selected[chosen] = number
-        third = self._absorb(now, chosen[: self._cohort])
+        third = self._absorb(round_info, chosen[: self._cohort])
         wall_s, cpu_s = np.sum([first, second, third], axis=0).tolist()
         return wall_s, cpu_s
 
@@ -139,9 +139,9 @@ def _built(method: type[SelectionStrategy], clients: int, cohort: int) -> Select
     """The method with its defaults; without compression, where it refuses to run with it."""
     sizes: dict[str, Any] = {"clients": clients, "cohort": cohort, "size": MODEL_SIZE, "classes": CLASSES}
     try:
-        return method(make_setup(method.Config(), rounds=ROUNDS, **sizes))
+        return method(make_context(method.Config(), rounds=ROUNDS, **sizes))
     except ConfigError:
-        return method(make_setup(method.Config(), rounds=ROUNDS, compression=CompressionConfig("none"), **sizes))
+        return method(make_context(method.Config(), rounds=ROUNDS, compression=CompressionConfig("none"), **sizes))
 
 
 def cost(name: str, clients: int, cohort: int = COHORT, limit_s: float = 0.0) -> Cost:

@@ -1,1 +1,1 @@
-"""Runs of several methods, compared: `fedsel compare`, `fedsel watch` and the pages of `fedsel report`."""
+"""Comparisons: many runs on the same seeds, carried out, read back and put into statistics."""

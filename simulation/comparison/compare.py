@@ -23,13 +23,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from fedsel_app.app_config import AppConfig, resolve
 from fedsel_app.config import ConfigError
-from fedsel_app.own_folder import discard_empty
+from fedsel_app.records.own_folder import discard_empty
 from simulation import processes
 from simulation.comparison.plan import Comparison, PlannedRun
 from simulation.comparison.watch import REFRESH_S, progress_table, read_json, read_progress, read_run
-from simulation.launch import worker_count
+from simulation.engines.launch import worker_count
+from simulation.experiments.configuration import AppConfig, resolve
 
 FEDSEL = (sys.executable, "-P", "-m", "fedsel_app.cli")
 POLL_S = 0.2

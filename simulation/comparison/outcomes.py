@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.examples import own_examples
-from fedsel_app.app_config import AppConfig
-from fedsel_app.config import ConfigError
-from fedsel_app.data import DataConfig, load
-from fedsel_app.partition import PartitionConfig
-from fedsel_app.summary import MB, STABLE_ROUNDS, summarize
+from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
+from fedsel_app.data.dataset import load
+from fedsel_app.records.summary import MB, STABLE_ROUNDS, summarize
 from simulation.comparison.results import Group, Run
 from simulation.comparison.statistics import Floats, coverage
+from simulation.experiments.configuration import AppConfig
 
 TRAFFIC = ("uplink_bytes", "downlink_bytes", "probe_bytes", "calibration_bytes")
 SCORES = {"g_mean": "G-mean", "r2": "R²"}

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedsel_app.app_config import AppConfig, resolve
 from fedsel_app.config import ConfigError, Value
-from fedsel_app.data import load
-from fedsel_app.records import PLACE
+from fedsel_app.data.dataset import load
+from fedsel_app.records.run_folder import PLACE
 from simulation.comparison.watch import read_json
-from simulation.launch import refuse_unrunnable
+from simulation.engines.launch import refuse_unrunnable
+from simulation.experiments.configuration import AppConfig, resolve
 from strategies import STRATEGIES, find_strategy
 from strategies.base import SelectionStrategy
 

@@ -2,17 +2,15 @@
 
 import pytest
 
-from clients.client import ClientSetup
+from clients.client import ClientContext
 from clients.state import StateStore
-from fedsel_app.config import CompressionConfig, TrainingConfig
-from fedsel_app.data import DataConfig
-from fedsel_app.partition import PartitionConfig
+from fedsel_app.config import CompressionConfig, DataConfig, PartitionConfig, TrainingConfig
 from tests.clients.messages import CLIENTS, RUN
 
 
 @pytest.fixture
-def setup(tmp_path):
-    return ClientSetup(
+def context(tmp_path):
+    return ClientContext(
         client=2,
         clients=CLIENTS,
         run=RUN,

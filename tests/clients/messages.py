@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 from clients.client import SelectionClient
-from clients.state import Past
+from clients.state import ClientHistory
 from fedsel_app.config import RunConfig
-from fedsel_app.data import load
-from fedsel_app.models import build
-from fedsel_app.partition import split
-from fedsel_app.wire import decode
+from fedsel_app.data.dataset import load
+from fedsel_app.data.partition import split
+from fedsel_app.models.flat_model import build
+from fedsel_app.wire.codec import decode
 
 CLIENTS = 6
 RUN = RunConfig(device="cpu", clients=CLIENTS, cohort=2, seed=3)
@@ -28,17 +28,17 @@ def normed(sample_shape, classes):
     )
 
 
-def changed(setup, *, client=None, store=None, **groups):
-    """`setup` with some fields of its settings groups replaced."""
-    new = {name: dataclasses.replace(getattr(setup, name), **values) for name, values in groups.items()}
+def changed(context, *, client=None, store=None, **groups):
+    """`context` with some fields of its settings groups replaced."""
+    new = {name: dataclasses.replace(getattr(context, name), **values) for name, values in groups.items()}
     new |= {name: value for name, value in (("client", client), ("store", store)) if value is not None}
-    return dataclasses.replace(setup, **new)
+    return dataclasses.replace(context, **new)
 
 
-def initial(setup):
+def initial(context):
     """The global model of round 1: parameters, and statistics where there are any."""
-    dataset = load(setup.data, setup.run.seed)
-    module = build(setup.run.model, dataset.sample_shape, dataset.classes, setup.run.seed)
+    dataset = load(context.data, context.run.seed)
+    module = build(context.run.model, dataset.sample_shape, dataset.classes, context.run.seed)
     groups = [list(module.parameters()), [b for b in module.buffers() if b.is_floating_point()]]
     return [torch.cat([t.detach().flatten() for t in tensors]).numpy() for tensors in groups if tensors]
 
@@ -60,24 +60,24 @@ def instruction(server_round=1, kept=0.1, beta=0.9, curvature=False, lr=0.1, ask
     }
 
 
-def train(setup, arrays=None, **keys):
+def train(context, arrays=None, **keys):
     """A client made for this one message: its update, and everything else that it answered."""
-    arrays = arrays or initial(setup)
-    [payload], examples, metrics = SelectionClient(setup).fit(arrays, instruction(**keys))
+    arrays = arrays or initial(context)
+    [payload], examples, metrics = SelectionClient(context).fit(arrays, instruction(**keys))
     assert payload.dtype == np.uint8
     packet = decode(payload.tobytes(), size=arrays[0].size)
-    assert (packet.client, packet.server_round) == (setup.client, keys.get("server_round", 1))
+    assert (packet.client, packet.server_round) == (context.client, keys.get("server_round", 1))
     return packet.update, examples, metrics
 
 
-def own_examples(setup):
-    labels = load(setup.data, RUN.seed).y_train
-    return split(setup.partition, labels, CLIENTS, RUN.seed)[setup.client]
+def own_examples(context):
+    labels = load(context.data, RUN.seed).y_train
+    return split(context.partition, labels, CLIENTS, RUN.seed)[context.client]
 
 
 # What it says of itself
 
 
-def remembered(setup, server_round):
+def remembered(context, server_round):
     """The client's state after a round whose reply was aggregated."""
-    return setup.store.of_run("run").recall(setup.client, Past(asked=server_round, taken=server_round))[0]
+    return context.store.of_run("run").recall(context.client, ClientHistory(asked=server_round, taken=server_round))[0]

@@ -8,52 +8,42 @@ import pytest
 import torch
 
 from clients.client import SelectionClient
-from clients.state import Past, StateStore
-from fedsel_app.data import load
-from fedsel_app.models import build
-from tests.clients.messages import (
-    CLIENTS,
-    NORMED,
-    RUN,
-    SIZE,
-    changed,
-    initial,
-    own_examples,
-    remembered,
-    train,
-)
+from clients.state import ClientHistory, StateStore
+from fedsel_app.data.dataset import load
+from fedsel_app.models.flat_model import build
+from tests.clients.messages import CLIENTS, NORMED, RUN, SIZE, changed, initial, own_examples, remembered, train
 
 
-def test_properties(setup):
-    properties = SelectionClient(setup).get_properties({})
-    assert properties == {"client": 2, "clients": 6, "examples": len(own_examples(setup)), "steps": 4}
+def test_properties(context):
+    properties = SelectionClient(context).get_properties({})
+    assert properties == {"client": 2, "clients": 6, "examples": len(own_examples(context)), "steps": 4}
 
 
-def test_label_counts_are_little_endian_int64_of_the_training_part(setup):
-    setup = changed(setup, data={"holdout_fraction": 0.25})
-    properties = SelectionClient(setup).get_properties({"label-counts": True})
+def test_label_counts_are_little_endian_int64_of_the_training_part(context):
+    context = changed(context, data={"holdout_fraction": 0.25})
+    properties = SelectionClient(context).get_properties({"label-counts": True})
     counts = np.frombuffer(properties["label-counts"], "<i8")
     assert counts.shape == (10,)
     assert counts.sum() == properties["examples"]
-    held = len(own_examples(setup)) - properties["examples"]
-    assert held == int(0.25 * len(own_examples(setup)) + 0.5)
-    whole = [int((load(setup.data, RUN.seed).y_train[own_examples(setup)] == label).sum()) for label in range(10)]
+    held = len(own_examples(context)) - properties["examples"]
+    assert held == int(0.25 * len(own_examples(context)) + 0.5)
+    whole = [int((load(context.data, RUN.seed).y_train[own_examples(context)] == label).sum()) for label in range(10)]
     assert (counts <= whole).all()
 
 
-def test_the_steps_of_epochs_are_those_that_it_takes(setup):
-    setup = changed(setup, training={"local_steps": 0, "local_epochs": 2, "batch_size": 32})
-    steps = SelectionClient(setup).get_properties({})["steps"]
-    assert steps == 2 * int(np.ceil(len(own_examples(setup)) / 32))
-    assert train(setup)[2]["work-steps"] == steps
+def test_the_steps_of_epochs_are_those_that_it_takes(context):
+    context = changed(context, training={"local_steps": 0, "local_epochs": 2, "batch_size": 32})
+    steps = SelectionClient(context).get_properties({})["steps"]
+    assert steps == 2 * int(np.ceil(len(own_examples(context)) / 32))
+    assert train(context)[2]["work-steps"] == steps
 
 
 # Training
 
 
-def test_metrics_are_what_flower_can_carry(setup):
-    update, examples, metrics = train(setup, kept=0.1)
-    assert examples == len(own_examples(setup))
+def test_metrics_are_what_flower_can_carry(context):
+    update, examples, metrics = train(context, kept=0.1)
+    assert examples == len(own_examples(context))
     assert metrics["client"] == 2
     assert metrics["work-steps"] == 4
     assert update.count == 65
@@ -67,100 +57,100 @@ def test_metrics_are_what_flower_can_carry(setup):
     json.dumps(metrics)
 
 
-def test_everything_kept_is_the_raw_update_dense(setup):
-    sent, _, _ = train(setup, kept=1.0)
-    raw, _, _ = train(changed(setup, compression={"compressor": "none"}), kept=0.1)
+def test_everything_kept_is_the_raw_update_dense(context):
+    sent, _, _ = train(context, kept=1.0)
+    raw, _, _ = train(changed(context, compression={"compressor": "none"}), kept=0.1)
     assert sent.indices is None
     assert raw.indices is None
     assert sent.values.tobytes() == raw.values.tobytes()
     assert np.abs(raw.values).max() > 0
 
 
-def test_training_lowers_the_loss_and_the_update_leads_there(setup):
+def test_training_lowers_the_loss_and_the_update_leads_there(context):
     probe = {"task": "probe", "round": 1, "batches": 8}
-    arrays = initial(setup)
-    update, _, metrics = train(changed(setup, training={"local_steps": 40}), kept=1.0)
-    before, _, _ = SelectionClient(setup).evaluate(arrays, probe)
-    after, _, _ = SelectionClient(setup).evaluate([arrays[0] + update.dense()], probe)
+    arrays = initial(context)
+    update, _, metrics = train(changed(context, training={"local_steps": 40}), kept=1.0)
+    before, _, _ = SelectionClient(context).evaluate(arrays, probe)
+    after, _, _ = SelectionClient(context).evaluate([arrays[0] + update.dense()], probe)
     assert after < metrics["loss"] < before
 
 
-def test_the_largest_entries_are_sent_and_the_rest_is_remembered(setup):
-    raw = train(setup, kept=1.0)[0].dense()
-    update, _, _ = train(setup, kept=0.1, beta=0.5)
+def test_the_largest_entries_are_sent_and_the_rest_is_remembered(context):
+    raw = train(context, kept=1.0)[0].dense()
+    update, _, _ = train(context, kept=0.1, beta=0.5)
     smallest_sent = np.abs(update.values).min()
     left_out = np.delete(raw, update.indices)
     assert np.array_equal(update.values, raw[update.indices])
     assert np.abs(left_out).max() <= smallest_sent
-    residual = remembered(setup, 1)["residual"]
+    residual = remembered(context, 1)["residual"]
     assert np.array_equal(residual, np.float32(0.5) * (raw - update.dense()))
 
 
-def test_nothing_is_lost_over_several_rounds_of_new_clients(setup, tmp_path):
+def test_nothing_is_lost_over_several_rounds_of_new_clients(context, tmp_path):
     """With beta 1, what was sent plus what is remembered is v = delta + e, exactly, in every round."""
-    arrays, kept = initial(setup), np.zeros(SIZE, np.float32)
-    whole = changed(setup, compression={"compressor": "none"})
+    arrays, kept = initial(context), np.zeros(SIZE, np.float32)
+    whole = changed(context, compression={"compressor": "none"})
     for server_round in range(1, 5):
         delta = train(whole, arrays, server_round=server_round)[0].dense()
-        again = dataclasses.replace(setup, store=StateStore(tmp_path))
+        again = dataclasses.replace(context, store=StateStore(tmp_path))
         sent = train(again, arrays, server_round=server_round, kept=0.05, beta=1.0)[0].dense()
-        residual = remembered(setup, server_round)["residual"]
+        residual = remembered(context, server_round)["residual"]
         assert np.array_equal(sent + residual, delta + kept)
         assert np.count_nonzero(residual) > 0
         arrays, kept = [arrays[0] + sent], residual
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.25, 0.97])
-def test_the_residual_decays_by_the_number_in_the_message(setup, tmp_path, beta):
-    train(setup, beta=1.0)
-    full = remembered(setup, 1)["residual"]
-    other = changed(setup, store=StateStore(tmp_path / "other"))
+def test_the_residual_decays_by_the_number_in_the_message(context, tmp_path, beta):
+    train(context, beta=1.0)
+    full = remembered(context, 1)["residual"]
+    other = changed(context, store=StateStore(tmp_path / "other"))
     train(other, beta=beta)
     assert np.array_equal(remembered(other, 1)["residual"], full * np.float32(beta))
 
 
-def test_a_dense_round_sends_the_residual_too_and_leaves_none(setup):
-    raw = train(changed(setup, compression={"compressor": "none"}), server_round=2)[0].dense()
-    train(setup, server_round=1, kept=0.1)
-    residual = remembered(setup, 1)["residual"]
-    update, _, _ = train(setup, server_round=2, kept=1.0)
+def test_a_dense_round_sends_the_residual_too_and_leaves_none(context):
+    raw = train(changed(context, compression={"compressor": "none"}), server_round=2)[0].dense()
+    train(context, server_round=1, kept=0.1)
+    residual = remembered(context, 1)["residual"]
+    update, _, _ = train(context, server_round=2, kept=1.0)
     assert np.array_equal(update.dense(), raw + residual)
-    assert "residual" not in remembered(setup, 2)
+    assert "residual" not in remembered(context, 2)
 
 
-def test_without_error_feedback_nothing_is_remembered(setup):
-    setup = changed(setup, compression={"error_feedback": False})
-    raw = train(changed(setup, compression={"compressor": "none"}), server_round=2)[0].dense()
-    train(setup, server_round=1, kept=0.1)
-    update, _, _ = train(setup, server_round=2, kept=0.1)
+def test_without_error_feedback_nothing_is_remembered(context):
+    context = changed(context, compression={"error_feedback": False})
+    raw = train(changed(context, compression={"compressor": "none"}), server_round=2)[0].dense()
+    train(context, server_round=1, kept=0.1)
+    update, _, _ = train(context, server_round=2, kept=0.1)
     assert np.array_equal(update.values, raw[update.indices])
 
 
-def test_without_compression_no_state_is_written(setup, tmp_path):
-    train(changed(setup, compression={"compressor": "none"}))
+def test_without_compression_no_state_is_written(context, tmp_path):
+    train(changed(context, compression={"compressor": "none"}))
     assert not list(tmp_path.iterdir())
 
 
-def test_a_round_sent_again_gets_the_same_answer(setup):
-    train(setup, server_round=1)
-    first, _, _ = train(setup, server_round=2)
-    second, _, _ = train(setup, server_round=2)
+def test_a_round_sent_again_gets_the_same_answer(context):
+    train(context, server_round=1)
+    first, _, _ = train(context, server_round=2)
+    second, _, _ = train(context, server_round=2)
     assert first == second
 
 
-def test_a_lost_reply_counts_as_if_nothing_had_been_sent(setup, tmp_path):
+def test_a_lost_reply_counts_as_if_nothing_had_been_sent(context, tmp_path):
     """After a lost round the residual is beta v, v = delta + e, whether it was lost once or twice."""
-    whole = changed(setup, compression={"compressor": "none"})
+    whole = changed(context, compression={"compressor": "none"})
     deltas = [train(whole, server_round=number)[0].dense() for number in (1, 2, 3)]
-    sent = train(setup, server_round=1, beta=0.5)[0].dense()
+    sent = train(context, server_round=1, beta=0.5)[0].dense()
     residual = np.float32(0.5) * (deltas[0] - sent)
-    second = train(setup, server_round=2, beta=0.5, taken=1)[0].dense()
+    second = train(context, server_round=2, beta=0.5, taken=1)[0].dense()
     assert np.count_nonzero(second)
     for _ in range(2):  # the answer to round 3 does not depend on how often it is asked for
-        third = train(setup, server_round=3, beta=0.5, asked=2, taken=1, kept=1.0)[0].dense()
+        third = train(context, server_round=3, beta=0.5, asked=2, taken=1, kept=1.0)[0].dense()
         lost = np.float32(0.5) * (deltas[1] + residual)
         np.testing.assert_allclose(third, deltas[2] + lost, atol=1e-7)
-    after = train(setup, server_round=4, beta=0.5, asked=3, taken=1, kept=1.0)[0].dense()
+    after = train(context, server_round=4, beta=0.5, asked=3, taken=1, kept=1.0)[0].dense()
     fourth = train(whole, server_round=4)[0].dense()
     np.testing.assert_allclose(after, fourth + np.float32(0.5) * (deltas[2] + lost), atol=1e-7)
 
@@ -169,8 +159,8 @@ def test_a_lost_reply_counts_as_if_nothing_had_been_sent(setup, tmp_path):
 
 
 @pytest.mark.parametrize("model", ["logistic", NORMED])
-def test_the_answers_do_not_depend_on_who_was_served_before(setup, tmp_path, model):
-    setup = changed(setup, run={"model": model}, data={"augment": "crop-flip"}, compression={"curvature_layers": 1})
+def test_the_answers_do_not_depend_on_who_was_served_before(context, tmp_path, model):
+    context = changed(context, run={"model": model}, data={"augment": "crop-flip"}, compression={"curvature_layers": 1})
     answers = []
     for name, order in (("a", [0, 1, 2]), ("b", [2, 0, 1])):
         store = StateStore(tmp_path / name)
@@ -178,7 +168,7 @@ def test_the_answers_do_not_depend_on_who_was_served_before(setup, tmp_path, mod
         served = {}
         for server_round in (1, 2):
             for client in order:
-                one = changed(setup, client=client, store=store)
+                one = changed(context, client=client, store=store)
                 update, _, metrics = train(one, server_round=server_round, curvature=True)
                 served[client, server_round] = update.indices.tobytes(), update.values.tobytes(), metrics["loss"]
         answers.append(served)
@@ -186,69 +176,69 @@ def test_the_answers_do_not_depend_on_who_was_served_before(setup, tmp_path, mod
     assert len(set(answers[0].values())) == 6
 
 
-def test_the_run_seed_and_the_round_change_the_minibatches(setup):
-    arrays = initial(setup)
-    losses = {train(setup, arrays, server_round=number)[2]["loss"] for number in (1, 2, 3)}
+def test_the_run_seed_and_the_round_change_the_minibatches(context):
+    arrays = initial(context)
+    losses = {train(context, arrays, server_round=number)[2]["loss"] for number in (1, 2, 3)}
     assert len(losses) == 3
 
 
-def test_torchs_global_generator_is_left_alone(setup):
-    setup = changed(setup, run={"model": NORMED})
+def test_torchs_global_generator_is_left_alone(context):
+    context = changed(context, run={"model": NORMED})
     before = torch.get_rng_state()
-    train(setup)
-    SelectionClient(setup).fit(initial(setup), {"task": "calibrate", "round": 1, "batches": 2})
+    train(context)
+    SelectionClient(context).fit(initial(context), {"task": "calibrate", "round": 1, "batches": 2})
     assert torch.equal(torch.get_rng_state(), before)
 
 
 # Curvature
 
 
-def test_curvature_changes_which_entries_are_sent_and_not_their_values(setup, tmp_path):
-    setup = changed(setup, run={"model": "cnn"}, compression={"curvature_layers": 2})
-    raw = train(setup, kept=1.0)[0].dense()
-    plain, _, _ = train(setup)
-    scored, _, _ = train(changed(setup, store=StateStore(tmp_path / "other")), curvature=True)
+def test_curvature_changes_which_entries_are_sent_and_not_their_values(context, tmp_path):
+    context = changed(context, run={"model": "cnn"}, compression={"curvature_layers": 2})
+    raw = train(context, kept=1.0)[0].dense()
+    plain, _, _ = train(context)
+    scored, _, _ = train(changed(context, store=StateStore(tmp_path / "other")), curvature=True)
     assert plain.count == scored.count
     assert not np.array_equal(plain.indices, scored.indices)
     assert np.array_equal(scored.values, raw[scored.indices])
 
 
-def test_curvature_layers_0_ignores_the_instruction(setup, tmp_path):
-    plain, _, _ = train(setup)
-    told, _, _ = train(changed(setup, store=StateStore(tmp_path / "other")), curvature=True)
+def test_curvature_layers_0_ignores_the_instruction(context, tmp_path):
+    plain, _, _ = train(context)
+    told, _, _ = train(changed(context, store=StateStore(tmp_path / "other")), curvature=True)
     assert plain == told
 
 
-def test_the_next_layers_are_drawn_by_the_last_mask(setup, monkeypatch):
+def test_the_next_layers_are_drawn_by_the_last_mask(context, monkeypatch):
     """With no exploration, and a mask that lay in layer 2 alone, only layer 2 can be drawn; at first, any."""
-    setup = changed(setup, run={"model": "cnn"}, compression={"curvature_layers": 1, "curvature_explore": 0.0})
+    context = changed(context, run={"model": "cnn"}, compression={"curvature_layers": 1, "curvature_explore": 0.0})
     drawn = []
 
     def record(model, layers, x, y, rng, proximal):
-        assert proximal == setup.training.mu
+        assert proximal == context.training.mu
         drawn.append(list(layers))
         return {}
 
     monkeypatch.setattr("clients.client.hutchinson_diagonal", record)
     for server_round in range(1, 13):
-        store, shares = setup.store.of_run("run"), np.array([0.0, 0.0, 1.0, 0.0])
-        store.save(2, 2 * server_round, {"shares": shares}, Past(2 * server_round - 1, 2 * server_round - 1))
-        train(setup, server_round=2 * server_round + 1, curvature=True)
+        store, shares = context.store.of_run("run"), np.array([0.0, 0.0, 1.0, 0.0])
+        store.save(2, 2 * server_round, {"shares": shares}, ClientHistory(2 * server_round - 1, 2 * server_round - 1))
+        train(context, server_round=2 * server_round + 1, curvature=True)
     assert drawn == [[2]] * 12
     drawn.clear()
     for client in range(CLIENTS):
-        train(changed(setup, client=client, store=StateStore(setup.store.folder / "new")), curvature=True)
+        train(changed(context, client=client, store=StateStore(context.store.folder / "new")), curvature=True)
     assert len({layer for [layer] in drawn}) > 1
 
 
-def test_the_layers_shares_of_the_mask_are_remembered(setup):
-    setup = changed(setup, run={"model": "cnn"}, compression={"curvature_layers": 1})
-    update, _, _ = train(setup, kept=0.1)
+def test_the_layers_shares_of_the_mask_are_remembered(context):
+    context = changed(context, run={"model": "cnn"}, compression={"curvature_layers": 1})
+    update, _, _ = train(context, kept=0.1)
     module = build("cnn", (1, 8, 8), 10, RUN.seed)
     sizes = [sum(p.numel() for p in layer.parameters()) for layer in module if list(layer.parameters())]
     edges = np.cumsum([0, *sizes])
     expected = np.histogram(update.indices, edges)[0] / update.count
-    assert remembered(setup, 1)["shares"].tolist() == expected.tolist()
+    assert remembered(context, 1)["shares"].tolist() == expected.tolist()
 
 
 # BatchNorm

@@ -6,69 +6,69 @@ import torch
 from torch import nn
 
 from clients.client import SelectionClient
-from clients.local_training import DivergenceError
+from clients.training.steps import DivergenceError
 from fedsel_app.config import ConfigError
-from fedsel_app.data import load
+from fedsel_app.data.dataset import load
 from tests.clients.messages import NORMED, RUN, SIZE, changed, initial, instruction, own_examples, remembered, train
 
 
-def test_calibration_moves_the_statistics_as_torch_does_and_nothing_else(setup):
+def test_calibration_moves_the_statistics_as_torch_does_and_nothing_else(context):
     """One batch of all examples: new = 0.9 old + 0.1 batch statistics, by hand from the first convolution."""
-    setup = changed(setup, run={"model": NORMED}, training={"batch_size": 10_000})
-    arrays = initial(setup)
-    client = SelectionClient(setup)
+    context = changed(context, run={"model": NORMED}, training={"batch_size": 10_000})
+    arrays = initial(context)
+    client = SelectionClient(context)
     [buffers], examples, metrics = client.fit(arrays, {"task": "calibrate", "round": 1, "batches": 1})
-    dataset = load(setup.data, RUN.seed)
-    x = (dataset.x_train[own_examples(setup)] / 255.0 - dataset.mean[0]) / dataset.std[0]
+    dataset = load(context.data, RUN.seed)
+    x = (dataset.x_train[own_examples(context)] / 255.0 - dataset.mean[0]) / dataset.std[0]
     kernel, bias = torch.tensor(arrays[0][:27]).view(3, 1, 3, 3), torch.tensor(arrays[0][27:30])
     maps = nn.functional.conv2d(torch.tensor(x, dtype=torch.float32), kernel, bias).double()
     mean, variance = maps.mean(dim=(0, 2, 3)), maps.var(dim=(0, 2, 3), unbiased=True)
     expected = torch.cat([0.1 * mean, 0.9 + 0.1 * variance]).numpy()
     np.testing.assert_allclose(buffers, expected, rtol=1e-4, atol=1e-5)
     assert buffers.dtype == np.float32
-    assert (examples, metrics) == (len(own_examples(setup)), {"client": 2})
+    assert (examples, metrics) == (len(own_examples(context)), {"client": 2})
 
 
-def test_calibration_starts_from_the_statistics_that_came(setup):
-    setup = changed(setup, run={"model": NORMED})
-    arrays = initial(setup)
+def test_calibration_starts_from_the_statistics_that_came(context):
+    context = changed(context, run={"model": NORMED})
+    arrays = initial(context)
     order = {"task": "calibrate", "round": 1, "batches": 2}
-    [near], _, _ = SelectionClient(setup).fit(arrays, order)
-    [far], _, _ = SelectionClient(setup).fit([arrays[0], arrays[1] + np.float32(1000.0)], order)
+    [near], _, _ = SelectionClient(context).fit(arrays, order)
+    [far], _, _ = SelectionClient(context).fit([arrays[0], arrays[1] + np.float32(1000.0)], order)
     np.testing.assert_allclose(far - near, 0.9**2 * 1000.0, rtol=1e-4)
-    [again], _, _ = SelectionClient(setup).fit(arrays, order)
+    [again], _, _ = SelectionClient(context).fit(arrays, order)
     assert near.tobytes() == again.tobytes()
 
 
 # Evaluation
 
 
-def test_the_probe_measures_this_many_minibatches(setup):
+def test_the_probe_measures_this_many_minibatches(context):
     """Logits of zero give log 10 whatever the examples."""
-    client = SelectionClient(setup)
+    client = SelectionClient(context)
     loss, probed, metrics = client.evaluate([np.zeros(SIZE, np.float32)], {"task": "probe", "round": 1, "batches": 8})
     assert loss == pytest.approx(np.log(10.0))
     assert probed == 8 * 16
     assert metrics == {"client": 2}
 
 
-def test_the_probe_neither_augments_nor_depends_on_the_order(setup):
+def test_the_probe_neither_augments_nor_depends_on_the_order(context):
     probe = {"task": "probe", "round": 5, "batches": 3}
-    augmented = changed(setup, data={"augment": "crop-flip"})
-    losses = [SelectionClient(one).evaluate(initial(setup), probe)[0] for one in (setup, augmented, setup)]
+    augmented = changed(context, data={"augment": "crop-flip"})
+    losses = [SelectionClient(one).evaluate(initial(context), probe)[0] for one in (context, augmented, context)]
     assert losses[0] == losses[1] == losses[2]
-    other_round = SelectionClient(setup).evaluate(initial(setup), probe | {"round": 6})[0]
+    other_round = SelectionClient(context).evaluate(initial(context), probe | {"round": 6})[0]
     assert other_round != losses[0]
 
 
-def test_the_test_part_is_what_training_does_not_see(setup):
-    setup = changed(setup, data={"holdout_fraction": 0.4})
-    labels = load(setup.data, RUN.seed).y_train[own_examples(setup)]
+def test_the_test_part_is_what_training_does_not_see(context):
+    context = changed(context, data={"holdout_fraction": 0.4})
+    labels = load(context.data, RUN.seed).y_train[own_examples(context)]
     # A model that always says 7 with certainty is right exactly on the sevens.
     always = np.zeros(SIZE, np.float32)
     always[640 + 7] = 50.0
-    loss, tested, metrics = SelectionClient(setup).evaluate([always], {"task": "test", "round": 1})
-    properties = SelectionClient(setup).get_properties({"label-counts": True})
+    loss, tested, metrics = SelectionClient(context).evaluate([always], {"task": "test", "round": 1})
+    properties = SelectionClient(context).get_properties({"label-counts": True})
     trained_sevens = np.frombuffer(properties["label-counts"], "<i8")[7]
     assert tested == len(labels) - properties["examples"]
     assert metrics["client"] == 2
@@ -76,9 +76,9 @@ def test_the_test_part_is_what_training_does_not_see(setup):
     assert loss == pytest.approx(50.0 * (1.0 - metrics["accuracy"]))
 
 
-def test_without_a_test_part_the_test_is_refused(setup):
+def test_without_a_test_part_the_test_is_refused(context):
     with pytest.raises(ValueError, match="Client 2 has no test part"):
-        SelectionClient(setup).evaluate(initial(setup), {"task": "test", "round": 1})
+        SelectionClient(context).evaluate(initial(context), {"task": "test", "round": 1})
 
 
 # Messages that cannot be right
@@ -95,34 +95,34 @@ def test_without_a_test_part_the_test_is_refused(setup):
         ([np.full(SIZE, np.nan, np.float32)], "not all finite"),
     ],
 )
-def test_a_malformed_model_is_refused(setup, arrays, message):
+def test_a_malformed_model_is_refused(context, arrays, message):
     with pytest.raises(ValueError, match=message):
-        SelectionClient(setup).fit(arrays, instruction())
+        SelectionClient(context).fit(arrays, instruction())
 
 
-def test_a_model_with_statistics_must_bring_them(setup):
-    setup = changed(setup, run={"model": NORMED})
+def test_a_model_with_statistics_must_bring_them(context):
+    context = changed(context, run={"model": NORMED})
     with pytest.raises(ValueError, match="parameters and buffers"):
-        SelectionClient(setup).fit(initial(setup)[:1], instruction())
+        SelectionClient(context).fit(initial(context)[:1], instruction())
 
 
-def test_an_unknown_task_is_refused(setup):
-    client = SelectionClient(setup)
+def test_an_unknown_task_is_refused(context):
+    client = SelectionClient(context)
     with pytest.raises(ValueError, match="train or calibrate"):
-        client.fit(initial(setup), {"task": "probe"})
+        client.fit(initial(context), {"task": "probe"})
     with pytest.raises(ValueError, match="probe or test"):
-        client.evaluate(initial(setup), {})
+        client.evaluate(initial(context), {})
 
 
-def test_a_diverged_training_changes_no_state(setup):
-    train(setup, server_round=1)
-    before = remembered(setup, 2)
+def test_a_diverged_training_changes_no_state(context):
+    train(context, server_round=1)
+    before = remembered(context, 2)
     with pytest.raises(DivergenceError, match="learning rate"):
-        train(changed(setup, training={"clip_norm": 0.0, "local_steps": 20}), server_round=2, lr=1e38)
-    assert remembered(setup, 2)["residual"].tobytes() == before["residual"].tobytes()
+        train(changed(context, training={"clip_norm": 0.0, "local_steps": 20}), server_round=2, lr=1e38)
+    assert remembered(context, 2)["residual"].tobytes() == before["residual"].tobytes()
 
 
-def test_a_device_that_is_absent_is_refused(setup, monkeypatch):
+def test_a_device_that_is_absent_is_refused(context, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="device"):
-        train(changed(setup, run={"device": "cuda"}))
+        train(changed(context, run={"device": "cuda"}))

@@ -5,11 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from clients.client import ClientSetup, SelectionClient
+from clients.client import ClientContext, SelectionClient
 from clients.state import StateStore
-from fedsel_app.config import CompressionConfig, RunConfig, TrainingConfig
-from fedsel_app.data import DataConfig
-from fedsel_app.partition import PartitionConfig
+from fedsel_app.config import CompressionConfig, DataConfig, PartitionConfig, RunConfig, TrainingConfig
 
 SIZE = 64 * 10 + 10
 KINDS = {
@@ -23,9 +21,9 @@ KINDS = {
 
 
 @pytest.fixture(params=KINDS)
-def setup(request, tmp_path):
+def context(request, tmp_path):
     compression, training = KINDS[request.param]
-    return ClientSetup(
+    return ClientContext(
         client=2,
         clients=6,
         run=RunConfig(device="cpu", clients=6, cohort=2, seed=3),
@@ -37,25 +35,25 @@ def setup(request, tmp_path):
     )
 
 
-def train(setup, server_round, **told):
-    arrays = [np.zeros(SIZE, np.float32)] * (2 if setup.training.solver == "scaffold" else 1)
+def train(context, server_round, **told):
+    arrays = [np.zeros(SIZE, np.float32)] * (2 if context.training.solver == "scaffold" else 1)
     instruction = {"task": "train", "round": server_round, "lr": 0.1, "kept-fraction": 0.1, "residual-decay": 0.9}
     instruction |= {"run": "run", "asked": server_round - 1, "taken": server_round - 1, "durable": 0}
     instruction |= {"curvature": True, "estimated": server_round > 1}
-    payloads, _, metrics = SelectionClient(setup).fit(arrays, instruction | told)
+    payloads, _, metrics = SelectionClient(context).fit(arrays, instruction | told)
     return [payload.tobytes() for payload in payloads], metrics["loss"]
 
 
-def remembered(setup):
-    return {path.name: path.read_bytes() for path in setup.store.folder.rglob("*.npz")}
+def remembered(context):
+    return {path.name: path.read_bytes() for path in context.store.folder.rglob("*.npz")}
 
 
-def test_what_it_remembers_stays_and_what_it_sends_is_what_it_would_send(setup):
+def test_what_it_remembers_stays_and_what_it_sends_is_what_it_would_send(context):
     for server_round in (1, 2):
-        before = remembered(setup)
+        before = remembered(context)
         assert bool(before) == (server_round > 1)
-        tried = train(setup, server_round, **{"keep-state": False})
-        assert remembered(setup) == before
-        assert train(setup, server_round, **{"keep-state": False}) == tried
-        assert train(setup, server_round) == tried
-        assert remembered(setup) != before
+        tried = train(context, server_round, **{"keep-state": False})
+        assert remembered(context) == before
+        assert train(context, server_round, **{"keep-state": False}) == tried
+        assert train(context, server_round) == tried
+        assert remembered(context) != before

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from clients.state import Past, StateError, StateStore
+from clients.state import ClientHistory, StateError, StateStore
 
 
 def names(folder):
@@ -15,17 +15,17 @@ def numbers(folder):
 def save(store, client, server_round, arrays=None, asked=None, taken=None, durable=0):
     """By default every earlier round was asked for and aggregated, and there is no checkpoint."""
     before = server_round - 1
-    past = Past(before if asked is None else asked, before if taken is None else taken, durable)
+    past = ClientHistory(before if asked is None else asked, before if taken is None else taken, durable)
     store.save(client, server_round, {"x": np.array([server_round])} if arrays is None else arrays, past)
 
 
 def counted(store, client, taken, asked=None):
-    return store.recall(client, Past(asked=taken if asked is None else asked, taken=taken))[0]
+    return store.recall(client, ClientHistory(asked=taken if asked is None else asked, taken=taken))[0]
 
 
 def test_a_new_client_has_no_state_and_makes_no_folder(tmp_path):
     store = StateStore(tmp_path / "run")
-    assert store.recall(3, Past()) == ({}, {})
+    assert store.recall(3, ClientHistory()) == ({}, {})
     assert not (tmp_path / "run").exists()
 
 
@@ -44,12 +44,12 @@ def test_clients_do_not_see_one_another(tmp_path):
     for client in (1, 11, 111):
         save(store, client, 1, {"x": np.array([client])})
     assert [int(counted(store, client, 1)["x"][0]) for client in (111, 1, 11)] == [111, 1, 11]
-    assert store.recall(2, Past()) == ({}, {})
+    assert store.recall(2, ClientHistory()) == ({}, {})
 
 
 def test_runs_do_not_see_one_another(tmp_path):
     save(StateStore(tmp_path).of_run("a1"), 0, 1)
-    assert StateStore(tmp_path).of_run("b2").recall(0, Past()) == ({}, {})
+    assert StateStore(tmp_path).of_run("b2").recall(0, ClientHistory()) == ({}, {})
     assert int(counted(StateStore(tmp_path).of_run("a1"), 0, 1)["x"][0]) == 1
 
 
@@ -64,11 +64,11 @@ def test_a_reply_that_was_lost_is_told_apart_from_the_last_that_counted(tmp_path
     save(store, 0, 1)
     save(store, 0, 4, asked=1, taken=1)
     save(store, 0, 9, asked=4, taken=1)
-    state, lost = store.recall(0, Past(asked=9, taken=4))
+    state, lost = store.recall(0, ClientHistory(asked=9, taken=4))
     assert (int(state["x"][0]), int(lost["x"][0])) == (4, 9)
-    state, lost = store.recall(0, Past(asked=9, taken=9))
+    state, lost = store.recall(0, ClientHistory(asked=9, taken=9))
     assert (int(state["x"][0]), lost) == (9, {})
-    state, lost = store.recall(0, Past(asked=1, taken=0))
+    state, lost = store.recall(0, ClientHistory(asked=1, taken=0))
     assert (state, int(lost["x"][0])) == ({}, 1)
 
 
@@ -105,15 +105,15 @@ def test_a_state_that_is_no_longer_kept_is_refused(tmp_path):
     save(store, 0, 5, durable=4)
     save(store, 0, 6, durable=5)
     with pytest.raises(StateError, match=r"Client 0 keeps .*\[5, 6\].* from round 3 or before"):
-        store.recall(0, Past(asked=3, taken=3))
+        store.recall(0, ClientHistory(asked=3, taken=3))
 
 
 def test_a_client_whose_state_is_gone_does_not_go_on_without(tmp_path):
     save(StateStore(tmp_path / "here"), 0, 4)
     for _ in range(2):
         with pytest.raises(StateError, match=r"Client 0 has no state .* round 4 was aggregated.*the same folder"):
-            StateStore(tmp_path / "elsewhere").recall(0, Past(asked=6, taken=4))
-    assert StateStore(tmp_path / "elsewhere").recall(0, Past(asked=6, taken=0)) == ({}, {})
+            StateStore(tmp_path / "elsewhere").recall(0, ClientHistory(asked=6, taken=4))
+    assert StateStore(tmp_path / "elsewhere").recall(0, ClientHistory(asked=6, taken=0)) == ({}, {})
     assert names(tmp_path) == ["here"]
 
 
@@ -121,8 +121,8 @@ def test_a_client_that_lost_its_disk_says_so_once_and_is_taken_back(tmp_path):
     """Of rounds 2 and 5 it has nothing; what it does from round 8 on it keeps."""
     store = StateStore(tmp_path, begins_anew=True).of_run("a1")
     with pytest.raises(StateError, match=r"Client 3 has no state .* round 5 was aggregated\. It begins anew"):
-        store.recall(3, Past(asked=5, taken=5, durable=4))
-    assert store.recall(3, Past(asked=7, taken=5, durable=4)) == ({}, {})
+        store.recall(3, ClientHistory(asked=5, taken=5, durable=4))
+    assert store.recall(3, ClientHistory(asked=7, taken=5, durable=4)) == ({}, {})
     save(store, 3, 8, asked=7, taken=5, durable=4)
     assert int(counted(store, 3, taken=8)["x"][0]) == 8
 

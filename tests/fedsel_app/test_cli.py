@@ -6,12 +6,12 @@ import tomllib
 import flwr.simulation
 import pytest
 
-import simulation.deployed_run
-import simulation.launch
-from fedsel_app.app_config import flatten, known_defaults, preset_names, resolve
-from fedsel_app.arguments import parse_setting
+import simulation.deployment.deployed_run
+import simulation.engines.launch
 from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
+from fedsel_app.config.arguments import parse_setting
+from simulation.experiments.configuration import flatten, known_defaults, preset_names, resolve
 from strategies import STRATEGIES
 
 SMALL = ["--clients", "4", "--cohort", "2", "--rounds", "1"]
@@ -25,8 +25,8 @@ def _nothing_starts(monkeypatch, tmp_path):
         pytest.fail("the run was started")
 
     monkeypatch.setattr(flwr.simulation, "run_simulation", started)
-    monkeypatch.setattr(simulation.deployed_run, "Deployment", started)
-    monkeypatch.setattr(simulation.deployed_run, "submit", started)
+    monkeypatch.setattr(simulation.deployment.deployed_run, "Deployment", started)
+    monkeypatch.setattr(simulation.deployment.deployed_run, "submit", started)
     monkeypatch.chdir(tmp_path)
     level = logging.getLogger("flwr").level
     yield
@@ -226,7 +226,7 @@ def test_a_run_that_could_start_is_started(capsys, monkeypatch):
         started.append(arguments["num_supernodes"])
 
     monkeypatch.setattr(flwr.simulation, "run_simulation", start)
-    monkeypatch.setattr("simulation.report.report_run", lambda folder, console: None)
+    monkeypatch.setattr("simulation.report.run_report.report_run", lambda folder, console: None)
     code, _, error = called(capsys, "run", *SMALL)
     assert (code, error, started) == (0, "", [4])
 
@@ -235,7 +235,7 @@ def test_ctrl_c_before_the_run_is_exit_code_130(capsys, monkeypatch):
     def interrupted(config):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(simulation.launch, "refuse_unrunnable", interrupted)
+    monkeypatch.setattr(simulation.engines.launch, "refuse_unrunnable", interrupted)
     code, _, error = called(capsys, "run", *SMALL)
     assert (code, error) == (130, "fedsel: interrupted\n")
 

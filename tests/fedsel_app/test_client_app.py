@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from flwr.common import Code, Context, GetPropertiesIns, RecordDict
 
-from fedsel_app.app_config import known_defaults, resolve
 from fedsel_app.client_app import client_fn
-from fedsel_app.config import ConfigError
-from fedsel_app.data import DataConfig, load
-from fedsel_app.partition import PartitionConfig, split
+from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
+from fedsel_app.data.dataset import load
+from fedsel_app.data.partition import split
+from simulation.experiments.configuration import known_defaults, resolve
 
 
 def write(path, labels, **more):

@@ -11,10 +11,10 @@ import pytest
 import torch
 from flwr.common import parameters_to_ndarrays
 
-from clients.state import Past, StateStore
-from fedsel_app.app_config import resolve
-from fedsel_app.arguments import parse_setting
-from fedsel_app.wire import Update, decode
+from clients.state import ClientHistory, StateStore
+from fedsel_app.config.arguments import parse_setting
+from fedsel_app.wire.codec import Update, decode
+from simulation.experiments.configuration import resolve
 from tests.runs.in_process import run_config
 
 BASE = {
@@ -60,7 +60,7 @@ def run(*settings: str) -> Run:
         with np.load(Path(folder) / "run" / "model.npz", allow_pickle=False) as model:
             parameters = model["parameters"]
         [kept] = (path for path in (Path(folder) / "fedsel-state").iterdir() if path.is_dir())
-        store, past = StateStore(kept), Past(asked=2, taken=2)
+        store, past = StateStore(kept), ClientHistory(asked=2, taken=2)
         residuals = {client: store.recall(client, past)[0]["residual"] for client in rows[-1]["selected"]}
     return Run(rows, parameters, instructions, updates, residuals)
 

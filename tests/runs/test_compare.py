@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedsel_app.app_config import resolve
 from fedsel_app.cli import main
 from simulation.comparison import compare as comparing
 from simulation.comparison.plan import plan
+from simulation.experiments.configuration import resolve
 
 SETTINGS = {"clients": 6, "cohort": 2, "rounds": 2}
 ARGUMENTS = ["--clients", "6", "--cohort", "2", "--rounds", "2", "--seeds", "1,2"]

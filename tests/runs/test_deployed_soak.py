@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsel_app.app_config import resolve
-from simulation.commands import CONNECTION
-from simulation.deploy import Deployment, app_folder
-from simulation.deployed_run import app_values
-from simulation.submit import submit
+from simulation.deployment.commands import CONNECTION
+from simulation.deployment.deploy import Deployment, app_folder
+from simulation.deployment.deployed_run import app_values
+from simulation.deployment.submit import submit
+from simulation.experiments.configuration import resolve
 from tests.runs.deployed import SUPERLINK, kill, resident_mb, start_again, training
 from tests.runs.test_killed import rounds, written
 
@@ -30,7 +30,7 @@ def watched(deployment: Deployment) -> dict[str, float]:
     return {
         "SuperLink": resident_mb(link, "flower-superlink"),
         "ServerApp": resident_mb(link, "flwr-serverapp"),
-        "SuperNode": resident_mb(undisturbed, "simulation.supernode"),
+        "SuperNode": resident_mb(undisturbed, "simulation.deployment.supernode"),
     }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.deploy import free_ports
+from simulation.deployment.deploy import free_ports
 
 FEDSEL = str(Path(sys.executable).parent / "fedsel")
 SMALL = ["--clients", "3", "--cohort", "2", "--rounds", "5"]
@@ -104,7 +104,7 @@ def test_deployed_processes_give_the_bits_of_the_simulation(simulated: Path, tmp
     assert rounds(folder) == rounds(simulated)
     assert (folder / "model.npz").read_bytes() == (simulated / "model.npz").read_bytes()
     assert "gRPC" in (folder / "processes/logs/superlink.log").read_text()
-    assert "simulation.supernode" in done.stdout
+    assert "simulation.deployment.supernode" in done.stdout
     assert not alive(str(folder))
 
 

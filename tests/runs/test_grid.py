@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from fedsel_app.app_config import resolve
 from fedsel_app.config import ConfigError
-from simulation.launch import refuse_unrunnable
+from simulation.engines.launch import refuse_unrunnable
+from simulation.experiments.configuration import resolve
 from strategies import STRATEGIES
 from tests.runs.in_process import run_in_process
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flwr.common import FitRes, Parameters, ndarrays_to_parameters
 
-from fedsel_app.wire import Update, decode, encode
+from fedsel_app.wire.codec import Update, decode, encode
 from tests.runs.in_process import run_in_process
 
 HOSTILE = 4

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fedsel_app.app_config import resolve
-from fedsel_app.config import ConfigError
-from fedsel_app.data import DataConfig, load, load_surrogate
+from fedsel_app.config import ConfigError, DataConfig
+from fedsel_app.data.dataset import load, load_surrogate
+from simulation.experiments.configuration import resolve
 from tests.runs.in_process import run_in_process
 
 CLIENTS = 6

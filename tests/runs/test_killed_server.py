@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedsel_app.app_config import AppConfig, resolve
-from simulation.commands import CONNECTION
-from simulation.deploy import Deployment, app_folder
-from simulation.deployed_run import app_values
-from simulation.submit import DeploymentError, RunResult, submit
+from simulation.deployment.commands import CONNECTION
+from simulation.deployment.deploy import Deployment, app_folder
+from simulation.deployment.deployed_run import app_values
+from simulation.deployment.submit import DeploymentError, RunResult, submit
+from simulation.experiments.configuration import AppConfig, resolve
 from tests.runs.deployed import SUPERLINK, await_text, await_that, kill, start_again, training
 from tests.runs.in_process import run_config
 from tests.runs.test_killed import rounds, written

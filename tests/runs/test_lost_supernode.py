@@ -10,11 +10,11 @@ import torch
 from flwr.common import NDArrays
 
 from clients.client import SelectionClient
-from fedsel_app.app_config import resolve
-from simulation.commands import CONNECTION
-from simulation.deploy import Deployment, app_folder
-from simulation.deployed_run import app_values
-from simulation.submit import submit
+from simulation.deployment.commands import CONNECTION
+from simulation.deployment.deploy import Deployment, app_folder
+from simulation.deployment.deployed_run import app_values
+from simulation.deployment.submit import submit
+from simulation.experiments.configuration import resolve
 from tests.runs.deployed import await_that, kill, start_again, training
 from tests.runs.in_process import run_config
 from tests.runs.test_killed import written

@@ -7,9 +7,9 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from fedsel_app.app_config import resolve
 from fedsel_app.config import ConfigError
-from simulation.launch import simulate
+from simulation.engines.launch import simulate
+from simulation.experiments.configuration import resolve
 from strategies import STRATEGIES
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]

@@ -10,17 +10,17 @@ from pathlib import Path
 import flwr.simulation
 import pytest
 
-from clients.state import STATE_FOLDER, Past, StateStore, remove_states
-from fedsel_app.app_config import resolve
+from clients.state import STATE_FOLDER, ClientHistory, StateStore, remove_states
 from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
-from fedsel_app.own_folder import MARKER, ForeignFolderError, is_own_folder, make_own_folder
+from fedsel_app.records.own_folder import MARKER, ForeignFolderError, is_own_folder, make_own_folder
 from fedsel_app.server_app import make_server
 from simulation.comparison.compare import FEDSEL, prepare
-from simulation.comparison.page import write_report
 from simulation.comparison.plan import plan
-from simulation.deploy import Deployment
-from simulation.launch import simulate
+from simulation.deployment.deploy import Deployment
+from simulation.engines.launch import simulate
+from simulation.experiments.configuration import resolve
+from simulation.report.page import write_report
 from tests.runs.in_process import run_config, run_in_process
 
 SMALL = ("--rounds", "1", "--clients", "2", "--cohort", "1", "--set", "local-steps=1", "--set", "workers=1")
@@ -186,7 +186,7 @@ def test_a_run_with_a_symlinked_record_is_not_resumed(tmp_path, name):
 
 def test_states_are_removed_and_nothing_beside_them(tmp_path):
     folder = tmp_path / STATE_FOLDER
-    StateStore(folder).of_run("a1").save(0, 1, {}, Past())
+    StateStore(folder).of_run("a1").save(0, 1, {}, ClientHistory())
     written(folder / "a1" / "notes.txt")
     written(folder / "mine" / "client-list.txt")
     (folder / "link").symlink_to(tmp_path)

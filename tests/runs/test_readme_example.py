@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from strategies import find_strategy
-from strategies.contract import check_method
+from strategies.testing import check_method
 from tests.runs.in_process import run_in_process
 from tests.test_readme import README
 

@@ -8,8 +8,8 @@ import pytest
 from flwr.common import Parameters
 from torch import nn
 
-from fedsel_app.app_config import read_preset
-from fedsel_app.synthetic import generate
+from fedsel_app.data.sources.synthetic import generate
+from simulation.experiments.configuration import read_preset
 from tests.runs.in_process import run_in_process
 from tests.strategies.stubs import npy_bytes, without_wall
 
@@ -61,13 +61,13 @@ def test_real_batchnorm_statistics_are_calibrated(tmp_path):
         calibration_batches=3,
     )
     # 64 weights, 64 biases of the normalisation and 650 of the layer after; 64 means and 64 variances.
-    assert strategy.setup.initial.size == 778
-    assert strategy.setup.buffers.size == 128
+    assert strategy.context.initial.size == 778
+    assert strategy.context.buffers.size == 128
     buffers = strategy._buffers
     assert np.isfinite(buffers).all()
     # The first pixel of a digit is always blank: its running variance shrinks by 0.9 with each of 2 * 3 batches.
     assert buffers[64] == pytest.approx(0.9**6)
-    whole = npy_bytes(strategy.setup.initial, strategy.setup.buffers)
+    whole = npy_bytes(strategy.context.initial, strategy.context.buffers)
     assert [row["calibration_bytes"] for row in rows] == [whole + 4 * 128] * 2
     assert [row["downlink_bytes"] for row in rows] == [2 * whole] * 2
 

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from fedsel_app.app_config import resolve
 from fedsel_app.config import ConfigError
-from fedsel_app.records import read_checkpoint
+from fedsel_app.records.run_folder import read_checkpoint
+from simulation.experiments.configuration import resolve
 from tests.runs.in_process import run_config
 
 BASE = {
@@ -132,7 +132,7 @@ def test_the_best_model_is_kept_beside_the_last(tmp_path):
     strategy, rows = run_config(tmp_path, resolve(BASE | {"rounds": 6}))
     best = max(row["accuracy"] for row in rows)
     with np.load(tmp_path / "best-model.npz", allow_pickle=False) as model:
-        assert strategy.setup.evaluate(model["parameters"], model["buffers"]).accuracy == best
+        assert strategy.context.evaluate(model["parameters"], model["buffers"]).accuracy == best
 
 
 def test_other_settings_are_refused_by_name(tmp_path):

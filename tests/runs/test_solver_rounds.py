@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from clients.solvers import correction, effective_steps, finish
-from fedsel_app.app_config import resolve
+from clients.training.solvers import correction, effective_steps, finish
 from fedsel_app.config import ConfigError, TrainingConfig
-from fedsel_app.wire import Update
-from strategies.server_solver import EFFECTIVE_STEPS, ServerSolver
+from fedsel_app.wire.codec import Update
+from simulation.experiments.configuration import resolve
+from strategies.aggregation.server_solver import EFFECTIVE_STEPS, ServerSolver
 from tests.runs.in_process import run_in_process
 
 # F_i(y) = (y - b_i)' diag(a_i) (y - b_i) / 2: the mean's minimum is sum a_i b_i / sum a_i, entry by entry.

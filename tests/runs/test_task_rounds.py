@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from fedsel_app.app_config import refuse_task, resolve
 from fedsel_app.config import ConfigError
-from fedsel_app.data import Dataset
+from fedsel_app.data.dataset import Dataset
+from simulation.experiments.configuration import refuse_task, resolve
 from strategies import STRATEGIES
 from tests.runs.in_process import run_in_process
 

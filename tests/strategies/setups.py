@@ -1,5 +1,5 @@
-"""A strategy's `Setup` and a round's `Outcome` by hand, as the contract has them too."""
+"""A strategy's `RunContext` and a round's `Outcome` by hand, as the contract has them too."""
 
-from strategies.contract.rehearsal import TRAINING, NoRecords, dense, make_roster, make_setup, outcome
+from strategies.testing.rehearsal import TRAINING, NoRecords, dense, make_context, make_roster, outcome
 
-__all__ = ["TRAINING", "NoRecords", "dense", "make_roster", "make_setup", "outcome"]
+__all__ = ["TRAINING", "NoRecords", "dense", "make_context", "make_roster", "outcome"]

@@ -28,10 +28,11 @@ from flwr.common import (
 from flwr.server import Server, SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
 
-from fedsel_app.wire import Update, encode
-from simulation.network import NetworkConfig, SimulatedLinks
-from strategies.random_selection import RandomConfig
-from tests.strategies.setups import NoRecords, make_setup
+from fedsel_app.config import NetworkConfig
+from fedsel_app.network.links import SimulatedLinks
+from fedsel_app.wire.codec import Update, encode
+from strategies.methods.random_selection import RandomConfig
+from tests.strategies.setups import NoRecords, make_context
 
 SIZE = 4
 """Parameters of the model that stub clients train."""
@@ -143,11 +144,11 @@ class Rows(NoRecords):
 NO_BUFFERS = np.zeros(0, np.float32)
 
 
-def setup_of(method=None, *, clients=3, cohort=3, rounds=1, network=None, buffers=NO_BUFFERS, **run):
+def context_of(method=None, *, clients=3, cohort=3, rounds=1, network=None, buffers=NO_BUFFERS, **run):
     """Everything a strategy takes: simulated links, a model of SIZE zeros, and `Rows` to write to."""
-    setup = make_setup(method or RandomConfig(), clients=clients, cohort=cohort, rounds=rounds, size=SIZE, **run)
-    links = SimulatedLinks(network or NetworkConfig(), clients, setup.run.seed)
-    return replace(setup, links=links, buffers=buffers, recorder=Rows())
+    context = make_context(method or RandomConfig(), clients=clients, cohort=cohort, rounds=rounds, size=SIZE, **run)
+    links = SimulatedLinks(network or NetworkConfig(), clients, context.run.seed)
+    return replace(context, links=links, buffers=buffers, recorder=Rows())
 
 
 def run_round(strategy, proxies):
@@ -159,7 +160,7 @@ def run_rounds(strategy, manager, rounds):
     """The rows of a run, and the final model's arrays."""
     server = Server(client_manager=manager, strategy=strategy)
     server.fit(rounds, timeout=None)
-    return strategy.setup.recorder.rows, parameters_to_ndarrays(server.parameters)
+    return strategy.context.recorder.rows, parameters_to_ndarrays(server.parameters)
 
 
 def update_of(client):

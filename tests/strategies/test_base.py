@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 from flwr.common import ndarrays_to_parameters
 
-from fedsel_app.config import ConfigError, TrainingConfig
-from simulation.network import MeasuredLinks, NetworkConfig
-from strategies.hetero_select import HeteroSelect, HeteroSelectConfig
-from strategies.random_selection import RandomSelection
+from fedsel_app.config import ConfigError, NetworkConfig, TrainingConfig
+from fedsel_app.network.links import MeasuredLinks
+from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
+from strategies.methods.random_selection import RandomSelection
 from strategies.roster import Needs
 from tests.strategies.setups import dense
 from tests.strategies.stubs import (
     SIZE,
     StubProxy,
+    context_of,
     fit_reply,
     manager_of,
     npy_bytes,
     run_round,
     run_rounds,
     sends_its_update,
-    setup_of,
     trio,
     update_of,
     update_reply,
@@ -33,7 +33,7 @@ from tests.strategies.stubs import (
 
 
 def test_a_round_by_hand():
-    strategy = RandomSelection(setup_of())
+    strategy = RandomSelection(context_of())
     [row], [parameters] = run_round(strategy, trio())
     # By examples: 10, 20 and 30 of 60 of the updates 1, 2 and 3.
     np.testing.assert_allclose(parameters, [1 / 6, 4 / 6, 9 / 6, 0.0], rtol=1e-6)
@@ -54,21 +54,21 @@ def test_a_round_by_hand():
     assert row["paper_uplink_bytes"] == 3 * 4
     assert row["downlink_bytes"] == 3 * npy_bytes(np.zeros(SIZE, np.float32))
     assert row["probe_bytes"] == row["calibration_bytes"] == 0
-    links = strategy.setup.links
+    links = strategy.context.links
     uplinks, step_s = links.observe(1, np.full(3, np.nan))
     assert row["round_s"] == pytest.approx(max(2 * step_s + 8 * 33 / uplinks))
-    assert strategy.setup.recorder.clients == [
+    assert strategy.context.recorder.clients == [
         {"client": client, "examples": 10 * (client + 1), "enrolled": 1} for client in range(3)
     ]
-    assert strategy.setup.recorder.finished == 1
+    assert strategy.context.recorder.finished == 1
 
 
 def test_momentum_over_two_rounds_and_the_rosters_books():
-    strategy = RandomSelection(setup_of(rounds=2))
+    strategy = RandomSelection(context_of(rounds=2))
     _, [parameters] = run_rounds(strategy, manager_of(trio()), 2)
     # M_1 = u, M_2 = 1.5 u: u + 1.5 u.
     np.testing.assert_allclose(parameters, 2.5 * np.array([1 / 6, 4 / 6, 9 / 6, 0.0]), rtol=1e-6)
-    np.testing.assert_array_equal(strategy.setup.recorder.parameters, parameters)
+    np.testing.assert_array_equal(strategy.context.recorder.parameters, parameters)
     roster = strategy.roster
     assert roster.selections.tolist() == [2, 2, 2]
     assert roster.last_selected.tolist() == [2, 2, 2]
@@ -79,7 +79,7 @@ def test_momentum_over_two_rounds_and_the_rosters_books():
 
 def test_instructions():
     training = TrainingConfig(lr=0.1)
-    strategy = RandomSelection(replace(setup_of(rounds=4, cohort=2), training=training))
+    strategy = RandomSelection(replace(context_of(rounds=4, cohort=2), training=training))
     manager = manager_of(trio())
     model = strategy.initialize_parameters(manager)
     first = strategy.configure_fit(1, model, manager)
@@ -108,7 +108,7 @@ def test_instructions():
 
 
 def test_hetero_select_probes_everybody_and_weighs_by_score():
-    strategy = HeteroSelect(setup_of(HeteroSelectConfig(), probe_batches=3))
+    strategy = HeteroSelect(context_of(HeteroSelectConfig(), probe_batches=3))
     proxies = [StubProxy(client, sends_its_update, loss=loss) for client, loss in enumerate((2.0, 1.0, 5.0))]
     [row], [parameters] = run_round(strategy, proxies)
     # Only the loss tells them apart: (2 - 1) / 4, 0 and 1, of 1.25 in all.
@@ -123,12 +123,12 @@ def test_hetero_select_probes_everybody_and_weighs_by_score():
     [(_, ins)] = [asked for asked in proxies[0].asked if asked[0] == "evaluate"]
     assert ins.config == {"task": "probe", "round": 1, "batches": 3}
     # Three forward passes are one step; then two steps and 33 bytes.
-    uplinks, step_s = strategy.setup.links.observe(1, np.full(3, np.nan))
+    uplinks, step_s = strategy.context.links.observe(1, np.full(3, np.nan))
     assert row["round_s"] == pytest.approx(max(step_s) + max(2 * step_s + 8 * 33 / uplinks))
 
 
 def test_a_client_that_fails_its_probe_sits_the_round_out():
-    strategy = HeteroSelect(setup_of(HeteroSelectConfig(), rounds=2))
+    strategy = HeteroSelect(context_of(HeteroSelectConfig(), rounds=2))
     proxies = [StubProxy(0, sends_its_update), StubProxy(1, sends_its_update, loss=ValueError("out of memory"))]
     rows, _ = run_rounds(strategy, manager_of([*proxies, StubProxy(2, sends_its_update)]), 2)
     assert [row["selected"] for row in rows] == [[0, 2], [0, 2]]
@@ -139,7 +139,7 @@ def test_a_client_that_fails_its_probe_sits_the_round_out():
 
 
 def test_a_round_in_which_every_probe_fails_says_so():
-    strategy = HeteroSelect(setup_of(HeteroSelectConfig(), rounds=1))
+    strategy = HeteroSelect(context_of(HeteroSelectConfig(), rounds=1))
     proxies = [StubProxy(client, loss=ValueError("out of memory")) for client in range(3)]
     [row], _ = run_rounds(strategy, manager_of(proxies), 1)
     assert row["selected"] == []
@@ -151,19 +151,19 @@ class Watching(RandomSelection):
 
     needed = Needs()
 
-    def __init__(self, setup):
-        super().__init__(setup)
+    def __init__(self, context):
+        super().__init__(context)
         self.shown, self.absorbed = [], []
 
     @classmethod
     def needs(cls, config):
         return cls.needed
 
-    def select(self, roster, now, count, rng):
+    def select(self, roster, round_info, count, rng):
         self.shown.append((roster.losses.copy(), roster.uplink_bits_per_s.copy()))
-        return super().select(roster, now, count, rng)
+        return super().select(roster, round_info, count, rng)
 
-    def absorb(self, outcome):
+    def update(self, outcome):
         self.absorbed.append(outcome)
 
 
@@ -176,7 +176,7 @@ class Linked(Watching):
 
 
 def test_inverted_links_read_losses_that_the_method_neither_sees_nor_pays():
-    strategy = Watching(setup_of(network=NetworkConfig(link_coupling="inverted-loss")))
+    strategy = Watching(context_of(network=NetworkConfig(link_coupling="inverted-loss")))
     proxies = [StubProxy(client, sends_its_update, loss=loss) for client, loss in enumerate((1.0, 2.0, 4.0))]
     [row], _ = run_round(strategy, proxies)
     [(losses, uplinks)] = strategy.shown
@@ -190,7 +190,7 @@ def test_inverted_links_read_losses_that_the_method_neither_sees_nor_pays():
 
 def test_inverted_links_charge_a_method_that_probes():
     network = NetworkConfig(link_coupling="inverted-loss")
-    strategy = HeteroSelect(setup_of(HeteroSelectConfig(), network=network))
+    strategy = HeteroSelect(context_of(HeteroSelectConfig(), network=network))
     proxies = [StubProxy(client, sends_its_update, loss=loss) for client, loss in enumerate((1.0, 2.0, 4.0))]
     [row], _ = run_round(strategy, proxies)
     assert row["probe_losses"] == [1.0, 2.0, 4.0]
@@ -210,7 +210,7 @@ def test_reports_and_label_counts_are_asked_for_charged_and_handed_on():
         )
         for client in range(3)
     ]
-    strategy = Asking(setup_of())
+    strategy = Asking(context_of())
     [row], _ = run_round(strategy, proxies)
     assert proxies[0].asked[0][1].config == {"label-counts": True}
     assert strategy.roster.label_counts.tolist() == [[0, 10], [1, 10], [2, 10]]
@@ -225,10 +225,10 @@ def test_the_method_absorbs_the_round_as_it_was():
     def fit(client, ins):
         return ValueError("gone") if client == 1 else sends_its_update(client, ins)
 
-    strategy = Watching(setup_of(rounds=2))
+    strategy = Watching(context_of(rounds=2))
     _, [final] = run_rounds(strategy, manager_of(trio(fit)), 2)
     first, second = strategy.absorbed
-    assert (first.now.number, second.now.number, first.now.total) == (1, 2, 2)
+    assert (first.round_info.number, second.round_info.number, first.round_info.total) == (1, 2, 2)
     np.testing.assert_array_equal(first.parameters, np.zeros(SIZE))
     # Of 10 and 30 examples: 1 / 4 and 3 * 3 / 4.
     np.testing.assert_allclose(first.aggregate, [0.25, 0.0, 2.25, 0.0])
@@ -244,16 +244,16 @@ def test_a_method_that_needs_links_refuses_to_run_without():
         def observe(self, server_round, losses):
             return np.full(3, np.nan), np.full(3, np.nan)
 
-    setup = replace(setup_of(), links=Unknown(NetworkConfig(), 3))
+    context = replace(context_of(), links=Unknown(NetworkConfig(), 3))
     with pytest.raises(ConfigError, match="set 'links' to simulated"):
-        run_round(Linked(setup), trio())
-    [row], _ = run_round(RandomSelection(replace(setup_of(), links=MeasuredLinks(NetworkConfig(), 3))), trio())
+        run_round(Linked(context), trio())
+    [row], _ = run_round(RandomSelection(replace(context_of(), links=MeasuredLinks(NetworkConfig(), 3))), trio())
     assert row["round_s"] > 0
 
 
 def test_compressor_none_sends_everything_in_every_round():
-    setup = setup_of(rounds=2)
-    strategy = RandomSelection(replace(setup, compression=replace(setup.compression, compressor="none")))
+    context = context_of(rounds=2)
+    strategy = RandomSelection(replace(context, compression=replace(context.compression, compressor="none")))
     rows, _ = run_rounds(strategy, manager_of(trio()), 2)
     assert [row["kept_fractions"] for row in rows] == [[1.0] * 3] * 2
 
@@ -266,7 +266,7 @@ def test_calibration_is_charged_apart_and_kept_out_of_the_weights():
             return sends_its_update(client, ins)
         return fit_reply(ndarrays_to_parameters([np.full(2, client, np.float32)]), examples=10 * (client + 1))
 
-    strategy = RandomSelection(setup_of(buffers=buffers))
+    strategy = RandomSelection(context_of(buffers=buffers))
     [row], [parameters, statistics] = run_round(strategy, trio(fit))
     np.testing.assert_allclose(parameters, [1 / 6, 4 / 6, 9 / 6, 0.0], rtol=1e-6)
     # (10 * 0 + 20 * 1 + 30 * 2) / 60
@@ -278,7 +278,7 @@ def test_calibration_is_charged_apart_and_kept_out_of_the_weights():
 
 
 def test_the_server_evaluates_every_so_many_rounds_and_in_the_last():
-    strategy = RandomSelection(setup_of(rounds=5, eval_every=2))
+    strategy = RandomSelection(context_of(rounds=5, eval_every=2))
     rows, _ = run_rounds(strategy, manager_of(trio()), 5)
     assert ["accuracy" in row for row in rows] == [False, True, False, True, True]
 
@@ -294,9 +294,14 @@ def bits(arrays):
     return [array.tobytes() for array in arrays]
 
 
-@pytest.mark.parametrize("make", [lambda: RandomSelection(setup_of(cohort=2, clients=5, rounds=3)),
-                                  lambda: HeteroSelect(setup_of(HeteroSelectConfig(), cohort=2, clients=5, rounds=3))],
-                         ids=["random", "hetero-select"])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: RandomSelection(context_of(cohort=2, clients=5, rounds=3)),
+        lambda: HeteroSelect(context_of(HeteroSelectConfig(), cohort=2, clients=5, rounds=3)),
+    ],
+    ids=["random", "hetero-select"],
+)
 def test_cids_and_the_order_of_connecting_mean_nothing(make):
     found = []
     for cids, order in (("01234", range(5)), ("43210", range(5)), ("vwxyz", [3, 0, 4, 1, 2])):
@@ -309,7 +314,7 @@ def test_cids_and_the_order_of_connecting_mean_nothing(make):
 def test_results_in_any_order_give_the_same_bits():
     found = set()
     for order in permutations(range(4)):
-        strategy = RandomSelection(setup_of(clients=4, cohort=4))
+        strategy = RandomSelection(context_of(clients=4, cohort=4))
         manager = manager_of([StubProxy(client, noisy) for client in range(4)])
         model = strategy.initialize_parameters(manager)
         instructed = strategy.configure_fit(1, model, manager)

@@ -8,20 +8,20 @@ from flwr.common import Parameters, ndarrays_to_parameters
 from flwr.server import SimpleClientManager
 
 from fedsel_app.config import ConfigError
-from strategies.hetero_select import HeteroSelect, HeteroSelectConfig
-from strategies.random_selection import RandomConfig, RandomSelection
-from strategies.setup import Evaluation
+from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
+from strategies.methods.random_selection import RandomConfig, RandomSelection
+from strategies.run_context import Evaluation
 from tests.strategies.setups import dense
 from tests.strategies.stubs import (
     SIZE,
     StubProxy,
+    context_of,
     fit_reply,
     manager_of,
     npy_bytes,
     run_round,
     run_rounds,
     sends_its_update,
-    setup_of,
     trio,
     update_of,
     update_reply,
@@ -48,7 +48,7 @@ BAD = {
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 def test_a_bad_client_is_a_recorded_failure_and_the_rest_counts(bad):
-    strategy = RandomSelection(setup_of())
+    strategy = RandomSelection(context_of())
     proxies = [StubProxy(client, bad if client == 1 else sends_its_update, examples=10) for client in range(3)]
     [row], [parameters] = run_round(strategy, proxies)
     np.testing.assert_allclose(parameters, [0.5, 0.0, 1.5, 0.0])
@@ -68,7 +68,7 @@ def test_a_bad_client_is_a_recorded_failure_and_the_rest_counts(bad):
 
 def test_the_score_of_a_client_that_failed_weighs_nothing():
     losses = {0: 2.0, 1: 1.0, 2: 5.0, 3: 4.0}
-    strategy = HeteroSelect(setup_of(HeteroSelectConfig(), clients=4, cohort=4))
+    strategy = HeteroSelect(context_of(HeteroSelectConfig(), clients=4, cohort=4))
     proxies = [
         StubProxy(client, raises if client == 2 else sends_its_update, loss=loss) for client, loss in losses.items()
     ]
@@ -92,7 +92,7 @@ def test_a_round_with_nothing_usable_leaves_the_model_and_the_run_goes_on(method
         models.append(parameters.copy())
         return Evaluation(0.5, 0.25)
 
-    strategy = kind(replace(setup_of(method, rounds=3), evaluate=evaluate))
+    strategy = kind(replace(context_of(method, rounds=3), evaluate=evaluate))
     rows, _ = run_rounds(strategy, manager_of(trio(fit)), 3)
     assert [row["exchanges"] for row in rows] == [3, 0, 3]
     assert [failure["client"] for failure in rows[1]["failures"]] == [0, 1, 2]
@@ -105,7 +105,7 @@ def test_a_round_with_nothing_usable_leaves_the_model_and_the_run_goes_on(method
 
 @pytest.mark.parametrize("client_eval", [False, True])
 def test_the_run_goes_on_when_all_clients_are_gone_and_when_one_is_back(client_eval):
-    strategy = RandomSelection(setup_of(rounds=3, client_eval=client_eval))
+    strategy = RandomSelection(context_of(rounds=3, client_eval=client_eval))
     proxies = trio(evaluation={"accuracy": 0.5})
     manager = manager_of(proxies)
     configure = strategy.configure_fit
@@ -125,11 +125,11 @@ def test_the_run_goes_on_when_all_clients_are_gone_and_when_one_is_back(client_e
     assert rows[1]["failures"] == []
     assert "accuracy" in rows[1]
     assert rows[2]["aggregated"] == [1]
-    assert strategy.setup.recorder.finished == 1
+    assert strategy.context.recorder.finished == 1
 
 
 def test_the_run_ends_properly_when_all_clients_are_gone_at_its_end():
-    strategy = RandomSelection(setup_of(rounds=2, client_eval=True))
+    strategy = RandomSelection(context_of(rounds=2, client_eval=True))
     proxies = trio(evaluation={"accuracy": 0.5})
     manager = manager_of(proxies)
     evaluate = strategy.aggregate_evaluate
@@ -142,27 +142,27 @@ def test_the_run_ends_properly_when_all_clients_are_gone_at_its_end():
     strategy.aggregate_evaluate = leaving
     rows, _ = run_rounds(strategy, manager, 2)
     assert [row["round"] for row in rows] == [1, 2]
-    assert strategy.setup.recorder.finished == 1
+    assert strategy.context.recorder.finished == 1
 
 
 def test_too_few_clients_is_an_error_that_says_what_to_do(monkeypatch):
     monkeypatch.setattr(SimpleClientManager, "wait_for", lambda manager, clients, timeout: (clients, timeout) != (3, 7))
     with pytest.raises(ConfigError, match="Only 2 of 3 clients connected within 7 s"):
-        run_round(RandomSelection(setup_of(connect_timeout_s=7)), trio()[:2])
+        run_round(RandomSelection(context_of(connect_timeout_s=7)), trio()[:2])
 
 
 def test_more_clients_than_configured_is_an_error_that_says_what_to_do():
     with pytest.raises(ConfigError, match="partition id 2, but 'clients' is 2"):
-        run_round(RandomSelection(setup_of(clients=2, cohort=2)), trio())
+        run_round(RandomSelection(context_of(clients=2, cohort=2)), trio())
 
 
 def test_client_evaluation_averages_clients_alike_and_leaves_out_who_cannot():
     accuracies = [{"accuracy": 0.5}, {}, {"accuracy": 1.0}]
     proxies = [StubProxy(client, sends_its_update, evaluation=told) for client, told in enumerate(accuracies)]
-    strategy = RandomSelection(setup_of(client_eval=True))
+    strategy = RandomSelection(context_of(client_eval=True))
     [row], _ = run_round(strategy, proxies)
     assert row["client_accuracy"] == 0.75
-    assert [told for told in strategy.setup.recorder.clients if "accuracy" in told] == [
+    assert [told for told in strategy.context.recorder.clients if "accuracy" in told] == [
         {"client": 0, "round": 1, "accuracy": 0.5},
         {"client": 2, "round": 1, "accuracy": 1.0},
     ]

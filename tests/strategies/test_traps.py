@@ -30,7 +30,7 @@
    test_similarity.py::test_angles_by_hand,
    test_fed_cbs.py::test_a_perfectly_balanced_set_is_picked,
    test_server_optimizer.py::test_zero_scores_weigh_alike,
-   test_wire_values.py::test_a_vector_of_zeros_is_a_norm_alone,
+   test_values.py::test_a_vector_of_zeros_is_a_norm_alone,
    test_contract.py::test_every_method_keeps_the_contract (clause cohort-size).
 10. Other people's code reseeds or consumes NumPy's global generator:
     test_trap_rounds.py::test_a_run_leaves_the_global_generators_alone; nothing here, tests included, draws from it
@@ -45,12 +45,12 @@ import numpy as np
 import pytest
 
 from strategies import STRATEGIES
-from strategies.clusters import merge_tree
-from strategies.contract.subject import Subject, copied, require_same
-from strategies.contract.world import Standin
-from strategies.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
-from strategies.setup import Evaluation
-from tests.strategies.stubs import StubProxy, manager_of, run_rounds, setup_of, update_of, update_reply
+from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
+from strategies.run_context import Evaluation
+from strategies.selection_math.sampling_rows import merge_tree
+from strategies.testing.fake_federation import FakeClientProxy
+from strategies.testing.method_under_test import MethodUnderTest, copied, require_same
+from tests.strategies.stubs import StubProxy, context_of, manager_of, run_rounds, update_of, update_reply
 
 ROOT = Path(__file__).parent.parent.parent
 AT_ONCE = {"fedcor": {"warmup": 1, "first_steps": 5, "steps": 2}, "fedcvr-bolt": {"warmup_rounds": 1}}
@@ -76,7 +76,7 @@ def test_power_of_choice_goes_by_the_loss_before_training():
         return update_reply(update_of(client), client, ins.config["round"], loss=after[client])
 
     proxies = [StubProxy(client, fit, loss=loss) for client, loss in enumerate(before)]
-    method = PowerOfChoice(setup_of(PowerOfChoiceConfig(candidates=4), clients=4, cohort=2, rounds=3))
+    method = PowerOfChoice(context_of(PowerOfChoiceConfig(candidates=4), clients=4, cohort=2, rounds=3))
     rows, _ = run_rounds(method, manager_of(proxies), 3)
     assert [row["selected"] for row in rows] == [[2, 3]] * 3
     assert method.roster.fit_losses[[2, 3]].tolist() == [2.0, 1.0]
@@ -87,10 +87,12 @@ def test_no_method_reads_the_servers_test_results(name):
     """Whatever the test set says, selections, models and states stay the same."""
     ends = []
     for said in (Evaluation(0.1, 0.9), Evaluation(1e9, 0.0)):
-        world = Subject(STRATEGIES[name], AT_ONCE.get(name, {})).world()
+        world = MethodUnderTest(STRATEGIES[name], AT_ONCE.get(name, {})).world()
         method = world.method
-        method.setup = replace(method.setup, evaluate=lambda parameters, buffers, said=said: said)
-        manager = manager_of([Standin(world, client, str(client)) for client in range(method.setup.run.clients)])
+        method.context = replace(method.context, evaluate=lambda parameters, buffers, said=said: said)
+        manager = manager_of(
+            [FakeClientProxy(world, client, str(client)) for client in range(method.context.run.clients)]
+        )
         parameters, selected = method.initialize_parameters(manager), []
         for number in range(1, 6):
             asked = method.configure_fit(number, parameters, manager)
@@ -106,7 +108,7 @@ def test_no_method_reads_the_servers_test_results(name):
 
 def test_only_the_round_evaluates():
     texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "strategies").rglob("*.py")}
-    assert [name for name, text in texts.items() if re.search(r"setup\s*\.\s*evaluate\b", text)] == ["base.py"]
+    assert [name for name, text in texts.items() if re.search(r"context\s*\.\s*evaluate\b", text)] == ["base.py"]
 
 
 def test_average_linkage_reads_distances_and_wards_their_rows():

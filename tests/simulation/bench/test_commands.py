@@ -6,7 +6,7 @@ import math
 import pytest
 
 from fedsel_app.cli import main
-from fedsel_app.wire import Update
+from fedsel_app.wire.codec import Update
 from simulation.bench import aggregate, codec, timing
 from simulation.bench.commands import BENCHES
 

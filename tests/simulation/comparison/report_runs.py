@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsel_app.app_config import resolve
+from simulation.experiments.configuration import resolve
 
 UPLINK = 250_000
 

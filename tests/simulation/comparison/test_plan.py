@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from fedsel_app.arguments import parse_grid, parse_seeds
 from fedsel_app.config import ConfigError
+from fedsel_app.config.arguments import parse_grid, parse_seeds
 from simulation.comparison.plan import plan, run_name
 
 SMALL = {"clients": 6, "cohort": 2, "rounds": 2}
@@ -47,7 +47,7 @@ def test_a_plugins_own_setting_is_left_out_for_the_others(tmp_path, monkeypatch)
     code = """
         from dataclasses import dataclass
         from fedsel_app.config import Settings, setting
-        from strategies.random_selection import RandomSelection
+        from strategies.methods.random_selection import RandomSelection
 
         class Mine(RandomSelection):
             name = "mine"

@@ -1,0 +1,213 @@
+"""The compressors, top-k, rand-k and QSGD, the coordinate scores that choose the top k, and rounding to few bits.
+
+QSGD is D. Alistarh et al., NeurIPS 2017, arXiv 1610.02132 (Sec. 3.1, in buckets). The "HeteRo-Select" paper on
+informativeness, Sec. III-D, has the coordinate scores (Eq. 10) and the Markov draw of the layers that they apply
+to. Pure NumPy: arrays in, arrays out.
+
+Deviations: Eq. 10 adds epsilon to |H|; here |H| is clamped at it from below, as the authors' code
+does. |H| may be divided by its layer's mean first ("layer-mean"), because v^2 and v^2 / |H| are
+not commensurate.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.models.flat_model import LayerSlice
+from fedsel_app.wire.codec import Update
+from fedsel_app.wire.rounded_values import BLOCK, LEVELS, Rounded
+from fedsel_app.wire.values import Quantised
+
+Floats = NDArray[np.float32]
+
+
+def kept_count(fraction: float, size: int, rounding: str) -> int:
+    """Entries to keep, kappa: ceil(theta N), or for "floor" max(1, floor(theta N)).
+
+    The product is taken as exact to six decimals, so that 0.07 of 100 is 7 and not 8.
+
+    Raises
+    ------
+    ValueError
+        If `fraction` is not in (0, 1].
+    """
+    if not 0.0 < fraction <= 1.0:
+        raise ValueError(f"The kept fraction must be in (0, 1]. Got {fraction!r}.")
+    product = round(fraction * size, 6)
+    return max(1, math.ceil(product) if rounding == "ceil" else math.floor(product))
+
+
+def top_indices(scores: Floats, count: int) -> NDArray[np.uint32]:
+    """Positions, in increasing order, of the `count` largest of `scores` (N,); of ties the lowest positions.
+
+    Raises
+    ------
+    ValueError
+        If a score is NaN.
+    """
+    threshold = np.partition(scores, scores.size - count)[scores.size - count]
+    chosen = np.flatnonzero(scores >= threshold)
+    surplus = chosen.size - count
+    if surplus < 0:
+        raise ValueError("A coordinate score is not a number: the update or its curvature is not finite.")
+    if surplus:
+        ties = np.flatnonzero(scores[chosen] == threshold)
+        chosen = np.delete(chosen, ties[ties.size - surplus :])
+    return chosen.astype(np.uint32)
+
+
+def coordinate_scores(
+    vector: Floats,
+    curvature: Mapping[int, Floats],
+    layers: Sequence[LayerSlice],
+    scale: str,
+    floor: float,
+) -> Floats:
+    """Score every coordinate: s_i = v_i^2, and v_i^2 / max(|H_ii|, floor) where H is known (Eq. 10).
+
+    Squares of entries below 3e-23 are 0 in float32: such entries count as equal.
+
+    Parameters
+    ----------
+    vector
+        v, shape (N,).
+    curvature
+        Layer number -> estimate of diag H over that layer's slice.
+    layers
+        The model's layers, by number.
+    scale
+        "literal" takes |H| as it is, "layer-mean" divides it by its layer's mean before the floor;
+        a layer whose |H| is zero throughout then keeps v^2.
+    floor
+        Smallest divisor.
+
+    Returns
+    -------
+    ndarray of shape (N,), float32
+    """
+    scores = np.square(vector)
+    for number, diagonal in curvature.items():
+        magnitude = np.abs(diagonal)
+        if scale == "layer-mean":
+            mean = magnitude.mean(dtype=np.float64)
+            if mean == 0.0:
+                continue
+            magnitude /= np.float32(mean)
+        scores[layers[number].start : layers[number].stop] /= np.maximum(magnitude, np.float32(floor))
+    return scores
+
+
+def top_k(vector: Floats, scores: Floats, spans: Sequence[slice], counts: Sequence[int]) -> Update:
+    """The entries of `vector` (N,) with the largest scores: in each span, which tile [0, N), as many as its count.
+
+    If that is all of them the update is dense.
+    """
+    if sum(counts) == vector.size:
+        return Update(vector.size, None, vector.copy())
+    chosen = [
+        top_indices(scores[span], count) + np.uint32(span.start) for span, count in zip(spans, counts, strict=True)
+    ]
+    indices = np.concatenate(chosen)
+    return Update(vector.size, indices, vector[indices])
+
+
+def rand_k(vector: Floats, indices: NDArray[np.uint32], *, unbiased: bool) -> Update:
+    """The entries of `vector` (N,) at `indices`, which were drawn uniformly; `unbiased` ones are scaled by N/k."""
+    if indices.size == vector.size:
+        return Update(vector.size, None, vector.copy())
+    scale = vector.size / indices.size if unbiased else 1.0
+    return Update(vector.size, indices, vector[indices] * np.float32(scale))
+
+
+def qsgd(vector: Floats, levels: int, bucket: int, rng: np.random.Generator, *, unbiased: bool) -> Update:
+    """Every entry of `vector` (N,) rounded at random to the grid ||v||_2 {-1, ..., -1/s, 0, 1/s, ..., 1} of its bucket.
+
+    The rounding is unbiased, with E||C(v) - v||^2 <= omega ||v||^2, omega = min(B / s^2, sqrt(B) / s). If it need
+    not be `unbiased`, the values are divided by 1 + omega, which makes it a contraction.
+    """
+    size, bucket = vector.size, min(bucket, vector.size)
+    padded = np.zeros(-(-size // bucket) * bucket, np.float64)
+    padded[:size] = vector
+    rows = padded.reshape(-1, bucket)
+    norms = np.sqrt(np.square(rows).sum(axis=1)).astype(np.float32)
+    whole = norms.astype(np.float64)[:, None]
+    exact = np.divide(levels * np.abs(rows), whole, out=np.zeros_like(rows), where=whole > 0).ravel()[:size]
+    floor = np.floor(exact)
+    # A norm that was rounded down would put its one entry above the last level.
+    rounded = np.minimum(floor + (rng.random(size) < exact - floor), levels)
+    if not unbiased:
+        norms /= np.float32(1.0 + min(bucket / levels**2, math.sqrt(bucket) / levels))
+    quantised = Quantised(norms, np.copysign(rounded, vector).astype(np.int16), bucket, levels)
+    return Update(size, None, quantised.values(), quantised)
+
+
+def rounded(update: Update, bits: int, rng: np.random.Generator | None) -> Update:
+    """`update`, of float32 values, with each rounded to `bits`: 16, 8 or 4, in blocks of `BLOCK` values that follow.
+
+    Without `rng` to the nearest level, by which no value moves further than it is from 0, and the largest of each block
+    not at all: a contraction. With `rng` at random to one of its neighbours, without bias; 16 bits always to the
+    nearest, which is off by at most 2^-11 of the value or 2^-25 of the block's largest.
+    """
+    count = update.count
+    rows = np.zeros((-(-count // BLOCK), BLOCK), np.float32)
+    rows.ravel()[:count] = update.values
+    norms = np.abs(rows).max(axis=1)
+    # What is not finite stays so, and `wire.encode` refuses it.
+    with np.errstate(invalid="ignore"):
+        np.divide(rows, norms[:, None], out=rows, where=norms[:, None] > 0)
+        if bits == 16:
+            levels = rows.astype(np.float16)
+        else:
+            rows *= np.float32(LEVELS[bits])
+            whole = np.rint(rows) if rng is None else np.floor(rows)
+            if rng is not None:
+                whole += rng.random(rows.shape, np.float32) < rows - whole
+            levels = whole.astype(np.int8)
+        grid = Rounded(bits, norms, levels.ravel()[:count])
+        return Update(update.size, update.indices, grid.values(), grid)
+
+
+def layer_shares(
+    indices: NDArray[np.uint32] | None, layers: Sequence[LayerSlice], importance: str
+) -> NDArray[np.float64]:
+    """What each layer had in a top-k mask.
+
+    Parameters
+    ----------
+    indices
+        The mask: kept positions in increasing order, None for all of them.
+    layers
+        The model's layers.
+    importance
+        "mask-share": the part of the mask that lies in the layer (the shares sum to 1);
+        "kept-share": the part of the layer that lies in the mask.
+
+    Returns
+    -------
+    ndarray of shape (layers,)
+    """
+    starts = np.array([layer.start for layer in layers])
+    stops = np.array([layer.stop for layer in layers])
+    kept = stops - starts if indices is None else np.searchsorted(indices, stops) - np.searchsorted(indices, starts)
+    whole = kept.sum() if importance == "mask-share" else stops - starts
+    return np.asarray(kept / whole, dtype=np.float64)
+
+
+def draw_layers(
+    shares: NDArray[np.float64], layers_wanted: int, explore: float, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Draw layer numbers without replacement, one after another (Sec. III-D, the Markov rule).
+
+    The probability of layer j is (1 - explore) shares_j / sum(shares) + explore / L. Fewer than
+    `layers_wanted` come back where fewer can be drawn at all.
+
+    Returns
+    -------
+    ndarray of int64, in increasing order
+    """
+    probabilities = (1.0 - explore) * shares / shares.sum() + explore / shares.size
+    probabilities /= probabilities.sum()
+    size = min(layers_wanted, int(np.count_nonzero(probabilities)))
+    return np.sort(rng.choice(shares.size, size=size, replace=False, p=probabilities))

@@ -1,0 +1,72 @@
+"""Diagonal of the local objective's Hessian by one Hutchinson probe.
+
+C. Bekas, E. Kokiopoulou, Y. Saad: "An estimator for the diagonal of a matrix", Applied Numerical
+Mathematics 57 (2007): E[z * (H z)] = diag(H) for z uniform on {-1, 1}^d (HeteRo-Select: Eq. 11).
+The objective is what the client minimises: the loss and FedProx's term mu/2 ||w - w_global||^2, whose part is mu
+everywhere. The paper does not say so, its authors' code does; without it an entry of a flat coordinate is divided by
+almost nothing, and kept however small it is.
+
+Deviations: the probe is drawn over the chosen layers only, zero elsewhere: the estimate stays
+unbiased, its variance is smaller, and the other layers' gradients are not needed.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedsel_app.models.flat_model import FlatModel
+
+
+def hutchinson_diagonal(
+    model: FlatModel, layers: Sequence[int], x: Tensor, y: Tensor, rng: np.random.Generator, proximal: float = 0.0
+) -> dict[int, NDArray[np.float32]]:
+    """Estimate diag(H) of the mean loss on one mini-batch and the proximal term, z * (H z), signed.
+
+    The model is taken in eval mode (BatchNorm by its running statistics, no dropout) and left so;
+    its parameters, gradient and buffers stay as they are.
+
+    Parameters
+    ----------
+    model
+        At the weights where the curvature is wanted.
+    layers
+        Numbers of the layers of `model.layers`.
+    x, y
+        The mini-batch, on the model's device.
+    rng
+        Draws the signs z, layer by layer.
+    proximal
+        The coefficient mu; 0 without a proximal term.
+
+    Returns
+    -------
+    dict
+        Layer number -> float32 ndarray over that layer's slice of the flat vector.
+    """
+    model.module.eval()
+    members = _members(model, layers)
+    parameters = [parameter for number in layers for parameter in members[number]]
+    signs = [
+        torch.from_numpy(rng.choice(np.array([-1.0, 1.0], np.float32), parameter.numel()))
+        .to(parameter.device)
+        .view_as(parameter)
+        for parameter in parameters
+    ]
+    gradients = torch.autograd.grad(model.loss(x, y), parameters, create_graph=True, materialize_grads=True)
+    products = torch.autograd.grad(gradients, parameters, grad_outputs=signs, materialize_grads=True)
+    estimates = iter([(z * hz + proximal).detach().flatten() for z, hz in zip(signs, products, strict=True)])
+    return {number: torch.cat([next(estimates) for _ in members[number]]).cpu().numpy() for number in layers}
+
+
+def _members(model: FlatModel, layers: Sequence[int]) -> dict[int, list[Tensor]]:
+    """The parameters of each layer, in the order of the flat vector."""
+    parameters = [parameter for parameter in model.module.parameters() if parameter.requires_grad]
+    starts = np.cumsum([0, *(parameter.numel() for parameter in parameters)])[:-1]
+    spans = {number: model.layers[number] for number in layers}
+    return {
+        number: [p for p, start in zip(parameters, starts, strict=True) if span.start <= start < span.stop]
+        for number, span in spans.items()
+    }

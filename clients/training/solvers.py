@@ -1,0 +1,71 @@
+"""What local solvers add to plain SGD: a constant term of the gradient, and what a client remembers and sends for it.
+
+SCAFFOLD: S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh, "SCAFFOLD: Stochastic
+Controlled Averaging for Federated Learning", ICML 2020, arXiv 1910.06378 (Algorithm 1, option II). FedDyn: D. A. E.
+Acar, Y. Zhao, R. Matas Navarro, M. Mattina, P. N. Whatmough, V. Saligrama, "Federated Learning Based on Dynamic
+Regularization", ICLR 2021, arXiv 2111.04263 (Algorithm 1). FedNova: J. Wang, Q. Liu, H. Liang, G. Joshi, H. V. Poor,
+"Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", NeurIPS 2020, arXiv 2007.07481.
+FedProx and plain SGD add nothing here: the proximal term is in `clients.training.steps`.
+
+Deviations: with local momentum, SCAFFOLD's K steps count as `effective_steps`, so that its control variate stays a mean
+gradient. FedDyn's pull alpha is the same for every client (the authors' code divides it by the client's weight).
+Gradients are clipped with these terms included, as FedDyn's authors do it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import TrainingConfig
+
+Floats = NDArray[np.float32]
+State = Mapping[str, NDArray[Any]]
+
+REMEMBERING = ("scaffold", "feddyn")
+"""Solvers whose clients keep something from one round to the next."""
+
+
+def effective_steps(steps: int, momentum: float) -> float:
+    """||a||_1: how many steps of plain SGD on a constant gradient lead as far (FedNova, below Eq. 6).
+
+    (tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho), which is tau without momentum.
+    """
+    return (steps - momentum * (1.0 - momentum**steps) / (1.0 - momentum)) / (1.0 - momentum)
+
+
+def correction(state: State, control: Floats | None) -> Floats | None:
+    """The constant term of the local gradient, float32 (N,): c - c_i of SCAFFOLD, -h_i of FedDyn; None for none.
+
+    `state` is what `finish` returned when the client last trained; `control` is the server's c.
+    """
+    if control is not None:
+        return control - state["control"] if "control" in state else control
+    return -state["gradient"] if "gradient" in state else None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a local training leaves: arrays to remember, and the control variate's change, float32 (N,), to send."""
+
+    state: dict[str, NDArray[Any]]
+    sent: Floats | None = None
+
+
+def finish(
+    training: TrainingConfig, state: State, control: Floats | None, delta: Floats, steps: int, lr: float
+) -> Finished:
+    """What remains after `steps` steps at `lr` that moved the weights by `delta`, float32 (N,).
+
+    SCAFFOLD: c_i <- c_i - c + (x - y) / (K lr). FedDyn: h_i <- h_i - alpha (y - x). Both are zero at first.
+    """
+    if control is not None:
+        mean_gradient = delta / np.float32(-lr * effective_steps(steps, training.momentum))
+        change = mean_gradient - control
+        return Finished({"control": state["control"] + change if "control" in state else change}, change)
+    if training.solver == "feddyn":
+        step = np.float32(-training.feddyn_alpha) * delta
+        return Finished({"gradient": state["gradient"] + step if "gradient" in state else step})
+    return Finished({})

@@ -1,0 +1,100 @@
+"""Local training: steps on flat vectors, with FedProx's proximal term and the constant terms of other solvers.
+
+T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith: "Federated Optimization in
+Heterogeneous Networks", MLSys 2020, arXiv 1812.06127 (Eq. 2, the proximal objective); with
+mu = 0 it is plain training, as torch's own optimizers do it.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from clients.training.optimizers import make_optimizer
+from fedsel_app.config import TrainingConfig
+from fedsel_app.models.flat_model import FlatModel
+
+
+class DivergenceError(FloatingPointError):
+    """Local training left the finite numbers; the message names the learning rate."""
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """What one call of `train` did."""
+
+    loss: float
+    """Mean over the steps of the mini-batch loss before each step."""
+    steps: int
+    """Steps taken."""
+
+
+def train(
+    model: FlatModel,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    config: TrainingConfig,
+    lr: float,
+    correction: Tensor | None = None,
+) -> TrainingReport:
+    """Take one step for each mini-batch, in place on `model.parameters`.
+
+    With w_0 the weights at entry, one step is
+
+        g = grad + mu (w - w_0) + correction + weight_decay w,   g <- g min(1, clip_norm / ||g||),
+
+    and then w moves along g as `clients.training.optimizers` says; mu is `config.proximal`, and adamw decays w apart
+    from g.
+    BatchNorm statistics move as they do in train mode.
+
+    Parameters
+    ----------
+    model
+        Holds w_0 at entry and the trained weights at return.
+    batches
+        Pairs of inputs and labels, on the model's device.
+    config
+        mu, weight decay, clip norm and optimizer; the rest of it is the caller's.
+    lr
+        Learning rate of the round.
+    correction
+        A constant term of the gradient, float32 (N,), on the model's device; None for none.
+
+    Raises
+    ------
+    DivergenceError
+        If a loss or a weight is not finite.
+    ValueError
+        If there is no mini-batch.
+    """
+    weights, gradient = model.parameters, model.gradient
+    anchor = weights.clone() if config.proximal else None
+    optimizer = make_optimizer(config, weights)
+    penalty = 0.0 if config.optimizer == "adamw" else config.weight_decay
+    drift = torch.empty_like(weights) if config.proximal else None
+    total = torch.zeros((), dtype=torch.float64, device=weights.device)
+    steps = 0
+    model.module.train()
+    for x, y in batches:
+        total += model.backward(x, y)
+        with torch.no_grad():
+            if anchor is not None and drift is not None:
+                gradient.add_(torch.sub(weights, anchor, out=drift), alpha=config.proximal)
+            if correction is not None:
+                gradient.add_(correction)
+            if penalty:
+                gradient.add_(weights, alpha=penalty)
+            if config.clip_norm:
+                gradient.mul_(torch.clamp(config.clip_norm / (torch.linalg.vector_norm(gradient) + 1e-6), max=1.0))
+            optimizer.step(weights, gradient, lr)
+        steps += 1
+    if not steps:
+        raise ValueError("There is no mini-batch to train on.")
+    mean_loss = total.item() / steps
+    if not math.isfinite(mean_loss) or not bool(torch.isfinite(weights).all()):
+        raise DivergenceError(
+            f"Local training diverged at learning rate {lr:g} (mean loss {mean_loss:g} over {steps} steps): "
+            "lower 'lr', or bound the gradient with 'clip-norm'."
+        )
+    return TrainingReport(mean_loss, steps)

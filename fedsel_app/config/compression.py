@@ -1,0 +1,84 @@
+"""Settings of compression and error feedback."""
+
+from dataclasses import dataclass
+
+from fedsel_app.config.settings import Settings, require, setting
+
+
+@dataclass(frozen=True)
+class CompressionConfig(Settings):
+    """How a client thins its update before it uploads it."""
+
+    compressor: str = setting(
+        "top-k",
+        "the largest entries, random ones that the seed tells, all of them on a random grid, or all as they are",
+        choices=("top-k", "rand-k", "qsgd", "none"),
+    )
+    value_bits: int = setting(
+        32,
+        "bits of each value that is sent: 32 (float32), 16 (float16), 8 or 4; error feedback takes up the rounding,"
+        " and without it 8 and 4 bits are rounded at random; qsgd-levels says it for qsgd",
+        low=4,
+        high=32,
+    )
+    top_k_scope: str = setting(
+        "global", "the kept fraction holds over the model, or in each layer", choices=("global", "layer")
+    )
+    qsgd_levels: int = setting(16, "levels s of qsgd", low=1, high=32767)
+    qsgd_bucket: int = setting(128, "entries that share a norm in qsgd", low=1)
+    error_feedback: bool = setting(True, "keep what was not sent and add it to the next update")
+    error_feedback_scheme: str = setting(
+        "ef14",
+        "ef14 adds what was not sent to the next update; ef21 sends the change of an estimate that both sides keep",
+        choices=("ef14", "ef21"),
+    )
+    residual_decay: str = setting("adaptive", "decay of what was not sent", choices=("adaptive", "static"))
+    residual_decay_static: float = setting(0.9, "the static decay beta", low=0.0, high=1.0)
+    residual_decay_min: float = setting(0.85, "adaptive decay beta at kept fraction 1", low=0.0, high=1.0)
+    residual_decay_max: float = setting(0.97, "adaptive decay beta at kept fraction 0", low=0.0, high=1.0)
+    kept_rounding: str = setting(
+        "ceil", "kept entries: ceil(theta N) or max(1, floor(theta N))", choices=("ceil", "floor")
+    )
+    curvature_layers: int = setting(
+        3, "layers a round whose entries are scored by v^2 / |H| (0: magnitude only)", low=0
+    )
+    curvature_scale: str = setting(
+        "literal", "|H| as it is, or divided by its layer's mean", choices=("literal", "layer-mean")
+    )
+    curvature_floor: float = setting(1e-6, "smallest |H| (literal: |H| is clamped there)", above=0.0)
+    curvature_explore: float = setting(0.2, "share of the layer draw that is uniform", low=0.0, high=1.0)
+    layer_importance: str = setting(
+        "mask-share",
+        "the rest of the draw: the layer's share of the last mask, or the share of the layer that was kept",
+        choices=("mask-share", "kept-share"),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.value_bits in (32, 16, 8, 4), "value-bits", "32, 16, 8 or 4", self.value_bits)
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the update is sent as it is."""
+        return self.compressor == "none" and self.value_bits == 32
+
+    @property
+    def sparsifies(self) -> bool:
+        """Whether the kept fraction says how much is sent."""
+        return self.compressor in ("top-k", "rand-k")
+
+    @property
+    def ef21(self) -> bool:
+        """Whether client and server keep an estimate of the client's update."""
+        return self.error_feedback and self.error_feedback_scheme == "ef21"
+
+    @property
+    def remembers_unsent(self) -> bool:
+        """Whether what was not sent is added to the next update."""
+        return self.error_feedback and not self.ef21 and not self.lossless
+
+    def beta(self, kept_fraction: float) -> float:
+        """Residual decay of a round whose average kept fraction is theta_t (paper: Eq. 9)."""
+        if self.residual_decay == "static":
+            return self.residual_decay_static
+        return self.residual_decay_min + (self.residual_decay_max - self.residual_decay_min) * (1.0 - kept_fraction)

@@ -1,0 +1,38 @@
+"""Settings of the partition: how training examples are split among the clients."""
+
+import math
+from dataclasses import dataclass
+
+from fedsel_app.config.settings import Settings, require, setting
+
+
+@dataclass(frozen=True)
+class PartitionConfig(Settings):
+    """How the training examples are split among the clients."""
+
+    partition: str = setting(
+        "dirichlet",
+        "how the training examples are split among the clients",
+        choices=("iid", "dirichlet", "multi-dirichlet", "psi-lda", "missing-classes", "shards", "natural", "own"),
+    )
+    alpha: float = setting(0.5, "dirichlet: concentration; small is skewed", above=0.0)
+    alphas: str = setting(
+        "0.001,0.01,0.1,0.5,1", "multi-dirichlet: concentrations, one for each of as many equal groups of clients"
+    )
+    psi: float = setting(0.4, "psi-lda: probability of the client's dominant class; 0 is IID", low=0.0, high=1.0)
+    missing_classes: int = setting(40, "missing-classes: classes that each client lacks", low=0)
+    shards_per_client: int = setting(2, "shards: runs of the examples in class order that each client gets", low=1)
+    min_examples: int = setting(1, "fewest training examples a client may hold", low=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        try:
+            valid = all(0.0 < alpha < math.inf for alpha in self.group_alphas)
+        except ValueError:
+            valid = False
+        require(valid, "alphas", "numbers above 0 with commas between them", self.alphas)
+
+    @property
+    def group_alphas(self) -> list[float]:
+        """The concentrations in `alphas`."""
+        return [float(alpha) for alpha in self.alphas.split(",")]

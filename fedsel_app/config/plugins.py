@@ -1,0 +1,43 @@
+"""A user's own code, named in a setting as ``package.module:function``."""
+
+import difflib
+import importlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from fedsel_app.config.settings import ConfigError
+
+
+def load_object(path: str, setting: str) -> Callable[..., Any]:
+    """Import the function or class that `path` ("package.module:name") names.
+
+    Raises
+    ------
+    ConfigError
+        Naming `setting`, where the module cannot be imported or has no such callable.
+    """
+    module_name, _, name = path.partition(":")
+    if not module_name or not name:
+        raise ConfigError(f"The '{setting}' parameter must have the form package.module:name. Got {path!r}.")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(
+            f"The '{setting}' parameter names the module '{module_name}', which cannot be imported: {error}."
+        ) from error
+    loaded = getattr(module, name, None)
+    if not callable(loaded):
+        raise ConfigError(
+            f"The '{setting}' parameter names '{name}', but the module '{module_name}' has no such function or class."
+        )
+    return loaded  # type: ignore[no-any-return]
+
+
+def unknown_name(setting: str, name: str, known: Iterable[str], otherwise: str = "package.module:name") -> ConfigError:
+    """The error for a `name` that is neither known nor of the form that a user's own one has."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    return ConfigError(
+        f"The '{setting}' parameter must be one of {', '.join(known)}, or {otherwise}. Got {name!r}.{hint}"
+    )

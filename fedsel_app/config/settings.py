@@ -1,0 +1,107 @@
+"""Settings as frozen dataclasses: types, bounds, choices and what they mean, checked when one is built."""
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, Self
+
+Value = bool | int | float | str
+"""What Flower's run configuration can hold."""
+
+
+class ConfigError(ValueError):
+    """A setting, or a combination of settings, that cannot be run; the message says what to do."""
+
+
+def require(condition: bool, name: str, requirement: str, got: object) -> None:
+    """Raise ConfigError("The 'name' parameter must be `requirement`. Got `got`.") unless met."""
+    if not condition:
+        raise ConfigError(f"The '{name}' parameter must be {requirement}. Got {got!r}.")
+
+
+def setting(
+    default: Value,
+    doc: str,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    above: float = -math.inf,
+    below: float = math.inf,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """Declare one setting: its default, what it means (with its unit), and what it may be.
+
+    `low` and `high` are closed bounds, `above` and `below` open ones.
+    """
+    bounds = {"low": low, "high": high, "above": above, "below": below}
+    return field(default=default, metadata={"doc": doc, "choices": choices, "bounds": bounds})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A group of settings. Building one checks every field's type, bounds and choices."""
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            _check(item.name.replace("_", "-"), type(item.default), item.metadata, getattr(self, item.name))
+
+    @classmethod
+    def keys(cls, prefix: str = "") -> dict[str, str]:
+        """Setting key -> field name."""
+        return {prefix + item.name.replace("_", "-"): item.name for item in fields(cls)}
+
+    @classmethod
+    def defaults(cls, prefix: str = "") -> dict[str, Value]:
+        """Setting key -> default value."""
+        return {
+            prefix + item.name.replace("_", "-"): item.default for item in fields(cls) if item.default is not MISSING
+        }
+
+    @classmethod
+    def documentation(cls, prefix: str = "") -> dict[str, str]:
+        """Setting key -> what it means."""
+        return {prefix + item.name.replace("_", "-"): item.metadata["doc"] for item in fields(cls)}
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Value], prefix: str = "") -> Self:
+        """Pick this group's keys out of `values`; absent ones keep their defaults."""
+        types = {item.name: type(item.default) for item in fields(cls)}
+        picked = {name: values[key] for key, name in cls.keys(prefix).items() if key in values}
+        for name, value in picked.items():
+            if types[name] is float and type(value) is int:
+                picked[name] = float(value)
+        return cls(**picked)
+
+    def values(self, prefix: str = "") -> dict[str, Value]:
+        """Setting key -> value."""
+        return {key: getattr(self, name) for key, name in self.keys(prefix).items()}
+
+
+def _check(key: str, expected: type, metadata: Mapping[str, Any], value: object) -> None:
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+    require(type(value) is expected, key, names[expected], value)
+    if metadata["choices"]:
+        require(value in metadata["choices"], key, "one of " + ", ".join(metadata["choices"]), value)
+    if isinstance(value, int | float) and expected is not bool:
+        bounds = metadata["bounds"]
+        inside = bounds["low"] <= value <= bounds["high"] and bounds["above"] < value < bounds["below"]
+        if not inside:
+            shown = int(value) if float(value).is_integer() else value
+            require(inside, key, "in " + _interval(**bounds), shown)
+
+
+def _interval(low: float, high: float, above: float, below: float) -> str:
+    left = f"({above:g}" if above >= low else f"[{low:g}"
+    right = f"{below:g})" if below <= high else f"{high:g}]"
+    return f"{left}, {right}".replace("(-inf", "(-∞").replace("inf)", "∞)")
+
+
+def refuse_unknown(values: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ConfigError for a key that no group has, naming the nearest known one."""
+    known = list(known)
+    for key in values:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else " `fedsel settings` lists all of them."
+            raise ConfigError(f"There is no setting '{key}'.{hint}")

@@ -1,0 +1,1 @@
+"""Data sets as arrays: loading, partitions over clients, and mini-batches."""

@@ -1,0 +1,140 @@
+"""A data set on the training device, and the mini-batches drawn from it.
+
+The whole set lies on the device once per process, images as uint8; clients are index arrays into it.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from fedsel_app.config import ConfigError, DataConfig
+from fedsel_app.data.dataset import Dataset, load
+
+PADDING = {"flip": 0, "crop-flip": 4}
+"""Zeros around an image before it is cropped, in pixels."""
+
+
+class DeviceData:
+    """A data set as tensors on one device.
+
+    Parameters
+    ----------
+    dataset
+        The arrays. On the CPU the tensors share their memory.
+    config
+        Whether batches are normalised and augmented.
+    device
+        Where the tensors lie.
+
+    Attributes
+    ----------
+    x_train, x_test : uint8 or float32 tensors of shape (n, *sample_shape)
+    y_train, y_test : tensors of shape (n,) or (n, L), as in the data set
+
+    Raises
+    ------
+    ConfigError
+        Where augmentation is asked for and the samples are not (C, H, W) images.
+    """
+
+    def __init__(self, dataset: Dataset, config: DataConfig, device: torch.device) -> None:
+        if config.augment != "none" and len(dataset.sample_shape) != 3:
+            raise ConfigError(
+                f"The 'augment' parameter '{config.augment}' needs images, but the samples of this data set have "
+                f"shape {dataset.sample_shape}. Set augment=none."
+            )
+        self.x_train, self.y_train, self.x_test, self.y_test = (
+            torch.from_numpy(np.require(array, requirements=["C", "W"])).to(device)
+            for array in (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test)
+        )
+        unit = 255.0 if dataset.x_train.dtype == np.uint8 else 1.0
+        per_channel = (-1,) + (1,) * (len(dataset.sample_shape) - 1)
+        # One division by tensors: the same bits on every device (CUDA multiplies by a scalar's reciprocal).
+        zero, one = np.zeros_like(dataset.mean), np.ones_like(dataset.std)
+        mean, std = (dataset.mean, dataset.std) if config.normalize else (zero, one)
+        self._offset = torch.tensor(mean * np.float32(unit), device=device).reshape(per_channel)
+        self._scale = torch.tensor(std * np.float32(unit), device=device).reshape(per_channel)
+        self._padding = PADDING.get(config.augment)
+
+    def train_batch(
+        self, indices: NDArray[np.int64] | Tensor, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
+        """Gather, augment and normalise training examples.
+
+        Parameters
+        ----------
+        indices : int64 of shape (b,)
+            Which training examples.
+        generator
+            A CPU generator that augmentation draws from, the same draws whatever the device. Without
+            one, or where 'augment' is none, nothing is augmented and nothing drawn.
+
+        Returns
+        -------
+        x : float32 tensor of shape (b, *sample_shape)
+        y : their labels
+        """
+        index = torch.as_tensor(indices).to(self.x_train.device)
+        x = self.x_train.index_select(0, index)  # 15 times as fast as x_train[index] for bytes
+        if self._padding is not None and generator is not None:
+            x = _crop_and_flip(x, self._padding, generator)
+        return self._normalised(x), self.y_train[index]
+
+    def test_batches(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The normalised test set in order, `batch_size` examples at a time; the last batch may be smaller."""
+        for start in range(0, len(self.y_test), batch_size):
+            part = slice(start, start + batch_size)
+            yield self._normalised(self.x_test[part]), self.y_test[part]
+
+    def _normalised(self, x: Tensor) -> Tensor:
+        return x.to(torch.float32, copy=True).sub_(self._offset).div_(self._scale)
+
+
+@lru_cache(maxsize=2)
+def device_data(config: DataConfig, seed: int, device: torch.device) -> DeviceData:
+    """The data set of `config` on `device`, loaded once per process."""
+    return DeviceData(load(config, seed), config, device)
+
+
+def batch_order(examples: int, batch_size: int, batches: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+    """Positions of the examples of each of `batches` mini-batches.
+
+    The batches are consecutive slices of random permutations laid end to end, so that every example
+    comes once before any comes again. All have min(batch_size, examples) positions.
+
+    Parameters
+    ----------
+    examples
+        How many examples there are, at least 1; positions are in [0, examples).
+    batch_size, batches
+        Examples a batch, and number of batches; both at least 1.
+    rng
+        Draws the permutations.
+    """
+    size = min(batch_size, examples)
+    passes = -(-size * batches // examples)
+    order = np.concatenate([rng.permutation(examples) for _ in range(passes)])
+    return list(order[: size * batches].reshape(batches, size))
+
+
+def epoch_order(examples: int, batch_size: int, epochs: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+    """Positions of the mini-batches of whole epochs, each a random permutation whose last batch may be smaller."""
+    cuts = np.arange(batch_size, examples, batch_size)
+    return [batch for _ in range(epochs) for batch in np.split(rng.permutation(examples), cuts)]
+
+
+def _crop_and_flip(x: Tensor, padding: int, generator: torch.Generator) -> Tensor:
+    """Zero-pad each image, crop it back at a random place and mirror it left to right with probability 1/2."""
+    count, channels, height, width = x.shape
+    corner = torch.randint(2 * padding + 1, (count, 2), generator=generator)
+    mirrored = torch.rand(count, 1, generator=generator) < 0.5
+    rows = corner[:, :1] + torch.arange(height)
+    columns = corner[:, 1:] + torch.where(mirrored, torch.arange(width).flip(0), torch.arange(width))
+    padded = functional.pad(x, (padding,) * 4)
+    pixels = (rows[:, :, None] * padded.shape[3] + columns[:, None, :]).reshape(count, 1, -1).to(x.device)
+    return padded.flatten(2).gather(2, pixels.expand(-1, channels, -1)).reshape(x.shape)

@@ -1,0 +1,235 @@
+"""Data sets as plain arrays: bundled, generated, from files in their published form, or a user's own."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import ConfigError, DataConfig
+from fedsel_app.config.plugins import load_object
+from fedsel_app.data.arrays import TASKS, check_labels, check_samples, check_targets, moments, read_npz
+from fedsel_app.data.partition import holdout
+from fedsel_app.data.sources import ecg, image_folders, leaf, ptb_xl, regression, synthetic, torchvision_sets
+from fedsel_app.seeds import Purpose, stream
+
+KEYS = ("x_train", "y_train", "x_test", "y_test")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set for one of `fedsel_app.data.arrays.TASKS`.
+
+    Attributes
+    ----------
+    x_train, x_test : uint8 images of shape (n, C, H, W), or float32 features of shape (n, ...)
+    y_train, y_test
+        classification: int64 of shape (n,), in [0, classes). multi-label: float32 of shape (n, L), 0 or 1. regression:
+        float32 of shape (n,).
+    classes
+        Outputs that a model needs: the number of classes, the number of labels L, or 1.
+    mean, std : float32 of shape (C,), or (1,) for flat features
+        Of the training samples, images scaled to [0, 1]; a standard deviation of 0 is given as 1.
+    owners : int64 of shape (n,), or None
+        The client that each training example belongs to by nature, where there is one.
+    task
+        What is learnt.
+    """
+
+    x_train: NDArray[Any]
+    y_train: NDArray[Any]
+    x_test: NDArray[Any]
+    y_test: NDArray[Any]
+    classes: int
+    mean: NDArray[np.float32]
+    std: NDArray[np.float32]
+    owners: NDArray[np.int64] | None = None
+    task: str = "classification"
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Shape of one sample."""
+        return tuple(self.x_train.shape[1:])
+
+
+@lru_cache(maxsize=2)
+def load(config: DataConfig, seed: int) -> Dataset:
+    """Load a data set, once per process. `seed` draws the test part of digits, and all of what is generated.
+
+    Raises
+    ------
+    ConfigError
+        Where the files are absent or unreadable, or the arrays are no data set.
+    """
+    if config.data in LOADERS:
+        return LOADERS[config.data](config, seed)
+    made = load_object(config.data, "data")(config)
+    if isinstance(made, Dataset):
+        return made
+    if not isinstance(made, Mapping):
+        raise ConfigError(
+            f"The function '{config.data}' must return a Dataset or a dict of {', '.join(KEYS)}. "
+            f"Got {type(made).__name__}."
+        )
+    return from_arrays(made, f"The function '{config.data}'")
+
+
+def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = None) -> Dataset:
+    """Check the arrays x_train, y_train, x_test and y_test and make a data set of them.
+
+    Images are uint8 of shape (n, H, W), (n, H, W, C) or (n, C, H, W) (the channel axis is the shorter
+    of the two), features are floats of shape (n, ...). Labels are integers from 0, one a sample; so are
+    "owners", the client of each training sample, which may be there too. A number "classes" says how many there are
+    where this part of a data set may lack some. A "task" of "multi-label" asks for targets of
+    zeros and ones, (n, labels), one of "regression" for numbers, (n,). Without `classes` the labels tell how many.
+
+    Raises
+    ------
+    ConfigError
+        Whose message begins with `source`.
+    """
+    missing = [key for key in KEYS if key not in arrays]
+    if missing:
+        raise ConfigError(f"{source} lacks {', '.join(missing)}. It must have the keys {', '.join(KEYS)}.")
+    task = str(arrays.get("task", "classification"))
+    if task not in TASKS:
+        raise ConfigError(f"{source} has the task {task!r}. It must be one of {', '.join(TASKS)}.")
+    x_train, x_test = (check_samples(np.asarray(arrays[key]), key, source) for key in ("x_train", "x_test"))
+    y_train, y_test = (check_targets(np.asarray(arrays[key]), key, source, task) for key in ("y_train", "y_test"))
+    for part, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
+        if len(x) != len(y) or len(x) == 0:
+            raise ConfigError(
+                f"{source} has {len(x)} samples in x_{part} and {len(y)} labels in y_{part}. "
+                "They must be equally many, and at least one."
+            )
+    if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
+        raise ConfigError(
+            f"{source} has training samples of shape {x_train.shape[1:]} ({x_train.dtype}) and test samples of shape "
+            f"{x_test.shape[1:]} ({x_test.dtype}). They must be the same."
+        )
+    outputs = [_outputs(y, task) for y in (y_train, y_test)]
+    if task == "multi-label" and outputs[0] != outputs[1]:
+        raise ConfigError(
+            f"{source} has {outputs[0]} labels in y_train and {outputs[1]} in y_test. Make them the same."
+        )
+    if "classes" in arrays and task == "classification":
+        classes = _count(arrays["classes"], source)
+    if classes is not None and max(outputs) > classes:
+        raise ConfigError(f"{source} has the label {max(outputs) - 1}, and this data set has {classes} classes from 0.")
+    owners = check_labels(np.asarray(arrays["owners"]), "owners", source) if "owners" in arrays else None
+    if owners is not None and len(owners) != len(y_train):
+        raise ConfigError(
+            f"{source} has {len(y_train)} training samples and {len(owners)} owners. They must be equally many."
+        )
+    return Dataset(x_train, y_train, x_test, y_test, classes or max(outputs), *moments(x_train), owners, task)
+
+
+def load_surrogate(path: Path, dataset: Dataset) -> Dataset:
+    """The arrays x and y of an .npz file in place of all examples of `dataset`, normalised as that is.
+
+    Raises
+    ------
+    ConfigError
+        Where the file is absent or unreadable, or its samples or targets are not of the data set's kind.
+    """
+    source = f"The surrogate set '{path.resolve()}'"
+    arrays = read_npz(path, source, ("x", "y"), "surrogate-path")
+    if len(arrays) < 2:
+        raise ConfigError(f"{source} must have the keys x and y.")
+    parts = {f"{key}_{part}": arrays[key] for key in arrays for part in ("train", "test")}
+    made = from_arrays(parts | {"task": np.array(dataset.task)}, source)
+    x, y = made.x_test, made.y_test
+    fits = made.classes <= dataset.classes if dataset.task == "classification" else made.classes == dataset.classes
+    if x.shape[1:] != dataset.sample_shape or x.dtype != dataset.x_train.dtype or not fits:
+        raise ConfigError(
+            f"{source} has samples of shape {x.shape[1:]} ({x.dtype}) and {made.classes} classes, the data set "
+            f"{dataset.sample_shape} ({dataset.x_train.dtype}) and {dataset.classes}. They must be of one kind."
+        )
+    return replace(dataset, x_train=x, y_train=y, x_test=x, y_test=y, owners=None)
+
+
+def _count(given: Any, source: str) -> int:
+    array = np.asarray(given)
+    if array.shape or array.dtype.kind not in "iu" or array < 1:
+        raise ConfigError(f"{source} has 'classes' {given!r}. It must be a whole number above 0.")
+    return int(array)
+
+
+def _outputs(y: NDArray[Any], task: str) -> int:
+    if task == "classification":
+        return int(y.max()) + 1
+    return y.shape[1] if task == "multi-label" else 1
+
+
+def _digits(config: DataConfig, seed: int) -> Dataset:
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images, labels = np.rint(bunch.images * (255.0 / 16.0)).astype(np.uint8), bunch.target.astype(np.int64)
+    train, test = holdout(np.arange(len(labels)), labels, config.test_fraction, stream(seed, Purpose.DATA))
+    arrays = {"x_train": images[train], "y_train": labels[train], "x_test": images[test], "y_test": labels[test]}
+    return from_arrays(arrays, f"The data set 'digits' with 'test-fraction' {config.test_fraction}")
+
+
+def _npz(config: DataConfig, seed: int) -> Dataset:
+    path = Path(config.data_path)
+    source = f"The file '{path.resolve()}'"
+    return from_arrays(read_npz(path, source, (*KEYS, "owners", "task", "classes"), "data-path"), source)
+
+
+def _torchvision(config: DataConfig, seed: int) -> Dataset:
+    arrays = torchvision_sets.read(config.data, config.folder, download=config.download)
+    return from_arrays(arrays, f"The folder '{config.folder}'")
+
+
+def _femnist(config: DataConfig, seed: int) -> Dataset:
+    return from_arrays(leaf.read(config.folder), f"The folder '{config.folder}'", leaf.CLASSES)
+
+
+def _tiny_imagenet(config: DataConfig, seed: int) -> Dataset:
+    arrays, classes = image_folders.read_tiny_imagenet(config.folder, config.image_size)
+    return from_arrays(arrays, f"The folder '{config.folder}'", classes)
+
+
+def _image_folder(config: DataConfig, seed: int) -> Dataset:
+    arrays, classes = image_folders.read_image_folder(config.folder, config.image_size)
+    return from_arrays(arrays, f"The folder '{config.folder}'", classes)
+
+
+def _ptb_xl(config: DataConfig, seed: int) -> Dataset:
+    return from_arrays(ptb_xl.read(config.folder), f"The folder '{config.folder}'")
+
+
+def _ecg(config: DataConfig, seed: int) -> Dataset:
+    return from_arrays(ecg.generate(config.ecg_examples, config.test_fraction, seed), "The data set 'ecg'")
+
+
+def _synthetic(config: DataConfig, seed: int) -> Dataset:
+    clients, alpha, beta = config.synthetic_clients, config.synthetic_alpha, config.synthetic_beta
+    arrays = synthetic.generate(clients, alpha, beta, config.test_fraction, seed)
+    return from_arrays(arrays, "The data set 'synthetic'", synthetic.CLASSES)
+
+
+def _regression(config: DataConfig, seed: int) -> Dataset:
+    clients, clusters, intercept = config.synthetic_clients, config.regression_clusters, config.regression_intercept
+    arrays = regression.generate(clients, clusters, intercept, config.test_fraction, seed)
+    made = from_arrays(arrays, "The data set 'regression'")
+    # A law through the origin would not be one of shifted inputs.
+    return replace(made, mean=np.zeros_like(made.mean), std=np.ones_like(made.std))
+
+
+LOADERS: dict[str, Callable[[DataConfig, int], Dataset]] = {
+    "digits": _digits,
+    "npz": _npz,
+    **dict.fromkeys(torchvision_sets.SETS, _torchvision),
+    "femnist": _femnist,
+    "tiny-imagenet": _tiny_imagenet,
+    "image-folder": _image_folder,
+    "ptb-xl": _ptb_xl,
+    "ecg": _ecg,
+    "synthetic": _synthetic,
+    "regression": _regression,
+}

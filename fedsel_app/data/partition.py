@@ -1,0 +1,208 @@
+"""Which client holds which training examples.
+
+Splits skewed by class are a table first (`label_skew`), how many examples of each class each client holds, and then one
+seeded deal of the shuffled classes. In shards and natural a client gets whole runs of the examples.
+
+References
+----------
+Shards: McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-Efficient Learning of Deep Networks from
+Decentralized Data", AISTATS 2017, Sec. 3.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import ConfigError, PartitionConfig
+from fedsel_app.data import label_skew
+from fedsel_app.seeds import Purpose, stream
+
+Integers = NDArray[np.int64]
+
+
+def split(
+    config: PartitionConfig, labels: NDArray[Any], clients: int, seed: int, owners: Integers | None = None
+) -> list[Integers]:
+    """Split the examples among the clients; the same for the same arguments.
+
+    Parameters
+    ----------
+    config
+        Which split, and its parameters.
+    labels : int64 array of shape (n,), or float32 array of shape (n, L) or (n,)
+        Targets of the training examples, as in a data set. Skewed splits go by `strata` of them.
+    clients
+        Number of clients K.
+    seed
+        Seed of the run.
+    owners : int64 array of shape (n,), optional
+        Whom each training example belongs to; natural makes each of them a client. Where there are more of them than
+        clients, K are drawn from those who hold enough, and the rest take no part.
+
+    Returns
+    -------
+    list of K int64 arrays
+        Each client's examples as sorted, disjoint indices. They cover all n examples, except in
+        psi-lda, where each client holds exactly n // K, and in natural with more owners than clients.
+
+    Raises
+    ------
+    ConfigError
+        For own, which splits nothing; where the examples do not suffice, 'alphas' makes no equal groups,
+        'missing-classes' leaves no class, a skewed split meets targets that are no classes, or the owners of natural
+        are absent or too few.
+    """
+    if config.partition == "own":
+        raise ConfigError(
+            "With 'partition' own, all of a client's data file is that client's, so one file cannot be split among "
+            "several clients. Use it where clients are machines of their own, each with its 'data-path'."
+        )
+    if clients * config.min_examples > len(labels):
+        raise ConfigError(
+            f"The 'min-examples' parameter asks for {config.min_examples} examples for each of {clients} clients, but "
+            f"there are only {len(labels)} training examples. Lower 'min-examples' or 'clients'."
+        )
+    rng = stream(seed, Purpose.PARTITION)
+    if config.partition == "natural":
+        return _natural(owners, clients, config.min_examples, rng)
+    if config.partition == "iid":
+        return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), clients)]
+    if _continuous(labels):
+        raise ConfigError(
+            f"The 'partition' parameter {config.partition} goes by classes, and the targets of this data set are real "
+            "numbers. Set 'partition' to natural or iid."
+        )
+    labels = strata(labels)
+    if config.partition == "shards":
+        return _shards(labels, clients, config.shards_per_client, config.min_examples, rng)
+    sizes = np.bincount(labels)
+    if config.partition == "dirichlet":
+        table = label_skew.dirichlet(sizes, clients, config.alpha, config.min_examples, rng)
+    elif config.partition == "multi-dirichlet":
+        table = label_skew.multi_dirichlet(sizes, clients, config.group_alphas, config.min_examples, rng)
+    elif config.partition == "psi-lda":
+        table = label_skew.psi_lda(sizes, clients, config.psi, rng)
+    else:
+        table = label_skew.missing_classes(sizes, clients, config.missing_classes, rng)
+        if table.sum(axis=1).min() < config.min_examples:
+            raise ConfigError(
+                f"With 'missing-classes' {config.missing_classes} and {clients} clients, client "
+                f"{table.sum(axis=1).argmin()} would hold fewer than {config.min_examples} examples. "
+                "Lower 'missing-classes', 'clients' or 'min-examples'."
+            )
+    return _deal(table, labels, rng)
+
+
+def strata(labels: NDArray[Any]) -> Integers:
+    """The class that splits by class put each example in, as an int64 array of shape (n,).
+
+    That is its class; of float32 zeros and ones (n, L) the first label that holds, or L where none does (ISP, Sec. 4.1,
+    leaves open how a Dirichlet split reads several labels); of other float32 values the same for all.
+    """
+    if _continuous(labels):
+        return np.zeros(len(labels), np.int64)
+    if labels.ndim == 2:
+        first: Integers = np.where(labels.any(axis=1), labels.argmax(axis=1), labels.shape[1])
+        return first
+    return labels
+
+
+def holdout(
+    indices: Integers, labels: NDArray[Any], fraction: float, rng: np.random.Generator
+) -> tuple[Integers, Integers]:
+    """Split one client's examples into a training part and its own test part, stratified by `strata`.
+
+    The test part has `fraction` of the examples (rounded half up), shared among the strata in
+    proportion to their size (Sainte-Lague). The training part keeps at least one example.
+
+    Parameters
+    ----------
+    indices : int64 array of shape (k,), k >= 1
+        The client's examples.
+    labels : int64 array of shape (n,), or float32 array of shape (n, L) or (n,)
+        Targets of the whole data set, which `indices` index.
+    fraction
+        Share of the examples that is tested on, in [0, 1).
+    rng
+        Draws which examples they are.
+
+    Returns
+    -------
+    train, test : int64 arrays
+        Sorted and disjoint; together they are `indices`.
+    """
+    shuffled = rng.permutation(indices)
+    classes = strata(labels[shuffled])
+    by_class = np.argsort(classes, kind="stable")
+    _, starts, sizes = np.unique(classes[by_class], return_index=True, return_counts=True)
+    rank = np.empty(len(indices))
+    rank[by_class] = (np.arange(len(indices)) - np.repeat(starts, sizes) + 0.5) / np.repeat(sizes, sizes)
+    tested = min(int(fraction * len(indices) + 0.5), len(indices) - 1)
+    order = np.argsort(rank, kind="stable")
+    return np.sort(shuffled[order[tested:]]), np.sort(shuffled[order[:tested]])
+
+
+def label_counts(parts: Sequence[Integers], labels: NDArray[Any], classes: int) -> Integers:
+    """How many examples of each class, or with each label, each part holds: an int64 array of shape (parts, classes).
+
+    Raises
+    ------
+    ConfigError
+        Where the targets are real numbers.
+    """
+    if _continuous(labels):
+        raise ConfigError(
+            "The strategy asks the clients for their label counts, and the targets of this data set are real numbers. "
+            "Choose another strategy."
+        )
+    if labels.ndim == 2:
+        return np.stack([labels[part].sum(axis=0, dtype=np.int64) for part in parts])
+    return np.stack([np.bincount(labels[part], minlength=classes) for part in parts])
+
+
+def _continuous(labels: NDArray[Any]) -> bool:
+    return labels.ndim == 1 and np.issubdtype(labels.dtype, np.floating)
+
+
+def _natural(owners: Integers | None, clients: int, least: int, rng: np.random.Generator) -> list[Integers]:
+    """The examples of each owner, or of K drawn ones, in the order of the owners."""
+    if owners is None:
+        raise ConfigError(
+            "The 'partition' parameter natural needs a data set that says whose each training example is, and this one "
+            "does not. Choose another partition, or a data set with owners."
+        )
+    held = np.bincount(owners)
+    enough = np.flatnonzero(held >= least)
+    if len(enough) < clients:
+        raise ConfigError(
+            f"With 'partition' natural, only {len(enough)} owners have the {least} training examples that "
+            f"'min-examples' asks for, and there are {clients} clients. Lower 'clients' or 'min-examples'."
+        )
+    drawn = np.sort(rng.choice(enough, clients, replace=False))
+    parts = np.split(np.argsort(owners, kind="stable"), np.cumsum(held)[:-1])
+    return [parts[owner] for owner in drawn]
+
+
+def _shards(labels: Integers, clients: int, each: int, least: int, rng: np.random.Generator) -> list[Integers]:
+    """`each` random ones of the K * `each` equal runs of the examples, shuffled and then sorted by class."""
+    if len(labels) // (clients * each) * each < least:
+        raise ConfigError(
+            f"With 'shards-per-client' {each}, {clients} clients get shards of {len(labels) // (clients * each)} "
+            f"examples, and 'min-examples' is {least}. Lower 'shards-per-client', 'clients' or 'min-examples'."
+        )
+    order = rng.permutation(len(labels))
+    shards = np.array_split(order[np.argsort(labels[order], kind="stable")], clients * each)
+    dealt = rng.permutation(len(shards)).reshape(clients, each)
+    return [np.sort(np.concatenate([shards[shard] for shard in hand])) for hand in dealt]
+
+
+def _deal(table: Integers, labels: Integers, rng: np.random.Generator) -> list[Integers]:
+    """Deal each class's shuffled examples to the clients, `table[k, c]` of class c to client k."""
+    dealt: list[list[Integers]] = [[] for _ in table]
+    for label, counts in enumerate(table.T):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        for hand, examples in zip(dealt, np.split(members[: counts.sum()], np.cumsum(counts)[:-1]), strict=True):
+            hand.append(examples)
+    return [np.sort(np.concatenate(hand)) for hand in dealt]

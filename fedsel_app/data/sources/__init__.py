@@ -1,0 +1,1 @@
+"""Data sources: one file for each place that samples come from."""

@@ -1,0 +1,139 @@
+"""Images in folders: Tiny-ImageNet as published, and a folder for each class.
+
+Tiny-ImageNet (Le and Yang, "Tiny ImageNet Visual Recognition Challenge", CS 231N, 2015) has wnids.txt, its 200 class
+names in order; train/WNID/images/*.JPEG; val/images/*.JPEG with val/val_annotations.txt (file, WNID and box, with tabs
+between them). The validation images are the test set: the published test images have no labels.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import ConfigError
+from fedsel_app.data.arrays import absent
+
+Labelled = list[tuple[Path, int]]
+
+TINY_SIDE = 64
+
+
+def read_tiny_imagenet(folder: Path, size: int) -> tuple[dict[str, NDArray[Any]], int]:
+    """Read Tiny-ImageNet, scaled to `size` x `size` pixels where that is above 0.
+
+    Returns
+    -------
+    arrays
+        x_train, x_test : uint8 (n, 3, H, W); y_train, y_test : int64 (n,), places in wnids.txt.
+    classes
+        Lines of wnids.txt.
+
+    Raises
+    ------
+    ConfigError
+        Where a file is absent or damaged, or names a class that wnids.txt does not have.
+    """
+    names, annotations = folder / "wnids.txt", folder / "val" / "val_annotations.txt"
+    if not (folder / "train").is_dir() or not names.is_file() or not annotations.is_file():
+        raise absent("tiny-imagenet", folder, "the published wnids.txt, train/WNID/images and val/val_annotations.txt")
+    wnids = {name: label for label, name in enumerate(names.read_text(encoding="utf-8").split())}
+    train = [
+        (path, label) for name, label in wnids.items() for path in sorted((folder / "train" / name).rglob("*.JPEG"))
+    ]
+    test = []
+    for line in annotations.read_text(encoding="utf-8").splitlines():
+        file, _, rest = line.partition("\t")
+        wnid = rest.partition("\t")[0]
+        if wnid not in wnids:
+            raise ConfigError(f"The file '{annotations}' gives {file!r} the class {wnid!r}, which wnids.txt lacks.")
+        test.append((annotations.parent / "images" / file, wnids[wnid]))
+    if not train or not test:
+        raise absent("tiny-imagenet", folder, "the published images (train/WNID/images/*.JPEG, val/images/*.JPEG)")
+    return _both(train, test, "RGB", size), len(wnids)
+
+
+def read_image_folder(folder: Path, size: int) -> tuple[dict[str, NDArray[Any]], int]:
+    """Read train/CLASS/... and test/CLASS/..., whose classes count in the order of their names.
+
+    Images are scaled to `size` x `size` pixels where that is above 0; otherwise all must be of one size. They are grey
+    if all training images are, else RGB.
+
+    Returns
+    -------
+    arrays
+        x_train, x_test : uint8 (n, C, H, W), C 1 or 3; y_train, y_test : int64 (n,).
+    classes
+        Folders in train.
+
+    Raises
+    ------
+    ConfigError
+        Where a folder or its images are absent, damaged or of several sizes, or train and test differ in classes.
+    """
+    from torchvision.datasets import ImageFolder
+
+    try:
+        train, test = ImageFolder(folder / "train"), ImageFolder(folder / "test")
+    except OSError as error:
+        form = "images as train/CLASS/NAME.png (or .jpg) and test/CLASS/NAME.png"
+        raise absent("image-folder", folder, f"{form} ({error})") from error
+    if train.classes != test.classes:
+        differing = sorted(set(train.classes) ^ set(test.classes))
+        raise ConfigError(
+            f"The folders train and test in '{folder}' must have the same classes. Only one has {', '.join(differing)}."
+        )
+    paths = [(Path(path), label) for path, label in train.samples]
+    mode = "L" if all(_mode(path) == "L" for path, _ in paths) else "RGB"
+    return _both(paths, [(Path(path), label) for path, label in test.samples], mode, size), len(train.classes)
+
+
+def _both(train: Labelled, test: Labelled, mode: str, size: int) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {}
+    for part, labelled in (("train", train), ("test", test)):
+        arrays[f"x_{part}"] = _images([path for path, _ in labelled], mode, size)
+        arrays[f"y_{part}"] = np.array([label for _, label in labelled], dtype=np.int64)
+    return arrays
+
+
+def _mode(path: Path) -> str:
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            return image.mode
+    except OSError as error:
+        raise _damaged(path, error) from error
+
+
+def _images(paths: Sequence[Path], mode: str, size: int) -> NDArray[np.uint8]:
+    """The images as uint8 (n, C, H, W), C the channels of Pillow's `mode`."""
+    first = _pixels(paths[0], mode, size)
+    images = np.empty((len(paths), *first.shape), np.uint8)
+    for index, path in enumerate(paths):
+        pixels = _pixels(path, mode, size)
+        if pixels.shape != first.shape:
+            raise ConfigError(
+                f"The image '{path}' has {pixels.shape[2]} x {pixels.shape[1]} pixels, the first one "
+                f"{first.shape[2]} x {first.shape[1]}. Set 'image-size' to scale all of them."
+            )
+        images[index] = pixels
+    return images
+
+
+def _pixels(path: Path, mode: str, size: int) -> NDArray[np.uint8]:
+    from PIL import Image
+
+    try:
+        with Image.open(path) as opened:
+            image = opened.convert(mode)
+    except (OSError, SyntaxError) as error:
+        raise _damaged(path, error) from error
+    if size:
+        image = image.resize((size, size), Image.Resampling.BILINEAR)
+    return np.asarray(image).reshape(image.height, image.width, -1).transpose(2, 0, 1)
+
+
+def _damaged(path: Path, error: Exception) -> ConfigError:
+    return ConfigError(f"The image '{path}' is absent or damaged: {error}. Put it there again, or take it out.")

@@ -1,0 +1,98 @@
+"""PTB-XL as PhysioNet publishes it: 12-lead electrocardiograms of 10 s, here those sampled at 100 Hz.
+
+Wagner et al., "PTB-XL, a large publicly available electrocardiography dataset", Scientific Data 7:154, 2020. Read are
+ptbxl_database.csv and the records that it names in filename_lr (records100/*/*_lr.hea and .dat, WFDB files).
+
+The six labels are the abnormalities of ISP (Sec. 4.3); each is one SCP-ECG code of its own in the column scp_codes, so
+scp_statements.csv, which groups the codes, is not needed. A label holds where its code is named, whatever its
+likelihood: rhythm codes such as AFIB always have likelihood 0. The column strat_fold splits by patient: fold 10, which
+was checked by people throughout, is the test set, folds 1 to 9 the training set. Owners are the recording sites.
+"""
+
+import ast
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import ConfigError
+from fedsel_app.data.arrays import absent
+
+LABELS = ("AFIB", "PVC", "CLBBB", "CRBBB", "LAFB", "1AVB")
+"""Atrial fibrillation, premature ventricular complex, complete left and right bundle branch block, left anterior
+fascicular block, first-degree AV block."""
+
+LEADS = ("I", "II", "III", "AVR", "AVL", "AVF", "V1", "V2", "V3", "V4", "V5", "V6")
+SAMPLES = 1000
+TEST_FOLD = 10
+COLUMNS = ("filename_lr", "scp_codes", "strat_fold", "site")
+
+
+def read(folder: Path) -> dict[str, NDArray[Any]]:
+    """Read all records that the database names.
+
+    Returns
+    -------
+    dict
+        x_train, x_test : float32 (n, 12, 1000), in mV; y_train, y_test : float32 (n, 6), as `LABELS`; owners : int64
+        (n,), the recording sites counted from 0, records without one as one more; task.
+
+    Raises
+    ------
+    ConfigError
+        Where the package wfdb or a file is absent, or damaged.
+    """
+    database = folder / "ptbxl_database.csv"
+    if not database.is_file():
+        raise absent("ptb-xl", folder, "PhysioNet's files (ptbxl_database.csv and the folder records100)")
+    try:
+        import wfdb
+    except ImportError as error:
+        raise ConfigError("The data set 'ptb-xl' needs the package wfdb: pip install 'fedsel[ptb-xl]'.") from error
+    with database.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    try:
+        names = [row["filename_lr"] for row in rows]
+        codes = [ast.literal_eval(row["scp_codes"]) for row in rows]
+        y = np.array([[label in given for label in LABELS] for given in codes], dtype=np.float32)
+        tested = np.array([int(float(row["strat_fold"])) for row in rows], dtype=np.int64) == TEST_FOLD
+        sites = np.array([float(row["site"] or np.inf) for row in rows])
+    except (KeyError, ValueError, TypeError, SyntaxError) as error:
+        raise ConfigError(
+            f"The file '{database}' is damaged: it must have the columns {', '.join(COLUMNS)} as published ({error}). "
+            "Fetch it again from PhysioNet."
+        ) from error
+    if tested.all() or not tested.any():
+        raise ConfigError(f"The file '{database}' must have records in strat_fold {TEST_FOLD} and in others.")
+    x = np.empty((len(rows), len(LEADS), SAMPLES), np.float32)
+    for signal, name in zip(x, names, strict=True):
+        signal[:] = _record(wfdb, folder, name)
+    owners = np.unique(sites[~tested], return_inverse=True)[1].astype(np.int64)
+    return {
+        "x_train": x[~tested],
+        "y_train": y[~tested],
+        "x_test": x[tested],
+        "y_test": y[tested],
+        "owners": owners,
+        "task": np.array("multi-label"),
+    }
+
+
+def _record(wfdb: Any, folder: Path, name: str) -> NDArray[np.float64]:
+    """One record in mV, (12, 1000), its leads in the order of `LEADS`."""
+    try:
+        signal, fields = wfdb.rdsamp(str(folder / name))
+        found = [lead.upper() for lead in fields["sig_name"]]
+        ordered: NDArray[np.float64] = signal.T[[found.index(lead) for lead in LEADS]]
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"The record '{folder / name}' (.hea and .dat) is absent or damaged: {error}. Fetch it from PhysioNet."
+        ) from error
+    if ordered.shape[1] != SAMPLES or not np.isfinite(ordered).all():
+        raise ConfigError(
+            f"The record '{folder / name}' must have {SAMPLES} finite samples a lead. Got {ordered.shape[1]}. "
+            "Fetch it from PhysioNet."
+        )
+    return ordered

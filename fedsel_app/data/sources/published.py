@@ -1,0 +1,33 @@
+"""What a published data set looks like, known before its files are there."""
+
+from fedsel_app.config import DataConfig
+from fedsel_app.data.sources import leaf, ptb_xl
+from fedsel_app.data.sources.image_folders import TINY_SIDE
+
+Expected = tuple[tuple[int, ...], int, int]
+
+SETS: dict[str, Expected] = {
+    "mnist": ((1, 28, 28), 10, 60_000),
+    "fashion-mnist": ((1, 28, 28), 10, 60_000),
+    "cifar10": ((3, 32, 32), 10, 50_000),
+    "cifar100": ((3, 32, 32), 100, 50_000),
+    # 90% of the 805,263 that LEAF counts.
+    "femnist": ((1, leaf.SIDE, leaf.SIDE), leaf.CLASSES, 724_736),
+    "tiny-imagenet": ((3, TINY_SIDE, TINY_SIDE), 200, 100_000),
+    # Version 1.0.3: 21,799 records, 2,198 of them in fold 10.
+    "ptb-xl": ((len(ptb_xl.LEADS), ptb_xl.SAMPLES), len(ptb_xl.LABELS), 19_601),
+}
+"""Setting -> shape of a sample, outputs of a model, and training examples."""
+
+
+def expected_shape(config: DataConfig) -> Expected | None:
+    """Shape of a sample, outputs of a model (`Dataset.classes`) and training examples of a set that must be fetched.
+
+    None where only the files or the function can tell, and for what is always at hand.
+    """
+    if config.data not in SETS:
+        return None
+    shape, classes, examples = SETS[config.data]
+    if config.data == "tiny-imagenet" and config.image_size:
+        shape = (shape[0], config.image_size, config.image_size)
+    return shape, classes, examples

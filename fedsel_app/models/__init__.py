@@ -1,0 +1,1 @@
+"""Models: architectures, flat parameter vectors, tasks and their scores, and devices."""

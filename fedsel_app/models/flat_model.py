@@ -1,0 +1,223 @@
+"""A model by its name, whose parameters and gradients are each one flat vector."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedsel_app.config import ConfigError
+from fedsel_app.config.plugins import load_object, unknown_name
+from fedsel_app.models.architectures import ARCHITECTURES
+from fedsel_app.models.tasks import CLASSIFICATION, Task
+from fedsel_app.seeds import Purpose, torch_seed
+
+
+def build(name: str, sample_shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
+    """Build a model with torch's default initialisation, the same for the same arguments.
+
+    Torch's global generator stays as it was.
+
+    Parameters
+    ----------
+    name
+        One of ARCHITECTURES, or "package.module:function", called as function(sample_shape, classes).
+    sample_shape
+        Shape of one sample: (C, H, W) for images, (C, T) for signals, anything for features.
+    classes
+        Number of outputs.
+    seed
+        Seed of the run.
+
+    Raises
+    ------
+    ConfigError
+        Where there is no such model, or it cannot take such samples.
+    """
+    with torch.random.fork_rng(devices=[]):
+        # Not torch.manual_seed: it would seed the GPUs as well.
+        torch.default_generator.manual_seed(torch_seed(seed, Purpose.INIT))
+        if ":" in name:
+            model = load_object(name, "model")(sample_shape, classes)
+            if not isinstance(model, nn.Module):
+                raise ConfigError(f"The function '{name}' must return a torch.nn.Module. Got {type(model).__name__}.")
+            return model
+        if name not in ARCHITECTURES:
+            raise unknown_name("model", name, ARCHITECTURES)
+        needed = ARCHITECTURES[name].misfit(sample_shape)
+        if needed:
+            raise ConfigError(
+                f"The 'model' parameter {name} needs {needed}, but this data set's samples have shape {sample_shape}. "
+                "Choose logistic, or another data set."
+            )
+        model = ARCHITECTURES[name].build(sample_shape, classes)
+        if ARCHITECTURES[name].samples == "images":
+            model.register_forward_pre_hook(_channels_last)
+        return model
+
+
+def _channels_last(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """On a CPU a forward pass through convolutions is a quarter faster so. Other devices keep the order they have.
+
+    Users' own models do too: `view` of such a tensor raises where `reshape` or `nn.Flatten` does not.
+    """
+    return tuple(x.contiguous(memory_format=torch.channels_last) if x.is_cpu else x for x in inputs)
+
+
+class LayerSlice(NamedTuple):
+    """The entries [start, stop) of the flat vector that one module owns, weight and bias together."""
+
+    name: str
+    start: int
+    stop: int
+
+
+class FlatModel:
+    """A module on a device whose trainable parameters are views of one vector; `backward` fills another.
+
+    Parameters
+    ----------
+    module
+        The model; it is moved to `device` as float32 and owned from then on.
+    device
+        Where it computes.
+    task
+        What its outputs are for: the loss that it is trained by, and its scores.
+
+    Attributes
+    ----------
+    module : nn.Module
+    task : Task
+    parameters, gradient : float32 tensors of shape (size,)
+        Trainable parameters in the order of ``module.parameters()``, and their gradient.
+    layers : tuple of LayerSlice
+        One for each module that owns trainable parameters itself; they tile [0, size).
+    size : int
+        Number of trainable parameters N.
+
+    Raises
+    ------
+    ConfigError
+        Where the model has no trainable parameters.
+    """
+
+    def __init__(self, module: nn.Module, device: torch.device, task: Task = CLASSIFICATION) -> None:
+        self.task = task
+        self.module = module.to(device=device, dtype=torch.float32)
+        self._tensors: list[nn.Parameter] = []
+        layers, seen, stop = [], set(), 0
+        for name, owner in self.module.named_modules():
+            start = stop
+            for tensor in owner.parameters(recurse=False):
+                if tensor.requires_grad and tensor not in seen:
+                    seen.add(tensor)
+                    self._tensors.append(tensor)
+                    stop += tensor.numel()
+            if stop > start:
+                layers.append(LayerSlice(name, start, stop))
+        if not layers:
+            raise ConfigError("The 'model' parameter names a model without trainable parameters. Choose another.")
+        self.layers, self.size = tuple(layers), stop
+        self.parameters = torch.cat([tensor.detach().reshape(-1) for tensor in self._tensors])
+        self.gradient = torch.zeros_like(self.parameters)
+        sizes = [tensor.numel() for tensor in self._tensors]
+        for tensor, values in zip(self._tensors, torch.split(self.parameters, sizes), strict=True):
+            tensor.data = values.view_as(tensor)
+
+    def backward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Put the gradient of a mini-batch's mean loss into `gradient`, and return that loss, a scalar."""
+        loss = self.loss(x, y)
+        gradients = torch.autograd.grad(loss, self._tensors, materialize_grads=True)
+        torch.cat([gradient.reshape(-1) for gradient in gradients], out=self.gradient)
+        return loss.detach()
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Mean loss of a mini-batch, a scalar to differentiate."""
+        return self.task.loss(self.module(x), y)
+
+    def losses(self, x: Tensor, y: Tensor) -> Tensor:
+        """Loss of each example, float32 (n,)."""
+        return self.task.losses(self.module(x), y)
+
+    def buffers_vector(self) -> NDArray[np.float32]:
+        """The floating-point buffers (BatchNorm's running mean and variance), a copy of shape (B,)."""
+        buffers = self._buffers()
+        if not buffers:
+            return np.zeros(0, dtype=np.float32)
+        return _as_numpy(torch.cat([buffer.reshape(-1) for buffer in buffers]))
+
+    def set_buffers(self, vector: NDArray[np.float32]) -> None:
+        """Set what `buffers_vector` returns. Raises ValueError where the length differs."""
+        buffers = self._buffers()
+        sizes = [buffer.numel() for buffer in buffers]
+        _require_length("buffers", vector, sum(sizes))
+        for buffer, values in zip(buffers, torch.split(torch.tensor(vector), sizes), strict=True):
+            buffer.copy_(values.view_as(buffer))
+
+    def load(self, parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> None:
+        """Take the parameters, shape (N,), and buffers, shape (B,). Raises ValueError where a length differs."""
+        _require_length("parameters", parameters, self.size)
+        self.set_buffers(buffers)
+        self.parameters.copy_(torch.tensor(parameters))
+
+    def export(self) -> NDArray[np.float32]:
+        """A copy of the parameters, shape (N,)."""
+        return _as_numpy(self.parameters)
+
+    def _buffers(self) -> list[Tensor]:
+        return [buffer for buffer in self.module.buffers() if buffer.is_floating_point()]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A model on some examples: their mean loss, their number, its score (see `tasks`) and further metrics by name."""
+
+    loss: float
+    examples: int
+    score: float
+    metrics: Mapping[str, float]
+
+    @property
+    def accuracy(self) -> dict[str, float]:
+        """The score under the name that records give it; empty where it is undefined."""
+        return {"accuracy": self.score} if math.isfinite(self.score) else {}
+
+
+def evaluate(model: FlatModel, batches: Iterable[tuple[Tensor, Tensor]]) -> Result:
+    """Evaluate a model in eval mode; its mode is restored. The loss is summed in float64.
+
+    Raises
+    ------
+    ValueError
+        Where `batches` is empty.
+    """
+    training = model.module.training
+    model.module.eval()
+    loss, tally, examples = 0.0, np.zeros(1), 0
+    try:
+        with torch.no_grad():
+            for x, y in batches:
+                outputs = model.module(x)
+                loss += float(model.task.losses(outputs, y).cpu().double().sum())
+                tally = tally + model.task.tally(outputs, y)
+                examples += len(y)
+    finally:
+        model.module.train(training)
+    if examples == 0:
+        raise ValueError("There are no examples to evaluate the model on.")
+    scores = model.task.scores(tally, loss / examples, examples)
+    return Result(loss / examples, examples, scores.score, scores.metrics)
+
+
+def _as_numpy(vector: Tensor) -> NDArray[np.float32]:
+    copied: NDArray[np.float32] = vector.to("cpu", copy=True).numpy()
+    return copied
+
+
+def _require_length(what: str, vector: NDArray[np.float32], size: int) -> None:
+    if vector.shape != (size,):
+        raise ValueError(f"The model's {what} have shape ({size},). Got {vector.shape}.")

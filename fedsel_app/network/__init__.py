@@ -1,0 +1,1 @@
+"""Network: links, simulated or measured, and the clock of a round."""

@@ -1,0 +1,1 @@
+"""Records: everything that a run writes into its folder, and how it is read back."""

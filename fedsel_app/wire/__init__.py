@@ -1,0 +1,1 @@
+"""Wire format: how an update becomes bytes, and back."""

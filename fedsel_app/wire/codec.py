@@ -1,0 +1,271 @@
+"""The update codec: a sparse or dense model update as bytes, exactly, and back without trusting them.
+
+A payload is, all numbers little-endian::
+
+    offset  bytes  what
+         0      4  magic "FSEL"
+         4      1  version, 1
+         5      1  value coding: 1 float32; 2, 4, 5 rounded to 16, 8, 4 bits; 3 quantised
+         6      1  index coding: 0 dense, 1 bitmap, 2 Rice-coded gaps, 3 seeded
+         7      1  Rice parameter b, 0..31; 0 in the other codings
+         8      4  size N, the model's entries
+        12      4  count, the entries sent
+        16      4  client, its partition id
+        20      4  round
+        24      .  the indices (`indices`)
+         .      .  the values: 4 count bytes, or rounded (`rounded_values`), or quantised (`values`, which has
+                   the indices behind its head)
+         .      4  CRC-32 of all bytes before it
+
+Bit streams fill each byte from its lowest bit; the last byte's unused bits are zero. A dense update spends
+nothing on indices; `encode` takes the shortest coding of any others.
+"""
+
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.wire import indices as index_codec
+from fedsel_app.wire import rounded_values
+from fedsel_app.wire import values as value_codec
+from fedsel_app.wire.bits import WireError as WireError
+from fedsel_app.wire.rounded_values import Rounded
+from fedsel_app.wire.values import Quantised
+
+_HEADER = struct.Struct("<4sBBBBIIII")
+_CRC = struct.Struct("<I")
+_OVERHEAD_BYTES = _HEADER.size + _CRC.size
+_VALUE_BYTES = 4
+_MAGIC, _VERSION = b"FSEL", 1
+_FLOAT32, _QUANTISED = 1, 3
+_ROUNDED = {2: 16, 4: 8, 5: 4}
+_ROUNDED_CODING = {bits: coding for coding, bits in _ROUNDED.items()}
+_LARGEST_U32 = 2**32 - 1
+_PART = 2**15
+"""Entries of the model that are summed over all updates before the next ones: 256 KiB of float64."""
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    """A model update of which `count` entries are present and the others are zero.
+
+    Attributes
+    ----------
+    size
+        Entries of the whole model, N.
+    indices
+        uint32 (count,), strictly increasing and below `size`; None if every entry is present.
+    values
+        float32 (count,), the entries at `indices`.
+    quantised
+        The same values on a grid or rounded, where they are: then they travel as its levels.
+    """
+
+    size: int
+    indices: NDArray[np.uint32] | None
+    values: NDArray[np.float32]
+    quantised: Quantised | Rounded | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Bit for bit: -0.0 differs from 0.0, and dense from sparse with all entries listed."""
+        if not isinstance(other, Update):
+            return NotImplemented
+        mine, theirs = self.indices, other.indices
+        same_places = mine is theirs if mine is None or theirs is None else np.array_equal(mine, theirs)
+        return self.size == other.size and same_places and self.values.tobytes() == other.values.tobytes()
+
+    @property
+    def count(self) -> int:
+        """Entries present."""
+        return len(self.values)
+
+    def dense(self) -> NDArray[np.float32]:
+        """The update as a new float32 (size,) array."""
+        full = np.zeros(self.size, np.float32)
+        full[self._places] = self.values
+        return full
+
+    def add_to(self, total: NDArray[np.float64], weight: float) -> None:
+        """Add ``weight * update`` to `total` in place. Raises ValueError if `total` is not float64 (size,)."""
+        add_weighted(total, (self,), (weight,))
+
+    def dot(self, vector: NDArray[np.floating]) -> float:
+        """Inner product with `vector`, in float64. Raises ValueError if `vector` is not of shape (size,)."""
+        self._require_shape(vector.shape)
+        # Not BLAS: its sum depends on the number of threads, which differs between server and clients.
+        return float(np.multiply(self.values, vector[self._places], dtype=np.float64).sum())
+
+    def norm(self) -> float:
+        """Euclidean norm, in float64."""
+        return float(np.sqrt(np.square(self.values, dtype=np.float64).sum()))
+
+    @property
+    def _places(self) -> NDArray[np.uint32] | slice:
+        return slice(None) if self.indices is None else self.indices
+
+    def _require_shape(self, shape: tuple[int, ...]) -> None:
+        if shape != (self.size,):
+            raise ValueError(f"The update has {self.size} entries. Got an array of shape {shape}.")
+
+
+def add_weighted(total: NDArray[np.float64], updates: Sequence[Update], weights: Sequence[float]) -> None:
+    """Add ``weights[0] * updates[0]``, then ``weights[1] * updates[1]`` and so on, to `total` in place.
+
+    The sums go over the model part by part, each small enough for a processor's cache, which changes no bit of them.
+
+    Raises
+    ------
+    ValueError
+        If `total` is not float64 (size,) for each of `updates`.
+    """
+    if total.dtype != np.float64:
+        raise ValueError(f"An update is summed in float64. Got a total of {total.dtype}.")
+    edges = np.append(np.arange(0, total.size, _PART, dtype=np.uint32), np.uint32(total.size))
+    cuts = []
+    for update in updates:
+        update._require_shape(total.shape)
+        cuts.append((edges if update.indices is None else np.searchsorted(update.indices, edges)).tolist())
+    for part in range(len(edges) - 1):
+        for update, weight, cut in zip(updates, weights, cuts, strict=True):
+            span = slice(cut[part], cut[part + 1])
+            terms = weight * update.values[span].astype(np.float64)
+            if update.indices is None:
+                total[span] += terms
+            else:
+                # No index comes twice: `at` is only the fastest way, and it is so with indices of this type.
+                np.add.at(total, update.indices[span].astype(np.intp), terms)
+
+
+@dataclass(frozen=True)
+class Packet:
+    """What one payload says: the update, and the partition id and round it belongs to."""
+
+    update: Update
+    client: int
+    server_round: int
+
+
+def paper_bits(update: Update) -> int:
+    """The papers' own accounting: 32 bits a value sent (QSGD: fixed-width levels), indices free."""
+    return 32 * update.count if update.quantised is None else update.quantised.paper_bits()
+
+
+def index_bits(payload: bytes) -> int:
+    """Bits spent on indices in a payload that `encode` made or `decode` accepted."""
+    header = _HEADER.unpack_from(payload)
+    return 8 * _index_bytes(_body(payload), header[2], header[6])
+
+
+def encode(update: Update, *, client: int, server_round: int, seeded: bool = False) -> bytes:
+    """The payload of `update`, with its indices coded in the fewest bytes.
+
+    With `seeded` the indices, if any, do not travel: they must be ``indices.seeded_indices`` of this client
+    and round, and the receiver draws them as well.
+
+    Raises
+    ------
+    WireError
+        If `update` is not as its class says, a value is not finite, or a number does not fit 32 bits.
+    """
+    _refuse_unsendable(update, client, server_round)
+    coding, rice_bits, places = index_codec.encode_indices(update.indices, update.size, seeded=seeded)
+    quantised = update.quantised
+    if quantised is None:
+        value_coding, section = _FLOAT32, places + update.values.astype("<f4", copy=False).tobytes()
+    elif isinstance(quantised, Rounded):
+        value_coding, section = _ROUNDED_CODING[quantised.bits], places + rounded_values.encode_values(quantised)
+    else:
+        value_coding, section = _QUANTISED, value_codec.encode_values(quantised, places)
+    if quantised is not None and quantised.values().tobytes() != update.values.tobytes():
+        raise WireError("An update's values must be those of its levels.")
+    codings = (value_coding, coding, rice_bits)
+    body = _HEADER.pack(_MAGIC, _VERSION, *codings, update.size, update.count, client, server_round) + section
+    return body + _CRC.pack(zlib.crc32(body))
+
+
+def decode(payload: bytes, *, size: int, seed: int | None = None) -> Packet:
+    """What `payload` says of a model of `size` entries; ``decode(encode(u)).update == u`` bit for bit.
+
+    `seed` is the run's, by which the sender may have drawn its indices. Memory use is bounded by the payload's
+    length and `size`, whatever the payload claims.
+
+    Raises
+    ------
+    WireError
+        If `payload` departs from the format in any way, or is not of a model of `size` entries.
+    """
+    if len(payload) < _OVERHEAD_BYTES:
+        raise WireError(f"The payload is cut short: {len(payload)} bytes, and {_OVERHEAD_BYTES} is the least.")
+    magic, version, value_coding, coding, *rest = _HEADER.unpack_from(payload)
+    rice_bits, told_size, count, client, server_round = rest
+    if magic != _MAGIC:
+        raise WireError(f"The payload is not an update: it starts with {magic!r}, not {_MAGIC!r}.")
+    if version != _VERSION:
+        raise WireError(f"The payload is of version {version}; this program reads version {_VERSION}.")
+    if _CRC.pack(zlib.crc32(memoryview(payload)[: -_CRC.size])) != payload[-_CRC.size :]:
+        raise WireError("The payload is damaged: its CRC-32 does not match.")
+    if value_coding not in (_FLOAT32, _QUANTISED, *_ROUNDED):
+        raise WireError(f"The payload's values have the unknown coding {value_coding}.")
+    if told_size != size:
+        raise WireError(f"The payload is of a model of {told_size} entries; this one has {size}.")
+    if count > size:
+        raise WireError(f"The payload claims {count} of {size} entries.")
+    body = _body(payload)
+    index_bytes = _index_bytes(body, value_coding, count)
+    before = value_codec.HEAD.size if value_coding == _QUANTISED else 0
+    stored = np.frombuffer(body, np.uint8, index_bytes, before)
+    indices = index_codec.decode_indices(stored, coding, rice_bits, size, (seed, server_round, client, count))
+    if value_coding != _FLOAT32:
+        quantised: Quantised | Rounded
+        if value_coding == _QUANTISED:
+            quantised = value_codec.decode_values(body, count)
+        else:
+            quantised = rounded_values.decode_values(body[index_bytes:], count, _ROUNDED[value_coding])
+        return Packet(Update(size, indices, quantised.values(), quantised), client, server_round)
+    values = np.frombuffer(body, "<f4", count, index_bytes).astype(np.float32)
+    if not np.isfinite(values).all():
+        raise WireError("The payload holds a value that is not finite.")
+    return Packet(Update(size, indices, values), client, server_round)
+
+
+def _body(payload: bytes) -> memoryview:
+    """The indices and values."""
+    return memoryview(payload)[_HEADER.size : -_CRC.size]
+
+
+def _index_bytes(body: memoryview, value_coding: int, count: int) -> int:
+    """Bytes of indices in a payload's body. Raises WireError if it cannot hold them and the values."""
+    if value_coding == _QUANTISED:
+        return value_codec.index_bytes(body)
+    rounded = _ROUNDED.get(value_coding)
+    found = len(body) - (_VALUE_BYTES * count if rounded is None else rounded_values.section_bytes(count, rounded))
+    if found < 0:
+        raise WireError(f"The payload is too short for the {count} values it claims.")
+    return found
+
+
+def _refuse_unsendable(update: Update, client: int, server_round: int) -> None:
+    if not 1 <= update.size <= _LARGEST_U32:
+        raise WireError(f"An update's size must be in [1, {_LARGEST_U32}]. Got {update.size}.")
+    for name, number in (("client", client), ("round", server_round)):
+        if not 0 <= number <= _LARGEST_U32:
+            raise WireError(f"An update's {name} must be in [0, {_LARGEST_U32}]. Got {number}.")
+    values, indices = update.values, update.indices
+    if values.dtype != np.float32 or values.ndim != 1:
+        raise WireError(f"An update's values must be float32 (count,). Got {values.dtype} {values.shape}.")
+    if not np.isfinite(values).all():
+        raise WireError(f"The update of client {client} holds a value that is not finite; did its training diverge?")
+    if indices is None:
+        if len(values) != update.size:
+            raise WireError(f"A dense update of size {update.size} must have as many values. Got {len(values)}.")
+        return
+    if indices.dtype != np.uint32 or indices.shape != values.shape:
+        raise WireError(f"An update's indices must be uint32 {values.shape}. Got {indices.dtype} {indices.shape}.")
+    if not (indices[1:] > indices[:-1]).all():
+        raise WireError("An update's indices must be strictly increasing.")
+    if len(indices) and indices[-1] >= update.size:
+        raise WireError(f"An update's indices must be below its size, {update.size}. Got {indices[-1]}.")

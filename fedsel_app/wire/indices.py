@@ -1,0 +1,137 @@
+"""The indices of a sparse update as bytes: a bitmap, Rice-coded gaps, or a check sum of seeded ones.
+
+A bitmap has bit i set where entry i is sent. Rice coding (R. F. Rice, "Some Practical Universal Noiseless
+Coding Techniques", JPL Publication 79-22, 1979) splits each gap g, the entries skipped before a sent one,
+into q = g >> b, sent as q zeros and a one, and the b low bits. A first stream holds all the unary codes, a
+second one the low bits as b planes of `count` bits, lowest plane first; so both ways are a few whole-array
+operations. Seeded indices do not travel: both sides draw them from (seed, round, client), and four bytes,
+the CRC-32 of the indices as little-endian uint32, tell whether both drew the same.
+"""
+
+import zlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.seeds import Purpose, stream
+from fedsel_app.wire.bits import WireError, bytes_of, pack, unpack
+
+DENSE, BITMAP, RICE, SEEDED = range(4)
+_LARGEST_U32 = 2**32 - 1
+
+
+def seeded_indices(seed: int, server_round: int, client: int, size: int, count: int) -> NDArray[np.uint32]:
+    """`count` of `size` positions, uniform without replacement, increasing: a function of the arguments alone."""
+    drawn = stream(seed, Purpose.COMPRESS, server_round, client).choice(size, count, replace=False, shuffle=False)
+    return np.sort(drawn).astype(np.uint32)
+
+
+def encode_indices(indices: NDArray[np.uint32] | None, size: int, *, seeded: bool) -> tuple[int, int, bytes]:
+    """The coding's number, its Rice parameter and its bytes: the shortest, unless the receiver draws `seeded` ones."""
+    if indices is None:
+        return DENSE, 0, b""
+    if seeded:
+        return SEEDED, 0, _check_sum(indices)
+    gaps = indices.copy()
+    gaps[1:] -= indices[:-1] + np.uint32(1)
+    rice_bytes, rice_bits, unary_bits = _best_rice(gaps)
+    if bytes_of(size) <= rice_bytes:
+        bitmap = np.zeros(size, np.bool_)
+        bitmap[indices] = True
+        return BITMAP, 0, pack(bitmap)
+    unary = np.zeros(unary_bits, np.bool_)
+    unary[np.cumsum((gaps >> rice_bits) + np.uint32(1), dtype=np.int64) - 1] = True
+    planes = np.empty((rice_bits, indices.size), np.bool_)
+    for bit, plane in enumerate(planes):
+        np.not_equal(gaps & np.uint32(1 << bit), 0, out=plane)
+    return RICE, rice_bits, pack(unary) + pack(planes.ravel())
+
+
+def decode_indices(
+    stored: NDArray[np.uint8], coding: int, rice_bits: int, size: int, drawn: tuple[int | None, int, int, int]
+) -> NDArray[np.uint32] | None:
+    """The indices in the bytes `stored`; None for a dense update.
+
+    Parameters
+    ----------
+    stored
+        All the bytes of the indices.
+    coding, rice_bits, size
+        As the payload's header says.
+    drawn
+        The run's seed (None: unknown), then round, client and count from the header; the count is at most `size`.
+
+    Raises
+    ------
+    WireError
+        If `stored` is not a sound coding of `count` indices below `size`.
+    """
+    count = drawn[-1]
+    if coding not in (DENSE, BITMAP, RICE, SEEDED):
+        raise WireError(f"The payload's indices have the unknown coding {coding}.")
+    if rice_bits > (31 if coding == RICE else 0):
+        raise WireError(f"The payload's Rice parameter is {rice_bits}, which its index coding does not allow.")
+    if coding == RICE:
+        return _decode_rice(stored, rice_bits, size, count)
+    expected = {DENSE: 0, BITMAP: bytes_of(size), SEEDED: 4}[coding]
+    if len(stored) != expected:
+        raise WireError(f"The payload has {len(stored)} bytes of indices where it must have {expected}.")
+    if coding == DENSE:
+        if count != size:
+            raise WireError(f"The payload is dense, and has {count} of {size} values.")
+        return None
+    if coding == SEEDED:
+        return _decode_seeded(stored, size, drawn)
+    indices = np.flatnonzero(unpack(stored, size)).astype(np.uint32)
+    if len(indices) != count:
+        raise WireError(f"The payload's bitmap marks {len(indices)} entries, and its header claims {count}.")
+    return indices
+
+
+def _decode_seeded(stored: NDArray[np.uint8], size: int, drawn: tuple[int | None, int, int, int]) -> NDArray[np.uint32]:
+    seed, server_round, client, count = drawn
+    if seed is None:
+        raise WireError("The payload's indices are to be drawn from the run's seed, which this reader does not have.")
+    indices = seeded_indices(seed, server_round, client, size, count)
+    if _check_sum(indices) != stored.tobytes():
+        raise WireError("The payload's indices were drawn otherwise: server and clients need one 'seed' and one numpy.")
+    return indices
+
+
+def _check_sum(indices: NDArray[np.uint32]) -> bytes:
+    return zlib.crc32(indices.astype("<u4", copy=False).tobytes()).to_bytes(4, "little")
+
+
+def _best_rice(gaps: NDArray[np.uint32]) -> tuple[int, int, int]:
+    """The fewest bytes that Rice coding takes, the parameter b that takes them, and its unary bits."""
+    count = len(gaps)
+    best = (_LARGEST_U32, 0, 0)
+    for b in range(32):
+        low_bytes = bytes_of(b * count)
+        if bytes_of(count) + low_bytes >= best[0]:  # neither this b nor a larger one can win
+            break
+        unary_bits = count + int((gaps >> b).sum(dtype=np.uint64))
+        best = min(best, (bytes_of(unary_bits) + low_bytes, b, unary_bits))
+    return best
+
+
+def _decode_rice(stored: NDArray[np.uint8], rice_bits: int, size: int, count: int) -> NDArray[np.uint32]:
+    # The gaps sum to at most size - count, which bounds the unary stream before anything is unpacked.
+    unary_bytes = len(stored) - bytes_of(rice_bits * count)
+    if not 0 <= unary_bytes <= bytes_of(count + ((size - count) >> rice_bits)):
+        raise WireError(f"The payload has {len(stored)} bytes of indices, which {count} of {size} entries cannot take.")
+    if unary_bytes and not stored[unary_bytes - 1]:
+        raise WireError("The payload's indices are followed by bytes that say nothing.")
+    ends = np.flatnonzero(unpack(stored[:unary_bytes], 8 * unary_bytes))
+    if len(ends) != count:
+        raise WireError(f"The payload lists {len(ends)} indices, and its header claims {count}.")
+    planes = unpack(stored[unary_bytes:], rice_bits * count).reshape(rice_bits, count)
+    low_bits = np.zeros(count, np.uint32)
+    for bit, plane in enumerate(planes):
+        low_bits |= plane.astype(np.uint32) << np.uint32(bit)
+    # ends[i] = q_0 + .. + q_i + i, and index i = g_0 + .. + g_i + i, where g = (q << b) + low bits.
+    position = np.arange(count)
+    indices = ((ends - position) << rice_bits) + np.cumsum(low_bits, dtype=np.int64) + position
+    if count and indices[-1] >= size:
+        raise WireError(f"The payload has an index of {indices[-1]} in a model of {size} entries.")
+    return indices.astype(np.uint32)

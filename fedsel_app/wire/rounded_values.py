@@ -1,0 +1,124 @@
+"""Rounded values as bytes: 16, 8 or 4 bits each, in blocks that share a norm.
+
+Entry i of a block whose largest magnitude is n is n l_i / s. With 16 bits the level l_i is a float16 in [-1, 1]
+and s = 1; with 8 and 4 bits it is a whole number in [-s, s] and s = 127 and 7. Every value is divided by its
+block's norm first, so that no width overflows, and the largest value of each block is exact.
+
+The section of the payload that holds them is ceil(count / 256) norms, float32, and then the levels: little-endian
+float16, int8, or two of 4 bits in a byte, two's complement, the first in the low half; an odd count ends in four
+zeros.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.wire.bits import WireError
+
+BLOCK = 256
+"""Entries that share a norm: a norm costs an eighth of a bit each."""
+LEVELS = {16: 1, 8: 127, 4: 7}
+"""Bits of a value -> s."""
+_NORM_BYTES = 4
+_HALF_ONE = 0x3C00
+
+
+@dataclass(frozen=True, eq=False)
+class Rounded:
+    """Values of few bits: entry i is norms[i // BLOCK] levels[i] / s.
+
+    Attributes
+    ----------
+    bits
+        Of each level: 16, 8 or 4.
+    norms
+        float32 (ceil(count / BLOCK),), finite and not negative.
+    levels
+        (count,): float16 within [-1, 1] if `bits` is 16, else int8 within [-s, s].
+    """
+
+    bits: int
+    norms: NDArray[np.float32]
+    levels: NDArray[np.float16] | NDArray[np.int8]
+
+    def values(self) -> NDArray[np.float32]:
+        """The values, float32 (count,), the same bits wherever they are computed."""
+        shares = self.levels.astype(np.float32)
+        shares /= np.float32(LEVELS[self.bits])
+        shares *= np.repeat(self.norms, BLOCK)[: shares.size]
+        return shares
+
+    def paper_bits(self) -> int:
+        """The papers' own accounting: 32 bits a value sent, whatever it is rounded to."""
+        return 32 * self.levels.size
+
+
+def bits_an_entry(value_bits: int) -> float:
+    """What a value of `value_bits` costs on the wire, with its share of the norm; 32 are sent as they are."""
+    return value_bits + 8 * _NORM_BYTES / BLOCK if value_bits in LEVELS else float(value_bits)
+
+
+def section_bytes(count: int, bits: int) -> int:
+    """Bytes that `count` rounded values take."""
+    return _NORM_BYTES * _blocks(count) + (count * bits + 7) // 8
+
+
+def encode_values(rounded: Rounded) -> bytes:
+    """The section of rounded values.
+
+    Raises
+    ------
+    WireError
+        If `rounded` is not as its class says.
+    """
+    levels = rounded.levels
+    if levels.dtype != (np.float16 if rounded.bits == 16 else np.int8):
+        raise WireError(f"Rounded values of {rounded.bits} bits cannot have levels of {levels.dtype}.")
+    if rounded.norms.size != _blocks(levels.size):
+        raise WireError(f"These rounded values have {_blocks(levels.size)} norms. Got {rounded.norms.size}.")
+    _refuse_unsound(rounded)
+    norms = rounded.norms.astype("<f4", copy=False).tobytes()
+    if rounded.bits == 16:
+        return norms + levels.astype("<f2", copy=False).tobytes()
+    if rounded.bits == 8:
+        return norms + levels.tobytes()
+    pairs = np.zeros(levels.size + levels.size % 2, np.uint8)
+    pairs[: levels.size] = levels.view(np.uint8) & 15
+    return norms + (pairs[::2] | pairs[1::2] << 4).tobytes()
+
+
+def decode_values(section: memoryview, count: int, bits: int) -> Rounded:
+    """The `count` values of a section of ``section_bytes(count, bits)``. Raises WireError unless it is sound."""
+    norms = np.frombuffer(section, "<f4", _blocks(count)).astype(np.float32)
+    stored = section[norms.nbytes :]
+    levels: NDArray[Any]
+    if bits == 16:
+        levels = np.frombuffer(stored, "<f2").astype(np.float16)
+    elif bits == 8:
+        levels = np.frombuffer(stored, np.int8)
+    else:
+        pairs = np.frombuffer(stored, np.uint8)
+        if count % 2 and pairs[-1] >> 4:
+            raise WireError("The payload's padding bits are not zero.")
+        # Flipping the sign bit and taking it off again extends two's complement of 4 bits to 8.
+        halves = np.stack((pairs & 15, pairs >> 4), axis=1).ravel()[:count]
+        levels = (halves ^ 8).view(np.int8) - np.int8(8)
+    rounded = Rounded(bits, norms, levels)
+    _refuse_unsound(rounded)
+    return rounded
+
+
+def _blocks(count: int) -> int:
+    return -(-count // BLOCK)
+
+
+def _refuse_unsound(rounded: Rounded) -> None:
+    norms, levels, s = rounded.norms, rounded.levels, LEVELS[rounded.bits]
+    if not np.isfinite(norms).all() or np.signbit(norms).any():
+        raise WireError("A norm of rounded values is not finite, or negative; did the training diverge?")
+    # The bits of positive float16 increase with the number, and NaN is above all.
+    beyond = levels.view(np.uint16) & 0x7FFF > _HALF_ONE if rounded.bits == 16 else (levels < -s) | (levels > s)
+    if beyond.any():
+        raise WireError(f"A level of rounded values is not within [-{s}, {s}].")

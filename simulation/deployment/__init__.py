@@ -1,0 +1,1 @@
+"""Deployment: a run as real server and client processes over gRPC."""

@@ -1,0 +1,89 @@
+"""The command lines of Flower's programs: what is started here, and what does the same on separate machines."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fedsel_app.config import Value
+from simulation.deployment.certificates import Certificates
+from simulation.deployment.submit import to_toml
+
+CONNECTION = "fedsel"
+"""The name that `Deployment` gives its SuperLink in the command line's configuration."""
+DATABASE = Path(".flwr/remote/superlink.db")
+
+
+def superlink_command(certificates: Certificates | None, database: Path) -> list[str]:
+    """`flower-superlink` but for its addresses; without `certificates` neither encrypted nor authenticated.
+
+    From its `database` a SuperLink that is started again knows its SuperNodes, which then go on where they are.
+    """
+    safety = ["--insecure"]
+    if certificates is not None:
+        certificate, key = map(str, certificates.server)
+        safety = ["--ssl-ca-certfile", str(certificates.authority), "--ssl-certfile", certificate, "--ssl-keyfile", key]
+        safety += ["--enable-supernode-auth"]
+    return ["flower-superlink", *safety, "--database", str(database)]
+
+
+def supernode_command(fleet: str, node_config: str, certificates: Certificates | None, client: int) -> list[str]:
+    """The SuperNode of one client but for its own address; `fleet` is where it reaches the SuperLink."""
+    command = ["python", "-m", "simulation.deployment.supernode"]
+    if certificates is None:
+        command += ["--insecure"]
+    else:
+        key = str(certificates.client(client)[0])
+        command += ["--root-certificates", str(certificates.authority), "--auth-supernode-private-key", key]
+    return [*command, "--superlink", fleet, "--node-config", node_config]
+
+
+def equivalent_commands(
+    node_configs: Sequence[str], run_config: Mapping[str, Value], server: str = "SERVER", *, insecure: bool = False
+) -> list[str]:
+    """The commands that do on separate machines what `Deployment` and `submit` do on this one.
+
+    `server` is the address under which the clients reach the SuperLink's host.
+    """
+    switches = "FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1"
+    certificates = None if insecure else Certificates(Path("certificates"))
+    addresses = "--fleet-api-address 0.0.0.0:9092 --control-api-address 127.0.0.1:9093"
+    warning = "; not encrypted, so only in a network that you trust" if insecure else ""
+    commands = [f"# on {server}, in a checkout; clients must reach port 9092{warning}", "mkdir -p .flwr/remote"]
+    authority = None
+    if certificates is not None:
+        authority = Path("certificates/ca.crt")
+        commands += [f"fedsel certificates --server {server} --clients {len(node_configs)} --out certificates"]
+    commands += [
+        f"{switches} {shlex.join(superlink_command(certificates, DATABASE))} {addresses} &",
+        f"cat > .flwr/remote/config.toml <<END\n{connection_toml('127.0.0.1:9093', authority, '$PWD/')}END",
+        f"cat > .flwr/remote/run-config.toml <<'END'\n{to_toml(run_config)}END",
+    ]
+    remote = "FLWR_HOME=$PWD/.flwr/remote flwr"
+    if certificates is not None:
+        keys = [str(certificates.client(index)[1]) for index in range(len(node_configs))]
+        commands += ["# when the SuperLink has said that it starts the Fleet API"]
+        commands += [f"{remote} supernode register {key} {CONNECTION}" for key in keys]
+    for index, node_config in enumerate(node_configs):
+        held = "" if certificates is None else f" and copies of {authority} and {certificates.client(index)[0]}"
+        commands += [
+            f"# on client machine {index}, with the same packages installed{held}",
+            "FLWR_TELEMETRY_ENABLED=0 "
+            + shlex.join(supernode_command(f"{server}:9092", node_config, certificates, index)),
+        ]
+    return [
+        *commands,
+        f"# on {server} again, once every client is connected",
+        f"{remote} run . {CONNECTION} --stream --run-config .flwr/remote/run-config.toml",
+    ]
+
+
+def connection_toml(control_address: str, authority: Path | None, within: str = "") -> str:
+    """The command line's config.toml with one connection, named `CONNECTION`; unencrypted without an `authority`.
+
+    `within` is put before the authority's path.
+    """
+    trust: dict[str, Value] = {"insecure": True}
+    if authority is not None:
+        trust = {"root-certificates": f"{within}{authority}"}
+    connection = to_toml({"address": control_address} | trust)
+    return f"[superlink]\n{to_toml({'default': CONNECTION})}\n[superlink.{CONNECTION}]\n{connection}"

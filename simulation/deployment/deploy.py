@@ -1,0 +1,247 @@
+"""Real processes over gRPC: one SuperLink and N SuperNodes on this machine."""
+
+import atexit
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from fedsel_app.config import ConfigError
+from fedsel_app.records.own_folder import ForeignFolderError, make_own_folder, working_in
+from simulation import processes
+from simulation.deployment.certificates import Certificates, make_certificates
+from simulation.deployment.commands import CONNECTION, connection_toml, superlink_command, supernode_command
+from simulation.deployment.submit import DeploymentError, environment, flwr, tool
+
+START_TIMEOUT_S = 90.0
+START_TIMEOUT_PER_SUPERNODE_S = 10.0
+GRACE_S = 10.0
+REFUSED = ("CERTIFICATE_VERIFY_FAILED", "Failed to activate SuperNode", "must be registered", "generator didn't yield")
+"""What the log of a SuperNode says that the SuperLink will not have; its process goes on for nothing."""
+POLL_S = 0.2
+
+
+class Deployment:
+    """A SuperLink and its SuperNodes as processes of their own, all ended when the block is left.
+
+    Parameters
+    ----------
+    folder : Path
+        Where logs, each process's FLWR_HOME and the command line's configuration go.
+    supernodes : int
+        Number of SuperNodes.
+    node_configs : list of str
+        One for each SuperNode, in Flower's form: "partition-id=0 num-partitions=3".
+    certificates : Certificates, optional
+        For TLS and for the SuperNodes' authentication; by default those in ``folder/certificates``, made if absent.
+    insecure : bool
+        Neither TLS nor authentication.
+    detours : sequence of str
+        Addresses at which the SuperNodes reach the SuperLink, one for each, where that is not its own.
+
+    The processes run in ``folder/work``, so paths in the run configuration must be absolute. They end
+    with the block, on Ctrl-C and on any signal alike (SIGKILL included), also in the middle of starting up.
+
+    Attributes
+    ----------
+    flwr_home : Path
+        FLWR_HOME of the command line; its connection named `CONNECTION` leads to this SuperLink.
+    logs : Path
+        ``superlink.log``, ``supernode-0.log`` and so on.
+    fleet : str
+        Address to which SuperNodes connect, once the block is entered.
+    certificates : Certificates or None
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        supernodes: int,
+        node_configs: list[str],
+        certificates: Certificates | None = None,
+        *,
+        insecure: bool = False,
+        detours: Sequence[str] = (),
+    ) -> None:
+        if supernodes < 1 or len(node_configs) != supernodes:
+            raise ConfigError(
+                f"A deployment needs at least one SuperNode and one node configuration for each. "
+                f"Got {supernodes} SuperNodes and {len(node_configs)} node configurations."
+            )
+        self.folder = folder.resolve()
+        self.flwr_home = self.folder / "cli"
+        self.logs = self.folder / "logs"
+        self.fleet = ""
+        self.certificates = certificates
+        self._insecure = insecure
+        self._detours = detours
+        self._node_configs = node_configs
+        self._token = secrets.token_hex(8)
+        self._children: list[processes.Child] = []
+        self._held = ExitStack()
+
+    def __enter__(self) -> Self:
+        atexit.register(self.stop)
+        try:
+            self._held.enter_context(processes.exit_on_signals())
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End every process: SuperNodes first, then the SuperLink; SIGKILL for what outlives the grace period.
+
+        Signals wait until it is done. Raises DeploymentError if a process cannot be ended.
+        """
+        with self._held, processes.signals_deferred():
+            superlink, supernodes = self._children[:1], self._children[1:]
+            left = processes.end(supernodes, GRACE_S) | processes.end(superlink, GRACE_S)
+            self._children.clear()
+            atexit.unregister(self.stop)
+        if left:
+            raise DeploymentError(f"These processes could not be ended: {sorted(left)}.")
+
+    def _start(self) -> None:
+        self._own_the_folder()
+        fleet_port, control, runtime, *node_ports = free_ports(3 + len(self._node_configs))
+        self.fleet = f"127.0.0.1:{fleet_port}"
+        for folder in (self.flwr_home, self.logs, self.folder / "work"):
+            folder.mkdir(parents=True, exist_ok=True)
+        if not self._insecure and self.certificates is None:
+            own = Certificates(self.folder / "certificates")
+            made = own.authority.exists()
+            self.certificates = own if made else make_certificates(own.folder, [], len(self._node_configs))
+        if self.certificates is not None:
+            self.certificates.check(len(self._node_configs))
+        authority = None if self.certificates is None else self.certificates.authority
+        (self.flwr_home / "config.toml").write_text(connection_toml(f"127.0.0.1:{control}", authority))
+        database = self.folder / "superlink.db"
+        for left in self.folder.glob(f"{database.name}*"):
+            left.unlink()
+        addresses = ["--fleet-api-address", self.fleet, "--control-api-address", f"127.0.0.1:{control}"]
+        self._spawn(
+            "superlink", [*superlink_command(self.certificates, database), *addresses, *_runtime_address(runtime)]
+        )
+        self._await(
+            "superlink", lambda: all(_reachable(port) for port in (fleet_port, control, runtime)), START_TIMEOUT_S
+        )
+        if self.certificates is not None:
+            register(self.certificates, len(self._node_configs), environment(self.flwr_home))
+        for index, (port, node_config) in enumerate(zip(node_ports, self._node_configs, strict=True)):
+            fleet = self._detours[index] if self._detours else self.fleet
+            command = supernode_command(fleet, node_config, self.certificates, index)
+            self._spawn(f"supernode-{index}", [*command, *_runtime_address(port)])
+        deadline = time.monotonic() + START_TIMEOUT_S + START_TIMEOUT_PER_SUPERNODE_S * len(node_ports)
+        for child in self._children[1:]:
+            self._await(child.name, partial(connected, child.log), deadline - time.monotonic())
+
+    def _own_the_folder(self) -> None:
+        """Make the folder, or take up an earlier deployment's. Raises ConfigError if it is another's, or in use."""
+        try:
+            make_own_folder(self.folder)
+            self._held.enter_context(working_in(self.folder))
+        except ForeignFolderError as error:
+            raise ConfigError(str(error)) from error
+        except BlockingIOError as error:
+            raise ConfigError(f"Another deployment is at work in {self.folder}; end that first.") from error
+
+    def _spawn(self, name: str, command: list[str]) -> None:
+        with processes.signals_deferred():
+            self._children.append(
+                processes.start(
+                    name,
+                    f"{self._token}/{name}",
+                    [tool(command[0]), *command[1:]],
+                    self.logs / f"{name}.log",
+                    self.folder / "work",
+                    environment(self.folder / name),
+                    with_parent=True,
+                )
+            )
+
+    def _await(self, name: str, ready: Callable[[], bool], timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not ready():
+            for child in self._children:
+                if (code := child.process.poll()) is not None:
+                    raise DeploymentError(f"{child.name} ended with exit code {code}. {_end_of(child.log)}")
+                if refused(child.log):
+                    raise DeploymentError(f"The SuperLink refused {child.name}. {_end_of(child.log)}")
+            if time.monotonic() > deadline:
+                raise DeploymentError(f"{name} was not ready in time. {_end_of(self.logs / f'{name}.log')}")
+            time.sleep(POLL_S)
+
+
+def register(certificates: Certificates, clients: int, variables: Mapping[str, str]) -> None:
+    """Tell the SuperLink the clients' public keys, which it must know before they connect.
+
+    Raises
+    ------
+    DeploymentError
+        If it does not take one.
+    """
+    keys = [str(certificates.client(client)[1]) for client in range(clients)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda key: flwr(["supernode", "register", key, CONNECTION], variables), keys))
+
+
+def app_folder() -> Path:
+    """The checkout, which is what Flower bundles into the app. Raises ConfigError for an installed wheel."""
+    folder = Path(__file__).resolve().parents[2]
+    if not (folder / "pyproject.toml").is_file():
+        raise ConfigError(
+            f"Flower bundles the app from its source, but there is no pyproject.toml in {folder}. "
+            "Run this from a checkout installed with `pip install -e .`."
+        )
+    return folder
+
+
+def free_ports(count: int) -> list[int]:
+    """`count` different TCP ports of 127.0.0.1 that nobody listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [item.getsockname()[1] for item in sockets]
+    for item in sockets:
+        item.close()
+    return ports
+
+
+def _runtime_address(port: int) -> list[str]:
+    return ["--host", "127.0.0.1", "--port", str(port)]
+
+
+def connected(log: Path) -> bool:
+    """Whether the SuperNode that writes `log` has been let in."""
+    return "SuperNode ID:" in _text(log)
+
+
+def refused(log: Path) -> bool:
+    """Whether the SuperNode that writes `log` was turned away."""
+    return any(words in _text(log) for words in REFUSED)
+
+
+def _reachable(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
+        return True
+    return False
+
+
+def _text(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")
+
+
+def _end_of(log: Path) -> str:
+    return f"The end of its log {log}:\n{_text(log)[-2000:]}"

@@ -1,0 +1,107 @@
+"""One run as real processes: started here, or submitted to a SuperLink that already runs."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from fedsel_app.config import ConfigError, Value
+from fedsel_app.server_app import run_folder
+from simulation.deployment.certificates import Certificates
+from simulation.deployment.commands import CONNECTION, equivalent_commands
+from simulation.deployment.deploy import Deployment, app_folder
+from simulation.deployment.submit import submit
+from simulation.engines.launch import discard_states, refuse_unrunnable
+from simulation.experiments.configuration import AppConfig, known_defaults
+from simulation.report.run_report import report_run
+
+
+def run_deployed(
+    config: AppConfig, console: Console, certificates: Certificates | None = None, *, insecure: bool = False
+) -> int:
+    """One SuperLink and `clients` SuperNodes on this machine, the run, and all of them down again.
+
+    They talk over TLS and the SuperNodes authenticate themselves, with `certificates` made for the run if none are
+    given; unless it is `insecure`.
+
+    Returns the exit code: 0 only if the run finished.
+    """
+    config = with_absolute_paths(config, local=True)
+    refuse_unrunnable(config)
+    folder = Path(config.run.out)
+    if not config.run.resume and os.path.lexists(folder / "processes"):
+        raise ConfigError(f"The run folder {folder} holds 'processes'; choose another 'out'.")
+    config = replace(config, run=replace(config.run, state_dir=str(folder)))
+    clients = config.run.clients
+    nodes = [f"partition-id={client} num-partitions={clients}" for client in range(clients)]
+    console.print(f"Starting one SuperLink and {clients} SuperNodes; their logs are in {folder / 'processes/logs'}")
+    with Deployment(folder / "processes", clients, nodes, certificates, insecure=insecure) as deployment:
+        result = submit(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, show_line)
+    if not result.completed:
+        console.print(f"The run did not finish: {result.status} {result.details}", style="red", markup=False)
+        return 1
+    discard_states(folder)
+    report_run(folder, console)
+    defaults = known_defaults() | {key: config.values()[key] for key in ("out", "state-dir", "data-path")}
+    changed = {key: value for key, value in app_values(config).items() if defaults[key] != value}
+    console.print("\nThe same on separate machines:", style="bold")
+    for command in equivalent_commands(nodes, changed, insecure=insecure):
+        console.print(command, markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def run_submitted(config: AppConfig, superlink: str, federation_config: str | None, console: Console) -> int:
+    """`flwr run` with an exit code: 0 only if the run finished.
+
+    `superlink` names a connection of Flower's config.toml; `local` simulates, with one supernode for each client.
+    """
+    config = with_absolute_paths(config, local=superlink == "local")
+    if superlink == "local" and federation_config is None:
+        federation_config = f"num-supernodes={config.run.clients} client-resources-num-cpus=1"
+    result = submit(app_folder(), superlink, app_values(config), None, federation_config, show_line)
+    console.print(f"{result.status} {result.details}".strip(), markup=False)
+    if result.completed and (Path(config.run.out) / "summary.json").exists():
+        report_run(Path(config.run.out), console)
+    return 0 if result.completed else 1
+
+
+def with_absolute_paths(config: AppConfig, *, local: bool) -> AppConfig:
+    """Server and clients run in directories of their own, so every path that is set is made absolute.
+
+    Where all of them run on this machine (`local`), the default data folder is this directory's data/.
+    """
+
+    def absolute(path: str) -> str:
+        return str(Path(path).expanduser().absolute()) if path else ""
+
+    return replace(
+        config,
+        run=replace(config.run, out=str(run_folder(config)), state_dir=absolute(config.run.state_dir)),
+        data=replace(config.data, data_path=absolute(config.data.data_path or ("data" if local else ""))),
+        participation=replace(config.participation, surrogate_path=absolute(config.participation.surrogate_path)),
+    )
+
+
+def app_values(config: AppConfig) -> dict[str, Value]:
+    """The settings as Flower takes them: only those that the app's pyproject.toml has.
+
+    Raises
+    ------
+    ConfigError
+        If a user's own strategy has a setting that is not at its default: Flower would refuse it.
+    """
+    defaults = config.strategy.Config.defaults(f"{config.strategy.name}.")
+    unknown = {key: value for key, value in config.values().items() if key not in known_defaults()}
+    for key, value in unknown.items():
+        if value != defaults[key]:
+            raise ConfigError(
+                f"Flower takes only settings of the app's pyproject.toml, and '{key}' is not there; "
+                "add it to [tool.flwr.app.config], or change its default."
+            )
+    return {key: value for key, value in config.values().items() if key not in unknown}
+
+
+def show_line(line: str) -> None:
+    """Print a line of Flower's log as it comes."""
+    print(line, flush=True)

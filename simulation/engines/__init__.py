@@ -1,0 +1,1 @@
+"""Engines: what carries out a run, Flower's Ray engine in this process."""

@@ -1,0 +1,1 @@
+"""Reports: what people see of runs and comparisons, on the terminal and as a page."""

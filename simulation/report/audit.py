@@ -1,0 +1,116 @@
+"""Who took part and how the clients fared, the runs themselves, and what failed."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedsel_app.config import ConfigError
+from simulation.comparison.outcomes import (
+    client_accuracies,
+    label_coverage,
+    measures,
+    selection_counts,
+    who_was_selected,
+)
+from simulation.comparison.results import Comparison, Group, Run
+from simulation.comparison.statistics import Floats, gini, jain, longest_gaps, worst_tenth
+from simulation.report.tables import Column, Table
+
+
+def coverages(group: Group) -> tuple[dict[str, list[Floats]], str]:
+    """Variant -> each run's label coverage by round; or nothing, and why it is not shown."""
+    try:
+        return {name: [label_coverage(run) for run in runs] for name, runs in group.runs.items()}, ""
+    except ConfigError as error:
+        return {}, f"The label coverage of the cohorts is not shown: {str(error).rstrip('.')}."
+
+
+def participation_table(group: Group, covered: dict[str, list[Floats]]) -> Table:
+    """How evenly the clients were selected, a line a variant; `covered` as of `coverages`."""
+    columns = [Column("variant"), Column("clients a round", 2), Column("selections a client, fewest", 1)]
+    columns += [Column("mean", 1), Column("most", 1), Column("never selected", 1), Column("Gini", 3)]
+    columns += [Column("Jain", 3), Column("longest streak unselected, worst client", 1), Column("mean client", 1)]
+    if covered:
+        columns += [Column("label coverage, mean", 3), Column("lowest", 3)]
+    rows = []
+    for name, runs in group.runs.items():
+        counts = [selection_counts(run) for run in runs]
+        gaps = [longest_gaps(who_was_selected(run) > 0) for run in runs]
+        row = [_mean([count.sum() / len(run.rows) for count, run in zip(counts, runs, strict=True)])]
+        row += [_mean([count.min() for count in counts]), _mean([count.mean() for count in counts])]
+        row += [_mean([count.max() for count in counts]), _mean([(count == 0).sum() for count in counts])]
+        row += [_mean([gini(count) for count in counts]), _mean([jain(count) for count in counts])]
+        row += [_mean([gap.max() for gap in gaps]), _mean([gap.mean() for gap in gaps])]
+        if covered:
+            row += [_mean([np.nanmean(rounds) for rounds in covered[name]])]
+            row += [_mean([np.nanmin(rounds) for rounds in covered[name]])]
+        rows.append([name, *row])
+    caption = (
+        "Means over the runs of each variant. Gini: 0 if all clients are selected equally often, towards 1 if few are "
+        "always. Jain: 1 if equally often, 1/K if one client alone. A streak is a run of rounds in a row without the "
+        "client."
+    )
+    if covered:
+        caption += " Label coverage: share of all labels that a round's cohort holds training examples of."
+    return Table("participation", "Who took part", caption, columns, rows)
+
+
+def client_table(group: Group) -> Table | None:
+    """Spread of the last accuracies on the clients' own test parts; None where no run measured them."""
+    columns = [Column("variant"), Column("runs"), Column("mean of clients", 4), Column("standard deviation", 4)]
+    columns += [Column("worst tenth", 4), Column("worst client", 4), Column("best client", 4)]
+    rows = []
+    for name, runs in group.runs.items():
+        last = [accuracies[max(accuracies)] for run in runs if (accuracies := client_accuracies(run))]
+        if last:
+            figures = [(one.mean(), one.std(), worst_tenth(one), one.min(), one.max()) for one in last]
+            rows.append([name, len(last), *(float(value) for value in np.mean(figures, axis=0))])
+    caption = (
+        "The global model after the last evaluated round on each client's own test part; means over the runs. The "
+        "worst tenth is the mean of the lowest tenth of the clients, at least one."
+    )
+    return Table("clients", "Accuracy by client", caption, columns, rows) if rows else None
+
+
+def run_table(comparison: Comparison) -> Table:
+    """Every run that has a folder."""
+    columns = [Column("run"), Column("strategy"), Column("cell"), Column("seed"), Column("state"), Column("rounds")]
+    columns += [Column("final accuracy", 4), Column("rounds to target"), Column("simulated seconds", 1)]
+    columns += [Column("MB, measured uplink", 3), Column("wall time in s", 1), Column("client failures")]
+    return Table(
+        "runs",
+        "The runs",
+        "Every run that has finished a round. Client failures: selected, and nothing usable came back.",
+        columns,
+        [_run_row(run) for run in comparison.runs],
+    )
+
+
+def failure_table(runs: Sequence[Run]) -> Table | None:
+    """Every client that was selected and brought nothing usable; None if all did."""
+    rows = [
+        [run.name, row["round"], failure["client"], failure["reason"]]
+        for run in runs
+        for row in run.rows
+        for failure in row["failures"]
+    ]
+    columns = [Column("run"), Column("round"), Column("client"), Column("reason")]
+    caption = "Selected clients that brought nothing usable; their rounds went on without them."
+    return Table("failures", "Client failures", caption, columns, rows) if rows else None
+
+
+def _run_row(run: Run) -> list[object]:
+    numbers = measures(run)
+    reached = numbers["rounds_to_target"]
+    cell = ", ".join(f"{key}={value}" for key, value in run.cell.items())
+    state = "finished" if run.finished else "unfinished"
+    return [
+        *(run.name, run.strategy, cell, run.seed, state, len(run.rows), numbers["final_accuracy"]),
+        *(int(reached) if np.isfinite(reached) else None, numbers["time_s"], numbers["wire_uplink_mb"]),
+        *(numbers["wall_s"], int(numbers["failures"])),
+    ]
+
+
+def _mean(values: Sequence[Any]) -> float:
+    return float(np.mean(values))

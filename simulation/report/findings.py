@@ -1,0 +1,152 @@
+"""What the variants of a group reached, and whether they differ by more than the seeds do."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import combinations
+from typing import TypeVar
+
+import numpy as np
+
+from simulation.comparison.outcomes import (
+    ALL_MB,
+    FINAL,
+    PEAK,
+    ROUNDS,
+    SECONDS,
+    STABLE,
+    TO_TARGET,
+    UPLINK_MB,
+    Measure,
+    Numbers,
+)
+from simulation.comparison.results import Group
+from simulation.comparison.statistics import FEWEST_PAIRS, Paired, holm, paired, record, t_interval
+from simulation.report.tables import FREE, Column, Table
+
+Key = TypeVar("Key", bound=Hashable)
+COMPARED = (STABLE, ROUNDS, SECONDS, UPLINK_MB, ALL_MB)
+MATRICES = ((STABLE, "accuracy"), (UPLINK_MB, "bytes"), (SECONDS, "seconds"))
+MORE, NOT_MORE, TOO_FEW = "more than seed noise", "not more than seed noise", "too few seeds to tell from seed noise"
+
+
+def against(
+    numbers: Numbers, variant: str, others: Sequence[str], measure: Measure
+) -> dict[str, tuple[Paired, float, str]]:
+    """A variant against each of `others`: the pairs, Holm's p over all of them, and the verdict in words."""
+    results = [paired(*numbers.pairs(variant, other, measure.key)) for other in others]
+    return _judged(dict(zip(others, results, strict=True)))
+
+
+def _judged(results: Mapping[Key, Paired]) -> dict[Key, tuple[Paired, float, str]]:
+    adjusted = holm([result.p for result in results.values()])
+    return {key: (result, p, judge(result, p)) for (key, result), p in zip(results.items(), adjusted, strict=True)}
+
+
+def judge(result: Paired, adjusted_p: float) -> str:
+    """Whether a paired difference is more than seed noise, in words."""
+    if result.difference.n < FEWEST_PAIRS:
+        return TOO_FEW
+    return MORE if result.more_than_noise(adjusted_p) else NOT_MORE
+
+
+def accuracy_table(group: Group, numbers: Numbers) -> Table:
+    """Accuracies and whole-run costs of each variant."""
+    columns = [Column("variant"), Column("runs")]
+    columns += [Column(measure.name, measure.digits, estimates=True) for measure in (FINAL, STABLE, PEAK)]
+    totals = (
+        ("seconds", "time_s", 1),
+        ("MB, paper's count", "paper_traffic_mb", 3),
+        ("MB, measured uplink", "wire_uplink_mb", 3),
+        ("MB, measured, all traffic", "all_mb", 3),
+        ("exchanges", "exchanges", 0),
+        ("wall time in s", "wall_s", 1),
+    )
+    columns += [Column(name, digits) for name, _, digits in totals]
+    rows = [
+        [variant, len(runs)]
+        + [t_interval(numbers.reached(variant, measure.key)) for measure in (FINAL, STABLE, PEAK)]
+        + [float(numbers.values(variant, key).mean()) for _, key, _ in totals]
+        for variant, runs in group.runs.items()
+    ]
+    caption = (
+        "Accuracies: mean over the runs of a variant (one run a seed) with its 95% t interval in brackets, which may "
+        "reach past 1. The other columns are means over the same runs, of whole runs. MB are 10⁶ bytes; all traffic is "
+        "uplink, downlink, probes and calibration. Wall time is what the computation took, simulated time apart."
+    )
+    return Table("accuracy", "Accuracy and cost of whole runs", caption, columns, rows)
+
+
+def target_table(group: Group, numbers: Numbers) -> Table:
+    """Rounds, seconds and bytes to target, and how many runs reached it."""
+    columns = [Column("variant"), Column("runs that reached the target")]
+    columns += [Column(measure.name, measure.digits, estimates=True) for measure in TO_TARGET]
+    rows = [
+        [variant, f"{numbers.reached(variant, ROUNDS.key).size} of {len(runs)}"]
+        + [t_interval(numbers.reached(variant, measure.key)) for measure in TO_TARGET]
+        for variant, runs in group.runs.items()
+    ]
+    caption = (
+        "Up to the first evaluation at or above the target: mean and 95% t interval over the runs that reached it; "
+        "runs that did not are counted in the second column and in no mean. The paper's count is 32 bits a kept value; "
+        "measured are the bytes that the codec produced, indices included."
+    )
+    return Table("target", "Rounds, seconds and bytes to target", caption, columns, rows)
+
+
+def difference_table(group: Group, numbers: Numbers) -> Table:
+    """Each variant against the baseline, seed by seed."""
+    columns = [Column("measure"), Column("variant"), Column("pairs"), Column(f"mean of {group.baseline}", FREE)]
+    columns += [Column("difference", FREE, estimates=True), Column("difference in %", 1), Column("p (Holm)", 3)]
+    columns += [Column("verdict")]
+    others = [variant for variant in group.runs if variant != group.baseline]
+    rows = []
+    for measure in COMPARED:
+        results = {other: paired(*numbers.pairs(other, group.baseline, measure.key)) for other in others}
+        for variant, (result, p, verdict) in _judged(results).items():
+            row = [measure.name, variant, result.difference.n, result.other_mean, result.difference]
+            rows.append([*row, percent(result), p if result.difference.n > 1 else None, verdict])
+    caption = (
+        f"The variant minus the baseline {group.baseline} on the same seed (same partition, links and initial model): "
+        "mean and 95% t interval over the pairs of seeds in which both have the number. p is of the paired t test, "
+        "adjusted by Holm over all variants of a measure. A difference counts as more than seed noise with at least "
+        f"{FEWEST_PAIRS} pairs and p below 0.05."
+    )
+    return Table("differences", f"Against the baseline {group.baseline}", caption, columns, rows)
+
+
+def win_table(group: Group, numbers: Numbers, measure: Measure, name: str) -> Table:
+    """Wins, ties and losses of every variant against every other one."""
+    variants = list(group.runs)
+    couples = list(combinations(variants, 2))
+    judged = _judged({couple: paired(*numbers.pairs(*couple, measure.key)) for couple in couples})
+
+    def cell(row: str, column: str) -> str:
+        if row == column:
+            return ""
+        couple = (row, column) if (row, column) in judged else (column, row)
+        counts = record(*numbers.pairs(row, column, measure.key), higher_wins=measure.higher_wins)
+        return " – ".join(map(str, counts)) + (" *" if judged[couple][2] == MORE else "")
+
+    rows = [[row, *(cell(row, column) for column in variants)] for row in variants]
+    caption = (
+        f"Seeds in which the row won – tied with – lost to the column: {measure.name}, "
+        f"{'higher' if measure.higher_wins else 'lower'} wins"
+        + ("" if measure.higher_wins else "; reaching the target beats not reaching it, neither reaching it is a tie")
+        + ". A star marks a paired difference that is more than seed noise (paired t test, Holm over all couples, at "
+        f"least {FEWEST_PAIRS} seeds that both have the number in); without one, wins may be luck."
+    )
+    columns = [Column("variant"), *(Column(variant) for variant in variants)]
+    return Table(f"wins-{name}", f"Who won, seed by seed: {measure.name}", caption, columns, rows)
+
+
+def percent(result: Paired) -> float:
+    """The difference in percent of the other's mean; NaN where that is 0 or unknown."""
+    return 100.0 * result.difference.mean / result.other_mean if result.other_mean else np.nan
+
+
+def finding_tables(group: Group, numbers: Numbers) -> list[Table]:
+    """All tables of this module; those that compare only where there are two variants."""
+    tables = [target_table(group, numbers), accuracy_table(group, numbers)]
+    if len(group.runs) > 1:
+        tables.append(difference_table(group, numbers))
+        tables += [win_table(group, numbers, measure, name) for measure, name in MATRICES]
+    return tables

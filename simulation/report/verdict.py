@@ -1,0 +1,112 @@
+"""The answer in sentences: who reached the target with the fewest bytes and seconds, by how much, and is it luck."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulation.comparison.outcomes import ALL_MB, ROUNDS, SECONDS, STABLE, UPLINK_MB, Measure, Numbers, score_name
+from simulation.comparison.results import Group
+from simulation.comparison.statistics import Paired
+from simulation.report.findings import against, percent
+from simulation.report.tables import number_text
+
+CHEAPEST = (
+    (UPLINK_MB, "measured bytes sent to the server until the target", "MB"),
+    (ALL_MB, "measured bytes in all until the target (downlink and probes too)", "MB"),
+    (SECONDS, "seconds until the target", "s"),
+)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How a cost is written: digits after the point, unit, and how many of it are one of the measure's."""
+
+    digits: int
+    unit: str
+    factor: float = 1.0
+
+    def amount(self, value: float) -> str:
+        """A number and its unit."""
+        return f"{number_text(value * self.factor, self.digits)} {self.unit}".strip()
+
+
+def verdict(group: Group, numbers: Numbers) -> list[str]:
+    """A sentence on who reached the target, one on each cost, one on accuracy."""
+    sentences = [_who_reached(group, numbers)]
+    ranked = _candidates(group, numbers)
+    if ranked:
+        sentences += [_best(group, numbers, ranked, measure, title, unit) for measure, title, unit in CHEAPEST]
+    known = [variant for variant in group.runs if numbers.reached(variant, STABLE.key).size]
+    if known:
+        score = score_name(group.all_runs[0])
+        title = f"{score} ({STABLE.name.removeprefix('accuracy, ')})"
+        sentences.append(_best(group, numbers, known, STABLE, title, ""))
+    return sentences
+
+
+def target_text(group: Group) -> str:
+    """The target, where all runs have the same."""
+    targets = {float(run.config["target"]) for run in group.all_runs}
+    return f"{score_name(group.all_runs[0])} {targets.pop():g}" if len(targets) == 1 else "its target"
+
+
+def _who_reached(group: Group, numbers: Numbers) -> str:
+    shares = {name: (numbers.reached(name, ROUNDS.key).size, len(runs)) for name, runs in group.runs.items()}
+    counts = ", ".join(f"{name} in {reached} of {runs}" for name, (reached, runs) in shares.items())
+    if not any(reached for reached, _ in shares.values()):
+        return f"No run reached {target_text(group)}, so there are no costs to compare."
+    if len(group.all_runs) == 1:
+        return f"The run reached {target_text(group)}."
+    if all(reached == runs for reached, runs in shares.values()):
+        return f"Every run reached {target_text(group)}."
+    return f"Runs that reached {target_text(group)}: {counts}. Only variants that reached it most often are ranked."
+
+
+def _candidates(group: Group, numbers: Numbers) -> list[str]:
+    """The variants with the largest share of runs that reached the target."""
+    shares = {name: numbers.reached(name, ROUNDS.key).size / len(runs) for name, runs in group.runs.items()}
+    best = max(shares.values())
+    return [name for name, share in shares.items() if share == best and best > 0]
+
+
+def _best(group: Group, numbers: Numbers, ranked: list[str], measure: Measure, title: str, unit: str) -> str:
+    sign = -1.0 if measure.higher_wins else 1.0
+    seeds = numbers.common_seeds(ranked, measure.key)
+    means = {name: numbers.mean(name, measure.key, seeds) for name in ranked}
+    order = sorted(ranked, key=lambda name: (sign * means[name], name))
+    first = order[0]
+    scale = Scale(measure.digits, unit)
+    if unit == "MB" and means[first] < 0.1:
+        scale = Scale(1, "kB", 1000.0)
+    runs = numbers.reached(first, measure.key).size
+    over = "one run" if runs == 1 else f"mean of {runs} runs"
+    if 0 < len(seeds) < runs:
+        over = f"mean over the {len(seeds)} seeds that all ranked have" if len(seeds) > 1 else "one seed that all have"
+    if len(group.runs) > 1:
+        title = ("highest " if measure.higher_wins else "fewest ") + title
+    name = f"{first} (the baseline)" if first == group.baseline and len(group.runs) > 1 else first
+    sentence = f"{title[0].upper()}{title[1:]}: {name}, {scale.amount(means[first])} ({over})."
+    others = [name for name in group.runs if name != first]
+    results = against(numbers, first, others, measure)
+    if len(order) > 1:
+        sentence += " " + _compared("the next", order[1], results[order[1]], scale)
+    if first != group.baseline and group.baseline not in order[1:2]:
+        sentence += " " + _compared("the baseline", group.baseline, results[group.baseline], scale)
+    return sentence
+
+
+def _compared(role: str, other: str, result: tuple[Paired, float, str], scale: Scale) -> str:
+    paired, _, words = result
+    difference = paired.difference
+    if difference.n == 0:
+        return f"Against {role}, {other}: no seed in which both have the number."
+    share = f" ({abs(percent(paired)):.0f}%)" if np.isfinite(percent(paired)) and scale.unit else ""
+    direction = "less" if difference.mean < 0 else "more"
+    interval = (
+        f"; 95% interval of the paired difference {scale.amount(difference.low)} to {scale.amount(difference.high)}"
+        if np.isfinite(difference.low)
+        else ""
+    )
+    amount = scale.amount(abs(difference.mean))
+    pairs = "one pair" if difference.n == 1 else f"{difference.n} pairs"
+    return f"Against {role}, {other}: {amount}{share} {direction}{interval}, {pairs}: {words}."

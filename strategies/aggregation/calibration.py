@@ -1,0 +1,64 @@
+"""BatchNorm statistics of the global model, recomputed by clients (HeteRo-Select, Alg. 1, line 13)."""
+
+import logging
+
+import numpy as np
+from flwr.common import Scalar
+from numpy.typing import NDArray
+
+from fedsel_app.config import ServerConfig
+from fedsel_app.wire.codec import WireError
+from strategies.roster import Floats, Ints
+from strategies.round import connections, validation
+
+LOGGER = logging.getLogger("fedsel")
+
+
+def calibrated(
+    clients: connections.Clients,
+    trained: Ints,
+    parameters: NDArray[np.float32],
+    buffers: NDArray[np.float32],
+    server_round: int,
+    config: ServerConfig,
+    variances: NDArray[np.bool_],
+) -> tuple[NDArray[np.float32], int]:
+    """The new model's statistics, float32 (B,), averaged by examples, and the bytes that this took, both ways.
+
+    The first `calibration-clients` of the `trained` run `calibration-batches` mini-batches in train mode. A client
+    that fails is left out; if all do, `buffers` stay as they are. A model without statistics costs nothing.
+    `variances` (B,) says which of them cannot be negative. Where `aggregation` is not the mean, each statistic is the
+    clients' median.
+    """
+    if not buffers.size:
+        return buffers, 0
+    chosen = trained[: config.calibration_clients or trained.size]
+    model = connections.pack(parameters, buffers)
+    task: dict[str, Scalar] = {"task": "calibrate", "round": server_round, "batches": config.calibration_batches}
+    came: list[Floats] = []
+    examples: list[int] = []
+    for client, answer in clients.fit(chosen.tolist(), model, task).items():
+        try:
+            if isinstance(answer, Exception):
+                raise WireError(str(answer))
+            values = validation.unpack_array(answer.parameters, np.float32, buffers.size).astype(np.float64)
+            if values.shape != buffers.shape or not (np.abs(values) <= validation.LARGEST).all():
+                raise WireError(f"expected {buffers.size} finite statistics, got {values.size}")
+            if (values[variances] < 0).any():
+                raise WireError("a variance is negative")
+            if not 1 <= answer.num_examples <= validation.MOST_EXAMPLES:
+                raise WireError(f"statistics of {answer.num_examples} examples")
+        except WireError as error:
+            LOGGER.warning("Round %d: client %d did not calibrate: %s", server_round, client, error)
+            continue
+        came.append(values)
+        examples.append(answer.num_examples)
+    sent = chosen.size * (connections.model_bytes(model) + buffers.nbytes)
+    if not came:
+        return buffers, int(sent)
+    if config.aggregation == "mean":
+        total = np.zeros(buffers.size)
+        for number, values in zip(examples, came, strict=True):
+            total += number * values
+        return (total / sum(examples)).astype(np.float32), int(sent)
+    return np.median(came, axis=0).astype(np.float32), int(sent)

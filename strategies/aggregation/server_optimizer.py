@@ -1,0 +1,89 @@
+"""What the server does with the aggregated update.
+
+Momentum is HeteRo-Select's Eq. 14 (T.-M. H. Hsu, H. Qi, M. Brown, arXiv 1909.06335, has the same with server-lr 1).
+FedAdagrad, FedYogi and FedAdam are Algorithm 2 of S. J. Reddi, Z. Charles, M. Zaheer, Z. Garrett, K. Rush,
+J. Konecny, S. Kumar, H. B. McMahan, "Adaptive Federated Optimization", ICLR 2021, arXiv 2003.00295: without bias
+correction, and with V_0 = tau^2, the smallest that it allows.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import ServerConfig
+from strategies.roster import Floats
+
+
+def adam_second(second: Floats, square: Floats, beta2: float) -> Floats:
+    """V <- beta_2 V + (1 - beta_2) Delta^2."""
+    return beta2 * second + (1.0 - beta2) * square
+
+
+def yogi_second(second: Floats, square: Floats, beta2: float) -> Floats:
+    """V <- V - (1 - beta_2) Delta^2 sign(V - Delta^2)."""
+    return second - (1.0 - beta2) * square * np.sign(second - square)
+
+
+def adagrad_second(second: Floats, square: Floats, beta2: float) -> Floats:
+    """V <- V + Delta^2."""
+    return second + square
+
+
+_SECOND_MOMENTS: dict[str, Callable[[Floats, Floats, float], Floats]] = {
+    "fedadam": adam_second,
+    "fedyogi": yogi_second,
+    "fedadagrad": adagrad_second,
+}
+
+
+class ServerOptimizer:
+    """The next global model from the aggregated update Delta.
+
+    momentum: M <- beta_s M + Delta, w <- w + lr M (Eq. 14); mean is beta_s = 0. The adaptive ones:
+    M <- beta_1 M + (1 - beta_1) Delta, V <- its rule, w <- w + lr M / (sqrt(V) + tau).
+    """
+
+    def __init__(self, size: int, config: ServerConfig) -> None:
+        self._config = config
+        self._decay = config.server_momentum if config.server_optimizer == "momentum" else 0.0
+        self._second_moment = _SECOND_MOMENTS.get(config.server_optimizer)
+        self._momentum = np.zeros(size)
+        self._second = np.full(size if self._second_moment else 0, config.server_tau**2)
+
+    def step(self, parameters: NDArray[np.float32], update: Floats) -> NDArray[np.float32]:
+        """The next global model, float32 (N,), from the present one and the aggregated `update`, float64 (N,)."""
+        config = self._config
+        if self._second_moment is None:
+            self._momentum *= self._decay
+            self._momentum += update
+            return (parameters + config.server_lr * self._momentum).astype(np.float32)
+        self._momentum = config.server_beta1 * self._momentum + (1.0 - config.server_beta1) * update
+        self._second = self._second_moment(self._second, np.square(update), config.server_beta2)
+        step = self._momentum / (np.sqrt(self._second) + config.server_tau)
+        return (parameters + config.server_lr * step).astype(np.float32)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """M and V: what `load_state` needs to go on identically."""
+        return {"momentum": self._momentum.copy(), "second": self._second.copy()}
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Take up a state that `state` returned."""
+        self._momentum, self._second = state["momentum"].copy(), state["second"].copy()
+
+
+def aggregation_weights(
+    weighting: str, scores: Floats, examples: Floats, own: Floats | None, *, normalise: bool
+) -> Floats:
+    """Weights (r,) that sum to 1. Where every one of them would be 0 they are equal.
+
+    `own` are the method's own weights, used by `method`; None there means by examples. Without `normalise`
+    (unbiased methods) they are returned as they are.
+    """
+    if weighting == "method" and own is not None and not normalise:
+        return own
+    chosen = {"score": scores, "examples": examples, "uniform": np.ones(scores.shape)}
+    weights = chosen.get(weighting, examples if own is None else own)
+    total = weights.sum()
+    return weights / total if total > 0 else np.full(scores.shape, 1.0 / max(scores.size, 1))

@@ -1,0 +1,85 @@
+"""The server's part of the local solvers; the clients' part, with the citations, is in `clients.training.solvers`.
+
+Deviations: SCAFFOLD's c and FedDyn's H are unweighted means over all K clients, as in their papers, whatever weighs the
+updates; what they lead to is the minimum of the unweighted mean loss. A control variate's change that is lost with its
+reply stays missing in c. FedNova normalises here instead of at the client, by the number that came with the update,
+which is the same sum and leaves the update in the units that its residual has.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from flwr.common import Parameters, ndarrays_to_parameters
+from numpy.typing import NDArray
+
+from fedsel_app.config import TrainingConfig
+from fedsel_app.wire.codec import Update
+from strategies.roster import Floats
+
+EFFECTIVE_STEPS = "effective-steps"
+
+
+def nova_weights(weights: Floats, effective_steps: Floats) -> Floats:
+    """w_i tau_eff / ||a_i||_1 with tau_eff = sum_i w_i ||a_i||_1: what FedNova weighs the plain updates by.
+
+    No training takes less than one step, whatever a client says.
+    """
+    steps = np.maximum(effective_steps, 1.0)
+    effective = float((weights * steps).sum())
+    return weights * effective / steps
+
+
+def moved_mean(mean: Floats, changes: Sequence[Update], clients: int, scale: float = 1.0) -> Floats:
+    """mean + (scale / K) sum of `changes`, a new float64 (N,): the mean over K clients of which some changed."""
+    moved = mean.copy()
+    for change in changes:
+        change.add_to(moved, scale / clients)
+    return moved
+
+
+class ServerSolver:
+    """What the server remembers and does for the setting `solver`.
+
+    Attributes
+    ----------
+    reports : the numbers that clients must send for it
+    payloads : the wire payloads that each reply must have
+    """
+
+    def __init__(self, size: int, clients: int, training: TrainingConfig) -> None:
+        self._solver, self._alpha, self._clients = training.solver, training.feddyn_alpha, clients
+        self._mean = np.zeros(size if self._solver in ("scaffold", "feddyn") else 0)
+        self.reports = frozenset({EFFECTIVE_STEPS} if self._solver == "fednova" else ())
+        self.payloads = 2 if self._solver == "scaffold" else 1
+
+    def instruct(self, parameters: Parameters) -> Parameters:
+        """The model as it goes to those who train: under scaffold with the control variate c behind it."""
+        if self._solver != "scaffold":
+            return parameters
+        control = ndarrays_to_parameters([self._mean.astype(np.float32)])
+        return Parameters([*parameters.tensors, *control.tensors], parameters.tensor_type)
+
+    def weights(self, weights: Floats, reports: Mapping[str, Floats]) -> Floats:
+        """The weights (r,) of the updates; `reports` are what came with them."""
+        return nova_weights(weights, reports[EFFECTIVE_STEPS]) if self._solver == "fednova" else weights
+
+    def step(self, aggregate: Floats, updates: Sequence[Update], controls: Sequence[Update]) -> Floats:
+        """The update to apply, float64 (N,), after the memory took up the round.
+
+        SCAFFOLD: c <- c + (1/K) sum of the changes `controls`. FedDyn: H <- H - (alpha/K) sum of `updates`, and
+        x <- mean y - H / alpha, that is `aggregate` - H / alpha.
+        """
+        if self._solver == "feddyn":
+            self._mean = moved_mean(self._mean, updates, self._clients, -self._alpha)
+            return aggregate - self._mean / self._alpha
+        self._mean = moved_mean(self._mean, controls, self._clients)
+        return aggregate
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """c or H: what `load_state` needs to go on identically."""
+        return {"mean": self._mean.copy()}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take up a state that `state` returned."""
+        self._mean = state["mean"].copy()

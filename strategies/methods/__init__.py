@@ -1,0 +1,1 @@
+"""Selection methods: one file each, its equations first and its strategy last."""

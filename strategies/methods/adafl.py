@@ -1,0 +1,104 @@
+"""AdaFL's attention: clients whose models end up far from the new global model are drawn more often.
+
+Chen, Chong and Quek, "Dynamic Attention-based Communication-Efficient Federated Learning", 2021 (arXiv:2108.05765).
+Here is its attention-based selection. Its growing fraction of clients is a participation policy.
+
+Attention starts at a_k = n_k / n. S_t is drawn without replacement with probabilities a. After the round, with
+d_k = ||w_{t+1} - w_k|| for k in S_t, a_k <- alpha a_k + (1 - alpha) (d_k / sum_{S_t} d) sum_{S_t} a; nobody else's
+changes, and the sum of all stays 1.
+
+Deviations
+----------
+- The formulas are reconstructed: only the paper's abstract was readable, and no code of the authors was found.
+- Attention is kept in units of examples (a_k = n_k at the start) and divided by its sum where it is used; the update
+  rule is the same in every unit, and a client that joins late then enters with its share by size.
+- w_{t+1} is taken before the server's optimiser: d_k is the distance of the client's decoded (compressed) update from
+  the aggregated update. With a server that applies the mean with learning rate 1 this is the distance to w_{t+1}.
+- S_t here is those whose update was aggregated.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import Settings, setting
+from fedsel_app.wire.codec import Update
+from strategies.base import SelectionStrategy
+from strategies.roster import Floats, Needs, Outcome, Roster, RoundInfo, Selection
+from strategies.run_context import RunContext
+from strategies.selection_math.sampling import weighted_draws
+
+
+@dataclass(frozen=True)
+class AdaFLConfig(Settings):
+    """How fast attention moves."""
+
+    decay: float = setting(0.9, "share alpha of the old attention in the new", low=0.0, high=1.0)
+
+
+def distance(update: Update, aggregate: Floats) -> float:
+    """||aggregate - update||, float64 (N,) each: how far the client's model is from the averaged one."""
+    difference = aggregate.copy()
+    update.add_to(difference, -1.0)
+    return float(np.sqrt(np.square(difference).sum()))
+
+
+def refreshed(attention: Floats, distances: Floats, decay: float) -> Floats:
+    """The new attention of the clients that took part, from their old one and d_k; float64 (r,) each, sum unchanged.
+
+    Where all distances are 0, attention stays.
+    """
+    total = distances.sum()
+    if not total > 0:
+        return attention.copy()
+    return np.asarray(decay * attention + (1.0 - decay) * (distances / total) * attention.sum())
+
+
+class AdaFL(SelectionStrategy):
+    """Clients drawn without replacement in proportion to their attention."""
+
+    name: ClassVar[str] = "adafl"
+    paper: ClassVar[str] = "Chen et al. 2021 (AdaFL, attention), reconstructed"
+    Config: ClassVar[type[Settings]] = AdaFLConfig
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        if not isinstance(context.method, AdaFLConfig):
+            raise TypeError(f"adafl takes an AdaFLConfig. Got {type(context.method).__name__}.")
+        self._decay = context.method.decay
+        self._attention = np.full(context.run.clients, np.nan)
+        """In units of examples; NaN until the client first took part."""
+
+    @classmethod
+    def needs(cls, config: Settings) -> Needs:
+        """Nothing: the distances follow from the uploads."""
+        return Needs()
+
+    def attention(self, roster: Roster) -> Floats:
+        """Every client's attention, float64 (K,), in units of examples."""
+        return np.where(np.isnan(self._attention), roster.examples, self._attention)
+
+    def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
+        """`count` sequential draws with probabilities in proportion to attention; the score is a_k."""
+        attention = self.attention(roster)
+        attention /= max(attention.sum(), 1.0)
+        clients = np.sort(roster.ids[weighted_draws(attention[roster.ids], count, rng)])
+        return Selection(clients, attention[clients], {"attention": attention[clients]})
+
+    def update(self, outcome: Outcome) -> None:
+        """Move attention among those who took part towards the ones far from the average."""
+        if outcome.aggregate is None:
+            return
+        distances = np.array([distance(update, outcome.aggregate) for update in outcome.updates])
+        old = self.attention(self.roster)[outcome.clients]
+        self._attention[outcome.clients] = refreshed(old, distances, self._decay)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Every client's attention in units of examples, float64 (K,); NaN where it is still n_k."""
+        return {"attention": self._attention.copy()}
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Take up a state that `state` returned."""
+        self._attention = state["attention"].copy()

@@ -1,0 +1,159 @@
+"""AdaSample: unbiased sampling that trades the variance of the average against the time of a round.
+
+Luo, Xiao, Wang, Huang and Tassiulas, "Tackling System and Statistical Heterogeneity for Federated Learning with
+Adaptive Client Sampling", INFOCOM 2022 (arXiv:2112.11256); "Adaptive Heterogeneous Client Sampling for Federated
+Learning over Wireless Networks", IEEE Transactions on Mobile Computing, 2024 (arXiv:2404.13804).
+
+m clients are drawn with replacement from q and averaged with weights p_i / (m q_i). After R rounds the bound on the
+error is (A sum_i p_i^2 G_i^2 / q_i + B) / R, so a target takes time proportional to
+(sum_i q_i t_i) (sum_i p_i^2 G_i^2 / q_i + B/A), t_i client i's seconds: q minimises that over the simplex. For a given
+mean time M = sum_i q_i t_i the inner problem is convex and its solution is q_i = p_i G_i / sqrt(t_i + kappa) up to a
+factor, M growing with the multiplier kappa from its smallest value at kappa = -min t. The first-order condition of
+the whole puts kappa = -M (B/A) / (sum_i p_i^2 G_i^2 / q_i + B/A), which is never positive: the line search over M
+walks kappa over (-min t, 0]. B = 0 is its end, q_i proportional to p_i G_i / sqrt(t_i).
+
+Deviations
+----------
+Reconstructed: the bound is from memory, its optimum checked numerically.
+- G_i is the largest ||update|| / (local learning rate) seen of client i, which grows with its gradients; a client
+  that was never seen has the mean of the others.
+- B/A is the setting `bound-offset` and not estimated by two pilot runs (which give it by R_uniform / R_p =
+  (A n sum p^2 G^2 + B) / (A sum p G^2 + B)).
+- q is mixed with a `uniform-share` of the uniform distribution, so that no weight exceeds p_i n / (m share) and a
+  client whose update once was zero is not lost. The estimate stays unbiased.
+- A client that is drawn twice trains once and counts twice. One that fails is missing from the sum.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import Settings, setting
+from strategies.base import SelectionStrategy
+from strategies.roster import Floats, Needs, Outcome, Roster, RoundInfo, Selection
+from strategies.round.budget import round_fraction
+from strategies.run_context import RunContext
+from strategies.selection_math.client_time import client_seconds
+from strategies.selection_math.sampling import shares
+
+REFINEMENTS = 4
+STEPS = 65
+"""The line search narrows a grid of STEPS points REFINEMENTS times."""
+
+
+@dataclass(frozen=True)
+class AdaSampleConfig(Settings):
+    """The bound, and how far sampling stays from its optimum."""
+
+    bound_offset: float = setting(
+        0.0, "B/A of the convergence bound, in units of (sum p_i G_i)^2; large values prefer fast clients", low=0.0
+    )
+    uniform_share: float = setting(0.1, "share of the uniform distribution in q", above=0.0, high=1.0)
+
+
+def inner_optimum(reach: Floats, seconds: Floats, kappa: Floats) -> Floats:
+    """The q that minimise sum reach_i^2 / q_i at their own mean times, one row for each `kappa`: float64 (k, n).
+
+    `reach` (n,) is p_i G_i, not all 0; `seconds` (n,) are above 0 and above -kappa.
+    """
+    q = reach / np.sqrt(seconds + kappa[:, None])
+    return np.asarray(q / q.sum(axis=1, keepdims=True))
+
+
+def run_time(q: Floats, reach: Floats, seconds: Floats, offset: float) -> Floats:
+    """(sum q t) (sum reach^2 / q + offset) of each row of `q` (k, n); a client with reach 0 needs no sampling."""
+    variance = np.divide(reach**2, q, out=np.zeros_like(q), where=q > 0).sum(axis=1)
+    return np.asarray((q * seconds).sum(axis=1) * (variance + offset))
+
+
+def sampling_distribution(reach: Floats, seconds: Floats, offset: float) -> Floats:
+    """The q, float64 (n,), that minimises (sum q t) (sum reach^2 / q + offset), offset = B/A; uniform if reach is 0."""
+    if not reach.any():
+        return np.full(reach.size, 1.0 / reach.size)
+    if offset == 0:
+        return np.asarray(inner_optimum(reach, seconds, np.zeros(1))[0])
+    # kappa = min t (e^x - 1): x = 0 is kappa = 0, x -> -inf its lower end.
+    low, high = -30.0, 0.0
+    for _ in range(REFINEMENTS):
+        grid = np.linspace(low, high, STEPS)
+        candidates = inner_optimum(reach, seconds, seconds.min() * np.expm1(grid))
+        best = int(np.argmin(run_time(candidates, reach, seconds, offset)))
+        low, high = grid[max(best - 1, 0)], grid[min(best + 1, STEPS - 1)]
+    return np.asarray(candidates[best])
+
+
+def expected_slowest(q: Floats, seconds: Floats, draws: int) -> float:
+    """E[max t] of K = `draws` draws from `q`: sum_i [(sum_{j<=i} q_j)^K - (sum_{j<i} q_j)^K] t_i, t ascending."""
+    order = np.argsort(seconds, kind="stable")
+    upto = np.concatenate([[0.0], np.cumsum(q[order])]) ** draws
+    return float(np.diff(upto) @ seconds[order])
+
+
+class AdaSample(SelectionStrategy):
+    """m draws with replacement from the distribution that makes the whole run shortest; unbiased weights."""
+
+    name: ClassVar[str] = "adasample"
+    paper: ClassVar[str] = "Luo et al. 2022, INFOCOM (reconstructed)"
+    Config: ClassVar[type[Settings]] = AdaSampleConfig
+    exact_cohort: ClassVar[bool] = False
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        if not isinstance(context.method, AdaSampleConfig):
+            raise TypeError("adasample takes an AdaSampleConfig.")
+        self._config = context.method
+        self._norms = np.full(context.run.clients, np.nan)
+
+    @classmethod
+    def needs(cls, config: Settings) -> Needs:
+        """Every client's link and seconds a step."""
+        return Needs(links=True)
+
+    def distribution(self, roster: Roster, round_info: RoundInfo) -> tuple[Floats, Floats, Floats]:
+        """p, q and the seconds t of the available clients, float64 (n,) each."""
+        ids = roster.ids
+        p = shares(roster.examples[ids])
+        known = self._norms[ids]
+        typical = float(np.nanmean(known)) if np.isfinite(known).any() else 1.0
+        reach = p * np.where(np.isnan(known), typical, known)
+        compression = self.context.compression
+        fraction = round_fraction(round_info, self.context.budget) if compression.sparsifies else 1.0
+        compute_s, upload_s = client_seconds(roster, ids, self.context.initial.size, fraction, compression)
+        seconds = compute_s + fraction * upload_s
+        offset = self._config.bound_offset * float(reach.sum()) ** 2
+        share = self._config.uniform_share
+        return p, (1.0 - share) * sampling_distribution(reach, seconds, offset) + share / ids.size, seconds
+
+    def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
+        """The distinct clients of `count` draws from q, with weights p_i / (m q_i) times how often each was drawn."""
+        p, q, seconds = self.distribution(roster, round_info)
+        picked, times = np.unique(rng.choice(q.size, size=count, p=q), return_counts=True)
+        round_s = expected_slowest(q, seconds, count)
+        return Selection(
+            clients=roster.ids[picked],
+            scores=np.ones(picked.size),
+            components={
+                "probability": q[picked],
+                "draws": times.astype(np.float64),
+                "expected_round_s": np.full(picked.size, round_s),
+            },
+            weights=times * p[picked] / (count * q[picked]),
+            normalise=False,
+        )
+
+    def update(self, outcome: Outcome) -> None:
+        """Raise G_i where a larger update came in."""
+        rate = self.context.training.learning_rate(outcome.round_info.number, outcome.round_info.total)
+        if rate > 0:
+            norms = np.array([update.norm() for update in outcome.updates])
+            self._norms[outcome.clients] = np.fmax(self._norms[outcome.clients], norms / rate)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The largest scaled update norm of each client."""
+        return {"norms": self._norms}
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Take up a state that `state` returned."""
+        self._norms = state["norms"].copy()

@@ -1,0 +1,107 @@
+"""Clustered sampling: m distributions over clients, one client from each, unbiased with less variance than MD sampling.
+
+Fraboni, Vidal, Kameni and Lorenzi, "Clustered Sampling: Low-Variance and Improved Representativity for Clients
+Selection in Federated Learning", ICML 2021 (arXiv:2105.05883), Algorithms 1 and 2 and, as `algorithm` 0, the MD
+sampling that they are compared with (m independent draws by p_k). The rows are built in
+`strategies.selection_math.sampling_rows`.
+
+Deviations
+----------
+- A client drawn in several rows is trained once and has that multiple of the weight 1/m, so that a round may have
+  fewer than m clients.
+- With m clients or fewer available, all take part with weights p_k.
+- Algorithm 2 groups by the angle between the clients' last updates as the server received them (compressed, where
+  the run compresses), by average linkage; `linkage` = ward-rows is the authors' code, which takes the rows of the
+  distance matrix for feature vectors. L1 and L2 distances are left out.
+- A client with p_k >= 1/m gets floor(m p_k) rows of its own before Algorithm 2 runs on the rest: without that, the
+  authors' code is biased.
+- Weights are renormalised over the clients that came back.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import Settings, setting
+from fedsel_app.wire.codec import Update
+from strategies.base import SelectionStrategy
+from strategies.roster import Floats, Needs, Outcome, Roster, RoundInfo, Selection
+from strategies.run_context import RunContext
+from strategies.selection_math.sampling import shares
+from strategies.selection_math.sampling_rows import draw, rows_by_similarity, rows_by_size
+from strategies.selection_math.similarity import among, angles, refreshed_gram
+from strategies.update_arrays import pack_updates, unpack_updates
+
+MD, BY_SIZE, BY_SIMILARITY = range(3)
+
+
+@dataclass(frozen=True)
+class ClusteredSamplingConfig(Settings):
+    """How the rows are made."""
+
+    algorithm: int = setting(
+        BY_SIMILARITY, "rows by similarity of the last updates (2), by size (1), or all alike: MD sampling (0)",
+        low=MD, high=BY_SIMILARITY,
+    )  # fmt: skip
+    linkage: str = setting(
+        "average", "how algorithm 2 groups: average linkage of the angles, or the authors' Ward over their rows",
+        choices=("average", "ward-rows"),
+    )  # fmt: skip
+
+
+class ClusteredSampling(SelectionStrategy):
+    """One client from each of m rows."""
+
+    name: ClassVar[str] = "clustered-sampling"
+    paper: ClassVar[str] = "Fraboni et al. 2021, arXiv:2105.05883"
+    Config: ClassVar[type[Settings]] = ClusteredSamplingConfig
+    exact_cohort: ClassVar[bool] = False
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        if not isinstance(context.method, ClusteredSamplingConfig):
+            raise TypeError("clustered-sampling takes a ClusteredSamplingConfig.")
+        self._config = context.method
+        clients = context.run.clients
+        self._last: dict[int, Update] = {}
+        self._gram = np.zeros((clients, clients))
+
+    @classmethod
+    def needs(cls, config: Settings) -> Needs:
+        """Every client's last update, for algorithm 2."""
+        return Needs(updates=getattr(config, "algorithm", BY_SIMILARITY) == BY_SIMILARITY)
+
+    def rows(self, roster: Roster, count: int, rng: np.random.Generator) -> Floats:
+        """The `count` distributions over the available clients, float64 (count, n) by ascending id."""
+        ids = roster.ids
+        p = shares(roster.examples[ids])
+        if self._config.algorithm == MD:
+            return np.tile(p, (count, 1))
+        if self._config.algorithm == BY_SIZE:
+            return rows_by_size(p, count)
+        return rows_by_similarity(p, angles(among(self._gram, ids)), count, self._config.linkage, rng)
+
+    def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
+        """One draw from each row; the weight of a client is the share of rows that drew it."""
+        ids = roster.ids
+        if count >= ids.size:
+            return Selection(ids, np.ones(ids.size), weights=shares(roster.examples[ids]))
+        picked, times = np.unique(draw(self.rows(roster, count, rng), rng), return_counts=True)
+        return Selection(ids[picked], np.ones(picked.size), weights=times / count)
+
+    def update(self, outcome: Outcome) -> None:
+        """Remember the updates and their inner products, for algorithm 2."""
+        if self._config.algorithm == BY_SIMILARITY:
+            self._last |= dict(zip(outcome.clients.tolist(), outcome.updates, strict=True))
+            self._gram = refreshed_gram(self._gram, self._last, outcome.clients.tolist())
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Each client's last update and the inner products of all of them."""
+        return {"gram": self._gram} | pack_updates(self._last)
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Take up a state that `state` returned."""
+        self._gram = state["gram"].copy()
+        self._last = unpack_updates(state, self.context.initial.size)

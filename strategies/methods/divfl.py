@@ -1,0 +1,133 @@
+"""DivFL: the clients whose updates represent everybody's best.
+
+Balakrishnan, Li, Zhou, Himayat, Smith and Bilmes, "Diverse Client Selection for Federated Learning via Submodular
+Maximization", ICLR 2022. S minimises G(S) = sum_k min_{i in S} ||g_k - g_i|| (facility location), greedily: the
+first pick is the medoid. With `subsample` below 1 each step looks at a random part of the clients (stochastic greedy).
+
+Deviations
+----------
+- g_k is the client's last update as the server received it (compressed, where the run compresses): the authors' code
+  sends the gradient at the received model as well.
+- stale (the authors' "no overhead"): only participants refresh their g. Instead of asking everybody once at t = 0, the
+  first rounds draw uniformly those never selected before; the last such round is filled up with others.
+- ideal: every available client trains and uploads in every round, and only the m chosen are aggregated. A choice is
+  made before the round's updates come, so that it rests on updates one round old, where the paper's are fresh.
+- One who was selected and never sent anything usable has g = 0.
+- Aggregation is by examples over S, as in the authors' code; the paper's weights (whom a client represents) are not.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import ConfigError, Settings, setting
+from fedsel_app.wire.codec import Update
+from strategies.base import SelectionStrategy
+from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
+from strategies.run_context import RunContext
+from strategies.selection_math.sampling import unseen_first
+from strategies.selection_math.similarity import among, blocks, euclidean, layer_part, refreshed_gram
+from strategies.update_arrays import pack_updates, unpack_updates
+
+
+@dataclass(frozen=True)
+class DivFLConfig(Settings):
+    """Which updates are compared, and how thorough the greedy search is."""
+
+    gradients: str = setting(
+        "stale", "participants alone refresh their update, or everybody trains in every round",
+        choices=("stale", "ideal"),
+    )  # fmt: skip
+    subsample: float = setting(
+        1.0, "share of the clients that each greedy step looks at (1: all; the authors' stochastic greedy: 0.1)",
+        above=0.0, high=1.0,
+    )  # fmt: skip
+    layers: str = setting(
+        "all", "compare whole updates, or the output layer's part alone (an approximation that saves memory)",
+        choices=("all", "output"),
+    )  # fmt: skip
+
+
+def facility_location(distances: Floats, count: int, subsample: float, rng: np.random.Generator) -> Ints:
+    """Greedy minimisation of G(S) over n clients, in the order of picking; int64 (count,).
+
+    Each step adds the client with the smallest G(S + j), the lowest id among equals, out of all clients not yet picked
+    or, with `subsample` < 1, out of max(count, subsample n) random ones of them. `distances` (n, n) are symmetric.
+    """
+    size = len(distances)
+    looked_at = max(count, int(subsample * size))
+    nearest = np.full(size, np.inf)
+    picked: list[int] = []
+    for _ in range(min(count, size)):
+        options = np.setdiff1d(np.arange(size), picked)
+        if subsample < 1 and looked_at < options.size:
+            options = np.sort(rng.choice(options, looked_at, replace=False))
+        costs = [np.minimum(nearest, distances[options[rows]]).sum(axis=1) for rows in blocks(size)]
+        picked.append(int(options[np.concatenate(costs).argmin()]))
+        nearest = np.minimum(nearest, distances[picked[-1]])
+    return np.array(picked, np.int64)
+
+
+class DivFL(SelectionStrategy):
+    """Greedy facility location over the clients' last updates."""
+
+    name: ClassVar[str] = "divfl"
+    paper: ClassVar[str] = "Balakrishnan et al. 2022, ICLR"
+    Config: ClassVar[type[Settings]] = DivFLConfig
+    exact_cohort: ClassVar[bool] = False
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        if not isinstance(context.method, DivFLConfig):
+            raise TypeError("divfl takes a DivFLConfig.")
+        self._config = context.method
+        self._ideal = self._config.gradients == "ideal"
+        if self._ideal and not context.compression.lossless:
+            raise ConfigError(
+                "'divfl.gradients' = ideal drops most of what clients send, which error feedback would take for "
+                "delivered; set 'compressor' to none and 'value-bits' to 32."
+            )
+        layer = context.layers[-1]
+        self._span = (layer.start, layer.stop) if self._config.layers == "output" else (0, context.initial.size)
+        self._last: dict[int, Update] = {}
+        self._gram = np.zeros((context.run.clients, context.run.clients))
+
+    @classmethod
+    def needs(cls, config: Settings) -> Needs:
+        """Every client's last update."""
+        return Needs(updates=True)
+
+    def choose(self, roster: Roster, count: int, rng: np.random.Generator) -> Ints:
+        """The representatives among the available clients: ids, ascending."""
+        ids = roster.ids
+        seen = roster.selections[ids] > 0
+        if not seen.all():
+            return ids[unseen_first(seen, count, rng)]
+        distances = euclidean(among(self._gram, ids))
+        return np.sort(ids[facility_location(distances, count, self._config.subsample, rng)])
+
+    def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
+        """The representatives; with ideal gradients everybody, of whom the representatives alone have weight."""
+        chosen = self.choose(roster, count, rng)
+        if not self._ideal:
+            return Selection(chosen, np.ones(chosen.size))
+        ids = roster.ids
+        return Selection(ids, np.ones(ids.size), weights=np.where(np.isin(ids, chosen), roster.examples[ids], 0.0))
+
+    def update(self, outcome: Outcome) -> None:
+        """Remember the updates and their inner products."""
+        for client, update in zip(outcome.clients.tolist(), outcome.updates, strict=True):
+            self._last[client] = layer_part(update, *self._span)
+        self._gram = refreshed_gram(self._gram, self._last, outcome.clients.tolist())
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Each client's last update and the inner products of all of them."""
+        return {"gram": self._gram} | pack_updates(self._last)
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Take up a state that `state` returned."""
+        start, stop = self._span
+        self._gram = state["gram"].copy()
+        self._last = unpack_updates(state, stop - start)

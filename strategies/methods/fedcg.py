@@ -1,0 +1,241 @@
+"""FedCG: who takes part and how hard each compresses, decided together.
+
+Jiang, Xu, Xu, Wang and Qian, "Adaptive Control of Client Selection and Gradient Compression for Efficient Federated
+Learning", arXiv:2212.09483, 2022; Xu, Jiang, Xu, Wang, Qian and Qiao, "Federated Learning With Client Selection and
+Gradient Compression in Heterogeneous Edge Systems", IEEE Transactions on Mobile Computing, 2024.
+
+Deviations
+----------
+Reconstructed: known are a representative subset by submodular maximisation, ratios from each client's link by a linear
+programme, the two alternated under a convergence bound. Everything else is ours. Minimised is
+
+    T + V [ sum_j min_{i in S} d_ij + c sum_{i in S} gamma_i (1 - theta_i) ],    a_i + theta_i M / b_i <= T,
+
+over the cohort S, the kept fractions theta_i in [`kept-min`, 1] and the deadline T: d_ij = ||g_i - g_j|| over the mean
+distance, of the updates each client sent last; gamma_i how many clients i represents (itself among them; a client as
+near to several is shared by them); a_i, b_i, M the seconds of training, the uplink, the bits of a full update;
+V = `error-weight` (mean a_i + M / b_i) / n and c = `compression-weight`. The two weights are our choice: with the
+number of rounds in proportion to the error, an error of about a half is worth about two rounds' time a unit, and
+top-k loses far less than the share 1 - theta.
+
+- Given S, the programme has its optimum where T is a client's full upload or the earliest feasible time, because
+  theta_i = clip((T - a_i) b_i / M, theta_min, 1) solves it for any T: those points are searched, exactly.
+- Given T, S is the greedy minimiser of sum_j min_i [d_ij + c (1 - theta_i(T))] among those who can send theta_min in
+  time; where they are fewer than the cohort, the fastest. The alternation ends when a cohort recurs. It never tries
+  to do without a slow client that is in, so it starts anew from several deadlines; the first is theta_i = 1.
+- With `deadline-s` T is given and not searched.
+- Until every client was selected once, cohorts are drawn uniformly from those who were not (then from the others),
+  and only their ratios are chosen. A client that brought nothing since keeps the mean distance.
+- A compressor that does not sparsify leaves every theta_i at 1: then only the cohort is chosen.
+- The weights are gamma_i / n. Q-FedCG's quantisation levels are left out.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import Settings, setting
+from fedsel_app.wire.codec import Update
+from strategies.base import SelectionStrategy
+from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
+from strategies.run_context import RunContext
+from strategies.selection_math.client_time import client_seconds, fitting_fractions
+from strategies.selection_math.sampling import unseen_first
+from strategies.selection_math.similarity import euclidean, refreshed_gram
+from strategies.update_arrays import pack_updates, unpack_updates
+
+STARTS = 16
+"""Deadlines that the search over selection and ratios starts from, beside none."""
+
+
+@dataclass(frozen=True)
+class FedCGConfig(Settings):
+    """What error costs, and how long the search goes on."""
+
+    error_weight: float = setting(
+        2.0, "time worth giving for one mean distance less between clients and who represents them, in mean rounds",
+        low=0.0,
+    )  # fmt: skip
+    compression_weight: float = setting(0.2, "what sending nothing of an update costs, in mean distances", low=0.0)
+    deadline_s: float = setting(0.0, "seconds a round may take (0: searched)", low=0.0)
+    alternations: int = setting(10, "most alternations of selection and ratios from one start", low=1)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A cohort as ascending positions, and what follows from it; arrays (m,).
+
+    Attributes
+    ----------
+    cohort, gamma, fractions : positions, gamma_i, kept fractions theta_i
+    deadline_s : T
+    value : the objective, in seconds
+    """
+
+    cohort: Ints
+    gamma: Floats
+    fractions: Floats
+    deadline_s: float
+    value: float
+
+
+def relative_distances(distances: Floats, known: NDArray[np.bool_]) -> Floats:
+    """Distances (n, n) over the mean between `known` clients; 1 where either is unknown, 0 on the diagonal."""
+    pairs = np.outer(known, known)
+    np.fill_diagonal(pairs, False)
+    mean = distances[pairs].mean() if pairs.any() else 0.0
+    relative = np.where(pairs, distances / mean, 1.0) if mean > 0 else np.where(pairs, 0.0, 1.0)
+    np.fill_diagonal(relative, 0.0)
+    return relative
+
+
+def cover(costs: Floats, count: int, allowed: NDArray[np.bool_]) -> Ints:
+    """`count` rows, ascending, that make sum_j min_i costs[i, j] small: greedily, ties to the lowest row.
+
+    `costs` is float64 (n, n), what it costs that i represents j; only `allowed` rows, at least `count`, are taken.
+    """
+    nearest = np.full(costs.shape[1], np.inf)
+    free = allowed.copy()
+    for _ in range(count):
+        totals = np.where(free, np.minimum(costs, nearest).sum(axis=1), np.inf)
+        pick = int(np.argmin(totals))
+        free[pick] = False
+        nearest = np.minimum(nearest, costs[pick])
+    return np.flatnonzero(allowed & ~free)
+
+
+def represented(distances: Floats, cohort: Ints) -> Floats:
+    """gamma_i, float64 (m,): the clients nearest to each of `cohort`; they sum to n."""
+    rows = distances[cohort]
+    nearest = rows == rows.min(axis=0)
+    return np.asarray((nearest / nearest.sum(axis=0)).sum(axis=1))
+
+
+def best_deadline(compute_s: Floats, upload_s: Floats, gamma: Floats, price: float, least: float) -> float:
+    """The T that minimises T + price sum gamma_i (1 - theta_i(T)) while everybody can send `least`, arrays (m,).
+
+    Convex and piecewise linear in T, so one of its corners; the earliest of equal ones.
+    """
+    earliest = float((compute_s + least * upload_s).max())
+    ends = np.unique(compute_s + upload_s)
+    corners = np.concatenate([[earliest], ends[ends > earliest]])
+    fractions = fitting_fractions(corners[:, None], compute_s, upload_s, least)
+    return float(corners[np.argmin(corners + price * (((1.0 - fractions) * gamma).sum(axis=1)))])
+
+
+class Problem:
+    """One round's choice among n clients.
+
+    `distances` are relative, float64 (n, n); `compute_s` and `upload_s` (n,) are a_i and M / b_i; `least` is theta_min.
+    """
+
+    def __init__(
+        self, distances: Floats, compute_s: Floats, upload_s: Floats, least: float, config: FedCGConfig
+    ) -> None:
+        self._distances, self._compute_s, self._upload_s = distances, compute_s, upload_s
+        self._least, self._config = least, config
+        self._price = config.error_weight * float((compute_s + upload_s).mean()) / upload_s.size
+
+    def ratios(self, cohort: Ints) -> Decision:
+        """The linear programme: the best deadline and kept fractions for a cohort."""
+        compute_s, upload_s = self._compute_s[cohort], self._upload_s[cohort]
+        gamma = represented(self._distances, cohort)
+        lost = self._config.compression_weight
+        deadline_s = self._config.deadline_s or best_deadline(
+            compute_s, upload_s, gamma, self._price * lost, self._least
+        )
+        fractions = fitting_fractions(deadline_s, compute_s, upload_s, self._least)
+        error = float(self._distances[cohort].min(axis=0).sum() + lost * (gamma * (1.0 - fractions)).sum())
+        return Decision(cohort, gamma, fractions, deadline_s, deadline_s + self._price * error)
+
+    def cohort(self, deadline_s: float, count: int) -> Ints:
+        """The greedy cohort of those who can send theta_min by the deadline."""
+        fractions = fitting_fractions(deadline_s, self._compute_s, self._upload_s, self._least)
+        quickest_s = self._compute_s + self._least * self._upload_s
+        allowed = quickest_s <= deadline_s
+        if allowed.sum() < count:
+            allowed[np.argsort(quickest_s, kind="stable")[:count]] = True
+        lost = self._config.compression_weight * (1.0 - fractions)
+        return cover(self._distances + lost[:, None], count, allowed)
+
+    def starts(self, count: int) -> list[float]:
+        """Deadlines to start from: the given one; or none, and those spread over the times at which clients finish."""
+        if self._config.deadline_s:
+            return [self._config.deadline_s]
+        quickest_s = np.sort(self._compute_s + self._least * self._upload_s)
+        ends = np.concatenate([quickest_s[count - 1 :], self._compute_s + self._upload_s])
+        return [np.inf, *np.quantile(ends, np.linspace(0.0, 1.0, STARTS), method="inverted_cdf").tolist()]
+
+    def solve(self, count: int) -> Decision:
+        """Alternate the two from every start; the best decision that was met."""
+        met: dict[tuple[int, ...], Decision] = {}
+        for deadline_s in self.starts(count):
+            for _ in range(self._config.alternations):
+                cohort = self.cohort(deadline_s, count)
+                key = tuple(cohort.tolist())
+                if key in met:
+                    break
+                met[key] = self.ratios(cohort)
+                deadline_s = met[key].deadline_s
+        return min(met.values(), key=lambda decision: decision.value)
+
+
+class FedCG(SelectionStrategy):
+    """A representative cohort that its links let be heard in time; weights by whom each represents."""
+
+    name: ClassVar[str] = "fedcg"
+    paper: ClassVar[str] = "Jiang et al. 2022, arXiv:2212.09483 (reconstructed)"
+    Config: ClassVar[type[Settings]] = FedCGConfig
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        if not isinstance(context.method, FedCGConfig):
+            raise TypeError("fedcg takes a FedCGConfig.")
+        self._config = context.method
+        self._last: dict[int, Update] = {}
+        self._gram = np.zeros((context.run.clients, context.run.clients))
+
+    @classmethod
+    def needs(cls, config: Settings) -> Needs:
+        """Every client's link and seconds a step, and its last update."""
+        return Needs(links=True, updates=True)
+
+    def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
+        """`count` clients and their kept fractions; uniformly from the never selected while there are some."""
+        ids = roster.ids
+        count = min(count, ids.size)
+        known = np.isin(ids, list(self._last))
+        distances = relative_distances(euclidean(self._gram[np.ix_(ids, ids)]), known)
+        budget, compression = self.context.budget, self.context.compression
+        usual, least = (budget.kept_fraction, budget.kept_min) if compression.sparsifies else (1.0, 1.0)
+        compute_s, upload_s = client_seconds(roster, ids, self.context.initial.size, usual, compression)
+        problem = Problem(distances, compute_s, upload_s, least, self._config)
+        seen = known | (roster.selections[ids] > 0)
+        if known.any() and seen.all():
+            decision = problem.solve(count)
+        else:
+            decision = problem.ratios(unseen_first(seen, count, rng))
+        return Selection(
+            clients=ids[decision.cohort],
+            scores=np.ones(count),
+            components={"represents": decision.gamma, "deadline_s": np.full(count, decision.deadline_s)},
+            weights=decision.gamma,
+            kept_fractions=decision.fractions,
+        )
+
+    def update(self, outcome: Outcome) -> None:
+        """Keep what each client sent, and its distances to the others."""
+        clients = outcome.clients.tolist()
+        self._last |= dict(zip(clients, outcome.updates, strict=True))
+        self._gram = refreshed_gram(self._gram, self._last, clients)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Each client's last update, and their inner products."""
+        return {"gram": self._gram} | pack_updates(self._last)
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Take up a state that `state` returned."""
+        self._gram = state["gram"].copy()
+        self._last = unpack_updates(state, self.context.initial.size)

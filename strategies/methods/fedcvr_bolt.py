@@ -1,0 +1,284 @@
+"""FedCVR-Bolt: one client from each coalition of similar models, drawn by how much it tells of the global one.
+
+Licciardi, Raineri, Proskurnikov, Rondoni and Zino, "Sociodynamics-inspired Adaptive Coalition and Client Selection in
+Federated Learning", 2025. Algorithm 1; Eq. 4 (affinity), Eqs. 5-6 (variance reduction), Eq. 8 (Boltzmann
+probabilities), Eq. 9 (expected models), Eqs. 10-11 (covariance), App. B.2 (warm-up, final layer).
+
+Of each C^d, K x K, only C^d alpha and the diagonal are ever read. Under Eq. 11 both follow from themselves:
+C alpha <- (1 - g) C alpha + g delta (delta . alpha) and diag C <- (1 - g) diag C + g delta^2, with delta = theta -
+theta-bar. So a round costs O(K D), and no K x K matrix over the clients is kept.
+
+Deviations
+----------
+- C^d starts as the diagonal of theta^d's variance over all clients at the end of the warm-up, and theta-bar as theta;
+  g_t = 1/t with t counted from there, so the start counts in the first selection only. The homophily gamma of Eq. 4
+  is not given and is 1 here. A coordinate without variance brings nothing (0/0 = 0).
+- Coalitions are found over all clients, the cohort's size many. One whose members are all away gives nobody; free
+  seats go, one at a time, to the coalition with the most present members left (the lowest label first). Where
+  several of a coalition trained, theta-bar follows the one most similar to each member.
+- A failed client leaves its coalition's theta-bar as it was. A round that brought nothing changes nothing.
+- Above `landmarks` clients, that many drawn ones are clustered and the others join their nearest's coalition.
+- alpha is taken at the end of the warm-up.
+"""
+
+import warnings
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+from scipy.sparse import csgraph
+from threadpoolctl import ThreadpoolController
+
+from fedsel_app.config import Settings, setting
+from fedsel_app.seeds import Purpose, stream
+from strategies.base import SelectionStrategy
+from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
+from strategies.run_context import RunContext
+from strategies.selection_math.sampling import gumbel_top, shares
+from strategies.selection_math.similarity import layer_part
+
+TIE_BREAK = 1e-9
+"""Far more than rounding, far less than an affinity that tells anything."""
+
+
+@dataclass(frozen=True)
+class FedCVRBoltConfig(Settings):
+    """Warm-up, coalitions, and how greedy the draw is."""
+
+    warmup_rounds: int = setting(30, "rounds of uniform selection before the coalitions", low=0)
+    inverse_temperature: float = setting(1.0, "beta of the Boltzmann probabilities (0: uniform)", low=0.0)
+    homophily: float = setting(1.0, "gamma of the affinity exp(-gamma distance^2)", above=0.0, high=100.0)
+    coordinates: int = setting(
+        300, "entries of the output layer that stand for a client's model, drawn once (0: all)", low=0
+    )
+    cluster_every: int = setting(1, "rounds between two searches for coalitions", low=1)
+    landmarks: int = setting(256, "clients clustered exactly; of more, so many stand for the rest", low=2)
+
+
+def normalised(models: Floats) -> Floats:
+    """theta~_k = theta_k / ||theta_k||, rows of (K, D); a zero row stays zero."""
+    norms = np.sqrt(np.square(models).sum(axis=1, keepdims=True))
+    return np.asarray(np.divide(models, norms, out=np.zeros_like(models), where=norms > 0))
+
+
+def affinities(left: Floats, right: Floats, homophily: float) -> Floats:
+    """exp(-gamma ||theta~_k - theta~_j||^2) of rows (a, D) and (b, D): float64 (a, b), the weights of Eq. 4."""
+    squares = np.square(left).sum(axis=1)[:, None] + np.square(right).sum(axis=1)
+    return np.asarray(np.exp(-homophily * np.maximum(squares - 2.0 * left @ right.T, 0.0)))
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """The libraries with threads of their own: finding them takes longer than clustering a few clients."""
+    return ThreadpoolController()
+
+
+def spectral_labels(models: Floats, coalitions: int, homophily: float, rng: np.random.Generator) -> Ints:
+    """Spectral clustering of normalised models (n, D): labels 0 ... `coalitions` - 1, int64 (n,).
+
+    scikit-learn's own finds the eigenvectors by ARPACK, which fails for models that hardly differ and then gives other
+    labels from call to call; for so few models the dense solver is as fast, and exact. Where more coalitions are asked
+    for than there are kinds of models, eigenvectors are not unique: chance, not rounding, then tells which they are.
+    """
+    # Imported here: it takes seconds, which every message of a deployed client would pay.
+    from sklearn.cluster import k_means
+    from sklearn.exceptions import ConvergenceWarning
+
+    if coalitions >= len(models):
+        return np.arange(len(models))
+    if coalitions == 1:
+        return np.zeros(len(models), np.int64)
+    # One thread: sums then have one order, and waking threads takes longer than so few points.
+    with _libraries().limit(limits=1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct models than coalitions
+        laplacian, scale = csgraph.laplacian(affinities(models, models, homophily), normed=True, return_diag=True)
+        noise = TIE_BREAK * rng.standard_normal(laplacian.shape)
+        _, vectors = eigh(laplacian + noise + noise.T, subset_by_index=(0, coalitions - 1))
+        _, labels, _ = k_means(vectors / scale[:, None], coalitions, n_init=10, random_state=int(rng.integers(2**31)))
+    return np.asarray(labels, np.int64)
+
+
+def find_coalitions(
+    models: Floats, coalitions: int, homophily: float, landmarks: int, rng: np.random.Generator
+) -> Ints:
+    """Labels, int64 (K,), of clients with parameters (K, D); through landmarks if they are more than `landmarks`.
+
+    At least two landmarks a coalition are drawn, so that O(K (landmarks + coalitions) D) is what it costs.
+    """
+    points = normalised(models)
+    drawn = max(landmarks, 2 * coalitions)
+    if len(points) <= drawn:
+        return spectral_labels(points, coalitions, homophily, rng)
+    chosen = np.sort(rng.choice(len(points), drawn, replace=False))
+    labels = spectral_labels(points[chosen], coalitions, homophily, rng)
+    nearest: Ints = labels[affinities(points, points[chosen], homophily).argmax(axis=1)]
+    nearest[chosen] = labels
+    return nearest
+
+
+def variance_reduction(products: Floats, diagonal: Floats) -> Floats:
+    """v_k = sum_d (C^d alpha)_k^2 / C^d_kk (Eqs. 5-6) from C alpha and diag C, (K, D) each; float64 (K,)."""
+    scale = np.sqrt(diagonal)
+    return np.asarray(np.square(np.divide(products, scale, out=np.zeros_like(scale), where=scale > 0)).sum(axis=1))
+
+
+def moved_covariance(
+    products: Floats, diagonal: Floats, deltas: Floats, alpha: Floats, step: float
+) -> tuple[Floats, Floats]:
+    """C alpha and diag C after C^d <- (1 - g) C^d + g delta^d delta^d^T (Eq. 11). `deltas` (K, D), `alpha` (K,)."""
+    along = (alpha[:, None] * deltas).sum(axis=0)
+    return (1.0 - step) * products + step * deltas * along, (1.0 - step) * diagonal + step * np.square(deltas)
+
+
+def expected_models(expected: Floats, before: Floats, after: Floats, labels: Ints, trained: Ints) -> Floats:
+    """theta-bar_k = rho_kj theta_j for every k of trained client j's coalition (Eq. 9); the others' stay. (K, D).
+
+    rho is the cosine of the models `before` the round, theta_j the one `after` it; rho_jj = 1.
+    """
+    moved = expected.copy()
+    points = normalised(before)
+    for label in np.unique(labels[trained]).tolist():
+        members = np.flatnonzero(labels == label)
+        leaders = trained[labels[trained] == label]
+        similarity = points[members] @ points[leaders].T
+        similarity[np.searchsorted(members, leaders), np.arange(leaders.size)] = 1.0
+        follows = similarity.argmax(axis=1)
+        moved[members] = similarity[np.arange(members.size), follows, None] * after[leaders[follows]]
+        moved[leaders] = after[leaders]
+    return moved
+
+
+def boltzmann_cohort(values: Floats, labels: Ints, count: int, beta: float, rng: np.random.Generator) -> Ints:
+    """`count` positions, ascending: one of each coalition with probabilities softmax(beta v) inside it (Eq. 8).
+
+    More coalitions than seats: those with the most members come first. Free seats go one at a time to the coalition
+    with the most members left. `values` and `labels` are (n,), of present clients.
+    """
+    free = np.ones(values.size, bool)
+    present, sizes = np.unique(labels, return_counts=True)
+    seats = present[np.argsort(-sizes, kind="stable")][:count].tolist()
+    for seat in range(count):
+        label = seats[seat] if seat < len(seats) else int(np.bincount(labels[free]).argmax())
+        members = np.flatnonzero(free & (labels == label))
+        free[members[gumbel_top(beta * values[members], 1, rng)]] = False
+    return np.flatnonzero(~free)
+
+
+class FedCVRBolt(SelectionStrategy):
+    """Coalitions by spectral clustering, one Boltzmann draw from each."""
+
+    name: ClassVar[str] = "fedcvr-bolt"
+    paper: ClassVar[str] = "Licciardi et al. 2025 (FedCVR-Bolt)"
+    Config: ClassVar[type[Settings]] = FedCVRBoltConfig
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        if not isinstance(context.method, FedCVRBoltConfig):
+            raise TypeError("fedcvr-bolt takes a FedCVRBoltConfig.")
+        self._config = context.method
+        layer, clients = context.layers[-1], context.run.clients
+        size, wanted = layer.stop - layer.start, self._config.coordinates
+        self._coordinates = np.arange(size)
+        if 0 < wanted < size:
+            rng = stream(context.run.seed, Purpose.SELECT, 0, 1)
+            self._coordinates = np.sort(rng.choice(size, wanted, replace=False))
+        self._models = np.tile(self._read(context.initial), (clients, 1))
+        self._expected = self._models.copy()
+        self._products, self._diagonal = np.zeros_like(self._models), np.zeros_like(self._models)
+        self._alpha = np.zeros(clients)
+        self._labels = np.zeros(0, np.int64)
+        self._age = -1
+
+    def _read(self, parameters: NDArray[np.float32]) -> Floats:
+        layer = self.context.layers[-1]
+        return parameters[layer.start : layer.stop][self._coordinates].astype(np.float64)
+
+    @classmethod
+    def needs(cls, config: Settings) -> Needs:
+        """Part of each client's last model, kept on the server."""
+        return Needs(updates=True)
+
+    def coalitions(self, count: int, server_round: int) -> Ints:
+        """Each client's coalition, int64 (K,): those last found, or new ones where `count` is not the cohort's size."""
+        if self._labels.size and count == self.context.run.cohort:
+            return self._labels
+        config, rng = self._config, stream(self.context.run.seed, Purpose.SELECT, server_round, 1)
+        return find_coalitions(self._models, count, config.homophily, config.landmarks, rng)
+
+    def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
+        """Uniform in the warm-up; then one client of each of `count` coalitions."""
+        ids = roster.ids
+        count = min(count, ids.size)
+        if round_info.number <= self._config.warmup_rounds:
+            return Selection(np.sort(rng.choice(ids, size=count, replace=False)), np.ones(count))
+        labels = self.coalitions(count, round_info.number)
+        values = variance_reduction(self._products, self._diagonal)
+        beta = self._config.inverse_temperature
+        clients = ids[boltzmann_cohort(values[ids], labels[ids], count, beta, rng)]
+        return Selection(
+            clients=clients,
+            scores=np.ones(count),
+            components={
+                "coalition": labels[clients].astype(np.float64),
+                "variance_reduction": values[clients],
+            },
+        )
+
+    def update(self, outcome: Outcome) -> None:
+        """Take the models that came back and move the covariances; look for coalitions when it is time."""
+        clients, number = outcome.clients, outcome.round_info.number
+        if not clients.size:
+            return
+        warm = number > self._config.warmup_rounds
+        if warm and self._age < 0:
+            self._begin()
+        layer, start = self.context.layers[-1], self._read(outcome.parameters)
+        after = self._models.copy()
+        for client, update in zip(clients.tolist(), outcome.updates, strict=True):
+            after[client] = start + layer_part(update, layer.start, layer.stop).dense()[self._coordinates]
+        if warm:
+            labels = self.coalitions(clients.size + outcome.failed.size, number)
+            self._age += 1
+            self._expected = expected_models(self._expected, self._models, after, labels, clients)
+            deltas = after - self._expected
+            self._products, self._diagonal = moved_covariance(
+                self._products, self._diagonal, deltas, self._alpha, 1.0 / self._age
+            )
+        self._models = after
+        if number == self._config.warmup_rounds:
+            self._begin()
+        due = not self._labels.size or self._age % self._config.cluster_every == 0
+        if self._age >= 0 and due:
+            config, rng = self._config, stream(self.context.run.seed, Purpose.SELECT, number, 2)
+            cohort = self.context.run.cohort
+            self._labels = find_coalitions(self._models, cohort, config.homophily, config.landmarks, rng)
+
+    def _begin(self) -> None:
+        """The end of the warm-up: C^d is the diagonal of the variance over clients."""
+        self._age = 0
+        self._alpha = shares(self.roster.examples)
+        self._expected = self._models.copy()
+        self._diagonal = np.tile(self._models.var(axis=0), (len(self._models), 1))
+        self._products = self._diagonal * self._alpha[:, None]
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """theta, theta-bar, C alpha, diag C, alpha, the coalitions, and the rounds since the warm-up (-1: in it)."""
+        return {
+            "models": self._models,
+            "expected": self._expected,
+            "products": self._products,
+            "diagonal": self._diagonal,
+            "alpha": self._alpha,
+            "labels": self._labels,
+            "age": np.array(self._age),
+        }
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Take up a state that `state` returned."""
+        self._models, self._expected = state["models"].copy(), state["expected"].copy()
+        self._products, self._diagonal = state["products"].copy(), state["diagonal"].copy()
+        self._alpha, self._labels = state["alpha"].copy(), state["labels"].copy()
+        self._age = int(state["age"])

@@ -1,0 +1,74 @@
+"""FlexCom: every client compresses as much as its own computing and link make necessary.
+
+Li, Shi, Hou, Li, Pan and Han, "To Talk or to Work: Flexible Communication Compression for Energy Efficient Federated
+Learning over Heterogeneous Mobile Edge Devices", INFOCOM 2021 (arXiv:2012.11804).
+
+Deviations
+----------
+Reconstructed: the paper balances the energy of computing and of sending, and its closed form was not at hand. This
+is the rule that its baseline role in time-based studies asks for: a uniform cohort whose members finish together,
+theta_i = clip((T - a_i) b_i / M, theta_min, 1), with a_i the seconds of client i's training, b_i its uplink, M the
+bits of a full update and T the deadline of `deadline`. theta_min is `kept-min`, the usual kept fraction
+`kept-fraction`. The cohort is averaged by examples.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedsel_app.config import ConfigError, Settings, setting
+from strategies.base import SelectionStrategy
+from strategies.roster import Needs, Roster, RoundInfo, Selection
+from strategies.run_context import RunContext
+from strategies.selection_math.client_time import client_seconds, fitting_fractions
+
+
+@dataclass(frozen=True)
+class FlexComConfig(Settings):
+    """When the cohort is to be done."""
+
+    deadline: str = setting(
+        "median",
+        "seconds in which, at the usual kept fraction, half of the cohort would be done; or the mean over all clients",
+        choices=("median", "mean"),
+    )
+
+
+class FlexCom(SelectionStrategy):
+    """A uniform cohort; each member's kept fraction fills the time that its computing leaves."""
+
+    name: ClassVar[str] = "flexcom"
+    paper: ClassVar[str] = "Li et al. 2021, INFOCOM (reconstructed)"
+    Config: ClassVar[type[Settings]] = FlexComConfig
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        if not isinstance(context.method, FlexComConfig):
+            raise TypeError("flexcom takes a FlexComConfig.")
+        if not context.compression.sparsifies:
+            raise ConfigError(
+                "The strategy flexcom chooses how many entries each client sends; set 'compressor' to top-k or rand-k."
+            )
+        self._config = context.method
+
+    @classmethod
+    def needs(cls, config: Settings) -> Needs:
+        """Every client's link and seconds a step."""
+        return Needs(links=True)
+
+    def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
+        """`count` clients uniformly, with the kept fractions that let them finish together."""
+        ids = roster.ids
+        count = min(count, ids.size)
+        picked = np.sort(rng.choice(ids.size, size=count, replace=False))
+        usual, least = self.context.budget.kept_fraction, self.context.budget.kept_min
+        compute_s, upload_s = client_seconds(roster, ids, self.context.initial.size, usual, self.context.compression)
+        done_s = compute_s + usual * upload_s
+        deadline_s = float(done_s.mean() if self._config.deadline == "mean" else np.median(done_s[picked]))
+        return Selection(
+            clients=ids[picked],
+            scores=np.ones(count),
+            components={"deadline_s": np.full(count, deadline_s)},
+            kept_fractions=fitting_fractions(deadline_s, compute_s[picked], upload_s[picked], least),
+        )

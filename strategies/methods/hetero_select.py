@@ -1,0 +1,204 @@
+"""HeteRo-Select: one informativeness score drives selection, compression and aggregation.
+
+Masud, Jahin and Hasan, "HeteRo-Select: Informativeness as the Participation Driver in Heterogeneous Federated
+Learning", arXiv:2508.06692v2, 2026. Here are Eqs. 1-6 (score and selection); Eqs. 7-8 (budget) are in
+`strategies.round.budget`, Eqs. 9-11 (error feedback, curvature) in `clients.compression`, Eqs. 12 and 18 (local
+training) in `clients.training.steps`, Eqs. 13-14 (server) in `strategies.aggregation.server_optimizer`.
+
+Deviations
+----------
+- A component that does not differ over the clients is all 0 after min-max; a score that does not differ is all 1.
+  (The authors' code uses 1 for both. A constant component shifts every score alike and falls out of Eq. 1's
+  min-max, so the two agree.)
+- Eq. 3's running average: the text reads as the last aggregate (`average-decay` 0, the default), the authors' code
+  keeps 0.9 old + 0.1 new.
+- A loss that is infinite counts as the worst finite one, and one that is NaN as an average one.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import Settings, setting
+from fedsel_app.seeds import Purpose, stream
+from fedsel_app.wire.codec import Update
+from strategies.base import SelectionStrategy
+from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
+from strategies.run_context import RunContext
+from strategies.selection_math.sampling import finite, gumbel_top, min_max
+from strategies.selection_math.similarity import inner_products, norms
+from strategies.update_arrays import pack_updates, unpack_updates
+
+COLD_START_DIVERSITY = 0.5
+
+
+@dataclass(frozen=True)
+class HeteroSelectConfig(Settings):
+    """Weights of the score (Eq. 1) and where its parts come from."""
+
+    loss_weight: float = setting(1.0, "weight of the loss component V' (0: without it)", low=0.0)
+    diversity_weight: float = setting(0.3, "weight lambda_D of the gradient diversity D", low=0.0)
+    fairness_weight: float = setting(0.2, "weight lambda_F of the fairness F'", low=0.0)
+    staleness_weight: float = setting(0.2, "weight lambda_St of the staleness St'", low=0.0)
+    without: str = setting(
+        "none", "components left out of the score, whatever their weight (the ablations)",
+        choices=("none", "loss", "diversity", "fairness-staleness"),
+    )  # fmt: skip
+    staleness_scale: float = setting(0.5, "gamma_St before min-max", above=0.0)
+    temperature: float = setting(1.0, "softmax temperature tau_0; halves over the run", above=0.0)
+    loss_source: str = setting(
+        "probe", "loss of the current model on probe-batches, or the loss reported at the last training",
+        choices=("probe", "last-fit"),
+    )  # fmt: skip
+    average_decay: float = setting(0.0, "share of the old value in the running average update of D", low=0.0, below=1.0)
+    sketch_size: int = setting(
+        0, "keep a count sketch of so many numbers per client for D instead of its last update (0: exact)", low=0
+    )
+    score_adaptive_lr: bool = setting(False, "local learning rate eta (1 + S_k)")
+    score_adaptive_lr_max: float = setting(0.15, "largest score-adaptive learning rate", above=0.0)
+
+    def weights(self) -> dict[str, float]:
+        """Component -> weight in the score; 0 for what is left out."""
+        weights = {
+            "loss": self.loss_weight,
+            "diversity": self.diversity_weight,
+            "fairness": self.fairness_weight,
+            "staleness": self.staleness_weight,
+        }
+        return weights | dict.fromkeys(weights.keys() & set(self.without.split("-")), 0.0)
+
+
+def fairness(selections: Ints) -> Floats:
+    """F'_k = clip(1 - h_k / mean(h), -1, 1), 0 while nobody was selected (Eq. 4). int64 (n,) -> float64 (n,)."""
+    mean = selections.mean()
+    return np.clip(1.0 - selections / mean, -1.0, 1.0) if mean > 0 else np.zeros(selections.shape)
+
+
+def staleness(last_selected: Ints, server_round: int, scale: float) -> Floats:
+    """St'_k = gamma log(1 + t - l_k) before min-max (Eq. 5). int64 (n,) -> float64 (n,)."""
+    return np.asarray(scale * np.log1p(server_round - last_selected))
+
+
+def diversity(dots: Floats, norms: Floats, average_norm: float) -> Floats:
+    """D_k = clip(1 - cos, 0, 1) of clients' last updates and the average one (Eq. 3), (n,); 0.5 at cold start."""
+    scale = norms * average_norm
+    cosines = np.divide(dots, scale, out=np.full(scale.shape, 1.0 - COLD_START_DIVERSITY), where=scale > 0)
+    return np.asarray(np.clip(1.0 - cosines, 0.0, 1.0))
+
+
+def temperature(round_info: RoundInfo, start: float) -> float:
+    """tau(t) = tau_0 (1 - 0.5 min(t/T, 1)) (below Eq. 6)."""
+    return start * (1.0 - 0.5 * min(round_info.number / round_info.total, 1.0))
+
+
+class CountSketch:
+    """A linear sketch R^N -> R^size that keeps inner products (Charikar, Chen and Farach-Colton, 2002).
+
+    Every coordinate goes with a random sign into a random bucket. For unit vectors the inner product of two
+    sketches is unbiased with variance at most 2 / size: a cosine from 4096 buckets is off by about 0.02.
+    """
+
+    def __init__(self, size: int, buckets: int, rng: np.random.Generator) -> None:
+        self._buckets = buckets
+        self._bucket = rng.integers(buckets, size=size, dtype=np.uint32)
+        self._sign = rng.integers(2, size=size, dtype=np.int8) * 2 - 1
+
+    def __call__(self, update: Update) -> Update:
+        """The sketch of an update, as a dense update of `buckets` entries."""
+        picked = slice(None) if update.indices is None else update.indices
+        signed = self._sign[picked] * update.values.astype(np.float64)
+        sums = np.bincount(self._bucket[picked], weights=signed, minlength=self._buckets)
+        return Update(self._buckets, None, sums.astype(np.float32))
+
+
+def _own(config: Settings) -> HeteroSelectConfig:
+    if not isinstance(config, HeteroSelectConfig):
+        raise TypeError(f"hetero-select takes a HeteroSelectConfig. Got {type(config).__name__}.")
+    return config
+
+
+class HeteroSelect(SelectionStrategy):
+    """Softmax selection on Eq. 1's score; weights, ratios and (as an ablation) learning rates follow the score."""
+
+    name: ClassVar[str] = "hetero-select"
+    paper: ClassVar[str] = "Masud, Jahin & Hasan 2026, arXiv:2508.06692"
+    Config: ClassVar[type[Settings]] = HeteroSelectConfig
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        self._config = _own(context.method)
+        self._weights = self._config.weights()
+        clients, size = context.run.clients, context.initial.size
+        self._diversity = np.full(clients, COLD_START_DIVERSITY)
+        self._last: dict[int, Update] = {}
+        self._sketch = None
+        if self._config.sketch_size:
+            self._sketch = CountSketch(size, self._config.sketch_size, stream(context.run.seed, Purpose.SELECT))
+            size = self._config.sketch_size
+        self._average = np.zeros(size)
+
+    @classmethod
+    def needs(cls, config: Settings) -> Needs:
+        """For V' a loss probe of every client (unless `loss-source` is last-fit), for D every client's last update."""
+        own = _own(config)
+        weights = own.weights()
+        return Needs(
+            loss_probe=weights["loss"] > 0 and own.loss_source == "probe",
+            updates=weights["diversity"] > 0,
+        )
+
+    def components(self, roster: Roster, round_info: RoundInfo) -> dict[str, Floats]:
+        """V', D, F' and St' of the available clients (Eqs. 2-5), each float64 (n,) by ascending id."""
+        ids = roster.ids
+        losses = roster.losses if self._config.loss_source == "probe" else roster.fit_losses
+        stale = staleness(roster.last_selected[ids], round_info.number, self._config.staleness_scale)
+        return {
+            "loss": min_max(finite(losses[ids]), flat=0.0),
+            "diversity": self._diversity[ids],
+            "fairness": fairness(roster.selections[ids]),
+            "staleness": min_max(stale, flat=0.0),
+        }
+
+    def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
+        """`count` clients without replacement with probabilities softmax(S / tau(t)) (Eqs. 1 and 6)."""
+        config = self._config
+        components = self.components(roster, round_info)
+        total = sum((self._weights[name] * values for name, values in components.items()), np.zeros(roster.ids.size))
+        score = min_max(total, flat=1.0)
+        picked = gumbel_top(score / temperature(round_info, config.temperature), count, rng)
+        rates = None
+        if config.score_adaptive_lr:
+            rate = self.context.training.learning_rate(round_info.number, round_info.total)
+            rates = np.minimum(rate * (1.0 + score[picked]), config.score_adaptive_lr_max)
+        return Selection(
+            clients=roster.ids[picked],
+            scores=score[picked],
+            components={name: values[picked] for name, values in components.items()},
+            weights=score[picked],
+            learning_rates=rates,
+        )
+
+    def update(self, outcome: Outcome) -> None:
+        """Keep what each client last uploaded and refresh every D_k against the new average (Eq. 3)."""
+        if outcome.aggregate is None or not self._weights["diversity"]:
+            return
+        aggregate = Update(outcome.aggregate.size, None, outcome.aggregate.astype(np.float32))
+        for client, update in zip(outcome.clients.tolist(), outcome.updates, strict=True):
+            self._last[client] = self._sketch(update) if self._sketch else update
+        newest = (self._sketch(aggregate) if self._sketch else aggregate).values
+        self._average = self._config.average_decay * self._average + (1.0 - self._config.average_decay) * newest
+        average_norm = float(np.sqrt(np.square(self._average).sum()))
+        known = list(self._last.values())
+        (dots,) = inner_products(known, [self._average])
+        self._diversity[list(self._last)] = diversity(dots, norms(known), average_norm)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """D, the running average, and each client's last (sketched) update."""
+        return {"diversity": self._diversity.copy(), "average": self._average} | pack_updates(self._last)
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Take up a state that `state` returned."""
+        self._diversity, self._average = state["diversity"].copy(), state["average"].copy()
+        self._last = unpack_updates(state, self._average.size)

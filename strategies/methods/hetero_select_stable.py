@@ -1,0 +1,198 @@
+"""HeteRo-Select for stability: loss, label diversity, momentum, fairness, staleness and update norm in one score.
+
+Masud, Jahin and Hasan, "Stabilizing Federated Learning under Extreme Heterogeneity with HeteRo-Select". Here are
+Eqs. 1-12: the additive score (Eq. 1, the default) and the multiplicative one (Eq. 2), and softmax selection. Eq. 13's
+proximal term is the setting `mu`; the chosen models are averaged with equal weights (Alg. 1, line 27).
+
+Deviations
+----------
+- Losses are measured on `probe-batches` mini-batches. A component that does not differ over the clients is 0 after
+  Eq. 3's min-max; its epsilon is left out.
+- Eq. 4's average distribution is the plain mean of the available clients' label distributions.
+- Eq. 5 compares the last two losses that were measured of a client (of consecutive rounds unless it was away); m = 0
+  until there are two, and while a loss of 0 stays 0. A loss that is infinite counts as the worst finite one, one that
+  is NaN as an average one.
+- Eq. 11's norms are those of the uploaded, compressed updates, its mean that of the available clients that have one.
+  The paper gives its alpha no value; the default 0.5 is ours.
+- What score-proportional ratios or weights read, where they are asked for, is the score after min-max.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import Settings, setting
+from strategies.base import SelectionStrategy
+from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
+from strategies.run_context import RunContext
+from strategies.selection_math.sampling import finite, gumbel_top, min_max
+
+
+@dataclass(frozen=True)
+class HeteroSelectStableConfig(Settings):
+    """How the score is put together, and the constants of its parts."""
+
+    combination: str = setting(
+        "additive", "weighted sum of the components, or their product", choices=("additive", "multiplicative")
+    )
+    loss_weight: float = setting(1.0, "additive weight of the information value V'", low=0.0)
+    diversity_weight: float = setting(1.0, "additive weight of the label diversity D", low=0.0)
+    momentum_weight: float = setting(1.0, "additive weight of the loss momentum M", low=0.0)
+    fairness_weight: float = setting(1.0, "additive weight of the fairness F - 1", low=0.0)
+    staleness_weight: float = setting(1.0, "additive weight of the staleness St - 1", low=0.0)
+    norm_weight: float = setting(1.0, "additive weight of the update norm penalty N - 1", low=0.0)
+    fairness_scale: float = setting(0.3, "eta in F", low=0.0)
+    staleness_scale: float = setting(0.7, "gamma in St", low=0.0)
+    staleness_rounds: int = setting(20, "rounds after which staleness grows no further", low=1)
+    norm_penalty: float = setting(0.5, "alpha in N: the most a large update can cost", low=0.0, high=1.0)
+    temperature: float = setting(2.0, "softmax temperature tau_0", above=0.0)
+    cooling_rounds: int = setting(100, "rounds over which temperature and weight of D halve", low=1)
+
+    def weights(self) -> dict[str, float]:
+        """Component -> its additive weight."""
+        return {
+            "loss": self.loss_weight,
+            "diversity": self.diversity_weight,
+            "momentum": self.momentum_weight,
+            "fairness": self.fairness_weight,
+            "staleness": self.staleness_weight,
+            "norm": self.norm_weight,
+        }
+
+
+def cooling(server_round: int, rounds: int) -> float:
+    """1 - 0.5 min(t / rounds, 1), in Eq. 4 and in tau(t)."""
+    return 1.0 - 0.5 * min(server_round / rounds, 1.0)
+
+
+def label_divergence(counts: Ints) -> Floats:
+    """JS(P_k || P_avg) in nats, float64 (n,), from examples per class, int64 (n, classes); 0 for who has none."""
+    totals = counts.sum(axis=1, keepdims=True)
+    if not totals.any():
+        return np.zeros(counts.shape[0])
+    average = (counts / np.maximum(totals, 1))[totals[:, 0] > 0].mean(axis=0)
+    own = np.where(totals > 0, counts / np.maximum(totals, 1), average)
+    middle = (own + average) / 2.0
+    return np.maximum((_divergence(own, middle) + _divergence(np.broadcast_to(average, own.shape), middle)) / 2.0, 0.0)
+
+
+def _divergence(of: Floats, against: Floats) -> Floats:
+    """KL(of || against) by row, 0 log 0 = 0; `against` is positive wherever `of` is."""
+    ratio = np.divide(of, against, out=np.ones(of.shape), where=of > 0)
+    return np.asarray((of * np.log(ratio)).sum(axis=1))
+
+
+def momentum(before: Floats, after: Floats) -> Floats:
+    """M_k = 2 / (1 + exp(-5 m_k)) - 0.5, m_k = (before - after) / before (Eq. 5), float64 (n,) in [-0.5, 1.5].
+
+    0.5, that is m_k = 0, where either loss is NaN (never measured).
+    """
+    unknown = np.isnan(before) | np.isnan(after)
+    drop = np.where(unknown, 0.0, before - after)
+    # Beyond 10 the sigmoid is flat to the last bit: the quotient is cut there before it can overflow.
+    bound = 10.0 * np.abs(before)
+    positive = before > 0
+    change = np.divide(np.clip(drop, -bound, bound), before, out=-10.0 * (drop < 0), where=positive)
+    return np.where(unknown, 0.5, 0.5 + np.tanh(2.5 * change))
+
+
+def fairness(selections: Ints, scale: float) -> Floats:
+    """F_k = (1 + eta h_k / max h)^-2 (Eq. 6); 1 while nobody was selected. int64 (n,) -> float64 (n,)."""
+    most = max(int(selections.max(initial=0)), 1)
+    return np.asarray((1.0 + scale * selections / most) ** -2)
+
+
+def staleness(last_selected: Ints, server_round: int, scale: float, rounds: int) -> Floats:
+    """St_k = 1 + gamma log(1 + min(t - l_k, rounds)) (Eq. 7). int64 (n,) -> float64 (n,)."""
+    return np.asarray(1.0 + scale * np.log1p(np.minimum(server_round - last_selected, rounds)))
+
+
+def norm_factor(square_norms: Floats, penalty: float) -> Floats:
+    """N_k = 1 - alpha (2 / (1 + exp(-3 r_k)) - 1), r_k = ||update||^2 / their mean (Eq. 11), float64 (n,).
+
+    1 where `square_norms` is NaN (never trained).
+    """
+    known = square_norms[~np.isnan(square_norms)]
+    mean = known.mean() if known.size else 0.0
+    ratio = np.nan_to_num(square_norms) / mean if mean > 0 else np.zeros(square_norms.shape)
+    return np.asarray(1.0 - penalty * np.tanh(1.5 * ratio))
+
+
+class HeteroSelectStable(SelectionStrategy):
+    """Softmax selection on the score of Eq. 1 or Eq. 2; equal weights."""
+
+    name: ClassVar[str] = "hetero-select-stable"
+    paper: ClassVar[str] = "Masud, Jahin and Hasan (HeteRo-Select, stability)"
+    Config: ClassVar[type[Settings]] = HeteroSelectStableConfig
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        if not isinstance(context.method, HeteroSelectStableConfig):
+            raise TypeError(
+                f"hetero-select-stable takes a HeteroSelectStableConfig. Got {type(context.method).__name__}."
+            )
+        self._config = context.method
+        self._losses_before = np.full(context.run.clients, np.nan)
+        self._square_norms = np.full(context.run.clients, np.nan)
+
+    @classmethod
+    def needs(cls, config: Settings) -> Needs:
+        """A loss probe of every client every round, and their label counts once."""
+        return Needs(loss_probe=True, label_counts=True)
+
+    def factors(self, roster: Roster, round_info: RoundInfo) -> dict[str, Floats]:
+        """V', D, M, F, St and N of the available clients (Eqs. 3-7 and 11), each float64 (n,) by ascending id."""
+        config, ids = self._config, roster.ids
+        measured = roster.losses[ids]
+        losses = finite(measured)
+        weight = 2.0 * cooling(round_info.number, config.cooling_rounds)
+        return {
+            "loss": min_max(losses, flat=0.0),
+            "diversity": weight * label_divergence(roster.label_counts[ids]),
+            "momentum": momentum(self._losses_before[ids], np.where(np.isnan(measured), np.nan, losses)),
+            "fairness": fairness(roster.selections[ids], config.fairness_scale),
+            "staleness": staleness(
+                roster.last_selected[ids], round_info.number, config.staleness_scale, config.staleness_rounds
+            ),
+            "norm": norm_factor(self._square_norms[ids], config.norm_penalty),
+        }
+
+    def score(self, factors: dict[str, Floats]) -> Floats:
+        """S_k, float64 (n,): Eq. 1 with F, St and N less 1 (Eqs. 8-10), or Eq. 2."""
+        if self._config.combination == "multiplicative":
+            return np.asarray(np.prod(list(factors.values()), axis=0))
+        weights = self._config.weights()
+        shifts = dict.fromkeys(("fairness", "staleness", "norm"), 1.0)
+        return np.asarray(sum(weights[name] * (values - shifts.get(name, 0.0)) for name, values in factors.items()))
+
+    def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
+        """`count` clients without replacement with probabilities softmax(S / tau(t)) (Eq. 12)."""
+        config = self._config
+        factors = self.factors(roster, round_info)
+        score = self.score(factors)
+        picked = gumbel_top(
+            score / (config.temperature * cooling(round_info.number, config.cooling_rounds)), count, rng
+        )
+        return Selection(
+            clients=roster.ids[picked],
+            scores=min_max(score, flat=1.0)[picked],
+            components={name: values[picked] for name, values in factors.items()},
+            weights=np.ones(picked.size),
+        )
+
+    def update(self, outcome: Outcome) -> None:
+        """Keep this round's losses for the next one's momentum, and the norms of what came back."""
+        measured = np.flatnonzero(~np.isnan(self.roster.losses))
+        self._losses_before[measured] = finite(self.roster.losses[measured])
+        for client, update in zip(outcome.clients.tolist(), outcome.updates, strict=True):
+            self._square_norms[client] = update.norm() ** 2
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Every client's loss at its last probe and the square norm of its last update, float64 (K,); NaN: none."""
+        return {"losses": self._losses_before.copy(), "square_norms": self._square_norms.copy()}
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Take up a state that `state` returned."""
+        self._losses_before, self._square_norms = state["losses"].copy(), state["square_norms"].copy()

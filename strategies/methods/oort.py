@@ -1,0 +1,286 @@
+"""Oort: exploit clients of high statistical and system utility, explore the others by speed, pace the round's length.
+
+Lai, Zhu, Madhyastha and Chowdhury, "Oort: Efficient Federated Learning via Guided Participant Selection", OSDI 2021
+(arXiv:2010.06081), Algorithm 1, and the selector that its authors published (SymbioticLab/Oort, `oort.py`): `rule`
+chooses. A client's statistical utility is U = |B| sqrt(mean of its squared example losses), B what it trains on.
+
+Both: score = (U capped at a percentile + sqrt(0.1 ln R / L)) (T / t)^(alpha [T < t]), with R the round, L that of its
+last part, t its duration and T the preferred one. (1 - eps) m of those within `cutoff` of the marginal score are drawn
+in proportion to their scores, and eps m of those never tried explored.
+
+==================  ================================================  ==============================================
+                    paper                                             official
+==================  ================================================  ==============================================
+U                   as it is                                          scaled to [0, 1], untried clients included,
+                                                                      whose U is |B|
+marginal score      of the last to be exploited                       of the first not to be
+explored by         speed, 1 / t                                      |B| (T / t)^alpha, the `sample-window` best
+T                   seconds, longer when the utility achieved falls   percentile of durations, longer when that is
+                                                                      steady, shorter when it leaps
+shortfall           exploits more                                     uniform; its first round is uniform too
+==================  ================================================  ==============================================
+
+Deviations
+----------
+- The paper rule is reconstructed: Algorithm 1 from memory, T in steps of `pacer-step-s`, which has no published value.
+- Losses are those of the received model over all the client's training examples (report `rms-loss`), not a running
+  average over its first training batches; a client trains on |B| = min(n, local steps x batch size) of them.
+- Durations are what this round's links and the round's average kept fraction promise, not those of the last part.
+- A round waits for everybody: no over-commitment of 1.3 m. A selected client that brings nothing takes the mean
+  utility of those that did, as the authors' stragglers do; if nobody did, nothing is learnt.
+- eps is 0 in a round with nobody left to explore (the authors' code: from the next round on, for ever).
+- The blacklist takes at most `blacklist-share` of the clients in both rules, the most used first, and never so many
+  that too few remain. A client counts as used in every round it was selected in.
+- An index past the end of the scores, which the authors' code can read, is clamped.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import Settings, setting
+from strategies.base import SelectionStrategy
+from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
+from strategies.round.budget import round_fraction
+from strategies.run_context import RunContext
+from strategies.selection_math.sampling import LARGEST_LOSS, finite, weighted_draws
+
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "paper": {"explore_decay": 0.98, "cutoff": 0.95, "clip": 0.95, "blacklist_rounds": 10},
+    "official": {"explore_decay": 0.95, "cutoff": 0.7, "clip": 0.98, "blacklist_rounds": -1},
+}
+"""What the settings that differ between the rules are, where they are 0."""
+
+
+@dataclass(frozen=True)
+class OortConfig(Settings):
+    """The rule and its constants. Where 0 stands for the rule's own value, it is that of `PUBLISHED`."""
+
+    rule: str = setting("paper", "Algorithm 1, or the authors' published selector", choices=("paper", "official"))
+    explore: float = setting(0.9, "share eps of the cohort that is explored, in round 1", low=0.0, high=1.0)
+    explore_decay: float = setting(
+        0.0, "eps shrinks by it every round (0: 0.98 paper, 0.95 official)", low=0.0, high=1.0
+    )
+    explore_min: float = setting(0.2, "smallest eps", low=0.0, high=1.0)
+    cutoff: float = setting(0.0, "share c of the marginal score that admits (0: 0.95, 0.7)", low=0.0, high=1.0)
+    clip: float = setting(0.0, "percentile, as a share, that caps utilities (0: 0.95, 0.98)", low=0.0, high=1.0)
+    penalty: float = setting(2.0, "exponent alpha of T / t for slow clients", low=0.0)
+    pacer_rounds: int = setting(20, "rounds W between changes of the preferred duration T", low=1)
+    pacer_step_s: float = setting(
+        0.0, "paper: first T, and by how much it grows, seconds (0: a mean client's)", low=0.0
+    )
+    pacer_percentile: float = setting(10.0, "official: T's first percentile of durations", above=0.0, high=100.0)
+    pacer_delta: float = setting(5.0, "official: percentile points by which it moves", above=0.0, high=100.0)
+    sample_window: float = setting(5.0, "official: explored are drawn from so many times their number", low=1.0)
+    blacklist_rounds: int = setting(0, "leave out who was selected more often (-1: nobody; 0: 10, -1)", low=-1)
+    blacklist_share: float = setting(0.3, "largest share of the clients that is left out", low=0.0, high=1.0)
+
+
+def at_percentile(values: Floats, share: float) -> float:
+    """The sorted `values` (n >= 1,) at index min(int(n share), n - 1)."""
+    index = min(int(values.size * share), values.size - 1)
+    return float(np.partition(values, index)[index])
+
+
+def system_factor(durations_s: Floats, preferred_s: float, penalty: float) -> Floats:
+    """(T / t)^alpha where t > T, else 1."""
+    slow = durations_s > preferred_s
+    ratio = np.divide(preferred_s, np.maximum(durations_s, 1e-4), out=np.ones(durations_s.shape), where=slow)
+    return np.asarray(ratio**penalty)
+
+
+def scaled(utilities: Floats, clip: float) -> Floats:
+    """Official step 4, float64 (n,): (min(U, cap) - lo) / range over all arms with U > 0, lo = 0.999 min U.
+
+    NaN for the other arms, which are not scored.
+    """
+    positive = utilities[utilities > 0]
+    if not positive.size:
+        return np.full(utilities.shape, np.nan)
+    low = 0.999 * positive.min()
+    span = max(positive.max() - low, 1e-4)
+    capped = np.minimum(utilities, at_percentile(positive, clip))
+    return np.where(utilities > 0, (capped - low) / span, np.nan)
+
+
+def scores(gains: Floats, last: Ints, server_round: int, system: Floats) -> Floats:
+    """(gain + sqrt(0.1 ln R / L)) x system factor, float64 (n,); `last` holds L >= 1."""
+    return np.asarray((gains + np.sqrt(0.1 * np.log(server_round) / last)) * system)
+
+
+def admitted(values: Floats, marginal: int, cutoff: float) -> Ints:
+    """Positions of scores (n >= 1,) of at least `cutoff` times the one at place `marginal` from the top, best first.
+
+    Place 0 is the best; one past the end is clamped. Ties go to the earlier position.
+    """
+    order: Ints = np.argsort(-values, kind="stable")
+    threshold = cutoff * values[order[min(marginal, order.size - 1)]]
+    return np.asarray(order[values[order] >= threshold])
+
+
+def exploit(values: Floats, count: int, marginal: int, cutoff: float, rng: np.random.Generator) -> Ints:
+    """Positions of `count` draws in proportion to their scores from those `admitted`."""
+    if not count:
+        return np.zeros(0, np.int64)
+    pool = admitted(values, marginal, cutoff)
+    return pool[weighted_draws(values[pool], count, rng)]
+
+
+def explore(weights: Floats, count: int, window: float, rng: np.random.Generator) -> Ints:
+    """Positions of `count` draws in proportion to `weights`, from the int(window x count) largest of them."""
+    best: Ints = np.argsort(-weights, kind="stable")[: int(window * count)]
+    return best[weighted_draws(weights[best], count, rng)]
+
+
+def paper_pace(achieved: Floats, pace: float) -> float:
+    """Steps by which T has grown: one more if the first half of `achieved` (2 W,) sums to more than the second."""
+    before, after = np.split(achieved, 2)
+    return pace + float(before.sum() > after.sum())
+
+
+def official_pace(achieved: Floats, pace: float, delta: float) -> float:
+    """T's percentile: up if the halves of `achieved` (2 W,) sum to about the same, down if they differ fivefold."""
+    before, after = (float(half.sum()) for half in np.split(achieved, 2))
+    change = abs(after - before)
+    if change <= 0.1 * before:
+        return min(100.0, pace + delta)
+    return max(delta, pace - delta) if change >= 5.0 * before else pace
+
+
+def blacklist(selections: Ints, rounds: int, most: int) -> NDArray[np.bool_]:
+    """Who was selected in more than `rounds` rounds, the most used first, at most `most` of them. bool (n,)."""
+    out = np.zeros(selections.size, bool)
+    if rounds >= 0 and most > 0:
+        used = np.flatnonzero(selections > rounds)
+        out[used[np.argsort(-selections[used], kind="stable")[:most]]] = True
+    return out
+
+
+class Oort(SelectionStrategy):
+    """Exploit by utility, explore by speed."""
+
+    name: ClassVar[str] = "oort"
+    paper: ClassVar[str] = "Lai et al. 2021 (Oort; paper rule reconstructed, or the authors' selector)"
+    Config: ClassVar[type[Settings]] = OortConfig
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        if not isinstance(context.method, OortConfig):
+            raise TypeError(f"oort takes an OortConfig. Got {type(context.method).__name__}.")
+        own = context.method
+        published = PUBLISHED[own.rule].items()
+        self._config = replace(own, **{name: value for name, value in published if getattr(own, name) == 0})
+        self._official = own.rule == "official"
+        self._utilities = np.full(context.run.clients, np.nan)
+        self._last = np.zeros(context.run.clients, np.int64)
+        self._achieved = np.zeros(0)
+        self._pace = own.pacer_percentile if self._official else 0.0
+
+    @classmethod
+    def needs(cls, config: Settings) -> Needs:
+        """The participants' root mean square loss, and every client's link."""
+        return Needs(reports=frozenset({"rms-loss"}), links=True)
+
+    def durations(self, roster: Roster, round_info: RoundInfo) -> tuple[Floats, float]:
+        """Each available client's seconds for a round, float64 (n,), and the preferred seconds T."""
+        context, links, ids = self.context, self.context.links, roster.ids
+        sent = 1.0 if context.compression.compressor == "none" else round_fraction(round_info, context.budget)
+        bits = 32.0 * sent * context.initial.size
+        each = roster.local_steps[ids] * roster.step_s[ids] + bits / roster.uplink_bits_per_s[ids]
+        if self._official:
+            return each, np.inf if self._pace >= 100.0 else at_percentile(each, self._pace / 100.0)
+        mean_steps = float(roster.local_steps[ids].mean())
+        step_s = self._config.pacer_step_s or mean_steps * links.mean_step_s + bits / links.mean_uplink_bits_per_s
+        return each, step_s * (1.0 + self._pace)
+
+    def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
+        """Exploit, explore, and fill up uniformly."""
+        config, ids = self._config, roster.ids
+        durations_s, preferred_s = self.durations(roster, round_info)
+        system = system_factor(durations_s, preferred_s, config.penalty)
+        most = min(int(config.blacklist_share * ids.size), ids.size - count)
+        usable = ~blacklist(roster.selections[ids], config.blacklist_rounds, most)
+        tried = ~np.isnan(self._utilities[ids])
+        values = self._scores(roster, round_info, system, usable)
+        scored = np.flatnonzero(~np.isnan(values))
+        fresh = np.flatnonzero(usable & ~tried)
+        eps = (
+            max(config.explore * config.explore_decay ** (round_info.number - 1), config.explore_min)
+            if fresh.size
+            else 0.0
+        )
+        exploited = min(int(count * (1.0 - eps)), scored.size)
+        explored = min(count - exploited, fresh.size)
+        if self._official:
+            explored *= int(tried.any())
+            marginal, window, weights = exploited, config.sample_window, _trained(roster, self.context)[ids] * system
+        else:
+            exploited = min(count - explored, scored.size)
+            marginal, window, weights = exploited - 1, float(ids.size), 1.0 / np.maximum(durations_s, 1e-4)
+        known = scored[exploit(values[scored], exploited, marginal, config.cutoff, rng)]
+        new = fresh[explore(weights[fresh], explored, window, rng)]
+        usable[known] = usable[new] = False
+        rest = np.flatnonzero(usable)
+        missing = min(count, ids.size) - known.size - new.size
+        picked = np.sort(np.concatenate([known, new, rng.choice(rest, size=missing, replace=False)]))
+        components = {"utility": np.nan_to_num(self._utilities[ids][picked]), "duration_s": durations_s[picked]}
+        return Selection(ids[picked], np.ones(picked.size), components)
+
+    def _scores(self, roster: Roster, round_info: RoundInfo, system: Floats, usable: NDArray[np.bool_]) -> Floats:
+        """Scores of those that were tried and are `usable`, float64 (n,); NaN for the others."""
+        ids = roster.ids
+        utilities = self._utilities[ids]
+        tried = usable & ~np.isnan(utilities)
+        values = np.full(ids.size, np.nan)
+        if not tried.any():
+            return values
+        if self._official:
+            arms = np.where(np.isnan(utilities), _trained(roster, self.context)[ids], utilities)
+            gains = np.full(ids.size, np.nan)
+            gains[usable] = scaled(arms[usable], self._config.clip)
+        else:
+            gains = np.minimum(utilities, at_percentile(utilities[tried], self._config.clip))
+        values[tried] = scores(gains[tried], self._last[ids][tried], round_info.number, system[tried])
+        return values
+
+    def update(self, outcome: Outcome) -> None:
+        """Refresh the utilities of those that took part and let the pacer move T."""
+        clients, round_info, config = outcome.clients, outcome.round_info, self._config
+        gained = np.zeros(0)
+        if clients.size:
+            losses = np.maximum(finite(outcome.reports["rms-loss"]), 0.0)
+            gained = np.minimum(_trained(self.roster, self.context)[clients] * losses, LARGEST_LOSS)
+            again = ~np.isnan(self._utilities[clients])
+            mean = float(gained[again].sum() / (again.sum() + 1e-4))
+            self._utilities[clients] = gained
+            self._utilities[outcome.failed] = gained.mean()
+            self._last[clients] = self._last[outcome.failed] = round_info.number
+        achieved = mean if self._official and clients.size else float(gained.sum())
+        self._achieved = np.append(self._achieved, achieved)[-2 * config.pacer_rounds :]
+        if round_info.number % config.pacer_rounds or self._achieved.size < 2 * config.pacer_rounds:
+            return
+        if self._official:
+            self._pace = official_pace(self._achieved, self._pace, config.pacer_delta)
+        else:
+            self._pace = paper_pace(self._achieved, self._pace)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Utilities (NaN: never tried), rounds of the last part, the pacer's window and its position."""
+        return {
+            "utilities": self._utilities.copy(),
+            "last": self._last.copy(),
+            "achieved": self._achieved.copy(),
+            "pace": np.array(self._pace),
+        }
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Take up a state that `state` returned."""
+        self._utilities, self._last = state["utilities"].copy(), state["last"].copy()
+        self._achieved, self._pace = state["achieved"].copy(), float(state["pace"])
+
+
+def _trained(roster: Roster, context: RunContext) -> Floats:
+    """|B_k|, float64 (K,): the examples that a client trains on in a round."""
+    return np.minimum(roster.examples, roster.local_steps * context.training.batch_size).astype(np.float64)

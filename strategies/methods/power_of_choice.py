@@ -1,0 +1,116 @@
+"""Power-of-Choice: draw candidates by data size, take those with the largest loss.
+
+Cho, Wang and Joshi, "Client Selection in Federated Learning: Convergence Analysis and Power-of-Choice Selection
+Strategies", 2020 (arXiv:2010.01243); "Towards Understanding Biased Client Selection in Federated Learning", AISTATS
+2022. Steps as in Sec. 4 and the authors' code:
+
+1. A = d candidates without replacement with probabilities p_k = n_k / n (`weighted_keys`).
+2. pow-d: each reports its loss of the current model over all its training examples; cpow-d: over one mini-batch;
+   rpow-d: nobody is asked, the server takes the mean loss of the client's last local training, +inf for one never
+   selected; adapow-d: pow-d with d falling to m after half of the rounds.
+3. S = the m candidates with the largest loss; among equals the draw's order decides.
+4. The updates are averaged with equal weights.
+
+Deviations
+----------
+- Round 1 already queries the candidates on the initial model (the authors' code draws it uniformly). rpow-d, which
+  knows nothing then, draws round 1 with probabilities p_k.
+- Where d <= m all candidates are selected whatever they report, so nobody is asked.
+- Step 3 of pow-d, cpow-d and adapow-d breaks ties by a new draw with probabilities p_k among the candidates, since
+  `select` does not learn the order in which they were drawn.
+- A candidate whose probe gave no number ranks below those that gave one. In rpow-d a client that was selected but
+  never reported a loss counts as an average one, so that one that keeps failing is not picked for ever.
+- adapow-d's schedule is reconstructed from a reproduction of the paper.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedsel_app.config import ConfigError, Settings, setting
+from strategies.base import SelectionStrategy
+from strategies.roster import Floats, Ints, Needs, Roster, RoundInfo, Selection
+from strategies.run_context import RunContext
+from strategies.selection_math.sampling import finite, largest, weighted_keys
+
+
+@dataclass(frozen=True)
+class PowerOfChoiceConfig(Settings):
+    """Who is compared, and by what."""
+
+    variant: str = setting(
+        "pow-d", "losses compared: of all training data, of one mini-batch, those reported at the last training, or of"
+        " all data with d falling to the cohort at half time",
+        choices=("pow-d", "cpow-d", "rpow-d", "adapow-d"),
+    )  # fmt: skip
+    candidates: int = setting(
+        0, "candidates d, at least the cohort (0: twice the cohort, or every client in adapow-d)", low=0
+    )
+
+
+def candidate_count(config: PowerOfChoiceConfig, round_info: RoundInfo, count: int, available: int) -> int:
+    """d of a round that selects `count` clients, in `count` ... `available`."""
+    if config.variant == "adapow-d" and 2 * round_info.number > round_info.total:
+        return count
+    default = available if config.variant == "adapow-d" else 2 * count
+    return min(max(config.candidates or default, count), available)
+
+
+def remembered_losses(fit_losses: Floats, selections: Ints) -> Floats:
+    """rpow-d's values, float64 (n,): the last training loss; +inf for who was never selected."""
+    return np.where(selections == 0, np.inf, finite(fit_losses))
+
+
+class PowerOfChoice(SelectionStrategy):
+    """The m largest losses among d clients drawn by size."""
+
+    name: ClassVar[str] = "power-of-choice"
+    paper: ClassVar[str] = "Cho, Wang and Joshi 2020 (pow-d, cpow-d, rpow-d, adapow-d)"
+    Config: ClassVar[type[Settings]] = PowerOfChoiceConfig
+    explores: ClassVar[bool] = False
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        self._config = _own(context.method)
+        if 0 < self._config.candidates < context.run.cohort:
+            raise ConfigError(
+                f"The 'power-of-choice.candidates' parameter must be at least 'cohort' ({context.run.cohort}). "
+                f"Got {self._config.candidates}."
+            )
+
+    @classmethod
+    def needs(cls, config: Settings) -> Needs:
+        """A probe of the candidates: all training data, or one mini-batch in cpow-d; none in rpow-d."""
+        variant = _own(config).variant
+        return Needs(loss_probe=variant != "rpow-d", probe_batches=1 if variant == "cpow-d" else 0)
+
+    def candidates(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Ints:
+        """Step 1, ascending; nobody where all candidates will be selected."""
+        ids = roster.ids
+        drawn = candidate_count(self._config, round_info, count, ids.size)
+        return np.sort(ids[largest(_by_size(roster, rng), drawn)]) if drawn > count else np.zeros(0, np.int64)
+
+    def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
+        """Steps 1 (rpow-d) and 3."""
+        ids, keys = roster.ids, _by_size(roster, rng)
+        if self._config.variant == "rpow-d":
+            drawn = ids[largest(keys, candidate_count(self._config, round_info, count, ids.size))]
+            losses = remembered_losses(roster.fit_losses[drawn], roster.selections[drawn])
+        else:
+            told = np.flatnonzero(~np.isnan(roster.losses[ids]))
+            asked = told if told.size >= count else np.arange(ids.size)
+            drawn = ids[asked[np.argsort(-keys[asked], kind="stable")]]
+            losses = roster.losses[drawn]
+        clients = np.sort(drawn[largest(losses, count)])
+        return Selection(clients, np.ones(clients.size), weights=np.ones(clients.size))
+
+
+def _own(config: Settings) -> PowerOfChoiceConfig:
+    if not isinstance(config, PowerOfChoiceConfig):
+        raise TypeError(f"power-of-choice takes a PowerOfChoiceConfig. Got {type(config).__name__}.")
+    return config
+
+
+def _by_size(roster: Roster, rng: np.random.Generator) -> Floats:
+    return weighted_keys(roster.examples[roster.ids].astype(np.float64), rng)

@@ -1,0 +1,46 @@
+"""Random selection in proportion to data size, averaged uniformly: HBase of Terraform's tables.
+
+Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith, "Federated Optimization in Heterogeneous Networks" (FedProx),
+MLSys 2020 (arXiv:1812.06127), Algorithm 2: client k is drawn with probability p_k = n_k / n and the chosen models are
+averaged with equal weights. Terraform's tables have it as HBase, after the baseline of HiCS-FL (Chen and Vikalo,
+NeurIPS 2024).
+
+Deviations
+----------
+- Draws are sequential and without replacement, so that a cohort has as many clients as asked for; the mean of the
+  chosen models is then not unbiased where the p_k differ.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedsel_app.config import Settings
+from strategies.base import SelectionStrategy
+from strategies.roster import Needs, Roster, RoundInfo, Selection
+from strategies.selection_math.sampling import weighted_draws
+
+
+@dataclass(frozen=True)
+class RandomWeightedConfig(Settings):
+    """Weighted random selection has no settings."""
+
+
+class RandomWeighted(SelectionStrategy):
+    """m clients without replacement with probabilities p_k, weighed alike."""
+
+    name: ClassVar[str] = "random-weighted"
+    paper: ClassVar[str] = "Li et al. 2020 (FedProx); HBase in Terraform"
+    Config: ClassVar[type[Settings]] = RandomWeightedConfig
+
+    @classmethod
+    def needs(cls, config: Settings) -> Needs:
+        """Nothing."""
+        return Needs()
+
+    def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
+        """`count` sequential draws with probabilities in proportion to the training examples."""
+        ids = roster.ids
+        clients = np.sort(ids[weighted_draws(roster.examples[ids].astype(np.float64), count, rng)])
+        return Selection(clients, np.ones(clients.size), weights=np.ones(clients.size))

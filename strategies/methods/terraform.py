@@ -1,0 +1,173 @@
+"""Terraform: retrain those whose output layer moved most, split after split.
+
+Balivada, Gupta, Bhatt and Gupta, "Heterogeneity-Aware Client Selection Methodology For Efficient Federated Learning".
+Here are Eqs. 2-3 (magnitudes), Eqs. 4-5 with the inter-quartile range of Sec. 6.2 (the split), and Algorithm 1.
+
+A Terraform round draws clients uniformly; each iteration trains the present hard set, aggregates by examples, sorts
+the set by update magnitude, splits it and keeps the upper part. One iteration is one Flower round; the components
+`round` and `iteration` say which (both from 1).
+
+Deviations
+----------
+- The most iterations T of a round are not given; `iterations` is 5.
+- An empty range, or nothing that came back, ends the round. A client that failed leaves the hard set; one that is
+  away does too, for the iterations it misses, and fewer than eta present ones end the round.
+- With fewer seats than hard clients (a participation policy may shrink the cohort) the hardest are taken.
+- Eq. 5 weighs the parts by clients and the variances inside by examples, as printed; the paper's law of total
+  variance would want examples for both.
+- Splits whose costs differ by rounding only are ties, and the smallest index wins.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import Settings, setting
+from strategies.base import SelectionStrategy
+from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
+from strategies.run_context import RunContext
+from strategies.selection_math.sampling import finite
+from strategies.selection_math.similarity import layer_part
+
+TIE = 1e-12
+"""Costs whose difference is below this share of the squared range of the magnitudes are equal."""
+
+
+@dataclass(frozen=True)
+class TerraformConfig(Settings):
+    """What is split, where, and how often."""
+
+    iterations: int = setting(5, "most training iterations T of one Terraform round", low=1)
+    min_clients: int = setting(4, "eta: a smaller hard set ends the round", low=1)
+    quartiles: str = setting(
+        "q1-q3", "range of the split index", choices=("q1-q3", "0-1", "0-q3", "q1-1", "q3-1")
+    )  # fmt: skip
+    magnitude: str = setting(
+        "gradient",
+        "what clients are sorted by: the norm of the output layer's whole update, of its biases or of its weights;"
+        " or the training loss",
+        choices=("gradient", "bias", "weights", "loss"),
+    )
+
+
+def split_range(examples: Floats, quartiles: str) -> tuple[int, int]:
+    """The split indices [low, high) that `quartiles` allows (Sec. 6.2), of clients sorted by magnitude.
+
+    A split index tau puts the first tau clients into the easy part, so 1 <= tau < n. k_Q is the smallest number of
+    clients that hold the share Q of all `examples`, float64 (n,), not all 0.
+    """
+    running = np.cumsum(examples)
+    quartile = {
+        name: int(np.searchsorted(running, share * running[-1])) + 1 for name, share in (("q1", 0.25), ("q3", 0.75))
+    }
+    low, high = quartiles.split("-")
+    return quartile.get(low, 1), quartile.get(high, examples.size)
+
+
+def split_costs(magnitudes: Floats, examples: Floats) -> Floats:
+    """Var_intra at tau = 1 ... n - 1 (Eq. 5), float64 (n - 1,), in O(n) by prefix sums.
+
+    `magnitudes` are ascending; `examples`, above 0, weigh them within each part.
+    """
+    n = magnitudes.size
+    # Variances do not depend on the origin; one amid the values loses the fewest digits, and equal values are 0.
+    centred = magnitudes - magnitudes[n // 2]
+    moments = np.cumsum(examples * np.stack([np.ones(n), centred, centred**2]), axis=1)
+
+    def variance(sums: Floats) -> Floats:
+        return np.asarray(np.maximum(sums[2] / sums[0] - (sums[1] / sums[0]) ** 2, 0.0))
+
+    easy = np.arange(1, n) / n
+    return easy * variance(moments[:, :-1]) + (1.0 - easy) * variance(moments[:, -1:] - moments[:, :-1])
+
+
+def split_index(magnitudes: Floats, examples: Floats, quartiles: str) -> int | None:
+    """tau_split: the cheapest split in the range (Algorithm 1, steps 10-11); None where the range is empty."""
+    low, high = split_range(examples, quartiles)
+    if low >= high:
+        return None
+    scale = magnitudes[-1] - magnitudes[0]
+    relative = (magnitudes - magnitudes[0]) / (scale if scale > 0 else 1.0)
+    costs = split_costs(relative, examples)[low - 1 : high - 1]
+    return low + int(np.argmax(costs <= costs.min() + TIE))
+
+
+class Terraform(SelectionStrategy):
+    """Uniform draws, each followed by training ever smaller hard sets."""
+
+    name: ClassVar[str] = "terraform"
+    paper: ClassVar[str] = "Balivada et al. (Terraform)"
+    Config: ClassVar[type[Settings]] = TerraformConfig
+    exact_cohort: ClassVar[bool] = False
+    free_cohort: ClassVar[bool] = False
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        if not isinstance(context.method, TerraformConfig):
+            raise TypeError("terraform takes a TerraformConfig.")
+        self._config = context.method
+        self._round = 0
+        self._iteration = 0
+        self._hard = np.zeros(0, np.int64)
+
+    @classmethod
+    def needs(cls, config: Settings) -> Needs:
+        """Magnitudes are read off the updates; a part of the output layer must be told from the other."""
+        return Needs(class_biases=getattr(config, "magnitude", "") in ("bias", "weights"))
+
+    def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
+        """The hard set; `count` clients uniformly where a round begins."""
+        ids = roster.ids
+        clients = self._hard[np.isin(self._hard, ids)][-count:]
+        number, iteration = self._round, self._iteration + 1
+        if clients.size < self._config.min_clients:
+            number, iteration = self._round + 1, 1
+            clients = rng.choice(ids, size=min(count, ids.size), replace=False)
+        constant = np.ones(clients.size)
+        return Selection(
+            clients=np.sort(clients),
+            scores=constant,
+            components={"round": number * constant, "iteration": iteration * constant},
+        )
+
+    def magnitudes(self, outcome: Outcome) -> Floats:
+        """u_k of the clients that came back, float64 (r,) (Eqs. 2 and 3)."""
+        if self._config.magnitude == "loss":
+            return finite(outcome.losses)
+        layer = self.context.layers[-1]
+        biases = layer.stop - self.context.classes
+        start = biases if self._config.magnitude == "bias" else layer.start
+        stop = biases if self._config.magnitude == "weights" else layer.stop
+        return np.array([layer_part(update, start, stop).norm() for update in outcome.updates])
+
+    def update(self, outcome: Outcome) -> None:
+        """Count the iteration and split off the next hard set, or end the round."""
+        trained = np.union1d(outcome.clients, outcome.failed)
+        if self._hard.size and np.isin(trained, self._hard).all():
+            self._iteration += 1
+        else:
+            self._round, self._iteration = self._round + 1, 1
+        self._hard = np.zeros(0, np.int64)
+        if self._iteration < self._config.iterations and outcome.clients.size:
+            hard = self._harder(outcome.clients, self.magnitudes(outcome))
+            if hard.size >= self._config.min_clients:
+                self._hard = hard
+
+    def _harder(self, clients: Ints, magnitudes: Floats) -> Ints:
+        """The upper part of the split, ascending by magnitude; empty where there is no split."""
+        order = np.argsort(magnitudes, kind="stable")
+        # A client without examples has nothing to weigh; one is the least a trained client can have.
+        examples = np.maximum(self.roster.examples[clients[order]], 1).astype(np.float64)
+        index = split_index(magnitudes[order], examples, self._config.quartiles)
+        return clients[order[clients.size if index is None else index :]]
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The round, its iterations so far, and the next hard set, ascending by magnitude."""
+        return {"round": np.array(self._round), "iteration": np.array(self._iteration), "hard": self._hard}
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Take up a state that `state` returned."""
+        self._round, self._iteration = int(state["round"]), int(state["iteration"])
+        self._hard = state["hard"].copy()

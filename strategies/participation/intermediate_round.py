@@ -1,0 +1,126 @@
+"""A round tried out: clients train and test as in a round, and nobody remembers it. It only costs."""
+
+import copy
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from flwr.common import FitIns
+from flwr.server.client_proxy import ClientProxy
+from numpy.typing import NDArray
+
+from fedsel_app.network.clock import FORWARD_STEPS, RoundWork
+from strategies.aggregation.server_state import ServerState, Step
+from strategies.roster import Ints, Roster, RoundInfo, Selection
+from strategies.round import connections
+from strategies.round.replies import Replies
+from strategies.run_context import RunContext
+
+LOGGER = logging.getLogger("fedsel")
+
+
+def restrict_view(roster: Roster, available: Ints, probed: Ints | None) -> Roster:
+    """`roster` with only these clients available, and losses of the `probed` alone (None: all that are known)."""
+    view = copy.copy(roster)
+    view.available = np.zeros(roster.available.size, bool)
+    view.available[available] = True
+    if probed is not None:
+        view.losses = np.full(roster.losses.size, np.nan)
+        view.losses[probed] = roster.losses[probed]
+    return view
+
+
+@dataclass
+class IntermediateRound:
+    """A round before its cohort is known, as a participation policy sees it.
+
+    Attributes
+    ----------
+    select, candidates : the wrapped method's own rules; `candidates` is None where it probes nobody
+    instruct : what a selection is told to train, without keeping any state
+    parameters, buffers : the global model
+    costs : entries of the round's row -> what trying adds to them
+    record : what is written down of it
+    """
+
+    round_info: RoundInfo
+    context: RunContext
+    roster: Roster
+    select: Callable[[Roster, RoundInfo, int, np.random.Generator], Selection]
+    candidates: Callable[[Roster, RoundInfo, int, np.random.Generator], Ints] | None
+    instruct: Callable[[Selection], list[tuple[ClientProxy, FitIns]]]
+    clients: connections.Clients
+    server: ServerState
+    parameters: NDArray[np.float32]
+    buffers: NDArray[np.float32]
+    costs: dict[str, float] = field(default_factory=dict)
+    record: dict[str, Any] = field(default_factory=dict)
+
+    def draw(self, available: Ints, count: int, candidates: np.random.Generator, rng: np.random.Generator) -> Selection:
+        """The method's own selection of `count` of the `available` clients, which sees its own candidates' losses."""
+        view = restrict_view(self.roster, available, None)
+        if self.candidates is not None:
+            view = restrict_view(view, available, self.candidates(view, self.round_info, count, candidates))
+        return self.select(view, self.round_info, count, rng)
+
+    def train(self, selection: Selection) -> Replies:
+        """The clients' updates; what the clients remember stays as it is."""
+        instructions = self.instruct(selection)
+        answers = self.clients.train(instructions)
+        for client, answer in answers.items():
+            if isinstance(answer, Exception):
+                LOGGER.warning(
+                    "Round %d: client %d failed the intermediate round: %s", self.round_info.number, client, answer
+                )
+        answered = {client: answer for client, answer in answers.items() if not isinstance(answer, Exception)}
+        replies = self.server.collect(answered, selection.clients, self.round_info.number)
+        came = replies.clients
+        work = replies.work(self.roster, np.zeros(0))
+        self.record["failures"] = replies.failures
+        self._charge(
+            round_s=self.context.links.round_seconds(work, 0.0),
+            uplink_bytes=int(replies.wire_bytes.sum()),
+            paper_uplink_bytes=int(replies.value_bytes.sum()),
+            downlink_bytes=sum(connections.model_bytes(ins.parameters) for _, ins in instructions),
+            probe_bytes=connections.SCALAR_BYTES * len(replies.reports) * came.size,
+            exchanges=came.size,
+        )
+        return replies
+
+    def model(self, selection: Selection, replies: Replies) -> Step:
+        """What the global model would become if `selection` had trained; its clients are among the `replies`."""
+        chosen = replies.only(selection.clients)
+        return self.server.preview_step(self.parameters, selection, chosen, self.roster.examples)
+
+    def loss(self, parameters: NDArray[np.float32], clients: Ints) -> float:
+        """f of a model: on the surrogate set, else the mean over the test examples of these clients; inf if unknown."""
+        if self.context.surrogate is not None:
+            loss = self.context.surrogate(parameters, self.buffers)
+            return loss if np.isfinite(loss) else float("inf")
+        model = connections.pack(parameters, self.buffers)
+        answers = self.clients.evaluate(clients.tolist(), model, {"task": "test", "round": self.round_info.number})
+        tested, slowest_s = [], 0.0
+        for client, answer in answers.items():
+            if isinstance(answer, Exception):
+                LOGGER.warning("Round %d: client %d failed to test: %s", self.round_info.number, client, answer)
+                continue
+            tested.append(answer)
+            batches = answer.num_examples / self.context.training.batch_size
+            slowest_s = max(slowest_s, float(self.roster.step_s[client]) * batches * FORWARD_STEPS)
+        self._charge(
+            round_s=self.context.links.round_seconds(_waiting(slowest_s), 0.0),
+            probe_bytes=clients.size * (connections.model_bytes(model) + connections.SCALAR_BYTES),
+        )
+        return connections.mean_loss(tested)
+
+    def _charge(self, **costs: float) -> None:
+        for entry, cost in costs.items():
+            self.costs[entry] = self.costs.get(entry, 0) + cost
+
+
+def _waiting(probe_s: float) -> RoundWork:
+    """A probe alone, as the clock sees it."""
+    nothing, none = np.zeros(0), np.zeros(0, np.int64)
+    return RoundWork(nothing, nothing, nothing, none, none, np.array([probe_s]))

@@ -1,0 +1,51 @@
+"""Participation schedules: the number of clients as a function of the round. The policy that searches it is `isp`.
+
+Linear growth is what the ISP paper calls AdaFL (Skorik et al., Sec. B.4, after Q. Li, X. Li, L. Zhou, X. Yan, "AdaFL:
+Adaptive Client Selection and Dynamic Contribution Evaluation for Efficient Federated Learning", ICASSP 2024):
+`adafl-full` goes from 10 clients to all of them over the run, `adafl-econom` is the rule of the ISP authors' code.
+`adafl-staged` is the dynamic fraction of Z. Chen, K. F. E. Chong, T. Q. S. Quek, "Dynamic Attention-based
+Communication-Efficient Federated Learning", 2021, arXiv 2108.05765. `decay` is the exponential decay of A. M. de Souza
+et al., "Adaptive Client Selection with Personalization for Communication Efficient Federated Learning", Ad Hoc
+Networks 157, 2024.
+
+Deviations
+----------
+- `adafl-staged` and `decay` are reconstructed: only summaries of both papers were readable. `decay` starts at
+  `cohort`; its rate and its floor are settings.
+- The longer local training in the warm-up of `adafl-econom` (3 epochs in the authors' code) is left out.
+- Halves are rounded to even, as the authors' code rounds them.
+"""
+
+from fedsel_app.config import ParticipationConfig
+from strategies.roster import RoundInfo
+
+FULL_FIRST = 10
+ECONOM_FIRST = 5
+
+
+def linear_growth(elapsed: float, first: int, last: int, every: float) -> int:
+    """m_0 and one more for each `every` of the `elapsed` rounds, at most `last`; halves go to the even number."""
+    return round(min(first + max(elapsed, 0.0) / every, last))
+
+
+def staged_share(round_info: RoundInfo, stages: int, first: float, last: float) -> float:
+    """C_1 + (C_F - C_1) (f - 1) / (F - 1) in stage f of F, each T / F rounds long."""
+    stage = min((round_info.number - 1) * stages // round_info.total, stages - 1)
+    return first + (last - first) * stage / max(stages - 1, 1)
+
+
+def scheduled(config: ParticipationConfig, round_info: RoundInfo, cohort: int, clients: int) -> int:
+    """How many of all `clients` train in a round, at least 1: by the schedule, or the `cohort` where there is none."""
+    count = cohort
+    if config.participation == "adafl-full":
+        first = min(config.growth_first or FULL_FIRST, clients)
+        growing = max(round_info.total - 1, 1) / max(clients - first, 1)
+        count = linear_growth(round_info.number - 1, first, clients, growing)
+    elif config.participation == "adafl-econom":
+        elapsed = round_info.number - config.growth_warmup
+        count = linear_growth(elapsed, config.growth_first or ECONOM_FIRST, config.growth_last, config.growth_every)
+    elif config.participation == "adafl-staged":
+        count = round(staged_share(round_info, config.stages, config.stage_first, config.stage_last) * clients)
+    elif config.participation == "decay":
+        count = max(round(cohort * (1.0 - config.decay_rate) ** (round_info.number - 1)), config.decay_last)
+    return min(max(count, 1), clients)

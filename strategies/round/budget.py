@@ -1,0 +1,75 @@
+"""How much each client sends: the round's average kept fraction, and its split over the cohort.
+
+HeteRo-Select (arXiv:2508.06692), Eqs. 7 and 8. The settings hold both the text's form (the defaults) and the
+authors' code (the `paper` preset): where the cosine starts, what the cap allows, whether it binds in the warm-up.
+"""
+
+import math
+
+import numpy as np
+
+from fedsel_app.config import BudgetConfig
+from strategies.roster import Floats, Roster, RoundInfo, Selection
+
+
+def round_fraction(round_info: RoundInfo, config: BudgetConfig) -> float:
+    """The round's average kept fraction theta_t (Eq. 7); 1 during the warm-up."""
+    if round_info.number <= config.kept_warmup_rounds:
+        return 1.0
+    first = 1 if config.cosine_from == "round-1" else config.kept_warmup_rounds + 1
+    progress = (round_info.number - first) / max(round_info.total - first, 1)
+    wave = 1.0 + config.kept_cosine * math.cos(math.pi * progress)
+    return min(max(config.kept_fraction * wave, config.kept_floor), 1.0)
+
+
+def link_caps(
+    uplink_bits_per_s: Floats,
+    mean_uplink_bits_per_s: float,
+    mean_compute_s: float,
+    size: int,
+    config: BudgetConfig,
+) -> Floats:
+    """Each client's ceiling theta_cap = B_k T_budget / (32 N) (below Eq. 8); inf where its link is unknown.
+
+    `link_cap` = transfer takes T_budget = 32 N / mean bandwidth, so that the cap is B_k over the mean; round takes
+    theta_avg 32 N / mean bandwidth + `mean_compute_s`, an average client's local training (the authors' code).
+    """
+    if config.link_cap == "none":
+        return np.full(uplink_bits_per_s.shape, np.inf)
+    dense_s = 32.0 * size / mean_uplink_bits_per_s
+    budget_s = dense_s if config.link_cap == "transfer" else config.kept_fraction * dense_s + mean_compute_s
+    caps = uplink_bits_per_s * budget_s / (32.0 * size)
+    return np.where(np.isnan(caps), np.inf, caps)
+
+
+def client_fractions(
+    scores: Floats, fraction: float, caps: Floats, round_info: RoundInfo, config: BudgetConfig
+) -> Floats:
+    """Each selected client's kept fraction theta_k (Eq. 8): min(S_k / mean(S) theta_t, cap_k) in [theta_min, 1].
+
+    `scores` and `caps` are float64 (m,). With no positive score all clients get the round's fraction.
+    """
+    if round_info.number <= config.kept_warmup_rounds and config.kept_warmup_full:
+        return np.ones(scores.shape)
+    mean = scores.mean() if scores.size else 0.0
+    share = scores / mean if config.allocation == "score" and mean > 0 else np.ones(scores.shape)
+    return np.clip(np.minimum(share * fraction, caps), config.kept_min, 1.0)
+
+
+def cohort_fractions(
+    selection: Selection,
+    roster: Roster,
+    link_means: tuple[float, float],
+    size: int,
+    round_info: RoundInfo,
+    config: BudgetConfig,
+) -> tuple[float, Floats]:
+    """The round's average kept fraction, and each selected client's, float64 (m,).
+
+    `link_means` are the mean uplink (bits/s) and the mean seconds of a local step; `size` is N.
+    """
+    theta = round_fraction(round_info, config)
+    mean_uplink, mean_step_s = link_means
+    mean_compute_s = mean_step_s * float(roster.local_steps[selection.clients].mean())
+    caps = link_caps(roster.uplink_bits_per_s[selection.clients], mean_uplink, mean_compute_s, size, config)
+    return theta, client_fractions(selection.scores, theta, caps, round_info, config)

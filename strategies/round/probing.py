@@ -1,0 +1,77 @@
+"""What a round learns before it selects: who is there, what their losses are, and what their links can do."""
+
+import logging
+
+import numpy as np
+from flwr.common import Parameters, Scalar
+from flwr.server.client_manager import ClientManager
+
+from fedsel_app.config import ConfigError
+from fedsel_app.network.clock import FORWARD_STEPS
+from strategies.roster import Ints, Needs, Roster, RoundInfo
+from strategies.round import connections, validation
+from strategies.round.round_plan import Probe
+from strategies.run_context import RunContext
+
+LOGGER = logging.getLogger("fedsel")
+
+
+class ClientProber:
+    """Fills the roster by asking the clients; what a method may not know stays NaN there."""
+
+    def __init__(self, clients: connections.Clients, roster: Roster, needs: Needs, context: RunContext) -> None:
+        self._clients, self._roster, self._needs, self._context = clients, roster, needs, context
+
+    def enrol(self, manager: ClientManager, round_info: RoundInfo, *, wait: bool) -> int:
+        """Who is connected; with `wait`, all K must be. Returns the bytes of label counts of those not known yet."""
+        roster, needs, context = self._roster, self._needs, self._context
+        if needs.label_counts and not roster.label_counts.size:
+            roster.label_counts = np.zeros((context.run.clients, context.classes), np.int64)
+        new = 0
+        for enrolled in self._clients.refresh(manager, needs.label_counts, wait=wait):
+            client, properties = enrolled.client, enrolled.properties
+            if not roster.examples[client]:
+                new += 1
+                context.recorder.client(
+                    {"client": client, "examples": properties["examples"], "enrolled": round_info.number}
+                )
+            roster.examples[client] = properties["examples"]
+            roster.local_steps[client] = properties["steps"]
+            if needs.label_counts:
+                try:
+                    sent = properties.get("label-counts", b"")
+                    roster.label_counts[client] = validation.decode_counts(sent, client, context.classes)
+                except ConfigError as error:
+                    if wait:
+                        raise
+                    LOGGER.warning("Round %d: %s What it has counts as nothing.", round_info.number, error)
+        roster.available[:] = False
+        roster.available[list(self._clients.proxies)] = True
+        return new * context.classes * connections.SCALAR_BYTES if needs.label_counts else 0
+
+    def measure(self, round_info: RoundInfo, probed: Ints, parameters: Parameters, told_bytes: int) -> Probe:
+        """The losses of the `probed`, and everybody's links. A client that fails its probe sits the round out."""
+        roster, needs, links, run = self._roster, self._needs, self._context.links, self._context.run
+        roster.losses[:] = np.nan
+        failures: list[dict[str, int | str]] = []
+        batches = run.probe_batches if needs.probe_batches is None else needs.probe_batches
+        # The stress test's links follow the losses: the simulator then measures them all, at nobody's charge.
+        measured = roster.ids if links.needs_losses else probed
+        task: dict[str, Scalar] = {"task": "probe", "round": round_info.number, "batches": batches}
+        for client, answer in self._clients.evaluate(measured.tolist(), parameters, task).items():
+            try:
+                roster.losses[client] = validation.validated_loss(answer)
+            except validation.WireError as error:
+                LOGGER.warning("Round %d: client %d failed its loss probe: %s", round_info.number, client, error)
+                failures.append({"client": client, "reason": f"loss probe: {error}"})
+                roster.available[client] = False
+        roster.uplink_bits_per_s[:], roster.step_s[:] = links.observe(round_info.number, roster.losses)
+        if needs.links and np.isnan(roster.uplink_bits_per_s[roster.ids]).any():
+            raise ConfigError(f"The strategy {run.strategy} needs each client's link; set 'links' to simulated.")
+        roster.losses[np.setdiff1d(measured, probed)] = np.nan
+        forward = batches or np.ceil(roster.examples[probed] / self._context.training.batch_size)
+        return Probe(
+            bytes=told_bytes + probed.size * (connections.model_bytes(parameters) + connections.SCALAR_BYTES),
+            seconds=roster.step_s[probed] * forward * FORWARD_STEPS,
+            failures=failures,
+        )

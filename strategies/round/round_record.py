@@ -1,0 +1,44 @@
+"""What a round did, as it is written down: who, with which weights, in how many seconds and bytes."""
+
+from operator import itemgetter
+from typing import Any
+
+from strategies.participation.intermediate_round import IntermediateRound
+from strategies.roster import Floats, Roster
+from strategies.round.connections import SCALAR_BYTES
+from strategies.round.replies import Replies
+from strategies.round.round_plan import Plan
+from strategies.run_context import Links
+
+
+def round_row(
+    plan: Plan, replies: Replies, weights: Floats, roster: Roster, links: Links, calibration_bytes: int, wall_s: float
+) -> dict[str, Any]:
+    """The round's entries in rounds.jsonl, its evaluation apart. `wall_s` is what it has taken so far."""
+    selection, came = plan.selection, replies.clients
+    return {
+        "selected": selection.clients.tolist(),
+        "uplink_bits_per_s": roster.uplink_bits_per_s[selection.clients].tolist(),
+        "kept_fractions": plan.fractions.tolist(),
+        "scores": selection.scores.tolist(),
+        "components": {name: values.tolist() for name, values in selection.components.items()},
+        "probe_losses": roster.losses[selection.clients].tolist(),
+        "aggregated": came.tolist(),
+        "weights": weights.tolist(),
+        "fit_losses": replies.losses.tolist(),
+        "failures": sorted([*plan.probe.failures, *replies.failures], key=itemgetter("client")),
+        "unused": replies.unused.tolist(),
+        "round_s": links.round_seconds(replies.work(roster, plan.probe.seconds), wall_s),
+        "uplink_bytes": int(replies.wire_bytes.sum()),
+        "paper_uplink_bytes": int(replies.value_bytes.sum()),
+        "downlink_bytes": plan.model_bytes * selection.clients.size,
+        "probe_bytes": plan.probe.bytes + SCALAR_BYTES * len(replies.reports) * came.size,
+        "calibration_bytes": calibration_bytes,
+        "exchanges": int(came.size),
+    }
+
+
+def with_costs(row: dict[str, Any], trial: IntermediateRound) -> dict[str, Any]:
+    """`row` with what was tried out in the round: its costs added to the entries, its record as "search"."""
+    search = {"search": trial.record} if trial.record else {}
+    return row | {entry: row[entry] + cost for entry, cost in trial.costs.items()} | search

@@ -1,0 +1,1 @@
+"""Selection mathematics that several methods share: sampling, similarity, clustering, client times."""

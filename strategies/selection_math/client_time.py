@@ -1,0 +1,38 @@
+"""How long clients take, from what the server knows of their links, and what they can send by a deadline."""
+
+import math
+
+import numpy as np
+
+from fedsel_app.config import CompressionConfig
+from fedsel_app.wire.rounded_values import bits_an_entry
+from strategies.roster import Floats, Ints, Roster
+
+
+def update_bits(size: int, fraction: float, compression: CompressionConfig) -> float:
+    """Bits of an update that keeps `fraction` in (0, 1] of `size` entries: the values, and the entropy of the places.
+
+    The Rice-coded gaps of `fedsel_app.wire.indices` come within a few per cent of that entropy. The places of rand-k
+    follow from the seed. A quantised update counts as a dense one.
+    """
+    value_bits = bits_an_entry(compression.value_bits)
+    if fraction >= 1.0 or not compression.sparsifies:
+        return value_bits * size
+    places = -fraction * math.log2(fraction) - (1.0 - fraction) * math.log2(1.0 - fraction)
+    return size * (value_bits * fraction + (0.0 if compression.compressor == "rand-k" else places))
+
+
+def client_seconds(
+    roster: Roster, ids: Ints, size: int, fraction: float, compression: CompressionConfig
+) -> tuple[Floats, Floats]:
+    """Seconds a_i of `ids`' local training, and seconds M / b_i of their full upload, float64 (n,) each.
+
+    M is linear in the kept fraction, as the schedules want it: an entry costs what it does at `fraction`.
+    """
+    full_bits = update_bits(size, fraction, compression) / fraction
+    return roster.step_s[ids] * roster.local_steps[ids], full_bits / roster.uplink_bits_per_s[ids]
+
+
+def fitting_fractions(deadline_s: float | Floats, compute_s: Floats, full_upload_s: Floats, least: float) -> Floats:
+    """theta_i = clip((T - a_i) b_i / M, theta_min, 1): what client i can send by the deadline T, float64 (n,)."""
+    return np.clip((deadline_s - compute_s) / full_upload_s, least, 1.0)

@@ -1,0 +1,100 @@
+"""Sampling rows: m distributions over clients, one draw from each (Fraboni, Vidal, Kameni and Lorenzi, ICML 2021).
+
+Every row sums to 1 and client i's entries sum to m p_i, so that averaging the m drawn updates is unbiased. Sizes are
+read on the scale of rows: client i has mass m p_i, and a row has room for 1.
+"""
+
+import numpy as np
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import pdist, squareform
+
+from strategies.roster import Floats, Ints
+from strategies.selection_math.linkage import average_linkage
+from strategies.selection_math.similarity import among
+
+ROUNDING = 1e-9
+"""Masses closer than this are equal."""
+MANY = 4_000
+"""Clients from which on SciPy's average linkage is the slower one."""
+
+
+def merge_tree(distances: Floats, how: str) -> Floats:
+    """Scipy's merge table (n - 1, 4) of n >= 2 clients. `distances` (n, n) may be used up.
+
+    `average` joins the groups with the smallest mean distance; `ward-rows` is the authors' Ward linkage, which takes
+    the rows of the distance matrix for feature vectors.
+    """
+    if how == "ward-rows":
+        return np.asarray(linkage(pdist(distances), "ward"))
+    if len(distances) >= MANY:
+        return average_linkage(distances)
+    return np.asarray(linkage(squareform(distances, checks=False), how))
+
+
+def pour(masses: Floats, rooms: Floats) -> Floats:
+    """Pour clients one after the other into rows one after the other: what of each lies in each, (rows, n)."""
+    ends, row_ends = np.cumsum(masses), np.cumsum(rooms)[:, None]
+    overlap = np.minimum(ends, row_ends) - np.maximum(ends - masses, row_ends - rooms[:, None])
+    return np.asarray(np.maximum(overlap, 0.0))
+
+
+def rows_by_size(shares: Floats, rows: int) -> Floats:
+    """Algorithm 1: clients in descending p_i are poured into the rows. Returns float64 (rows, n)."""
+    order = np.argsort(-shares, kind="stable")
+    poured = np.zeros((rows, shares.size))
+    poured[:, order] = pour(rows * shares[order], np.ones(rows))
+    return _distributions(poured)
+
+
+def rows_by_similarity(shares: Floats, distances: Floats, rows: int, how: str, rng: np.random.Generator) -> Floats:
+    """Algorithm 2: groups of similar clients with mass <= 1; the heaviest become rows, the others fill them up.
+
+    A client with mass 1 or more first gets that many whole rows of its own; what it has beyond takes part as any other
+    client. `rng` shuffles the clients of the groups that are poured; `distances` (n, n) may be used up. Returns float64
+    (rows, n).
+    """
+    masses = rows * shares
+    own = np.floor(masses + ROUNDING).astype(np.int64)
+    whole = np.repeat(np.arange(shares.size), own)
+    table = np.zeros((rows, shares.size))
+    table[np.arange(whole.size), whole] = 1.0
+    left = rows - whole.size
+    rest = np.maximum(masses - own, 0.0)
+    clients = np.flatnonzero(rest > ROUNDING)
+    if not left:
+        return table
+    labels = _light_groups(rest[clients], among(distances, clients), how)
+    weights = np.bincount(labels, weights=rest[clients])
+    lightest_first = np.argsort(weights, kind="stable")
+    kept, others = lightest_first[-left:], lightest_first[:-left]
+    shared = table[whole.size :]
+    for row, group in zip(shared, kept.tolist(), strict=True):
+        members = clients[labels == group]
+        row[members] = rest[members]
+    if others.size:
+        order = np.concatenate([rng.permutation(clients[labels == group]) for group in others.tolist()])
+        shared[:, order] = pour(rest[order], np.maximum(1.0 - weights[kept], 0.0))
+    return _distributions(table)
+
+
+def _light_groups(masses: Floats, distances: Floats, how: str) -> Ints:
+    """Labels 0.. of the largest groups of the merge tree whose mass is at most 1."""
+    if masses.size < 2:
+        return np.zeros(masses.size, np.int64)
+    tree = merge_tree(distances, how)
+    mass = np.concatenate([masses, np.zeros(len(tree))])
+    for step, (left, right) in enumerate(tree[:, :2].astype(np.int64).tolist()):
+        mass[masses.size + step] = mass[left] + mass[right]
+    tree[:, 2] = mass[masses.size :]
+    return np.asarray(fcluster(tree, 1.0 + ROUNDING, "distance")) - 1
+
+
+def _distributions(table: Floats) -> Floats:
+    return np.asarray(table / table.sum(axis=1, keepdims=True))
+
+
+def draw(rows: Floats, rng: np.random.Generator) -> Ints:
+    """One position from each row, int64 (rows,)."""
+    upto = np.cumsum(rows, axis=1)
+    point = rng.random((len(rows), 1)) * upto[:, -1:]
+    return np.asarray((point < upto).argmax(axis=1))

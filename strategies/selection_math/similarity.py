@@ -1,0 +1,120 @@
+"""Inner products of remembered updates, kept up to date a few clients at a time, and what follows from them."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.wire.codec import Update
+from strategies.roster import Floats, Ints
+
+Vector = NDArray[np.floating]
+
+SAME = 1e-12
+"""Squared distances below this share of the squared norms are rounding: such vectors are equal."""
+BLOCK_ENTRIES = 2**16
+"""Entries worked on at a time, so that what lies between stays in the processor's cache."""
+VECTOR_ENTRIES = 2**22
+"""Entries of the dense vectors held at a time."""
+
+
+def layer_part(update: Update, start: int, stop: int) -> Update:
+    """The entries [start, stop) of an update, as an update of that size."""
+    if update.indices is None:
+        return Update(stop - start, None, update.values[start:stop].copy())
+    first, last = np.searchsorted(update.indices, [start, stop])
+    return Update(stop - start, update.indices[first:last] - np.uint32(start), update.values[first:last].copy())
+
+
+def inner_products(updates: Sequence[Update], vectors: Sequence[Vector]) -> Floats:
+    """`update.dot(vector)` of every update with every vector (N,): float64 (vectors, updates), the same bits.
+
+    Short updates of equal length are multiplied many at a time.
+    """
+    products = np.empty((len(vectors), len(updates)))
+    for places in _alike(updates):
+        values = _stacked([updates[place].values for place in places])
+        sparse = [indices for place in places if (indices := updates[place].indices) is not None]
+        picked = _stacked(sparse) if sparse else slice(None)
+        for row, vector in enumerate(vectors):
+            products[row, places] = np.multiply(values, vector[picked], dtype=np.float64).sum(axis=1)
+    return products
+
+
+def norms(updates: Sequence[Update]) -> Floats:
+    """`update.norm()` of every update, float64 (n,), the same bits."""
+    found = np.empty(len(updates))
+    for places in _alike(updates):
+        values = _stacked([updates[place].values for place in places])
+        found[places] = np.sqrt(np.square(values, dtype=np.float64).sum(axis=1))
+    return found
+
+
+def _stacked(rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Equally long rows as one array; faster than `np.stack` where they are many and short."""
+    return np.concatenate(rows).reshape(len(rows), rows[0].size)
+
+
+def _alike(updates: Sequence[Update]) -> Iterator[list[int]]:
+    """Places of all the updates, in groups of one kind and length and of `BLOCK_ENTRIES` at most (or of one)."""
+    kinds: dict[tuple[bool, int], list[int]] = {}
+    for place, update in enumerate(updates):
+        kinds.setdefault((update.indices is None, update.count), []).append(place)
+    for (_, count), places in kinds.items():
+        rows = max(BLOCK_ENTRIES // max(count, 1), 1)
+        yield from (places[start : start + rows] for start in range(0, len(places), rows))
+
+
+def blocks(size: int) -> Iterator[slice]:
+    """Slices that cover the rows of a square array (`size`, `size`), of `BLOCK_ENTRIES` at most (or of one row)."""
+    rows = max(BLOCK_ENTRIES // max(size, 1), 1)
+    return (slice(start, start + rows) for start in range(0, size, rows))
+
+
+def among(square: Floats, ids: Ints) -> Floats:
+    """The part of a square array (K, K) that belongs to ascending `ids`: itself where those are all, else a copy."""
+    return square if ids.size == len(square) else np.asarray(square[np.ix_(ids, ids)])
+
+
+def refreshed_gram(gram: Floats, updates: Mapping[int, Update], changed: Iterable[int]) -> Floats:
+    """A copy of `gram`, float64 (K, K), with the inner products of the `changed` clients computed anew.
+
+    Clients that `updates` does not hold have the zero vector.
+    """
+    fresh = gram.copy()
+    others, clients = np.array(list(updates), np.int64), list(changed)
+    held = list(updates.values())
+    at_once = max(VECTOR_ENTRIES // held[0].size, 1) if held else 1
+    for start in range(0, len(clients), at_once):
+        some = clients[start : start + at_once]
+        products = inner_products(held, [updates[client].dense() for client in some])
+        for client, row in zip(some, products, strict=True):
+            fresh[client, others] = fresh[others, client] = row
+    return fresh
+
+
+def angles(gram: Floats, out: Floats | None = None) -> Floats:
+    """arccos of the cosines that belong to inner products (n, n), in [0, pi]; 0 where either vector is zero.
+
+    They are written to `out`, if given, which may be `gram`.
+    """
+    lengths = np.sqrt(np.diagonal(gram))
+    angle = np.empty_like(gram) if out is None else out
+    for rows in blocks(len(gram)):
+        scale = np.outer(lengths[rows], lengths)
+        cosines = np.divide(gram[rows], scale, out=np.ones_like(scale), where=scale > 0)
+        np.arccos(np.clip(cosines, -1.0, 1.0), out=angle[rows])
+    np.fill_diagonal(angle, 0.0)
+    return angle
+
+
+def euclidean(gram: Floats) -> Floats:
+    """Distances ||g_i - g_j|| that belong to inner products (n, n)."""
+    squares = np.diagonal(gram)
+    distances = np.empty_like(gram)
+    for rows in blocks(len(gram)):
+        scale = squares[rows, None] + squares
+        squared = scale - 2.0 * gram[rows]
+        np.sqrt(np.where(squared > SAME * scale, squared, 0.0), out=distances[rows])
+    return distances

@@ -1,0 +1,105 @@
+"""A method under test: fresh instances of it, rounds of them, and what is required of what they return."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import CompressionConfig, ConfigError, Value
+from strategies.base import SelectionStrategy
+from strategies.roster import Roster, Selection
+from strategies.testing.fake_federation import FakeFederation
+from strategies.testing.rehearsal import make_context
+
+Arrays = dict[str, NDArray[Any]]
+CLIENTS, COHORT, ROUNDS = 12, 4, 50
+SIZE, CLASSES = 24, 3
+
+
+class CheckFailed(Exception):
+    """The sentence that says what a method did."""
+
+
+@dataclass(frozen=True)
+class MethodUnderTest:
+    """A method under some of its settings."""
+
+    method: type[SelectionStrategy]
+    settings: Mapping[str, Value] = field(default_factory=dict)
+
+    def world(
+        self, clients: int = CLIENTS, cohort: int = COHORT, *, rounds: int = ROUNDS, seed: int = 1, **kinds: Any
+    ) -> FakeFederation:
+        """A fresh instance in a `FakeFederation` of these kinds; without compression where it refuses it."""
+        build = partial(
+            make_context,
+            self.method.Config(**self.settings),
+            clients=clients,
+            cohort=cohort,
+            rounds=rounds,
+            seed=seed,
+            size=SIZE,
+            classes=CLASSES,
+        )
+        try:
+            method = self.method(build())
+        except ConfigError:
+            method = self.method(build(compression=CompressionConfig(compressor="none")))
+        return FakeFederation(method, **kinds)
+
+
+def require(condition: bool | np.bool_, sentence: str) -> None:
+    """Raise Broken(`sentence`) unless met."""
+    if not condition:
+        raise CheckFailed(sentence)
+
+
+def require_same(found: Arrays, expected: Arrays, sentence: str) -> None:
+    """Raise Broken(`sentence`) unless both have the same names, types, shapes and bits."""
+    require(found.keys() == expected.keys(), f"{sentence} ({sorted(found.keys() ^ expected.keys())})")
+    for name, array in expected.items():
+        same = (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
+        require(same and found[name].tobytes() == array.tobytes(), f"{sentence} ({name})")
+
+
+def require_sound(selection: Selection, roster: Roster) -> None:
+    """Raise Broken unless the ids are distinct, available and ascending, and the numbers beside them sensible."""
+    clients, parts = selection.clients, parts_of(selection)
+    require(clients.ndim == 1 and np.issubdtype(clients.dtype, np.integer), "'clients' must be a vector of ids.")
+    require((np.diff(clients) > 0).all(), f"'clients' must be distinct and ascending. Got {clients.tolist()}.")
+    strangers = sorted(set(clients.tolist()) - set(roster.ids.tolist()))
+    require(not strangers, f"it selected {strangers}, of the available {roster.ids.tolist()}.")
+    for name, values in parts.items():
+        require(values.shape == clients.shape, f"'{name}' must have an entry for each selected client.")
+        if not name.startswith("component"):
+            require(np.isfinite(values).all() and (values >= 0).all(), f"'{name}' must be finite and at least 0.")
+    for name in ("kept_fractions", "learning_rates"):
+        require((parts.get(name, np.ones(1)) > 0).all(), f"'{name}' must be above 0.")
+    require((parts.get("kept_fractions", np.ones(1)) <= 1).all(), "'kept_fractions' must be at most 1.")
+
+
+def parts_of(selection: Selection) -> Arrays:
+    """All that a selection says, by name."""
+    optional = ("weights", "kept_fractions", "learning_rates")
+    given = {name: getattr(selection, name) for name in optional if getattr(selection, name) is not None}
+    components = {f"component {name}": values for name, values in selection.components.items()}
+    return {"clients": selection.clients, "scores": selection.scores} | given | components
+
+
+def copied(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """Arrays that later changes do not reach."""
+    return {name: array.copy() for name, array in arrays.items()}
+
+
+def play(
+    world: FakeFederation, number: int, available: Iterable[int] | None = None, failed: Iterable[int] = ()
+) -> tuple[Selection, int]:
+    """A round, whose selection must be sound; and how many it was to select."""
+    count = world.observe(number, available)
+    selection = world.select(number, count)
+    require_sound(selection, world.roster)
+    world.finish(number, selection.clients, failed)
+    return selection, count

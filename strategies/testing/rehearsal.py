@@ -1,0 +1,162 @@
+"""Fakes of what a strategy works with: its `RunContext`, a roster, a round's outcome. No data, model or messages."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import (
+    BudgetConfig,
+    CompressionConfig,
+    ParticipationConfig,
+    RunConfig,
+    ServerConfig,
+    Settings,
+    TrainingConfig,
+)
+from fedsel_app.network.clock import RoundWork
+from fedsel_app.wire.codec import Update
+from strategies.roster import Floats, Outcome, Roster, RoundInfo
+from strategies.run_context import Evaluation, Model, RunContext
+
+TRAINING, COMPRESSION, BUDGET, SERVER = TrainingConfig(), CompressionConfig(), BudgetConfig(), ServerConfig()
+PARTICIPATION = ParticipationConfig()
+
+
+class LayerSlice(NamedTuple):
+    """Entries [start, stop) of the flat parameters."""
+
+    name: str
+    start: int
+    stop: int
+
+
+class SteadyLinks:
+    """Every client has 3 Mb/s and takes 0.3 s a step, always; a round takes no time."""
+
+    mean_uplink_bits_per_s = 3e6
+    mean_step_s = 0.3
+    needs_losses = False
+    measured = False
+
+    def __init__(self, clients: int) -> None:
+        self._clients = clients
+
+    def observe(self, server_round: int, losses: Floats) -> tuple[Floats, Floats]:
+        """The same as ever."""
+        return np.full(self._clients, self.mean_uplink_bits_per_s), np.full(self._clients, self.mean_step_s)
+
+    def learn(self, client: int, work_steps: float, told: Mapping[str, object]) -> None:
+        """Nothing."""
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Nothing."""
+        return {}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Nothing."""
+
+    def finish_s(self, work: RoundWork, arrived_s: Floats) -> Floats:
+        """At once."""
+        return np.zeros(work.step_s.size)
+
+    def round_seconds(self, work: RoundWork, wall_s: float) -> float:
+        """None."""
+        return 0.0
+
+
+class NoRecords:
+    """Forgets everything."""
+
+    def client(self, row: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def round(self, row: dict[str, Any]) -> None:
+        """Nothing."""
+
+    def checkpoint(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Nothing."""
+
+    def finish(self, final: Model, best: Model, roster: Roster) -> None:
+        """Nothing."""
+
+
+def make_context(
+    method: Settings,
+    *,
+    clients: int = 6,
+    size: int = 12,
+    classes: int = 2,
+    rounds: int = 10,
+    cohort: int = 2,
+    training: TrainingConfig = TRAINING,
+    compression: CompressionConfig = COMPRESSION,
+    server: ServerConfig = SERVER,
+    **run: Any,
+) -> RunContext:
+    """A model of two layers: everything but the last `size` // 2 entries, and those (weight, then `classes` biases)."""
+    return RunContext(
+        run=RunConfig(clients=clients, cohort=cohort, rounds=rounds, **run),
+        training=training,
+        compression=compression,
+        budget=BUDGET,
+        server=server,
+        method=method,
+        initial=np.zeros(size, np.float32),
+        buffers=np.zeros(0, np.float32),
+        layers=(LayerSlice("body", 0, size - size // 2), LayerSlice("head", size - size // 2, size)),
+        classes=classes,
+        links=SteadyLinks(clients),
+        evaluate=lambda parameters, buffers: Evaluation(0.0, 0.0),
+        recorder=NoRecords(),
+        participation=PARTICIPATION,
+    )
+
+
+def make_roster(
+    clients: int = 6,
+    *,
+    losses: Sequence[float] | None = None,
+    examples: Sequence[int] | None = None,
+    available: Sequence[int] | None = None,
+) -> Roster:
+    """Everybody (or `available`) is there, with 100 examples and 50 steps each, 3 Mb/s and 0.3 s a step."""
+    roster = Roster(clients)
+    roster.available[list(available if available is not None else range(clients))] = True
+    roster.examples[:] = examples if examples is not None else 100
+    roster.local_steps[:] = 50
+    roster.uplink_bits_per_s[:], roster.step_s[:] = 3e6, 0.3
+    if losses is not None:
+        roster.losses[:] = losses
+    return roster
+
+
+def dense(values: Sequence[float] | Floats) -> Update:
+    """A dense update."""
+    return Update(len(values), None, np.asarray(values, np.float32))
+
+
+def outcome(
+    round_info: RoundInfo,
+    clients: Sequence[int],
+    updates: Sequence[Update],
+    *,
+    losses: Sequence[float] | Floats | None = None,
+    reports: Mapping[str, Floats] | None = None,
+    failed: Sequence[int] = (),
+    parameters: NDArray[np.float32] | None = None,
+    size: int = 12,
+) -> Outcome:
+    """A round that brought `updates` of `clients` (ascending), aggregated with equal weights."""
+    mean = np.mean([update.dense() for update in updates], axis=0, dtype=np.float64) if updates else None
+    return Outcome(
+        round_info=round_info,
+        parameters=np.zeros(size, np.float32) if parameters is None else parameters,
+        clients=np.asarray(clients, np.int64),
+        updates=tuple(updates),
+        aggregate=None if mean is None else np.asarray(mean),
+        losses=np.ones(len(clients)) if losses is None else np.asarray(losses, np.float64),
+        reports=reports or {},
+        failed=np.asarray(failed, np.int64),
+    )

@@ -1,0 +1,165 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from clients.compression.compressors import coordinate_scores, draw_layers, kept_count, layer_shares, top_indices, top_k
+from fedsel_app.models.flat_model import LayerSlice
+
+LAYERS = (LayerSlice("a", 0, 2), LayerSlice("b", 2, 6), LayerSlice("c", 6, 10))
+
+finite = st.floats(-1e6, 1e6, width=32)
+coarse = st.sampled_from([0.0, 1.0, 2.0])  # many ties
+vectors = arrays(np.float32, st.integers(1, 60), elements=finite | coarse)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "size", "rounding", "expected"),
+    [
+        (0.25, 10, "ceil", 3),
+        (0.25, 10, "floor", 2),
+        (0.07, 100, "ceil", 7),  # in floating point 7.000000000000001
+        (0.29, 100, "floor", 29),  # in floating point 28.999999999999996
+        (0.001, 10, "floor", 1),
+        (1.0, 2_781_514, "ceil", 2_781_514),
+        (1.0, 2_781_514, "floor", 2_781_514),
+    ],
+)
+def test_kept_count_by_hand(fraction, size, rounding, expected):
+    assert kept_count(fraction, size, rounding) == expected
+
+
+@pytest.mark.parametrize("fraction", [0.0, -0.1, 1.01, float("nan")])
+def test_kept_count_refuses_what_is_no_fraction(fraction):
+    with pytest.raises(ValueError, match="kept fraction"):
+        kept_count(fraction, 10, "ceil")
+
+
+@given(vectors, st.data())
+def test_top_indices_are_the_head_of_a_stable_descending_sort(scores, data):
+    count = data.draw(st.integers(1, scores.size))
+    by_rank = sorted(range(scores.size), key=lambda i: (-scores[i], i))
+    found = top_indices(scores, count)
+    assert found.dtype == np.uint32
+    assert found.tolist() == sorted(by_rank[:count])
+
+
+def test_top_indices_refuse_a_score_that_is_not_a_number():
+    scores = np.array([1.0, np.nan, 3.0, 2.0], np.float32)
+    for count in (1, 2, 3, 4):
+        with pytest.raises(ValueError, match="not a number"):
+            top_indices(scores, count)
+
+
+def biggest(vector, count):
+    """Top-k over the whole vector by magnitude."""
+    return top_k(vector, np.abs(vector), [slice(0, vector.size)], [count])
+
+
+@given(vectors, st.data())
+def test_sent_plus_left_is_the_vector_bit_for_bit(vector, data):
+    count = data.draw(st.integers(1, vector.size))
+    before = vector.copy()
+    update = biggest(vector, count)
+    sent = update.dense()
+    residual = vector - sent
+    assert update.count == count
+    assert np.array_equal(vector, before)
+    assert np.array_equal(sent + residual, vector)
+    assert not np.any((sent != 0) & (residual != 0))
+    # No `count` entries hold more energy, so at most 1 - count/N of it is left.
+    left, whole = (float(np.square(part, dtype=np.float64).sum()) for part in (residual, vector))
+    assert left <= (1 - count / vector.size) * whole * (1 + 1e-12)
+
+
+def test_all_entries_are_sent_dense():
+    vector = np.array([3.0, 0.0, -1.0], np.float32)
+    update = biggest(vector, 3)
+    assert update.indices is None
+    assert update.values.tolist() == [3.0, 0.0, -1.0]
+
+
+def test_scores_without_curvature_are_squares():
+    vector = np.array([1.0, -3.0, 0.5] + [0.0] * 7, np.float32)
+    scores = coordinate_scores(vector, {}, LAYERS, "literal", 1e-6)
+    assert scores[:3].tolist() == [1.0, 9.0, 0.25]
+    assert scores.dtype == np.float32
+
+
+def test_literal_curvature_divides_by_the_clamped_magnitude():
+    vector = np.full(10, 2.0, np.float32)
+    diagonal = np.array([-0.5, 2.0, 0.0, 0.125], np.float32)
+    scores = coordinate_scores(vector, {1: diagonal}, LAYERS, "literal", 0.25)
+    assert scores.tolist() == [4.0, 4.0, 8.0, 2.0, 16.0, 16.0, 4.0, 4.0, 4.0, 4.0]
+
+
+def test_layer_mean_curvature_is_relative_to_its_layer():
+    vector = np.full(10, 2.0, np.float32)
+    diagonal = np.array([-0.5, 2.0, 0.0, 1.5], np.float32)  # |H| has mean 1
+    for unit in (1.0, 1024.0):
+        scores = coordinate_scores(vector, {1: diagonal * np.float32(unit)}, LAYERS, "layer-mean", 0.25)
+        assert scores[2:6].tolist() == [8.0, 2.0, 16.0, np.float32(4.0) / np.float32(1.5)]
+
+
+def test_a_layer_without_curvature_keeps_its_squares_relative_to_the_mean():
+    vector = np.full(10, 2.0, np.float32)
+    scores = coordinate_scores(vector, {0: np.zeros(2, np.float32)}, LAYERS, "layer-mean", 1e-6)
+    assert scores.tolist() == [4.0] * 10
+
+
+def test_layer_shares_by_hand():
+    indices = np.array([1, 2, 3, 4], np.uint32)
+    assert layer_shares(indices, LAYERS, "mask-share").tolist() == [0.25, 0.75, 0.0]
+    assert layer_shares(indices, LAYERS, "kept-share").tolist() == [0.5, 0.75, 0.0]
+    assert layer_shares(None, LAYERS, "mask-share").tolist() == [0.2, 0.4, 0.4]
+    assert layer_shares(None, LAYERS, "kept-share").tolist() == [1.0, 1.0, 1.0]
+
+
+def test_one_layer_is_drawn_with_the_mixed_probability():
+    """0.8 share + 0.2 / 3 of shares (0.5, 1.5, 0): 0.2667, 0.6667, 0.0667; each within 4 standard errors."""
+    rng = np.random.default_rng(0)
+    draws = 3000
+    counts = np.zeros(3)
+    for _ in range(draws):
+        counts[draw_layers(np.array([0.5, 1.5, 0.0]), 1, 0.2, rng)] += 1
+    expected = np.array([0.8 * 0.25 + 0.2 / 3, 0.8 * 0.75 + 0.2 / 3, 0.2 / 3])
+    error = np.sqrt(expected * (1 - expected) / draws)
+    assert np.all(np.abs(counts / draws - expected) < 4 * error)
+
+
+def test_two_layers_are_drawn_one_after_the_other():
+    """P(set) is the sum over its orders of p_i p_j / (1 - p_i), enumerated."""
+    p = np.array([0.6, 0.3, 0.1])
+    expected = {
+        pair: sum(p[i] * p[j] / (1 - p[i]) for i, j in itertools.permutations(pair))
+        for pair in itertools.combinations(range(3), 2)
+    }
+    rng = np.random.default_rng(1)
+    draws = 3000
+    found = [tuple(draw_layers(p, 2, 0.0, rng).tolist()) for _ in range(draws)]
+    assert sum(expected.values()) == pytest.approx(1.0)
+    for pair, probability in expected.items():
+        error = np.sqrt(probability * (1 - probability) / draws)
+        assert abs(found.count(pair) / draws - probability) < 4 * error
+
+
+@given(arrays(np.float64, 5, elements=st.floats(0.01, 1.0)), st.integers(1, 8), st.floats(0.0, 1.0), st.integers(0, 99))
+def test_drawn_layers_are_distinct_and_sorted(shares, wanted, explore, seed):
+    layers = draw_layers(shares, wanted, explore, np.random.default_rng(seed)).tolist()
+    assert len(layers) == min(wanted, 5)
+    assert layers == sorted(set(layers))
+
+
+def test_without_exploration_only_layers_of_the_mask_can_be_drawn():
+    assert draw_layers(np.array([0.0, 2.0, 0.0]), 2, 0.0, np.random.default_rng(0)).tolist() == [1]
+
+
+def test_with_full_exploration_the_mask_does_not_matter():
+    a, b = (
+        [draw_layers(shares, 2, 1.0, np.random.default_rng(seed)).tolist() for seed in range(50)]
+        for shares in (np.array([1.0, 0.0, 0.0, 0.0]), np.array([0.0, 0.2, 0.5, 0.3]))
+    )
+    assert a == b

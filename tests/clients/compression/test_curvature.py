@@ -1,0 +1,124 @@
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+from torch.nn import functional
+
+from clients.compression.curvature import hutchinson_diagonal
+from fedsel_app.models.flat_model import FlatModel, build
+
+CPU = torch.device("cpu")
+
+
+class Signs:
+    """Stands in for the generator: hands out the given signs one parameter after the other."""
+
+    def __init__(self, signs):
+        self.left = np.array(signs, np.float32)
+
+    def choice(self, values, size):
+        assert values.tolist() == [-1.0, 1.0]
+        given, self.left = self.left[:size], self.left[size:]
+        return given
+
+
+def tiny():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        module = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2))
+        return module, torch.randn(5, 2), torch.tensor([0, 1, 0, 1, 1])
+
+
+def exact_hessian(module, x, y, mu=0.0):
+    """Of the loss and mu/2 ||w||^2, by autograd in double precision on a copy of the parameters."""
+    named = {name: parameter.detach().double() for name, parameter in module.named_parameters()}
+    sizes = [value.numel() for value in named.values()]
+
+    def loss(vector):
+        parts = torch.split(vector, sizes)
+        tensors = {name: part.view_as(named[name]) for name, part in zip(named, parts, strict=True)}
+        return functional.cross_entropy(functional_call(module, tensors, (x.double(),)), y) + mu / 2 * vector @ vector
+
+    start = torch.cat([value.flatten() for value in named.values()])
+    return torch.autograd.functional.hessian(loss, start).numpy()
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.1])
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_mean_over_all_signs_is_the_exact_diagonal(number, mu):
+    module, x, y = tiny()
+    hessian = exact_hessian(module, x, y, mu)
+    model = FlatModel(module, CPU)
+    span = model.layers[number]
+    signs = itertools.product([-1.0, 1.0], repeat=span.stop - span.start)
+    mean = np.mean([hutchinson_diagonal(model, [number], x, y, Signs(z), mu)[number] for z in signs], axis=0)
+    np.testing.assert_allclose(mean, np.diag(hessian)[span.start : span.stop], atol=1e-6)
+
+
+def test_one_probe_over_two_layers_is_z_times_hz():
+    module, x, y = tiny()
+    hessian = exact_hessian(module, x, y)
+    model = FlatModel(module, CPU)
+    z = np.array([1, -1, -1, 1, 1, 1, -1, 1, -1, -1, 1, -1], np.float64)
+    found = hutchinson_diagonal(model, [0, 1], x, y, Signs(z))
+    np.testing.assert_allclose(np.concatenate([found[0], found[1]]), z * (hessian @ z), atol=1e-6)
+    assert {number: part.dtype for number, part in found.items()} == {0: np.float32, 1: np.float32}
+
+
+def test_one_probe_is_exact_where_the_hessian_is_diagonal():
+    """One weight for each of two examples and logits (w_i, 0): d2/dw_i2 = p_i (1 - p_i) / 2, and no mixed terms."""
+
+    class Separate(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor([0.5, -1.5]))
+
+        def forward(self, x):
+            return torch.stack([x @ self.weight, torch.zeros(len(x))], dim=1)
+
+    model = FlatModel(Separate(), CPU)
+    found = hutchinson_diagonal(model, [0], torch.eye(2), torch.tensor([0, 1]), np.random.default_rng(0))
+    p = 1 / (1 + np.exp(-np.array([0.5, -1.5])))
+    np.testing.assert_allclose(found[0], p * (1 - p) / 2, rtol=1e-5)
+
+
+def normed():
+    return nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Dropout(), nn.Flatten(), nn.Linear(108, 10)
+    )
+
+
+@pytest.mark.parametrize("make", [lambda: build("cnn", (1, 8, 8), 10, 0), normed], ids=["cnn", "normed"])
+def test_the_model_stays_as_it_is(make):
+    model = FlatModel(make(), CPU)
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(4, 1, 8, 8, generator=generator), torch.tensor([0, 1, 2, 3])
+    model.backward(x, y)
+    before = [model.export(), model.gradient.numpy().copy(), model.buffers_vector()]
+    found = hutchinson_diagonal(model, [0, 2], x, y, np.random.default_rng(0))
+    for old, new in zip(before, [model.export(), model.gradient.numpy(), model.buffers_vector()], strict=True):
+        assert old.tobytes() == new.tobytes()
+    assert all(parameter.grad is None for parameter in model.module.parameters())
+    for number, estimate in found.items():
+        assert estimate.shape == (model.layers[number].stop - model.layers[number].start,)
+
+
+def test_frozen_parameters_are_passed_over():
+    module, x, y = tiny()
+    expected = hutchinson_diagonal(FlatModel(tiny()[0], CPU), [1], x, y, Signs([1, -1, 1, 1, -1, 1]))
+    module[0].requires_grad_(False)
+    found = hutchinson_diagonal(FlatModel(module, CPU), [0], x, y, Signs([1, -1, 1, 1, -1, 1]))
+    assert found[0].tobytes() == expected[1].tobytes()
+
+
+def test_the_same_generator_gives_the_same_probe():
+    module, x, y = tiny()
+    model = FlatModel(module, CPU)
+    first, second, other = (
+        hutchinson_diagonal(model, [0, 1], x, y, np.random.default_rng(seed))[0] for seed in (0, 0, 1)
+    )
+    assert first.tobytes() == second.tobytes()
+    assert first.tobytes() != other.tobytes()

@@ -1,0 +1,177 @@
+"""Compressors and error feedback on vectors by hand."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from clients.compression.compressors import qsgd, rand_k, top_k
+from clients.compression.error_feedback import UploadSpec, upload
+from clients.state import StateError
+from fedsel_app.config import CompressionConfig
+from fedsel_app.models.flat_model import LayerSlice
+from fedsel_app.wire.codec import decode, encode
+from fedsel_app.wire.indices import seeded_indices
+
+LAYERS = (LayerSlice("a", 0, 2), LayerSlice("b", 2, 6), LayerSlice("c", 6, 10))
+PLAIN = {"curvature_layers": 0}
+
+
+def terms(fraction=1 / 3, decay=1.0, estimated=False, server_round=1):
+    return UploadSpec(fraction, decay, estimated, seed=5, server_round=server_round, client=2)
+
+
+def vector(*values):
+    return np.array(values, np.float32)
+
+
+def sent_over(choice, deltas, **changed):
+    """What each round sends, dense, and what is remembered at the end."""
+    state, sent = {}, []
+    for server_round, delta in enumerate(deltas, start=1):
+        now = terms(server_round=server_round, estimated=choice.ef21 and server_round > 1, **changed)
+        layers = (LayerSlice("all", 0, delta.size),)
+        update, state = upload(delta, state, layers, choice, now, None)
+        sent.append(update.dense().tolist())
+    return sent, state
+
+
+GRADIENTS = [vector(3, -1, 0.5), vector(2, -1, 0.5), vector(2, -1, 0.5)]
+
+
+def test_ef14_of_top_1_by_hand():
+    sent, state = sent_over(CompressionConfig(**PLAIN), GRADIENTS)
+    assert sent == [[3, 0, 0], [2, 0, 0], [0, -3, 0]]
+    assert state["residual"].tolist() == [2, 0, 1.5]
+
+
+def test_ef21_of_top_1_by_hand():
+    sent, state = sent_over(CompressionConfig(error_feedback_scheme="ef21", **PLAIN), GRADIENTS)
+    assert sent == [[3, 0, 0], [-1, 0, 0], [0, -1, 0]]
+    assert state["estimate"].tolist() == [2, -1, 0]
+
+
+def test_ef21_follows_a_constant_update_exactly():
+    delta = vector(4, -3, 2, 1, 0.5, -0.25)
+    _, state = sent_over(CompressionConfig(error_feedback_scheme="ef21", **PLAIN), [delta] * 3)
+    assert state["estimate"].tolist() == delta.tolist()
+
+
+def test_ef21_starts_anew_where_the_server_has_no_estimate():
+    choice = CompressionConfig(error_feedback_scheme="ef21", **PLAIN)
+    _, state = upload(
+        vector(3, -1, 0.5), {"estimate": vector(9, 9, 9)}, (LayerSlice("all", 0, 3),), choice, terms(), None
+    )
+    assert state["estimate"].tolist() == [3, 0, 0]
+
+
+def test_ef21_without_the_estimate_that_the_server_has_is_an_error():
+    choice = CompressionConfig(error_feedback_scheme="ef21", **PLAIN)
+    with pytest.raises(StateError, match=r"Client 2.*'state-dir'"):
+        upload(vector(3, -1), {}, (LayerSlice("all", 0, 2),), choice, terms(estimated=True), None)
+
+
+def test_top_k_of_each_layer_keeps_its_share_of_each():
+    """Layers of 2, 4 and 4 entries: half of them is 1, 2 and 2, and globally the whole last layer and one more."""
+    delta = vector(1, 2, 3, 4, 5, 6, 70, 80, 90, 100)
+    spans = [slice(layer.start, layer.stop) for layer in LAYERS]
+    update = top_k(delta, np.square(delta), spans, [1, 2, 2])
+    assert update.indices.tolist() == [1, 4, 5, 8, 9]
+    for scope, kept in (("layer", [1, 4, 5, 8, 9]), ("global", [5, 6, 7, 8, 9])):
+        choice = CompressionConfig(top_k_scope=scope, **PLAIN)
+        update, _ = upload(delta, {}, LAYERS, choice, terms(0.5), None)
+        assert update.indices.tolist() == kept
+
+
+def test_curvature_scores_top_k_alone():
+    asked = []
+
+    def curvature(shares):
+        asked.append(shares)
+        return {}
+
+    delta = np.arange(1, 11, dtype=np.float32)
+    for compressor in ("top-k", "rand-k", "qsgd", "none"):
+        _, state = upload(delta, {}, LAYERS, CompressionConfig(compressor=compressor), terms(0.5), curvature)
+        assert ("shares" in state) == (compressor == "top-k")
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("feedback", [False, True])
+def test_rand_k_is_scaled_only_without_feedback(feedback):
+    delta = np.arange(1, 11, dtype=np.float32)
+    choice = CompressionConfig(compressor="rand-k", error_feedback=feedback)
+    update, state = upload(delta, {}, LAYERS, choice, terms(0.2), None)
+    drawn = seeded_indices(5, 1, 2, 10, 2)
+    assert update.indices.tolist() == drawn.tolist()
+    assert update.values.tolist() == [(1 if feedback else 5) * (index + 1) for index in drawn.tolist()]
+    assert ("residual" in state) == feedback
+    if feedback:
+        assert (update.dense() + state["residual"]).tolist() == delta.tolist()
+    payload = encode(update, client=2, server_round=1, seeded=True)
+    assert decode(payload, size=10, seed=5).update == update
+
+
+def test_rand_k_without_feedback_is_unbiased():
+    delta = vector(1, -2, 3, 4)
+    mean = np.mean([rand_k(delta, seeded_indices(0, t, 0, 4, 1), unbiased=True).dense() for t in range(4000)], axis=0)
+    # An entry is 4 v with probability 1/4: standard deviation sqrt(3) |v| / sqrt(4000) = 0.027 |v|.
+    np.testing.assert_allclose(mean, delta, rtol=4 * 0.027)
+
+
+def test_qsgd_is_unbiased_and_its_error_is_bounded():
+    rng = np.random.default_rng(3)
+    delta = vector(0.3, -0.7, 0.0, 2.0, -0.01, 0.4, 0.0)
+    draws = np.array([qsgd(delta, 2, 4, rng, unbiased=True).values for _ in range(4000)])
+    norms = np.array([np.linalg.norm(delta[:4])] * 4 + [np.linalg.norm(delta[4:])] * 3)
+    # One rounding is off by at most norm / s: a standard deviation of the mean of at most norm / (2 s sqrt(4000)).
+    assert (np.abs(draws.mean(axis=0) - delta) < 4 * norms / (4 * np.sqrt(4000)) + 1e-7).all()
+    grid = np.rint(draws / (norms / 2))
+    np.testing.assert_allclose(draws, grid * norms / 2, rtol=1e-6)
+    assert (np.abs(grid) <= 2).all()
+    # omega = min(4 / 4, 2 / 2) = 1, in each bucket.
+    error = np.square(draws - delta).sum(axis=1).mean()
+    assert error <= 1.0 * float(np.square(delta).sum())
+
+
+@given(
+    arrays(np.float32, st.integers(1, 80), elements=st.floats(-1e6, 1e6, width=32)),
+    st.integers(1, 40), st.integers(1, 90), st.integers(0, 99),
+)  # fmt: skip
+def test_qsgd_rounds_to_a_neighbour_on_the_grid(delta, levels, bucket, seed):
+    update = qsgd(delta, levels, bucket, np.random.default_rng(seed), unbiased=True)
+    assert update.indices is None
+    for start in range(0, delta.size, min(bucket, delta.size)):
+        part = delta[start : start + bucket]
+        step = np.linalg.norm(part.astype(np.float64)) / levels
+        assert (np.abs(update.values[start : start + bucket] - part) <= step * (1 + 1e-5) + 1e-30).all()
+    assert decode(encode(update, client=0, server_round=0), size=delta.size).update == update
+
+
+def test_qsgd_of_zeros_and_of_a_single_entry_is_exact():
+    rng = np.random.default_rng(0)
+    assert qsgd(np.zeros(5, np.float32), 4, 2, rng, unbiased=True).values.tolist() == [0.0] * 5
+    alone = vector(0, 0, 0.1, 0, 0, -7e-5)
+    np.testing.assert_allclose(qsgd(alone, 3, 3, rng, unbiased=True).values, alone, rtol=1e-6)
+
+
+def test_qsgd_with_feedback_is_scaled_to_contract():
+    """B = 4, s = 1: omega = min(4, 2) = 2, so what is sent is a third, and nothing is lost."""
+    delta = vector(3, 0, 0, -4)
+    choice = CompressionConfig(compressor="qsgd", qsgd_levels=1, qsgd_bucket=4)
+    update, state = upload(delta, {}, (LayerSlice("all", 0, 4),), choice, terms(), None)
+    assert set(np.abs(update.values).tolist()) <= {0.0, float(np.float32(5) / np.float32(3))}
+    np.testing.assert_allclose(update.values + state["residual"], delta, rtol=1e-6)
+    again, _ = upload(delta, {}, (LayerSlice("all", 0, 4),), choice, terms(), None)
+    assert again == update
+
+
+@pytest.mark.parametrize("scheme", ["ef14", "ef21"])
+@pytest.mark.parametrize("compressor", ["top-k", "rand-k", "qsgd"])
+def test_with_feedback_the_mean_of_what_is_sent_nears_a_constant_update(compressor, scheme):
+    delta = np.random.default_rng(6).normal(size=30).astype(np.float32)
+    choice = CompressionConfig(compressor=compressor, error_feedback_scheme=scheme, qsgd_levels=2, **PLAIN)
+    sent, state = sent_over(choice, [delta] * 400, fraction=0.1)
+    found = state["estimate"] if scheme == "ef21" else np.mean(sent, axis=0)
+    assert np.linalg.norm(found - delta) < 0.1 * np.linalg.norm(delta)

@@ -1,0 +1,66 @@
+"""Adam and AdamW against torch's own. SGD is held to torch's in test_local_training.py."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from clients.training.steps import train
+from fedsel_app.config import TrainingConfig
+from fedsel_app.models.flat_model import FlatModel
+
+CPU = torch.device("cpu")
+
+
+def network():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def minibatches(steps=12):
+    generator = torch.Generator().manual_seed(5)
+    return [
+        (torch.randn(10, 6, generator=generator), torch.randint(3, (10,), generator=generator)) for _ in range(steps)
+    ]
+
+
+def settings(**changed):
+    plain = {"optimizer": "adam", "mu": 0.0, "momentum": 0.9, "clip_norm": 0.0, "weight_decay": 0.0}
+    return TrainingConfig(**(plain | changed))
+
+
+@pytest.mark.parametrize("beta1", [0.0, 0.9])
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+@pytest.mark.parametrize(("name", "theirs"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)])
+def test_steps_are_torchs_bit_for_bit(name, theirs, decay, beta1):
+    module, model = network(), FlatModel(network(), CPU)
+    optimizer = theirs(module.parameters(), lr=0.01, betas=(beta1, 0.999), weight_decay=decay)
+    for x, y in minibatches():
+        optimizer.zero_grad()
+        functional.cross_entropy(module(x), y).backward()
+        optimizer.step()
+    train(model, minibatches(), settings(optimizer=name, momentum=beta1, weight_decay=decay), 0.01)
+    assert torch.equal(model.parameters, torch.cat([p.detach().flatten() for p in module.parameters()]))
+
+
+def test_the_first_step_goes_as_far_as_the_learning_rate_along_each_sign():
+    """m^ = g and v^ = g^2 after one step; a second round starts anew."""
+    model = FlatModel(network(), CPU)
+    for batch in minibatches(2):
+        before = model.parameters.clone()
+        train(model, [batch], settings(), 0.01)
+        moved = (model.parameters - before) / -0.01
+        clear = model.gradient.abs() > 1e-4
+        torch.testing.assert_close(moved[clear], model.gradient[clear].sign(), rtol=1e-3, atol=1e-3)
+
+
+def test_the_proximal_term_is_part_of_the_gradient():
+    """With a steep enough pull the weights stay nearer to the start."""
+    distances = []
+    for mu in (0.0, 10.0):
+        model = FlatModel(network(), CPU)
+        start = model.parameters.clone()
+        train(model, minibatches(), settings(mu=mu), 0.01)
+        distances.append(float((model.parameters - start).norm()))
+    assert distances[1] < distances[0]

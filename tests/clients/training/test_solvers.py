@@ -1,0 +1,112 @@
+"""What the solvers add to local steps: on vectors by hand. Whole rounds are in tests/runs/test_solver_rounds.py."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from clients.training.solvers import correction, effective_steps, finish
+from clients.training.steps import train
+from fedsel_app.config import TrainingConfig
+from fedsel_app.models.flat_model import FlatModel
+
+CPU = torch.device("cpu")
+
+
+def vector(*values):
+    return np.array(values, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("steps", "momentum", "expected"),
+    [(7, 0.0, 7.0), (1, 0.9, 1.0), (2, 0.9, 2.9), (5, 0.9, 13.1441), (3, 0.5, 1 + 1.5 + 1.75)],
+)
+def test_effective_steps_by_hand(steps, momentum, expected):
+    assert effective_steps(steps, momentum) == pytest.approx(expected, rel=1e-6)
+
+
+def test_scaffold_by_hand():
+    """Two steps of lr 0.5 moved (3, -1): a mean gradient of (-3, 1). c = (1, 1), c_i = (0, 2) -> c_i+ = (-4, 2)."""
+    training = TrainingConfig(solver="scaffold", momentum=0.0)
+    control, state = vector(1, 1), {"control": vector(0, 2)}
+    assert correction(state, control).tolist() == [1, -1]
+    done = finish(training, state, control, vector(3, -1), 2, 0.5)
+    assert done.state["control"].tolist() == [-4, 2]
+    assert done.sent.tolist() == [-4, 0]
+    first = finish(training, {}, control, vector(3, -1), 2, 0.5)
+    assert correction({}, control).tolist() == [1, 1]
+    assert first.state["control"].tolist() == first.sent.tolist() == [-4, 0]
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_scaffolds_control_variate_is_the_mean_gradient(momentum):
+    """Of a constant gradient g the steps go along g - c_i + c, and c_i becomes g."""
+    training = TrainingConfig(solver="scaffold", momentum=momentum)
+    gradient, control, state = vector(2, -3), vector(0.5, 1), {"control": vector(-1, 4)}
+    position, buffer = np.zeros(2), np.zeros(2)
+    for _ in range(6):
+        buffer = momentum * buffer + gradient + correction(state, control)
+        position -= 0.1 * buffer
+    done = finish(training, state, control, position.astype(np.float32), 6, 0.1)
+    np.testing.assert_allclose(done.state["control"], gradient, rtol=1e-5)
+
+
+def test_feddyn_by_hand():
+    training = TrainingConfig(solver="feddyn", feddyn_alpha=0.5)
+    state = {"gradient": vector(1, 2)}
+    assert correction(state, None).tolist() == [-1, -2]
+    assert finish(training, state, None, vector(4, -2), 9, 0.1).state["gradient"].tolist() == [-1, 3]
+    assert correction({}, None) is None
+    assert finish(training, {}, None, vector(4, -2), 9, 0.1).state["gradient"].tolist() == [-2, 1]
+
+
+@pytest.mark.parametrize("solver", ["sgd", "fedprox", "fednova"])
+def test_the_others_remember_and_send_nothing(solver):
+    done = finish(TrainingConfig(solver=solver), {}, None, vector(1, 2), 3, 0.1)
+    assert done.state == {}
+    assert done.sent is None
+
+
+def network():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        return nn.Linear(6, 3)
+
+
+def minibatches():
+    generator = torch.Generator().manual_seed(5)
+    return [(torch.randn(10, 6, generator=generator), torch.randint(3, (10,), generator=generator)) for _ in range(5)]
+
+
+def test_the_correction_is_a_linear_term_of_the_loss():
+    module = network()
+    plain = copy.deepcopy(module)
+    constant = torch.linspace(-1, 1, 21)
+    training = TrainingConfig(solver="feddyn", feddyn_alpha=0.3, momentum=0.0, clip_norm=0.0)
+    model = FlatModel(module, CPU)
+    start = model.parameters.clone()
+    train(model, minibatches(), training, 0.1, constant)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for x, y in minibatches():
+        optimizer.zero_grad()
+        flat = torch.cat([parameter.flatten() for parameter in plain.parameters()])
+        pull = 0.5 * 0.3 * (flat - start).square().sum()
+        (functional.cross_entropy(plain(x), y) + constant @ flat + pull).backward()
+        optimizer.step()
+    flat = torch.cat([parameter.detach().flatten() for parameter in plain.parameters()])
+    torch.testing.assert_close(model.parameters, flat)
+
+
+def test_only_fedprox_reads_mu():
+    module, trained = network(), {}
+    for solver in ("sgd", "fednova", "scaffold", "fedprox"):
+        for mu in (0.0, 0.5):
+            model = FlatModel(copy.deepcopy(module), CPU)
+            train(model, minibatches(), TrainingConfig(solver=solver, mu=mu), 0.1)
+            trained[solver, mu] = model.parameters
+    plain = trained["sgd", 0.0]
+    same = [key for key, weights in trained.items() if torch.equal(weights, plain)]
+    assert sorted(same) == sorted(key for key in trained if key != ("fedprox", 0.5))

@@ -1,0 +1,147 @@
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from clients.training.steps import DivergenceError, train
+from fedsel_app.config import TrainingConfig
+from fedsel_app.models.flat_model import FlatModel
+
+CPU = torch.device("cpu")
+STEPS = 12
+
+
+def settings(**changed):
+    plain = {"mu": 0.0, "momentum": 0.0, "clip_norm": 0.0, "weight_decay": 0.0}
+    return TrainingConfig(**(plain | changed))
+
+
+def network():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def minibatches(scale=1.0):
+    generator = torch.Generator().manual_seed(5)
+    return [
+        (scale * torch.randn(10, 6, generator=generator), torch.randint(3, (10,), generator=generator))
+        for _ in range(STEPS)
+    ]
+
+
+def flat(module):
+    return torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
+
+
+def torch_sgd(batches, clip_norm=0.0, mu=0.0, **options):
+    """The same steps by torch's own optimizer, and autograd for the proximal term."""
+    module = network()
+    anchors = [parameter.detach().clone() for parameter in module.parameters()]
+    optimizer = torch.optim.SGD(module.parameters(), **options)
+    losses = []
+    for x, y in batches:
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(module(x), y)
+        losses.append(loss.item())
+        distance = sum((p - a).square().sum() for p, a in zip(module.parameters(), anchors, strict=True))
+        (loss + 0.5 * mu * distance if mu else loss).backward()
+        if clip_norm:
+            nn.utils.clip_grad_norm_(module.parameters(), clip_norm)
+        optimizer.step()
+    return flat(module), float(np.mean(losses))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+def test_without_mu_it_is_torch_sgd_bit_for_bit(momentum, weight_decay):
+    model = FlatModel(network(), CPU)
+    report = train(model, minibatches(), settings(momentum=momentum, weight_decay=weight_decay), 0.1)
+    expected, loss = torch_sgd(minibatches(), lr=0.1, momentum=momentum, weight_decay=weight_decay)
+    assert torch.equal(model.parameters, expected)
+    assert report.steps == STEPS
+    assert report.loss == pytest.approx(loss, rel=1e-12)
+
+
+def test_clipping_agrees_with_torch():
+    config = settings(momentum=0.9, clip_norm=0.3)
+    model = FlatModel(network(), CPU)
+    train(model, minibatches(), config, 0.1)
+    expected, _ = torch_sgd(minibatches(), clip_norm=0.3, lr=0.1, momentum=0.9)
+    torch.testing.assert_close(model.parameters, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_clip_norm_that_is_never_reached_changes_nothing():
+    bounded, free = FlatModel(network(), CPU), FlatModel(network(), CPU)
+    train(bounded, minibatches(), settings(clip_norm=1e6, momentum=0.9), 0.1)
+    train(free, minibatches(), settings(momentum=0.9), 0.1)
+    assert torch.equal(bounded.parameters, free.parameters)
+
+
+def test_the_proximal_term_is_the_gradient_of_half_mu_times_the_squared_distance():
+    model = FlatModel(network(), CPU)
+    report = train(model, minibatches(), settings(mu=0.5, momentum=0.9), 0.1)
+    expected, loss = torch_sgd(minibatches(), mu=0.5, lr=0.1, momentum=0.9)
+    torch.testing.assert_close(model.parameters, expected, rtol=1e-5, atol=1e-6)
+    assert report.loss == pytest.approx(loss, rel=1e-5)  # the proximal term is no part of it
+
+
+def test_the_proximal_term_counts_towards_the_clipped_norm():
+    """The gradient at the start is longer than 0.01, so with lr 1 both steps have that length."""
+    config = settings(mu=1000.0, clip_norm=0.01)
+    model = FlatModel(network(), CPU)
+    start = model.parameters.clone()
+    batches = minibatches()
+    train(model, batches[:1], config, 1.0)
+    after_one = model.parameters.clone()
+    assert float((after_one - start).norm()) == pytest.approx(0.01, rel=1e-3)
+    # In a second step of the same round the pull back, 1000 * 0.01, outweighs the loss's gradient tenfold.
+    again = FlatModel(network(), CPU)
+    train(again, batches[:2], config, 1.0)
+    back = again.parameters - after_one
+    assert float(back.norm()) == pytest.approx(0.01, rel=1e-3)
+    assert float(functional.cosine_similarity(back, start - after_one, dim=0)) > 0.9
+
+
+def test_mu_holds_the_weights_near_the_start():
+    distances = []
+    for mu in (0.0, 0.1, 1.0):
+        model = FlatModel(network(), CPU)
+        start = model.parameters.clone()
+        train(model, minibatches(), settings(mu=mu), 0.3)
+        distances.append(float((model.parameters - start).norm()))
+    assert distances == sorted(distances, reverse=True)
+
+
+def test_momentum_starts_at_zero_every_time():
+    """Two rounds of one step each are two plain steps."""
+    with_momentum, plain = FlatModel(network(), CPU), FlatModel(network(), CPU)
+    for batch in minibatches()[:2]:
+        train(with_momentum, [batch], settings(momentum=0.9), 0.1)
+    train(plain, minibatches()[:2], settings(), 0.1)
+    assert torch.equal(with_momentum.parameters, plain.parameters)
+
+
+def test_the_reported_loss_is_the_mean_before_the_steps():
+    module = network()
+    x, y = minibatches()[0]
+    first = functional.cross_entropy(module(x), y).item()
+    assert train(FlatModel(copy.deepcopy(module), CPU), [(x, y)], settings(), 0.1).loss == pytest.approx(first)
+
+
+def test_divergence_is_an_error_that_names_the_learning_rate():
+    with pytest.raises(DivergenceError, match=r"diverged at learning rate 1e\+30.*'clip-norm'"):
+        train(FlatModel(nn.Linear(6, 3), CPU), minibatches(1e10), settings(), 1e30)
+
+
+def test_weights_that_overflow_in_the_last_step_are_an_error():
+    with pytest.raises(DivergenceError, match="learning rate"):
+        train(FlatModel(nn.Linear(6, 3), CPU), minibatches(1e10)[:1], settings(), 1e38)
+
+
+def test_no_minibatch_is_an_error():
+    with pytest.raises(ValueError, match="no mini-batch"):
+        train(FlatModel(network(), CPU), [], settings(), 0.1)

@@ -1,0 +1,145 @@
+from dataclasses import dataclass, fields
+
+import pytest
+
+from fedsel_app.config import (
+    CompressionConfig,
+    ConfigError,
+    RunConfig,
+    Settings,
+    TrainingConfig,
+    refuse_unknown,
+    require,
+    setting,
+)
+from simulation.experiments.configuration import SHARED
+from strategies import STRATEGIES
+
+GROUPS = [*SHARED, *(method.Config for method in STRATEGIES.values())]
+
+
+@dataclass(frozen=True)
+class Example(Settings):
+    share: float = setting(0.5, "a share", low=0.0, below=1.0)
+    positive: float = setting(1.0, "anything above 0", above=0.0)
+    free: float = setting(0.0, "any number")
+    level: int = setting(2, "a level", low=1, high=3)
+    switch_on: bool = setting(True, "a switch")
+    colour: str = setting("red", "a colour", choices=("red", "blue"))
+
+
+def test_require_says_the_name_the_requirement_and_what_was_given():
+    require(True, "momentum", "in [0, 1)", 3)
+    with pytest.raises(ConfigError) as error:
+        require(False, "momentum", "in [0, 1)", 3)
+    assert str(error.value) == "The 'momentum' parameter must be in [0, 1). Got 3."
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"share": 1.0}, "The 'share' parameter must be in [0, 1). Got 1."),
+        ({"share": -0.5}, "The 'share' parameter must be in [0, 1). Got -0.5."),
+        ({"share": float("nan")}, "The 'share' parameter must be in [0, 1). Got nan."),
+        ({"positive": 0}, "The 'positive' parameter must be in (0, ∞). Got 0."),
+        ({"positive": float("inf")}, "The 'positive' parameter must be in (0, ∞). Got inf."),
+        ({"free": float("-inf")}, "The 'free' parameter must be in (-∞, ∞). Got -inf."),
+        ({"level": 4}, "The 'level' parameter must be in [1, 3]. Got 4."),
+        ({"level": 2.0}, "The 'level' parameter must be a whole number. Got 2.0."),
+        ({"level": True}, "The 'level' parameter must be a whole number. Got True."),
+        ({"share": True}, "The 'share' parameter must be a number. Got True."),
+        ({"share": "0.5"}, "The 'share' parameter must be a number. Got '0.5'."),
+        ({"switch-on": 1}, "The 'switch-on' parameter must be true or false. Got 1."),
+        ({"colour": 5}, "The 'colour' parameter must be text. Got 5."),
+        ({"colour": "green"}, "The 'colour' parameter must be one of red, blue. Got 'green'."),
+    ],
+)
+def test_wrong_values_are_refused_in_one_sentence(values, sentence):
+    with pytest.raises(ConfigError) as error:
+        Example.from_values(values)
+    assert str(error.value) == sentence
+
+
+def test_bounds_are_part_of_the_interval_or_not():
+    assert Example.from_values({"share": 0.0, "level": 3}).values() == {
+        "share": 0.0,
+        "positive": 1.0,
+        "free": 0.0,
+        "level": 3,
+        "switch-on": True,
+        "colour": "red",
+    }
+
+
+def test_a_whole_number_is_taken_where_a_number_is_asked_for():
+    made = Example.from_values({"share": 0, "free": -7})
+    assert (type(made.share), made.share) == (float, 0.0)
+    assert (type(made.free), made.free) == (float, -7.0)
+
+
+def test_groups_pick_their_own_keys_and_leave_the_rest():
+    values = {"example.switch-on": False, "switch-on": True, "other": "x"}
+    made = Example.from_values(values, "example.")
+    assert made == Example(switch_on=False)
+    assert made.values("example.")["example.switch-on"] is False
+    assert set(Example.keys("example.")) == {
+        f"example.{key}" for key in ("share", "positive", "free", "level", "switch-on", "colour")
+    }
+
+
+def test_momentum_of_3_gives_the_documented_sentence():
+    with pytest.raises(ConfigError, match=r"^The 'momentum' parameter must be in \[0, 1\)\. Got 3\.$"):
+        TrainingConfig.from_values({"momentum": 3})
+
+
+def test_unknown_keys_name_the_nearest_known_one():
+    refuse_unknown(["lr"], ["lr", "momentum"])
+    with pytest.raises(ConfigError, match=r"^There is no setting 'momentun'\. Did you mean 'momentum'\?$"):
+        refuse_unknown(["lr", "momentun"], ["lr", "momentum"])
+    with pytest.raises(ConfigError, match=r"^There is no setting 'xyz'\. `fedsel settings` lists all of them\.$"):
+        refuse_unknown(["xyz"], ["lr", "momentum"])
+
+
+def test_a_cohort_larger_than_the_federation_is_refused():
+    assert RunConfig(clients=5, cohort=5).cohort == 5
+    with pytest.raises(ConfigError) as error:
+        RunConfig(clients=5, cohort=6)
+    assert str(error.value) == "The 'cohort' parameter must be at most 'clients' (5). Got 6."
+
+
+@pytest.mark.parametrize(("steps", "epochs"), [(0, 0), (50, 1)])
+def test_steps_and_epochs_exclude_each_other(steps, epochs):
+    with pytest.raises(ConfigError) as error:
+        TrainingConfig(local_steps=steps, local_epochs=epochs)
+    assert str(error.value) == "Exactly one of 'local-steps' and 'local-epochs' must be above 0."
+
+
+def test_either_steps_or_epochs_will_do():
+    assert TrainingConfig(local_steps=0, local_epochs=2).local_epochs == 2
+    assert TrainingConfig(local_steps=7, local_epochs=0).local_steps == 7
+
+
+def test_the_learning_rate_halves_over_the_run_and_stays_there():
+    config = TrainingConfig(lr=0.05, lr_decay=0.5)
+    rates = [config.learning_rate(server_round, rounds=10) for server_round in (0, 1, 5, 10, 20)]
+    assert rates == pytest.approx([0.05, 0.0475, 0.0375, 0.025, 0.025])
+
+
+def test_the_learning_rate_can_fall_in_steps():
+    config = TrainingConfig(lr=0.08, lr_decay=0.0, lr_step_rounds=10, lr_step_factor=0.5)
+    rates = [config.learning_rate(server_round, rounds=30) for server_round in (1, 10, 11, 20, 21, 30)]
+    assert rates == [0.08, 0.08, 0.04, 0.04, 0.02, 0.02]
+
+
+def test_the_residual_decays_faster_the_more_is_sent():
+    assert [CompressionConfig().beta(fraction) for fraction in (0.0, 0.5, 1.0)] == pytest.approx([0.97, 0.91, 0.85])
+    assert CompressionConfig(residual_decay="static").beta(0.5) == 0.9
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.__name__)
+def test_every_setting_has_a_meaning_and_a_default_of_its_type(group):
+    for item in fields(group):
+        assert type(item.default) is item.type, item.name
+        assert item.metadata["doc"].strip(), item.name
+        assert item.metadata["doc"][-1] not in ".\n", item.name
+    assert group().values() == group.defaults()

@@ -1,0 +1,170 @@
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsel_app.config import ConfigError, DataConfig
+from fedsel_app.data.batches import DeviceData, batch_order, device_data, epoch_order
+from fedsel_app.data.dataset import from_arrays
+
+CPU = torch.device("cpu")
+PLAIN = DataConfig(normalize=False)
+FLIP = DataConfig(normalize=False, augment="flip")
+CROP_FLIP = DataConfig(normalize=False, augment="crop-flip")
+
+
+def images(count=40, shape=(3, 6, 7), seed=0):
+    """Images without a zero pixel, so that what the padding brought in can be told apart."""
+    x = np.random.default_rng(seed).integers(1, 256, size=(count, *shape), dtype=np.uint8)
+    y = np.arange(count) % 4
+    return from_arrays({"x_train": x, "y_train": y, "x_test": x[:9], "y_test": y[:9]}, "images")
+
+
+def test_batches_are_gathered_and_scaled():
+    dataset = images()
+    data = DeviceData(dataset, PLAIN, CPU)
+    x, y = data.train_batch(np.array([5, 3, 5]), None)
+    assert x.dtype == torch.float32
+    assert y.dtype == torch.int64
+    assert np.array_equal(x.numpy(), dataset.x_train[[5, 3, 5]].astype(np.float32) / np.float32(255))
+    assert y.tolist() == [1, 3, 1]
+    assert torch.equal(data.train_batch(torch.tensor([5, 3, 5]), None)[0], x)
+    assert data.x_train.dtype == torch.uint8
+
+
+def test_normalisation_by_hand():
+    """Channel 0 holds 0 and 255 in equal parts (mean 1/2, deviation 1/2), channel 1 only 51 (left at its scale)."""
+    x = np.zeros((2, 2, 1, 2), dtype=np.uint8)
+    x[:, 0] = [[[0, 255]], [[0, 255]]]
+    x[:, 1] = 51
+    dataset = from_arrays({"x_train": x, "y_train": [0, 1], "x_test": x, "y_test": [0, 1]}, "x")
+    data = DeviceData(dataset, DataConfig(), CPU)
+    for batch in (data.train_batch(np.array([0]), None)[0], next(iter(data.test_batches(1)))[0]):
+        assert batch[0, 0].tolist() == [[-1.0, 1.0]]
+        assert batch[0, 1].abs().max() < 1e-6
+    flat = from_arrays({"x_train": [[1.0, 3.0]], "y_train": [0], "x_test": [[4.0, 2.0]], "y_test": [0]}, "x")
+    data = DeviceData(flat, DataConfig(), CPU)
+    assert data.train_batch(np.array([0]), None)[0].tolist() == [[-1.0, 1.0]]
+    assert next(data.test_batches(5))[0].tolist() == [[2.0, 0.0]]
+    raw = DeviceData(flat, PLAIN, CPU)
+    assert next(raw.test_batches(5))[0].tolist() == [[4.0, 2.0]]
+
+
+def test_test_batches_go_through_the_test_set_in_order():
+    dataset = images()
+    batches = list(DeviceData(dataset, PLAIN, CPU).test_batches(4))
+    assert [len(y) for _, y in batches] == [4, 4, 1]
+    assert torch.cat([y for _, y in batches]).tolist() == dataset.y_test.tolist()
+    assert np.array_equal(np.concatenate([x.numpy() for x, _ in batches]) * 255, dataset.x_test)
+
+
+def reference(image, top, left, mirrored):
+    """One image, pixel by pixel: what lies at (row + top - 4, column + left - 4), zero outside; then mirrored."""
+    channels, height, width = image.shape
+    out = np.zeros_like(image)
+    for channel, row, column in itertools.product(range(channels), range(height), range(width)):
+        source_row, source_column = row + top - 4, column + left - 4
+        if 0 <= source_row < height and 0 <= source_column < width:
+            out[channel, row, width - 1 - column if mirrored else column] = image[channel, source_row, source_column]
+    return out
+
+
+def test_augmentation_is_a_padded_crop_and_a_mirroring_of_each_image():
+    """Every augmented image is one of the 9 * 9 * 2 that a slow reference makes; over 400, all choices occur."""
+    dataset = images(400, (2, 6, 7))
+    data = DeviceData(dataset, CROP_FLIP, CPU)
+    made = data.train_batch(np.arange(400), torch.Generator().manual_seed(3))[0].mul(255).round().to(torch.uint8)
+    choices = list(itertools.product(range(9), range(9), (False, True)))
+    drawn = []
+    for image, augmented in zip(dataset.x_train[:60], made.numpy()[:60], strict=True):
+        matches = [choice for choice in choices if np.array_equal(reference(image, *choice), augmented)]
+        assert len(matches) == 1
+        drawn.extend(matches)
+    tops, lefts, mirrored = zip(*drawn, strict=True)
+    assert set(tops) == set(lefts) == set(range(9))
+    assert 15 <= sum(mirrored) <= 45
+
+
+def test_flip_mirrors_about_half_of_the_images_and_moves_none():
+    dataset = images(400, (2, 6, 7))
+    made = (
+        DeviceData(dataset, FLIP, CPU).train_batch(np.arange(400), torch.Generator().manual_seed(3))[0].mul(255).round()
+    )
+    mirrored = [
+        np.array_equal(image[:, :, ::-1], new) for image, new in zip(dataset.x_train, made.numpy(), strict=True)
+    ]
+    kept = [np.array_equal(image, new) for image, new in zip(dataset.x_train, made.numpy(), strict=True)]
+    assert sum(mirrored) + sum(kept) == 400
+    assert 150 <= sum(mirrored) <= 250
+
+
+@pytest.mark.parametrize("config", [FLIP, CROP_FLIP])
+def test_augmentation_draws_from_its_generator_alone(config):
+    data = DeviceData(images(), config, CPU)
+    before = torch.get_rng_state()
+    indices = np.arange(20)
+    first, again, other = (data.train_batch(indices, torch.Generator().manual_seed(seed))[0] for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert torch.equal(torch.get_rng_state(), before)
+    plain = DeviceData(images(), PLAIN, CPU)
+    assert torch.equal(data.train_batch(indices, None)[0], plain.train_batch(indices, None)[0])
+    generator = torch.Generator().manual_seed(1)
+    state = generator.get_state()
+    assert torch.equal(plain.train_batch(indices, generator)[0], plain.train_batch(indices, None)[0])
+    assert torch.equal(generator.get_state(), state)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_cuda_batches_are_the_cpus_bit_for_bit():
+    config = DataConfig(augment="crop-flip")
+    batches = [
+        DeviceData(images(), config, torch.device(name)).train_batch(np.arange(30), torch.Generator().manual_seed(4))[0]
+        for name in ("cpu", "cuda")
+    ]
+    assert torch.equal(batches[0], batches[1].cpu())
+
+
+def test_augmentation_of_features_is_refused():
+    flat = from_arrays({"x_train": [[1.0]], "y_train": [0], "x_test": [[1.0]], "y_test": [0]}, "x")
+    with pytest.raises(ConfigError, match=r"'augment'.*needs images.*\(1,\)"):
+        DeviceData(flat, CROP_FLIP, CPU)
+
+
+def test_the_data_set_is_on_a_device_once_and_shares_the_arrays_memory_on_the_cpu():
+    data = device_data(DataConfig(), 1, CPU)
+    assert device_data(DataConfig(), 1, CPU) is data
+    dataset = images()
+    assert DeviceData(dataset, PLAIN, CPU).x_train.data_ptr() == dataset.x_train.ctypes.data
+
+
+@given(st.integers(1, 30), st.integers(1, 12), st.integers(1, 20), st.integers(0, 9))
+def test_batch_order_goes_through_everything_before_anything_comes_again(examples, batch_size, batches, seed):
+    order = batch_order(examples, batch_size, batches, np.random.default_rng(seed))
+    size = min(batch_size, examples)
+    assert [len(batch) for batch in order] == [size] * batches
+    drawn = np.concatenate(order).tolist()
+    for start in range(0, len(drawn), examples):
+        one_pass = drawn[start : start + examples]
+        assert len(set(one_pass)) == len(one_pass)
+        assert set(one_pass) <= set(range(examples))
+    shorter = batch_order(examples, batch_size, 1, np.random.default_rng(seed))
+    assert np.array_equal(shorter[0], order[0])
+
+
+@given(st.integers(1, 30), st.integers(1, 12), st.integers(1, 4), st.integers(0, 9))
+def test_epoch_order_is_whole_epochs(examples, batch_size, epochs, seed):
+    order = epoch_order(examples, batch_size, epochs, np.random.default_rng(seed))
+    full, rest = divmod(examples, batch_size)
+    assert [len(batch) for batch in order] == ([batch_size] * full + [rest] * (rest > 0)) * epochs
+    for epoch in np.concatenate(order).reshape(epochs, examples):
+        assert sorted(epoch.tolist()) == list(range(examples))
+
+
+def test_orders_are_shuffled_anew_in_every_pass():
+    order = np.concatenate(batch_order(50, 10, 10, np.random.default_rng(0))).reshape(2, 50)
+    assert not np.array_equal(order[0], order[1])
+    assert not np.array_equal(order[0], np.arange(50))

@@ -1,0 +1,197 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsel_app.config import ConfigError, PartitionConfig
+from fedsel_app.data.partition import holdout, label_counts, split
+
+CONFIGS = {
+    "iid": PartitionConfig(partition="iid"),
+    "dirichlet": PartitionConfig(partition="dirichlet", alpha=0.3),
+    "multi-dirichlet": PartitionConfig(partition="multi-dirichlet", alphas="0.01,0.5,10"),
+    "psi-lda": PartitionConfig(partition="psi-lda", psi=0.6),
+    "missing-classes": PartitionConfig(partition="missing-classes", missing_classes=2),
+    "shards": PartitionConfig(partition="shards", shards_per_client=3),
+}
+BALANCED = np.arange(50_000) % 10
+SKEWED = np.random.default_rng(5).choice(6, size=900, p=[0.4, 0.3, 0.15, 0.1, 0.04, 0.01])
+
+
+def held(config, labels, clients, seed=1):
+    return label_counts(split(config, labels, clients, seed), labels, int(labels.max()) + 1)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("clients", [3, 9, 60])
+def test_parts_are_sorted_disjoint_non_empty_and_cover(name, clients):
+    parts = split(CONFIGS[name], SKEWED, clients, seed=9)
+    together = np.concatenate(parts)
+    assert len(parts) == clients
+    assert all(part.dtype == np.int64 and len(part) >= 1 and (np.diff(part) > 0).all() for part in parts)
+    assert len(set(together.tolist())) == len(together)
+    if name == "psi-lda":
+        assert {len(part) for part in parts} == {900 // clients}
+    else:
+        assert len(together) == 900
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_seed_alone_decides(name):
+    first, again, other = (split(CONFIGS[name], SKEWED, 9, seed) for seed in (3, 3, 4))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_iid_is_blind_to_labels_and_equal_in_size():
+    parts = split(CONFIGS["iid"], SKEWED, 7, seed=3)
+    relabelled = split(CONFIGS["iid"], 5 - SKEWED, 7, seed=3)
+    assert all(np.array_equal(a, b) for a, b in zip(parts, relabelled, strict=True))
+    assert sorted(len(part) for part in parts) == [128] * 3 + [129] * 4  # 900 = 3 * 128 + 4 * 129
+
+
+@pytest.mark.parametrize("name", ["dirichlet", "multi-dirichlet", "psi-lda", "missing-classes", "shards"])
+def test_skewed_splits_read_only_the_labels_not_the_examples_order(name):
+    """Moving the examples about (same labels as a multiset) leaves each client's label counts alone."""
+    moved = np.random.default_rng(0).permutation(SKEWED)
+    assert np.array_equal(held(CONFIGS[name], SKEWED, 9), held(CONFIGS[name], moved, 9))
+
+
+@pytest.mark.parametrize("psi", [0.2, 0.4, 0.8])
+def test_psi_lda_gives_each_client_500_with_a_share_psi_of_its_dominant_class(psi):
+    counts = held(PartitionConfig(partition="psi-lda", psi=psi), BALANCED, 100)
+    assert (counts.sum(axis=1) == 500).all()
+    share = counts[np.arange(100), np.arange(100) % 10] / 500
+    assert share.mean() == pytest.approx(psi, abs=0.01)
+    # Binomial(500, psi): 5 standard deviations, on each client.
+    assert np.abs(share - psi).max() < 5 * np.sqrt(psi * (1 - psi) / 500)
+    assert (counts.sum(axis=0) == 5000).all()
+
+
+def test_psi_one_is_pure_and_psi_zero_is_uniform():
+    pure = held(PartitionConfig(partition="psi-lda", psi=1.0), BALANCED, 100)
+    assert all(pure[k, k % 10] == 500 for k in range(100))
+    uniform = held(PartitionConfig(partition="psi-lda", psi=0.0), BALANCED, 100)
+    assert np.abs(uniform - 50).max() < 5 * np.sqrt(500 * 0.1 * 0.9)
+
+
+def test_psi_lda_takes_the_fullest_class_when_one_has_run_out():
+    """Client k wants class k only; 3 clients take one example each in turn, from 1, 6 and 2 of the classes.
+
+    Turn 1: 0 1 2, which leaves 0, 5, 1. Turn 2: 1 (the fullest) 1 2, which leaves 0, 3, 0. Turn 3: 1 1 1.
+    """
+    labels = np.array([0, 1, 1, 1, 1, 1, 1, 2, 2])
+    assert held(PartitionConfig(partition="psi-lda", psi=1.0), labels, 3).tolist() == [[1, 2, 0], [0, 3, 0], [0, 1, 2]]
+
+
+def test_missing_classes_are_missing_and_the_others_evenly_split():
+    labels = np.arange(20_000) % 100
+    counts = held(PartitionConfig(partition="missing-classes", missing_classes=40), labels, 100)
+    assert ((counts == 0).sum(axis=1) == 40).all()
+    for column in counts.T:
+        assert column.sum() == 200
+        assert column[column > 0].max() - column[column > 0].min() <= 1
+    assert len({tuple(row > 0) for row in counts}) == 100
+
+
+def test_missing_classes_leaves_no_class_without_a_client():
+    """Six classes, three clients of two each: only a perfect cover will do, whatever was drawn."""
+    for seed in range(20):
+        counts = held(PartitionConfig(partition="missing-classes", missing_classes=4), np.arange(60) % 6, 3, seed)
+        assert ((counts > 0).sum(axis=1) == 2).all()
+        assert (counts.sum(axis=0) == 10).all()
+
+
+def test_dirichlet_is_iid_for_a_large_alpha_and_skewed_for_a_small_one():
+    even = held(PartitionConfig(alpha=1e7), BALANCED, 20)
+    assert np.abs(even - 250).max() <= 2
+    skewed = held(PartitionConfig(alpha=0.01), BALANCED, 20)
+    assert (skewed.max(axis=0) / 5000).mean() > 0.8
+
+
+def test_dirichlet_proportions_have_the_concentration_asked_for():
+    """The sum of squared shares of Dirichlet(alpha) over K clients has mean (1 + alpha) / (1 + K alpha)."""
+    squares = [np.square(held(PartitionConfig(alpha=0.5), BALANCED, 10, seed) / 5000).sum(axis=0) for seed in range(40)]
+    assert np.mean(squares) == pytest.approx(1.5 / 6, rel=0.05)
+
+
+def test_dirichlet_keeps_every_client_at_min_examples():
+    config = PartitionConfig(alpha=0.01, min_examples=8)
+    parts = split(config, np.arange(1000) % 10, 100, seed=2)
+    assert min(len(part) for part in parts) >= 8
+    assert len(set(np.concatenate(parts).tolist())) == 1000
+    exact = split(replace(config, min_examples=10), np.arange(1000) % 10, 100, seed=2)
+    assert {len(part) for part in exact} == {10}
+
+
+def test_each_group_has_its_share_of_every_class_and_its_own_concentration():
+    """Squared shares of Dirichlet(alpha) over 10 clients have the mean (1 + alpha) / (1 + 10 alpha)."""
+    config = PartitionConfig(partition="multi-dirichlet", alphas="0.5,100,2")
+    groups = np.stack([held(config, BALANCED, 30, seed).reshape(3, 10, 10) for seed in range(40)])
+    shares = groups.sum(axis=2)
+    assert (shares.sum(axis=1) == 5000).all()
+    assert shares.min() >= 1666
+    assert shares.max() <= 1667
+    squares = np.square(groups / shares[:, :, None]).sum(axis=2).mean(axis=(0, 2))
+    assert squares == pytest.approx([1.5 / 6, 101 / 1001, 3 / 21], rel=0.05)
+    assert np.array_equal(held(config, SKEWED, 30).reshape(3, -1).sum(axis=1), [300, 300, 300])
+
+
+def test_tiny_concentrations_leave_every_client_its_least():
+    config = PartitionConfig(partition="multi-dirichlet", min_examples=8)
+    counts = held(config, np.arange(1000) % 10, 100)
+    assert counts.sum(axis=1).min() >= 8
+    assert counts.sum() == 1000
+
+
+@pytest.mark.parametrize("alphas", ["", "0.1,", "0.1;0.2", "0.1,-1", "0", "inf,1", "nan"])
+def test_alphas_must_be_positive_numbers(alphas):
+    with pytest.raises(ConfigError, match="'alphas' parameter must be numbers above 0.*Got '" + alphas):
+        PartitionConfig(alphas=alphas)
+
+
+@pytest.mark.parametrize(
+    ("config", "clients", "named"),
+    [
+        (PartitionConfig(partition="multi-dirichlet", alphas="1,2,3"), 8, "'alphas'.*'clients'.*multiple of 3.*Got 8"),
+        (PartitionConfig(min_examples=5), 13, "'min-examples'.*13 clients.*only 60"),
+        (PartitionConfig(partition="missing-classes"), 5, r"'missing-classes'.*below.*\(6\). Got 40"),
+        (PartitionConfig(partition="missing-classes", missing_classes=5), 4, "4 clients hold 1 classes each.*cover"),
+        (PartitionConfig(partition="missing-classes", missing_classes=5, min_examples=8), 7, "'missing-classes' 5"),
+    ],
+)
+def test_impossible_splits_are_refused(config, clients, named):
+    with pytest.raises(ConfigError, match=named):
+        split(config, np.arange(60) % 6, clients, seed=0)
+
+
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=80),
+    st.floats(0.0, 1.0, exclude_max=True),
+    st.integers(0, 99),
+)
+def test_holdout_partitions_the_clients_examples(labels, fraction, seed):
+    everyone = np.array([7] * 5 + labels)
+    indices = np.arange(5, len(everyone))
+    train, test = holdout(indices, everyone, fraction, np.random.default_rng(seed))
+    assert sorted([*train, *test]) == indices.tolist()
+    assert len(train) >= 1
+    assert abs(len(test) - fraction * len(indices)) <= 0.5 or len(train) == 1
+
+
+def test_holdout_is_stratified_and_random():
+    labels = np.repeat([0, 1, 2], [50, 20, 5])
+    tests = [holdout(np.arange(75), labels, 0.2, np.random.default_rng(seed))[1] for seed in (0, 1)]
+    assert [np.bincount(labels[test]).tolist() for test in tests] == [[10, 4, 1]] * 2
+    assert not np.array_equal(*tests)
+    train, test = holdout(np.arange(75), labels, 0.0, np.random.default_rng(0))
+    assert (len(train), len(test)) == (75, 0)
+
+
+def test_label_counts():
+    labels = np.array([0, 2, 2, 1, 0])
+    counts = label_counts([np.array([0, 1, 2]), np.array([3]), np.array([], dtype=np.int64)], labels, 4)
+    assert counts.dtype == np.int64
+    assert counts.tolist() == [[1, 0, 2, 0], [0, 1, 0, 0], [0, 0, 0, 0]]

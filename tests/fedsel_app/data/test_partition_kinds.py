@@ -1,0 +1,130 @@
+"""Shards, owners drawn as clients, the papers' scenarios, and splits of targets that are no classes."""
+
+import numpy as np
+import pytest
+
+from fedsel_app.config import ConfigError, PartitionConfig
+from fedsel_app.data.partition import holdout, label_counts, split, strata
+
+NATURAL = PartitionConfig(partition="natural")
+# 2 labels: the first, the second, both, none.
+MULTI = np.array([[1, 0], [0, 1], [1, 1], [0, 0]], np.float32)
+
+
+def lists(parts):
+    return [part.tolist() for part in parts]
+
+
+def test_mcmahans_mnist_two_shards_of_300_make_most_clients_hold_two_classes():
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 6000))
+    parts = split(PartitionConfig(partition="shards"), labels, 100, seed=1)
+    counts = label_counts(parts, labels, 10)
+    assert {len(part) for part in parts} == {600}
+    # A shard is 300 examples of one class, since 300 divides 6000.
+    assert set(np.unique(counts)) <= {0, 300, 600}
+    assert ((counts > 0).sum(axis=1) <= 2).all()
+    # Of 2 shards in 200, the other is of the same class with probability 19 / 199: 9.5 of 100 clients.
+    assert 1 <= (counts == 600).any(axis=1).sum() <= 25
+
+
+def test_shards_by_hand():
+    """Sorted by class, 7 examples make the shards aab, bc, cc or so: with one each, client k's are neighbours."""
+    labels = np.array([2, 0, 1, 2, 0, 1, 2])
+    parts = split(PartitionConfig(partition="shards", shards_per_client=1), labels, 3, seed=2)
+    held = sorted(sorted(labels[part].tolist()) for part in parts)
+    assert held == [[0, 0, 1], [1, 2], [2, 2]]
+
+
+@pytest.mark.parametrize(
+    ("config", "clients", "said"),
+    [
+        (PartitionConfig(partition="shards", shards_per_client=3), 4, "'shards-per-client' 3, 4 clients get.* 0 ex"),
+        (PartitionConfig(partition="shards", min_examples=3), 3, "get shards of 1 examples, and 'min-examples' is 3"),
+    ],
+)
+def test_shards_that_are_too_small_are_refused(config, clients, said):
+    with pytest.raises(ConfigError, match=said):
+        split(config, np.arange(10) % 2, clients, seed=0)
+
+
+def test_more_owners_than_clients_a_seeded_draw_of_those_who_hold_enough():
+    owners = np.repeat([0, 1, 2, 3, 4], [3, 1, 4, 3, 5])
+    labels = np.zeros(len(owners), np.int64)
+    config = PartitionConfig(partition="natural", min_examples=2)
+    drawn = set()
+    for seed in range(40):
+        parts = split(config, labels, 2, seed, owners)
+        assert lists(parts) == lists(split(config, labels, 2, seed, owners))
+        first, second = (int(owners[part[0]]) for part in parts)
+        assert lists(parts) == [np.flatnonzero(owners == owner).tolist() for owner in (first, second)]
+        drawn.add((first, second))
+    # Owner 1 has a single example. All pairs of the others come up in 40 draws of 6 (miss: 6 * (5/6)^40 = 0.4%).
+    assert drawn == {(0, 2), (0, 3), (0, 4), (2, 3), (2, 4), (3, 4)}
+
+
+def test_as_many_owners_as_clients_are_taken_in_order():
+    owners = np.array([7, 3, 7, 5])
+    assert lists(split(NATURAL, np.zeros(4, np.int64), 3, 1, owners)) == [[1], [3], [0, 2]]
+
+
+SCENARIOS = {
+    "1": (50, "0.001,0.002,0.005,0.01,0.5"),
+    "2": (50, "0.001,0.002,0.005,0.01,0.2"),
+    "3": (50, "0.001"),
+    "4": (100, "0.1,0.1,0.1,0.3,0.3"),
+    "5": (100, "0.05,0.1,0.15,0.2,0.25,0.3,0.35,0.4,0.45,0.5"),
+}
+"""Terraform, Sec. 7: clients and alphas of the FMNIST scenarios; 1*, 2* and 3* differ in the sampling rate alone."""
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_terraforms_fmnist_scenarios(name):
+    clients, alphas = SCENARIOS[name]
+    labels = np.arange(60_000) % 10
+    config = PartitionConfig(partition="multi-dirichlet", alphas=alphas)
+    counts = label_counts(split(config, labels, clients, seed=1), labels, 10)
+    assert counts.sum() == 60_000
+    assert counts.sum(axis=1).min() >= 1
+    # In equal groups in order, a smaller alpha leaves a client fewer classes: compare the extremes.
+    values = [float(alpha) for alpha in alphas.split(",")]
+    groups = counts.reshape(len(values), -1, 10)
+    assert (groups.sum(axis=(1, 2)) == 60_000 // len(values)).all()
+    largest = (groups.max(axis=2) / groups.sum(axis=2)).mean(axis=1)
+    if min(values) < max(values):
+        assert largest[np.argmin(values)] > largest[np.argmax(values)]
+
+
+def test_strata_are_the_class_the_first_label_that_holds_or_nothing():
+    assert strata(np.array([2, 0])).tolist() == [2, 0]
+    assert strata(MULTI).tolist() == [0, 1, 0, 2]
+    assert strata(np.array([0.5, -1.0], np.float32)).tolist() == [0, 0]
+
+
+def test_multi_label_sets_split_by_the_first_label_that_holds():
+    labels = MULTI[np.arange(400) % 4]
+    config = PartitionConfig(partition="missing-classes", missing_classes=2)
+    for part in split(config, labels, 3, seed=1):
+        kinds = {tuple(row) for row in labels[part].tolist()}
+        assert kinds in ({(1.0, 0.0), (1.0, 1.0)}, {(0.0, 1.0)}, {(0.0, 0.0)})
+    assert label_counts([np.arange(4), np.arange(2)], MULTI, 2).tolist() == [[2, 2], [1, 1]]
+
+
+def test_real_targets_go_by_owner_or_at_random_only():
+    targets = np.linspace(-1.0, 1.0, 12, dtype=np.float32)
+    assert [len(part) for part in split(PartitionConfig(partition="iid"), targets, 3, 1)] == [4, 4, 4]
+    assert [len(part) for part in split(NATURAL, targets, 2, 1, np.arange(12) % 2)] == [6, 6]
+    for name in ("dirichlet", "multi-dirichlet", "psi-lda", "missing-classes", "shards"):
+        with pytest.raises(ConfigError, match=f"'partition' parameter {name} goes by classes.*natural or iid"):
+            split(PartitionConfig(partition=name), targets, 3, 1)
+    with pytest.raises(ConfigError, match=r"label counts.*real numbers"):
+        label_counts([np.arange(3)], targets, 1)
+
+
+def test_holdout_of_real_targets_and_of_labels_that_may_hold_together():
+    rng = np.random.default_rng(1)
+    train, test = holdout(np.arange(20, 30), rng.normal(size=40).astype(np.float32), 0.3, rng)
+    assert len(test) == 3
+    assert sorted([*train, *test]) == list(range(20, 30))
+    labels = MULTI[np.arange(40) % 4]  # 10 of each row: strata of 20, 10 and 10
+    _, test = holdout(np.arange(40), labels, 0.2, rng)
+    assert np.bincount(strata(labels[test])).tolist() == [4, 2, 2]

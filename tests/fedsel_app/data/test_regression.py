@@ -1,0 +1,77 @@
+"""The clustered linear regression against the model that FedCVR-Bolt's text gives."""
+
+import numpy as np
+import pytest
+
+from fedsel_app.config import DataConfig, PartitionConfig
+from fedsel_app.data.dataset import load
+from fedsel_app.data.partition import split
+from fedsel_app.data.sources.regression import generate
+from simulation.experiments.configuration import resolve
+
+
+def per_client(made, key):
+    return made[key].reshape(len(np.unique(made["owners"])), -1, *made[key].shape[1:])
+
+
+def test_shapes_owners_and_types():
+    made = generate(7, 2, True, 0.2, seed=1)
+    assert (made["x_train"].shape, made["y_train"].shape) == ((700, 2), (700,))
+    assert (made["x_test"].shape, made["y_test"].shape) == ((140, 2), (140,))
+    assert made["x_train"].dtype == made["y_train"].dtype == np.float32
+    assert np.bincount(made["owners"]).tolist() == [100] * 7
+    assert (made["x_train"][:, 1] == 1.0).all()
+    assert (made["x_test"][:, 1] == 1.0).all()
+    assert generate(7, 2, False, 0.2, seed=1)["x_train"].shape == (700, 1)
+
+
+def test_clients_of_a_cluster_share_inputs_and_law_and_those_of_two_clusters_do_not():
+    """1000 times 100 examples: the clients' mean inputs are two tight bunches, one of each cluster, equally full."""
+    made = generate(1000, 2, False, 0.2, seed=3)
+    means = per_client(made, "x_train").mean(axis=(1, 2))
+    first = means > (means.min() + means.max()) / 2
+    assert 400 < first.sum() < 600
+    slopes = []
+    for cluster in (first, ~first):
+        # s_j is at most 1, so a mean of 100 is within 0.1, four standard deviations at most 0.4.
+        assert np.ptp(means[cluster]) < 0.8
+        x, y = per_client(made, "x_train")[cluster].ravel(), per_client(made, "y_train")[cluster].ravel()
+        ratio = y / x  # the weight of each example, N(theta_j, sigma_j^2)
+        slopes.append(np.median(ratio))
+        assert 0.5 * 0.9 < np.subtract(*np.quantile(ratio, [0.8413, 0.1587])) / 2 < 1.0 * 1.1
+        assert abs(np.median(ratio)) < 6.1
+    assert abs(slopes[0] - slopes[1]) > 0.1
+
+
+def test_one_cluster_is_iid():
+    made = generate(200, 1, True, 0.2, seed=4)
+    means = per_client(made, "x_train")[:, :, 0].mean(axis=1)
+    spread = made["x_train"][:, 0].std()
+    # Client means spread as means of 100 do.
+    assert means.std() == pytest.approx(spread / 10, rel=0.25)
+
+
+def test_noise_grows_with_the_input():
+    """y - theta x = (theta_i - theta) x has variance sigma^2 x^2; with an intercept sigma^2 (x^2 + 1)."""
+    made = generate(2000, 1, True, 0.2, seed=2)
+    x, y = made["x_train"].astype(np.float64), made["y_train"].astype(np.float64)
+    weights = np.linalg.lstsq(x, y, rcond=None)[0]
+    scaled = np.square(y - x @ weights) / np.square(x).sum(axis=1)
+    far = np.abs(x[:, 0]) > np.median(np.abs(x[:, 0]))
+    assert scaled[far].mean() == pytest.approx(scaled[~far].mean(), rel=0.05)
+
+
+def test_a_clients_data_do_not_depend_on_the_number_of_clients():
+    few, many = (generate(count, 2, False, 0.2, seed=5) for count in (2, 6))
+    assert np.array_equal(few["x_train"], many["x_train"][:200])
+    assert not np.array_equal(few["x_train"], generate(2, 2, False, 0.2, seed=6)["x_train"])
+
+
+def test_as_a_data_set_it_is_left_as_it_is_and_natural_gives_each_client_its_own():
+    made = load(DataConfig(data="regression", synthetic_clients=4), 1)
+    assert (made.task, made.classes, made.sample_shape) == ("regression", 1, (1,))
+    assert (made.mean.tolist(), made.std.tolist()) == ([0.0], [1.0])
+    parts = split(PartitionConfig(partition="natural"), made.y_train, 4, 1, made.owners)
+    assert [part.tolist() for part in parts] == [list(range(start, start + 100)) for start in (0, 100, 200, 300)]
+    config = resolve({"data": "regression", "partition": "natural", "clients": 9})
+    assert config.data.synthetic_clients == 9

@@ -1,0 +1,150 @@
+"""Synthetic(alpha, beta) against what Li et al. publish about it, and the partition by owner that it comes with."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
+from fedsel_app.data.dataset import from_arrays, load, load_surrogate
+from fedsel_app.data.partition import split
+from fedsel_app.data.sources.synthetic import generate
+from simulation.experiments.configuration import known_defaults, resolve
+
+NATURAL = PartitionConfig(partition="natural")
+
+
+def per_client(made, values):
+    """`values` of each client's training examples, which lie one client after the other."""
+    return np.split(values, np.flatnonzero(np.diff(made["owners"])) + 1)
+
+
+@pytest.fixture(scope="module")
+def many():
+    return generate(400, 1.0, 1.0, 0.2, seed=3)
+
+
+def test_shapes_and_types(many):
+    assert many["x_train"].dtype == many["x_test"].dtype == np.float32
+    assert many["y_train"].dtype == many["y_test"].dtype == many["owners"].dtype == np.int64
+    assert many["x_train"].shape == (len(many["y_train"]), 60)
+    assert many["x_test"].shape == (len(many["y_test"]), 60)
+    assert set(np.unique(many["y_train"])) == set(range(10))
+    assert len(many["y_test"]) == pytest.approx(0.2 * len(many["y_train"]), rel=0.01)
+
+
+def test_sizes_are_lognormal_above_fifty(many):
+    sizes = np.bincount(many["owners"])
+    assert sizes.min() >= 50
+    logs = np.log(sizes - 49.5)  # floor takes half an example on average
+    # Quartiles of N(4, 2^2): 0.6745 standard deviations from the mean. Their standard error is below 0.15 here.
+    assert np.quantile(logs, [0.25, 0.5, 0.75]).tolist() == pytest.approx([4 - 1.349, 4.0, 4 + 1.349], abs=0.45)
+
+
+def test_inputs_spread_in_a_client_by_the_published_power(many):
+    within = np.zeros(60)
+    for x in per_client(many, many["x_train"].astype(np.float64)):
+        within += ((x - x.mean(axis=0)) ** 2).sum(axis=0)
+    within /= len(many["owners"]) - 400
+    published = np.array([j**-1.2 for j in range(1, 61)])
+    assert within.tolist() == pytest.approx(published.tolist(), rel=0.05)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5, 2.0])
+def test_client_centres_differ_by_beta(beta, monkeypatch):
+    """The centre's entries are N(B_k, 1) and B_k is N(0, beta^2): a client's mean entry has variance beta^2 + 1/60."""
+    monkeypatch.setattr("fedsel_app.data.sources.synthetic.LOG_MEAN", -9.0)  # hardly more than fifty examples each
+    made = generate(300, 1.0, beta, 0.2, seed=5)
+    centres = np.stack([x.mean(axis=0) for x in per_client(made, made["x_train"].astype(np.float64))])
+    levels = centres.mean(axis=1)
+    assert levels.var() == pytest.approx(beta**2 + 1 / 60, rel=0.3)
+    assert abs(levels.mean()) < 4 * np.sqrt((beta**2 + 1 / 60) / 300)
+    assert (centres[:, 30:] - levels[:, None]).var() == pytest.approx(1.0, rel=0.05)
+
+
+def test_alpha_moves_no_label():
+    """u_k shifts every entry of W_k and b_k, so it adds u_k (sum x + 1) to all ten outputs alike."""
+    alike, apart = (generate(5, alpha, 1.0, 0.2, seed=2) for alpha in (0.0, 3.0))
+    assert np.array_equal(alike["x_train"], apart["x_train"])
+    assert np.array_equal(alike["y_train"], apart["y_train"])
+
+
+def test_a_client_has_the_same_data_among_few_and_many(many):
+    few = generate(3, 1.0, 1.0, 0.2, seed=3)
+    count = len(few["y_train"])
+    assert np.array_equal(few["x_train"], many["x_train"][:count])
+    assert np.array_equal(few["owners"], many["owners"][:count])
+    assert not np.array_equal(generate(3, 1.0, 1.0, 0.2, seed=4)["x_train"][:50], few["x_train"][:50])
+
+
+def test_the_data_set_has_ten_classes_and_owners():
+    made = load(DataConfig(data="synthetic", synthetic_clients=1), 1)
+    assert made.classes == 10
+    assert made.owners is not None
+    assert set(made.owners) == {0}
+
+
+def test_it_is_generated_for_the_runs_clients_unless_told():
+    assert resolve({"data": "synthetic", "clients": 7}).data.synthetic_clients == 7
+    assert resolve({"data": "synthetic", "clients": 7, "synthetic-clients": 9}).data.synthetic_clients == 9
+    assert resolve({"clients": 7}).data.synthetic_clients == 0
+    config = resolve({"data": "synthetic", "clients": 7})
+    assert resolve(config.values()) == config
+
+
+@given(st.lists(st.integers(0, 4), max_size=60))
+def test_natural_gives_each_owner_its_own(owners):
+    owners = np.array([*range(5), *owners])
+    parts = split(NATURAL, np.zeros(len(owners), np.int64), 5, 1, owners)
+    assert [part.tolist() for part in parts] == [
+        [example for example, owner in enumerate(owners) if owner == client] for client in range(5)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("owners", "clients", "named"),
+    [
+        (None, 2, "natural needs a data set that says whose each training example is.*Choose another partition"),
+        ([0, 0, 2, 2], 3, "only 2 owners have the 1 training examples that 'min-examples' asks for.*3 clients"),
+        ([0, 0, 1, 1], 3, "only 2 owners have the 1 training examples.*Lower 'clients' or 'min-examples'"),
+    ],
+)
+def test_natural_refuses_what_does_not_fit(owners, clients, named):
+    with pytest.raises(ConfigError, match=named):
+        split(NATURAL, np.zeros(4, np.int64), clients, 1, None if owners is None else np.array(owners))
+
+
+def test_owners_come_from_arrays_and_files_and_are_checked(tmp_path):
+    x, y = np.ones((3, 2), np.float32), np.array([0, 1, 0])
+    arrays = {"x_train": x, "y_train": y, "x_test": x, "y_test": y}
+    assert from_arrays(arrays, "mine").owners is None
+    path = tmp_path / "owned.npz"
+    np.savez(path, **arrays, owners=np.array([1, 0, 1], np.uint8))
+    made = load(DataConfig(data="npz", data_path=str(path)), 1)
+    assert made.owners is not None
+    assert made.owners.tolist() == [1, 0, 1]
+    np.savez(tmp_path / "surrogate.npz", x=x[:2], y=y[:2])
+    assert load_surrogate(tmp_path / "surrogate.npz", made).owners is None
+    with pytest.raises(ConfigError, match=r"^mine has 3 training samples and 2 owners\."):
+        from_arrays({**arrays, "owners": np.array([0, 1])}, "mine")
+    with pytest.raises(ConfigError, match=r"^mine has the negative label -1 in owners"):
+        from_arrays({**arrays, "owners": np.array([0, -1, 1])}, "mine")
+
+
+def test_the_preset_is_the_papers_protocol():
+    config = resolve({"preset": "fedcvr-bolt-synthetic"})
+    assert (config.run.clients, config.run.cohort, config.run.rounds) == (100, 10, 100)
+    assert (config.data.synthetic_alpha, config.data.synthetic_beta, config.data.synthetic_clients) == (1.0, 1.0, 100)
+    training = config.training
+    assert (training.local_epochs, training.batch_size, training.lr, training.lr_decay) == (10, 100, 0.01, 0.0)
+    assert (training.solver, training.momentum, training.weight_decay, training.clip_norm) == ("sgd", 0.0, 0.0, 0.0)
+    assert config.compression.compressor == "none"
+    assert (config.server.server_optimizer, config.server.weighting) == ("mean", "examples")
+    assert config.run.client_eval
+    assert config.partition.partition == "natural"
+    assert config.method.values() == {
+        **{key.removeprefix("fedcvr-bolt."): value for key, value in known_defaults().items() if "bolt." in key},
+        "warmup-rounds": 30,
+        "inverse-temperature": 1.0,
+        "coordinates": 0,
+    }

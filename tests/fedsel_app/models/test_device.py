@@ -1,0 +1,41 @@
+import pytest
+import torch
+
+from fedsel_app.config import ConfigError
+from fedsel_app.models.device import choose_device, prepare, seeded
+
+
+@pytest.mark.parametrize(
+    ("cuda", "mps", "expected"),
+    [(True, True, "cuda"), (True, False, "cuda"), (False, True, "mps"), (False, False, "cpu")],
+)
+def test_auto_takes_the_fastest_that_is_there(monkeypatch, cuda, mps, expected):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+    assert choose_device("auto") == torch.device(expected)
+    assert choose_device("cpu") == torch.device("cpu")
+
+
+@pytest.mark.parametrize("name", ["cuda", "mps"])
+def test_a_device_that_is_not_there_is_refused(monkeypatch, name):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match=f"'device' parameter is {name}"):
+        choose_device(name)
+
+
+def test_prepare_sets_the_threads():
+    before = torch.get_num_threads()
+    prepare(torch.device("cpu"), 1)
+    assert torch.get_num_threads() == 1
+    torch.set_num_threads(before)
+
+
+def test_the_global_generator_is_seeded_and_put_back():
+    before = torch.get_rng_state()
+    drawn = []
+    for seed in (7, 7, 8):
+        with seeded(seed, torch.device("cpu")):
+            drawn.append(torch.rand(4).tolist())
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,0 +1,296 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from fedsel_app.config import ConfigError
+from fedsel_app.models.architectures import ARCHITECTURES
+from fedsel_app.models.flat_model import FlatModel, LayerSlice, build, evaluate
+
+CPU = torch.device("cpu")
+
+
+def tiny(seed=0):
+    """Convolution with BatchNorm, and a linear layer; on 1x4x4 inputs, 3 classes."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3))
+
+
+def batch(count=6, seed=1):
+    rng = np.random.default_rng(seed)
+    x = torch.tensor(rng.normal(size=(count, 1, 4, 4)), dtype=torch.float32)
+    return x, torch.tensor(rng.integers(3, size=count))
+
+
+def given_function(sample_shape, classes):
+    return nn.Linear(sample_shape[0], classes)
+
+
+def not_a_model(sample_shape, classes):
+    return "model"
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes", "parameters"),
+    [
+        ("logistic", (1, 28, 28), 10, 7_850),
+        ("alexnet", (3, 32, 32), 10, 2_781_514),
+        ("resnet9", (3, 32, 32), 100, 6_621_540),
+        ("resnet18", (3, 64, 64), 200, 11_271_432),
+        ("cnn", (1, 28, 28), 10, 160 + 4_640 + (1568 * 64 + 64) + 650),
+        # McMahan et al. 2017 print the 2NN's and the CNN's count for MNIST; FEMNIST has 52 classes of 513 more.
+        ("mlp", (1, 28, 28), 10, 199_210),
+        ("cnn4", (1, 28, 28), 10, 1_663_370),
+        ("cnn4", (1, 28, 28), 62, 1_663_370 + 52 * 513),
+        # By hand: 3x3 convolutions 3-32-64-64 of 896, 18,496 and 36,928, then 1,024-64-10.
+        ("cnn5", (3, 32, 32), 10, 896 + 18_496 + 36_928 + 65_600 + 650),
+        # 5x5 convolutions 3-64-128, then 3,200-256-128-100.
+        ("cnn5-wide", (3, 32, 32), 100, 4_864 + 204_928 + 819_456 + 32_896 + 12_900),
+        ("resnet18", (3, 32, 32), 10, 11_173_962),
+        # Stem 5,504; stages of 49,664, 181,504, 723,456 and 2,888,704; 6 labels of 513.
+        ("resnet1d18", (12, 1000), 6, 5_504 + 49_664 + 181_504 + 723_456 + 2_888_704 + 6 * 513),
+        # The count that torchvision publishes with its weights.
+        ("swin-t", (3, 64, 64), 1000, 28_288_354),
+        ("linear", (2,), 1, 2),
+    ],
+)
+def test_parameter_counts_are_the_papers(name, shape, classes, parameters):
+    with torch.device("meta"):
+        assert FlatModel(build(name, shape, classes, seed=0), torch.device("meta")).size == parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("logistic", (60,)),
+        ("cnn", (1, 8, 8)),
+        ("cnn", (1, 28, 28)),
+        ("cnn", (3, 32, 32)),
+        ("alexnet", (1, 28, 28)),
+        ("alexnet", (1, 15, 15)),
+        ("resnet9", (1, 8, 8)),
+        ("resnet18", (1, 8, 8)),
+        ("mlp", (12, 30)),
+        ("cnn4", (3, 30, 31)),
+        ("cnn5", (1, 28, 18)),
+        ("cnn5-wide", (3, 16, 33)),
+        ("resnet1d18", (12, 1000)),
+        ("resnet1d18", (1, 1)),
+        ("swin-t", (1, 28, 28)),
+    ],
+)
+def test_models_take_samples_of_their_shape(name, shape):
+    with torch.device("meta"):
+        assert build(name, shape, 7, seed=0)(torch.zeros(2, *shape)).shape == (2, 7)
+
+
+def test_resnet9_keeps_the_shortcut_of_its_residual_blocks():
+    """With the blocks' last BatchNorm scale and shift at zero, a block passes on its (ReLU'd) input."""
+    block = build("resnet9", (3, 8, 8), 10, seed=0).eval()[2]
+    for name, parameter in block.named_parameters():
+        if name.startswith("layers.1.1"):
+            nn.init.zeros_(parameter)
+    x = torch.tensor(np.random.default_rng(0).normal(size=(1, 128, 4, 4)), dtype=torch.float32)
+    assert torch.equal(block(x), x)
+
+
+def test_resnet1d18_is_resnet18_along_a_line():
+    """ResNet-18 with its kernels' middle rows alone (their one row, for the shortcuts) on images one pixel high."""
+    from torchvision.models import resnet18
+
+    line, plane = build("resnet1d18", (12, 100), 6, seed=1).eval(), resnet18(num_classes=6).eval()
+    plane.conv1 = nn.Conv2d(12, 64, 7, 2, 3, bias=False)
+    thin = list(line.parameters())
+    names = dict(plane.named_parameters())
+    for (name, parameter), values in zip(names.items(), thin, strict=True):
+        nn.init.zeros_(parameter)
+        middle = parameter[..., parameter.shape[-2] // 2, :] if parameter.ndim == 4 else parameter
+        assert middle.shape == values.shape, name
+        middle.data.copy_(values)
+    x = torch.tensor(np.random.default_rng(0).normal(size=(2, 12, 100)), dtype=torch.float32)
+    torch.testing.assert_close(line(x), plane(x[:, :, None]), rtol=1e-4, atol=1e-5)
+
+
+def test_linear_is_a_scalar_product():
+    model = build("linear", (2,), 1, seed=0)
+    model[1].weight.data.copy_(torch.tensor([[2.0, -3.0]]))
+    assert model(torch.tensor([[1.0, 1.0], [0.5, 2.0]])).tolist() == [[-1.0], [-5.0]]
+
+
+def test_the_seed_alone_decides_the_weights_and_the_global_generator_is_left_alone():
+    before = torch.get_rng_state()
+    first, again, other = (FlatModel(build("cnn", (1, 8, 8), 10, seed), CPU).export() for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.default_generator.manual_seed(77)
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert np.array_equal(first, FlatModel(build("cnn", (1, 8, 8), 10, 1), CPU).export())
+    torch.set_rng_state(before)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "said"),
+    [
+        ("resnet-9", (3, 32, 32), "one of linear, logistic, mlp, cnn.*Did you mean 'resnet9'"),
+        ("alexnet", (1, 8, 8), r"alexnet needs images of at least 15x15.*\(1, 8, 8\)"),
+        ("cnn", (60,), "needs images"),
+        ("cnn5", (1, 17, 28), "at least 18x18"),
+        ("cnn5-wide", (1, 15, 15), "at least 16x16"),
+        ("swin-t", (12, 1000), r"needs images.*\(12, 1000\)"),
+        ("resnet1d18", (3, 32, 32), r"needs signals of shape \(channels, values\).*\(3, 32, 32\)"),
+        ("resnet1d18", (60,), "needs signals"),
+        (f"{__name__}:not_a_model", (3,), "must return a torch.nn.Module. Got str"),
+        (f"{__name__}:absent", (3,), "'model' parameter names 'absent'.*no such function"),
+        ("no_such_module:f", (3,), "'no_such_module', which cannot be imported"),
+        (":f", (3,), "form package.module:name"),
+    ],
+)
+def test_models_that_cannot_be_built_are_refused(name, shape, said):
+    with pytest.raises(ConfigError, match=said):
+        build(name, shape, 10, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("cnn", (1, 8, 8)),
+        ("cnn4", (3, 8, 8)),
+        ("cnn5", (3, 18, 18)),
+        ("cnn5-wide", (3, 16, 16)),
+        ("alexnet", (3, 32, 32)),
+        ("resnet9", (3, 16, 16)),
+        ("resnet18", (3, 8, 8)),
+        ("swin-t", (3, 28, 28)),
+    ],
+)
+def test_channels_go_last_on_the_way_and_change_nothing(name, shape):
+    model, seen = build(name, shape, 10, seed=0).eval(), []
+    convolution = next(module for module in model.modules() if isinstance(module, nn.Conv2d))
+    convolution.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].stride()))
+    x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(1))
+    outputs = model(x)
+    outputs.sum().backward()
+    with torch.device("meta"):
+        plain = ARCHITECTURES[name].build(shape, 10).eval()
+    plain.load_state_dict(model.state_dict(), assign=True)
+    torch.testing.assert_close(outputs, plain(x), rtol=1e-4, atol=1e-5)
+    assert x.is_contiguous()
+    assert seen[0] == torch.empty(4, *shape).contiguous(memory_format=torch.channels_last).stride()
+
+
+def test_a_users_function_builds_the_model():
+    built = build(f"{__name__}:given_function", (5,), 2, seed=3)
+    assert built.weight.shape == (2, 5)
+    assert torch.equal(built.weight, build(f"{__name__}:given_function", (5,), 2, seed=3).weight)
+
+
+def test_layers_are_the_modules_that_own_parameters():
+    model = FlatModel(tiny(), CPU)
+    # conv 2*9 + 2, BatchNorm 2 + 2, linear 24 + 3
+    assert model.layers == (LayerSlice("0", 0, 20), LayerSlice("1", 20, 24), LayerSlice("4", 24, 51))
+    assert model.size == 51
+    assert model.parameters.is_contiguous()
+
+
+def test_frozen_and_shared_parameters():
+    module = tiny()
+    module[1].weight.requires_grad_(False)
+    module.append(nn.Linear(3, 3))
+    module.append(module[-1])
+    model = FlatModel(module, CPU)
+    assert model.layers[1:] == (LayerSlice("1", 20, 22), LayerSlice("4", 22, 49), LayerSlice("5", 49, 61))
+    with pytest.raises(ConfigError, match="without trainable parameters"):
+        FlatModel(nn.ReLU(), CPU)
+
+
+def test_a_flat_step_is_torchs_sgd_bit_for_bit():
+    plain, model = tiny(), FlatModel(tiny(), CPU)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
+    velocity = torch.zeros(51)
+    for step in range(4):
+        x, y = batch(seed=step)
+        optimizer.zero_grad()
+        functional.cross_entropy(plain(x), y).backward()
+        optimizer.step()
+
+        model.backward(x, y)
+        velocity = model.gradient.clone() if step == 0 else velocity.mul_(0.9).add_(model.gradient)
+        model.parameters.add_(velocity, alpha=-0.1)
+    expected = torch.cat([parameter.detach().reshape(-1) for parameter in plain.parameters()])
+    assert torch.equal(model.parameters, expected)
+    assert all(torch.equal(a, b) for a, b in zip(model.module.parameters(), plain.parameters(), strict=True))
+
+
+def test_each_backward_pass_starts_from_zero_and_leaves_the_modules_own_gradients_alone():
+    module, (x, y) = tiny().eval(), batch()
+    module.register_parameter("unused", nn.Parameter(torch.ones(2)))
+    model = FlatModel(module, CPU)
+    loss = model.backward(x, y)
+    once = model.gradient.clone()
+    assert not loss.requires_grad
+    assert loss == functional.cross_entropy(module(x), y)
+    assert not once[:2].any()
+    assert once[2:].abs().max() > 0
+    model.backward(x, y)
+    assert torch.equal(model.gradient, once)
+    assert all(parameter.grad is None for parameter in module.parameters())
+
+
+def test_load_and_export_are_copies():
+    model = FlatModel(tiny(), CPU)
+    values = np.arange(51, dtype=np.float32)
+    values.setflags(write=False)
+    model.load(values, np.array([1, 2, 3, 4], dtype=np.float32))
+    assert model.module[0].bias.tolist() == [18, 19]
+    assert model.module[4].bias.tolist() == [48, 49, 50]
+    assert model.module[1].running_mean.tolist() == [1, 2]
+    assert model.module[1].running_var.tolist() == [3, 4]
+    exported, buffers = model.export(), model.buffers_vector()
+    model.parameters.zero_()
+    model.set_buffers(np.zeros(4, dtype=np.float32))
+    assert np.array_equal(exported, values)
+    assert buffers.tolist() == [1, 2, 3, 4]
+    assert buffers.dtype == exported.dtype == np.float32
+    assert not model.module[0].weight.any()
+
+
+def test_vectors_of_the_wrong_length_are_refused_and_models_without_buffers_have_none():
+    model = FlatModel(tiny(), CPU)
+    with pytest.raises(ValueError, match=r"parameters have shape \(51,\). Got \(50,\)"):
+        model.load(np.zeros(50, dtype=np.float32), model.buffers_vector())
+    with pytest.raises(ValueError, match=r"buffers have shape \(4,\). Got \(3,\)"):
+        model.set_buffers(np.zeros(3, dtype=np.float32))
+    plain = FlatModel(nn.Linear(2, 2), CPU)
+    plain.load(np.ones(6, dtype=np.float32), plain.buffers_vector())
+    assert plain.buffers_vector().shape == (0,)
+
+
+def test_evaluate_by_hand():
+    """The identity on two logits: (0, log 3) for class 1 loses log(4/3), for class 0 log 4; (log 3, 0) mirrors it."""
+    model = FlatModel(nn.Linear(2, 2), CPU)
+    model.load(np.float32([1, 0, 0, 1, 0, 0]), model.buffers_vector())
+    a, b = [0.0, math.log(3)], [math.log(3), 0.0]
+    batches = [(torch.tensor([a, a]), torch.tensor([1, 0])), (torch.tensor([b]), torch.tensor([0]))]
+    result = evaluate(model, batches)
+    assert result.loss == pytest.approx((math.log(4 / 3) + math.log(4) + math.log(4 / 3)) / 3, rel=1e-6)
+    assert (result.score, result.examples, result.accuracy) == (2 / 3, 3, {"accuracy": 2 / 3})
+
+
+def test_evaluate_runs_in_eval_mode_and_restores_the_mode():
+    model, data = FlatModel(tiny(), CPU), batch()
+    before = model.buffers_vector()
+    model.module.train()
+    loss = evaluate(model, [data]).loss
+    assert model.module.training
+    assert np.array_equal(model.buffers_vector(), before)
+    assert not model.gradient.any()
+    model.module.eval()
+    assert loss == pytest.approx(functional.cross_entropy(model.module(data[0]), data[1]).item(), rel=1e-6)
+    evaluate(model, [data])
+    assert not model.module.training
+    with pytest.raises(ValueError, match="no examples"):
+        evaluate(model, [])

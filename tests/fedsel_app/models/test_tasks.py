@@ -1,0 +1,137 @@
+"""Losses and scores against hand arithmetic, torch's own losses and scikit-learn."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import sklearn.metrics
+import torch
+from torch import nn
+
+from fedsel_app.models.flat_model import FlatModel, evaluate
+from fedsel_app.models.tasks import Classification, MultiLabel, Regression, task_of
+
+CPU = torch.device("cpu")
+
+
+@dataclass
+class Labels:
+    """As much of a data set as a task reads."""
+
+    task: str
+    y_train: np.ndarray
+
+
+def identity(outputs, task):
+    """A model whose outputs are its inputs."""
+    model = FlatModel(nn.Linear(outputs, outputs, bias=False), CPU, task)
+    model.load(np.eye(outputs, dtype=np.float32).ravel(), model.buffers_vector())
+    return model
+
+
+def some(outputs, y):
+    """The scores of these outputs, tallied in two parts."""
+    x, y = torch.tensor(outputs, dtype=torch.float32), torch.tensor(y)
+    return lambda task: evaluate(identity(x.shape[1], task), [(x[:1], y[:1]), (x[1:], y[1:])])
+
+
+def test_positives_weigh_as_many_times_as_negatives_outnumber_them():
+    """One positive to three negatives, three to one, and labels that are always or never there."""
+    y = np.array([[1, 1, 1, 0], [0, 1, 1, 0], [0, 1, 1, 0], [0, 0, 1, 0]], np.float32)
+    assert task_of(Labels("multi-label", y), CPU).positive_weights.tolist() == pytest.approx([3.0, 1 / 3, 1.0, 1.0])
+
+
+def test_multi_label_losses_by_hand():
+    """At logit 0 a label costs log 2; at log 3 it costs log(4/3) if it is there, log 4 if it is not."""
+    task = MultiLabel(torch.tensor([3.0, 0.5]))
+    outputs = torch.tensor([[0.0, math.log(3)], [math.log(3), math.log(3)]])
+    y = torch.tensor([[1.0, 1.0], [0.0, 0.0]])
+    first = (3 * math.log(2) + 0.5 * math.log(4 / 3)) / 2
+    assert task.losses(outputs, y).tolist() == pytest.approx([first, math.log(4)], rel=1e-6)
+    assert float(task.loss(outputs, y)) == pytest.approx((first + math.log(4)) / 2, rel=1e-6)
+
+
+def test_weighted_sensitivity_and_specificity_by_hand():
+    """Label 0: 3 of 4 positives found, 1 of 2 negatives left alone; label 1: 0 of 1 and 5 of 5.
+
+    Weighed 4 : 1, sensitivity is (4 * 3/4 + 1 * 0) / 5 and specificity (4 * 1/2 + 1 * 1) / 5.
+    """
+    y = np.float32([[1, 0], [1, 0], [1, 1], [1, 0], [0, 0], [0, 0]])
+    outputs = [[1, -1], [2, -1], [0.1, -1], [-1, -1], [3, -1], [-2, 0]]  # a logit of 0 is not found
+    result = some(outputs, y)(MultiLabel(torch.ones(2)))
+    assert result.metrics == pytest.approx(
+        {"weighted_sensitivity": 0.6, "weighted_specificity": 0.6, "g_mean": 0.6}, rel=1e-12
+    )
+    assert result.accuracy == {"accuracy": result.score} == {"accuracy": pytest.approx(0.6)}
+
+
+def test_weighted_rates_are_scikit_learns():
+    rng = np.random.default_rng(0)
+    y, outputs = (rng.random((200, 6)) < 0.2).astype(np.float32), rng.normal(size=(200, 6))
+    metrics = some(outputs, y)(MultiLabel(torch.ones(6))).metrics
+    found, support = outputs > 0, y.sum(axis=0)
+    sensitivity = sklearn.metrics.recall_score(y, found, average="weighted")
+    each = [sklearn.metrics.recall_score(1 - y[:, label], ~found[:, label]) for label in range(6)]
+    specificity = np.average(each, weights=support)
+    assert metrics["weighted_sensitivity"] == pytest.approx(sensitivity)
+    assert metrics["weighted_specificity"] == pytest.approx(specificity)
+    assert metrics["g_mean"] ** 2 == pytest.approx(sensitivity * specificity)
+
+
+def test_labels_without_positives_or_negatives_are_passed_over():
+    """Label 1 has no positive, label 2 no negative: sensitivity is that of 0 and 2, specificity that of 0 alone."""
+    y = np.float32([[1, 0, 1], [0, 0, 1]])
+    metrics = some([[1, 1, 1], [-1, 1, -1]], y)(MultiLabel(torch.ones(3))).metrics
+    assert metrics["weighted_sensitivity"] == pytest.approx((1 * 1 + 2 * 0.5) / 3)
+    assert metrics["weighted_specificity"] == 1.0
+
+
+@pytest.mark.parametrize(("y", "defined"), [(0, set()), (1, {"weighted_sensitivity"})])
+def test_an_undefined_score_is_not_reported(y, defined):
+    result = some([[1.0], [1.0]], np.full((2, 1), y, np.float32))(MultiLabel(torch.ones(1)))
+    assert math.isnan(result.score)
+    assert set(result.metrics) == defined
+    assert result.accuracy == {}
+    assert math.isfinite(result.loss)
+
+
+def test_regression_by_hand():
+    """Errors 0, 1 and 2 around labels 1, 3 and 5, whose variance is 8/3: R^2 = 1 - (5/3) / (8/3)."""
+    task = task_of(Labels("regression", np.float32([0])), CPU)
+    result = some([[1.0], [4.0], [3.0]], np.float32([1, 3, 5]))(task)
+    assert isinstance(task, Regression)
+    assert result.loss == pytest.approx(5 / 3)
+    assert result.accuracy == {"accuracy": pytest.approx(3 / 8)}
+    assert result.metrics == {"r2": result.score}
+    outputs, y = torch.tensor([[1.0], [4.0], [3.0]]), torch.tensor([1.0, 3.0, 5.0])
+    assert task.losses(outputs, y).tolist() == [0.0, 1.0, 4.0]
+    assert float(task.loss(outputs, y)) == pytest.approx(5 / 3)
+    assert float(task.loss(outputs.flatten(), y)) == pytest.approx(5 / 3)
+
+
+def test_r2_of_equal_labels_is_undefined():
+    result = some([[1.0], [4.0], [3.0]], np.full(3, 0.1, np.float32))(Regression())
+    assert math.isnan(result.score)
+    assert result.metrics == {}
+
+
+def test_classification_scores_its_hits_and_nothing_else():
+    task = task_of(Labels("classification", np.array([0])), CPU)
+    result = some([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], np.array([0, 1, 1]))(task)
+    assert isinstance(task, Classification)
+    assert (result.score, result.metrics) == (2 / 3, {})
+
+
+@pytest.mark.parametrize(
+    ("task", "y"),
+    [
+        (Classification(), torch.tensor([2, 0, 1, 2])),
+        (MultiLabel(torch.tensor([3.0, 1.0, 0.25])), torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]])),
+    ],
+    ids=["classification", "multi-label"],
+)
+def test_the_mean_of_the_losses_is_the_loss(task, y):
+    outputs = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    assert float(task.losses(outputs, y).mean()) == pytest.approx(float(task.loss(outputs, y)), rel=1e-6)
+    assert task.losses(outputs, y).shape == (4,)

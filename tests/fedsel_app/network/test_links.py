@@ -1,0 +1,215 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsel_app.config import ConfigError, NetworkConfig
+from fedsel_app.network.clock import RoundWork
+from fedsel_app.network.links import MeasuredLinks, SimulatedLinks, inverted_uplinks, make_links
+
+UNKNOWN = np.full(50, np.nan)
+
+
+def work(uplinks=(1e6, 4e6), step_s=(0.5, 0.1), steps=(10, 20), wire=(1000, 500_000), paper=(2000, 1000), probe_s=()):
+    return RoundWork(*(np.array(values, np.float64) for values in (uplinks, step_s, steps, wire, paper, probe_s)))
+
+
+@given(st.integers(0, 2**31), st.integers(1, 1000))
+def test_draws_lie_in_their_ranges(seed, server_round):
+    uplinks, step_s = SimulatedLinks(NetworkConfig(), 50, seed).observe(server_round, UNKNOWN)
+    assert uplinks.shape == step_s.shape == (50,)
+    assert ((uplinks >= 1e6) & (uplinks <= 5e6)).all()
+    assert ((step_s >= 0.1) & (step_s <= 0.5)).all()
+
+
+def test_draws_fill_their_ranges():
+    links = SimulatedLinks(NetworkConfig(), 10_000, 3)
+    uplinks, step_s = links.observe(1, np.full(10_000, np.nan))
+    # Standard errors of the means: 4 / sqrt(12 * 10^4) = 0.0115 Mb/s and 0.4 / sqrt(12 * 10^4) = 0.00115 s.
+    assert uplinks.mean() == pytest.approx(3e6, abs=6e4)
+    assert step_s.mean() == pytest.approx(0.3, abs=6e-3)
+    assert (links.mean_uplink_bits_per_s, links.mean_step_s) == (3e6, 0.3)
+
+
+def test_draws_depend_on_seed_and_round_only():
+    first, second = (SimulatedLinks(NetworkConfig(), 50, 7) for _ in range(2))
+    forward = [first.observe(number, np.full(50, 1.0)) for number in (1, 2, 3)]
+    backward = [second.observe(number, UNKNOWN) for number in (3, 2, 1, 1)][::-1]
+    for (uplinks, step_s), (again, step_again) in zip(forward, backward[1:], strict=True):
+        np.testing.assert_array_equal(uplinks, again)
+        np.testing.assert_array_equal(step_s, step_again)
+    np.testing.assert_array_equal(backward[0][0], backward[1][0])
+
+
+def test_uplinks_change_each_round_computing_does_not():
+    links = SimulatedLinks(NetworkConfig(), 50, 7)
+    (uplinks, step_s), (others, steps_again) = links.observe(1, UNKNOWN), links.observe(2, UNKNOWN)
+    assert (uplinks != others).all()
+    np.testing.assert_array_equal(step_s, steps_again)
+    assert (SimulatedLinks(NetworkConfig(), 50, 8).observe(1, UNKNOWN)[0] != uplinks).all()
+
+
+def test_the_slowest_client_by_hand():
+    # Client 0: 10 * 0.5 s + 8,000 bits / 1 Mb/s = 5.008 s. Client 1: 20 * 0.1 s + 4 Mbit / 4 Mb/s = 3 s.
+    links = SimulatedLinks(NetworkConfig(), 2, 0)
+    assert links.round_seconds(work(), wall_s=99.0) == pytest.approx(5.008)
+    # With 16 Mbit client 1 takes 2 + 4 s: the slowest is so by both together, not by either.
+    assert links.round_seconds(work(wire=(1000, 2_000_000)), wall_s=99.0) == pytest.approx(6.0)
+
+
+def test_the_papers_bytes_on_the_clock():
+    # 2,000 bytes: 5 s + 16,000 bits / 1 Mb/s.
+    links = SimulatedLinks(NetworkConfig(clock_bytes="paper"), 2, 0)
+    assert links.round_seconds(work(), wall_s=0.0) == pytest.approx(5.016)
+
+
+def test_the_slowest_probe_comes_before_training():
+    probed = work(probe_s=(0.25, 0.75, 0.5))
+    assert SimulatedLinks(NetworkConfig(), 2, 0).round_seconds(probed, 0.0) == pytest.approx(5.758)
+    without = SimulatedLinks(NetworkConfig(clock_probes=False), 2, 0)
+    assert without.round_seconds(probed, 0.0) == pytest.approx(5.008)
+
+
+def test_a_round_without_replies_takes_its_probes():
+    nobody = work((), (), (), (), (), (0.5,))
+    assert SimulatedLinks(NetworkConfig(), 2, 0).round_seconds(nobody, 9.0) == 0.5
+
+
+clients = st.lists(
+    st.tuples(st.floats(1e5, 1e8), st.floats(0.0, 2.0), st.floats(0, 500), st.integers(0, 10**8)),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(clients, st.integers(0, 7), st.floats(1.0, 5.0))
+def test_more_work_or_a_slower_link_never_takes_less_time(rows, which, factor):
+    links = SimulatedLinks(NetworkConfig(), 8, 0)
+    uplinks, step_s, steps, sent = (np.array(column, np.float64) for column in zip(*rows, strict=True))
+    which %= len(rows)
+
+    def seconds(uplinks, step_s, steps, sent):
+        return links.round_seconds(RoundWork(uplinks, step_s, steps, sent, sent, np.zeros(0)), 0.0)
+
+    def scaled(values, by):
+        copy = values.copy()
+        copy[which] *= by
+        return copy
+
+    before = seconds(uplinks, step_s, steps, sent)
+    assert seconds(scaled(uplinks, 1 / factor), step_s, steps, sent) >= before
+    assert seconds(uplinks, scaled(step_s, factor), steps, sent) >= before
+    assert seconds(uplinks, step_s, scaled(steps, factor), sent) >= before
+    assert seconds(uplinks, step_s, steps, scaled(sent, factor)) >= before
+    assert seconds(uplinks[1:], step_s[1:], steps[1:], sent[1:]) <= before
+
+
+def test_the_stress_test_by_hand():
+    # 1 + 4 (1 - loss / 4) Mb/s
+    np.testing.assert_allclose(inverted_uplinks(np.array([1.0, 2.0, 4.0]), 1e6, 5e6), [4e6, 3e6, 1e6])
+
+
+def test_the_stress_test_gives_the_slowest_link_where_the_loss_is_unknown():
+    inverted = inverted_uplinks(np.array([np.nan, 1.0, np.inf, 2.0]), 1e6, 5e6)
+    np.testing.assert_allclose(inverted, [1e6, 3e6, 1e6, 1e6])
+    np.testing.assert_allclose(inverted_uplinks(np.array([np.nan, np.inf]), 1e6, 5e6), 1e6)
+    np.testing.assert_allclose(inverted_uplinks(np.zeros(2), 1e6, 5e6), 1e6)
+
+
+@given(st.lists(st.floats(0, 1e300), min_size=1, max_size=20))
+def test_the_stress_test_stays_in_range_and_turns_the_order_around(losses):
+    uplinks = inverted_uplinks(np.array(losses), 1e6, 5e6)
+    assert ((uplinks >= 1e6) & (uplinks <= 5e6)).all()
+    assert (np.diff(uplinks[np.argsort(losses)]) <= 0).all()
+    assert uplinks[np.argmax(losses)] == 1e6
+
+
+def test_inverted_links_need_losses_and_follow_them():
+    links = SimulatedLinks(NetworkConfig(link_coupling="inverted-loss"), 3, 0)
+    assert links.needs_losses
+    np.testing.assert_allclose(links.observe(1, np.array([1.0, 2.0, 4.0]))[0], [4e6, 3e6, 1e6])
+    assert not SimulatedLinks(NetworkConfig(), 3, 0).needs_losses
+
+
+def test_measured_links_by_hand():
+    config = NetworkConfig(links="measured", step_min_s=0.2, step_max_s=0.4)
+    links = make_links(config, 3, 0)
+    assert isinstance(links, MeasuredLinks)
+    assert not links.needs_losses
+    # Nobody has told: the middle of 1 to 5 Mb/s and of 0.2 to 0.4 s.
+    assert links.mean_uplink_bits_per_s == 3e6
+    assert links.observe(1, UNKNOWN)[1].tolist() == pytest.approx([0.3, 0.3, 0.3])
+    # 500,000 bytes in 2 s are 2 Mb/s, 30 steps in 3 s 0.1 s each; the others count as client 1 then.
+    links.learn(1, 30.0, {"compute_s": 3.0, "upload-bytes": 500_000, "upload_s": 2.0})
+    uplinks, step_s = links.observe(2, UNKNOWN)
+    assert uplinks.tolist() == pytest.approx([2e6, 2e6, 2e6])
+    assert step_s.tolist() == pytest.approx([0.1, 0.1, 0.1])
+    # 4 Mb/s and 0.3 s: half of the old and half of the new.
+    links.learn(1, 10.0, {"compute_s": 3.0, "upload-bytes": 500_000, "upload_s": 1.0})
+    links.learn(2, 10.0, {"compute_s": 1.0, "upload-bytes": 125_000, "upload_s": 1.0})
+    uplinks, step_s = links.observe(3, UNKNOWN)
+    assert uplinks.tolist() == pytest.approx([2e6, 3e6, 1e6])
+    assert step_s.tolist() == pytest.approx([0.15, 0.2, 0.1])
+    assert links.mean_uplink_bits_per_s == pytest.approx(2e6)
+    assert links.round_seconds(work(), wall_s=1.25) == 1.25
+    assert links.finish_s(work(), np.array([3.0, 4.0])).tolist() == [3.0, 4.0]
+    again = make_links(config, 3, 0)
+    again.load_state(links.state())
+    for mine, other in zip(links.observe(4, UNKNOWN), again.observe(4, UNKNOWN), strict=True):
+        np.testing.assert_array_equal(mine, other)
+    with pytest.raises(ValueError, match="clients"):
+        make_links(config, 2, 0).load_state(links.state())
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"compute_s": "fast", "upload-bytes": b"", "upload_s": True},
+        {"compute_s": float("nan"), "upload-bytes": 10**6, "upload_s": float("inf")},
+        {"compute_s": -1.0, "upload-bytes": 10**6, "upload_s": 0.0},
+        {"upload-bytes": 5000, "upload_s": 1.0},
+    ],
+)
+def test_what_tells_no_speed_is_passed_over(told):
+    links = MeasuredLinks(NetworkConfig(), 2)
+    links.learn(0, 5.0, told)
+    assert all(np.isnan(values).all() for values in links.state().values())
+
+
+def test_a_reply_that_was_waited_for_in_vain_is_on_the_clock():
+    links = SimulatedLinks(NetworkConfig(), 2, 0)
+    assert links.round_seconds(replace(work(probe_s=(0.5,)), waited_s=7.0), 0.0) == 7.5
+    assert links.round_seconds(replace(work(), waited_s=2.0), 0.0) == pytest.approx(5.008)
+
+
+def test_simulated_links_are_the_default():
+    assert isinstance(make_links(NetworkConfig(), 4, 0), SimulatedLinks)
+
+
+@pytest.mark.parametrize(
+    ("settings_", "named"),
+    [
+        ({"uplink_min_bits_per_s": 6e6}, "uplink-min-bits-per-s"),
+        ({"step_min_s": 0.6}, "step-min-s"),
+        ({"uplink_min_bits_per_s": 0.0}, "uplink-min-bits-per-s"),
+        ({"step_min_s": -0.1}, "step-min-s"),
+        ({"step_max_s": float("nan")}, "step-max-s"),
+        ({"uplink_max_bits_per_s": float("inf")}, "uplink-max-bits-per-s"),
+        ({"link_coupling": "inverse"}, "link-coupling"),
+    ],
+)
+def test_bad_bounds_are_refused(settings_, named):
+    with pytest.raises(ConfigError, match=named):
+        NetworkConfig(**settings_)
+
+
+def test_equal_bounds_are_a_constant():
+    config = NetworkConfig(
+        uplink_min_bits_per_s=2e6, uplink_max_bits_per_s=2e6, step_min_s=0.2, step_max_s=0.2, clock_bytes="paper"
+    )
+    uplinks, step_s = SimulatedLinks(config, 3, 0).observe(1, np.ones(3))
+    np.testing.assert_array_equal(uplinks, 2e6)
+    np.testing.assert_allclose(step_s, 0.2)

@@ -1,0 +1,74 @@
+"""A real deployment over throttled uplinks: what the server learns of them, and what hetero-select makes of it."""
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simulation.deployment.commands import CONNECTION
+from simulation.deployment.deploy import Deployment, app_folder, free_ports
+from simulation.deployment.deployed_run import app_values
+from simulation.deployment.submit import submit
+from simulation.experiments.configuration import resolve
+from tests.simulation.deployment.throttle import Throttle
+
+MBITS = (1.0, 2.0, 5.0)
+ROUNDS = 4
+LEARNT = 2
+"""Rounds before one that knows the links: an upload is told with the reply after it."""
+
+
+def images(folder: Path) -> Path:
+    """Images of 16 x 16 pixels, for which cnn4 has 582,026 parameters: 2.3 MB, 3.7 s at 5 Mb/s."""
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for part, count in (("train", 192), ("test", 48)):
+        arrays[f"x_{part}"] = rng.standard_normal((count, 1, 16, 16)).astype(np.float32)
+        arrays[f"y_{part}"] = np.arange(count) % 10
+    np.savez(folder / "images.npz", **arrays)
+    return folder / "images.npz"
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+def test_throttled_uplinks_are_measured_within_15_percent_and_cap_what_hetero_select_keeps(tmp_path: Path) -> None:
+    """Everybody would send everything (kept fraction 1), so that the link's cap alone decides: B_k / mean B, at most 1.
+
+    At 1, 2 and 5 Mb/s that is 3/8, 6/8 and 1.
+    """
+    config = resolve(
+        {"strategy": "hetero-select", "model": "cnn4", "data": "npz", "data-path": str(images(tmp_path))}
+        | {"partition": "iid", "links": "measured", "rounds": ROUNDS, "clients": 3, "cohort": 3, "local-steps": 2}
+        | {"kept-fraction": 1.0, "kept-cosine": 0.0, "kept-warmup-rounds": 0, "allocation": "uniform"}
+        | {"out": str(tmp_path / "run"), "state-dir": str(tmp_path / "state")}
+    )
+    nodes = [f"partition-id={client} num-partitions=3" for client in range(3)]
+    with ExitStack() as stack:
+        throttles = [
+            stack.enter_context(Throttle(rate * 1e6, port, lambda: deployment.fleet))
+            for rate, port in zip(MBITS, free_ports(3), strict=True)
+        ]
+        deployment = Deployment(tmp_path / "p", 3, nodes, detours=[throttle.address for throttle in throttles])
+        stack.enter_context(deployment)
+        lines: list[str] = []
+        result = submit(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append)
+    assert result.completed, "\n".join(lines)
+    rows = [json.loads(line) for line in (tmp_path / "run/rounds.jsonl").read_text().splitlines()]
+    assert [row["aggregated"] for row in rows] == [[0, 1, 2]] * ROUNDS
+
+    measured = np.array([row["uplink_bits_per_s"] for row in rows[LEARNT:]]) / 1e6
+    kept = np.array([row["kept_fractions"] for row in rows])
+    print(f"Measured Mb/s by round: {measured.round(3).tolist()}; kept: {kept.round(3).tolist()}")
+    assert measured[-1].tolist() == pytest.approx(MBITS, rel=0.15)
+    # As long as nobody's link is known all links are alike, and nobody is capped.
+    assert (kept[:LEARNT] == 1.0).all()
+    for rates, fractions in zip(measured, kept[LEARNT:], strict=True):
+        assert fractions.tolist() == pytest.approx([min(1.0, 3.0 * rate / rates.sum()) for rate in rates])
+    assert kept[-1].tolist() == pytest.approx([0.375, 0.75, 1.0], rel=0.15)
+    # A kept value has 32 bits, and its place less than one.
+    values_bytes = 4 * 582_026 * kept.sum(axis=1)
+    sent_bytes = np.array([row["uplink_bytes"] for row in rows])
+    assert (values_bytes <= sent_bytes).all()
+    assert (sent_bytes <= 33 / 32 * values_bytes + 1_000).all()

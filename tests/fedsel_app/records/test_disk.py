@@ -1,0 +1,114 @@
+"""A disk that is full, or a folder that goes away: the error names the file, and what was written stays whole."""
+
+import json
+import resource
+import shutil
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from clients.state import ClientHistory, StateError, StateStore
+from fedsel_app import cli
+from fedsel_app.records.run_folder import CHECKPOINT, RecordError, RunFolder, read_checkpoint, read_rounds
+
+CONFIG = {"target": 0.9, "strategy": "random", "seed": 1}
+LONG = 3000
+
+
+@contextmanager
+def no_file_above(limit):
+    """No file of this process grows beyond `limit` bytes: as on a full disk, whoever runs it, root too."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def row(number, text=""):
+    return {"round": number, "failures": [], "text": text}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A run of one round."""
+    run = RunFolder(tmp_path / "run", CONFIG)
+    run.round(row(1))
+    yield run
+    run.close()
+
+
+def test_a_line_that_does_not_fit_leaves_no_half_behind(folder):
+    path = folder.path / "rounds.jsonl"
+    before = path.read_bytes()
+    with (
+        no_file_above(len(before) + 100),
+        pytest.raises(RecordError, match=r"rounds\.jsonl cannot be written: File too large.*--resume"),
+    ):
+        folder.round(row(2, "x" * LONG))
+    assert path.read_bytes() == before
+    assert [json.loads(line)["round"] for line in before.splitlines()] == [1]
+
+
+def test_a_checkpoint_that_does_not_fit_leaves_the_one_before(folder):
+    folder.checkpoint({"round": np.array(1), "model": np.ones(3)})
+    with no_file_above(2000), pytest.raises(RecordError, match=r"checkpoint\.npz cannot be written"):
+        folder.checkpoint({"round": np.array(2), "model": np.ones(LONG)})
+    assert read_checkpoint(folder.path)["round"] == 1
+    assert [path.name for path in folder.path.glob("*.part")] == []
+
+
+def test_a_summary_that_does_not_fit_keeps_the_checkpoint(folder):
+    class Selected:
+        selections = np.ones(2, np.int64)
+
+    folder.checkpoint({"round": np.array(1)})
+    model = np.ones(LONG, np.float32), np.zeros(0, np.float32)
+    with no_file_above(2000), pytest.raises(RecordError, match=r"model\.npz"):
+        folder.finish(model, model, Selected())
+    assert (folder.path / CHECKPOINT).exists()
+    assert not (folder.path / "summary.json").exists()
+
+
+def test_a_folder_that_was_removed_is_told_of(folder):
+    shutil.rmtree(folder.path)
+    with pytest.raises(RecordError, match=r"rounds\.jsonl cannot be written: it was removed"):
+        folder.round(row(2))
+    with pytest.raises(RecordError, match=r"checkpoint\.npz"):
+        folder.checkpoint({"round": np.array(1)})
+
+
+def test_a_half_written_line_is_no_round_and_is_cut_when_the_run_goes_on(folder):
+    folder.checkpoint({"round": np.array(1)})
+    folder.close()
+    with (folder.path / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 2, "fail')
+    assert [read["round"] for read in read_rounds(folder.path)] == [1]
+    again = RunFolder(folder.path, CONFIG, resume=True)
+    again.round(row(2))
+    again.close()
+    assert [read["round"] for read in read_rounds(folder.path)] == [1, 2]
+
+
+def test_a_clients_state_that_does_not_fit_leaves_the_one_before(tmp_path):
+    store = StateStore(tmp_path / "state")
+    store.save(3, 1, {"residual": np.ones(4)}, ClientHistory())
+    with no_file_above(2000), pytest.raises(StateError, match=r"client-3-round-2\.npz.*Free the disk"):
+        store.save(3, 2, {"residual": np.ones(LONG)}, ClientHistory(1, 1))
+    counted, lost = store.recall(3, ClientHistory(1, 1))
+    np.testing.assert_array_equal(counted["residual"], np.ones(4))
+    assert lost == {}
+    assert len(list((tmp_path / "state").iterdir())) == 1
+
+
+def test_the_command_ends_with_1_and_the_sentence(tmp_path, monkeypatch, capsys):
+    def fails(config, on_round, *, verbose):
+        folder = RunFolder(tmp_path / "run", CONFIG)
+        with no_file_above(10):
+            folder.round(row(1))
+
+    monkeypatch.setattr("simulation.engines.launch.simulate", fails)
+    assert cli.main(["run", "--strategy", "random"]) == 1
+    assert "rounds.jsonl cannot be written" in capsys.readouterr().err

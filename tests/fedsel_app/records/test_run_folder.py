@@ -1,0 +1,190 @@
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from fedsel_app.config import ConfigError
+from fedsel_app.records.run_folder import RunFolder, describe, read_rounds
+from fedsel_app.records.summary import summarize
+
+CONFIG = {"strategy": "random", "seed": 7, "target": 0.8}
+FIELDS = {
+    *("strategy", "seed", "rounds", "peak_accuracy", "final_accuracy", "stable_accuracy", "stability_drop"),
+    *("target_accuracy", "rounds_to_target", "time_to_target_s", "paper_traffic_to_target_mb", "wire_uplink_mb"),
+    *("wire_downlink_mb", "probe_mb", "exchanges", "wall_s", "selection_count_min", "selection_count_max"),
+    *("selection_count_std", "model_parameters", "versions"),
+}
+ROSTER = SimpleNamespace(selections=np.array([0, 2, 2, 4]))
+
+
+def made_up_rows():
+    """Four rounds, the second without an evaluation; no totals yet."""
+    common = {"downlink_bytes": 1_500_000, "probe_bytes": 250_000, "wall_s": 0.5}
+    return [
+        common | {"round": 1, "accuracy": 0.5, "round_s": 10.0, "uplink_bytes": 100, "paper_uplink_bytes": 1_000_000}
+        | {"exchanges": 2, "failures": []},
+        common | {"round": 2, "round_s": 20.0, "uplink_bytes": 200, "paper_uplink_bytes": 2_000_000}
+        | {"exchanges": 1, "failures": [{"client": 3, "reason": "no reply"}]},
+        common | {"round": 3, "accuracy": 0.9, "round_s": 5.0, "uplink_bytes": 300, "paper_uplink_bytes": 500_000}
+        | {"exchanges": 2, "failures": []},
+        common | {"round": 4, "accuracy": 0.7, "round_s": 1.0, "uplink_bytes": 400, "paper_uplink_bytes": 500_000}
+        | {"exchanges": 2, "failures": [], "calibration_bytes": 3_000_000},
+    ]  # fmt: skip
+
+
+FINAL = np.arange(5, dtype=np.float32), np.ones(2, np.float32)
+BEST = np.arange(5, dtype=np.float32)[::-1], np.zeros(2, np.float32)
+
+
+def finished(folder, **config):
+    run = RunFolder(folder, CONFIG | config)
+    for row in made_up_rows():
+        run.round(row)
+    run.finish(FINAL, BEST, ROSTER)
+    return run, json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+
+
+def test_a_run_of_four_rounds_is_summed_up(tmp_path):
+    _, summary = finished(tmp_path / "run")
+    assert set(summary) >= FIELDS
+    versions = summary.pop("versions")
+    assert {"python", "fedsel", "flwr", "torch", "numpy"} <= set(versions)
+    assert summary == pytest.approx(
+        {
+            "strategy": "random",
+            "seed": 7,
+            "rounds": 4,
+            "peak_accuracy": 0.9,
+            "final_accuracy": 0.7,
+            "stable_accuracy": 0.7,  # (0.5 + 0.9 + 0.7) / 3
+            "stability_drop": 0.2,
+            "target_accuracy": 0.8,
+            "rounds_to_target": 3,
+            "time_to_target_s": 35.0,
+            "paper_traffic_to_target_mb": 3.5,
+            "wire_uplink_to_target_mb": 0.0006,
+            "time_s": 36.0,
+            "paper_traffic_mb": 4.0,
+            "wire_uplink_mb": 0.001,
+            "wire_downlink_mb": 6.0,
+            "probe_mb": 1.0,
+            "calibration_mb": 3.0,
+            "exchanges": 7,
+            "failures": 1,
+            "wall_s": 2.0,
+            "selection_count_min": 0,
+            "selection_count_max": 4,
+            "selection_count_std": 2**0.5,  # of 0, 2, 2, 4 around 2
+            "model_parameters": 5,
+        }
+    )
+
+
+def test_the_stable_accuracy_is_that_of_the_last_ten_evaluations():
+    rows = [{"round": n, "accuracy": 0.0 if n <= 2 else n / 100, "failures": []} for n in range(1, 13)]
+    summary = summarize(rows, CONFIG, np.zeros(1, np.int64), 1)
+    assert summary["stable_accuracy"] == pytest.approx(0.075)  # the mean of 0.03 ... 0.12
+
+
+def test_a_target_that_is_never_reached_is_null(tmp_path):
+    _, summary = finished(tmp_path / "run", target=0.95)
+    keys = ["rounds_to_target", "time_to_target_s", "paper_traffic_to_target_mb", "wire_uplink_to_target_mb"]
+    assert [summary[key] for key in keys] == [None] * 4
+    assert summary["peak_accuracy"] == 0.9
+
+
+def strict(text):
+    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_what_is_not_a_number_becomes_null(tmp_path):
+    """A run that was never evaluated, and losses that nobody measured."""
+    run = RunFolder(tmp_path / "run", CONFIG)
+    run.round({"round": 1, "probe_losses": [float("nan"), 1.0], "loss": float("inf"), "failures": []})
+    run.finish(FINAL, BEST, ROSTER)
+    row = strict((tmp_path / "run" / "rounds.jsonl").read_text(encoding="utf-8"))
+    assert (row["probe_losses"], row["loss"]) == ([None, 1.0], None)
+    summary = strict((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))
+    assert [summary[f"{which}_accuracy"] for which in ("peak", "final", "stable")] == [None] * 3
+
+
+def test_totals_accumulate_and_every_row_is_handed_on(tmp_path):
+    seen = []
+    run = RunFolder(tmp_path / "run", CONFIG)
+    run.listeners.append(seen.append)
+    for row in made_up_rows():
+        run.round(row)
+    assert [row["time_s"] for row in seen] == [10.0, 30.0, 35.0, 36.0]
+    assert [row["uplink_total_bytes"] for row in seen] == [100, 300, 600, 1000]
+    assert [row["paper_uplink_total_bytes"] for row in seen] == [1_000_000, 3_000_000, 3_500_000, 4_000_000]
+    assert read_rounds(tmp_path / "run") == seen == run.rows
+
+
+def test_every_line_is_on_disk_as_soon_as_its_round_is_over(tmp_path):
+    """A process that dies has called neither `finish` nor `close`."""
+    run = RunFolder(tmp_path / "run", CONFIG)
+    for done, row in enumerate(made_up_rows()[:3], start=1):
+        run.round(row)
+        run.client({"client": done, "examples": 10})
+        text = (tmp_path / "run" / "rounds.jsonl").read_text(encoding="utf-8")
+        assert text.endswith("\n")
+        assert [json.loads(line)["round"] for line in text.splitlines()] == list(range(1, done + 1))
+        assert len((tmp_path / "run" / "clients.jsonl").read_text(encoding="utf-8").splitlines()) == done
+    files = {path.name for path in (tmp_path / "run").iterdir()}
+    assert files == {"config.json", "rounds.jsonl", "clients.jsonl"}
+    assert json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8")) == CONFIG
+
+
+def test_a_used_folder_is_refused_and_left_alone(tmp_path):
+    folder = tmp_path / "run"
+    finished(folder)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(ConfigError) as error:
+        RunFolder(folder, {"target": 0.1})
+    assert str(error.value) == f"The run folder {folder} already holds a run; choose another 'out' or remove it."
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").write_text("not a folder", encoding="utf-8")
+    folder = tmp_path / "file" / "run"
+    with pytest.raises(ConfigError) as error:
+        RunFolder(folder, CONFIG)
+    assert str(error.value).startswith(f"The run folder {folder} cannot be written: ")
+    assert str(error.value).endswith("Choose another 'out'.")
+
+
+def test_the_final_model_loads_without_pickle(tmp_path):
+    finished(tmp_path / "run")
+    with np.load(tmp_path / "run" / "model.npz", allow_pickle=False) as model:
+        assert set(model) == {"parameters", "buffers"}
+        assert model["parameters"].dtype == np.float32
+        assert model["parameters"].tolist() == [0, 1, 2, 3, 4]
+        assert model["buffers"].tolist() == [1, 1]
+
+
+def test_a_write_that_fails_leaves_nothing_half_done(tmp_path, monkeypatch):
+    run = RunFolder(tmp_path / "run", CONFIG)
+
+    def full(file, **arrays):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(OSError, match="No space left"):
+        run.finish(FINAL, BEST, ROSTER)
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.json", "rounds.jsonl", "clients.jsonl"}
+
+
+def test_reading_where_there_is_no_run_says_so(tmp_path):
+    with pytest.raises(ConfigError, match=f"^{tmp_path} holds no run: "):
+        read_rounds(tmp_path)
+
+
+def test_a_round_in_one_line():
+    row = {"accuracy": 0.51239, "time_s": 12.34, "uplink_total_bytes": 1_234_567, "failures": []}
+    assert describe(row) == "accuracy 0.5124, 12.3 s, 1.235 MB sent"
+    del row["accuracy"]
+    row["failures"] = [{"client": 1, "reason": "no reply"}, {"client": 2, "reason": "no reply"}]
+    assert describe(row) == "12.3 s, 1.235 MB sent, 2 failed"

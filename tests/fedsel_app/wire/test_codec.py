@@ -1,0 +1,316 @@
+import itertools
+import math
+import struct
+import tracemalloc
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsel_app.wire.codec import Update, WireError, add_weighted, decode, encode, index_bits, paper_bits
+
+DENSE, BITMAP, RICE = 0, 1, 2
+HUGE = 2**32 - 1
+LARGEST, SMALLEST = 3.4028234663852886e38, 1.401298464324817e-45  # of positive float32
+
+
+def sparse(size, indices, values=None):
+    values = range(1, len(indices) + 1) if values is None else values
+    return Update(size, np.array(indices, np.uint32), np.array(values, np.float32))
+
+
+def dense(values):
+    return Update(len(values), None, np.array(values, np.float32))
+
+
+def drawn(size, kept_fraction, seed):
+    """Random places, and values of random bits; a kept fraction above 1 is a dense update."""
+    rng = np.random.default_rng(seed)
+    indices = None if kept_fraction > 1 else np.flatnonzero(rng.random(size) < kept_fraction).astype(np.uint32)
+    bits = rng.integers(0, 2**32, size if indices is None else len(indices), np.uint32)
+    bits[bits & 0x7F800000 == 0x7F800000] = 0x80000000  # infinities and NaNs to -0.0
+    return Update(size, indices, bits.view(np.float32))
+
+
+def payload_of(update):
+    return encode(update, client=3, server_round=9)
+
+
+def sealed(body):
+    """The body with a correct CRC-32 behind it, as one who forges payloads would make it."""
+    return body + struct.pack("<I", zlib.crc32(body))
+
+
+def forged(places, values, coding=RICE, b=0, *, size=8, count=None, value_coding=1, start=b"FSEL\x01"):
+    """A payload written without `encode`, sealed correctly, that may lie anywhere else."""
+    count = len(values) if count is None else count
+    header = start + struct.pack("<BBBIIII", value_coding, coding, b, size, count, 3, 9)
+    return sealed(header + places + struct.pack(f"<{len(values)}f", *values))
+
+
+updates = st.builds(drawn, st.integers(1, 300), st.floats(0, 1.2), st.integers(0, 2**32))
+SMALL = {
+    "dense": dense([1.5, -0.0, SMALLEST]),
+    "bitmap": sparse(11, [0, 1, 2, 4, 6, 7, 8, 10]),
+    "Rice": sparse(90, [2, 3, 40, 71, 89]),
+    "Rice with b = 0": sparse(40, [0, 1, 2, 3]),
+    "empty": sparse(5, []),
+    "far apart": sparse(HUGE, [0, 1, 2**31, HUGE - 1]),
+}
+small = pytest.mark.parametrize("update", SMALL.values(), ids=SMALL.keys())
+
+
+@given(updates, st.integers(0, HUGE), st.integers(0, HUGE))
+def test_what_was_encoded_is_what_is_decoded(update, client, server_round):
+    packet = decode(encode(update, client=client, server_round=server_round), size=update.size)
+    assert (packet.client, packet.server_round, packet.update.size) == (client, server_round, update.size)
+    assert packet.update == update
+    assert packet.update.values.tobytes() == update.values.tobytes()
+    assert (packet.update.indices is None) == (update.indices is None)
+    if update.indices is not None:
+        np.testing.assert_array_equal(packet.update.indices, update.indices, strict=True)
+
+
+@pytest.mark.parametrize("kept_fraction", [0.0, 1e-4, 0.001, 0.02, 0.25, 0.5, 0.9, 0.999, 1.0, 2.0])
+@pytest.mark.parametrize("size", [1, 8, 9, 1001, 30_011])
+def test_round_trip_at_every_density(size, kept_fraction):
+    update = drawn(size, kept_fraction, seed=size)
+    assert decode(payload_of(update), size=size).update == update
+
+
+def test_signed_zero_denormals_and_extremes_survive_in_arrays_of_the_readers_own():
+    values = decode(payload_of(dense([0.0, -0.0, SMALLEST, -SMALLEST, LARGEST, -LARGEST])), size=6).update.values
+    assert values.view(np.uint32).tolist() == [0, 0x80000000, 1, 0x80000001, 0x7F7FFFFF, 0xFF7FFFFF]
+    assert values.flags.behaved  # aligned and writeable
+
+
+def test_rice_bytes_by_hand():
+    """Indices 1, 6, 7, 20 of 40, so gaps 1, 4, 0, 12.
+
+    b = 2: quotients 0, 1, 0, 3 are 1 01 1 0001 = 0x8D from the lowest bit; low bits 01, 00, 00, 00 are
+    the planes 1000 and 0000 = 0x01: two bytes. b = 0 takes 21 bits, b = 1 takes 12 and 4 bits, each of them
+    three bytes; b = 3 takes 5 and 12 bits, three; the bitmap takes five.
+    """
+    body = bytes.fromhex(
+        "4653454c 01 01 02 02"  # FSEL, version 1, float32, Rice, b = 2
+        "28000000 04000000 07010000 02000000"  # size 40, count 4, client 263, round 2
+        "8d 01"  # unary codes, low bits
+        "0000803f 000000c0 0000003f 00000080"  # 1.0, -2.0, 0.5, -0.0
+    )
+    update = sparse(40, [1, 6, 7, 20], [1.0, -2.0, 0.5, -0.0])
+    assert encode(update, client=263, server_round=2) == sealed(body)
+    assert decode(sealed(body), size=40).update == update
+    assert (paper_bits(update), index_bits(sealed(body))) == (128, 16)
+
+
+def test_bitmap_and_dense_bytes_by_hand():
+    bitmap = payload_of(sparse(10, [0, 2, 3, 5, 7, 9], [1.0] * 6))  # 1011 0101 01, lowest bit first
+    assert bitmap[4:-4].hex() == "010101000a000000060000000300000009000000ad02" + "0000803f" * 6
+    plain = payload_of(dense([1.0, 2.0]))
+    assert plain[4:-4].hex() == "01010000020000000200000003000000090000000000803f00000040"
+
+
+@pytest.mark.parametrize("kept_fraction", [0.01, 0.05, 0.1, 0.2, 0.3])
+def test_random_masks_cost_at_most_1_05_of_their_entropy(kept_fraction):
+    update = drawn(200_000, kept_fraction, seed=0)
+    p = update.count / update.size
+    entropy_bits = -update.size * (p * math.log2(p) + (1 - p) * math.log2(1 - p))
+    assert 0.99 * entropy_bits < index_bits(payload_of(update)) <= 1.05 * entropy_bits
+
+
+@given(st.integers(1, 300), st.floats(0, 1), st.integers(0, 2**32))
+def test_no_other_rice_parameter_and_no_bitmap_is_shorter(size, kept_fraction, seed):
+    update = drawn(size, kept_fraction, seed)
+    indices = update.indices.tolist()
+    gaps = [here - before - 1 for before, here in zip([-1, *indices], indices, strict=False)]
+    lengths = [math.ceil(size / 8)]
+    for b in range(32):
+        unary = "".join("0" * (gap >> b) + "1" for gap in gaps)
+        lengths.append(math.ceil(len(unary) / 8) + math.ceil(b * len(gaps) / 8))
+    assert index_bits(payload_of(update)) == 8 * min(lengths)
+
+
+@small
+def test_every_flipped_bit_is_noticed(update):
+    payload = payload_of(update)
+    assert decode(payload, size=update.size).update == update
+    for place in range(8 * len(payload)):
+        flipped = int.from_bytes(payload, "little") ^ (1 << place)
+        with pytest.raises(WireError):
+            decode(flipped.to_bytes(len(payload), "little"), size=update.size)
+
+
+@small
+def test_every_cut_and_every_extension_is_noticed(update):
+    """With the old CRC, and with one made anew, when the lengths alone must give it away."""
+    payload = payload_of(update)
+    longer = payload + bytes(range(20))
+    for length in [*range(len(payload)), *range(len(payload) + 1, len(longer) + 1)]:
+        with pytest.raises(WireError):
+            decode(longer[:length], size=update.size)
+    for length in [*range(len(payload) - 4), *range(len(payload) - 3, len(longer) + 1)]:
+        with pytest.raises(WireError):
+            decode(sealed(longer[:length]), size=update.size)
+
+
+TWO = [1.0, 2.0]
+LIES = [
+    (b"", "cut short"),
+    (b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False}", "not an update"),
+    (forged(b"\x05", TWO, start=b"FSEL\x02"), "version 2"),
+    (forged(b"\x05", TWO)[:-1] + b"\x00", "damaged"),
+    (forged(b"\x05", TWO, value_coding=0), "unknown"),
+    (forged(b"\x05", TWO, value_coding=6), "unknown"),
+    (forged(b"\x05", TWO, value_coding=2), "level of rounded values"),
+    (forged(b"\x05", TWO, value_coding=3), "quantised"),
+    (forged(b"\x05", TWO, 4), "unknown coding 4"),
+    (forged(b"\x05", TWO, size=9), "9 entries; this one has 8"),
+    (forged(b"\xff\x01", [1.0] * 9), "claims 9 of 8"),
+    (forged(b"\x05", TWO, count=8), "too short"),
+    (forged(b"", [1.0], DENSE), "dense, and has 1 of 8"),
+    (forged(b"\x01", [1.0] * 8, DENSE), "must have 0"),
+    (forged(b"", [1.0] * 8, DENSE, 1), "Rice parameter is 1"),
+    (forged(b"\x05", TWO, BITMAP, 1), "Rice parameter is 1"),
+    (forged(b"\x05" + bytes(8), TWO, b=32), "Rice parameter is 32"),
+    (forged(b"\x05", [1.0], BITMAP), "marks 2 entries"),
+    (forged(b"\x05\x00", TWO, BITMAP), "must have 1"),
+    (forged(b"\x05", [1.0]), "lists 2 indices"),
+    (forged(b"\x05", [1.0] * 3), "lists 2 indices"),
+    (forged(b"\x00", []), "say nothing"),
+    (forged(b"\x05\x00", TWO), "cannot take"),
+    (forged(b"\x03\x03", TWO, b=31), "cannot take"),
+    (forged(b"\x03\x06", TWO, b=1), "padding"),
+    (forged(b"\x20\x00", [1.0], b=1), "index of 10"),
+    (forged(b"\x05", [1.0, math.inf]), "not finite"),
+    (forged(b"\x05", [1.0, math.nan]), "not finite"),
+]
+
+
+@pytest.mark.parametrize(("payload", "reason"), LIES, ids=[reason for _, reason in LIES])
+def test_lies_are_refused_for_what_they_are(payload, reason):
+    with pytest.raises(WireError, match=reason):
+        decode(payload, size=8)
+
+
+def test_the_forger_can_write_good_payloads_so_it_is_the_lie_that_is_refused():
+    for payload in (forged(b"\x05", TWO), forged(b"\x03\x02", TWO, b=1), forged(b"\x05", TWO, BITMAP)):
+        assert decode(payload, size=8).update == sparse(8, [0, 2])
+    assert decode(forged(b"", TWO, DENSE, size=2), size=2).update == dense(TWO)
+    assert decode(forged(b"\x05\x00", TWO, BITMAP, size=9), size=9).update == sparse(9, [0, 2])
+    with pytest.raises(WireError, match="padding"):
+        decode(forged(b"\x05\x02", TWO, BITMAP, size=9), size=9)
+
+
+def test_lies_about_size_take_no_memory():
+    """Claims of 4 GiB in payloads of some 40 bytes, even where the model is as huge as they claim."""
+    codings = [(DENSE, 0), (BITMAP, 0), (RICE, 0), (RICE, 1), (RICE, 31)]
+    claims = [(HUGE, 2), (HUGE, HUGE - 1), (HUGE, HUGE), (8, HUGE)]
+    tracemalloc.start()
+    for places, coding, claim, size in itertools.product((b"", b"\x01", b"\x01" * 9), codings, claims, (8, HUGE)):
+        with pytest.raises(WireError):
+            decode(forged(places, [1.0], *coding, size=claim[0], count=claim[1]), size=size)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 100_000
+
+
+def test_random_bytes_raise_nothing_but_wire_error():
+    """Noise, and noise behind good beginnings with a good CRC; what is accepted can be sent on."""
+    rng = np.random.default_rng(20)
+    accepted = 0
+    for _ in range(150):
+        for update in SMALL.values():
+            payload = payload_of(update)
+            place = int(rng.integers(6, len(payload) - 4))
+            changed = payload[:place] + rng.bytes(1) + payload[place + 1 : -4]
+            noise = rng.bytes(int(rng.integers(0, 60)))
+            for forgery in (noise, sealed(noise), sealed(payload[:24] + noise), sealed(changed)):
+                try:
+                    found = decode(forgery, size=update.size).update
+                except WireError:
+                    continue
+                accepted += 1
+                assert decode(payload_of(found), size=update.size).update == found
+    assert 0 < accepted < 2400
+
+
+UNSENDABLE = [
+    (sparse(9, [1, 2], [1.0, math.nan]), "client 3 holds a value that is not finite"),
+    (dense([-math.inf]), "not finite"),
+    (sparse(9, [2, 1]), "strictly increasing"),
+    (sparse(9, [2, 2]), "strictly increasing"),
+    (sparse(9, [2, 9]), "below its size, 9. Got 9"),
+    (sparse(9, [2, 3], [1.0]), r"uint32 \(1,\)"),
+    (Update(9, np.array([2, 3]), np.ones(2, np.float32)), "Got int64"),
+    (Update(9, np.array([[2, 3]], np.uint32), np.ones((1, 2), np.float32)), r"float32 \(count,\)"),
+    (Update(2, None, np.ones(2)), "Got float64"),
+    (Update(3, None, np.ones(2, np.float32)), "as many values. Got 2"),
+    (dense([]), "size must be in"),
+    (sparse(2**32, [1]), "size must be in"),
+]
+
+
+@pytest.mark.parametrize(("update", "reason"), UNSENDABLE, ids=[reason for _, reason in UNSENDABLE])
+def test_unsendable_updates_are_refused(update, reason):
+    with pytest.raises(WireError, match=reason):
+        payload_of(update)
+
+
+@pytest.mark.parametrize(("client", "server_round"), [(-1, 0), (2**32, 0), (0, -1), (0, 2**32)])
+def test_client_and_round_must_fit(client, server_round):
+    with pytest.raises(WireError, match=r"(client|round) must be in"):
+        encode(dense([1.0]), client=client, server_round=server_round)
+
+
+@given(updates, st.floats(-10, 10))
+def test_sums_products_and_norms_are_those_of_the_dense_vector(update, weight):
+    full = [0.0] * update.size
+    places = range(update.size) if update.indices is None else update.indices.tolist()
+    for place, value in zip(places, update.values.tolist(), strict=True):
+        full[place] = value
+    assert update.dense().tolist() == full
+    total = np.linspace(-1.0, 1.0, update.size)
+    expected = [t + weight * f for t, f in zip(total.tolist(), full, strict=True)]
+    update.add_to(total, weight)
+    assert total.tolist() == expected
+    assert update.norm() == pytest.approx(math.hypot(*full), rel=1e-12)
+    for vector in (np.linspace(1.0, 2.0, update.size), update.dense()):
+        terms = [v * f for v, f in zip(vector.tolist(), full, strict=True)]
+        assert update.dot(vector) == pytest.approx(math.fsum(terms), rel=1e-12, abs=1e-12 * math.fsum(map(abs, terms)))
+
+
+def test_many_updates_are_summed_in_their_order_over_all_parts_of_a_model():
+    size = 2**16 + 7
+    rng = np.random.default_rng(8)
+    places = [np.flatnonzero(rng.random(size) < share).astype(np.uint32) for share in (0.3, 0.0, 0.001, 0.9)]
+    places.append(np.array([0, 2**15 - 1, 2**15, 2**16, size - 1], np.uint32))
+    updates = [Update(size, where, rng.normal(size=where.size).astype(np.float32)) for where in places]
+    updates.insert(2, Update(size, None, rng.normal(size=size).astype(np.float32)))
+    weights = rng.normal(size=len(updates)).tolist()
+    total = rng.normal(size=size)
+    expected = total.tolist()
+    for update, weight in zip(updates, weights, strict=True):
+        where = range(size) if update.indices is None else update.indices.tolist()
+        for place, value in zip(where, update.values.tolist(), strict=True):
+            expected[place] += weight * value
+    add_weighted(total, updates, weights)
+    assert total.tolist() == expected
+
+
+def test_arithmetic_refuses_what_does_not_fit():
+    with pytest.raises(ValueError, match="float64"):
+        sparse(4, [1]).add_to(np.zeros(4, np.float32), 1.0)
+    for call in (sparse(4, [1]).dot, lambda array: sparse(4, [1]).add_to(array, 1.0)):
+        for shape in [(3,), (5,), (4, 1)]:
+            with pytest.raises(ValueError, match="has 4 entries"):
+                call(np.zeros(shape))
+
+
+def test_equality_is_bit_for_bit():
+    update = sparse(4, [0, 1], [0.0, 1.0])
+    assert update == sparse(4, [0, 1], [0.0, 1.0])
+    for other in (sparse(5, [0, 1], [0.0, 1.0]), sparse(4, [0, 1], [-0.0, 1.0]), sparse(4, [0, 2], [0.0, 1.0])):
+        assert update != other
+    assert dense([1.0, 2.0]) != sparse(2, [0, 1], [1.0, 2.0])

@@ -1,0 +1,162 @@
+"""Rounded values on the wire, 16, 8 and 4 bits each; the rest of the codec is in test_wire.py."""
+
+import math
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsel_app.wire.codec import Update, WireError, decode, encode, index_bits, paper_bits
+from fedsel_app.wire.rounded_values import Rounded, bits_an_entry
+
+DENSE, BITMAP = 0, 1
+CODING = {16: 2, 8: 4, 4: 5}
+TOP = {16: 1.0, 8: 127, 4: 7}
+
+
+def update_of(bits, norms, levels, *, size=None, indices=None):
+    grid = Rounded(bits, np.array(norms, np.float32), np.array(levels, np.float16 if bits == 16 else np.int8))
+    places = None if indices is None else np.array(indices, np.uint32)
+    return Update(size or len(levels), places, grid.values(), grid)
+
+
+def payload_of(update):
+    return encode(update, client=3, server_round=9)
+
+
+def sealed(body):
+    return body + struct.pack("<I", zlib.crc32(body))
+
+
+def forged(bits, values, *, size=3, count=None, coding=DENSE, places=b""):
+    """A payload with a correct header and CRC-32 around any values."""
+    header = struct.pack("<BBBIIII", CODING[bits], coding, 0, size, size if count is None else count, 3, 9)
+    return sealed(b"FSEL\x01" + header + places + values)
+
+
+def drawn(bits, count, seed):
+    """Random norms and levels, both ends of the levels among them."""
+    rng = np.random.default_rng(seed)
+    norms = rng.exponential(size=math.ceil(count / 256)) * 10.0 ** rng.integers(-40, 38)
+    if bits == 16:
+        return norms, np.concatenate((rng.uniform(-1, 1, count), [1, -1, 0.0, -0.0]))[-count:]
+    return norms, rng.integers(-TOP[bits], TOP[bits] + 1, count)
+
+
+@given(st.sampled_from([16, 8, 4]), st.integers(1, 1100), st.integers(0, 2**32), st.booleans())
+def test_what_was_rounded_is_what_is_decoded(bits, count, seed, sparse):
+    norms, levels = drawn(bits, count, seed)
+    size, indices = count, None
+    if sparse:
+        size = 3 * count
+        indices = np.sort(np.random.default_rng(seed).choice(size, count, replace=False))
+    update = update_of(bits, norms, levels, size=size, indices=indices)
+    payload = payload_of(update)
+    found = decode(payload, size=size)
+    assert (found.client, found.server_round) == (3, 9)
+    assert found.update == update
+    assert found.update.quantised.levels.tobytes() == update.quantised.levels.tobytes()
+    assert payload_of(found.update) == payload
+    plain = 28 + 4 * math.ceil(count / 256) + math.ceil(count * bits / 8)
+    assert len(payload) == plain + index_bits(payload) // 8
+    assert paper_bits(found.update) == 32 * count
+
+
+@pytest.mark.parametrize(
+    ("bits", "levels", "stored", "values"),
+    [
+        (4, [7, -7, 1], b"\x97\x01", [14.0, -14.0, 2.0]),  # -7 is 1001
+        (8, [127, -127, 1], b"\x7f\x81\x01", [14.0, -14.0, 14 / 127]),
+        (16, [1.0, -1.0, 0.5], b"\x00\x3c\x00\xbc\x00\x38", [14.0, -14.0, 7.0]),
+    ],
+)
+def test_the_bytes_by_hand(bits, levels, stored, values):
+    update = update_of(bits, [14.0], levels)
+    assert payload_of(update) == forged(bits, struct.pack("<f", 14.0) + stored)
+    np.testing.assert_allclose(update.values, values, rtol=1e-7)
+
+
+def test_a_block_of_256_has_its_own_norm():
+    update = update_of(4, [7.0, 70.0], [1] * 257)
+    assert update.values.tolist() == [1.0] * 256 + [10.0]
+    # 4 bits, and 32 of the norm over 256.
+    assert [bits_an_entry(bits) for bits in (32, 16, 8, 4)] == [32, 16.125, 8.125, 4.125]
+
+
+ONE = struct.pack("<f", 1.0)
+LIES = [
+    (forged(4, ONE + b"\x08\x00"), r"level .* \[-7, 7\]"),
+    (forged(8, ONE + b"\x80\x00\x00"), r"level .* \[-127, 127\]"),
+    (forged(16, ONE + b"\x01\x3c" + bytes(4)), r"level .* \[-1, 1\]"),
+    (forged(16, ONE + b"\x01\xbc" + bytes(4)), r"level .* \[-1, 1\]"),
+    (forged(16, ONE + b"\x00\x7c" + bytes(4)), "level"),
+    (forged(16, ONE + b"\x00\x7e" + bytes(4)), "level"),
+    (forged(4, ONE + b"\x00\x10"), "padding"),
+    (forged(4, ONE + b"\x00"), "too short"),
+    (forged(8, ONE + bytes(2)), "too short"),
+    (forged(8, ONE + bytes(4)), "must have 0"),
+    (forged(16, ONE), "too short"),
+    (forged(8, ONE + bytes(2), count=2), "dense, and has 2 of 3"),
+    (forged(8, ONE + bytes(2), count=2, coding=BITMAP, places=b"\x01"), "marks 1 entries"),
+    (forged(8, b"", count=2**32 - 1), "claims"),
+    *((forged(8, struct.pack("<f", norm) + bytes(3)), "norm") for norm in (math.nan, math.inf, -1.0, -0.0)),
+]
+
+
+@pytest.mark.parametrize(("payload", "reason"), LIES, ids=[reason for _, reason in LIES])
+def test_lies_are_refused_for_what_they_are(payload, reason):
+    with pytest.raises(WireError, match=reason):
+        decode(payload, size=3)
+
+
+def test_the_forger_can_write_good_payloads():
+    assert decode(forged(8, ONE + b"\x01\x02\x03"), size=3).update == update_of(8, [1.0], [1, 2, 3])
+    found = decode(forged(4, ONE + b"\x21", count=2, coding=BITMAP, places=b"\x05"), size=3).update
+    assert found == update_of(4, [1.0], [1, 2], size=3, indices=[0, 2])
+
+
+@pytest.mark.parametrize("bits", [16, 8, 4])
+def test_every_flipped_bit_and_every_cut_is_noticed(bits):
+    norms, levels = drawn(bits, 300, 5)
+    payload = payload_of(update_of(bits, norms, levels, size=320, indices=range(10, 310)))
+    for place in range(8 * len(payload)):
+        flipped = int.from_bytes(payload, "little") ^ (1 << place)
+        with pytest.raises(WireError):
+            decode(flipped.to_bytes(len(payload), "little"), size=320)
+    for length in range(len(payload) - 4):
+        with pytest.raises(WireError):
+            decode(sealed(payload[:length]), size=320)
+
+
+@pytest.mark.parametrize("bits", [16, 8, 4])
+def test_noise_raises_nothing_but_wire_error(bits):
+    rng = np.random.default_rng(4)
+    payload = payload_of(update_of(bits, [1.5], [0.5 if bits == 16 else 3] * 5, size=9, indices=[0, 2, 3, 5, 8]))
+    accepted = 0
+    for _ in range(700):
+        place = int(rng.integers(24, len(payload) - 4))
+        body = payload[:place] + rng.bytes(1) + payload[place + 1 : -4] + rng.bytes(int(rng.integers(3)) // 2)
+        try:
+            found = decode(sealed(body), size=9).update
+        except WireError:
+            continue
+        accepted += 1
+        assert np.isfinite(found.values).all()
+        assert decode(payload_of(found), size=9).update == found
+    assert accepted
+
+
+def test_unsendable_ones_are_refused():
+    lying = [
+        (Rounded(8, np.ones(2, np.float32), np.zeros(2, np.int8)), "1 norms"),
+        (Rounded(8, np.full(1, np.nan, np.float32), np.zeros(2, np.int8)), "norm"),
+        (Rounded(4, np.ones(1, np.float32), np.array([8, 0], np.int8)), "level"),
+        (Rounded(16, np.ones(1, np.float32), np.array([1, 0], np.int8)), "levels of int8"),
+        (Rounded(4, np.ones(1, np.float32), np.array([7, 0], np.int8)), "those of its levels"),
+    ]
+    for grid, reason in lying:
+        with pytest.raises(WireError, match=reason):
+            payload_of(Update(2, None, np.zeros(2, np.float32), grid))

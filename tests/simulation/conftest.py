@@ -1,0 +1,17 @@
+from pathlib import Path
+
+import pytest
+
+from simulation.report import page
+from tests.simulation.comparison.report_runs import write_comparison
+
+
+@pytest.fixture(scope="session")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of `write_comparison` with its report."""
+    folder = tmp_path_factory.mktemp("report")
+    write_comparison(folder)
+    with pytest.MonkeyPatch.context() as coarse:
+        coarse.setattr(page, "RESOLUTIONS", (72,))
+        page.write_report(folder)
+    return folder

@@ -1,0 +1,300 @@
+"""Deployment and submission: text and ports without processes; the slow tests run Flower for real."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fedsel_app.config import ConfigError
+from fedsel_app.records.own_folder import make_own_folder
+from simulation import processes
+from simulation.deployment.certificates import Certificates, make_certificates
+from simulation.deployment.commands import CONNECTION, connection_toml, equivalent_commands, supernode_command
+from simulation.deployment.deploy import Deployment, app_folder, connected, free_ports, refused
+from simulation.deployment.submit import DeploymentError, environment, submit, tool
+
+looks_in_proc = pytest.mark.skipif(sys.platform != "linux", reason="survivors are looked for in /proc")
+
+NODE_CONFIGS = ["partition-id=0 num-partitions=2", "partition-id=1 num-partitions=2"]
+
+SERVER_APP = """
+from pathlib import Path
+import numpy as np
+from flwr.common import ndarrays_to_parameters
+from flwr.server import ServerApp, ServerAppComponents, ServerConfig
+from flwr.server.strategy import FedAvg
+
+
+def server_fn(context):
+    if context.run_config["fail"]:
+        raise RuntimeError("the server gave up")
+    print("greeting:", context.run_config["a.greeting"], flush=True)
+    strategy = FedAvg(
+        fraction_evaluate=0.0,
+        min_fit_clients=2,
+        min_available_clients=2,
+        initial_parameters=ndarrays_to_parameters([np.zeros(3)]),
+        fit_metrics_aggregation_fn=lambda metrics: {"partitions": str(sorted(m["partition"] for _, m in metrics))},
+    )
+    return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=2))
+
+
+app = ServerApp(server_fn=server_fn)
+"""
+
+CLIENT_APP = """
+from flwr.client import ClientApp, NumPyClient
+
+
+class Adder(NumPyClient):
+    def __init__(self, partition):
+        self.partition = partition
+
+    def fit(self, parameters, config):
+        return [parameters[0] + 1.0], 1, {"partition": self.partition}
+
+
+app = ClientApp(client_fn=lambda context: Adder(context.node_config["partition-id"]).to_client())
+"""
+
+PROJECT = """
+[project]
+name = "tinyapp"
+version = "1.0.0"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "tests"
+
+[tool.flwr.app.components]
+serverapp = "tinyapp.server_app:app"
+clientapp = "tinyapp.client_app:app"
+
+[tool.flwr.app.config]
+fail = false
+a.greeting = "none"
+"""
+
+
+@pytest.fixture
+def tiny_app(tmp_path: Path) -> Path:
+    package = tmp_path / "app" / "tinyapp"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "server_app.py").write_text(SERVER_APP)
+    (package / "client_app.py").write_text(CLIENT_APP)
+    (tmp_path / "app" / "pyproject.toml").write_text(PROJECT)
+    return tmp_path / "app"
+
+
+def mentioning(folder: Path) -> list[str]:
+    """Command lines of the running processes whose command line or environment names `folder`, by /proc."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and int(process.name) != os.getpid():
+            try:
+                command, variables = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
+            except OSError:
+                continue
+            if str(folder).encode() in command + variables:
+                found.append(command.replace(b"\0", b" ").decode())
+    return found
+
+
+def test_connection_is_the_default_one_and_trusts_the_authority_alone():
+    for authority, trust in ((None, {"insecure": True}), (Path("/keys/ca.crt"), {"root-certificates": "/keys/ca.crt"})):
+        assert tomllib.loads(connection_toml("127.0.0.1:9093", authority)) == {
+            "superlink": {"default": CONNECTION, CONNECTION: {"address": "127.0.0.1:9093"} | trust}
+        }
+
+
+def test_free_ports_differ_and_can_be_bound():
+    ports = free_ports(20)
+    assert len(set(ports)) == 20
+    for port in ports:
+        socket.create_server(("127.0.0.1", port)).close()
+
+
+@pytest.mark.parametrize("insecure", [False, True])
+def test_equivalent_commands_do_their_part_in_a_shell(tmp_path, insecure):
+    """The lines run in bash with stand-ins for the programs that print what they were called with."""
+    for name in ("fedsel", "flwr", "flower-superlink", "python"):
+        (tmp_path / name).write_text('#!/bin/sh\necho "$(basename "$0") $1"; for a in "$@"; do echo "  $a"; done\n')
+        (tmp_path / name).chmod(0o755)
+    config = {"strategy": "it's $HOME", "hetero-select.alpha": 0.5}
+    script = "\n".join(equivalent_commands(NODE_CONFIGS, config, "server.example", insecure=insecure))
+    done = subprocess.run(
+        ["bash", "-euc", script.replace(" &\n", "\n")],
+        cwd=tmp_path,
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    calls = done.stdout.splitlines()
+    nodes = ["python -m"] * 2
+    link = ["flower-superlink --insecure" if insecure else "flower-superlink --ssl-ca-certfile"]
+    assert calls.count("  simulation.deployment.supernode") == 2
+    assert calls.count("  --insecure") == (3 if insecure else 0)
+    made = [] if insecure else ["fedsel certificates"]
+    known = [] if insecure else ["flwr supernode"] * 2
+    assert [line for line in calls if not line.startswith(" ")] == [*made, *link, *known, *nodes, "flwr run"]
+    assert calls.count("  server.example:9092") == 2
+    assert all(f"  {node_config}" in calls for node_config in NODE_CONFIGS)
+    assert tomllib.loads((tmp_path / ".flwr/remote/run-config.toml").read_text()) == config
+    connection = tomllib.loads((tmp_path / ".flwr/remote/config.toml").read_text())["superlink"][CONNECTION]
+    assert connection.get("root-certificates") == (None if insecure else str(tmp_path / "certificates/ca.crt"))
+
+
+def test_app_folder_holds_the_project():
+    project = tomllib.loads((app_folder() / "pyproject.toml").read_text())
+    assert project["project"]["name"] == "fedsel"
+
+
+def test_app_folder_of_an_installed_wheel_asks_for_a_checkout(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "simulation.deployment.deploy.__file__", str(tmp_path / "simulation" / "deployment" / "deploy.py")
+    )
+    with pytest.raises(ConfigError, match="checkout"):
+        app_folder()
+
+
+def test_every_supernode_needs_its_node_configuration(tmp_path):
+    with pytest.raises(ConfigError, match="Got 3 SuperNodes and 2 node configurations"):
+        Deployment(tmp_path / "processes", 3, NODE_CONFIGS)
+
+
+def await_line(path: Path, text: str, timeout_s: float = 300.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while text not in (path.read_text() if path.exists() else ""):
+        assert time.monotonic() < deadline, f"no {text!r} in {path}"
+        time.sleep(0.05)
+
+
+def test_missing_keys_are_told_before_anything_starts(tmp_path):
+    """Also where a deployment finds what an earlier one in its folder made, and takes it again."""
+    folder = tmp_path / "processes"
+    make_own_folder(folder)
+    make_certificates(folder / "certificates", [], 1)
+    for given, absent in ((Certificates(tmp_path / "absent"), r"absent/ca\.crt"), (None, "certificates/.*client-1")):
+        with pytest.raises(ConfigError, match=f"There is no .*{absent}"), Deployment(folder, 2, NODE_CONFIGS, given):
+            pass
+    assert not list((folder / "logs").iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@looks_in_proc
+def test_two_supernodes_finish_over_grpc_and_leave_nothing(tmp_path, tiny_app):
+    lines: list[str] = []
+    with Deployment(tmp_path / "run", 2, NODE_CONFIGS) as deployment:
+        assert len(mentioning(tmp_path)) >= 3
+        result = submit(tiny_app, CONNECTION, {"a.greeting": 'it\'s "me"'}, deployment.flwr_home, None, lines.append)
+    log = "\n".join(lines)
+    assert result.completed, log
+    assert result.status == "finished:completed"
+    assert 'greeting: it\'s "me"' in log
+    assert log.count("received 2 results and 0 failures") == 2
+    assert "[0, 1]" in log
+    assert "Starting Fleet API (gRPC-rere)" in (deployment.logs / "superlink.log").read_text()
+    assert not mentioning(tmp_path)
+    assert (tiny_app / "pyproject.toml").read_text() == PROJECT
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@looks_in_proc
+def test_strangers_are_refused_and_their_log_says_why(tmp_path):
+    """A SuperNode with a key that nobody registered, one without a key, and one that trusts another authority."""
+    other = make_certificates(tmp_path / "other", [], 1)
+    with Deployment(tmp_path / "run", 1, NODE_CONFIGS[:1]) as deployment:
+        made = deployment.certificates
+        assert made is not None
+        right = supernode_command(deployment.fleet, NODE_CONFIGS[1], made, 0)
+        wrong_key = [str(other.client(0)[0]) if part == str(made.client(0)[0]) else part for part in right]
+        keyless = [part for part in right if part != str(made.client(0)[0]) and "private-key" not in part]
+        foreign = supernode_command(deployment.fleet, NODE_CONFIGS[1], other, 0)
+        strangers = []
+        for port, (name, command) in zip(
+            free_ports(3), {"wrong": wrong_key, "keyless": keyless, "foreign": foreign}.items(), strict=True
+        ):
+            log, mark = tmp_path / f"{name}.log", f"{tmp_path}/{name}"
+            command = [tool(command[0]), *command[1:], "--host", "127.0.0.1", "--port", str(port)]
+            strangers.append(processes.start(name, mark, command, log, tmp_path, environment(tmp_path / name)))
+        try:
+            deadline = time.monotonic() + 120
+            while not all(refused(stranger.log) for stranger in strangers):
+                assert time.monotonic() < deadline, {child.name: child.log.read_text()[-500:] for child in strangers}
+                time.sleep(0.2)
+        finally:
+            assert not processes.end(strangers, 5.0)
+        said = {child.name: child.log.read_text() for child in strangers}
+        assert not any(connected(child.log) for child in strangers)
+    assert "Failed to activate SuperNode" in said["wrong"]
+    assert "must be registered" in said["keyless"]
+    assert "CERTIFICATE_VERIFY_FAILED" in said["foreign"]
+    assert not mentioning(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@looks_in_proc
+def test_failed_runs_and_failed_commands_are_told(tmp_path, tiny_app):
+    with Deployment(tmp_path / "run", 1, NODE_CONFIGS[:1]) as deployment:
+        result = submit(tiny_app, CONNECTION, {"fail": True}, deployment.flwr_home, None, lambda line: None)
+        with pytest.raises(DeploymentError, match="flwr run"):
+            submit(tiny_app, "nowhere", {}, deployment.flwr_home, None, lambda line: None)
+    assert not result.completed
+    assert result.status == "finished:failed"
+    assert not mentioning(tmp_path)
+
+
+DEPLOY_AND_SUBMIT = """
+    import signal, sys
+    from pathlib import Path
+    from simulation.deployment.commands import CONNECTION
+    from simulation.deployment.deploy import Deployment
+    from simulation.deployment.submit import submit
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    print("importing done", flush=True)
+    with Deployment(Path("run"), 2, ["partition-id=0", "partition-id=1"]) as deployment:
+        print("deployed", flush=True)
+        submit(Path("app"), CONNECTION, {}, deployment.flwr_home, None, lambda line: print(line, flush=True))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@looks_in_proc
+@pytest.mark.parametrize(
+    ("number", "moment", "wait_s"),
+    [
+        (signal.SIGINT, "importing done", 0.5),
+        (signal.SIGINT, "[ROUND 1]", 0.5),
+        (signal.SIGTERM, "deployed", 0.0),
+        (signal.SIGTERM, "importing done", 5.0),
+    ],
+)
+def test_interrupted_parent_takes_everything_along(tmp_path, tiny_app, number, moment, wait_s):
+    with (tmp_path / "out.log").open("wb") as output:
+        parent = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(DEPLOY_AND_SUBMIT)],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(app_folder())},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    await_line(tmp_path / "out.log", moment)
+    time.sleep(wait_s)
+    assert mentioning(tmp_path)
+    parent.send_signal(number)
+    assert parent.wait(timeout=60) != 0
+    assert not mentioning(tmp_path), (tmp_path / "out.log").read_text()

@@ -1,0 +1,132 @@
+"""The time of uploads, taken at the SuperNode and told by the client."""
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import repeat
+
+import pytest
+
+from clients.timings import UPLOAD_FILE, timings
+from simulation.deployment import supernode
+from simulation.deployment.supernode import CONNECTION_HOOK, HOOK, Stopwatch, patient, watched
+
+
+def test_flower_still_has_the_place_where_uploads_can_be_seen():
+    from flwr.supercore.inflatable import inflatable_utils
+    from flwr.supernode import start_client_internal
+
+    assert getattr(start_client_internal, HOOK) is getattr(inflatable_utils, HOOK)
+    assert callable(getattr(start_client_internal, CONNECTION_HOOK))
+
+
+LARGE = bytes(20_000)
+
+
+class Clock:
+    """Time that passes only in `sleep`."""
+
+    def __init__(self):
+        self.now_s = 0.0
+
+    def monotonic(self):
+        return self.now_s
+
+    def sleep(self, seconds):
+        self.now_s += seconds
+
+
+def test_pushes_side_by_side_count_once_and_pauses_do_not():
+    stopwatch = Stopwatch()
+    push = stopwatch.timed(lambda name, content: time.sleep(0.2))
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(push, "ab", [LARGE, LARGE]))
+    time.sleep(0.3)
+    push("c", LARGE)
+    assert stopwatch.bytes == 60_000
+    assert stopwatch.seconds == pytest.approx(0.4, abs=0.15)
+
+
+def test_what_a_small_push_takes_comes_off_a_large_one(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(supernode, "time", clock)
+    stopwatch = Stopwatch()
+    push = stopwatch.timed(lambda name, content: clock.sleep(1 + len(content) / 5_000))
+    for content in (b"", b"1", LARGE):
+        push("name", content)
+    assert stopwatch.bytes == 20_000
+    assert stopwatch.seconds == pytest.approx((1 + 4) - 1)
+    # But never less than half of what was taken.
+    hasty = Stopwatch()
+    hasty.timed(lambda name, content: clock.sleep(3))("a", b"")
+    hasty.timed(lambda name, content: clock.sleep(1))("a", LARGE)
+    assert hasty.seconds == pytest.approx(0.5)
+
+
+def test_a_push_that_fails_is_over():
+    def fails(name, content):
+        raise ConnectionError(name)
+
+    stopwatch = Stopwatch()
+    with pytest.raises(ConnectionError):
+        stopwatch.timed(fails)("a", LARGE)
+    stopwatch.timed(lambda name, content: None)("b", LARGE)
+    assert stopwatch.seconds < 0.1
+
+
+def test_an_upload_is_told_with_the_next_reply(tmp_path, monkeypatch):
+    def push_all(contents, push_object_fn, *, most):
+        for name, content in contents:
+            push_object_fn(name, content)
+
+    monkeypatch.setenv(UPLOAD_FILE, str(tmp_path / "upload.json"))
+    assert timings(1.5) == {"compute_s": 1.5}
+    pushed = []
+    push = watched(push_all, tmp_path / "upload.json")
+    push([("a", LARGE), ("b", b"4")], push_object_fn=lambda name, content: pushed.append(name), most=2)
+    assert pushed == ["a", "b"]
+    told = timings(2.5)
+    assert (told["compute_s"], told["upload-bytes"]) == (2.5, 20_000)
+    assert 0.0 < told["upload_s"] < 1.0
+    push([("c", b"a loss")], push_object_fn=lambda name, content: None, most=2)
+    assert timings(2.5) == told, "the answer to a probe is no measurement, and takes none away"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", json.dumps({"bytes": 0, "seconds": 1.0}), '{"bytes": 1'])
+def test_what_is_no_measurement_is_not_told(tmp_path, monkeypatch, text):
+    (tmp_path / "upload.json").write_text(text)
+    monkeypatch.setenv(UPLOAD_FILE, str(tmp_path / "upload.json"))
+    assert timings(1.5) == {"compute_s": 1.5}
+
+
+def refusing(times, left):
+    """A connection that is refused as often as given, as Flower does it; who leaves it is noted."""
+    refusals = repeat(True, times)
+
+    @contextmanager
+    def connect(address):
+        if not next(refusals, False):
+            yield address
+        left.append(address)
+
+    return connect
+
+
+def test_a_supernode_asks_until_it_is_let_in(monkeypatch):
+    monkeypatch.setattr(supernode, "RETRY_S", 0.0)
+    left = []
+    with patient(refusing(3, left))("host") as opened:
+        assert (opened, left) == ("host", ["host"] * 3)
+    assert left == ["host"] * 4
+
+
+def test_a_supernode_gives_up_in_time_and_errors_of_its_work_are_its_own(monkeypatch):
+    monkeypatch.setattr(supernode, "RETRY_S", 0.0)
+    left = []
+    with pytest.raises(RuntimeError, match="work"), patient(refusing(0, left))("host"):
+        raise RuntimeError("work")
+    assert not left
+    monkeypatch.setattr(supernode, "RETURN_S", 0.05)
+    with pytest.raises(RuntimeError, match="yield"), patient(refusing(10**9, left))("host"):
+        pass

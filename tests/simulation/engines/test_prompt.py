@@ -1,0 +1,114 @@
+import time
+from queue import Empty, Queue
+from threading import Event, Thread, Timer
+from types import SimpleNamespace
+
+import pytest
+from flwr.server.superlink.fleet.vce import vce_api
+
+from simulation.engines.prompt import awaiting, deliver, prompt_delivery
+
+
+class State:
+    """The two methods of Flower's state that bring a message to a node."""
+
+    def __init__(self):
+        self.messages = []
+
+    def store_message_ins(self, message):
+        self.messages.append(message)
+        return "stored"
+
+    def get_message_ins(self, node_id, limit):
+        mine = [message for message in self.messages if message.metadata.dst_node_id == node_id][:limit]
+        self.messages = [message for message in self.messages if message not in mine]
+        return mine
+
+
+def addressed_to(node, number=0):
+    return SimpleNamespace(metadata=SimpleNamespace(dst_node_id=node), number=number)
+
+
+def test_every_message_is_delivered_once_those_from_before_too():
+    state, queue, stop = State(), Queue(), Event()
+    early = [addressed_to(3), addressed_to(3, 1)]
+    for message in early:
+        state.store_message_ins(message)
+    thread = Thread(target=deliver, args=(state, queue, dict.fromkeys(range(10)), stop))
+    thread.start()
+    try:
+        assert [queue.get(timeout=60) for _ in early] == early
+        late = [addressed_to(7), addressed_to(3, 2), addressed_to(7, 1)]
+        assert [state.store_message_ins(message) for message in late] == ["stored"] * 3
+        assert sorted(queue.get(timeout=60).number for _ in late) == [0, 1, 2]
+        with pytest.raises(Empty):
+            queue.get(timeout=0.2)
+    finally:
+        stop.set()
+        thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_the_engine_delivers_so_for_as_long_as_it_is_asked_to():
+    flowers = vce_api.add_messages_to_queue
+    with prompt_delivery():
+        assert vce_api.add_messages_to_queue is deliver
+    assert vce_api.add_messages_to_queue is flowers
+
+
+class Grid:
+    """Flower's grid: a message has its reply when the state has stored it, unless the state refuses it."""
+
+    def __init__(self):
+        self.replies, self.looked = {}, 0
+        self.state = SimpleNamespace(store_message_res=self.store)
+
+    def store(self, reply):
+        if reply.refused:
+            return None
+        self.replies[reply.metadata.reply_to_message_id] = reply
+        return "stored"
+
+    def push_messages(self, messages):
+        return list(messages)
+
+    def pull_messages(self, names):
+        self.looked += 1
+        return [self.replies.pop(name) for name in sorted(names) if name in self.replies]
+
+
+def reply_to(name, refused=False):
+    return SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=name), refused=refused)
+
+
+@pytest.mark.parametrize("order", [("a", "b", "c"), ("c", "b", "a")])
+def test_replies_come_back_when_the_last_is_stored_and_nobody_looks_in_between(order):
+    grid = Grid()
+    send_and_receive = awaiting(grid)
+    replies = {name: reply_to(name) for name in order}
+    timers = [
+        Timer(0.05 * (1 + place), grid.state.store_message_res, [replies[name]]) for place, name in enumerate(order)
+    ]
+    for timer in timers:
+        timer.start()
+    came = send_and_receive(order)
+    assert sorted(reply.metadata.reply_to_message_id for reply in came) == ["a", "b", "c"]
+    assert grid.looked <= 3
+
+
+def test_a_reply_from_before_anybody_waits_is_not_lost():
+    grid = Grid()
+    send_and_receive = awaiting(grid)
+    assert grid.state.store_message_res(reply_to("a")) == "stored"
+    assert [reply.metadata.reply_to_message_id for reply in send_and_receive(["a"], timeout=60)] == ["a"]
+
+
+def test_what_is_there_at_the_timeout_is_returned_and_a_refused_reply_is_no_reply():
+    grid = Grid()
+    send_and_receive = awaiting(grid)
+    grid.state.store_message_res(reply_to("a"))
+    assert grid.state.store_message_res(reply_to("b", refused=True)) is None
+    started = time.monotonic()
+    assert [reply.metadata.reply_to_message_id for reply in send_and_receive(["a", "b"], timeout=0.2)] == ["a"]
+    assert time.monotonic() - started >= 0.2
+    assert grid.looked <= 3

@@ -1,0 +1,194 @@
+import tomllib
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from fedsel_app.config import ConfigError, Settings, setting
+from simulation.experiments.configuration import (
+    PRESETS,
+    SHARED,
+    AppConfig,
+    documentation,
+    flatten,
+    known_defaults,
+    preset_names,
+    read_preset,
+    resolve,
+    resolve_run_config,
+)
+from strategies import STRATEGIES
+from strategies.base import SelectionStrategy
+from strategies.roster import Needs, Selection
+
+PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
+
+
+@dataclass(frozen=True)
+class LowestIdsConfig(Settings):
+    skip: int = setting(0, "ids that are left out", low=0)
+
+
+class LowestIds(SelectionStrategy):
+    """A user's own method."""
+
+    name: ClassVar[str] = "lowest-ids"
+    paper: ClassVar[str] = "none"
+    Config: ClassVar[type[Settings]] = LowestIdsConfig
+
+    @classmethod
+    def needs(cls, config):
+        return Needs(links=True)
+
+    def select(self, roster, now, count, rng):
+        return Selection(roster.ids[:count], np.ones(count))
+
+
+OWN = f"{__name__}:LowestIds"
+
+
+def refusal(values):
+    with pytest.raises(ConfigError) as error:
+        resolve(values)
+    return str(error.value)
+
+
+def test_the_table_of_pyproject_holds_the_defaults_and_their_types():
+    table = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
+    typed = {key: (type(value), value) for key, value in flatten(table).items()}
+    assert typed == {key: (type(value), value) for key, value in known_defaults().items()}
+
+
+def test_no_key_is_defined_twice():
+    keys = [key for group in SHARED for key in group.defaults()]
+    keys += [key for method in STRATEGIES.values() for key in method.Config.defaults(f"{method.name}.")]
+    assert [key for key, count in Counter(keys).items() if count > 1] == []
+
+
+def test_every_setting_is_documented():
+    assert list(documentation()) == list(known_defaults())
+    assert all(documentation().values())
+
+
+def test_nothing_set_gives_the_defaults():
+    config = resolve({})
+    defaults = known_defaults()
+    assert {**config.values(), "preset": ""} == {key: defaults[key] for key in [*config.values(), "preset"]}
+    assert config.strategy is STRATEGIES["hetero-select"]
+
+
+def test_values_resolve_to_the_same_configuration():
+    config = resolve({"preset": "paper", "strategy": "random", "rounds": 3, "links": "measured"})
+    assert resolve(config.values()) == config
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_resolves_and_says_only_what_is_known(name):
+    values = resolve({"preset": name}).values()
+    preset = read_preset(name)
+    assert preset
+    assert preset.keys() <= known_defaults().keys()
+    assert {key: (preset | values)[key] for key in preset} == preset
+    assert (PRESETS / f"{name}.toml").read_text(encoding="utf-8").startswith("# ")
+
+
+def test_the_paper_preset_is_the_authors_protocol():
+    config = resolve({"preset": "paper"})
+    assert (config.run.clients, config.run.cohort, config.run.rounds) == (100, 10, 100)
+    assert (config.training.local_steps, config.training.mu, config.training.momentum) == (50, 0.1, 0.9)
+
+
+def test_what_is_set_wins_over_the_preset_and_the_preset_over_the_defaults():
+    config = resolve({"preset": "paper", "rounds": 7, "hetero-select.average-decay": 0.5})
+    assert config.run.rounds == 7
+    assert config.method.average_decay == 0.5
+    assert config.run.clients == read_preset("paper")["clients"] != known_defaults()["clients"]
+    assert config.run.seed == known_defaults()["seed"]
+
+
+def test_a_preset_can_be_a_file(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text("rounds = 3\nlr = 1\n\n[hetero-select]\ntemperature = 2.5\n", encoding="utf-8")
+    config = resolve({"preset": str(path), "rounds": 4})
+    assert (config.run.rounds, config.training.lr, config.method.temperature) == (4, 1.0, 2.5)
+
+
+def test_a_preset_that_cannot_be_read_is_named(tmp_path):
+    broken, missing, nested = tmp_path / "broken.toml", tmp_path / "missing.toml", tmp_path / "nested.toml"
+    broken.write_text("rounds = = 3", encoding="utf-8")
+    nested.write_text("rounds = [1, 2]", encoding="utf-8")
+    assert refusal({"preset": str(missing)}) == f"There is no preset file {missing}."
+    assert refusal({"preset": str(broken)}).startswith(f"The preset {broken} cannot be read: ")
+    assert refusal({"preset": str(nested)}) == (
+        "The 'rounds' parameter must be true or false, a number or text. Got [1, 2]."
+    )
+
+
+def test_unknown_names_are_refused_with_the_known_ones():
+    assert refusal({"preset": "papr"}) == (
+        f"The 'preset' parameter must be one of {', '.join(preset_names())}, or a .toml file. "
+        "Got 'papr'. Did you mean 'paper'?"
+    )
+    assert refusal({"strategy": "hetro-select"}) == (
+        f"The 'strategy' parameter must be one of {', '.join(STRATEGIES)}, or package.module:name. "
+        "Got 'hetro-select'. Did you mean 'hetero-select'?"
+    )
+    assert refusal({"loacl-steps": 3}) == "There is no setting 'loacl-steps'. Did you mean 'local-steps'?"
+    assert "Did you mean 'hetero-select.loss-weight'?" in refusal({"hetero-select.los-weight": 1.0})
+
+
+def test_a_strategy_of_ones_own_brings_its_settings():
+    config = resolve({"strategy": OWN, "lowest-ids.skip": 2})
+    assert config.strategy is LowestIds
+    assert config.method == LowestIdsConfig(skip=2)
+    assert config.values()["lowest-ids.skip"] == 2
+    assert resolve(config.values()) == config
+    assert "Did you mean 'lowest-ids.skip'?" in refusal({"strategy": OWN, "lowest-ids.skp": 2})
+
+
+def test_what_is_no_strategy_is_refused():
+    assert "must name a subclass of SelectionStrategy" in refusal({"strategy": f"{__name__}:LowestIdsConfig"})
+    assert "has no such function or class" in refusal({"strategy": f"{__name__}:Absent"})
+    assert "cannot be imported" in refusal({"strategy": "no_such_module:Mine"})
+
+
+def test_settings_that_exclude_one_another_are_refused():
+    assert refusal({"client-eval": True}).startswith("'client-eval' needs each client's own test part")
+    assert resolve({"client-eval": True, "holdout-fraction": 0.2}).run.client_eval
+
+
+def test_under_flower_a_value_equal_to_its_default_counts_as_unset():
+    """Flower's run configuration is pyproject's table with the user's values written in."""
+    preset = read_preset("paper")
+    table = known_defaults()
+    assert resolve_run_config(table) == resolve({})
+    config = resolve_run_config(table | {"preset": "paper", "rounds": 3, "seed": 7})
+    assert config == resolve({"preset": "paper", "rounds": 3, "seed": 7})
+    assert preset["clients"] != table["clients"]
+    again = resolve_run_config(table | {"preset": "paper", "clients": table["clients"]})
+    assert again.run.clients == preset["clients"]
+
+
+def test_under_flower_a_resolved_configuration_stays_as_it_is():
+    config = resolve({"preset": "paper", "rounds": 5})
+    assert resolve_run_config(known_defaults() | config.values()) == config
+
+
+def test_tables_become_dotted_keys():
+    assert flatten({"a": 1, "b": {"c": "x", "d": {"e": True}}, "f.g": 0.5}) == {
+        "a": 1,
+        "b.c": "x",
+        "b.d.e": True,
+        "f.g": 0.5,
+    }
+    with pytest.raises(ConfigError, match=r"^The 'b\.c' parameter must be true or false, a number or text\. Got \[1\]"):
+        flatten({"b": {"c": [1]}})
+
+
+def test_every_group_of_the_configuration_is_written_out():
+    config = AppConfig.from_values({})
+    shared = {key for group in SHARED for key in group.defaults()}
+    assert set(config.values()) == shared | set(config.method.defaults("hetero-select."))

@@ -1,0 +1,147 @@
+"""The three methods of `write_comparison`: 0.25 MB up, 0.75 MB in all and 10 s a round; target 0.8."""
+
+import csv
+import io
+
+import pytest
+
+from fedsel_app.cli import main
+from simulation.comparison.statistics import t_interval
+from simulation.report import page
+from simulation.report.findings import MORE, TOO_FEW
+from simulation.report.page import write_report
+from simulation.report.tables import FREE, Column, Table, csv_text, number_text
+from tests.simulation.comparison.report_runs import write_plan, write_run
+
+
+def rows(folder, name):
+    with (folder / f"report-{name}.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def by_variant(folder, name):
+    return {row["variant"]: row for row in rows(folder, name)}
+
+
+def test_costs_to_target_count_who_did_not_reach_it(report):
+    table = by_variant(report, "target")
+    assert {name: row["runs that reached the target"] for name, row in table.items()} == {
+        "random": "3 of 3",
+        "hetero-select": "3 of 3",
+        "oort": "2 of 3",
+    }
+    assert float(table["random"]["rounds to target"]) == pytest.approx(11 / 3)
+    assert float(table["hetero-select"]["MB to target, measured, all traffic"]) == pytest.approx(0.75 * 5 / 3)
+    assert float(table["hetero-select"]["MB to target, paper's count"]) == pytest.approx(0.1 * 5 / 3)
+    assert (float(table["oort"]["seconds to target"]), table["oort"]["seconds to target (n)"]) == (20.0, "2")
+
+
+def test_differences_are_paired_by_seed(report):
+    """hetero-select needs two rounds less in each seed; oort has two pairs, two rounds less and one."""
+    table = {(row["measure"], row["variant"]): row for row in rows(report, "differences")}
+    hetero, oort = (table["MB to target, measured uplink", name] for name in ("hetero-select", "oort"))
+    assert [float(hetero[key]) for key in ("difference", "difference (low)", "difference (high)")] == [-0.5] * 3
+    assert float(hetero["difference in %"]) == pytest.approx(-100 * 6 / 11)
+    assert (hetero["pairs"], hetero["verdict"]) == ("3", MORE)
+    assert (oort["pairs"], oort["verdict"], float(oort["difference"])) == ("2", TOO_FEW, -0.375)
+
+
+def test_the_win_matrix_knows_ties_and_who_never_arrived(report):
+    table = by_variant(report, "wins-bytes")
+    assert table["hetero-select"]["random"] == "3 – 0 – 0 *"
+    assert table["random"]["hetero-select"] == "0 – 0 – 3 *"
+    assert table["hetero-select"]["oort"] == "2 – 1 – 0"
+    assert table["oort"]["random"] == "2 – 0 – 1"
+    assert table["oort"]["oort"] == ""
+
+
+def test_participation_and_clients(report):
+    """Clients 0 and 1 of four train in all four rounds; the clients' accuracies are 0.6, 0.7, 0.8 and 0.9."""
+    row = by_variant(report, "participation")["oort"]
+    assert [float(row[key]) for key in ("Gini", "Jain", "never selected", "most", "mean client")] == [0.5, 0.5, 2, 4, 2]
+    row = by_variant(report, "clients")["oort"]
+    shown = [float(row[key]) for key in ("mean of clients", "standard deviation", "worst tenth", "best client")]
+    assert shown == pytest.approx([0.75, 0.0125**0.5, 0.6, 0.9])
+
+
+def test_the_verdict_answers_the_question(report):
+    text = (report / "report.md").read_text(encoding="utf-8")
+    assert "Runs that reached accuracy 0.8: random in 3 of 3, hetero-select in 3 of 3, oort in 2 of 3." in text
+    assert (
+        "- Fewest measured bytes sent to the server until the target: hetero-select, 0.417 MB (mean of 3 runs). "
+        "Against the next, random: 0.500 MB (55%) less; 95% interval of the paired difference -0.500 MB to -0.500 MB, "
+        "3 pairs: more than seed noise.\n" in text
+    )
+    assert "- Fewest seconds until the target: hetero-select, 16.7 s (mean of 3 runs)." in text
+
+
+def test_the_page_stands_alone(report):
+    html = (report / "report.html").read_text(encoding="utf-8")
+    assert len(html.encode()) < 3_000_000
+    assert [part for part in ("<script", "http://", "https://", "url(") if part in html] == []
+    assert html.count("<img") == html.count("<figcaption>") == 6
+    for sentence in (report / "report.md").read_text(encoding="utf-8").splitlines():
+        if sentence.startswith("- "):
+            assert sentence.rpartition(": ")[2] in html
+
+
+def test_a_report_of_cells_says_which(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "plots", lambda *about: [])
+    runs = [(strategy, 1, {"alpha": alpha}) for strategy in ("random", "oort") for alpha in (0.1, 1.0)]
+    for path, (strategy, seed, _) in zip(write_plan(tmp_path, runs), runs, strict=True):
+        write_run(path, strategy, seed, [0.9])
+    (tmp_path / "report-failures.csv").write_text("left from an earlier report")
+    write_report(tmp_path)
+    assert [(row["cell"], row["variant"]) for row in rows(tmp_path, "accuracy")] == [
+        (cell, name) for cell in ("alpha=0.1", "alpha=1.0") for name in ("random", "oort")
+    ]
+    assert not (tmp_path / "report-failures.csv").exists()
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<h2>alpha=0.1</h2>" in html
+    assert TOO_FEW in html
+
+
+def test_a_page_that_would_be_too_large_is_drawn_coarser(tmp_path, monkeypatch):
+    sizes = {144: 4_000_000, 100: 2_900_000, 60: 1}
+    monkeypatch.setattr(page, "plots", lambda *about: [])
+    monkeypatch.setattr(page, "_html", lambda comparison, sections, common, dots: "x" * sizes[dots])
+    write_run(tmp_path / "run", "random", 1, [0.5])
+    assert write_report(tmp_path / "run").stat().st_size == 2_900_000
+
+
+def test_the_command_on_one_run(tmp_path, capsys, monkeypatch):
+    """What a run says is escaped."""
+    monkeypatch.setattr(page, "RESOLUTIONS", (36,))
+    assert main(["report", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    failure = {"failures": [{"client": 0, "reason": "<b>|lost"}]}
+    write_run(tmp_path / "run", "random", 1, [0.5, 0.7], row=failure)
+    assert main(["report", str(tmp_path / "run")]) == 0
+    assert str(tmp_path / "run" / "report.html") in capsys.readouterr().out
+    html = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "&lt;b&gt;|lost" in html
+    assert "<b>|lost" not in html
+    assert "client-eval" in html
+    text = (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
+    assert "No run reached accuracy 0.8" in text
+    assert "<b>\\|lost" in text
+
+
+def test_a_table_three_ways():
+    columns = [Column("name"), Column("a", 2), Column("b", 1, estimates=True)]
+    table = Table("t", "T", "Caption.", columns, [["x|y", None, t_interval([1.0, 1.0])], ["z", 0.001, t_interval([])]])
+    assert table.texts() == [["x|y", "–", "1.0 [1.0, 1.0]"], ["z", "0.001", "–"]]
+    assert "| x\\|y | – | 1.0 [1.0, 1.0] |" in table.markdown()
+    assert list(csv.reader(io.StringIO(csv_text([("", table)])))) == [
+        ["name", "a", "b", "b (low)", "b (high)", "b (n)"],
+        ["x|y", "", "1.0", "1.0", "1.0", "2"],
+        ["z", "0.001", "", "", "", "0"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "digits", "text"),
+    [(1.25, 1, "1.2"), (0.0, 3, "0.000"), (-0.04, 1, "-0.04"), (1e-12, 2, "0.00"), (12345.678, FREE, "1.235e+04")],
+)
+def test_small_numbers_stay_visible(number, digits, text):
+    assert number_text(number, digits) == text

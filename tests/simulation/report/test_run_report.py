@@ -1,0 +1,60 @@
+import io
+import json
+
+from matplotlib import image
+from matplotlib import pyplot as plt
+from rich.console import Console
+
+from simulation.report.run_report import draw_run, report_run
+
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+ROWS = [
+    {"round": 1, "time_s": 4.0, "uplink_total_bytes": 1_000_000, "accuracy": 0.3},
+    {"round": 2, "time_s": 9.0, "uplink_total_bytes": 1_500_000},
+    {"round": 3, "time_s": 12.0, "uplink_total_bytes": 2_000_000, "accuracy": 0.8},
+]
+SUMMARY = {
+    "strategy": "random",
+    "seed": 3,
+    "peak_accuracy": 0.87654321,
+    "target_accuracy": 0.9,
+    "rounds_to_target": None,
+    "exchanges": 12,
+    "versions": {"numpy": "2.0"},
+}
+
+
+def test_the_picture_of_no_rows_is_a_png(tmp_path):
+    path = draw_run([], 0.7, "a title", tmp_path / "accuracy.png")
+    assert path.read_bytes().startswith(SIGNATURE)
+    height, width, _ = image.imread(path).shape
+    assert width > 3 * height
+
+
+def test_the_picture_shows_the_rows(tmp_path, monkeypatch):
+    """The round without an evaluation is no point of the curve."""
+    drawn = []
+    monkeypatch.setattr(plt, "close", drawn.append)
+    draw_run(ROWS, 0.7, "a title", tmp_path / "accuracy.png")
+    [figure] = drawn
+    curves = [panel.lines[0].get_xydata().tolist() for panel in figure.axes]
+    assert curves == [[[1, 0.3], [3, 0.8]], [[4, 0.3], [12, 0.8]], [[1, 0.3], [2, 0.8]]]
+    assert [panel.lines[1].get_ydata() for panel in figure.axes] == [[0.7, 0.7]] * 3
+    monkeypatch.undo()
+    plt.close(figure)
+
+
+def test_a_finished_run_is_printed_from_its_files(tmp_path):
+    (tmp_path / "summary.json").write_text(json.dumps(SUMMARY), encoding="utf-8")
+    (tmp_path / "config.json").write_text(json.dumps({"data": "digits"}), encoding="utf-8")
+    (tmp_path / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
+    output = io.StringIO()
+    report_run(tmp_path, Console(file=output, width=100))
+    shown = {line.split()[0]: line.split(maxsplit=1)[1].strip() for line in output.getvalue().splitlines()}
+    assert shown["peak_accuracy"] == "0.8765"
+    assert shown["rounds_to_target"] == "not reached"
+    assert shown["exchanges"] == "12"
+    assert "versions" not in shown
+    assert shown["Run"] == f"folder: {tmp_path}"
+    assert shown["Picture:"] == str(tmp_path / "accuracy.png")
+    assert (tmp_path / "accuracy.png").read_bytes().startswith(SIGNATURE)

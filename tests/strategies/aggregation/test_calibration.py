@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+from flwr.common import Parameters, ndarrays_to_parameters
+
+from fedsel_app.config import ServerConfig
+from strategies.aggregation.calibration import calibrated
+from strategies.round import connections
+from tests.strategies.stubs import StubProxy, fit_reply, manager_of, npy_bytes
+
+PARAMETERS = np.arange(5, dtype=np.float32)
+BUFFERS = np.array([0.0, 1.0], np.float32)
+VARIANCES = np.array([False, True])
+
+
+def statistics(*values, examples=10, dtype=np.float32):
+    return fit_reply(ndarrays_to_parameters([np.array(values, dtype)]), examples=examples)
+
+
+def calibrate(replies, trained, **settings):
+    proxies = [StubProxy(client, lambda client, ins, reply=reply: reply) for client, reply in enumerate(replies)]
+    clients = connections.Clients(len(proxies), 0)
+    clients.refresh(manager_of(proxies), wait=True)
+    buffers, sent = calibrated(clients, np.array(trained), PARAMETERS, BUFFERS, 4, ServerConfig(**settings), VARIANCES)
+    return proxies, buffers, sent
+
+
+def asked(proxy):
+    return [ins for kind, ins in proxy.asked if kind == "fit"]
+
+
+def test_statistics_are_averaged_by_examples():
+    proxies, buffers, sent = calibrate([statistics(1.0, 2.0, examples=10), statistics(5.0, 4.0, examples=30)], [0, 1])
+    # (10 * 1 + 30 * 5) / 40 and (10 * 2 + 30 * 4) / 40
+    np.testing.assert_array_equal(buffers, np.array([4.0, 3.5], np.float32))
+    assert buffers.dtype == np.float32
+    # Two clients: the model with its statistics down, two float32 up.
+    assert sent == 2 * (npy_bytes(PARAMETERS, BUFFERS) + 8)
+    [ins] = asked(proxies[0])
+    assert ins.config == {"task": "calibrate", "round": 4, "batches": 20}
+    assert ins.parameters == ndarrays_to_parameters([PARAMETERS, BUFFERS])
+
+
+def test_only_the_first_trained_clients_are_asked():
+    proxies, buffers, sent = calibrate(
+        [statistics(9.0, 9.0), statistics(1.0, 1.0), statistics(2.0, 2.0), statistics(9.0, 9.0)],
+        [1, 2, 3],
+        calibration_clients=2,
+        calibration_batches=7,
+    )
+    np.testing.assert_array_equal(buffers, [1.5, 1.5])
+    assert [len(asked(proxy)) for proxy in proxies] == [0, 1, 1, 0]
+    assert asked(proxies[1])[0].config["batches"] == 7
+    assert sent == 2 * (npy_bytes(PARAMETERS, BUFFERS) + 8)
+
+
+BAD = {
+    "exception": ValueError("gone"),
+    "too few": statistics(1.0),
+    "too many": statistics(1.0, 2.0, 3.0),
+    "wrong type": statistics(1.0, 2.0, dtype=np.float64),
+    "absurd": statistics(1e30, 2.0),
+    "a negative variance": statistics(1.0, -2.0),
+    "more examples than there are": statistics(1.0, 2.0, examples=10**18),
+    "not finite": statistics(1.0, np.nan),
+    "no examples": statistics(1.0, 2.0, examples=0),
+    "less than none": statistics(1.0, 2.0, examples=-10),
+    "junk": fit_reply(Parameters([b"junk"], "")),
+    "nothing": fit_reply(Parameters([], "")),
+}
+
+
+@pytest.mark.parametrize("reply", BAD.values(), ids=BAD)
+def test_a_client_that_fails_is_left_out(reply):
+    _, buffers, _ = calibrate([reply, statistics(3.0, 6.0)], [0, 1])
+    np.testing.assert_array_equal(buffers, [3.0, 6.0])
+
+
+def test_if_all_fail_the_statistics_stay():
+    _, buffers, _ = calibrate(list(BAD.values()), list(range(len(BAD))))
+    np.testing.assert_array_equal(buffers, BUFFERS)
+
+
+def test_a_model_without_statistics_asks_nobody_and_costs_nothing():
+    proxy = StubProxy(0)
+    clients = connections.Clients(1, 0)
+    clients.refresh(manager_of([proxy]), wait=True)
+    nothing = np.zeros(0, np.float32)
+    buffers, sent = calibrated(clients, np.array([0]), PARAMETERS, nothing, 1, ServerConfig(), VARIANCES[:0])
+    assert buffers.size == sent == 0
+    assert asked(proxy) == []
+
+
+def test_where_aggregation_is_robust_one_client_cannot_move_the_statistics_far():
+    replies = [statistics(1.0, 2.0), statistics(-1e9, 1e9, examples=10**9), statistics(3.0, 4.0, examples=1)]
+    _, buffers, _ = calibrate(replies, [0, 1, 2], aggregation="median")
+    np.testing.assert_array_equal(buffers, [1.0, 4.0])

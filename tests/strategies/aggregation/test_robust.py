@@ -1,0 +1,162 @@
+import itertools
+import math
+import statistics
+
+import numpy as np
+import pytest
+from flwr.server.strategy.aggregate import aggregate_krum, aggregate_median, aggregate_trimmed_avg
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsel_app.config import ConfigError, ServerConfig
+from fedsel_app.wire.codec import Update
+from simulation.experiments.configuration import resolve
+from strategies.aggregation import robust
+from tests.strategies.setups import dense
+
+EQUAL = np.full(5, 0.2)
+
+
+def sparse(size, **entries):
+    places = sorted(int(name[1:]) for name in entries)
+    return Update(size, np.array(places, np.uint32), np.array([entries[f"e{place}"] for place in places], np.float32))
+
+
+def aggregate(updates, rule, weights=None, **settings):
+    weights = np.full(len(updates), 1 / len(updates)) if weights is None else weights
+    return robust.combine(updates, weights, ServerConfig(aggregation=rule, **settings))
+
+
+def test_an_entry_counts_for_those_who_sent_it():
+    updates = [sparse(4, e0=3.0, e1=4.0), sparse(4, e0=5.0), sparse(4, e0=6.0, e3=-8.0), sparse(4, e0=4.0, e3=-3.0)]
+    found, weights = aggregate(updates, "median")
+    # Norms 5, 5, 10, 5. Entry 0: the median of 3, 5, 6, 4. Entry 1: 4 by one of four. Entry 3: by two of four, whose
+    # update of norm 10 counts half.
+    np.testing.assert_allclose(found, [4.5, 4 / 4, 0.0, (-8 / 2 - 3) / 4])
+    np.testing.assert_array_equal(weights, [0.25] * 4)
+    # Of four values a quarter is one at each end.
+    np.testing.assert_allclose(aggregate(updates, "trimmed-mean", trim_share=0.25)[0], found)
+
+
+def sparse_updates(size, most):
+    row = st.lists(st.one_of(st.none(), st.integers(-50, 50)), min_size=size, max_size=size)
+    return st.lists(row, min_size=1, max_size=most)
+
+
+def as_update(row):
+    places = [place for place, value in enumerate(row) if value is not None]
+    return Update(len(row), np.array(places, np.uint32), np.array([row[place] for place in places], np.float32))
+
+
+def by_hand(rows, centre):
+    norms = [math.sqrt(sum((value or 0) ** 2 for value in row)) for row in rows]
+    most = statistics.median_low(norms)
+    expected = []
+    for values in zip(*rows, strict=True):
+        sent = sorted(value for value in values if value is not None)
+        if len(sent) >= 3:
+            expected.append(centre(sent) * len(sent) / len(rows))
+        else:
+            told = [(value, norm) for value, norm in zip(values, norms, strict=True) if value]
+            expected.append(sum(value * min(1, most / norm) for value, norm in told) / len(rows))
+    return expected
+
+
+def cut_a_fifth(ordered):
+    for _ in range(-(-len(ordered) // 5)):
+        if len(ordered) > 2:
+            ordered = ordered[1:-1]
+    return statistics.fmean(ordered)
+
+
+@given(sparse_updates(7, 9))
+def test_median_and_trimmed_mean_entry_by_entry(rows):
+    updates = [as_update(row) for row in rows]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(robust, "BLOCK", 3)
+        np.testing.assert_allclose(aggregate(updates, "median")[0], by_hand(rows, statistics.median))
+        found = aggregate(updates, "trimmed-mean", trim_share=0.2)[0]
+        np.testing.assert_allclose(found, by_hand(rows, cut_a_fifth), atol=1e-12)
+
+
+@pytest.mark.parametrize("count", [5, 10])
+def test_dense_updates_as_flower_does_it(count):
+    rng = np.random.default_rng(count)
+    arrays = rng.normal(size=(count, 40)).astype(np.float32)
+    updates, results = [dense(row) for row in arrays], [([row.astype(np.float64)], 1) for row in arrays]
+    np.testing.assert_allclose(aggregate(updates, "median")[0], aggregate_median(results)[0])
+    np.testing.assert_allclose(
+        aggregate(updates, "trimmed-mean", trim_share=0.2)[0], aggregate_trimmed_avg(results, 0.2)[0]
+    )
+    for malicious in (0, 1):
+        settings = {"krum_malicious": malicious}
+        np.testing.assert_allclose(
+            aggregate(updates, "krum", **settings)[0], aggregate_krum(results, malicious, 0)[0], rtol=1e-6
+        )
+        np.testing.assert_allclose(
+            aggregate(updates, "multi-krum", **settings)[0],
+            aggregate_krum(results, malicious, count - malicious)[0],
+            rtol=1e-6,
+        )
+
+
+@given(sparse_updates(4, 7))
+def test_krum_by_trying_every_set_of_neighbours(rows):
+    updates = [as_update(row) for row in rows]
+    full = [[value or 0 for value in row] for row in rows]
+    scores = []
+    for own in range(len(full)):
+        others = [sum((a - b) ** 2 for a, b in zip(full[own], row, strict=True)) for row in full]
+        del others[own]
+        sets = itertools.combinations(others, min(max(len(full) - 1 - 2, 1), len(others)))
+        scores.append(min(map(sum, sets)))
+    best = scores.index(min(scores))
+    found, weights = aggregate(updates, "krum", krum_malicious=1)
+    np.testing.assert_allclose(found, full[best])
+    assert np.flatnonzero(weights).tolist() == [best]
+
+
+def test_krum_leaves_out_the_far_ones():
+    updates = [dense([1.0, 1.0]), dense([1.5, 1.0]), dense([90.0, -90.0]), dense([1.0, 1.5]), dense([1.25, 1.25])]
+    found, weights = aggregate(updates, "multi-krum", krum_malicious=1)
+    np.testing.assert_array_equal(weights, [0.25, 0.25, 0.0, 0.25, 0.25])
+    np.testing.assert_allclose(found, [4.75 / 4, 4.75 / 4])
+
+
+def test_weights_count_by_their_sum_alone():
+    updates = [dense([1.0]), dense([5.0]), dense([6.0])]
+    for rule in ("median", "krum"):
+        alike, claimed = (aggregate(updates, rule, np.array(w))[0] for w in ([1 / 3] * 3, [0.998, 0.001, 0.001]))
+        np.testing.assert_allclose(alike, claimed)
+    # An unbiased method's weights of sum 2 double the step.
+    np.testing.assert_allclose(aggregate(updates, "median", np.array([1.0, 0.5, 0.5]))[0], [10.0])
+
+
+@pytest.mark.parametrize("rule", ["median", "trimmed-mean", "krum", "multi-krum"])
+def test_one_or_two_updates(rule):
+    assert aggregate([dense([3.0])], rule)[0].tolist() == [3.0]
+    assert 1.0 <= aggregate([dense([1.0]), dense([3.0])], rule)[0][0] <= 3.0
+    assert aggregate([sparse(3)], rule)[0].tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize("rule", ["median", "trimmed-mean", "krum", "multi-krum"])
+def test_what_one_of_five_sends_does_not_matter_much(rule):
+    honest = [dense([1.0, -1.0]), dense([1.1, -1.2]), dense([0.9, -0.9]), dense([1.0, -1.1])]
+    for value in (1e18, -1e18, 7.0):
+        found, _ = aggregate([*honest, dense([value, value])], rule, EQUAL, trim_share=0.2)
+        assert 0.9 <= found[0] <= 1.1
+        assert -1.2 <= found[1] <= -0.9
+
+
+@pytest.mark.parametrize(
+    ("told", "setting"),
+    [
+        ({"weighting": "examples"}, "'weighting'"),
+        ({"weighting": "score"}, "'weighting'"),
+        ({"solver": "scaffold"}, "'solver'"),
+        ({"aggregation": "krum", "krum-malicious": 2, "cohort": 6}, "7 at least"),
+    ],
+)
+def test_senseless_settings_are_refused(told, setting):
+    with pytest.raises(ConfigError, match=setting):
+        resolve({"strategy": "random", "aggregation": "median", "error-feedback": False} | told)

@@ -1,0 +1,91 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsel_app.config import ServerConfig
+from strategies.aggregation.server_optimizer import ServerOptimizer, aggregation_weights
+
+EXAMPLES = np.array([10.0, 30.0])
+SCORES = np.array([0.2, 0.6])
+OWN = np.array([3.0, 2.0])
+
+
+def test_momentum_by_hand():
+    optimizer = ServerOptimizer(2, ServerConfig())
+    first = optimizer.step(np.array([1.0, 2.0], np.float32), np.array([0.5, -1.0]))
+    np.testing.assert_array_equal(first, np.array([1.5, 1.0], np.float32))
+    # M_2 = 0.5 (0.5, -1) + (1, 1) = (1.25, 0.5)
+    second = optimizer.step(first, np.array([1.0, 1.0]))
+    np.testing.assert_array_equal(second, np.array([2.75, 1.5], np.float32))
+    # M_3 = 0.5 (1.25, 0.5) + 0
+    np.testing.assert_array_equal(optimizer.step(second, np.zeros(2)), np.array([3.375, 1.75], np.float32))
+    assert second.dtype == np.float32
+
+
+def test_momentum_is_scaled_by_the_server_learning_rate_only_when_applied():
+    optimizer = ServerOptimizer(1, ServerConfig(server_lr=0.1, server_momentum=0.9))
+    first = optimizer.step(np.zeros(1, np.float32), np.ones(1))
+    np.testing.assert_allclose(first, [0.1], rtol=1e-6)
+    np.testing.assert_allclose(optimizer.step(first, np.ones(1)), [0.1 + 0.19], rtol=1e-6)
+
+
+def test_mean_remembers_nothing():
+    optimizer = ServerOptimizer(1, ServerConfig(server_optimizer="mean"))
+    parameters = np.zeros(1, np.float32)
+    for expected in (1.0, 2.0, 3.0):
+        parameters = optimizer.step(parameters, np.ones(1))
+        assert parameters == [expected]
+
+
+def test_a_step_changes_neither_argument():
+    parameters, update = np.ones(2, np.float32), np.ones(2)
+    optimizer = ServerOptimizer(2, ServerConfig())
+    optimizer.step(parameters, update)
+    optimizer.step(parameters, update)
+    np.testing.assert_array_equal(parameters, [1, 1])
+    np.testing.assert_array_equal(update, [1, 1])
+
+
+@pytest.mark.parametrize(
+    ("weighting", "own", "expected"),
+    [
+        ("score", OWN, [0.25, 0.75]),
+        ("examples", OWN, [0.25, 0.75]),
+        ("uniform", OWN, [0.5, 0.5]),
+        ("method", OWN, [0.6, 0.4]),
+        ("method", None, [0.25, 0.75]),
+    ],
+)
+def test_weights_by_hand(weighting, own, expected):
+    np.testing.assert_allclose(aggregation_weights(weighting, SCORES, EXAMPLES, own, normalise=True), expected)
+
+
+def test_only_the_methods_own_weights_may_stay_as_they_are():
+    np.testing.assert_array_equal(aggregation_weights("method", SCORES, EXAMPLES, OWN, normalise=False), OWN)
+    for weighting in ("score", "examples", "uniform"):
+        assert aggregation_weights(weighting, SCORES, EXAMPLES, OWN, normalise=False).sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("weighting", ["score", "method"])
+def test_zero_scores_weigh_alike(weighting):
+    np.testing.assert_array_equal(
+        aggregation_weights(weighting, np.zeros(4), np.ones(4), np.zeros(4), normalise=True), [0.25] * 4
+    )
+
+
+def test_nobody_has_no_weights():
+    none = np.zeros(0)
+    for weighting in ("method", "score", "examples", "uniform"):
+        assert aggregation_weights(weighting, none, none, None, normalise=True).size == 0
+
+
+@given(
+    st.sampled_from(["method", "score", "examples", "uniform"]),
+    st.lists(st.tuples(st.floats(0, 1), st.integers(1, 10**6), st.floats(0, 100)), min_size=1, max_size=20),
+)
+def test_weights_are_a_distribution(weighting, clients):
+    scores, examples, own = np.array(clients).T
+    weights = aggregation_weights(weighting, scores, examples, own, normalise=True)
+    assert (weights >= 0).all()
+    assert weights.sum() == pytest.approx(1.0)

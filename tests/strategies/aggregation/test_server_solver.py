@@ -1,0 +1,124 @@
+"""The server's part of the solvers, and ef21's estimates, by hand."""
+
+import numpy as np
+import pytest
+from flwr.common import ndarrays_to_parameters, parameters_to_ndarrays
+
+from fedsel_app.config import TrainingConfig
+from fedsel_app.wire.codec import Update
+from strategies.aggregation.ef21 import Estimates
+from strategies.aggregation.server_solver import ServerSolver, nova_weights
+from tests.strategies.setups import dense
+
+ZEROS = np.zeros(2)
+
+
+def solver(name, clients=4, **training):
+    return ServerSolver(2, clients, TrainingConfig(solver=name, **training))
+
+
+def test_nova_weights_by_hand():
+    """Weights 0.25 and 0.75 of clients with 2 and 6 steps: tau_eff = 5, so 0.25 5/2 and 0.75 5/6."""
+    np.testing.assert_allclose(nova_weights(np.array([0.25, 0.75]), np.array([2.0, 6.0])), [0.625, 0.625])
+
+
+def test_nova_is_the_plain_mean_when_all_take_the_same_steps():
+    weights = np.array([0.2, 0.5, 0.3])
+    np.testing.assert_allclose(nova_weights(weights, np.full(3, 13.1441)), weights, rtol=1e-14)
+
+
+@pytest.mark.parametrize("steps", [0.0, -3.0])
+def test_a_client_that_claims_no_step_is_taken_to_have_made_one(steps):
+    told, taken = (nova_weights(np.array([0.5, 0.5]), np.array([said, 4.0])) for said in (steps, 1.0))
+    np.testing.assert_array_equal(told, taken)
+
+
+def test_only_nova_asks_for_steps_and_only_scaffold_for_a_second_payload():
+    names = ("fedprox", "sgd", "scaffold", "feddyn", "fednova")
+    assert [name for name in names if solver(name).reports] == ["fednova"]
+    assert [name for name in names if solver(name).payloads == 2] == ["scaffold"]
+
+
+def test_scaffold_sends_c_behind_the_model_and_adds_the_mean_over_all_clients():
+    one = solver("scaffold")
+    model = ndarrays_to_parameters([np.ones(2, np.float32)])
+    assert [array.tolist() for array in parameters_to_ndarrays(one.instruct(model))] == [[1, 1], [0, 0]]
+    aggregate = np.array([5.0, 6.0])
+    # Two of four clients changed theirs by (4, 0) and (2, -4).
+    step = one.step(aggregate, [dense([9, 9])] * 2, [dense([4, 0]), dense([2, -4])])
+    assert step.tolist() == [5, 6]
+    assert [array.tolist() for array in parameters_to_ndarrays(one.instruct(model))] == [[1, 1], [1.5, -1]]
+    assert len(model.tensors) == 1
+
+
+def test_feddyn_by_hand():
+    """alpha = 0.5, four clients, updates (4, 0) and (0, 8): H = -(0.5, 1); the step is their mean plus (1, 2)."""
+    one = solver("feddyn", feddyn_alpha=0.5)
+    updates = [dense([4, 0]), dense([0, 8])]
+    assert one.step(np.array([2.0, 4.0]), updates, ()).tolist() == [3, 6]
+    assert one.state()["mean"].tolist() == [-0.5, -1]
+    assert one.instruct(model := ndarrays_to_parameters([np.ones(2, np.float32)])) is model
+
+
+@pytest.mark.parametrize("name", ["fedprox", "sgd", "fednova"])
+def test_the_others_leave_the_aggregate_alone(name):
+    aggregate = np.array([5.0, 6.0])
+    assert solver(name).step(aggregate, [dense([1, 2])], ()) is aggregate
+
+
+@pytest.mark.parametrize("name", ["scaffold", "feddyn"])
+def test_the_state_goes_on_identically(name):
+    one, other = solver(name), solver(name)
+    sent = [dense([1, 2])], [dense([3, -1])]
+    one.step(ZEROS, *sent)
+    other.load_state(one.state())
+    assert other.step(ZEROS, *sent).tolist() == one.step(ZEROS, *sent).tolist()
+    assert other.state()["mean"].tolist() == one.state()["mean"].tolist()
+
+
+def ids(*clients):
+    return np.array(clients, np.int64)
+
+
+def sparse(index, value):
+    return Update(3, np.array([index], np.uint32), np.array([value], np.float32))
+
+
+def test_estimates_by_hand():
+    """The changes of top-1 under ef21 of (3, -1, .5), (2, -1, .5), (2, -1, .5); another client is away once."""
+    estimates = Estimates()
+    assert 1 not in estimates
+    found = []
+    for change in (sparse(0, 3), sparse(0, -1), sparse(1, -1)):
+        [update] = estimates.take(ids(1), [change], ids())
+        assert update.indices is None
+        found.append(update.values.tolist())
+    assert found == [[3, 0, 0], [2, 0, 0], [2, -1, 0]]
+    assert 1 in estimates
+    assert 2 not in estimates
+
+
+def test_a_client_whose_reply_was_lost_starts_anew():
+    estimates = Estimates()
+    estimates.take(ids(1, 2), [sparse(0, 3), sparse(0, 4)], ids())
+    estimates.take(ids(2), [sparse(1, 1)], ids(1, 5))
+    assert 1 not in estimates
+    first, second = estimates.take(ids(1, 2), [sparse(2, 7), sparse(2, 1)], ids())
+    assert first.values.tolist() == [0, 0, 7]
+    assert second.values.tolist() == [4, 1, 1]
+
+
+def test_an_update_that_was_handed_out_does_not_change_later():
+    estimates = Estimates()
+    [update] = estimates.take(ids(1), [sparse(0, 3)], ids())
+    estimates.take(ids(1), [sparse(0, 1)], ids())
+    assert update.values.tolist() == [3, 0, 0]
+
+
+def test_estimates_go_on_identically():
+    one, other = Estimates(), Estimates()
+    one.take(ids(1, 12), [sparse(0, 3), sparse(1, 2)], ids())
+    other.load_state(one.state())
+    for estimates in (one, other):
+        [update] = estimates.take(ids(12), [sparse(0, 1)], ids())
+        assert update.values.tolist() == [1, 2, 0]

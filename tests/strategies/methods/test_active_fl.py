@@ -1,0 +1,122 @@
+"""Active federated learning: the three alphas and stale valuations."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from strategies.methods.active_fl import ActiveFL, ActiveFLConfig, draw, eligible, probabilities, valuations
+from strategies.roster import RoundInfo
+from tests.strategies.resume import assert_resumes, select
+from tests.strategies.setups import dense, make_context, make_roster, outcome
+
+NAN = np.nan
+
+
+def build(clients=4, **settings):
+    return ActiveFL(make_context(ActiveFLConfig(**settings), clients=clients))
+
+
+def came(number, clients, losses):
+    return outcome(
+        RoundInfo(number, 10),
+        clients,
+        [dense([0.0] * 12)] * len(clients),
+        reports={"initial-loss": np.array(losses, float)},
+    )
+
+
+def test_the_reference_valuations_and_probabilities():
+    """baselines.md sections 3 and 15."""
+    values = valuations(np.array([1, 0.5, 2, 1.2]), np.array([100, 400, 25, 225]))
+    np.testing.assert_allclose(values, [10, 10, 10, 18])
+    np.testing.assert_allclose(probabilities(values, 0.0, 0.01), [0.244901, 0.244901, 0.244901, 0.265298], atol=1e-6)
+    assert probabilities(np.array([1.0, 5, 3, 9]), 0.75, 0.01).tolist() == [0, 0, 0, 1]
+
+
+def test_who_is_left_out():
+    """Of equals the later; the unknown before all others, and always."""
+    assert eligible(np.array([2.0, 1, 2, 2]), 0.5).tolist() == [True, False, True, False]
+    assert eligible(np.array([NAN, 1, 2, NAN]), 0.5).tolist() == [False, True, True, False]
+    assert eligible(np.array([NAN, 1, 2, NAN]), 0.0).tolist() == [False, True, True, False]
+    assert not eligible(np.array([1.0, 2]), 1.0).any()
+    assert probabilities(np.array([NAN, NAN]), 0.0, 0.01).tolist() == [0, 0]
+
+
+def test_huge_valuations_do_not_overflow():
+    np.testing.assert_allclose(probabilities(np.array([1e300, 1e300, 0]), 0.0, 1.0), [0.5, 0.5, 0])
+    assert np.isfinite(valuations(np.array([np.inf, 1e308]), np.array([10**6, 10**6]))).all()
+
+
+def test_draws_equal_enumeration():
+    """n = 4, alpha_1 leaves out the lowest, 2 of m = 3 are active, one is uniform from the rest."""
+    values, sharpness = np.array([1.0, 2.0, 4.0, 3.0]), 0.7
+    config = ActiveFLConfig(excluded=0.25, sharpness=sharpness, uniform=0.4)
+    odds = dict(zip((1, 2, 3), np.exp(sharpness * values[1:]), strict=True))
+    expected = np.zeros(4)
+    for first, second in permutations(odds, 2):
+        total = sum(odds.values())
+        probability = odds[first] / total * odds[second] / (total - odds[first])
+        expected[[first, second]] += probability
+        expected[[k for k in range(4) if k not in (first, second)]] += probability / 2
+    rng, draws = np.random.default_rng(0), 4000
+    found = sum(np.bincount(draw(values, 3, config, rng), minlength=4) for _ in range(draws))
+    np.testing.assert_allclose(found / draws, expected, atol=0.04)
+
+
+def test_everybody_is_asked_once_and_participants_refresh():
+    method, roster = build(excluded=0.75), make_roster(4, losses=[1, 2, 3, NAN], available=[0, 1, 2])
+    method.roster = roster
+    rng = np.random.default_rng(0)
+    assert method.candidates(roster, RoundInfo(1, 10), 1, rng).tolist() == [0, 1, 2]
+    assert select(method, roster, 1, 1).clients.tolist() == [2]
+    roster.fit_losses[:] = 99.0
+    method.update(came(1, [2], [0.5]))
+    later = make_roster(4)
+    assert method.candidates(later, RoundInfo(2, 10), 1, rng).tolist() == [3]
+    later.losses[3] = 1.5
+    assert select(method, later, 2, 1).clients.tolist() == [1]
+    np.testing.assert_allclose(method.state()["valuations"], [10, 20, 5, NAN])
+
+
+def test_a_cold_start_without_probe_draws_uniformly_until_known():
+    method = build(cold_start="uniform", excluded=0.5)
+    assert not ActiveFL.needs(ActiveFLConfig(cold_start="uniform")).loss_probe
+    assert ActiveFL.needs(ActiveFLConfig()).probe_batches == 0
+    roster, round_info, rng = make_roster(4), RoundInfo(1, 10), np.random.default_rng(0)
+    found = np.bincount([method.select(roster, round_info, 1, rng).clients[0] for _ in range(1000)], minlength=4)
+    np.testing.assert_allclose(found / 1000, 0.25, atol=0.06)
+    method.roster = make_roster(4)
+    method.update(came(1, [0, 3], [1.0, 2.0]))
+    assert {select(method, make_roster(4), 2, 1, seed).clients[0] for seed in range(50)} == {0, 3}
+    assert np.isnan(method.state()["valuations"][[1, 2]]).all()
+
+
+def test_exclusion_is_of_the_round_not_for_ever():
+    """What alpha_1 leaves out keeps its valuation, and takes over when the others' fall."""
+    method = build()
+    method.roster = make_roster(4, losses=[4, 3, 2, 1])
+    method.update(came(1, [0], [4.0]))
+    order = []
+    for number in range(2, 6):
+        picked = select(method, make_roster(4), number, 1).clients
+        order += picked.tolist()
+        method.update(came(number, picked.tolist(), [0.1 / number]))
+    assert order == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("losses", [[1.0] * 6, [0.0] * 6, [np.inf] * 6, [NAN] * 6, [np.inf, NAN, 1e308, 0, 1, 2]])
+@pytest.mark.parametrize("count", [1, 4, 6, 9])
+@pytest.mark.parametrize("settings", [{}, {"excluded": 1.0}, {"uniform": 1.0}, {"sharpness": 0.0}])
+def test_always_as_many_as_there_are(losses, count, settings):
+    method, roster = build(6, **settings), make_roster(6, losses=losses, available=[0, 1, 3, 4, 5])
+    method.roster = roster
+    assert select(method, roster, 1, count).clients.size == min(count, 5)
+    method.update(came(1, [0, 5], losses[:2]))
+    method.update(came(2, [], []))
+    assert select(method, roster, 3, count).clients.size == min(count, 5)
+
+
+def test_resumes():
+    rosters = [make_roster(4, losses=[1, 2, 3, 4]), make_roster(4), make_roster(4)]
+    assert_resumes(build, rosters, [came(1, [2, 3], [1, 2]), came(2, [], []), came(3, [0, 1], [0.5, 5])], 2)

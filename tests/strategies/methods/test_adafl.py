@@ -1,0 +1,88 @@
+"""AdaFL's attention."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fedsel_app.wire.codec import Update
+from strategies.methods.adafl import AdaFL, AdaFLConfig, distance, refreshed
+from strategies.roster import RoundInfo
+from tests.strategies.resume import assert_resumes, select
+from tests.strategies.setups import dense, make_context, make_roster, outcome
+
+
+def build(**settings):
+    return AdaFL(make_context(AdaFLConfig(**settings), clients=4, size=2))
+
+
+def sized_roster(**arguments):
+    return make_roster(4, examples=[40, 30, 20, 10], **arguments)
+
+
+def test_the_reference_vector():
+    """baselines.md section 15: a = (.4, .3, .2, .1), S = {0, 2}, d = (1, 3), alpha = .9."""
+    np.testing.assert_allclose(refreshed(np.array([0.4, 0.2]), np.array([1.0, 3.0]), 0.9), [0.375, 0.225])
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e6)), min_size=1, max_size=8), st.floats(0, 1))
+@example([(1.0, 5e-324)], 0.5)
+def test_the_attention_of_a_cohort_is_only_moved(pairs, decay):
+    attention, distances = (np.array(column) for column in zip(*pairs, strict=True))
+    found = refreshed(attention, distances, decay)
+    assert found.sum() == pytest.approx(attention.sum(), rel=1e-9, abs=1e-9)
+    assert (found >= 0).all()
+
+
+def test_distance_is_that_of_the_two_models_sparse_or_dense():
+    sparse = Update(3, np.array([1], np.uint32), np.array([2.0], np.float32))
+    aggregate = np.array([3.0, 2.0, -4.0])
+    assert distance(sparse, aggregate) == 5.0
+    assert distance(dense([3.0, 2.0, -4.0]), aggregate) == 0.0
+    assert aggregate.tolist() == [3.0, 2.0, -4.0]
+
+
+def test_a_round_by_hand():
+    """Updates (0, 0), (1, 0) and (2, 0) average to (1, 0): distances 1, 0, 1 of clients 0, 1 and 3."""
+    method = build(decay=0.5)
+    method.roster = sized_roster()
+    method.update(outcome(RoundInfo(1, 10), [0, 1, 3], [dense([0, 0]), dense([1, 0]), dense([2, 0])], size=2))
+    # a = (.4, .3, .2, .1): .8 is shared out, half as before and half (.5, 0, .5).
+    expected = np.array([0.2 + 0.2, 0.15, 0.2, 0.05 + 0.2])
+    selection = select(method, sized_roster(), 2, 4)
+    np.testing.assert_allclose(selection.components["attention"], expected)
+    np.testing.assert_allclose(selection.scores, expected)
+
+
+def test_draws_follow_attention_among_the_available():
+    method, roster, draws, rng = build(), sized_roster(available=[1, 2, 3]), 3000, np.random.default_rng(0)
+    found = np.bincount([method.select(roster, RoundInfo(1, 10), 1, rng).clients[0] for _ in range(draws)], minlength=4)
+    np.testing.assert_allclose(found / draws, [0, 3 / 6, 2 / 6, 1 / 6], atol=0.04)
+
+
+@pytest.mark.parametrize("came", [([], []), ([2], [dense([1, 1])]), ([0, 1], [dense([0, 0]), dense([0, 0])])])
+def test_attention_stays_where_nobody_is_farther_than_the_others(came):
+    method = build()
+    method.roster = sized_roster()
+    method.update(outcome(RoundInfo(1, 10), *came, size=2, failed=[3]))
+    np.testing.assert_allclose(select(method, sized_roster(), 2, 4).scores, [0.4, 0.3, 0.2, 0.1])
+
+
+def test_a_late_client_enters_with_its_share():
+    method = build(decay=0.5)
+    early = sized_roster()
+    early.examples[3] = 0
+    method.roster = early
+    method.update(outcome(RoundInfo(1, 10), [0, 1], [dense([0, 0]), dense([2, 0])], size=2))
+    scores = select(method, sized_roster(), 2, 4).scores
+    assert scores.sum() == pytest.approx(1.0)
+    assert scores[3] == pytest.approx(0.1)
+
+
+def test_resumes():
+    rounds = [
+        outcome(RoundInfo(1, 10), [0, 1], [dense([0, 0]), dense([2, 0])], size=2),
+        outcome(RoundInfo(2, 10), [], [], size=2, failed=[1]),
+        outcome(RoundInfo(3, 10), [1, 3], [dense([0, 5]), dense([2, 0])], size=2),
+    ]
+    assert_resumes(build, [sized_roster()] * 3, rounds, 2)

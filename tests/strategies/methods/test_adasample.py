@@ -1,0 +1,161 @@
+"""AdaSample: its distribution against a general solver, unbiasedness by enumeration."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from fedsel_app.config import TrainingConfig
+from fedsel_app.wire.codec import Update
+from strategies.methods.adasample import (
+    AdaSample,
+    AdaSampleConfig,
+    expected_slowest,
+    inner_optimum,
+    sampling_distribution,
+)
+from strategies.roster import RoundInfo
+from tests.strategies.resume import assert_resumes, select, selections
+from tests.strategies.setups import dense, make_context, make_roster, outcome
+
+P, G, T = np.array([0.5, 0.3, 0.2]), np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0])
+
+
+def test_the_reference_distribution():
+    np.testing.assert_allclose(sampling_distribution(P * G, T, 0.0), [0.408409, 0.346546, 0.245045], atol=5e-7)
+
+
+def total_time(q, reach, seconds, offset):
+    return float((q @ seconds) * ((reach**2 / q).sum() + offset))
+
+
+def softmax(x):
+    return np.exp(x - x.max()) / np.exp(x - x.max()).sum()
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.5, 3.0, 50.0])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_distribution_is_optimal(seed, offset):
+    """Nelder-Mead from several starts finds nothing better, and the same."""
+    rng = np.random.default_rng(seed)
+    reach, seconds = rng.uniform(0.1, 1, 4), rng.uniform(1, 9, 4)
+    q = sampling_distribution(reach, seconds, offset)
+    assert q.sum() == pytest.approx(1.0)
+    best = min(
+        minimize(
+            lambda x: total_time(softmax(x), reach, seconds, offset),
+            rng.normal(size=4),
+            method="Nelder-Mead",
+            options={"xatol": 1e-9, "fatol": 1e-12, "maxiter": 8000, "maxfev": 8000},
+        ).fun
+        for _ in range(4)
+    )
+    assert total_time(q, reach, seconds, offset) == pytest.approx(best, rel=1e-6)
+
+
+def test_the_inner_problem_is_solved():
+    """No step that keeps the sum and the mean time makes sum reach^2 / q smaller."""
+    rng = np.random.default_rng(3)
+    reach, seconds = rng.uniform(0.1, 1, 5), rng.uniform(1, 9, 5)
+    for q in inner_optimum(reach, seconds, np.array([-0.9 * seconds.min(), 0.0, 5.0])):
+        kept = np.stack([np.ones(5), seconds])
+        for _ in range(200):
+            step = rng.normal(size=5)
+            step -= kept.T @ np.linalg.solve(kept @ kept.T, kept @ step)
+            for sign in (1, -1):
+                moved = q + sign * 1e-3 * q.min() * step / np.abs(step).max()
+                assert (reach**2 / moved).sum() >= (reach**2 / q).sum() * (1 - 1e-12)
+
+
+def test_the_offset_prefers_fast_clients():
+    slowest = [sampling_distribution(P * G, T, offset)[2] for offset in (0.0, 1.0, 10.0, 1e6)]
+    assert (np.diff(slowest) < 0).all()
+    assert slowest[-1] < 0.01
+
+
+def test_expected_round_time_by_hand_and_by_enumeration():
+    uniform = np.full(3, 1 / 3)
+    assert expected_slowest(uniform, np.array([1.0, 2.0, 4.0]), 2) == pytest.approx(3.0)
+    q, seconds = np.array([0.2, 0.5, 0.3]), np.array([7.0, 3.0, 5.0])
+    by_hand = sum(np.prod(q[list(draws)]) * seconds[list(draws)].max() for draws in product(range(3), repeat=3))
+    assert expected_slowest(q, seconds, 3) == pytest.approx(by_hand)
+
+
+class Scripted:
+    """A generator that draws what it is told."""
+
+    def __init__(self, draws):
+        self.draws = np.array(draws)
+
+    def choice(self, n, size, p):
+        assert size == self.draws.size
+        return self.draws
+
+
+def build(**changes):
+    return AdaSample(make_context(AdaSampleConfig(**changes), clients=4, size=4))
+
+
+def trained(norms, clients=range(4), number=1):
+    """Updates of the given norms times the round's learning rate, so that the norms are the G_i."""
+    rate = TrainingConfig().learning_rate(number, 10)
+    return outcome(RoundInfo(number, 10), clients, [dense([rate * norm, 0, 0, 0]) for norm in norms], size=4)
+
+
+def test_the_weighted_sum_is_unbiased():
+    """Over all 4^3 draws the expected weighted sum is sum p_i x_i."""
+    method, roster = build(bound_offset=0.5), make_roster(4, examples=[10, 20, 30, 40])
+    roster.step_s[:] = [0.1, 0.2, 0.3, 0.4]
+    method.update(trained([1, 5, 2, 9]))
+    _, q, _ = method.distribution(roster, RoundInfo(2, 10))
+    values, expected = np.array([3.0, -1.0, 7.0, 0.5]), 0.0
+    for draws in product(range(4), repeat=3):
+        chosen = method.select(roster, RoundInfo(2, 10), 3, Scripted(draws))
+        assert not chosen.normalise
+        assert chosen.clients.tolist() == sorted(set(draws))
+        expected += np.prod(q[list(draws)]) * (chosen.weights @ values[chosen.clients])
+    assert expected == pytest.approx(np.array([0.1, 0.2, 0.3, 0.4]) @ values)
+
+
+def test_draws_are_with_replacement_and_follow_q():
+    method, roster = build(), make_roster(4, available=[0, 1, 3])
+    method.update(trained([1, 5, 2, 9]))
+    _, q, _ = method.distribution(roster, RoundInfo(2, 10))
+    drawn = np.zeros(4)
+    for chosen in selections(method, roster, 2, 2, 1000):
+        assert chosen.components["draws"].sum() == 2
+        drawn[chosen.clients] += chosen.components["draws"]
+    assert np.abs(drawn / 2000 - [q[0], q[1], 0, q[2]]).max() < 0.04
+
+
+def test_the_largest_norm_counts_and_the_unseen_have_the_mean():
+    method, roster = build(uniform_share=0.1), make_roster(4)
+    method.update(trained([2, 6], clients=[0, 1]))
+    method.update(trained([1, 9], clients=[0, 1], number=2))
+    _, q, _ = method.distribution(roster, RoundInfo(3, 10))  # G = 2, 9, and 5.5 twice; everything else is equal
+    np.testing.assert_allclose(q, 0.9 * np.array([2, 9, 5.5, 5.5]) / 22 + 0.025)
+
+
+def test_zero_updates_and_no_history():
+    method, roster = build(), make_roster(4)
+    np.testing.assert_allclose(method.distribution(roster, RoundInfo(1, 10))[1], 0.25)
+    method.update(trained([0, 0, 0, 0]))
+    np.testing.assert_allclose(method.distribution(roster, RoundInfo(2, 10))[1], 0.25)
+    method.update(trained([0, 3, 0, 0]))
+    q = method.distribution(roster, RoundInfo(2, 10))[1]
+    np.testing.assert_allclose(q, [0.025, 0.925, 0.025, 0.025])
+    assert select(method, roster, 2, 400).clients.tolist() == [0, 1, 2, 3]
+
+
+def test_sparse_and_missing_updates_and_the_state():
+    sparse = Update(4, np.array([1, 3], np.uint32), np.array([0.03, 0.04], np.float32))
+    outcomes = [
+        outcome(RoundInfo(1, 10), [2], [sparse], size=4),
+        outcome(RoundInfo(2, 10), [], [], failed=[0, 1], size=4),
+        trained([4, 1], clients=[0, 2], number=3),
+    ]
+    assert_resumes(build, [make_roster(4)] * 3, outcomes, 2)
+    method = build()
+    method.update(outcomes[0])
+    assert method.state()["norms"][2] == pytest.approx(0.05 / TrainingConfig().learning_rate(1, 10))

@@ -1,0 +1,147 @@
+"""DELTA and FedIS: probabilities by the reference vector, unbiasedness by enumeration."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsel_app.config import TrainingConfig
+from strategies.methods.delta import Delta, DeltaConfig, mean_gradient, scores_by_diversity, shared_out
+from strategies.roster import RoundInfo
+from tests.strategies.resume import assert_resumes, select, selections
+from tests.strategies.setups import dense, make_context, make_roster, outcome
+
+PLAIN = TrainingConfig(momentum=0.0, lr=0.5, lr_decay=0.0, local_steps=4)
+
+
+def build(**settings):
+    return Delta(make_context(DeltaConfig(**settings), clients=5, size=2, training=PLAIN))
+
+
+def came(clients, vectors, sigma, number=1):
+    """A round whose clients had mean gradients `vectors`: updates -lr x steps x gradient = -2 gradient."""
+    updates = [dense([-2.0 * x for x in vector]) for vector in vectors]
+    return outcome(
+        RoundInfo(number, 10), clients, updates, reports={"gradient-deviation": np.array(sigma, float)}, size=2
+    )
+
+
+def absorbed(method, *outcomes):
+    method.roster = make_roster(5)
+    method.roster.local_steps[:] = 4
+    for one in outcomes:
+        method.update(one)
+    return method
+
+
+def test_the_reference_probabilities():
+    """baselines.md section 6."""
+    gradients = [np.array(g, float) for g in [(1, 0), (0, 1), (-1, 1)]]
+    scores = scores_by_diversity(gradients, np.array([0.5, 1, 2]), 0.8, 0.2)
+    np.testing.assert_allclose(scores / scores.sum(), [0.374094, 0.183127, 0.442779], atol=1e-6)
+
+
+def test_a_round_moves_probability_among_its_participants_only():
+    method = absorbed(build(), came([0, 2, 3], [(1, 0), (0, 1), (-1, 1)], [0.5, 1, 2]))
+    expected = np.array([0.374094 * 0.6, 0.2, 0.183127 * 0.6, 0.442779 * 0.6, 0.2])
+    np.testing.assert_allclose(method.state()["probabilities"], expected, atol=1e-6)
+
+
+def test_fedis_follows_norms():
+    method = absorbed(build(rule="fedis"), came([1, 4], [(3, 4), (0, 1)], [0, 0]))
+    np.testing.assert_allclose(method.state()["probabilities"], [0.2, 0.4 * 5 / 6, 0.2, 0.2, 0.4 / 6])
+    assert not method.needs(DeltaConfig(rule="fedis")).reports
+    assert method.needs(DeltaConfig()).reports == {"gradient-deviation"}
+
+
+def test_equal_gradients_without_noise_change_nothing():
+    method = absorbed(build(), came([0, 1], [(1, 1), (1, 1)], [0, 0]))
+    np.testing.assert_allclose(method.state()["probabilities"], 0.2)
+
+
+@given(st.lists(st.floats(0, 10), min_size=1, max_size=4))
+def test_sharing_out_keeps_the_total(scores):
+    p = np.array([0.1, 0.2, 0.3, 0.25, 0.15])
+    found = shared_out(p, np.arange(len(scores)), np.array(scores))
+    assert found.sum() == pytest.approx(1)
+    assert (found >= 0).all()
+    np.testing.assert_array_equal(found[len(scores) :], p[len(scores) :])
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_constant_gradient_is_recovered_from_heavy_ball_steps(momentum):
+    gradient, moved, velocity = np.array([0.3, -2.0]), np.zeros(2), np.zeros(2)
+    for _ in range(7):
+        velocity = momentum * velocity + gradient
+        moved -= 0.05 * velocity
+    np.testing.assert_allclose(mean_gradient(moved.astype(np.float32), 7, 0.05, momentum), gradient, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rule", ["delta", "fedis"])
+def test_the_mean_weight_is_the_share_of_examples(rule):
+    """Enumerating all draws with replacement: E[sum of a client's weights] = omega_i, also over those available."""
+    method = absorbed(build(rule=rule), came([0, 2, 3], [(1, 0), (0, 1), (-1, 1)], [0.5, 1, 2]))
+    roster = make_roster(5, examples=[10, 20, 30, 40, 50], available=[0, 2, 3, 4])
+    p, omega, count = method.probabilities(roster), np.array([10, 30, 40, 50]) / 130, 3
+    assert p.sum() == pytest.approx(1)
+    weight_of_draw = {}
+    for selection in selections(method, roster, 2, count, 200):
+        for client, weight in zip(selection.clients.tolist(), selection.weights.tolist(), strict=True):
+            weight_of_draw.setdefault(client, set()).add(round(weight, 12))
+    unit = {client: min(weights) for client, weights in weight_of_draw.items()}
+    mean = np.zeros(4)
+    for drawn in product(range(4), repeat=count):
+        for position in drawn:
+            mean[position] += np.prod(p[list(drawn)]) * unit[[0, 2, 3, 4][position]]
+    np.testing.assert_allclose(mean, omega, atol=1e-9)
+
+
+def test_weights_are_used_as_they_are_and_multiply_with_repeats():
+    method = build(uniform_share=1.0)
+    roster = make_roster(5, examples=[100, 200, 300, 200, 200])
+    totals = []
+    for selection in selections(method, roster, 1, 3, 300):
+        assert not selection.normalise
+        totals.append(selection.weights.sum())
+        multiples = selection.weights / (roster.examples[selection.clients] / 1000 / (3 * 0.2))
+        np.testing.assert_allclose(multiples, np.round(multiples))
+        assert round(multiples.sum()) == 3
+    assert np.mean(totals) == pytest.approx(1, abs=0.03)
+
+
+def test_distinct_draws_give_exactly_m():
+    method = absorbed(build(draws="distinct"), came([0, 2], [(1, 0), (90, 1)], [0, 0]))
+    assert all(select(method, make_roster(5), 2, 4, seed).clients.size == 4 for seed in range(20))
+
+
+def test_a_client_of_no_interest_keeps_the_uniform_share():
+    method = absorbed(build(rule="fedis", uniform_share=0.1), came(range(5), [(1, 0)] * 4 + [(0, 0)], [0] * 5))
+    np.testing.assert_allclose(method.probabilities(make_roster(5))[4], 0.02)
+
+
+@pytest.mark.parametrize("sigma", [[np.nan, 1], [np.inf, 1], [np.nan, np.nan], [1e300, 1e300], [0, 0]])
+def test_broken_reports_leave_a_distribution(sigma):
+    method = absorbed(build(), came([0, 1], [(1e6, 0), (0, 1e-6)], sigma))
+    p = method.state()["probabilities"]
+    assert p.sum() == pytest.approx(1)
+    assert (p >= 0).all()
+    select(method, make_roster(5), 2, 3)
+
+
+def test_everybody_where_few_are_available():
+    selection = select(build(), make_roster(5, available=[1, 4], examples=[1, 30, 1, 1, 10]), 1, 2)
+    assert selection.clients.tolist() == [1, 4]
+    np.testing.assert_allclose(selection.weights, [0.75, 0.25])
+
+
+def test_state_goes_on_and_empty_outcomes_change_nothing():
+    outcomes = [
+        came([0, 3], [(1, 0), (0, 3)], [1, 2]),
+        outcome(RoundInfo(2, 10), [], [], failed=[1], size=2),
+        came([3, 4], [(1, 1), (0, 3)], [0, 1], number=3),
+    ]
+    assert_resumes(build, [make_roster(5)] * 3, outcomes, 2)
+    method = absorbed(build(), outcomes[1])
+    np.testing.assert_array_equal(method.state()["probabilities"], 0.2)

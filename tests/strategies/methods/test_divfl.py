@@ -1,0 +1,153 @@
+"""DivFL: greedy facility location against exhaustive search."""
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsel_app.config import CompressionConfig, ConfigError
+from strategies.methods.divfl import DivFL, DivFLConfig, facility_location
+from strategies.roster import RoundInfo
+from tests.strategies.resume import assert_resumes, select
+from tests.strategies.setups import dense, make_context, make_roster, outcome
+
+POINTS = np.array([(0, 0), (1, 0), (0, 1), (5, 5), (6, 5)], float)
+
+
+def distances_of(points):
+    return np.array([[np.hypot(*(a - b)) for b in points] for a in points])
+
+
+def cost(distances, chosen):
+    return sum(min(row[i] for i in chosen) for row in distances)
+
+
+def build(**settings):
+    return DivFL(make_context(DivFLConfig(**settings), clients=5, size=2))
+
+
+def seen_roster(**arguments):
+    roster = make_roster(5, **arguments)
+    roster.selections[:] = 1
+    return roster
+
+
+def points_outcome(number=1):
+    return outcome(RoundInfo(number, 10), range(5), [dense(point.tolist()) for point in POINTS], size=2)
+
+
+@pytest.mark.parametrize(
+    ("count", "picked", "objective"), [(1, [1], 15.888406), (2, [1, 3], 3.414214), (3, [1, 3, 0], 2)]
+)
+def test_the_reference_points(count, picked, objective):
+    """baselines.md section 8."""
+    distances = distances_of(POINTS)
+    found = facility_location(distances, count, 1.0, np.random.default_rng(0))
+    assert found.tolist() == picked
+    assert cost(distances, found) == pytest.approx(objective, abs=1e-6)
+
+
+@given(st.integers(0, 10_000), st.integers(2, 7), st.integers(1, 4))
+def test_every_greedy_step_has_the_largest_marginal_gain(seed, size, count):
+    points = np.random.default_rng(seed).normal(size=(size, 3))
+    distances = np.sqrt(np.square(points[:, None] - points).sum(axis=2))
+    found = facility_location(distances, count, 1.0, np.random.default_rng(0)).tolist()
+    assert len(set(found)) == min(count, size)
+    for step, client in enumerate(found):
+        options = [other for other in range(size) if other not in found[:step]]
+        best = min(cost(distances, [*found[:step], other]) for other in options)
+        assert cost(distances, found[: step + 1]) == pytest.approx(best, abs=1e-9)
+        assert client in options
+
+
+def test_greedy_is_within_its_guarantee_of_the_best_subset():
+    """G reduced from the cost of a far phantom client is monotone submodular: greedy takes at least 1 - 1/e of it."""
+    points = np.random.default_rng(3).normal(size=(9, 2))
+    distances, phantom = distances_of(points), 100.0
+    found = facility_location(distances, 3, 1.0, np.random.default_rng(0))
+    best = min(cost(distances, chosen) for chosen in combinations(range(9), 3))
+    assert 9 * phantom - cost(distances, found) >= (1 - 1 / np.e) * (9 * phantom - best)
+    assert cost(distances, found) <= 1.5 * best
+
+
+def test_ties_go_to_the_lowest_id_and_equal_updates_still_fill_the_cohort():
+    assert facility_location(np.zeros((5, 5)), 3, 1.0, np.random.default_rng(0)).tolist() == [0, 1, 2]
+
+
+def test_stochastic_greedy_looks_at_max_m_and_share_n_clients():
+    """With 2 of 5 clients looked at, the medoid is missed unless it is among them: 2 times in 5."""
+    distances = distances_of(POINTS)
+    rng = np.random.default_rng(0)
+    first = [facility_location(distances, 1, 0.4, rng)[0] for _ in range(1000)]
+    assert 0.35 < np.mean(np.array(first) == 1) < 0.45
+    assert sorted(facility_location(distances, 5, 0.1, rng)) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("available", [[0, 1, 2, 3, 4], [0, 2, 3]])
+def test_the_method_picks_the_representatives_by_id(available):
+    method = build()
+    method.update(points_outcome())
+    expected = [1, 3] if len(available) == 5 else [2, 3]
+    assert select(method, seen_roster(available=available), 2, 2).clients.tolist() == expected
+
+
+def test_only_participants_are_refreshed():
+    method = build()
+    method.update(points_outcome())
+    method.update(outcome(RoundInfo(2, 10), [1], [dense([6.0, 6.0])], size=2))
+    points = POINTS.copy()
+    points[1] = (6, 6)
+    best = min(range(5), key=lambda client: cost(distances_of(points), [client]))
+    assert select(method, seen_roster(), 3, 1).clients.tolist() == [best]
+
+
+def test_output_layer_alone():
+    context = make_context(DivFLConfig(layers="output"), clients=3, size=4)
+    method = DivFL(context)
+    heads = [[0, 0], [1, 0], [0.6, 0]]
+    method.update(
+        outcome(RoundInfo(1, 10), range(3), [dense([9.0 * k, 0, *head]) for k, head in enumerate(heads)], size=4)
+    )
+    roster = make_roster(3)
+    roster.selections[:] = 1
+    assert select(method, roster, 2, 1).clients.tolist() == [2]
+
+
+def test_first_rounds_see_everybody_once():
+    method, roster, seen = build(), make_roster(5), set()
+    for number in (1, 2, 3):
+        selection = select(method, roster, number, 2, seed=number)
+        assert selection.clients.size == 2
+        assert number == 3 or not seen & set(selection.clients.tolist())
+        seen |= set(selection.clients.tolist())
+        roster.selections[selection.clients] += 1
+    assert seen == set(range(5))
+
+
+def test_ideal_trains_everybody_and_weighs_the_chosen_by_examples():
+    context = make_context(DivFLConfig(gradients="ideal"), clients=5, size=2)
+    with pytest.raises(ConfigError, match="compressor"):
+        DivFL(context)
+    method = DivFL(replace(context, compression=CompressionConfig(compressor="none")))
+    method.update(points_outcome())
+    selection = select(method, seen_roster(examples=[1, 2, 3, 4, 5]), 2, 2)
+    assert selection.clients.tolist() == [0, 1, 2, 3, 4]
+    assert selection.weights.tolist() == [0, 2, 0, 4, 0]
+
+
+def test_state_goes_on_and_empty_outcomes_change_nothing():
+    outcomes = [
+        points_outcome(),
+        outcome(RoundInfo(2, 10), [], [], failed=[1, 3], size=2),
+        outcome(RoundInfo(3, 10), [0, 4], [dense([3.0, 1.0]), dense([0.0, 0.0])], size=2),
+    ]
+    assert_resumes(build, [seen_roster()] * 3, outcomes, 2)
+
+
+def test_more_wanted_than_available():
+    method = build()
+    assert select(method, make_roster(5, available=[2, 4]), 1, 2).clients.tolist() == [2, 4]
+    assert select(method, seen_roster(available=[2, 4]), 2, 9).clients.tolist() == [2, 4]

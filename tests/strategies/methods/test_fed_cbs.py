@@ -1,0 +1,141 @@
+"""Fed-CBS: the imbalance degree in both its forms, and the conditional laws of the draws."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from strategies.methods.fed_cbs import FedCBS, FedCBSConfig, exploration_bonus, joined_qcid, log_weights, qcid
+from tests.strategies.resume import select, selections
+from tests.strategies.setups import make_context, make_roster
+
+COUNTS = np.array([[5] * 6, [6, 6, 6, 6, 6, 0], [0, 0, 0, 10, 10, 10], [10, 10, 10, 0, 0, 0]])
+
+
+def softmax(logits):
+    weights = np.exp(logits - logits.max())
+    return weights / weights.sum()
+
+
+def counted_roster(counts=COUNTS, **arguments):
+    roster = make_roster(len(counts), **arguments)
+    roster.label_counts = np.asarray(counts)
+    return roster
+
+
+def build(clients=4, classes=6, **settings):
+    return FedCBS(make_context(FedCBSConfig(**settings), clients=clients, classes=classes, size=20))
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [
+        ([0], 0), ([1], 0.033333), ([2], 0.166667), ([3], 0.166667),
+        ([0, 1], 0.008333), ([2, 3], 0), ([0, 1, 2], 0.014815), ([0, 2, 3], 0),
+    ],
+)  # fmt: skip
+def test_the_reference_imbalances(members, expected):
+    """baselines.md section 5."""
+    assert qcid(COUNTS[members].sum(axis=0)) == pytest.approx(expected, abs=1e-6)
+
+
+@given(arrays(np.int64, (4, 5), elements=st.integers(0, 50)))
+def test_the_degree_is_the_servers_form_over_inner_products(counts):
+    """sum_ij q_i q_j <a_i, a_j> / (sum q)^2 - 1/B."""
+    total = counts.sum()
+    if total:
+        products = sum(int(a @ b) for a in counts for b in counts)
+        assert qcid(counts.sum(axis=0)) == pytest.approx(products / total**2 - 1 / 5, abs=1e-9)
+
+
+def test_the_second_draw_has_the_reference_probabilities():
+    """baselines.md section 15: S = {1}, b_2 = 2."""
+    logits = log_weights(COUNTS[1], COUNTS, 2, np.zeros(4))[[0, 2, 3]]
+    np.testing.assert_allclose(softmax(logits), [0.927536, 0.057971, 0.014493], atol=1e-6)
+
+
+def test_the_third_draw_has_exponent_three():
+    """{1, 2} and then 0 or 3: QCID .014815 and .011111 to the power of -3."""
+    logits = log_weights(COUNTS[1] + COUNTS[2], COUNTS, 3, np.zeros(4))[[0, 3]]
+    with_0, with_3 = (
+        np.square(row / row.sum() - 1 / 6).sum() for row in (COUNTS[[1, 2, 0]].sum(0), COUNTS[[1, 2, 3]].sum(0))
+    )
+    assert softmax(logits)[0] == pytest.approx(with_0**-3 / (with_0**-3 + with_3**-3))
+
+
+def test_the_first_draw_adds_the_exploration_bonus():
+    """Round 3, T = (never, 1, 4): 2 sqrt(1.5 ln 3 / T), a client never selected counting as one selected once."""
+    bonus = exploration_bonus(np.array([0, 1, 4]), 3, 2.0)
+    root = 1.6479184  # ln 3 x 1.5
+    np.testing.assert_allclose(bonus, 2 * np.sqrt([root, root, root / 4]), rtol=1e-6)
+    logits = log_weights(np.zeros(6, np.int64), COUNTS[1:], 1, bonus)
+    np.testing.assert_allclose(np.exp(logits), 1 / np.array([1 / 30, 1 / 6, 1 / 6]) + bonus)
+    assert exploration_bonus(np.array([0, 7]), 1, 10.0).tolist() == [0, 0]
+
+
+def test_first_picks_follow_their_law():
+    method, roster = build(), counted_roster(COUNTS[[2, 1, 3, 1]])
+    picks = [drawn.clients[0] for drawn in selections(method, roster, 1, 1, 1500)]
+    np.testing.assert_allclose(np.bincount(picks, minlength=4) / 1500, np.array([6, 30, 6, 30]) / 72, atol=0.04)
+
+
+def test_a_perfectly_balanced_set_is_picked():
+    """The trap of third-party code, which turns 1/0 into 1e-6: 3 completes {2}, and 0 is balanced alone."""
+    third_first = softmax(log_weights(COUNTS[2], COUNTS, 2, np.zeros(4))[[0, 1, 3]])
+    assert third_first[2] > 1 - 1e-12
+    method = build()
+    assert all(select(method, counted_roster(), 1, 1, seed).clients.tolist() == [0] for seed in range(30))
+
+
+def test_ids_not_positions():
+    method = build()
+    roster = counted_roster(available=[1, 3])
+    assert {int(select(method, roster, 2, 1, seed).clients[0]) for seed in range(40)} == {1, 3}
+    assert select(method, roster, 2, 5).clients.tolist() == [1, 3]
+
+
+def test_exponents_of_large_cohorts_do_not_overflow():
+    rng = np.random.default_rng(0)
+    counts = rng.integers(0, 3, (80, 10)) * 10
+    method = build(80, 10)
+    assert select(method, counted_roster(counts), 5, 70).clients.size == 70
+
+
+def test_nothing_known_is_uniform():
+    method = build()
+    for counts in (np.zeros((4, 6), int), np.zeros((4, 0), int)):
+        picks = [drawn.clients[0] for drawn in selections(method, counted_roster(counts), 1, 1, 400)]
+        assert np.bincount(picks, minlength=4).min() > 60
+
+
+def test_balance_of_cohorts_is_better_than_uniform():
+    rng = np.random.default_rng(1)
+    counts = np.array([rng.multinomial(100, row) for row in rng.dirichlet(np.full(10, 0.1), 40)])
+    method, roster = build(40, 10), counted_roster(counts)
+    ours = [qcid(counts[select(method, roster, 2, 8, seed).clients].sum(0)) for seed in range(30)]
+    uniform = [qcid(counts[rng.choice(40, 8, replace=False)].sum(0)) for _ in range(30)]
+    assert np.mean(ours) < 0.5 * np.mean(uniform)
+
+
+@pytest.mark.parametrize("scale", [1, 1000, 10**9])
+def test_the_imbalance_with_each_client_is_that_of_the_joined_labels(scale):
+    rng = np.random.default_rng(5)
+    counts = rng.integers(0, 50, (30, 4)) * float(scale)
+    counts[7] = 0.0
+    for held in (np.zeros(4), counts[3] + counts[9], counts.max() - counts[11]):
+        found = joined_qcid(held, counts, counts.sum(axis=1), np.square(counts).sum(axis=1))
+        share = (held + counts) / np.maximum((held + counts).sum(axis=1, keepdims=True), 1.0)
+        np.testing.assert_allclose(found, np.maximum(((share - 0.25) ** 2).sum(axis=1), 1e-20), rtol=1e-9, atol=1e-15)
+    balanced = joined_qcid(counts.max() - counts[11], counts, counts.sum(axis=1), np.square(counts).sum(axis=1))
+    assert balanced[11] == 1e-20
+
+
+def test_draws_do_not_depend_on_how_many_are_weighed_at_a_time(monkeypatch):
+    rng = np.random.default_rng(6)
+    method = FedCBS(make_context(FedCBSConfig(), clients=23, cohort=6, classes=4))
+    roster = make_roster(23)
+    roster.label_counts = rng.integers(0, 20, (23, 4))
+    whole = select(method, roster, 2, 6, 1).clients
+    monkeypatch.setattr("strategies.methods.fed_cbs.BLOCK", 5)
+    np.testing.assert_array_equal(select(method, roster, 2, 6, 1).clients, whole)

@@ -1,0 +1,211 @@
+"""FedCG: the linear programme against scipy's, the greedy step against all marginal gains, and their alternation."""
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from fedsel_app.config import BudgetConfig, CompressionConfig
+from fedsel_app.wire.codec import Update
+from strategies.methods.fedcg import FedCG, FedCGConfig, Problem, best_deadline, cover, relative_distances, represented
+from strategies.roster import RoundInfo
+from strategies.selection_math.client_time import fitting_fractions
+from tests.strategies.resume import assert_resumes, select, selections
+from tests.strategies.setups import dense, make_context, make_roster, outcome
+
+POINTS = [(0, 0), (1, 0), (0, 1), (5, 5), (6, 5)]
+EVERYBODY = np.ones(5, bool)
+
+
+def distances_of(points):
+    return np.array([[np.hypot(a[0] - b[0], a[1] - b[1]) for b in points] for a in points])
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_the_deadline_solves_the_linear_programme(seed):
+    """linprog over (T, theta): min T - V sum gamma theta, a + theta u <= T."""
+    rng = np.random.default_rng(seed)
+    m, least = 5, 0.05
+    compute_s, upload_s = rng.uniform(5, 25, m), rng.uniform(2, 40, m)
+    gamma, price = rng.uniform(0, 6, m), rng.uniform(0, 5)
+    deadline = best_deadline(compute_s, upload_s, gamma, price, least)
+    theta = fitting_fractions(deadline, compute_s, upload_s, least)
+    assert (compute_s + theta * upload_s <= deadline + 1e-9).all()
+    solution = linprog(
+        np.concatenate([[1.0], -price * gamma]),
+        A_ub=np.column_stack([-np.ones(m), np.diag(upload_s)]),
+        b_ub=-compute_s,
+        bounds=[(0, None)] + [(least, 1.0)] * m,
+    )
+    assert deadline - price * (gamma @ theta) == pytest.approx(solution.fun)
+
+
+@pytest.mark.parametrize(("count", "chosen"), [(1, [1]), (2, [1, 3]), (3, [0, 1, 3])])
+def test_the_reference_points_are_covered(count, chosen):
+    assert cover(distances_of(POINTS), count, EVERYBODY).tolist() == chosen
+
+
+def test_every_greedy_step_has_the_largest_gain():
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        costs = distances_of(rng.normal(size=(7, 2))) + rng.uniform(0, 1, (7, 1))
+        allowed = np.ones(7, bool)
+        allowed[rng.integers(7)] = False
+        previous = []
+        for count in range(1, 6):
+            round_info = cover(costs, count, allowed).tolist()
+            assert set(previous) < set(round_info)
+            gains = {i: costs[[*previous, i]].min(axis=0).sum() for i in np.flatnonzero(allowed) if i not in previous}
+            assert costs[round_info].min(axis=0).sum() == pytest.approx(min(gains.values()))
+            previous = round_info
+
+
+def test_clients_are_represented_by_the_nearest_and_shared_between_equals():
+    assert represented(distances_of(POINTS), np.array([1, 3])).tolist() == [3.0, 2.0]
+    line = distances_of([(0, 0), (2, 0), (1, 0), (9, 0)])
+    assert represented(line, np.array([0, 1])).tolist() == [1.5, 2.5]
+
+
+def test_distances_are_relative_to_the_mean_of_the_known():
+    found = relative_distances(distances_of([(0, 0), (3, 0), (0, 0), (9, 9)]), np.array([True, True, True, False]))
+    np.testing.assert_allclose(found, [[0, 1.5, 0, 1], [1.5, 0, 1.5, 1], [0, 1.5, 0, 1], [1, 1, 1, 0]])
+    nobody = relative_distances(np.zeros((2, 2)), np.zeros(2, bool))
+    assert nobody.tolist() == [[0, 1], [1, 0]]
+    same = relative_distances(np.zeros((2, 2)), np.ones(2, bool))
+    assert same.tolist() == [[0, 0], [0, 0]]
+
+
+def value_by_hand(distances, cohort, theta, deadline, full_s, weight):
+    """T + V [sum_j d(j, nearest) + 0.2 sum gamma (1 - theta)] by loops; no two clients are equally near."""
+    price, error = weight * full_s.mean() / len(distances), 0.0
+    for j in range(len(distances)):
+        nearest = min(range(len(cohort)), key=lambda i: distances[cohort[i], j])
+        error += distances[cohort[nearest], j] + 0.2 * (1 - theta[nearest])
+    return deadline + price * error
+
+
+@pytest.mark.parametrize("weight", [0.2, 1.0, 5.0])
+def test_the_alternation_is_consistent_and_near_the_best_cohort(weight):
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        distances = distances_of(rng.normal(size=(7, 2)))
+        distances /= distances.sum() / 42
+        compute_s, upload_s = rng.uniform(5, 25, 7), rng.uniform(5, 40, 7)
+        problem = Problem(distances, compute_s, upload_s, 0.05, FedCGConfig(error_weight=weight))
+        found = problem.solve(3)
+        assert found.value == pytest.approx(
+            value_by_hand(distances, found.cohort, found.fractions, found.deadline_s, compute_s + upload_s, weight)
+        )
+        every = [problem.ratios(np.array(cohort)).value for cohort in combinations(range(7), 3)]
+        assert min(every) <= found.value + 1e-9
+        assert found.value <= np.quantile(every, 0.25)
+        assert found.value <= problem.ratios(cover(distances, 3, np.ones(7, bool))).value
+
+
+def test_of_twins_the_one_with_the_fast_link_is_taken():
+    """Diversity alone takes the lowest id; its slow link costs more than the twin's fast one."""
+    distances = distances_of([(0, 0), (0, 0), (4, 4), (4, 4)]) / 4
+    upload_s = np.array([60.0, 1.0, 1.0, 60.0])
+    problem = Problem(distances, np.full(4, 10.0), upload_s, 0.01, FedCGConfig())
+    assert problem.solve(2).cohort.tolist() == [1, 2]
+
+
+def test_what_error_is_worth():
+    distances, compute_s, upload_s = distances_of(POINTS), np.full(5, 10.0), np.array([5.0, 6, 7, 8, 9])
+    free = Problem(distances, compute_s, upload_s, 0.1, FedCGConfig(error_weight=0.0)).solve(2)
+    assert free.deadline_s == pytest.approx(10.0 + 0.1 * upload_s[free.cohort].max())
+    dear = Problem(distances, compute_s, upload_s, 0.1, FedCGConfig(error_weight=1e3)).solve(2)
+    assert dear.fractions.tolist() == [1.0, 1.0]
+
+
+def test_a_given_deadline():
+    distances, upload_s = distances_of(POINTS), np.full(5, 20.0)
+    compute_s = np.array([1.0, 30.0, 2.0, 30.0, 3.0])
+    found = Problem(distances, compute_s, upload_s, 0.1, FedCGConfig(deadline_s=12.0)).solve(2)
+    assert found.cohort.tolist() == [2, 4]  # 2 is the medoid of those who can; 1 and 3 cannot
+    np.testing.assert_allclose(found.fractions, [10 / 20, 9 / 20])
+    late = Problem(distances, compute_s, upload_s, 0.1, FedCGConfig(deadline_s=1.0)).solve(2)
+    assert late.cohort.tolist() == [0, 2]  # nobody can: the fastest
+    assert late.fractions.tolist() == [0.1, 0.1]
+
+
+def build(compressor="top-k", **changes):
+    context = make_context(FedCGConfig(**changes), clients=5, size=2)
+    return FedCG(
+        replace(
+            context,
+            compression=CompressionConfig(compressor=compressor),
+            budget=BudgetConfig(kept_fraction=0.2, kept_min=0.05),
+        )
+    )
+
+
+def seen_roster(**arguments):
+    roster = make_roster(5, **arguments)
+    roster.selections[:] = 1
+    return roster
+
+
+def points_outcome(number=1, clients=range(5), failed=()):
+    updates = [dense(POINTS[client]) for client in clients]
+    return outcome(RoundInfo(number, 10), clients, updates, failed=failed, size=2)
+
+
+def test_weights_and_ratios_of_a_selection():
+    method = build()
+    method.update(points_outcome())
+    chosen = select(method, seen_roster(), 2, 2)
+    assert chosen.clients.tolist() == [1, 3]
+    assert chosen.weights.tolist() == [3.0, 2.0]
+    assert chosen.normalise
+    assert ((chosen.kept_fractions >= 0.05) & (chosen.kept_fractions <= 1)).all()
+
+
+def test_everybody_is_selected_once_before_diversity_decides():
+    method, roster, cohorts = build(), make_roster(5), []
+    for number in (1, 2, 3):
+        chosen = select(method, roster, number, 2, seed=number).clients
+        cohorts.append(chosen.tolist())
+        roster.selections[chosen] += 1
+        method.update(points_outcome(number, chosen.tolist()))
+    assert set(np.concatenate(cohorts)) == set(range(5))
+    assert select(method, roster, 4, 2).clients.tolist() == [1, 3]
+
+
+def test_the_cold_start_is_uniform_and_weighs_equally():
+    found = selections(build(), make_roster(5), 1, 2, 600)
+    assert all(drawn.weights.tolist() == [2.5, 2.5] for drawn in found)
+    assert np.abs(np.bincount(np.concatenate([drawn.clients for drawn in found])) / 600 - 0.4).max() < 0.06
+
+
+def test_clients_that_never_answer_do_not_block_the_others():
+    method, roster = build(), seen_roster()
+    method.update(points_outcome(1, [0, 1, 3], failed=[2, 4]))
+    chosen = select(method, roster, 2, 3)
+    assert chosen.weights.sum() == pytest.approx(5.0)
+    nothing = build()
+    nothing.update(outcome(RoundInfo(1, 10), [], [], failed=[0, 1], size=2))
+    assert len({tuple(select(nothing, roster, 2, 2, seed).clients) for seed in range(20)}) > 3
+
+
+def test_who_is_away_neither_comes_nor_is_represented():
+    method = build()
+    method.update(points_outcome())
+    chosen = select(method, seen_roster(available=[0, 2, 3]), 2, 2)
+    assert chosen.clients.tolist() == [2, 3]
+    assert chosen.weights.tolist() == [2.0, 1.0]
+    assert select(method, seen_roster(available=[0, 2, 3]), 2, 9).clients.tolist() == [0, 2, 3]
+
+
+def test_without_sparse_updates_only_the_cohort_is_chosen():
+    method = build(compressor="none")
+    method.update(points_outcome())
+    assert select(method, seen_roster(), 2, 2).kept_fractions.tolist() == [1.0, 1.0]
+
+
+def test_sparse_updates_and_the_state():
+    sparse = outcome(RoundInfo(2, 10), [3], [Update(2, np.array([1], np.uint32), np.array([8], np.float32))], size=2)
+    outcomes = [points_outcome(), sparse, outcome(RoundInfo(3, 10), [], [], size=2), points_outcome(4, [0, 4])]
+    assert_resumes(build, [seen_roster()] * 4, outcomes, 2)

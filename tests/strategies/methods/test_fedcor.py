@@ -1,0 +1,221 @@
+"""FedCor: greedy selection against conditioning the full covariance, the fit against SciPy's density."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import check_grad
+from scipy.stats import multivariate_normal
+
+from strategies.methods.fedcor import FedCor, FedCorConfig, discounted_mean, fitted, greedy, likelihood_gradient
+from strategies.roster import RoundInfo
+from tests.strategies.resume import assert_resumes, select
+from tests.strategies.setups import dense, make_context, make_roster, outcome
+
+SIGMA = np.array([[1, 0.6, 0.1, -0.2], [0.6, 1.2, 0.3, 0], [0.1, 0.3, 0.8, 0.4], [-0.2, 0, 0.4, 0.9]])
+P = np.array([0.1, 0.4, 0.3, 0.2])
+
+
+def embedded(sigma, noise_variance):
+    """X with X^T X + s^2 I = sigma."""
+    return np.linalg.cholesky(sigma - noise_variance * np.eye(len(sigma))).T
+
+
+@pytest.mark.parametrize(
+    ("annealing", "picked", "gains"),
+    [((1, 1, 1, 1), [1, 2, 3], [0.575109, 0.343524, 0.143922]),
+     ((1, 0.81, 1, 1), [2, 1, 3], [0.503115, 0.358267, 0.143922])],
+)  # fmt: skip
+def test_the_reference_selection(annealing, picked, gains):
+    """baselines.md section 4."""
+    found = greedy(embedded(SIGMA, 1e-2), 1e-2, P, np.array(annealing, float), 3)
+    assert found[0].tolist() == picked
+    np.testing.assert_allclose(found[1], gains, atol=1e-6)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 7), st.integers(1, 4))
+def test_greedy_is_conditioning_the_full_matrix(seed, size, dimension):
+    rng = np.random.default_rng(seed)
+    x, p, alpha = rng.normal(size=(dimension, size)), rng.dirichlet(np.ones(size)), rng.uniform(0.3, 1, size)
+    picked, gains = greedy(x, 0.01, p, alpha, size)
+    sigma, left = x.T @ x + 0.01 * np.eye(size), list(range(size))
+    for step in range(size):
+        gain = {k: alpha[k] / np.sqrt(sigma[k, k]) * sum(p[i] * sigma[i, k] for i in left) for k in left}
+        assert gains[step] == pytest.approx(max(gain.values()), abs=1e-7)
+        best = int(picked[step])
+        assert gain[best] == pytest.approx(gains[step], abs=1e-7)
+        sigma = sigma - np.outer(sigma[:, best], sigma[best]) / sigma[best, best]
+        left.remove(best)
+
+
+def likelihood(x, changes, weights, noise_variance):
+    total = 0.0
+    for change, weight in zip(changes, weights, strict=True):
+        known = np.isfinite(change)
+        covariance = x[:, known].T @ x[:, known] + noise_variance * np.eye(known.sum())
+        total -= weight * multivariate_normal(np.zeros(known.sum()), covariance).logpdf(change[known])
+    return total
+
+
+def test_the_gradient_is_that_of_the_normal_density_with_absent_clients():
+    rng = np.random.default_rng(0)
+    changes = rng.normal(size=(4, 5))
+    changes[1, 2] = changes[3, 2] = changes[3, 0] = np.nan
+    weights = np.array([0.5, 1, 0.2, 0.9])
+
+    def value(flat):
+        return likelihood(flat.reshape(2, 5), changes, weights, 0.1)
+
+    def gradient(flat):
+        return likelihood_gradient(flat.reshape(2, 5), changes, weights, 0.1).ravel()
+
+    x = rng.normal(size=10)
+    assert check_grad(value, gradient, x) < 1e-4 * np.linalg.norm(gradient(x))
+
+
+def test_fitting_finds_who_moves_together():
+    """Clients 0 and 1 change alike, 2 and 3 oppositely to each other; 0 and 2 are independent."""
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(size=(2, 60))
+    changes = np.stack([a, a, b, -b], axis=1) + 0.05 * rng.normal(size=(60, 4))
+    start = rng.normal(size=(3, 4)) / np.sqrt(3)
+    x = fitted(start, changes, np.ones(60), 1e-2, 1000)
+    assert likelihood(x, changes, np.ones(60), 1e-2) < likelihood(start, changes, np.ones(60), 1e-2)
+    sigma = x.T @ x
+    scale = np.sqrt(np.outer(np.diagonal(sigma), np.diagonal(sigma)))
+    correlation = sigma / scale
+    assert correlation[0, 1] > 0.9
+    assert correlation[2, 3] < -0.9
+    assert abs(correlation[0, 2]) < 0.35
+
+
+def test_discounted_mean_by_hand():
+    changes = np.array([[1.0, 2, np.nan], [3, np.nan, np.nan]])
+    np.testing.assert_allclose(discounted_mean(changes, np.array([0.5, 1.0])), [3.5 / 1.5, 2, 0])
+
+
+def build(**settings):
+    return FedCor(
+        make_context(FedCorConfig(**({"warmup": 2, "interval": 4, "first_steps": 30, "steps": 5} | settings)), size=3)
+    )
+
+
+def candidates(method, number, **arguments):
+    return method.candidates(make_roster(6, **arguments), RoundInfo(number, 20), 2, np.random.default_rng(0)).tolist()
+
+
+def test_who_is_probed_when():
+    """Warm-up rounds 1..3; observed rounds 5, 9, ... and the round after each."""
+    method = build()
+    assert method.needs(FedCorConfig()).loss_probe
+    probed = [number for number in range(1, 12) if candidates(method, number)]
+    assert probed == [1, 2, 3, 5, 6, 9, 10]
+    assert candidates(method, 5, available=[1, 4]) == [1, 4]
+
+
+def run(method, losses, **arguments):
+    """Absorb a round for each row of losses, as the round does: select, then absorb with the roster's losses."""
+    outcomes, rosters = [], []
+    for number, row in enumerate(losses, start=1):
+        roster = make_roster(6, losses=row, **arguments)
+        method.roster = roster
+        clients = select(method, roster, number, 2, seed=number).clients.tolist()
+        outcomes.append(outcome(RoundInfo(number, 20), clients, [dense([1, 0, 0])] * len(clients), size=3))
+        rosters.append(roster)
+        method.update(outcomes[-1])
+    return rosters, outcomes
+
+
+def falling_losses(rounds, probed, seed=0):
+    rng = np.random.default_rng(seed)
+    losses = 5 - np.cumsum(rng.uniform(0, 0.3, (rounds, 6)), axis=0)
+    losses[[number - 1 for number in range(1, rounds + 1) if number not in probed]] = np.nan
+    return losses
+
+
+def test_changes_of_observed_rounds_alone_are_remembered():
+    method = build()
+    losses = falling_losses(7, {1, 2, 3, 5, 6})
+    run(method, losses)
+    state = method.state()
+    assert state["rounds"].tolist() == [2, 3, 6]
+    np.testing.assert_allclose(state["changes"], [losses[1] - losses[0], losses[2] - losses[1], losses[5] - losses[4]])
+
+
+def test_annealing_counts_selections_since_the_last_fit():
+    method = build(annealing=0.5)
+    _, outcomes = run(method, falling_losses(4, {1, 2, 3}))
+    expected = np.ones(6)
+    expected[outcomes[3].clients] = 0.5
+    np.testing.assert_array_equal(method.state()["annealing"], expected)
+    assert select(method, method.roster, 6, 2).clients.tolist() != outcomes[3].clients.tolist()
+    method.update(outcome(RoundInfo(7, 20), [], [], failed=[int(outcomes[3].clients[0])], size=3))
+    assert method.state()["annealing"][outcomes[3].clients[0]] == 0.25
+    again = build(annealing=0.5)
+    run(again, falling_losses(6, {1, 2, 3, 5, 6}))
+    np.testing.assert_array_equal(again.state()["annealing"], 1)
+
+
+def test_old_observations_are_forgotten():
+    method = build(history=2)
+    run(method, falling_losses(6, {1, 2, 3, 5, 6}))
+    assert method.state()["rounds"].tolist() == [6]
+
+
+@pytest.mark.parametrize("update_mean", [True, False])
+def test_when_the_process_is_fitted(update_mean):
+    method = build(update_mean=update_mean, warmup_steps=3)
+    fits, losses = [], falling_losses(10, {1, 2, 3, 5, 6, 9, 10})
+    for number in range(1, 11):
+        before = method.state()["embeddings"].copy()
+        method.roster = make_roster(6, losses=losses[number - 1])
+        method.update(outcome(RoundInfo(number, 20), [0, 1], [dense([1, 0, 0])] * 2, size=3))
+        if not np.array_equal(before, method.state()["embeddings"]):
+            fits.append(number)
+    assert fits == ([3, 6, 10] if update_mean else [2, 3, 6, 10])
+
+
+def test_after_the_warmup_the_choice_is_the_greedy_one_by_id():
+    method = build()
+    run(method, falling_losses(3, {1, 2, 3}))
+    roster = make_roster(6, available=[1, 3, 5], examples=[1, 9, 1, 3, 1, 4])
+    ours = select(method, roster, 4, 2, seed=1)
+    x = method.state()["embeddings"][:, [1, 3, 5]]
+    expected = greedy(x, 1e-4, np.array([9, 3, 4]) / 16, np.ones(3), 2)[0]
+    assert ours.clients.tolist() == sorted([1, 3, 5][position] for position in expected)
+    assert ours.weights.tolist() == [1, 1]
+    assert select(method, roster, 4, 2, seed=9).clients.tolist() == ours.clients.tolist()
+    assert select(method, roster, 4, 9).clients.tolist() == [1, 3, 5]
+
+
+def test_a_round_that_brought_nothing_is_no_observation():
+    method = build()
+    losses = falling_losses(2, {1, 2})
+    method.roster = make_roster(6, losses=losses[0])
+    method.update(outcome(RoundInfo(1, 20), [], [], failed=[0, 1], size=3))
+    method.roster = make_roster(6, losses=losses[1])
+    method.update(outcome(RoundInfo(2, 20), [0], [dense([1, 0, 0])], size=3))
+    assert not method.state()["rounds"].size
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300])
+def test_broken_losses(bad):
+    method = build()
+    losses = falling_losses(7, {1, 2, 3, 5, 6})
+    losses[[0, 2, 5], 2] = bad
+    losses[1] = bad
+    run(method, losses)
+    assert np.isfinite(method.state()["embeddings"]).all()
+    same = build()
+    run(same, np.ones((7, 6)))
+    assert np.isfinite(same.state()["embeddings"]).all()
+
+
+def test_state_goes_on():
+    method = build()
+    rosters, outcomes = run(method, falling_losses(7, {1, 2, 3, 5, 6}))
+    assert_resumes(build, rosters, outcomes, 2)
+
+
+def test_nothing_observed_still_selects():
+    assert select(build(), make_roster(6), 4, 3).clients.size == 3

@@ -1,0 +1,60 @@
+"""FlexCom: cohort members finish together."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedsel_app.config import BudgetConfig, CompressionConfig, ConfigError
+from strategies.methods.flexcom import FlexCom, FlexComConfig
+from tests.strategies.resume import select, selections
+from tests.strategies.setups import make_context, make_roster
+
+SIZE = 1_000_000
+
+
+def build(compressor="rand-k", deadline="median"):
+    """rand-k: 32 bits a kept entry, so that the arithmetic is plain."""
+    context = make_context(FlexComConfig(deadline=deadline), clients=5, size=SIZE)
+    return FlexCom(
+        replace(
+            context,
+            compression=CompressionConfig(compressor=compressor),
+            budget=BudgetConfig(kept_fraction=0.25, kept_min=0.02),
+        )
+    )
+
+
+def uneven_roster():
+    """Full uploads take 32, 16, 8, 32 and 32 s, trainings 10, 20, 15, 12 and 60 s."""
+    roster = make_roster(5)
+    roster.uplink_bits_per_s[:] = [1e6, 2e6, 4e6, 1e6, 1e6]
+    roster.step_s[:] = np.array([10, 20, 15, 12, 60]) / 50
+    return roster
+
+
+def test_the_deadline_is_the_median_finish_and_fractions_follow():
+    """With a quarter kept the clients finish after 18, 24, 17, 20 and 68 s."""
+    chosen = select(build(), uneven_roster(), 1, 5)
+    assert chosen.components["deadline_s"].tolist() == [20.0] * 5
+    np.testing.assert_allclose(chosen.kept_fractions, [10 / 32, 0.02, 5 / 8, 8 / 32, 0.02])
+
+
+def test_the_mean_deadline():
+    chosen = select(build(deadline="mean"), uneven_roster(), 1, 5)
+    np.testing.assert_allclose(chosen.components["deadline_s"], (18 + 24 + 17 + 20 + 68) / 5)
+    np.testing.assert_allclose(chosen.kept_fractions, [19.4 / 32, 9.4 / 16, 1.0, 17.4 / 32, 0.02])
+
+
+def test_the_cohort_is_uniform_among_the_present():
+    roster = make_roster(5, available=[0, 2, 3, 4])
+    method = build()
+    picks = np.concatenate([drawn.clients for drawn in selections(method, roster, 1, 2, 600)])
+    assert np.abs(np.bincount(picks, minlength=5) / 600 - [0.5, 0, 0.5, 0.5, 0.5]).max() < 0.06
+    assert select(method, roster, 1, 9).clients.tolist() == [0, 2, 3, 4]
+
+
+@pytest.mark.parametrize("compressor", ["none", "qsgd"])
+def test_a_compressor_without_kept_fractions_is_refused(compressor):
+    with pytest.raises(ConfigError, match="set 'compressor' to top-k or rand-k"):
+        build(compressor)

@@ -1,0 +1,17 @@
+"""Full participation."""
+
+import pytest
+
+from strategies.methods.full import FullConfig, FullParticipation
+from strategies.roster import Needs
+from tests.strategies.resume import select
+from tests.strategies.setups import make_context, make_roster
+
+
+@pytest.mark.parametrize("count", [1, 3, 9])
+def test_takes_every_available_client_whatever_the_cohort(count):
+    method = FullParticipation(make_context(FullConfig(), clients=6))
+    selection = select(method, make_roster(6, available=[1, 3, 4]), 2, count)
+    assert selection.clients.tolist() == [1, 3, 4]
+    assert selection.weights is None
+    assert FullParticipation.needs(FullConfig()) == Needs()

@@ -1,0 +1,279 @@
+import math
+from collections import Counter
+from io import BytesIO
+
+import numpy as np
+import pytest
+
+from fedsel_app.config import TrainingConfig
+from fedsel_app.wire.codec import Update
+from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig, fairness, staleness, temperature
+from strategies.roster import RoundInfo
+from tests.strategies.setups import TRAINING, dense, make_context, make_roster, outcome
+
+SIZE = 4
+NOW = RoundInfo(3, 10)
+# log 2, log 3, log 4, log 2 of `last_selected` [2, 1, 0, 2] in round 3, spread over [0, 1].
+STALE = [0.0, math.log2(3) - 1, 1.0, 0.0]
+
+
+def method(clients=4, size=SIZE, training=TRAINING, **config):
+    return HeteroSelect(make_context(HeteroSelectConfig(**config), clients=clients, size=size, training=training))
+
+
+def history():
+    """Four clients before round 3: V' = [.5, 0, 1, .25], F' = [-1, 0, 1, 0] and St' = STALE."""
+    roster = make_roster(4, losses=[2.0, 1.0, 3.0, 1.5])
+    roster.selections[:] = [2, 1, 0, 1]
+    roster.last_selected[:] = [2, 1, 0, 2]
+    return roster
+
+
+def everybody(selector, roster, round_info=NOW):
+    return selector.select(roster, round_info, 4, np.random.default_rng(0))
+
+
+def spread(values):
+    low, high = min(values), max(values)
+    return [(value - low) / (high - low) for value in values]
+
+
+# Equations 1-5 --------------------------------------------------------------------------------------------------------
+
+
+def test_components_by_hand():
+    components = everybody(method(), history()).components
+    np.testing.assert_allclose(components["loss"], [0.5, 0.0, 1.0, 0.25])
+    np.testing.assert_allclose(components["diversity"], [0.5] * 4)
+    np.testing.assert_allclose(components["fairness"], [-1.0, 0.0, 1.0, 0.0])
+    np.testing.assert_allclose(components["staleness"], STALE)
+
+
+def test_score_by_hand():
+    # 0.5 + 0.15 - 0.2 + 0.2 * 0       = 0.45
+    # 0   + 0.15 + 0   + 0.2 * 0.58496 = 0.266993
+    # 1   + 0.15 + 0.2 + 0.2           = 1.55
+    # 0.25+ 0.15 + 0   + 0             = 0.40
+    # less 0.266993, over 1.283007:
+    scores = everybody(method(), history()).scores
+    np.testing.assert_allclose(scores, [0.142640, 0.0, 1.0, 0.103669], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"without": "loss"}, [-0.2, 0.2 * STALE[1], 0.4, 0.0]),
+        ({"loss_weight": 0.0}, [-0.2, 0.2 * STALE[1], 0.4, 0.0]),
+        ({"without": "fairness-staleness"}, [0.5, 0.0, 1.0, 0.25]),
+        ({"fairness_weight": 0.0, "staleness_weight": 0.0}, [0.5, 0.0, 1.0, 0.25]),
+        ({"fairness_weight": 0.0}, [0.5, 0.2 * STALE[1], 1.2, 0.25]),
+        ({"staleness_weight": 0.0}, [0.3, 0.0, 1.2, 0.25]),
+        ({"loss_weight": 2.0, "staleness_scale": 9.0}, [0.8, 0.2 * STALE[1], 2.4, 0.5]),
+    ],
+)
+def test_ablations_by_hand(config, expected):
+    np.testing.assert_allclose(everybody(method(**config), history()).scores, spread(expected))
+
+
+def test_without_diversity_nothing_is_remembered():
+    for config in ({"without": "diversity"}, {"diversity_weight": 0.0}):
+        selector = method(**config)
+        assert not selector.needs(HeteroSelectConfig(**config)).updates
+        selector.update(outcome(RoundInfo(1, 10), [0], [dense([1.0, 0.0, 0.0, 0.0])], size=SIZE))
+        assert selector.state()["clients"].size == 0
+        # 0.3, 0.116993, 1.4, 0.25
+        assert everybody(selector, history()).scores == pytest.approx(spread([0.3, 0.2 * STALE[1], 1.4, 0.25]))
+
+
+def test_cold_start():
+    selection = everybody(method(), make_roster(4, losses=[2.0, 1.0, 3.0, 1.5]), RoundInfo(1, 10))
+    np.testing.assert_array_equal(selection.components["diversity"], 0.5)
+    np.testing.assert_array_equal(selection.components["fairness"], 0.0)
+    np.testing.assert_array_equal(selection.components["staleness"], 0.0)
+    np.testing.assert_allclose(selection.scores, [0.5, 0.0, 1.0, 0.25])
+
+
+def test_clients_that_do_not_differ_score_one():
+    for losses in ([2.0] * 4, [np.nan] * 4, [np.inf] * 4):
+        selection = everybody(method(), make_roster(4, losses=losses), RoundInfo(1, 10))
+        np.testing.assert_array_equal(selection.scores, 1.0)
+        np.testing.assert_array_equal(selection.components["loss"], 0.0)
+
+
+def test_a_diverged_loss_is_the_worst_and_an_unknown_one_average():
+    selection = everybody(method(), make_roster(4, losses=[np.nan, np.inf, 1.0, 3.0]), RoundInfo(1, 10))
+    # NaN -> (1 + 3) / 2, inf -> 3
+    np.testing.assert_allclose(selection.components["loss"], [0.5, 1.0, 0.0, 1.0])
+
+
+def test_fairness_by_hand_and_clipped():
+    np.testing.assert_array_equal(fairness(np.zeros(3, np.int64)), 0.0)
+    # mean 1.25: 1 - 5 / 1.25 = -3, clipped
+    np.testing.assert_array_equal(fairness(np.array([5, 0, 0, 0])), [-1.0, 1.0, 1.0, 1.0])
+    # mean 2
+    np.testing.assert_allclose(fairness(np.array([1, 2, 3])), [0.5, 0.0, -0.5])
+
+
+def test_staleness_by_hand():
+    np.testing.assert_allclose(staleness(np.array([0, 6]), 7, 0.5), [0.5 * math.log(8), 0.5 * math.log(2)])
+
+
+def test_only_available_clients_count():
+    roster = make_roster(6, losses=[2.0, 99.0, 1.0, 3.0, -99.0, 1.5], available=[0, 2, 3, 5])
+    roster.selections[:] = [2, 50, 1, 0, 50, 1]
+    roster.last_selected[:] = [2, 0, 1, 0, 0, 2]
+    selection = everybody(method(6), roster)
+    assert selection.clients.tolist() == [0, 2, 3, 5]
+    np.testing.assert_allclose(selection.scores, everybody(method(), history()).scores)
+    np.testing.assert_allclose(selection.components["fairness"], [-1.0, 0.0, 1.0, 0.0])
+
+
+def test_last_fit_losses_are_free_and_unknown_ones_average():
+    config = HeteroSelectConfig(loss_source="last-fit")
+    assert not HeteroSelect.needs(config).loss_probe
+    assert HeteroSelect.needs(HeteroSelectConfig()).loss_probe
+    roster = make_roster(4, losses=[9.0, 8.0, 7.0, 6.0])
+    roster.fit_losses[:] = [np.nan, 1.0, 3.0, 1.5]
+    selection = everybody(method(loss_source="last-fit"), roster, RoundInfo(1, 10))
+    # (1 + 3 + 1.5) / 3 = 1.8333
+    np.testing.assert_allclose(selection.components["loss"], [0.8333333 / 2, 0.0, 1.0, 0.25], rtol=1e-6)
+
+
+# Equation 6: selection ------------------------------------------------------------------------------------------------
+
+
+def test_the_temperature_halves_over_the_run():
+    assert temperature(RoundInfo(1, 10), 1.0) == pytest.approx(0.95)
+    assert temperature(RoundInfo(5, 10), 2.0) == pytest.approx(1.5)
+    assert temperature(RoundInfo(10, 10), 1.0) == 0.5
+    assert temperature(RoundInfo(20, 10), 1.0) == 0.5
+
+
+def test_selection_frequencies():
+    # Scores [0.142640, 0, 1, 0.103669] at tau = 0.5 * (1 - 0.5 * 3 / 10) = 0.425, two without replacement.
+    weights = [math.exp(score / 0.425) for score in (0.142640, 0.0, 1.0, 0.103669)]
+    total = sum(weights)
+    chances = {
+        (i, j): weights[i] / total * weights[j] / (total - weights[i])
+        + weights[j] / total * weights[i] / (total - weights[j])
+        for i in range(4)
+        for j in range(i + 1, 4)
+    }
+    assert sum(chances.values()) == pytest.approx(1.0)
+    selector, roster, draws, rng = method(temperature=0.5), history(), 2500, np.random.default_rng(0)
+    seen = Counter(tuple(selector.select(roster, NOW, 2, rng).clients.tolist()) for _ in range(draws))
+    for pair, chance in chances.items():
+        assert seen[pair] / draws == pytest.approx(chance, abs=4 * math.sqrt(chance * (1 - chance) / draws))
+
+
+def test_every_client_can_be_selected():
+    selector, roster = method(), history()
+    seen = set()
+    for seed in range(200):
+        seen |= set(selector.select(roster, RoundInfo(10, 10), 1, np.random.default_rng(seed)).clients.tolist())
+    assert seen == {0, 1, 2, 3}
+
+
+def test_a_selection_carries_the_scores_of_the_selected():
+    selector, roster = method(), history()
+    whole = everybody(selector, roster)
+    some = selector.select(roster, NOW, 2, np.random.default_rng(4))
+    place = np.searchsorted(whole.clients, some.clients)
+    assert some.clients.size == 2
+    np.testing.assert_array_equal(some.scores, whole.scores[place])
+    np.testing.assert_array_equal(some.weights, some.scores)
+    for name, values in whole.components.items():
+        np.testing.assert_array_equal(some.components[name], values[place])
+    assert some.normalise
+    assert some.kept_fractions is None
+    assert some.learning_rates is None
+
+
+def test_score_adaptive_learning_rates_and_their_cap():
+    # Round 3 of 10: 0.1 (1 - 0.15) = 0.085, times 1 + [0.142640, 0, 1, 0.103669]; 0.17 is cut to 0.15.
+    selector = method(score_adaptive_lr=True, training=TrainingConfig(lr=0.1))
+    expected = [0.0971244, 0.085, 0.15, 0.0938119]
+    np.testing.assert_allclose(everybody(selector, history()).learning_rates, expected, rtol=1e-5)
+    wide = method(score_adaptive_lr=True, score_adaptive_lr_max=1.0, training=TrainingConfig(lr=0.1))
+    np.testing.assert_allclose(everybody(wide, history()).learning_rates[2], 0.17)
+
+
+# Purity and state -----------------------------------------------------------------------------------------------------
+
+
+def trained(**config):
+    selector = method(**config)
+    selector.update(
+        outcome(RoundInfo(1, 10), [0, 2], [dense([1.0, 2.0, 0.0, 0.0]), dense([0.0, 1.0, 3.0, 0.0])], size=SIZE)
+    )
+    sparse = Update(SIZE, np.array([0, 3], np.uint32), np.array([1.0, -1.0], np.float32))
+    selector.update(outcome(RoundInfo(2, 10), [1], [sparse], size=SIZE))
+    return selector
+
+
+def copied(arrays):
+    return {name: values.copy() for name, values in arrays.items()}
+
+
+def test_selecting_changes_nothing():
+    selector, roster = trained(), history()
+    state, before = copied(selector.state()), copied(vars(roster))
+    first = selector.select(roster, NOW, 2, np.random.default_rng(9))
+    for _ in range(20):
+        selector.select(roster, NOW, 3, np.random.default_rng(1))
+    again = selector.select(roster, NOW, 2, np.random.default_rng(9))
+    np.testing.assert_array_equal(first.clients, again.clients)
+    np.testing.assert_array_equal(first.scores, again.scores)
+    for name, values in before.items():
+        np.testing.assert_array_equal(getattr(roster, name), values, err_msg=name)
+    assert state.keys() == selector.state().keys()
+    for name, values in selector.state().items():
+        np.testing.assert_array_equal(values, state[name], err_msg=name)
+
+
+def test_a_selection_is_no_view_of_the_methods_state():
+    selector, roster = trained(), history()
+    before = copied(selector.state())
+    selection = everybody(selector, roster)
+    for values in (selection.scores, *selection.components.values()):
+        values[:] = 77.0
+    for name, values in selector.state().items():
+        np.testing.assert_array_equal(values, before[name], err_msg=name)
+
+
+@pytest.mark.parametrize("config", [{}, {"average_decay": 0.9}, {"sketch_size": 8}])
+def test_a_restored_method_goes_on_identically(config):
+    original = trained(**config)
+    file = BytesIO()
+    np.savez(file, **original.state())
+    snapshot = original.state()
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as saved:
+        restored = method(**config)
+        restored.load_state(dict(saved))
+    frozen = copied(snapshot)
+    third = outcome(RoundInfo(3, 10), [1, 3], [dense([0.5, 0.0, 1.0, 2.0]), dense([3.0, 1.0, 0.0, 0.0])], size=SIZE)
+    for selector in (original, restored):
+        selector.update(third)
+    for name, values in snapshot.items():
+        np.testing.assert_array_equal(values, frozen[name], err_msg=f"the saved {name} changed afterwards")
+    first, second = (
+        selector.select(history(), RoundInfo(4, 10), 3, np.random.default_rng(2)) for selector in (original, restored)
+    )
+    np.testing.assert_array_equal(first.clients, second.clients)
+    np.testing.assert_array_equal(first.scores, second.scores)
+    states = original.state(), restored.state()
+    assert states[0].keys() == states[1].keys()
+    for name, values in states[0].items():
+        assert values.dtype == states[1][name].dtype
+        np.testing.assert_array_equal(values, states[1][name], err_msg=name)
+
+
+def test_absorbing_leaves_the_outcome_alone():
+    selector = method(average_decay=0.9)
+    came = outcome(RoundInfo(1, 10), [0], [dense([1.0, 2.0, 0.0, 0.0])], size=SIZE)
+    selector.update(came)
+    before = came.aggregate.copy()
+    selector.update(outcome(RoundInfo(2, 10), [0], [dense([5.0, 0.0, 0.0, 0.0])], size=SIZE))
+    np.testing.assert_array_equal(came.aggregate, before)
+    np.testing.assert_array_equal(came.updates[0].values, [1.0, 2.0, 0.0, 0.0])

@@ -1,0 +1,161 @@
+"""HiCS-FL: entropies and distances of the reference, laws of the draws, the first pass."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from strategies.methods.hics_fl import (
+    HiCSFL,
+    HiCSFLConfig,
+    client_distances,
+    draw_by_examples,
+    draw_uniformly,
+    entropies,
+    group_logits,
+)
+from strategies.roster import RoundInfo
+from tests.strategies.resume import assert_resumes, select, selections
+from tests.strategies.setups import dense, make_context, make_roster, outcome
+
+BIASES = np.array([(0.004, -0.001, -0.001, -0.002), (0.001, 0.0005, -0.0005, -0.001), (-0.003, 0.005, -0.001, -0.001)])
+
+
+def test_the_reference_entropies_and_distances():
+    """baselines.md section 7."""
+    entropy = entropies(BIASES, 0.0015)
+    np.testing.assert_allclose(entropy, [0.371360, 1.261652, 0.206039], atol=1e-6)
+    found = client_distances(BIASES, entropy, 10.0)
+    np.testing.assert_allclose(found[[0, 0, 1], [1, 2, 2]], [9.53120, 3.74469, 12.02132], atol=1e-5)
+    np.testing.assert_array_equal(found, found.T)
+    np.testing.assert_array_equal(np.diagonal(found), 0)
+
+
+def test_entropies_of_extreme_vectors():
+    vectors = np.array([[0.0, 0, 0, 0], [1e30, 0, 0, 0], [-1e30, -1e30, 0, 0]])
+    np.testing.assert_allclose(entropies(vectors, 1e-3), [np.log(4), 0, np.log(2)], atol=1e-12)
+
+
+def test_groups_are_preferred_by_mean_entropy():
+    labels, entropy = np.array([0, 1, 0]), np.array([1.0, 0.5, 2.0])
+    np.testing.assert_allclose(group_logits(labels, entropy, 4.0), [6, 2])
+    np.testing.assert_allclose(group_logits(labels, entropy, 0.0), [0, 0])
+
+
+def first_frequencies(draw, clients, rounds=4000):
+    rng = np.random.default_rng(0)
+    return np.bincount([draw(rng)[0] for _ in range(rounds)], minlength=clients) / rounds
+
+
+def test_a_group_by_pi_and_a_client_in_it_by_examples():
+    labels, logits, examples = np.array([0, 1, 0]), np.log([0.25, 0.75]), np.array([30, 5, 10])
+    found = first_frequencies(lambda rng: draw_by_examples(labels, logits, examples, 1, rng), 3)
+    np.testing.assert_allclose(found, [0.1875, 0.75, 0.0625], atol=0.025)
+
+
+def test_sets_of_draws_are_those_of_repeating_until_two_are_found():
+    """The paper's loop draws client k with u_k = pi_g n_k / n_g = (.225, .14, .075, .56) and throws repeats away, so
+    that {a, b} comes with u_a u_b (1 / (1 - u_a) + 1 / (1 - u_b))."""
+    labels, pi, examples = np.array([0, 1, 0, 1]), np.array([0.3, 0.7]), np.array([30, 5, 10, 20])
+    u, rng = [0.225, 0.14, 0.075, 0.56], np.random.default_rng(1)
+    found = [tuple(draw_by_examples(labels, np.log(pi), examples, 2, rng).tolist()) for _ in range(4000)]
+    for a, b in combinations(range(4), 2):
+        chance = u[a] * u[b] * (1 / (1 - u[a]) + 1 / (1 - u[b]))
+        assert found.count((a, b)) / 4000 == pytest.approx(chance, abs=0.03)
+
+
+def test_the_official_draw_exhausts_groups():
+    labels, logits = np.array([0, 0, 1, 0]), np.log([0.01, 0.99])
+    rng = np.random.default_rng(0)
+    found = [draw_uniformly(labels, logits, 2, rng).tolist() for _ in range(200)]
+    assert sum(2 in picked for picked in found) > 190
+    assert all(len(set(picked)) == 2 for picked in found)
+    assert draw_uniformly(labels, logits, 9, rng).tolist() == [0, 1, 2, 3]
+
+
+def build(rule="paper", clients=6, **settings):
+    """Body 0..5, weight 6..7 is 2 x 2 at 6..9, bias at 10..11."""
+    return HiCSFL(make_context(HiCSFLConfig(rule=rule, **settings), clients=clients, size=12, classes=2))
+
+
+def update(bias, weight=(0, 0, 0, 0)):
+    return dense([9.0] * 6 + list(weight) + list(bias))
+
+
+def seen_roster(**arguments):
+    roster = make_roster(6, **arguments)
+    roster.selections[:] = 1
+    return roster
+
+
+def balanced_and_not():
+    """Clients 0..2 with balanced labels, 3..5 with one-sided ones."""
+    biases = [(0.001, 0.001), (0.001, 0.0011), (0.0012, 0.001), (0.02, -0.02), (0.021, -0.02), (0.02, -0.021)]
+    return outcome(RoundInfo(1, 10), range(6), [update(bias) for bias in biases])
+
+
+def test_the_first_pass_sees_everybody_once():
+    method, roster, seen = build(), make_roster(6), []
+    for number in (1, 2):
+        selection = select(method, roster, number, 4, seed=number)
+        assert selection.clients.size == 4
+        seen.append(set(selection.clients.tolist()))
+        roster.selections[selection.clients] += 1
+    assert seen[0] | seen[1] == set(range(6))
+
+
+def test_balanced_clients_are_preferred_early_and_not_at_the_end():
+    method = build(balance=8.0)
+    method.update(balanced_and_not())
+    early = np.concatenate([drawn.clients for drawn in selections(method, seen_roster(), 2, 2, 100)])
+    late = np.concatenate([drawn.clients for drawn in selections(method, seen_roster(), 10, 2, 200)])
+    assert np.mean(early < 3) > 0.9
+    assert 0.4 < np.mean(late < 3) < 0.6
+
+
+def test_the_entropy_is_of_the_bias_alone_or_of_the_row_means():
+    """Row means (.001, .003) and bias (0, 0) at T = .001: entropy of (1, e^2) / (1 + e^2), against ln 2."""
+    one = outcome(RoundInfo(1, 10), [1], [update((0, 0), weight=(0.002, 0, 0.004, 0.002))])
+    paper, official = build(temperature=0.001), build("official", temperature=0.001)
+    for method in (paper, official):
+        method.update(one)
+    p = np.array([1, np.e**2]) / (1 + np.e**2)
+    assert paper.entropy(np.array([1]))[0] == pytest.approx(np.log(2))
+    assert official.entropy(np.array([1]))[0] == pytest.approx(-(p * np.log(p)).sum(), abs=1e-6)
+
+
+def test_who_sent_nothing_counts_with_the_mean_entropy():
+    method = build(temperature=0.001)
+    method.update(outcome(RoundInfo(1, 10), [0, 2], [update((0, 0)), update((1, 0))]))
+    np.testing.assert_allclose(method.entropy(np.arange(3)), [np.log(2), np.log(2) / 2, 0], atol=1e-12)
+
+
+def test_the_official_rule_changes_to_clustered_sampling_where_entropies_vary():
+    """Entropies 0 and ln 2, variance .12: half of the rows' mass is with the biased clients, whatever their entropy."""
+    method = build("official", balance=50.0, temperature=0.001)
+    weights = [(0, 0, 0, 0)] * 3 + [(1, 1, -1, -1)] * 3
+    method.update(outcome(RoundInfo(1, 10), range(6), [update((0.1, 0.1), weight) for weight in weights]))
+    found = selections(method, seen_roster(), 2, 2, 100)
+    assert 0.4 < np.mean(np.concatenate([drawn.clients for drawn in found]) < 3) < 0.6
+    assert all(drawn.weights.sum() == pytest.approx(1) for drawn in found)
+
+
+@pytest.mark.parametrize("rule", ["paper", "official"])
+@pytest.mark.parametrize("bias", [(0, 0), (1e30, -1e30), (0.5, 0.5)])
+def test_equal_zero_and_huge_updates(rule, bias):
+    method = build(rule)
+    method.update(outcome(RoundInfo(1, 10), [0, 1, 4], [update(bias)] * 3))
+    for seed in range(5):
+        assert select(method, seen_roster(), 2, 3, seed).clients.size == 3
+    assert select(method, seen_roster(available=[2, 5]), 2, 1).clients.size == 1
+    assert select(method, seen_roster(available=[2, 5]), 2, 4).clients.tolist() == [2, 5]
+
+
+@pytest.mark.parametrize("rule", ["paper", "official"])
+def test_state_goes_on_and_empty_outcomes_change_nothing(rule):
+    outcomes = [
+        balanced_and_not(),
+        outcome(RoundInfo(2, 10), [], [], failed=[0]),
+        outcome(RoundInfo(3, 10), [1, 4], [update((0.3, 0.1)), update((0, 0))]),
+    ]
+    assert_resumes(lambda: build(rule), [seen_roster()] * 3, outcomes, 2)

@@ -1,0 +1,292 @@
+"""Oort: the published worked vector, plain-Python references of both rules, and their traps."""
+
+from math import exp, log, sqrt
+
+import numpy as np
+import pytest
+
+from strategies.methods.oort import (
+    Oort,
+    OortConfig,
+    admitted,
+    at_percentile,
+    blacklist,
+    exploit,
+    explore,
+    official_pace,
+    paper_pace,
+    scaled,
+    scores,
+    system_factor,
+)
+from strategies.roster import RoundInfo
+from tests.strategies.resume import assert_resumes, select
+from tests.strategies.setups import dense, make_context, make_roster, outcome
+
+NAN = np.nan
+RULES = ("paper", "official")
+REWARDS, SIZES = [10.0, 20.0, 30.0, 40.0, 50.0], [65.0, 66.0, 67.0, 68.0]
+STAMPS, DURATIONS = [1, 2, 3, 4, 4], [1.0, 2.0, 3.0, 4.0, 8.0]
+
+
+def build(clients=6, rounds=100, **settings):
+    return Oort(make_context(OortConfig(**settings), clients=clients, cohort=min(2, clients), rounds=rounds, size=2))
+
+
+def timed_roster(durations, **arguments):
+    """Rounds of these lengths in seconds: transfers take no time."""
+    roster = make_roster(len(durations), **arguments)
+    roster.local_steps[:] = 100
+    roster.step_s[:] = np.asarray(durations) / 100
+    roster.uplink_bits_per_s[:] = 1e18
+    return roster
+
+
+def tried(method, utilities, last):
+    clients = len(utilities)
+    padded = {"utilities": np.array(utilities, float), "last": np.array(last, np.int64)}
+    method.load_state(method.state() | padded)
+    assert method.state()["utilities"].size == clients
+    return method
+
+
+def came(number, clients, losses, failed=()):
+    reports = {"rms-loss": np.array(losses, float)}
+    updates = [dense([0.0, 0.0])] * len(clients)
+    return outcome(RoundInfo(number, 100), clients, updates, reports=reports, failed=failed, size=2)
+
+
+DRAWS = 1000
+FOUR_SIGMA = 4 * sqrt(0.25 / DRAWS)
+
+
+def assert_chosen(method, roster, number, expected):
+    """The frequencies of the one client selected are the `expected`; four standard errors are hardly chance."""
+    round_info, rng, found = RoundInfo(number, 100), np.random.default_rng(number), np.zeros(method.context.run.clients)
+    for _ in range(DRAWS):
+        found[method.select(roster, round_info, 1, rng).clients] += 1
+    np.testing.assert_allclose(found / DRAWS, expected, rtol=0, atol=FOUR_SIGMA)
+
+
+# The worked vector of baselines.md 2.2 ------------------------------------------------------------------------
+
+
+def vector_scores():
+    preferred = at_percentile(np.array([*DURATIONS, 5, 6, 7, 8]), 0.5)
+    assert preferred == 5.0
+    assert at_percentile(np.array(REWARDS + SIZES), 0.98) == 68.0
+    gains = scaled(np.array(REWARDS + SIZES), 0.98)[:5]
+    np.testing.assert_allclose(gains * 58.01 + 9.99, REWARDS)
+    system = system_factor(np.array(DURATIONS), preferred, 2.0)
+    return scores(gains, np.array(STAMPS), 5, system)
+
+
+def test_the_scores_of_the_worked_vector():
+    np.testing.assert_allclose(vector_scores(), [0.40135, 0.456232, 0.576561, 0.717914, 0.347773], atol=1e-6)
+
+
+def test_the_draw_of_the_worked_vector():
+    found = vector_scores()
+    assert admitted(found, 1, 0.7).tolist() == [3, 2, 1]
+    rng = np.random.default_rng(0)
+    counts = np.bincount([exploit(found, 1, 1, 0.7, rng)[0] for _ in range(DRAWS)], minlength=5)
+    np.testing.assert_allclose(counts / DRAWS, [0, 0.2606, 0.3293, 0.4101, 0], rtol=0, atol=FOUR_SIGMA)
+
+
+# Both rules against plain Python ------------------------------------------------------------------------------
+
+
+CUTOFF = {"paper": 0.825, "official": 0.7}
+"""Where it matters for both which score is the marginal one."""
+
+
+def reference(rule, rewards, stamps, durations, number):
+    """P(the one exploited client) where everybody was tried, from baselines.md 2.1 and 2.2; T is 5 s."""
+    total = []
+    ordered = sorted(rewards)
+    clip = ordered[min(int(len(rewards) * (0.95 if rule == "paper" else 0.5)), len(rewards) - 1)]
+    for reward, stamp, duration in zip(rewards, stamps, durations, strict=True):
+        value = min(reward, clip)
+        if rule == "official":
+            low = 0.999 * min(rewards)
+            value = (value - low) / (max(rewards) - low)
+        value += sqrt(0.1 * log(number) / stamp)
+        total.append(value * (5.0 / duration) ** 2 if duration > 5.0 else value)
+    ranked = sorted(total, reverse=True)
+    threshold = CUTOFF[rule] * ranked[0 if rule == "paper" else 1]
+    pool = [value if value >= threshold else 0.0 for value in total]
+    return [value / sum(pool) for value in pool]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_exploitation_equals_the_plain_rule(rule):
+    rewards, stamps, durations = [30.0, 25.0, 60.0, 28.0, 5.0], [1, 5, 9, 2, 10], [2.0, 5.0, 7.0, 3.0, 4.0]
+    steps = {"pacer_step_s": 5.0} if rule == "paper" else {"pacer_percentile": 65.0, "clip": 0.5}
+    method = tried(build(5, rule=rule, cutoff=CUTOFF[rule], **steps), rewards, stamps)
+    roster = timed_roster(durations)
+    _, preferred = method.durations(roster, RoundInfo(11, 100))
+    assert preferred == pytest.approx(5.0)
+    assert_chosen(method, roster, 11, reference(rule, rewards, stamps, durations, 11))
+
+
+def test_the_paper_explores_by_speed_from_the_first_round_on():
+    assert_chosen(build(3), timed_roster([1.0, 2.0, 4.0]), 1, [4 / 7, 2 / 7, 1 / 7])
+
+
+def test_the_official_first_round_is_uniform_and_later_exploration_by_size_and_speed():
+    roster = timed_roster([1.0, 2.0, 4.0, 1.0], examples=[10, 40, 80, 30])
+    method = build(4, rule="official", pacer_percentile=50.0)
+    assert_chosen(method, roster, 1, [0.25] * 4)
+    # T = 2 s; client 2 counts 80 (2 / 4)^2 = 20. Of m = 1 nothing is exploited while eps > 0.
+    tried(method, [NAN, NAN, NAN, 30.0], [0, 0, 0, 1])
+    assert_chosen(method, roster, 2, [1 / 7, 4 / 7, 2 / 7, 0])
+
+
+def test_the_sample_window_cuts_the_tail_of_exploration():
+    rng = np.random.default_rng(0)
+    assert {int(explore(np.array([1.0, 9, 2, 8]), 1, 2.0, rng)[0]) for _ in range(200)} == {1, 3}
+    assert explore(np.array([1.0, 9, 2, 8]), 0, 5.0, rng).size == 0
+    assert explore(np.zeros(0), 0, 5.0, rng).size == 0
+    assert sorted(explore(np.array([1.0, 9]), 2, 5.0, rng)) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("rule", "number", "exploited"), [("paper", 2, 1), ("official", 2, 1), ("paper", 30, 4), ("official", 30, 7)]
+)
+def test_exploration_decays(rule, number, exploited):
+    """m = 10: 0.9 x 0.98 and 0.9 x 0.95 explore in round 2; 0.9 x 0.98^29 = 0.501 and 0.9 x 0.95^29 = 0.203 in 30."""
+    values = np.full(40, NAN)
+    values[:20] = 50.0
+    method = tried(build(40, rule=rule, blacklist_rounds=-1), values, [1] * 20 + [0] * 20)
+    picked = select(method, timed_roster([1.0] * 40), number, 10).clients
+    assert (picked < 20).sum() == exploited
+
+
+def test_where_all_are_tried_nothing_is_explored():
+    """The two best, whose scores stand out, are exploited: at the marginal score the cutoff admits no third."""
+    for rule in RULES:
+        method = tried(build(4, rule=rule, cutoff=0.95), [1.0, 100.0, 100.0, 1.0], [9, 9, 9, 9])
+        picked = {tuple(select(method, timed_roster([1.0] * 4), 10, 2, seed).clients) for seed in range(20)}
+        assert (1, 2) in picked
+        assert rule == "official" or len(picked) == 1
+
+
+# Feedback -----------------------------------------------------------------------------------------------------
+
+
+def test_utility_is_the_trained_examples_times_the_root_mean_square_loss():
+    """50 steps of 32 train at most 1600 examples. Who failed takes the mean."""
+    method = build(4)
+    method.roster = make_roster(4, examples=[100, 5000, 300, 7])
+    method.update(came(3, [0, 1], [2.0, 0.5], failed=[3]))
+    state = method.state()
+    np.testing.assert_allclose(state["utilities"], [200, 800, NAN, 500])
+    assert state["last"].tolist() == [3, 3, 0, 3]
+
+
+def test_nothing_is_learnt_where_nobody_came():
+    method = build(4)
+    before = method.state()
+    method.update(came(3, [], [], failed=[0, 1]))
+    after = method.state()
+    np.testing.assert_array_equal(after["utilities"], before["utilities"])
+    assert after["achieved"].tolist() == [0]
+
+
+def test_the_papers_pacer_relaxes_when_the_utility_achieved_falls():
+    assert paper_pace(np.array([3.0, 3, 2, 3]), 1.0) == 2.0
+    assert paper_pace(np.array([3.0, 3, 3, 3]), 1.0) == 1.0
+    method = build(2, pacer_rounds=2, pacer_step_s=7.0)
+    method.roster = make_roster(2)
+    preferred = []
+    for number, loss in enumerate([5, 5, 4, 4, 9, 9, 1, 1], start=1):
+        method.update(came(number, [0], [loss]))
+        preferred.append(method.durations(timed_roster([1.0, 2.0]), RoundInfo(number + 1, 100))[1])
+    assert preferred == [7, 7, 7, 14, 14, 14, 14, 21]
+
+
+def test_the_preferred_duration_of_the_paper_rule_is_a_mean_clients_by_default():
+    method = build(2)
+    links, roster = method.context.links, make_roster(2)
+    bits = 32 * 2 * 1.0  # a dense warm-up round of 2 parameters
+    expected = 50 * links.mean_step_s + bits / links.mean_uplink_bits_per_s
+    durations, preferred = method.durations(roster, RoundInfo(1, 100))
+    assert preferred == pytest.approx(expected)
+    np.testing.assert_allclose(durations, 50 * 0.3 + bits / 3e6)
+
+
+def test_the_official_pacer_goes_both_ways():
+    assert official_pace(np.array([1.0, 1, 1, 1.1]), 30.0, 5.0) == 35.0
+    assert official_pace(np.array([1.0, 1, 3, 3]), 30.0, 5.0) == 30.0
+    assert official_pace(np.array([1.0, 1, 6, 6]), 30.0, 5.0) == 25.0
+    assert official_pace(np.array([1.0, 1, 6, 6]), 6.0, 5.0) == 5.0
+    assert official_pace(np.zeros(4), 98.0, 5.0) == 100.0
+    method = build(2, rule="official", pacer_rounds=1, pacer_percentile=99.0)
+    method.roster = make_roster(2)
+    for number in (1, 2):
+        method.update(came(number, [0], [1.0]))
+    # Round 1 explored (0), round 2 exploited: a leap.
+    np.testing.assert_allclose(method.state()["achieved"], [0, 100 / 1.0001])
+    assert float(method.state()["pace"]) == 94.0
+    method.update(came(3, [0], [1.0]))
+    method.update(came(4, [0], [1.0]))
+    assert method.durations(timed_roster([1.0, 2.0]), RoundInfo(5, 100))[1] == np.inf
+
+
+def test_the_blacklist_takes_the_most_used():
+    assert blacklist(np.array([3, 5, 4, 5, 1]), 3, 2).tolist() == [False, True, False, True, False]
+    assert blacklist(np.array([3, 5, 4, 5, 1]), 3, 5).tolist() == [False, True, True, True, False]
+    assert not blacklist(np.array([3, 5, 4]), -1, 2).any()
+    assert not blacklist(np.array([3, 5, 4]), 0, -1).any()
+    for rule, out in (("paper", {0, 1}), ("official", set())):
+        method = tried(build(8, rule=rule), [1e3, 1e3] + [10.0] * 6, [20] * 8)
+        roster = timed_roster([1.0] * 8)
+        roster.selections[:] = [20, 20] + [1] * 6
+        picked = set.union(*(set(select(method, roster, 21, 3, seed).clients.tolist()) for seed in range(30)))
+        assert {0, 1} - picked == out
+        assert select(method, roster, 21, 8).clients.size == 8
+
+
+# Traps --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("failing", [(), (0, 1)])
+def test_everybody_is_explored_in_the_end(rule, failing):
+    """Losses stay high for the first cohort: without exploration it would be picked for ever."""
+    method, roster = build(20, rule=rule), timed_roster([1.0 + k for k in range(20)])
+    method.roster = roster
+    for number in range(1, 101):
+        picked = select(method, roster, number, 4, seed=number).clients
+        roster.selections[picked] += 1
+        back = [k for k in picked.tolist() if k not in failing]
+        lost = [k for k in picked.tolist() if k in failing]
+        method.update(came(number, back, [exp(k % 3) for k in back], failed=lost))
+    assert (roster.selections > 0).all()
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("losses", [[1.0] * 3, [0.0] * 3, [np.inf] * 3, [NAN] * 3, [1e308, NAN, 0.0], [1e-320, 0, -1]])
+@pytest.mark.parametrize("count", [1, 2, 4, 6, 9])
+def test_always_as_many_as_there_are(rule, losses, count):
+    method, roster = build(rule=rule, pacer_rounds=1), make_roster(6, available=[0, 1, 3, 4, 5])
+    method.roster = roster
+    for number, clients in enumerate([[0, 1, 3], [3, 4, 5], [], [0, 1, 2]], start=1):
+        assert select(method, roster, number, count, seed=number).clients.size == min(count, 5)
+        method.update(came(number, clients, losses[: len(clients)], failed=[4] if number == 1 else []))
+        roster.selections[clients] += 9
+    roster = make_roster(6)
+    assert select(method, roster, 5, count).clients.size == min(count, 6)
+
+
+def test_needs_the_links_and_the_squared_losses():
+    needs = Oort.needs(OortConfig())
+    assert needs.links
+    assert needs.reports == {"rms-loss"}
+    assert not needs.loss_probe
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_resumes(rule):
+    rounds = [came(1, [0, 1], [2.0, 1.0]), came(2, [], [], failed=[2]), came(3, [0, 4], [2.0, 3.0], failed=[5])]
+    assert_resumes(lambda: build(rule=rule, pacer_rounds=1), [make_roster(6)] * 3, rounds, 3)

@@ -1,0 +1,60 @@
+"""Weighted random selection, and the sequential draws that several methods share."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from strategies.methods.random_weighted import RandomWeighted, RandomWeightedConfig
+from strategies.roster import RoundInfo
+from strategies.selection_math.sampling import weighted_order
+from tests.strategies.resume import select
+from tests.strategies.setups import make_context, make_roster
+
+
+def sequence_probability(weights, sequence):
+    """P of this very sequence of draws, each renormalised over what is left."""
+    left, probability = sum(weights), 1.0
+    for position in sequence:
+        probability *= weights[position] / left
+        left -= weights[position]
+    return probability
+
+
+def test_orders_have_the_probabilities_of_sequential_draws():
+    weights, draws = np.array([5.0, 3.0, 2.0]), 6000
+    rng = np.random.default_rng(0)
+    found = [tuple(weighted_order(weights, rng).tolist()) for _ in range(draws)]
+    for sequence in permutations(range(3)):
+        expected = sequence_probability(weights, sequence)
+        assert found.count(sequence) / draws == pytest.approx(expected, abs=4 * np.sqrt(expected / draws))
+
+
+def test_weight_zero_comes_last_in_random_order():
+    weights, rng = np.array([0.0, 1e-300, 0.0, 1e300]), np.random.default_rng(0)
+    orders = [weighted_order(weights, rng).tolist() for _ in range(200)]
+    assert all(set(order[:2]) == {1, 3} for order in orders)
+    assert {tuple(order[2:]) for order in orders} == {(0, 2), (2, 0)}
+    assert sorted(weighted_order(np.zeros(5), rng).tolist()) == [0, 1, 2, 3, 4]
+    assert weighted_order(np.zeros(0), rng).size == 0
+
+
+def test_inclusion_follows_size_and_weights_are_equal():
+    method = RandomWeighted(make_context(RandomWeightedConfig(), clients=4))
+    roster = make_roster(4, examples=[60, 999, 30, 10], available=[0, 2, 3])
+    draws, rng = 3000, np.random.default_rng(0)
+    found = np.zeros(4)
+    for _ in range(draws):
+        found[method.select(roster, RoundInfo(1, 10), 2, rng).clients] += 1
+    assert select(method, roster, 1, 2).weights.tolist() == [1.0, 1.0]
+    expected = np.zeros(4)
+    for sequence in permutations(range(3), 2):
+        for position in sequence:
+            expected[[0, 2, 3][position]] += sequence_probability([60, 30, 10], sequence)
+    np.testing.assert_allclose(found / draws, expected, atol=0.04)
+
+
+@pytest.mark.parametrize("count", [3, 7])
+def test_takes_everybody_where_as_many_are_asked_for(count):
+    method = RandomWeighted(make_context(RandomWeightedConfig(), clients=4))
+    assert select(method, make_roster(4, available=[0, 2, 3]), 1, count).clients.tolist() == [0, 2, 3]

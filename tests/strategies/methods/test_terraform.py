@@ -1,0 +1,216 @@
+"""Terraform: the split against exact arithmetic over all splits, and the course of its rounds."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsel_app.wire.codec import Update
+from strategies.methods.terraform import Terraform, TerraformConfig, split_index, split_range
+from strategies.roster import RoundInfo
+from tests.strategies.resume import assert_resumes, select, selections
+from tests.strategies.setups import dense, make_context, make_roster, outcome
+
+QUARTILES = ("q1-q3", "0-1", "0-q3", "q1-1", "q3-1")
+CLIENTS, SIZE = 12, 12
+
+
+def exact_variance(part):
+    """Variance of (u, n) pairs, weighted by n."""
+    total = sum(n for _, n in part)
+    mean = sum(n * u for u, n in part) / total
+    return sum(n * (u - mean) ** 2 for u, n in part) / total
+
+
+def exact_split(clients, quartiles):
+    """The cheapest tau of Algorithm 1 by trying them all in rational numbers."""
+    count, total = len(clients), sum(n for _, n in clients)
+
+    def holding(share):
+        return next(k for k in range(1, count + 1) if sum(n for _, n in clients[:k]) >= share * total)
+
+    first = {"q1": holding(Fraction(1, 4)), "q3": holding(Fraction(3, 4)), "0": 1}[quartiles.split("-")[0]]
+    end = {"q3": holding(Fraction(3, 4)), "1": count}[quartiles.split("-")[1]]
+    costs = {
+        tau: Fraction(tau, count) * exact_variance(clients[:tau])
+        + Fraction(count - tau, count) * exact_variance(clients[tau:])
+        for tau in range(first, end)
+    }
+    return min(costs, key=lambda tau: (costs[tau], tau)) if costs else None
+
+
+@pytest.mark.parametrize("quartiles", QUARTILES)
+@given(clients=st.lists(st.tuples(st.integers(0, 12), st.integers(1, 9)), min_size=1, max_size=12))
+def test_the_split_is_the_best_of_all(quartiles, clients):
+    clients = sorted((Fraction(u), n) for u, n in clients)
+    magnitudes, examples = (np.array([float(pair[i]) for pair in clients]) for i in (0, 1))
+    assert split_index(magnitudes, examples, quartiles) == exact_split(clients, quartiles)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e38])
+def test_the_split_does_not_depend_on_scale_or_origin(scale):
+    magnitudes = np.array([1.0, 1.1, 1.2, 5.0, 5.3, 9.0])
+    assert split_index(magnitudes * scale, np.ones(6), "0-1") == 3
+    assert split_index(magnitudes + 1e6, np.ones(6), "0-1") == 3
+
+
+def test_equal_magnitudes_split_at_the_first_index_of_the_range():
+    assert split_index(np.full(8, 0.1), np.arange(1.0, 9.0), "q1-q3") == 4  # 1+2+3+4 = 10 >= 36/4
+
+
+@pytest.mark.parametrize(
+    ("quartiles", "expected"),
+    [("q1-q3", (1, 3)), ("0-1", (1, 4)), ("0-q3", (1, 3)), ("q1-1", (1, 4)), ("q3-1", (3, 4))],
+)
+def test_quartiles_of_four_equal_clients(quartiles, expected):
+    assert split_range(np.full(4, 100.0), quartiles) == expected
+
+
+def test_one_client_with_most_examples_leaves_no_range():
+    assert split_index(np.array([1.0, 2.0, 3.0]), np.array([1.0, 1.0, 98.0]), "q1-q3") is None
+
+
+def build(**changes):
+    return Terraform(make_context(TerraformConfig(**changes), clients=CLIENTS, size=SIZE, cohort=10))
+
+
+def moved(clients, magnitudes):
+    """Updates whose output layer has the given norms; the body moves the other way round and must not count."""
+    updates = []
+    for magnitude in magnitudes:
+        values = np.zeros(SIZE)
+        values[0], values[6] = 100.0 - magnitude, magnitude
+        updates.append(dense(values))
+    return outcome(RoundInfo(1, 10), clients, updates, size=SIZE)
+
+
+def test_a_round_draws_trains_the_hard_sets_and_draws_again():
+    method, roster = build(iterations=3), make_roster(CLIENTS)
+    method.roster = roster
+    first = select(method, roster, 1, 10)
+    assert first.clients.size == 10
+    assert first.components["round"].tolist() == [1.0] * 10
+    assert first.components["iteration"].tolist() == [1.0] * 10
+
+    # Clients in falling order of magnitude, so that the hard ones have the lowest ids.
+    method.update(moved(first.clients, [20, 19, 18, 17, 16, 15, 14, 2, 1, 0]))
+    second = select(method, roster, 2, 10)
+    assert second.clients.tolist() == first.clients[:7].tolist()
+    assert second.components["round"].tolist() == [1.0] * 7
+    assert second.components["iteration"].tolist() == [2.0] * 7
+
+    # 25% of 7 is held by 2 clients, 75% by 6; the best split takes off three.
+    method.update(moved(second.clients, [9, 9, 9, 9, 1, 1, 1]))
+    third = select(method, roster, 3, 10)
+    assert third.clients.tolist() == second.clients[:4].tolist()
+    assert third.components["iteration"].tolist() == [3.0] * 4
+
+    method.update(moved(third.clients, [4, 3, 2, 1]))
+    fourth = select(method, roster, 4, 10, seed=5)
+    assert fourth.clients.size == 10
+    assert fourth.components["round"].tolist() == [2.0] * 10
+    assert fourth.components["iteration"].tolist() == [1.0] * 10
+
+
+def test_a_hard_set_below_eta_ends_the_round_untrained():
+    method = build()
+    method.roster = make_roster(CLIENTS)
+    method.update(moved([0, 1, 2, 3, 4, 5], [9, 9, 1, 1, 1, 1]))
+    assert method.state()["hard"].size == 0
+    patient = build(min_clients=2)
+    patient.roster = make_roster(CLIENTS)
+    patient.update(moved([0, 1, 2, 3, 4, 5], [9, 9, 1, 1, 1, 1]))
+    assert patient.state()["hard"].tolist() == [0, 1]
+
+
+def test_only_the_draw_is_random():
+    method = build()
+    method.roster = make_roster(CLIENTS)
+    method.update(moved(range(10), range(10)))
+    chosen = {tuple(select(method, method.roster, 2, 10, seed).clients) for seed in range(5)}
+    assert len(chosen) == 1
+    draws = {tuple(select(build(), make_roster(CLIENTS), 1, 5, seed).clients) for seed in range(20)}
+    assert len(draws) > 10
+
+
+def test_the_draw_is_uniform():
+    method, roster = build(), make_roster(6)
+    picks = np.concatenate([drawn.clients for drawn in selections(method, roster, 1, 2, 600)])
+    assert np.abs(np.bincount(picks) / 600 - 1 / 3).max() < 0.06
+
+
+def test_failed_and_absent_clients():
+    method, roster = build(), make_roster(CLIENTS)
+    method.roster = roster
+    came = moved([0, 1, 2, 3, 4, 5, 6, 7], [9, 8, 9, 8, 9, 8, 1, 1])
+    method.update(came)
+    assert method.state()["hard"].tolist() == [1, 3, 5, 0, 2, 4]  # ascending by magnitude, then by id
+
+    roster.available[0] = False
+    assert select(method, roster, 2, 10).clients.tolist() == [1, 2, 3, 4, 5]
+    assert select(method, roster, 2, 4).clients.tolist() == [2, 3, 4, 5]  # the four hardest that are there
+    roster.available[[1, 2]] = False
+    fresh = select(method, roster, 2, 10)
+    assert fresh.components["round"].tolist() == [2.0] * fresh.clients.size
+    assert fresh.clients.size == 9
+
+    lost = outcome(RoundInfo(2, 10), [], [], failed=[1, 2, 3, 4, 5], size=SIZE)
+    method.update(lost)
+    assert method.state()["hard"].size == 0
+
+
+def test_an_iteration_with_failures_counts_and_goes_on_without_them():
+    method = build()
+    method.roster = make_roster(CLIENTS)
+    method.update(moved(range(10), [1, 1, 1, 5, 5, 5, 5, 5, 5, 5]))
+    assert method.state()["hard"].tolist() == [3, 4, 5, 6, 7, 8, 9]
+    came = moved([3, 4, 5, 6, 7, 8], [1, 1, 9, 9, 9, 9])
+    method.update(outcome(RoundInfo(2, 10), [3, 4, 5, 6, 7, 8], came.updates, failed=[9], size=SIZE))
+    state = method.state()
+    assert (state["round"], state["iteration"]) == (1, 2)
+    assert state["hard"].tolist() == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("magnitude", "expected"), [("gradient", [5.0, 13.0]), ("bias", [3.0, 5.0]), ("weights", [4.0, 12.0])]
+)
+def test_what_is_read_of_an_update(magnitude, expected):
+    """The layer is entries 6 ... 11, its last two the biases."""
+    full = dense([9, 9, 9, 9, 9, 9, 4, 0, 0, 0, 3, 0])
+    sparse = Update(SIZE, np.array([0, 7, 11], np.uint32), np.array([7, 12, 5], np.float32))
+    assert build(magnitude=magnitude).magnitudes(outcome(RoundInfo(1, 10), [0, 1], [full, sparse])).tolist() == expected
+
+
+def test_losses_are_read_whatever_they_are():
+    came = outcome(RoundInfo(1, 10), [0, 1, 2], [dense(np.zeros(SIZE))] * 3, losses=[np.inf, np.nan, 2.0])
+    assert np.isfinite(build(magnitude="loss").magnitudes(came)).all()
+    method = build(magnitude="loss", min_clients=1)
+    method.roster = make_roster(CLIENTS)
+    updates = [dense(np.zeros(SIZE))] * 8
+    method.update(
+        outcome(RoundInfo(1, 10), range(8), updates, losses=[np.inf, 1e308, np.nan, 1, 1, 1, 1, 1], size=SIZE)
+    )
+    assert 1 in method.state()["hard"]
+
+
+def test_everybody_is_drawn_in_time():
+    method, roster = build(), make_roster(CLIENTS)
+    method.roster = roster
+    seen = set()
+    for number in range(1, 61):
+        chosen = select(method, roster, number, 5, seed=number).clients
+        seen |= set(chosen.tolist())
+        method.update(moved(chosen, chosen))
+    assert seen == set(range(CLIENTS))
+
+
+def test_state_goes_on_identically():
+    roster = make_roster(CLIENTS, examples=range(10, 10 + CLIENTS))
+    outcomes = [
+        moved(range(10), [1, 7, 7, 8, 7, 7, 8, 8, 1, 1]),
+        moved([1, 2, 3, 4, 5, 6, 7], [1, 5, 5, 5, 5, 5, 5]),
+        outcome(RoundInfo(3, 10), [], [], size=SIZE),
+    ]
+    assert_resumes(build, [roster] * 3, outcomes, 8)

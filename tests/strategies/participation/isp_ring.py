@@ -1,0 +1,64 @@
+"""A federation on a ring, in which what a search for the cohort size finds is known."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fedsel_app.config import NetworkConfig, ParticipationConfig, ServerConfig
+from fedsel_app.network.links import SimulatedLinks
+from fedsel_app.wire.codec import Update
+from strategies.methods.random_selection import RandomConfig, RandomSelection
+from tests.strategies.setups import make_context
+from tests.strategies.stubs import Rows, StubProxy, manager_of, npy_bytes, run_rounds, update_reply
+
+CLIENTS = 8
+MODEL_BYTES = npy_bytes(np.zeros(CLIENTS, np.float32))
+REPLY_BYTES = 28 + 1 + 4
+"""One entry of eight: header and checksum, a bitmap, a value."""
+
+
+def bits(arrays):
+    return [array.tobytes() for array in arrays]
+
+
+def own_direction(length):
+    """Client k moves its own entry alone: the mean of m clients is length / sqrt(m) away from where it started."""
+
+    def fit(client, ins):
+        update = Update(CLIENTS, np.array([client], np.uint32), np.array([length], np.float32))
+        return update_reply(update, client, ins.config["round"])
+
+    return fit
+
+
+def ring(radius=1.0):
+    """A loss that is 1 at the origin, below 1 within `radius`, and above outside."""
+
+    def loss(parameters, _):
+        norm = float(np.linalg.norm(parameters))
+        return 1.0 if norm == 0 else (0.5 if norm < radius else 1.5)
+
+    return loss
+
+
+def setup_for(surrogate=None, *, rounds=1, cohort=2, method=None, server=None, **policy):
+    settings = {"isp_loss": "clients"} if surrogate is None else {"isp_loss": "surrogate", "surrogate_path": "x.npz"}
+    context = make_context(method or RandomConfig(), clients=CLIENTS, cohort=cohort, rounds=rounds, size=CLIENTS)
+    return replace(
+        context,
+        recorder=Rows(),
+        links=SimulatedLinks(NetworkConfig(), CLIENTS, context.run.seed),
+        server=server or ServerConfig(),
+        participation=ParticipationConfig(**{"participation": "isp", "isp_momentum": 1.0} | settings | policy),
+        surrogate=surrogate,
+    )
+
+
+def run_isp(context, length=1.9, kind=RandomSelection, **options):
+    """The rows of a run over clients that move their own direction, and the clients."""
+    proxies = [StubProxy(client, own_direction(length), **options) for client in range(CLIENTS)]
+    rows, arrays = run_rounds(kind(context), manager_of(proxies), context.run.rounds)
+    return rows, proxies, arrays
+
+
+# The parts, by hand

@@ -1,0 +1,160 @@
+"""ISP on quadratics: the search by hand, its costs, and what it leaves alone."""
+
+import numpy as np
+import pytest
+from flwr.common import parameters_to_ndarrays
+
+from fedsel_app.config import NetworkConfig
+from fedsel_app.network.links import SimulatedLinks
+from strategies.participation.isp import ISP, best_relative, first_improvement, mixed, moving_average
+from tests.strategies.participation.isp_ring import CLIENTS, MODEL_BYTES, REPLY_BYTES, ring, run_isp, setup_for
+
+
+def test_the_moving_average_of_five_losses():
+    losses = [3.0, 1.0, 2.0]
+    assert moving_average(losses, 0.5) == (3 / 2 + 1 / 2) / 2 + 1
+    assert moving_average(losses, 1.0) == 2.0
+    assert moving_average([4.0], 1 / 3) == 4.0
+    weights = np.array([(2 / 3) ** 4, *(1 / 3 * (2 / 3) ** age for age in (3, 2, 1, 0))])
+    assert moving_average([5, 4, 3, 2, 1], 1 / 3) == pytest.approx(weights @ [5, 4, 3, 2, 1])
+
+
+def test_the_search_ends_at_the_first_improvement():
+    seen = []
+
+    def improvement(m):
+        seen.append(m)
+        return {1: -1.0, 3: 0.0, 5: 0.1, 7: 9.0}[m]
+
+    assert first_improvement(range(1, 9, 2), improvement) == (5, [-1.0, 0.0, 0.1])
+    assert seen == [1, 3, 5]
+    assert first_improvement([1, 2], lambda m: float("nan"))[0] is None
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.0])
+def test_the_relative_improvement_is_the_largest_of_all(exponent):
+    gains = np.random.default_rng(3).normal(size=40)
+    best = max(range(1, 41), key=lambda m: (gains[m - 1] / m**exponent, -m))
+    assert best_relative(range(1, 41), gains.tolist(), exponent) == best
+
+
+def test_of_equal_relative_improvements_the_fewest_clients_and_numbers_only():
+    assert best_relative([1, 2, 4], [1.0, 2.0, 4.0], 1.0) == 1
+    assert best_relative([1, 2], [float("nan"), -1.0], 1.0) == 2
+    assert best_relative([1, 2], [float("nan"), float("-inf")], 1.0) is None
+
+
+def test_what_is_found_is_mixed_with_what_was():
+    assert mixed(4, 20, 0.5) == 12
+    assert mixed(1, 2, 0.5) == 2
+    assert mixed(3, 4, 0.5) == 4
+    assert mixed(7, 100, 1.0) == 7
+    assert mixed(0, 0, 0.5) == 1
+
+
+# The search
+
+
+def test_improvement_that_starts_at_four_is_found_as_four_and_not_a_client_more_is_tried():
+    # 1.9 / sqrt(m) < 1 from m = 4 on.
+    [row], _, _ = run_isp(setup_for(ring()))
+    search = row["search"]
+    assert search["found"] == row["cohort"] == len(row["selected"]) == 4
+    assert search["tried"] == [1, 2, 3, 4]
+    assert search["losses"] == [1.5, 1.5, 1.5, 0.5]
+    assert search["global_loss"] == 1.0
+    # The moving average of f(w) and the candidates' loss.
+    assert search["improvements"] == pytest.approx([-0.5 / 3, -0.5 / 3, -0.5 / 3, 0.5 / 3])
+
+
+def test_a_method_that_always_improves_is_given_one_client():
+    [row], _, _ = run_isp(setup_for(ring()), length=0.5)
+    assert (row["search"]["found"], row["cohort"]) == (1, 1)
+
+
+def test_the_step_skips_numbers():
+    [row], _, _ = run_isp(setup_for(ring(), isp_step=2))
+    assert row["search"]["tried"] == [1, 3, 5]
+    assert row["cohort"] == 5
+
+
+@pytest.mark.parametrize(("rule", "cohort"), [("all", 8), ("keep", 3)])
+def test_where_no_number_helps(rule, cohort):
+    [row], _, _ = run_isp(setup_for(ring(), isp_if_none=rule, isp_first=3), length=9.0)
+    assert row["search"]["found"] is None
+    assert row["search"]["tried"] == list(range(1, 9))
+    assert row["cohort"] == cohort
+
+
+def test_momentum_from_the_first_number_and_between_searches():
+    settings = {"isp_momentum": 0.5, "isp_first": 8, "isp_interval": 2}
+    rows, _, _ = run_isp(setup_for(lambda w, _: -1.0 if np.any(w) else 1.0, rounds=5, **settings))
+    # Round 1 finds 1 and mixes it with 8; nothing improves on -1 later: all 8.
+    assert [row["cohort"] for row in rows] == [4, 4, 6, 6, 7]
+    assert ["search" in row for row in rows] == [True, False, True, False, True]
+    assert rows[2]["search"]["found"] is None
+
+
+def test_isp_ri_tries_every_number_and_takes_the_best_ratio():
+    losses = dict(enumerate((0.9, 0.5, 0.2, 0.15, 0.1, 0.1, 0.1, 0.1), start=1))
+
+    def loss(parameters, _):
+        return losses[np.count_nonzero(parameters)] if np.any(parameters) else 1.0
+
+    [row], _, _ = run_isp(setup_for(loss, participation="isp-ri"))
+    best = max(losses, key=lambda m: (1.0 - losses[m]) / m)
+    assert row["search"]["tried"] == list(range(1, 9))
+    assert row["cohort"] == best == 3
+    [squared], _, _ = run_isp(setup_for(loss, participation="isp-ri", isp_relative_exponent=0.0))
+    assert squared["cohort"] == 5
+
+
+def test_the_losses_of_the_last_rounds_smooth_the_search():
+    policy = ISP(setup_for(ring(), isp_window=3))
+    for number, loss in enumerate((9.0, 4.0, 3.0, 2.0), start=1):
+        policy.observe(number, loss)
+    assert policy.state()["rounds"].tolist() == [2, 3, 4]
+    assert policy.state()["losses"].tolist() == [4.0, 3.0, 2.0]
+
+
+def test_the_state_round_trips_and_goes_on_identically():
+    context = setup_for(ring())
+    policy, other = ISP(context), ISP(context)
+    policy.observe(3, 0.25)
+    other.load_state(policy.state())
+    assert {name: array.tolist() for name, array in other.state().items()} == {
+        "count": 2,
+        "rounds": [3],
+        "losses": [0.25],
+    }
+
+
+# What it costs and what it leaves alone
+
+
+def test_the_intermediate_exchanges_and_bytes_are_counted_and_tests_are_probes():
+    [row], proxies, _ = run_isp(setup_for(ring()))
+    assert row["exchanges"] == CLIENTS + 4
+    assert row["uplink_bytes"] == (CLIENTS + 4) * REPLY_BYTES
+    assert row["paper_uplink_bytes"] == (CLIENTS + 4) * 4
+    assert row["downlink_bytes"] == (CLIENTS + 4) * MODEL_BYTES
+    assert row["probe_bytes"] == 0
+    assert sum(len([kind for kind, _ in proxy.asked if kind == "evaluate"]) for proxy in proxies) == 0
+    uplinks, step_s = SimulatedLinks(NetworkConfig(), CLIENTS, 42).observe(1, np.full(CLIENTS, np.nan))
+    seconds = 2 * step_s + 8 * REPLY_BYTES / uplinks
+    assert row["round_s"] == pytest.approx(seconds.max() + seconds[row["selected"]].max())
+
+
+def test_without_a_surrogate_only_the_subset_tests_a_candidate_and_each_subset_once():
+    # Clients always answer 1: no m helps, so all 8 sizes are tried.
+    [row], proxies, _ = run_isp(setup_for(isp_draws=3), loss=1.0)
+    tests = [ins for proxy in proxies for kind, ins in proxy.asked if kind == "evaluate"]
+    assert {ins.config["task"] for ins in tests} == {"test"}
+    assert row["probe_bytes"] == len(tests) * (MODEL_BYTES + 8)
+    # Everybody tests w and, once, the candidate of all 8; three draws of m test at most 3 m times.
+    assert len(tests) <= 8 + 3 * sum(range(1, 8)) + 8
+    for proxy in proxies:
+        for _, ins in [asked for asked in proxy.asked if asked[0] == "evaluate"]:
+            [model] = parameters_to_ndarrays(ins.parameters)
+            assert not model.any() or model[proxy.client] > 0, "a candidate is tested by its own clients"
+    assert row["round_s"] > run_isp(setup_for(ring()))[0][0]["round_s"]

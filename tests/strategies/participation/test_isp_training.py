@@ -1,0 +1,144 @@
+"""The training of ISP's intermediate rounds: what it leaves behind, who takes part, what fails."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from flwr.common import parameters_to_ndarrays
+
+from fedsel_app.config import ParticipationConfig, ServerConfig
+from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
+from strategies.methods.random_selection import RandomSelection
+from strategies.participation.intermediate_round import restrict_view
+from strategies.participation.isp import ISP
+from strategies.roster import RoundInfo
+from tests.strategies.participation.isp_ring import CLIENTS, MODEL_BYTES, bits, own_direction, ring, run_isp, setup_for
+from tests.strategies.setups import make_roster
+from tests.strategies.stubs import Rows, StubProxy, manager_of, run_rounds, without_wall
+
+
+def test_clients_train_the_intermediate_round_without_keeping_state_and_then_the_round():
+    _, proxies, _ = run_isp(setup_for(ring()))
+    fits = [[ins.config for kind, ins in proxy.asked if kind == "fit"] for proxy in proxies]
+    assert all(first["keep-state"] is False for first, *_ in fits)
+    seconds = [rest[0] for _, *rest in fits if rest]
+    assert len(seconds) == 4
+    assert all("keep-state" not in config for config in seconds)
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "mean", "fedadam", "fedyogi", "fedadagrad"])
+def test_a_discarded_search_leaves_no_trace_in_the_model(optimizer):
+    """With a search that finds the cohort there was, the run is the one without a search, bit for bit."""
+    server = ServerConfig(server_optimizer=optimizer, server_lr=0.1)
+    searched = setup_for(lambda w, _: 1.0, rounds=3, server=server, isp_if_none="keep", isp_interval=1)
+    plain = replace(searched, participation=ParticipationConfig(), recorder=Rows())
+    rows, _, arrays = run_isp(searched)
+    plain_rows, _, plain_arrays = run_isp(plain)
+    assert bits(arrays) == bits(plain_arrays)
+    assert [row["selected"] for row in rows] == [row["selected"] for row in plain_rows]
+
+
+def test_aggregated_searches_are_rounds_of_everybody():
+    rows, proxies, _ = run_isp(setup_for(ring(), rounds=2, isp_intermediate="aggregate"))
+    assert [row["cohort"] for row in rows] == [8, 4]
+    assert [row["exchanges"] for row in rows] == [8, 4]
+    assert rows[0]["search"]["found"] == 4
+    assert all("keep-state" not in ins.config for proxy in proxies for kind, ins in proxy.asked if kind == "fit")
+
+
+def test_a_sample_trains_for_the_search():
+    [row], proxies, _ = run_isp(setup_for(ring(), isp_sample=0.6))
+    trained = [
+        proxy for proxy in proxies if any("keep-state" in ins.config for kind, ins in proxy.asked if kind == "fit")
+    ]
+    assert len(trained) == 5
+    assert row["cohort"] == 4
+    assert row["exchanges"] == 5 + 4
+
+
+def test_everybody_trains_for_the_search_also_where_the_method_draws_some_twice():
+    class Twice(RandomSelection):
+        def select(self, roster, round_info, count, rng):
+            return super().select(roster, round_info, (count + 1) // 2, rng)
+
+    [row], _, _ = run_isp(setup_for(ring()), kind=Twice)
+    # Half of 7 are 4: 8 of the intermediate round, and 4.
+    assert (row["cohort"], row["exchanges"]) == (7, CLIENTS + 4)
+
+
+def test_clients_that_fail_are_not_drawn_and_a_round_without_any_keeps_the_number():
+    def half(client, ins):
+        if client % 2 and "keep-state" in ins.config:
+            return RuntimeError("gone")
+        return own_direction(1.9)(client, ins)
+
+    for fit, found in ((half, 4), (lambda client, ins: RuntimeError("gone"), None)):
+        proxies = [StubProxy(client, fit) for client in range(CLIENTS)]
+        [row], _ = run_rounds(RandomSelection(setup_for(ring())), manager_of(proxies), 1)
+        assert row["search"].get("found") == found
+        assert row["cohort"] == (found or 2)
+        assert [failure["client"] for failure in row["search"]["failures"]] == ([1, 3, 5, 7] if found else [*range(8)])
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_losses_that_are_no_numbers_help_nobody(bad):
+    [row], _, _ = run_isp(setup_for(lambda w, _: bad if np.any(w) else 1.0))
+    assert row["search"]["found"] is None
+    [row], _, _ = run_isp(setup_for(lambda w, _: bad))
+    assert row["cohort"] == CLIENTS
+
+
+def test_a_method_that_probes_sees_its_own_candidates_losses_only():
+    asked = []
+
+    class Watched(PowerOfChoice):
+        def select(self, roster, round_info, count, rng):
+            asked.append((count, int(np.isfinite(roster.losses).sum())))
+            return super().select(roster, round_info, count, rng)
+
+    method = PowerOfChoiceConfig(candidates=4)
+    [row], proxies, _ = run_isp(setup_for(ring(), method=method, isp_draws=2), kind=Watched)
+    assert row["cohort"] == 4
+    # Everybody for the intermediate round: no candidates; then d = 4 of 8 until m = d, where nobody is compared.
+    assert asked == [(8, 0), *((m, 4) for m in (1, 1, 2, 2, 3, 3)), (4, 0), (4, 0), (4, 0)]
+    probes = [ins for proxy in proxies for kind, ins in proxy.asked if kind == "evaluate"]
+    assert len(probes) == CLIENTS
+    assert row["probe_bytes"] == CLIENTS * (MODEL_BYTES + 8)
+
+
+def test_the_same_seed_gives_the_same_search_in_whatever_order_clients_connect():
+    found = []
+    for order in (range(CLIENTS), reversed(range(CLIENTS))):
+        proxies = [StubProxy(client, own_direction(1.9)) for client in order]
+        rows, arrays = run_rounds(RandomSelection(setup_for(ring(), rounds=3)), manager_of(proxies), 3)
+        found.append((json.dumps(without_wall(rows)), bits(arrays)))
+    assert found[0] == found[1]
+
+
+def test_the_view_hides_clients_and_losses_and_leaves_the_roster():
+    roster = make_roster(4, losses=[1.0, 2.0, 3.0, 4.0])
+    view = restrict_view(roster, np.array([0, 2]), np.array([2]))
+    assert view.ids.tolist() == [0, 2]
+    assert np.isfinite(view.losses).tolist() == [False, False, True, False]
+    assert roster.ids.tolist() == [0, 1, 2, 3]
+    assert roster.losses.tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_searches_are_due_in_the_first_round_and_every_interval():
+    policy = ISP(setup_for(ring(), isp_interval=3))
+    assert [number for number in range(1, 9) if policy.due(RoundInfo(number, 8))] == [1, 4, 7]
+
+
+def test_client_eval_tells_the_global_loss_of_the_next_round_for_nothing():
+    context = setup_for(rounds=2, isp_interval=1, isp_draws=1)
+    context = replace(context, run=replace(context.run, client_eval=True))
+    rows, proxies, _ = run_isp(context, loss=1.0, evaluation={"accuracy": 0.5})
+    untouched = [
+        sum(not parameters_to_ndarrays(ins.parameters)[0].any() for kind, ins in proxy.asked if kind == "evaluate")
+        for proxy in proxies
+    ]
+    # The initial model is tested once by each, for the search; the second round's w by `client-eval` only.
+    assert untouched == [1] * CLIENTS
+    assert rows[1]["probe_bytes"] == rows[0]["probe_bytes"] - CLIENTS * (MODEL_BYTES + 8)
+    assert rows[1]["search"]["global_loss"] == 1.0

@@ -1,0 +1,85 @@
+"""How many clients a round: the schedules by hand, and that the round follows them."""
+
+from dataclasses import replace
+
+import pytest
+
+from fedsel_app.config import ConfigError, ParticipationConfig
+from simulation.experiments.configuration import resolve
+from strategies.methods.random_selection import RandomSelection
+from strategies.participation.schedules import linear_growth, scheduled, staged_share
+from strategies.roster import RoundInfo
+from tests.strategies.stubs import StubProxy, context_of, manager_of, run_rounds, sends_its_update
+
+
+def counts(policy, total, cohort=20, clients=100, **settings):
+    config = ParticipationConfig(participation=policy, **settings)
+    return [scheduled(config, RoundInfo(number, total), cohort, clients) for number in range(1, total + 1)]
+
+
+def test_adafl_econom_is_the_authors_codes_vector():
+    found = [linear_growth(t - 12, 5, 20, 40.0) for t in (0, 12, 13, 32, 33, 52, 72, 92, 612)]
+    assert found == [5, 5, 5, 6, 6, 6, 6, 7, 20]
+    schedule = counts("adafl-econom", 700)
+    assert [schedule[t - 1] for t in (12, 13, 32, 33, 52, 72, 92, 612, 700)] == [5, 5, 6, 6, 6, 6, 7, 20, 20]
+    assert counts("adafl-econom", 6, growth_first=2, growth_last=4, growth_every=1.0, growth_warmup=2) == [
+        *(2, 2),
+        *(3, 4, 4, 4),
+    ]
+
+
+def test_adafl_full_goes_from_ten_to_everybody_in_the_last_round():
+    assert counts("adafl-full", 4, clients=40) == [10, 20, 30, 40]
+    schedule = counts("adafl-full", 91)
+    assert schedule == list(range(10, 101))
+    assert counts("adafl-full", 5, clients=6) == [6] * 5
+    assert counts("adafl-full", 1) == [10]
+
+
+def test_adafl_staged_holds_each_stage_for_the_same_number_of_rounds():
+    assert counts("adafl-staged", 10) == [10, 10, 20, 20, 30, 30, 40, 40, 50, 50]
+    assert counts("adafl-staged", 4, stages=1) == [10] * 4
+    assert counts("adafl-staged", 3, clients=2, stage_first=0.01) == [1, 1, 1]
+    assert staged_share(RoundInfo(3, 3), 2, 0.2, 0.8) == pytest.approx(0.8)
+
+
+def test_decay_loses_a_share_each_round_and_stops_at_its_floor():
+    assert counts("decay", 5, decay_rate=0.5) == [20, 10, 5, 2, 1]
+    assert counts("decay", 5, decay_rate=0.5, decay_last=4) == [20, 10, 5, 4, 4]
+
+
+def test_fixed_is_the_cohort():
+    assert counts("fixed", 3) == [20] * 3
+
+
+def test_a_round_selects_as_many_as_the_schedule_says_and_writes_it_down():
+    settings = {"growth_first": 1, "growth_last": 3, "growth_every": 1.0, "growth_warmup": 1}
+    policy = ParticipationConfig(participation="adafl-econom", **settings)
+    strategy = RandomSelection(replace(context_of(clients=4, cohort=2, rounds=4), participation=policy))
+    manager = manager_of([StubProxy(client, sends_its_update) for client in range(4)])
+    rows, _ = run_rounds(strategy, manager, 4)
+    assert [row["cohort"] for row in rows] == [len(row["selected"]) for row in rows] == [1, 2, 3, 3]
+    assert [row["exchanges"] for row in rows] == [1, 2, 3, 3]
+    assert not any("search" in row for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"participation": "sometimes"}, "'participation' parameter must be one of"),
+        ({"participation": "isp", "strategy": "random"}, "'holdout-fraction' above 0"),
+        ({"participation": "isp", "isp-loss": "surrogate", "strategy": "random"}, "'surrogate-path'"),
+        ({"participation": "isp-ri", "surrogate-path": "x.npz", "strategy": "random"}, "'isp-loss'"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_with_a_sentence(settings, named):
+    with pytest.raises(ConfigError, match=named.replace("(", r"\(")):
+        resolve(settings)
+
+
+def test_a_method_that_decides_its_own_number_refuses_every_policy_but_fixed():
+    values = {"strategy": "strategies.methods.terraform:Terraform", "holdout-fraction": 0.2}
+    assert resolve(values).participation.participation == "fixed"
+    for policy in ("isp", "isp-ri", "adafl-full", "decay"):
+        with pytest.raises(ConfigError, match="The strategy terraform decides itself how many clients train"):
+            resolve(values | {"participation": policy})

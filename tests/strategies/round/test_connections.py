@@ -1,0 +1,269 @@
+import contextlib
+import tracemalloc
+
+import numpy as np
+import pytest
+from flwr.common import Parameters, ndarrays_to_parameters
+from flwr.server.superlink.linkstate.utils import NODE_UNAVAILABLE_ERROR_REASON
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsel_app.config import ConfigError
+from fedsel_app.wire.codec import Update, WireError
+from strategies.round import connections, validation
+from tests.strategies.setups import dense
+from tests.strategies.stubs import StubProxy, fit_reply, manager_of, npy_bytes, update_reply
+
+UPDATE = Update(6, np.array([1, 4], np.uint32), np.array([0.5, -2.0], np.float32))
+
+
+def array_file(header: str | bytes, body: bytes = b"") -> Parameters:
+    """An array file of version 1.0 with any header."""
+    text = header.encode("latin1") if isinstance(header, str) else header
+    return Parameters([b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + body], "numpy.ndarray")
+
+
+def header_of(shape: str, descr: str = "'|u1'") -> str:
+    return f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}}}"
+
+
+def test_the_model_is_sent_as_parameters_and_buffers_if_any():
+    parameters, buffers = np.arange(5, dtype=np.float32), np.arange(3, dtype=np.float32)
+    without = connections.pack(parameters, np.zeros(0, np.float32))
+    assert len(without.tensors) == 1
+    assert connections.model_bytes(without) == npy_bytes(parameters)
+    both = connections.pack(parameters, buffers)
+    assert len(both.tensors) == 2
+    assert connections.model_bytes(both) == npy_bytes(parameters, buffers)
+
+
+def test_one_array_comes_back_as_it_was_sent():
+    values = np.arange(7, dtype=np.float32)
+    np.testing.assert_array_equal(validation.unpack_array(ndarrays_to_parameters([values]), np.float32, 7), values)
+
+
+def test_a_header_that_says_the_same_in_another_way_is_refused():
+    [whole] = ndarrays_to_parameters([np.frombuffer(b"abc", np.uint8)]).tensors
+    np.testing.assert_array_equal(validation.unpack_array(Parameters([whole], ""), np.uint8, 3), [97, 98, 99])
+    for other in (array_file(header_of("(3,)"), b"abc"), Parameters([whole.replace(b"|u1", b"<u1")], "")):
+        with pytest.raises(WireError, match="as NumPy writes"):
+            validation.unpack_array(other, np.uint8, 3)
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        [],
+        [np.zeros(3, np.uint8)] * 2,
+        [np.zeros(3, np.float32)],
+        [np.zeros(3, np.int8)],
+        [np.zeros((1, 3), np.uint8)],
+        [np.uint8(3)],
+        [np.zeros(11, np.uint8)],
+    ],
+    ids=["none", "two", "float", "signed", "matrix", "scalar", "too long"],
+)
+def test_anything_but_one_short_array_of_the_right_type_is_refused(arrays):
+    with pytest.raises(WireError):
+        validation.unpack_array(ndarrays_to_parameters(arrays), np.uint8, 10)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        header_of("(2,)"),
+        header_of("(4,)"),
+        header_of("(-1,)"),
+        header_of("(-3,)"),
+        header_of("()"),
+        header_of("(3.0,)"),
+        header_of("'3'"),
+        header_of("(3,)", "'|O'"),
+        header_of("(3,)", "'nonsense'"),
+        header_of("(3,)", "()"),
+        header_of("(3,)", "[('a', '|u1')]"),
+        header_of("(3,)", "None"),
+        "{[]: 1}",
+        "{'descr': '|u1'}",
+        "(" * 5000,
+        "-" * 5000 + "1",
+        "'''",
+        "\\",
+        "",
+        "\x00",
+        b"\xff\xfe",
+        "__import__('os').abort()",
+    ],
+)
+def test_a_hostile_header_is_refused(header):
+    with pytest.raises(WireError):
+        validation.unpack_array(array_file(header, b"abc"), np.uint8, 10)
+
+
+@pytest.mark.parametrize("cut", [0, 3, 6, 8, 9, 40, 128, 130])
+def test_a_truncated_array_is_refused(cut):
+    [whole] = ndarrays_to_parameters([np.zeros(10, np.uint8)]).tensors
+    with pytest.raises(WireError):
+        validation.unpack_array(Parameters([whole[:cut]], "numpy.ndarray"), np.uint8, 10)
+
+
+@pytest.mark.parametrize("version", [(2, 0), (3, 0), (9, 9)])
+def test_other_array_formats_are_refused(version):
+    [whole] = ndarrays_to_parameters([np.zeros(10, np.uint8)]).tensors
+    with pytest.raises(WireError):
+        validation.unpack_array(Parameters([whole[:6] + bytes(version) + whole[8:]], "numpy.ndarray"), np.uint8, 10)
+
+
+@pytest.mark.parametrize("shape", [f"({2**40},)", f"({2**20}, {2**20})", f"({10**30},)"])
+def test_a_huge_declared_shape_allocates_nothing(shape):
+    parameters = array_file(header_of(shape), b"abc")
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError):
+            validation.unpack_array(parameters, np.uint8, 2**50)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_any_bytes_are_refused_or_an_array(junk, framed):
+    parameters = array_file(junk) if framed else Parameters([junk], "numpy.ndarray")
+    with contextlib.suppress(WireError):
+        assert validation.unpack_array(parameters, np.uint8, 1000).dtype == np.uint8
+
+
+def test_a_sound_reply_is_decoded_and_measured():
+    reply = update_reply(UPDATE, 3, 7)
+    update, sent = validation.decode(reply, 3, 7, 6, ["loss", "work-steps"])
+    assert update == UPDATE
+    assert npy_bytes(np.zeros(sent, np.uint8)) == len(reply.parameters.tensors[0])
+
+
+@pytest.mark.parametrize(
+    ("client", "server_round", "size", "named"),
+    [(2, 7, 6, "of client 3"), (3, 8, 6, "for round 7"), (3, 7, 5, "6 entries")],
+)
+def test_a_reply_to_another_question_is_refused(client, server_round, size, named):
+    with pytest.raises(WireError, match=named):
+        validation.decode(update_reply(UPDATE, 3, 7), client, server_round, size, ["loss"])
+
+
+@pytest.mark.parametrize("loss", [None, 1, "1.0", b"1", True, float("nan"), float("inf")])
+def test_a_reply_without_its_numbers_is_refused(loss):
+    reply = update_reply(UPDATE, 3, 7)
+    del reply.metrics["loss"]
+    if loss is not None:
+        reply.metrics["loss"] = loss
+    with pytest.raises(WireError, match="'loss'"):
+        validation.decode(reply, 3, 7, 6, ["work-steps", "loss"])
+
+
+def test_a_payload_is_bounded_by_the_model():
+    # Dense, a model of 1,000 parameters takes 4,028 bytes; nothing sound takes 3 times that.
+    assert validation.decode(update_reply(dense([1.0] * 1000), 0, 1), 0, 1, 1000, [])[1] == 4028
+    with pytest.raises(WireError, match="at most"):
+        validation.decode(fit_reply(ndarrays_to_parameters([np.zeros(13_000, np.uint8)])), 0, 1, 1000, [])
+
+
+def test_label_counts():
+    sent = np.array([3, 0, 10**9], "<i8").tobytes()
+    np.testing.assert_array_equal(validation.decode_counts(sent, 0, 3), [3, 0, 10**9])
+    negative, absurd = (np.array([3, 0, count], "<i8").tobytes() for count in (-1, 10**9 + 1))
+    for wrong in (sent[:-1], sent + b"\0", "abc", 3, negative, absurd):
+        with pytest.raises(ConfigError, match="Client 0"):
+            validation.decode_counts(wrong, 0, 3)
+
+
+def enrolled(proxies, total, **options):
+    clients = connections.Clients(total, 0)
+    return clients, clients.refresh(manager_of(proxies), **{"wait": True} | options)
+
+
+def test_clients_are_known_by_partition_id_whatever_their_cids():
+    proxies = [StubProxy(client, cid=cid) for client, cid in ((2, "0"), (0, "zz"), (1, "1"))]
+    clients, enrolments = enrolled(proxies, 3)
+    assert [enrolment.client for enrolment in enrolments] == [0, 1, 2]
+    assert {client: proxy.client for client, proxy in clients.proxies.items()} == {0: 0, 1: 1, 2: 2}
+    assert [clients.client(proxy) for proxy in proxies] == [2, 0, 1]
+
+
+def test_clients_are_asked_once_and_followed_as_they_come_and_go():
+    proxies = [StubProxy(0), StubProxy(1)]
+    manager = manager_of(proxies)
+    clients = connections.Clients(3, 0)
+    assert len(clients.refresh(manager, True, wait=False)) == 2
+    manager.unregister(proxies[0])
+    late = StubProxy(2)
+    manager.register(late)
+    assert [enrolment.client for enrolment in clients.refresh(manager, wait=False)] == [2]
+    assert set(clients.proxies) == {1, 2}
+    back = StubProxy(0, cid="new")
+    manager.register(back)
+    assert [enrolment.client for enrolment in clients.refresh(manager, wait=False)] == [0]
+    assert clients.proxies[0] is back
+    assert [len(proxy.asked) for proxy in (*proxies, late, back)] == [1, 1, 1, 1]
+    assert proxies[0].asked[0][1].config == {"label-counts": True}
+
+
+def test_too_few_clients():
+    with pytest.raises(ConfigError, match="Only 2 of 3 clients"):
+        enrolled([StubProxy(0), StubProxy(1)], 3)
+
+
+def test_who_is_not_back_yet_is_asked_again_and_nobody_else(monkeypatch):
+    """Flower holds a node to be connected for a while after a restart of the SuperLink."""
+    monkeypatch.setattr(connections, "ASK_AGAIN_S", 0.0)
+    assert NODE_UNAVAILABLE_ERROR_REASON.startswith(connections.UNAVAILABLE)
+    unavailable = ValueError(f"Message contains an Error (reason: {NODE_UNAVAILABLE_ERROR_REASON}).")
+    proxies = [StubProxy(0), StubProxy(1)]
+    answer, answers = proxies[1].get_properties, [unavailable, unavailable]
+
+    def once_back(*instructions):
+        if answers:
+            raise answers.pop()
+        return answer(*instructions, timeout=None, group_id=None)
+
+    monkeypatch.setattr(proxies[1], "get_properties", lambda ins, timeout, group_id: once_back(ins))
+    clients = connections.Clients(2, 60)
+    assert [enrolment.client for enrolment in clients.refresh(manager_of(proxies), wait=True)] == [0, 1]
+    assert [len(proxy.asked) for proxy in proxies] == [1, 1]
+    for error in (unavailable, RuntimeError("no data")):
+        with pytest.raises(ConfigError, match=r"could not say what it has: .*(Unavailable|no data)"):
+            enrolled([StubProxy(0, properties=error)], 1)
+
+
+@pytest.mark.parametrize("client", [-1, 2, "0", None, 1.0])
+def test_a_partition_id_out_of_range(client):
+    told = {"client": client, "examples": 10, "steps": 2}
+    with pytest.raises(ConfigError, match="'clients' is 2"):
+        enrolled([StubProxy(0), StubProxy(1, properties=told)], 2)
+
+
+def test_two_clients_with_one_partition_id():
+    with pytest.raises(ConfigError, match="same partition id"):
+        enrolled([StubProxy(0), StubProxy(0, cid="other")], 2)
+
+
+@pytest.mark.parametrize(
+    "told", [{}, {"client": 1}, {"client": 1, "examples": 10}, {"client": 1, "examples": "10", "steps": 2}]
+)
+def test_a_client_that_does_not_say_what_it_has(told):
+    with pytest.raises(ConfigError):
+        enrolled([StubProxy(0), StubProxy(1, properties=told)], 2)
+
+
+def test_a_client_that_cannot_enrol():
+    with pytest.raises(ConfigError, match="no data here"):
+        enrolled([StubProxy(0, properties=ValueError("no data here"))], 1)
+
+
+def test_answers_come_by_id_and_exceptions_are_answers():
+    proxies = [StubProxy(2, loss=0.2), StubProxy(0, loss=ValueError("gone")), StubProxy(1, loss=0.1)]
+    clients, _ = enrolled(proxies, 3)
+    model = connections.pack(np.zeros(2, np.float32), np.zeros(0, np.float32))
+    answers = clients.evaluate([2, 0], model, {"task": "probe"})
+    assert list(answers) == [0, 2]
+    assert isinstance(answers[0], ValueError)
+    assert answers[2].loss == 0.2
+    assert clients.evaluate([], model, {}) == {}

@@ -1,0 +1,240 @@
+"""Deadlines, over-selection, too few replies and lost ones: who counts, and what the clock says."""
+
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from flwr.common import Code, FitIns, Parameters, Status
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsel_app.config import ConfigError, NetworkConfig, RunConfig
+from fedsel_app.network.links import MeasuredLinks
+from strategies.methods.random_selection import RandomSelection
+from strategies.round.deadline import ReplyDeadline, TooLate, accept_replies, over_selected_count, simulated_dropouts
+from strategies.round.replies import collect
+from tests.strategies.stubs import (
+    SIZE,
+    StubProxy,
+    context_of,
+    manager_of,
+    run_round,
+    run_rounds,
+    sends_its_update,
+    trio,
+    update_of,
+    update_reply,
+)
+
+STILL = NetworkConfig(step_min_s=1.0, step_max_s=1.0, uplink_min_bits_per_s=1e9, uplink_max_bits_per_s=1e9)
+"""Two steps of a second each and next to nothing to send: a client takes as many seconds as it works steps."""
+
+
+def slow(steps):
+    """Client k works steps[k] steps."""
+    return lambda client, ins: update_reply(
+        update_of(client), client, ins.config["round"], work_steps=float(steps[client])
+    )
+
+
+def one_round(steps, **run):
+    strategy = RandomSelection(context_of(network=STILL, **run))
+    [row], [parameters] = run_round(strategy, trio(slow(steps)))
+    return strategy, row, parameters
+
+
+def test_who_misses_the_deadline_has_failed_and_the_clock_stands_there():
+    strategy, row, parameters = one_round([2, 9, 4], round_deadline_s=5.0)
+    assert row["aggregated"] == [0, 2]
+    assert [failure["client"] for failure in row["failures"]] == [1]
+    assert "deadline is 5 s" in row["failures"][0]["reason"]
+    assert row["round_s"] == 5.0
+    assert parameters[1] == 0.0
+    assert strategy.roster.failures.tolist() == [0, 1, 0]
+    assert strategy.roster.last_returned.tolist() == [1, 0, 1]
+
+
+def test_a_deadline_that_all_make_changes_nothing():
+    _, row, parameters = one_round([2, 3, 4], round_deadline_s=5.0)
+    _, without, same = one_round([2, 3, 4])
+    assert {k: v for k, v in row.items() if k != "wall_s"} == {k: v for k, v in without.items() if k != "wall_s"}
+    np.testing.assert_array_equal(parameters, same)
+
+
+def test_a_lost_client_costs_the_deadline_where_there_is_one():
+    def fit(client, ins):
+        return ValueError("gone") if client == 0 else slow([2, 3, 4])(client, ins)
+
+    for deadline_s, seconds in ((0.0, 4.0), (30.0, 30.0)):
+        strategy = RandomSelection(context_of(network=STILL, round_deadline_s=deadline_s))
+        [row], _ = run_round(strategy, trio(fit))
+        assert row["round_s"] == pytest.approx(seconds, abs=1e-3)
+
+
+def test_of_those_over_selected_the_first_count_and_end_the_round():
+    strategy, row, _ = one_round([5, 9, 3], cohort=2, over_selection=0.5)
+    assert row["selected"] == [0, 1, 2]
+    assert row["aggregated"] == [0, 2]
+    assert row["unused"] == [1]
+    assert row["failures"] == []
+    assert row["cohort"] == 2
+    assert row["round_s"] == pytest.approx(5.0, abs=1e-3)
+    # Nobody's fault; but its update did not count, so the client is told to take it back.
+    assert strategy.roster.failures.tolist() == [0, 0, 0]
+    assert strategy.roster.last_selected.tolist() == [1, 1, 1]
+    assert strategy.roster.last_returned.tolist() == [1, 0, 1]
+
+
+def test_over_selection_makes_up_for_a_failure():
+    def fit(client, ins):
+        return ValueError("gone") if client == 2 else slow([5, 9, 3])(client, ins)
+
+    strategy = RandomSelection(context_of(network=STILL, cohort=2, over_selection=0.5, round_deadline_s=50.0))
+    [row], _ = run_round(strategy, trio(fit))
+    assert row["aggregated"] == [0, 1]
+    assert row["round_s"] == pytest.approx(9.0, abs=1e-3)
+
+
+def test_too_few_replies_change_nothing_and_their_time_is_spent():
+    _, row, parameters = one_round([2, 9, 4], round_deadline_s=5.0, min_returned=3)
+    assert row["aggregated"] == []
+    assert row["unused"] == [0, 2]
+    assert row["round_s"] == 5.0
+    np.testing.assert_array_equal(parameters, np.zeros(SIZE))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "share", "available", "asked"),
+    [(5, 0.0, 9, 5), (5, 0.3, 9, 7), (10, 0.3, 100, 13), (10, 0.1, 100, 11), (5, 9.0, 9, 9), (1, 0.01, 9, 2)],
+)
+def test_how_many_are_told_to_train(wanted, share, available, asked):
+    assert over_selected_count(wanted, share, available) == asked
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=6), st.integers(1, 6), st.integers(0, 6), st.integers(1, 6))
+def test_who_counts_by_brute_force(times, wanted, deadline_s, least):
+    clients = np.arange(len(times)) * 2
+    sent = {client: update_reply(update_of(0), client, 1) for client in clients.tolist()}
+    replies = collect(sent, clients, 1, SIZE, [])
+    run = RunConfig(round_deadline_s=float(deadline_s), min_returned=least)
+    result = accept_replies(replies, np.array(times, np.float64), wanted, run)
+    queue = sorted((seconds, client) for client, seconds in zip(clients.tolist(), times, strict=True))
+    early = [client for seconds, client in queue if not deadline_s or seconds <= deadline_s]
+    expected = sorted(early[:wanted]) if len(early[:wanted]) >= least else []
+    assert result.clients.tolist() == expected
+    assert result.unused.tolist() == sorted(set(early) - set(expected))
+    assert result.broken.tolist() == sorted(set(clients.tolist()) - set(early))
+    assert sorted([*expected, *result.failed.tolist()]) == clients.tolist()
+
+
+def test_replies_are_lost_as_often_as_asked_and_by_the_seed():
+    run = RunConfig(clients=1000, cohort=1000, client_failure_rate=0.1, seed=5)
+    gone = [simulated_dropouts(np.arange(1000), number, run) for number in range(1, 11)]
+    # 10,000 draws: 1,000 with a standard deviation of 30.
+    assert sum(map(len, gone)) == pytest.approx(1000, abs=120)
+    assert gone[3] == simulated_dropouts(np.arange(1000), 4, run)
+    assert gone[3] & set(range(100)) == simulated_dropouts(np.arange(100), 4, run)
+    assert simulated_dropouts(np.arange(1000), 1, replace(run, client_failure_rate=0.0)) == set()
+    assert len(simulated_dropouts(np.arange(9), 1, replace(run, client_failure_rate=1.0))) == 9
+
+
+def test_a_lost_reply_is_a_failure_of_its_round_alone():
+    strategy = RandomSelection(context_of(rounds=20, client_failure_rate=0.3))
+    rows, _ = run_rounds(strategy, manager_of(trio()), 20)
+    failed = [[failure["client"] for failure in row["failures"]] for row in rows]
+    assert 5 < sum(map(len, failed)) < 31
+    assert all(sorted([*row["aggregated"], *gone]) == [0, 1, 2] for row, gone in zip(rows, failed, strict=True))
+    assert strategy.roster.failures.sum() == sum(map(len, failed))
+
+
+class Sluggish(StubProxy):
+    """Answers to fits when told to; remembers the timeouts it was given."""
+
+    def __init__(self, client):
+        super().__init__(client, sends_its_update)
+        self.ready, self.timeouts = threading.Event(), []
+
+    def fit(self, ins, timeout, group_id):
+        self.timeouts.append(timeout)
+        self.ready.wait(20)
+        return super().fit(ins, timeout, group_id)
+
+
+def measured(**run):
+    return replace(context_of(**run), links=MeasuredLinks(NetworkConfig(), 3))
+
+
+def test_nobody_waits_beyond_a_real_deadline():
+    strategy = RandomSelection(measured(round_deadline_s=0.4))
+    proxies = [*trio()[:2], Sluggish(2)]
+    began = time.monotonic()
+    [row], _ = run_round(strategy, proxies)
+    proxies[2].ready.set()
+    assert 0.4 <= time.monotonic() - began < 3.0
+    assert row["aggregated"] == [0, 1]
+    assert [failure["client"] for failure in row["failures"]] == [2]
+    assert 0.0 < proxies[2].timeouts[0] <= 0.4
+
+
+def test_nobody_waits_for_the_slowest_of_those_over_selected():
+    strategy = RandomSelection(measured(cohort=2, over_selection=0.5))
+    proxies = [*trio()[:2], Sluggish(2)]
+    began = time.monotonic()
+    [row], _ = run_round(strategy, proxies)
+    proxies[2].ready.set()
+    assert time.monotonic() - began < 3.0
+    assert row["selected"] == [0, 1, 2]
+    assert row["aggregated"] == [0, 1]
+
+
+def test_a_race_hands_on_what_a_client_raises():
+    deadline = ReplyDeadline(1, 0.0)
+    runner = deadline.enter(StubProxy(0, lambda client, ins: KeyError("boom")), 0)
+    with pytest.raises(KeyError, match="boom"):
+        runner.fit(FitIns(Parameters([], ""), {}), None, None)
+    assert not deadline.arrived_s
+    with pytest.raises(TooLate, match="no reply within"):
+        ReplyDeadline(1, 0.05).run(0, lambda left_s: time.sleep(1))
+
+
+def test_who_joins_later_with_a_wrong_number_is_refused_and_the_run_goes_on():
+    proxies = trio()
+    manager = manager_of(proxies)
+    strategy = RandomSelection(context_of(rounds=3))
+    configure = strategy.configure_fit
+    stranger = StubProxy(7, sends_its_update, cid="stranger")
+    again = StubProxy(1, sends_its_update, cid="again")
+
+    def joining(server_round, parameters, client_manager):
+        if server_round == 2:
+            client_manager.register(stranger)
+            client_manager.register(again)
+        return configure(server_round, parameters, client_manager)
+
+    strategy.configure_fit = joining
+    rows, _ = run_rounds(strategy, manager, 3)
+    assert [row["aggregated"] for row in rows] == [[0, 1, 2]] * 3
+    # It was asked once who it is, and then left alone; of two client 1 the later one is meant.
+    assert [kind for kind, _ in stranger.asked] == ["properties"]
+    assert [kind for kind, _ in again.asked] == ["properties", "fit", "fit"]
+    assert [kind for kind, _ in proxies[1].asked] == ["properties", "fit"]
+
+
+def test_a_bad_status_is_an_answer_that_failed():
+    strategy = RandomSelection(context_of(connect_timeout_s=1))
+    proxies = trio()
+    told_so = proxies[1].get_properties
+
+    def refusing(ins, timeout, group_id):
+        return replace(told_so(ins, timeout, group_id), status=Status(Code.GET_PROPERTIES_NOT_IMPLEMENTED, "not here"))
+
+    proxies[1].get_properties = refusing
+    with pytest.raises(ConfigError, match="not here"):
+        run_round(strategy, proxies)
+
+
+def test_fewer_clients_than_must_return_is_refused():
+    with pytest.raises(ConfigError, match="min-returned"):
+        RunConfig(clients=5, cohort=2, min_returned=6)

@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+from flwr.common import Parameters, ndarrays_to_parameters
+
+from fedsel_app.wire.codec import Update, encode
+from strategies.round.replies import collect
+from tests.strategies.setups import dense
+from tests.strategies.stubs import fit_reply, update_reply
+
+SIZE, ROUND = 6, 7
+SPARSE = Update(SIZE, np.array([1, 4], np.uint32), np.array([0.5, -2.0], np.float32))
+
+
+def sound(client, **metrics):
+    return update_reply(SPARSE, client, ROUND, **metrics)
+
+
+def raw(payload: bytes):
+    return fit_reply(ndarrays_to_parameters([np.frombuffer(payload, np.uint8)]), loss=1.0, work_steps=1.0)
+
+
+def without(reply, name):
+    del reply.metrics[name]
+    return reply
+
+
+def damaged():
+    payload = bytearray(encode(SPARSE, client=1, server_round=ROUND))
+    payload[30] ^= 1
+    return raw(bytes(payload))
+
+
+BAD = {
+    "no array": fit_reply(Parameters([], "numpy.ndarray"), loss=1.0, work_steps=1.0),
+    "two arrays": fit_reply(ndarrays_to_parameters([np.zeros(3, np.uint8)] * 2), loss=1.0, work_steps=1.0),
+    "wrong dtype": fit_reply(ndarrays_to_parameters([np.zeros(SIZE, np.float32)]), loss=1.0, work_steps=1.0),
+    "not an array": fit_reply(Parameters([b"junk"], "numpy.ndarray"), loss=1.0, work_steps=1.0),
+    "truncated": fit_reply(Parameters([sound(1).parameters.tensors[0][:100]], ""), loss=1.0, work_steps=1.0),
+    "empty payload": raw(b""),
+    "damaged": damaged(),
+    "other model": update_reply(dense([1.0, 2.0]), 1, ROUND),
+    "other client": update_reply(SPARSE, 0, ROUND),
+    "other round": update_reply(SPARSE, 1, ROUND - 1),
+    "no loss": without(sound(1), "loss"),
+    "no work": without(sound(1), "work-steps"),
+    "no report": without(sound(1, sigma=1.0), "sigma"),
+    "loss not a number": sound(1, loss=float("nan")),
+    "endless work": sound(1, work_steps=float("inf")),
+}
+
+
+@pytest.mark.parametrize("reply", BAD.values(), ids=BAD)
+def test_a_bad_reply_is_a_failure_with_a_reason_and_the_others_count(reply):
+    replies = collect({2: sound(2, sigma=1.0), 1: reply}, np.array([1, 2]), ROUND, SIZE, {"sigma"})
+    assert replies.clients.tolist() == [2]
+    assert replies.updates == (SPARSE,)
+    [failure] = replies.failures
+    assert failure["client"] == 1
+    assert len(failure["reason"]) > 5
+    np.testing.assert_array_equal(replies.failed, [1])
+
+
+def test_silence_is_a_failure():
+    replies = collect({}, np.array([3, 5]), ROUND, SIZE, set())
+    assert replies.failures == [{"client": 3, "reason": "no reply"}, {"client": 5, "reason": "no reply"}]
+    assert replies.clients.size == replies.losses.size == replies.wire_bytes.size == 0
+    assert replies.failed.dtype == replies.clients.dtype == np.int64
+
+
+def test_who_was_not_asked_is_not_heard():
+    replies = collect({1: sound(1), 4: sound(4)}, np.array([1]), ROUND, SIZE, set())
+    assert replies.clients.tolist() == [1]
+    assert replies.failures == []
+
+
+def test_everything_is_in_the_order_of_ids_whatever_the_order_of_arrival():
+    full = dense([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    heard = {
+        5: update_reply(full, 5, ROUND, loss=0.5, work_steps=50.0, sigma=5.0, rho=55.0),
+        0: update_reply(SPARSE, 0, ROUND, loss=0.25, work_steps=10.0, sigma=0.5, rho=5.5),
+        3: update_reply(SPARSE, 3, ROUND, loss=0.75, work_steps=30.0, sigma=3.0, rho=33.0),
+    }
+    replies = collect(heard, np.array([0, 3, 5]), ROUND, SIZE, {"sigma", "rho"})
+    assert replies.clients.tolist() == [0, 3, 5]
+    assert replies.updates == (SPARSE, SPARSE, full)
+    assert replies.losses.tolist() == [0.25, 0.75, 0.5]
+    assert replies.work_steps.tolist() == [10.0, 30.0, 50.0]
+    assert {name: values.tolist() for name, values in replies.reports.items()} == {
+        "sigma": [0.5, 3.0, 5.0],
+        "rho": [5.5, 33.0, 55.0],
+    }
+    # Header and checksum 28 bytes; a bitmap of 6 entries takes one, and 2 values 8.
+    assert replies.wire_bytes.tolist() == [37, 37, 28 + 24]
+    assert replies.value_bytes.tolist() == [8, 8, 24]

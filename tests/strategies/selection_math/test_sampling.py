@@ -1,0 +1,139 @@
+import math
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strategies.selection_math.sampling import (
+    finite,
+    gumbel_top,
+    largest,
+    min_max,
+    shares,
+    unseen_first,
+    weighted_draws,
+    weighted_order,
+)
+
+reals = st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=20)
+anything = st.lists(st.floats(), min_size=1, max_size=20)
+
+
+def test_min_max_by_hand():
+    np.testing.assert_array_equal(min_max(np.array([2.0, 1.0, 3.0, 1.5]), flat=0.0), [0.5, 0.0, 1.0, 0.25])
+
+
+@pytest.mark.parametrize("flat", [0.0, 1.0])
+def test_min_max_of_equal_values_is_flat(flat):
+    np.testing.assert_array_equal(min_max(np.full(3, 7.0), flat=flat), [flat] * 3)
+
+
+def test_min_max_leaves_unknown_values_unknown():
+    np.testing.assert_array_equal(min_max(np.array([np.nan, 4.0, 2.0]), flat=0.0), [np.nan, 1.0, 0.0])
+    np.testing.assert_array_equal(min_max(np.array([np.nan, 4.0]), flat=1.0), [np.nan, 1.0])
+    np.testing.assert_array_equal(min_max(np.array([np.nan, np.nan]), flat=1.0), [np.nan, np.nan])
+
+
+@given(reals)
+def test_min_max_spans_the_unit_interval_and_keeps_the_order(values):
+    array = np.array(values)
+    mapped = min_max(array, flat=0.0)
+    assert ((mapped >= 0) & (mapped <= 1)).all()
+    assert (np.diff(mapped[np.argsort(array, kind="stable")]) >= 0).all()
+    if len(set(values)) > 1:
+        assert mapped[array.argmin()] == 0
+        assert mapped[array.argmax()] == 1
+
+
+def test_finite_takes_infinity_as_the_worst_and_nan_as_an_average_loss():
+    np.testing.assert_array_equal(finite(np.array([np.nan, np.inf, 1.0, 3.0, -np.inf])), [2.0, 3.0, 1.0, 3.0, 1.0])
+
+
+def test_finite_without_a_known_loss_is_zero():
+    np.testing.assert_array_equal(finite(np.array([np.nan, np.inf])), [0.0, 0.0])
+
+
+@given(anything)
+def test_any_losses_can_be_ranked(values):
+    array = np.array(values)
+    safe = finite(array)
+    mapped = min_max(safe, flat=0.0)
+    assert np.isfinite(safe).all()
+    assert ((mapped >= 0) & (mapped <= 1)).all()
+    ordinary = np.isfinite(array) & (np.abs(array) < 1e300)
+    np.testing.assert_array_equal(safe[ordinary], array[ordinary])
+
+
+def sequential_softmax(logits, count):
+    """Probability of every set that `count` draws, each renormalised over what is left, can bring."""
+    weights = [math.exp(value) for value in logits]
+    chances = {}
+    for order in permutations(range(len(logits)), count):
+        chance, left = 1.0, sum(weights)
+        for item in order:
+            chance *= weights[item] / left
+            left -= weights[item]
+        chances[tuple(sorted(order))] = chances.get(tuple(sorted(order)), 0.0) + chance
+    return chances
+
+
+@pytest.mark.parametrize(("logits", "count"), [([0.0, 1.0, 2.0], 1), ([0.0, 1.0, 2.0], 2), ([0.5, -1.0, 2.0, 0.0], 2)])
+def test_gumbel_top_draws_like_sequential_softmax(logits, count):
+    draws, rng = 20_000, np.random.default_rng(0)
+    seen = {}
+    for _ in range(draws):
+        drawn = tuple(gumbel_top(np.array(logits), count, rng).tolist())
+        seen[drawn] = seen.get(drawn, 0) + 1
+    expected = sequential_softmax(logits, count)
+    assert sum(expected.values()) == pytest.approx(1.0)
+    for drawn, chance in expected.items():
+        # Five standard errors of a frequency.
+        assert seen.get(drawn, 0) / draws == pytest.approx(chance, abs=5 * math.sqrt(chance * (1 - chance) / draws))
+
+
+@given(st.lists(st.floats(-50, 50), min_size=1, max_size=30), st.integers(0, 40), st.integers(0, 2**32))
+def test_gumbel_top_brings_distinct_positions_in_order(logits, count, seed):
+    drawn = gumbel_top(np.array(logits), count, np.random.default_rng(seed))
+    assert drawn.size == min(count, len(logits))
+    assert (np.diff(drawn) > 0).all()
+    assert all(0 <= position < len(logits) for position in drawn)
+
+
+def test_gumbel_top_leaves_the_logits_alone():
+    logits = np.arange(5.0)
+    gumbel_top(logits, 2, np.random.default_rng(0))
+    np.testing.assert_array_equal(logits, np.arange(5.0))
+
+
+def test_shares_of_examples():
+    np.testing.assert_allclose(shares(np.array([30, 10, 60])), [0.3, 0.1, 0.6])
+    np.testing.assert_allclose(shares(np.zeros(4, np.int64)), 0.25)
+    assert shares(np.zeros(0, np.int64)).size == 0
+
+
+def test_unseen_first_takes_the_unseen_uniformly_and_then_the_others():
+    seen, rng = np.array([True, False, True, False, False]), np.random.default_rng(0)
+    two = np.bincount(np.concatenate([unseen_first(seen, 2, rng) for _ in range(900)]), minlength=5)
+    assert two[[0, 2]].tolist() == [0, 0]
+    np.testing.assert_allclose(two[[1, 3, 4]] / 900, 2 / 3, atol=0.06)
+    four = [unseen_first(seen, 4, rng).tolist() for _ in range(50)]
+    assert {tuple(picked) for picked in four} == {(0, 1, 3, 4), (1, 2, 3, 4)}
+    assert unseen_first(seen, 9, rng).tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 7, 8, 9])
+def test_the_first_draws_are_those_of_the_whole_order(count):
+    weights = np.array([2.0, 0.0, 5e-324, 1e308, 0.0, 3.0, 1.0, 0.0])
+    for seed in range(50):
+        order = weighted_order(weights, np.random.default_rng(seed))
+        assert sorted(order[-3:].tolist()) == [1, 4, 7]
+        assert weighted_draws(weights, count, np.random.default_rng(seed)).tolist() == order[:count].tolist()
+
+
+@given(st.lists(st.sampled_from([np.nan, np.inf, -np.inf, 0.0, 1.0, 2.0]), max_size=12), st.integers(0, 13))
+def test_the_largest_come_first_and_of_equals_the_earlier(values, count):
+    downwards = [(math.isnan(value), 0.0 if math.isnan(value) else -value, place) for place, value in enumerate(values)]
+    ranked = [place for _, _, place in sorted(downwards)]
+    assert largest(np.array(values, np.float64), count).tolist() == ranked[:count]

@@ -1,0 +1,156 @@
+"""Faults that public re-implementations have, put into real methods: the contract names the clause they break."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from strategies.base import SelectionStrategy
+from strategies.methods.active_fl import ActiveFL
+from strategies.methods.hetero_select import HeteroSelect
+from strategies.methods.power_of_choice import PowerOfChoice
+from strategies.methods.random_selection import RandomSelection
+from strategies.testing import CHECKS, ContractError, check_method
+
+
+class CandidatePositions(PowerOfChoice):
+    """Positions inside the list of available clients instead of ids (FLGo's pow-d)."""
+
+    def select(self, roster, round_info, count, rng):
+        selection = super().select(roster, round_info, count, rng)
+        return replace(selection, clients=np.searchsorted(roster.ids, selection.clients))
+
+
+class Duplicates(RandomSelection):
+    """Draws with replacement where distinct clients are expected."""
+
+    def select(self, roster, round_info, count, rng):
+        selection = super().select(roster, round_info, count, rng)
+        return replace(selection, clients=np.sort(rng.choice(roster.ids, count)))
+
+
+class CountsInSelect(HeteroSelect):
+    """Counts a selection in the roster that select was given to read."""
+
+    def select(self, roster, round_info, count, rng):
+        selection = super().select(roster, round_info, count, rng)
+        roster.selections[selection.clients] += 1
+        return selection
+
+
+class RemembersInSelect(HeteroSelect):
+    """Changes the method's own state before anything came back."""
+
+    def select(self, roster, round_info, count, rng):
+        selection = super().select(roster, round_info, count, rng)
+        self._diversity[selection.clients] *= 0.5
+        return selection
+
+
+class BurntValuations(ActiveFL):
+    """Writes -inf over the valuation of who was just selected, for ever."""
+
+    def update(self, outcome):
+        super().update(outcome)
+        self._values[outcome.clients] = -np.inf
+
+
+class GlobalGenerator(RandomSelection):
+    """Draws from NumPy's global generator."""
+
+    def select(self, roster, round_info, count, rng):
+        return super().select(roster, round_info, count, np.random)
+
+
+class FirstIds(RandomSelection):
+    """Prefers low ids."""
+
+    def select(self, roster, round_info, count, rng):
+        return replace(super().select(roster, round_info, count, rng), clients=roster.ids[:count])
+
+
+class LargestLossesOnly(PowerOfChoice):
+    """Unexplored clients are never compared: always the same candidates."""
+
+    explores = True
+
+    def candidates(self, roster, round_info, count, rng):
+        return roster.ids
+
+    def select(self, roster, round_info, count, rng):
+        selection = super().select(roster, round_info, count, rng)
+        chosen = np.sort(roster.ids[np.argsort(-roster.examples[roster.ids], kind="stable")[:count]])
+        return replace(selection, clients=chosen)
+
+
+class ForgetsOnResume(HeteroSelect):
+    """Saves only part of its state."""
+
+    def load_state(self, state):
+        super().load_state(state)
+        self._last = {}
+
+
+class UndeclaredKnowledge(RandomSelection):
+    """Takes the largest losses without asking, and paying, for a probe."""
+
+    def select(self, roster, round_info, count, rng):
+        order = np.argsort(-np.nan_to_num(roster.losses[roster.ids]), kind="stable")
+        return replace(super().select(roster, round_info, count, rng), clients=np.sort(roster.ids[order[:count]]))
+
+
+class UnguardedLoss(HeteroSelect):
+    """Weighs by raw losses, whatever they are."""
+
+    def select(self, roster, round_info, count, rng):
+        selection = super().select(roster, round_info, count, rng)
+        return replace(selection, weights=roster.losses[selection.clients])
+
+
+class OneShort(RandomSelection):
+    """Selects one fewer than asked."""
+
+    def select(self, roster, round_info, count, rng):
+        return super().select(roster, round_info, max(count - 1, 1), rng)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "clause"),
+    [
+        (CandidatePositions, "selection"),
+        (Duplicates, "selection"),
+        (OneShort, "cohort-size"),
+        (GlobalGenerator, "same-seed"),
+        (CountsInSelect, "pure-select"),
+        (RemembersInSelect, "pure-select"),
+        (FirstIds, "relabelling"),
+        (UnguardedLoss, "losses-unknown"),
+        (UndeclaredKnowledge, "knowledge"),
+        (BurntValuations, "state"),
+        (ForgetsOnResume, "round-trip"),
+        (LargestLossesOnly, "coverage"),
+    ],
+)
+def test_a_mutant_breaks_its_clause(mutant: type[SelectionStrategy], clause: str) -> None:
+    with pytest.raises(ContractError, match=f"breaks the clause '{clause}'"):
+        CHECKS[clause](mutant)
+
+
+@pytest.mark.parametrize("mutant", [CandidatePositions, Duplicates, CountsInSelect, BurntValuations, GlobalGenerator])
+def test_the_whole_suite_refuses_a_mutant(mutant: type[SelectionStrategy]) -> None:
+    with pytest.raises(ContractError, match=f"The method {mutant.name} breaks the clause"):
+        check_method(mutant)
+
+
+@pytest.mark.parametrize(
+    ("original", "clauses"),
+    [
+        (PowerOfChoice, ("selection",)),
+        (RandomSelection, ("selection", "cohort-size", "same-seed", "relabelling", "knowledge")),
+        (HeteroSelect, ("pure-select", "losses-unknown", "round-trip")),
+        (ActiveFL, ("state",)),
+    ],
+)
+def test_their_originals_keep_it(original: type[SelectionStrategy], clauses: tuple[str, ...]) -> None:
+    for clause in clauses:
+        CHECKS[clause](original)
