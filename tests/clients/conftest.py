@@ -5,7 +5,7 @@ import pytest
 from clients.client import ClientContext
 from clients.state import StateStore
 from fedsel_app.config import CompressionConfig, DataConfig, PartitionConfig, TrainingConfig
-from tests.clients.messages import CLIENTS, RUN
+from tests.support.client_messages import CLIENTS, RUN
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from clients.client import SelectionClient
 from clients.state import ClientHistory, StateStore
 from fedsel_app.data.dataset import load
 from fedsel_app.models.flat_model import build
-from tests.clients.messages import CLIENTS, NORMED, RUN, SIZE, changed, initial, own_examples, remembered, train
+from tests.support.client_messages import CLIENTS, NORMED, RUN, SIZE, changed, initial, own_examples, remembered, train
 
 
 def test_properties(context):

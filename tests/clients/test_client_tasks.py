@@ -9,7 +9,17 @@ from clients.client import SelectionClient
 from clients.training.steps import DivergenceError
 from fedsel_app.config import ConfigError
 from fedsel_app.data.dataset import load
-from tests.clients.messages import NORMED, RUN, SIZE, changed, initial, instruction, own_examples, remembered, train
+from tests.support.client_messages import (
+    NORMED,
+    RUN,
+    SIZE,
+    changed,
+    initial,
+    instruction,
+    own_examples,
+    remembered,
+    train,
+)
 
 
 def test_calibration_moves_the_statistics_as_torch_does_and_nothing_else(context):

@@ -15,7 +15,7 @@ from clients.state import ClientHistory, StateStore
 from fedsel_app.config.arguments import parse_setting
 from fedsel_app.wire.codec import Update, decode
 from simulation.experiments.configuration import resolve
-from tests.runs.in_process import run_config
+from tests.support.in_process import run_config
 
 BASE = {
     "strategy": "hetero-select",

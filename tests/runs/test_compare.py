@@ -27,7 +27,9 @@ looks_in_proc = pytest.mark.skipif(sys.platform != "linux", reason="processes ar
 
 @pytest.fixture
 def out(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setattr(comparing, "FEDSEL", (sys.executable, "-S", str(Path(__file__).with_name("stub_run.py"))))
+    monkeypatch.setattr(
+        comparing, "FEDSEL", (sys.executable, "-S", str(Path(__file__).parents[1] / "support" / "stub_run.py"))
+    )
     monkeypatch.setattr(comparing, "POLL_S", 0.02)
     monkeypatch.setattr(comparing, "GRACE_S", 0.3)
     return tmp_path / "out"

@@ -12,8 +12,8 @@ from simulation.deployment.deploy import Deployment, app_folder
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.submit import submit
 from simulation.experiments.configuration import resolve
-from tests.runs.deployed import SUPERLINK, kill, resident_mb, start_again, training
 from tests.runs.test_killed import rounds, written
+from tests.support.deployed import SUPERLINK, kill, resident_mb, start_again, training
 
 ROUNDS, SETTLED = 40, 6
 KILLED = {8: 1, 17: 2, 26: 1}

@@ -9,7 +9,7 @@ from fedsel_app.config import ConfigError
 from simulation.engines.launch import refuse_unrunnable
 from simulation.experiments.configuration import resolve
 from strategies import STRATEGIES
-from tests.runs.in_process import run_in_process
+from tests.support.in_process import run_in_process
 
 SOLVERS = ("sgd", "fedprox", "scaffold", "fednova")
 PAIRS = [(compressor, solver) for compressor in ("top-k", "rand-k", "qsgd", "none") for solver in SOLVERS]

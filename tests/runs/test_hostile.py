@@ -8,7 +8,7 @@ import pytest
 from flwr.common import FitRes, Parameters, ndarrays_to_parameters
 
 from fedsel_app.wire.codec import Update, decode, encode
-from tests.runs.in_process import run_in_process
+from tests.support.in_process import run_in_process
 
 HOSTILE = 4
 TRAINING = {

@@ -6,7 +6,7 @@ import pytest
 from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.data.dataset import load, load_surrogate
 from simulation.experiments.configuration import resolve
-from tests.runs.in_process import run_in_process
+from tests.support.in_process import run_in_process
 
 CLIENTS = 6
 BASE = {"clients": CLIENTS, "cohort": 3, "local_steps": 4, "holdout_fraction": 0.2, "eval_threads": 1}

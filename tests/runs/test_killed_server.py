@@ -12,9 +12,9 @@ from simulation.deployment.deploy import Deployment, app_folder
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.submit import DeploymentError, RunResult, submit
 from simulation.experiments.configuration import AppConfig, resolve
-from tests.runs.deployed import SUPERLINK, await_text, await_that, kill, start_again, training
-from tests.runs.in_process import run_config
 from tests.runs.test_killed import rounds, written
+from tests.support.deployed import SUPERLINK, await_text, await_that, kill, start_again, training
+from tests.support.in_process import run_config
 
 ROUNDS, KILLED_AFTER = 10, (3, 5, 8)
 """At each kill one round more is on record than the checkpoint has, at least."""

@@ -15,9 +15,9 @@ from simulation.deployment.deploy import Deployment, app_folder
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.submit import submit
 from simulation.experiments.configuration import resolve
-from tests.runs.deployed import await_that, kill, start_again, training
-from tests.runs.in_process import run_config
 from tests.runs.test_killed import written
+from tests.support.deployed import await_that, kill, start_again, training
+from tests.support.in_process import run_config
 
 ROUNDS, DEADLINE_S, SLACK_S = 12, 30.0, 10.0
 LOST = 1

@@ -21,7 +21,7 @@ from simulation.deployment.deploy import Deployment
 from simulation.engines.launch import simulate
 from simulation.experiments.configuration import resolve
 from simulation.report.page import write_report
-from tests.runs.in_process import run_config, run_in_process
+from tests.support.in_process import run_config, run_in_process
 
 SMALL = ("--rounds", "1", "--clients", "2", "--cohort", "1", "--set", "local-steps=1", "--set", "workers=1")
 

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from simulation.report.page import write_report
-from tests.simulation.comparison.report_runs import write_comparison
+from tests.support.report_runs import write_comparison
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")]

@@ -6,7 +6,7 @@ import pytest
 
 from clients import client as client_module
 from simulation.experiments.configuration import resolve
-from tests.runs.in_process import run_config
+from tests.support.in_process import run_config
 
 BASE = {"clients": 7, "cohort": 3, "rounds": 3, "local-steps": 2, "batch-size": 16, "probe-batches": 2}
 RUNS = {

@@ -8,7 +8,7 @@ import pytest
 
 from strategies import find_strategy
 from strategies.testing import check_method
-from tests.runs.in_process import run_in_process
+from tests.support.in_process import run_in_process
 from tests.test_readme import README
 
 

@@ -10,8 +10,8 @@ from torch import nn
 
 from fedsel_app.data.sources.synthetic import generate
 from simulation.experiments.configuration import read_preset
-from tests.runs.in_process import run_in_process
-from tests.strategies.stubs import npy_bytes, without_wall
+from tests.support.in_process import run_in_process
+from tests.support.stubs import npy_bytes, without_wall
 
 QUICK = {
     "data": "digits",

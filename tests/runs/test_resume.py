@@ -8,7 +8,7 @@ import pytest
 from fedsel_app.config import ConfigError
 from fedsel_app.records.run_folder import read_checkpoint
 from simulation.experiments.configuration import resolve
-from tests.runs.in_process import run_config
+from tests.support.in_process import run_config
 
 BASE = {
     "clients": 8,
@@ -20,7 +20,7 @@ BASE = {
     "curvature-layers": 0,
     "checkpoint-every": 2,
 }
-NORMED = "tests.clients.messages:normed"
+NORMED = "tests.support.client_messages:normed"
 RUNS = {
     "hetero-select": {"strategy": "hetero-select", "hetero-select.average-decay": 0.9, "curvature-layers": 3},
     "hetero-select-stable": {"strategy": "hetero-select-stable"},

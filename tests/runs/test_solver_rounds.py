@@ -10,7 +10,7 @@ from fedsel_app.config import ConfigError, TrainingConfig
 from fedsel_app.wire.codec import Update
 from simulation.experiments.configuration import resolve
 from strategies.aggregation.server_solver import EFFECTIVE_STEPS, ServerSolver
-from tests.runs.in_process import run_in_process
+from tests.support.in_process import run_in_process
 
 # F_i(y) = (y - b_i)' diag(a_i) (y - b_i) / 2: the mean's minimum is sum a_i b_i / sum a_i, entry by entry.
 CURVATURE = np.array([[1.0, 4.0], [5.0, 0.5]])

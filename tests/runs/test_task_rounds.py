@@ -10,7 +10,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.data.dataset import Dataset
 from simulation.experiments.configuration import refuse_task, resolve
 from strategies import STRATEGIES
-from tests.runs.in_process import run_in_process
+from tests.support.in_process import run_in_process
 
 ONE = np.ones(1, np.float32)
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fedsel_app.wire.codec import decode
-from tests.runs.in_process import run_in_process
 from tests.strategies.methods.test_terraform import exact_split
+from tests.support.in_process import run_in_process
 
 CLIENTS, COHORT, ETA, ITERATIONS = 20, 16, 3, 3
 OUTPUT_LAYER = {"gradient": slice(-650, None), "bias": slice(-10, None)}

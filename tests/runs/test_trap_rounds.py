@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from tests.runs.in_process import run_in_process
+from tests.support.in_process import run_in_process
 
 SMALL = {"clients": 4, "cohort": 2, "local_steps": 3, "device": "cpu"}
 

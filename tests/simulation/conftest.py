@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from simulation.report import page
-from tests.simulation.comparison.report_runs import write_comparison
+from tests.support.report_runs import write_comparison
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,8 @@ from fedsel_app.network.links import MeasuredLinks
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.roster import Needs
-from tests.strategies.setups import dense
-from tests.strategies.stubs import (
+from tests.support.contexts import dense
+from tests.support.stubs import (
     SIZE,
     StubProxy,
     context_of,

@@ -11,8 +11,8 @@ from fedsel_app.config import ConfigError
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
 from strategies.methods.random_selection import RandomConfig, RandomSelection
 from strategies.run_context import Evaluation
-from tests.strategies.setups import dense
-from tests.strategies.stubs import (
+from tests.support.contexts import dense
+from tests.support.stubs import (
     SIZE,
     StubProxy,
     context_of,

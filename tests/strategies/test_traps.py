@@ -50,7 +50,7 @@ from strategies.run_context import Evaluation
 from strategies.selection_math.sampling_rows import merge_tree
 from strategies.testing.fake_federation import FakeClientProxy
 from strategies.testing.method_under_test import MethodUnderTest, copied, require_same
-from tests.strategies.stubs import StubProxy, context_of, manager_of, run_rounds, update_of, update_reply
+from tests.support.stubs import StubProxy, context_of, manager_of, run_rounds, update_of, update_reply
 
 ROOT = Path(__file__).parent.parent.parent
 AT_ONCE = {"fedcor": {"warmup": 1, "first_steps": 5, "steps": 2}, "fedcvr-bolt": {"warmup_rounds": 1}}

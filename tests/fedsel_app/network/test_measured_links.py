@@ -12,7 +12,7 @@ from simulation.deployment.deploy import Deployment, app_folder, free_ports
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.submit import submit
 from simulation.experiments.configuration import resolve
-from tests.simulation.deployment.throttle import Throttle
+from tests.support.throttle import Throttle
 
 MBITS = (1.0, 2.0, 5.0)
 ROUNDS = 4

@@ -16,7 +16,7 @@ from simulation.comparison.outcomes import (
     who_was_selected,
 )
 from simulation.comparison.results import Run, read_comparison
-from tests.simulation.comparison.report_runs import write_comparison, write_run
+from tests.support.report_runs import write_comparison, write_run
 
 
 def read(folder) -> Run:

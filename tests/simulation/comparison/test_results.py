@@ -4,7 +4,7 @@ import pytest
 
 from fedsel_app.config import ConfigError
 from simulation.comparison.results import read_comparison
-from tests.simulation.comparison.report_runs import write_comparison, write_plan, write_run
+from tests.support.report_runs import write_comparison, write_plan, write_run
 
 
 def test_a_comparison_is_read_whole(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from fedsel_app.config import ConfigError
 from fedsel_app.config.arguments import parse_setting
 from simulation.experiments.configuration import PRESETS, flatten, known_defaults, preset_names, read_preset, resolve
-from tests.runs.in_process import run_config
+from tests.support.in_process import run_config
 
 SMALL = [name for name in preset_names() if name.endswith("-small")]
 BIG = [name.removesuffix("-small") for name in SMALL]

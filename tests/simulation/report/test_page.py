@@ -11,7 +11,7 @@ from simulation.report import page
 from simulation.report.findings import MORE, TOO_FEW
 from simulation.report.page import write_report
 from simulation.report.tables import FREE, Column, Table, csv_text, number_text
-from tests.simulation.comparison.report_runs import write_plan, write_run
+from tests.support.report_runs import write_plan, write_run
 
 
 def rows(folder, name):

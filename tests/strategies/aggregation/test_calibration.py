@@ -5,7 +5,7 @@ from flwr.common import Parameters, ndarrays_to_parameters
 from fedsel_app.config import ServerConfig
 from strategies.aggregation.calibration import calibrated
 from strategies.round import connections
-from tests.strategies.stubs import StubProxy, fit_reply, manager_of, npy_bytes
+from tests.support.stubs import StubProxy, fit_reply, manager_of, npy_bytes
 
 PARAMETERS = np.arange(5, dtype=np.float32)
 BUFFERS = np.array([0.0, 1.0], np.float32)

@@ -12,7 +12,7 @@ from simulation.experiments.configuration import resolve
 from strategies.aggregation import privacy
 from strategies.aggregation.server_state import ServerState
 from strategies.methods.random_selection import RandomConfig
-from tests.strategies.setups import dense, make_context
+from tests.support.contexts import dense, make_context
 
 pytestmark = pytest.mark.skipif(find_spec("opacus") is None, reason="needs opacus")
 
@@ -81,7 +81,7 @@ def test_the_server_accounts_only_what_it_releases():
 
     from strategies.roster import Selection
     from strategies.round.replies import collect
-    from tests.strategies.stubs import update_reply
+    from tests.support.stubs import update_reply
 
     context = make_context(RandomConfig(), size=4)
     context = replace(context, server=ServerConfig(dp_clip_norm=1.0, weighting="uniform"))

@@ -12,7 +12,7 @@ from fedsel_app.config import ConfigError, ServerConfig
 from fedsel_app.wire.codec import Update
 from simulation.experiments.configuration import resolve
 from strategies.aggregation import robust
-from tests.strategies.setups import dense
+from tests.support.contexts import dense
 
 EQUAL = np.full(5, 0.2)
 

@@ -7,8 +7,8 @@ import pytest
 
 from strategies.methods.active_fl import ActiveFL, ActiveFLConfig, draw, eligible, probabilities, valuations
 from strategies.roster import RoundInfo
-from tests.strategies.resume import assert_resumes, select
-from tests.strategies.setups import dense, make_context, make_roster, outcome
+from tests.support.contexts import dense, make_context, make_roster, outcome
+from tests.support.resume import assert_resumes, select
 
 NAN = np.nan
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from fedsel_app.wire.codec import Update
 from strategies.methods.adafl import AdaFL, AdaFLConfig, distance, refreshed
 from strategies.roster import RoundInfo
-from tests.strategies.resume import assert_resumes, select
-from tests.strategies.setups import dense, make_context, make_roster, outcome
+from tests.support.contexts import dense, make_context, make_roster, outcome
+from tests.support.resume import assert_resumes, select
 
 
 def build(**settings):

@@ -14,8 +14,8 @@ from strategies.methods.fedcvr_bolt import (
     variance_reduction,
 )
 from strategies.roster import RoundInfo
-from tests.strategies.resume import assert_resumes, select, selections
-from tests.strategies.setups import dense, make_context, make_roster, outcome
+from tests.support.contexts import dense, make_context, make_roster, outcome
+from tests.support.resume import assert_resumes, select, selections
 
 CLIENTS, SIZE, LAYER = 8, 12, slice(6, 12)
 

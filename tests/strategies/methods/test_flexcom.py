@@ -7,8 +7,8 @@ import pytest
 
 from fedsel_app.config import BudgetConfig, CompressionConfig, ConfigError
 from strategies.methods.flexcom import FlexCom, FlexComConfig
-from tests.strategies.resume import select, selections
-from tests.strategies.setups import make_context, make_roster
+from tests.support.contexts import make_context, make_roster
+from tests.support.resume import select, selections
 
 SIZE = 1_000_000
 

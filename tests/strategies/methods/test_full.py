@@ -4,8 +4,8 @@ import pytest
 
 from strategies.methods.full import FullConfig, FullParticipation
 from strategies.roster import Needs
-from tests.strategies.resume import select
-from tests.strategies.setups import make_context, make_roster
+from tests.support.contexts import make_context, make_roster
+from tests.support.resume import select
 
 
 @pytest.mark.parametrize("count", [1, 3, 9])

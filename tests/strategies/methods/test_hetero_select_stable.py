@@ -18,8 +18,8 @@ from strategies.methods.hetero_select_stable import (
     staleness,
 )
 from strategies.roster import RoundInfo
-from tests.strategies.resume import assert_resumes, select
-from tests.strategies.setups import dense, make_context, make_roster, outcome
+from tests.support.contexts import dense, make_context, make_roster, outcome
+from tests.support.resume import assert_resumes, select
 
 NAN = np.nan
 

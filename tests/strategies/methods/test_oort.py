@@ -20,8 +20,8 @@ from strategies.methods.oort import (
     system_factor,
 )
 from strategies.roster import RoundInfo
-from tests.strategies.resume import assert_resumes, select
-from tests.strategies.setups import dense, make_context, make_roster, outcome
+from tests.support.contexts import dense, make_context, make_roster, outcome
+from tests.support.resume import assert_resumes, select
 
 NAN = np.nan
 RULES = ("paper", "official")

@@ -12,8 +12,8 @@ from fedsel_app.config import BudgetConfig, CompressionConfig, ConfigError, Trai
 from fedsel_app.wire.codec import Update
 from strategies.methods.optrate import OptRate, OptRateConfig, spread, top_k_error
 from strategies.roster import RoundInfo
-from tests.strategies.resume import assert_resumes, select, selections
-from tests.strategies.setups import dense, make_context, make_roster, outcome
+from tests.support.contexts import dense, make_context, make_roster, outcome
+from tests.support.resume import assert_resumes, select, selections
 
 
 def test_the_error_curve_by_hand():

@@ -8,8 +8,8 @@ import pytest
 from fedsel_app.config import ConfigError
 from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig, candidate_count, largest
 from strategies.roster import RoundInfo
-from tests.strategies.resume import select
-from tests.strategies.setups import make_context, make_roster
+from tests.support.contexts import make_context, make_roster
+from tests.support.resume import select
 
 
 def build(clients=6, cohort=2, **settings):

@@ -8,8 +8,8 @@ import pytest
 from strategies.methods.random_weighted import RandomWeighted, RandomWeightedConfig
 from strategies.roster import RoundInfo
 from strategies.selection_math.sampling import weighted_order
-from tests.strategies.resume import select
-from tests.strategies.setups import make_context, make_roster
+from tests.support.contexts import make_context, make_roster
+from tests.support.resume import select
 
 
 def sequence_probability(weights, sequence):

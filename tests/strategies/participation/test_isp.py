@@ -7,7 +7,7 @@ from flwr.common import parameters_to_ndarrays
 from fedsel_app.config import NetworkConfig
 from fedsel_app.network.links import SimulatedLinks
 from strategies.participation.isp import ISP, best_relative, first_improvement, mixed, moving_average
-from tests.strategies.participation.isp_ring import CLIENTS, MODEL_BYTES, REPLY_BYTES, ring, run_isp, setup_for
+from tests.support.isp_ring import CLIENTS, MODEL_BYTES, REPLY_BYTES, ring, run_isp, setup_for
 
 
 def test_the_moving_average_of_five_losses():

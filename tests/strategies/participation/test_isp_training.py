@@ -13,9 +13,9 @@ from strategies.methods.random_selection import RandomSelection
 from strategies.participation.intermediate_round import restrict_view
 from strategies.participation.isp import ISP
 from strategies.roster import RoundInfo
-from tests.strategies.participation.isp_ring import CLIENTS, MODEL_BYTES, bits, own_direction, ring, run_isp, setup_for
-from tests.strategies.setups import make_roster
-from tests.strategies.stubs import Rows, StubProxy, manager_of, run_rounds, without_wall
+from tests.support.contexts import make_roster
+from tests.support.isp_ring import CLIENTS, MODEL_BYTES, bits, own_direction, ring, run_isp, setup_for
+from tests.support.stubs import Rows, StubProxy, manager_of, run_rounds, without_wall
 
 
 def test_clients_train_the_intermediate_round_without_keeping_state_and_then_the_round():

@@ -9,7 +9,7 @@ from simulation.experiments.configuration import resolve
 from strategies.methods.random_selection import RandomSelection
 from strategies.participation.schedules import linear_growth, scheduled, staged_share
 from strategies.roster import RoundInfo
-from tests.strategies.stubs import StubProxy, context_of, manager_of, run_rounds, sends_its_update
+from tests.support.stubs import StubProxy, context_of, manager_of, run_rounds, sends_its_update
 
 
 def counts(policy, total, cohort=20, clients=100, **settings):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from fedsel_app.config import ConfigError
 from fedsel_app.wire.codec import Update, WireError
 from strategies.round import connections, validation
-from tests.strategies.setups import dense
-from tests.strategies.stubs import StubProxy, fit_reply, manager_of, npy_bytes, update_reply
+from tests.support.contexts import dense
+from tests.support.stubs import StubProxy, fit_reply, manager_of, npy_bytes, update_reply
 
 UPDATE = Update(6, np.array([1, 4], np.uint32), np.array([0.5, -2.0], np.float32))
 

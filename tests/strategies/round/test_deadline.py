@@ -15,7 +15,7 @@ from fedsel_app.network.links import MeasuredLinks
 from strategies.methods.random_selection import RandomSelection
 from strategies.round.deadline import ReplyDeadline, TooLate, accept_replies, over_selected_count, simulated_dropouts
 from strategies.round.replies import collect
-from tests.strategies.stubs import (
+from tests.support.stubs import (
     SIZE,
     StubProxy,
     context_of,

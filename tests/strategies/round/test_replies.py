@@ -4,8 +4,8 @@ from flwr.common import Parameters, ndarrays_to_parameters
 
 from fedsel_app.wire.codec import Update, encode
 from strategies.round.replies import collect
-from tests.strategies.setups import dense
-from tests.strategies.stubs import fit_reply, update_reply
+from tests.support.contexts import dense
+from tests.support.stubs import fit_reply, update_reply
 
 SIZE, ROUND = 6, 7
 SPARSE = Update(SIZE, np.array([1, 4], np.uint32), np.array([0.5, -2.0], np.float32))

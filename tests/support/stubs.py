@@ -32,7 +32,7 @@ from fedsel_app.config import NetworkConfig
 from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.wire.codec import Update, encode
 from strategies.methods.random_selection import RandomConfig
-from tests.strategies.setups import NoRecords, make_context
+from tests.support.contexts import NoRecords, make_context
 
 SIZE = 4
 """Parameters of the model that stub clients train."""

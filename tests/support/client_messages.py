@@ -17,7 +17,7 @@ from fedsel_app.wire.codec import decode
 CLIENTS = 6
 RUN = RunConfig(device="cpu", clients=CLIENTS, cohort=2, seed=3)
 SIZE = 64 * 10 + 10
-NORMED = "tests.clients.messages:normed"
+NORMED = "tests.support.client_messages:normed"
 
 
 def normed(sample_shape, classes):

@@ -8,8 +8,8 @@ from fedsel_app.config import NetworkConfig, ParticipationConfig, ServerConfig
 from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.wire.codec import Update
 from strategies.methods.random_selection import RandomConfig, RandomSelection
-from tests.strategies.setups import make_context
-from tests.strategies.stubs import Rows, StubProxy, manager_of, npy_bytes, run_rounds, update_reply
+from tests.support.contexts import make_context
+from tests.support.stubs import Rows, StubProxy, manager_of, npy_bytes, run_rounds, update_reply
 
 CLIENTS = 8
 MODEL_BYTES = npy_bytes(np.zeros(CLIENTS, np.float32))
