@@ -100,7 +100,7 @@ def test_rpow_d_does_not_pick_a_failing_client_for_ever():
 
 
 @pytest.mark.parametrize(
-    ("settings", "now", "count", "expected"),
+    ("settings", "round_info", "count", "expected"),
     [
         ({}, 1, 2, 4),
         ({}, 1, 5, 8),
