@@ -22,7 +22,7 @@ class RoundWork:
     ----------
     uplink_bits_per_s, step_s : float64 (r,), of the clients that trained
     work_steps : float64 (r,), what they computed, in local steps
-    wire_bytes, paper_bytes : int64 (r,), what each uploaded: as measured, and as 4 bytes a kept value
+    uplink_bytes, uplink_value_bytes : int64 (r,), what each uploaded: as measured, and as 4 bytes a kept value
     probe_s : float64 (c,), seconds that each probed client took
     waited_s : the least that the training took, because somebody was waited for in vain
     """
@@ -30,7 +30,7 @@ class RoundWork:
     uplink_bits_per_s: Floats
     step_s: Floats
     work_steps: Floats
-    wire_bytes: Ints
-    value_bytes: Ints
+    uplink_bytes: Ints
+    uplink_value_bytes: Ints
     probe_s: Floats
     waited_s: float = 0.0

@@ -38,7 +38,7 @@ class SimulatedLinks:
 
     def finish_s(self, work: RoundWork, arrived_s: Floats) -> Floats:
         """Seconds of each client's computing and transfer together, float64 (r,)."""
-        sent = work.wire_bytes if self._config.clock_bytes == "wire" else work.value_bytes
+        sent = work.uplink_bytes if self._config.clock_bytes == "wire" else work.uplink_value_bytes
         return work.step_s * work.work_steps + 8.0 * sent / work.uplink_bits_per_s
 
     def learn(self, client: int, work_steps: float, told: Mapping[str, object]) -> None:

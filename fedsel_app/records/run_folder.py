@@ -103,8 +103,8 @@ class RunFolder:
         before = self.rows[-1] if self.rows else {}
         for total, part in (
             ("time_s", "round_s"),
-            ("uplink_total_bytes", "uplink_bytes"),
-            ("paper_uplink_total_bytes", "paper_uplink_bytes"),
+            ("total_uplink_bytes", "uplink_bytes"),
+            ("total_uplink_value_bytes", "uplink_value_bytes"),
         ):
             row[total] = before.get(total, 0) + row.get(part, 0)
         self.rows.append(row)
@@ -192,7 +192,7 @@ def describe(row: dict[str, Any]) -> str:
     """One line about a round: accuracy, simulated seconds, MB sent, failures."""
     accuracy = f"accuracy {row['accuracy']:.4f}, " if "accuracy" in row else ""
     failures = f", {len(row['failures'])} failed" if row["failures"] else ""
-    return f"{accuracy}{row['time_s']:.1f} s, {row['uplink_total_bytes'] / 1e6:.3f} MB sent{failures}"
+    return f"{accuracy}{row['time_s']:.1f} s, {row['total_uplink_bytes'] / 1e6:.3f} MB sent{failures}"
 
 
 def read_rounds(folder: Path) -> list[dict[str, Any]]:

@@ -149,9 +149,9 @@ class Packet:
     server_round: int
 
 
-def paper_bits(update: Update) -> int:
-    """The papers' own accounting: 32 bits a value sent (QSGD: fixed-width levels), indices free."""
-    return 32 * update.count if update.quantised is None else update.quantised.paper_bits()
+def bits_of_values(update: Update) -> int:
+    """Bits of the values alone, as the papers count: 32 a value sent (QSGD: fixed-width levels), indices free."""
+    return 32 * update.count if update.quantised is None else update.quantised.bits_of_values()
 
 
 def index_bits(payload: bytes) -> int:

@@ -50,8 +50,8 @@ class Rounded:
         shares *= np.repeat(self.norms, BLOCK)[: shares.size]
         return shares
 
-    def paper_bits(self) -> int:
-        """The papers' own accounting: 32 bits a value sent, whatever it is rounded to."""
+    def bits_of_values(self) -> int:
+        """Bits of the values as the papers count: 32 a value sent, whatever it is rounded to."""
         return 32 * self.levels.size
 
 

@@ -62,8 +62,8 @@ class Quantised:
         shares = self.levels.astype(np.float32) / np.float32(self.s)
         return shares * np.repeat(self.norms, self.bucket)[: self.levels.size]
 
-    def paper_bits(self) -> int:
-        """The papers' fixed-width count: 32 bits a bucket, and a sign and ceil(log2(s + 1)) bits an entry."""
+    def bits_of_values(self) -> int:
+        """Bits of the values in the papers' fixed width: 32 a bucket, a sign and ceil(log2(s + 1)) an entry."""
         return 32 * self.norms.size + self.levels.size * (1 + self.s.bit_length())
 
 

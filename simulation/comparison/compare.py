@@ -39,7 +39,7 @@ MEASURES = {
     "stable_accuracy": ("stable accuracy", ".4f"),
     "rounds_to_target": ("rounds to target", ".1f"),
     "time_to_target_s": ("s to target", ".1f"),
-    "wire_uplink_to_target_mb": ("MB to target", ".3f"),
+    "uplink_to_target_mb": ("MB to target", ".3f"),
 }
 
 

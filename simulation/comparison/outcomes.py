@@ -35,10 +35,10 @@ STABLE = Measure("stable_accuracy", f"accuracy, mean of the last {STABLE_ROUNDS}
 PEAK = Measure("peak_accuracy", "best accuracy", 4, higher_wins=True)
 ROUNDS = Measure("rounds_to_target", "rounds to target", 1)
 SECONDS = Measure("time_to_target_s", "seconds to target", 1)
-PAPER_MB = Measure("paper_traffic_to_target_mb", "MB to target, paper's count", 3)
-UPLINK_MB = Measure("wire_uplink_to_target_mb", "MB to target, measured uplink", 3)
-ALL_MB = Measure("all_mb_to_target", "MB to target, measured, all traffic", 3)
-TO_TARGET = (ROUNDS, SECONDS, PAPER_MB, UPLINK_MB, ALL_MB)
+UPLINK_VALUE_MB = Measure("uplink_value_to_target_mb", "MB to target, uplink values", 3)
+UPLINK_MB = Measure("uplink_to_target_mb", "MB to target, uplink", 3)
+TRAFFIC_MB = Measure("traffic_to_target_mb", "MB to target, all traffic", 3)
+TO_TARGET = (ROUNDS, SECONDS, UPLINK_VALUE_MB, UPLINK_MB, TRAFFIC_MB)
 
 
 def cumulative(run: Run, *keys: str) -> Floats:
@@ -56,11 +56,11 @@ def measures(run: Run) -> dict[str, float]:
         if value is None or isinstance(value, int | float)
     }
     last, reached = run.rows[-1]["round"], summary["rounds_to_target"]
-    all_mb = {number: _all_mb(run, number) for number in (last, reached) if number is not None}
-    return numbers | {"all_mb": all_mb[last], ALL_MB.key: all_mb.get(reached, np.nan)}
+    traffic_mb = {number: _traffic_mb(run, number) for number in (last, reached) if number is not None}
+    return numbers | {"traffic_mb": traffic_mb[last], TRAFFIC_MB.key: traffic_mb.get(reached, np.nan)}
 
 
-def _all_mb(run: Run, until: int) -> float:
+def _traffic_mb(run: Run, until: int) -> float:
     """All MB up to a round, both ways, probes and calibration included."""
     return float(sum(row.get(key, 0) for row in run.rows for key in TRAFFIC if row["round"] <= until) / MB)
 

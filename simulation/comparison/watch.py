@@ -27,7 +27,7 @@ class Progress:
     state : "waiting", "started", "finished" or "failed"
     round, rounds : the last finished round, and how many there will be at most
     accuracy : of the last evaluation, in [0, 1]
-    sent_mb : MB (10^6 bytes) sent to the server so far, as measured
+    uplink_mb : MB (10^6 bytes) sent to the server so far, as measured
     time_s : simulated seconds so far
     age_s : seconds since the last round was written
     """
@@ -37,7 +37,7 @@ class Progress:
     round: int = 0
     rounds: int | None = None
     accuracy: float | None = None
-    sent_mb: float | None = None
+    uplink_mb: float | None = None
     time_s: float | None = None
     age_s: float | None = None
 
@@ -54,7 +54,7 @@ def read_run(name: str, folder: Path, *, failed: bool = False) -> Progress:
         newest.get("round", 0),
         config["rounds"],
         accuracy,
-        newest["uplink_total_bytes"] / 1e6 if newest else None,
+        newest["total_uplink_bytes"] / 1e6 if newest else None,
         newest.get("time_s"),
         time.time() - (folder / "rounds.jsonl").stat().st_mtime if newest else None,
     )
@@ -90,7 +90,7 @@ def progress_table(runs: Sequence[Progress]) -> Table:
     for run in runs:
         age = "" if run.age_s is None or run.state in ENDED else f"{run.age_s:.0f} s ago"
         rounds = "" if run.rounds is None else f"{run.round}/{run.rounds}"
-        numbers = _shown(run.accuracy, ".4f"), _shown(run.sent_mb, ".3f"), _shown(run.time_s, ".1f")
+        numbers = _shown(run.accuracy, ".4f"), _shown(run.uplink_mb, ".3f"), _shown(run.time_s, ".1f")
         table.add_row(run.name, run.state, rounds, *numbers, age)
     return table
 

@@ -77,7 +77,7 @@ def run_table(comparison: Comparison) -> Table:
     """Every run that has a folder."""
     columns = [Column("run"), Column("strategy"), Column("cell"), Column("seed"), Column("state"), Column("rounds")]
     columns += [Column("final accuracy", 4), Column("rounds to target"), Column("simulated seconds", 1)]
-    columns += [Column("MB, measured uplink", 3), Column("wall time in s", 1), Column("client failures")]
+    columns += [Column("MB, uplink", 3), Column("wall time in s", 1), Column("client failures")]
     return Table(
         "runs",
         "The runs",
@@ -107,7 +107,7 @@ def _run_row(run: Run) -> list[object]:
     state = "finished" if run.finished else "unfinished"
     return [
         *(run.name, run.strategy, cell, run.seed, state, len(run.rows), numbers["final_accuracy"]),
-        *(int(reached) if np.isfinite(reached) else None, numbers["time_s"], numbers["wire_uplink_mb"]),
+        *(int(reached) if np.isfinite(reached) else None, numbers["time_s"], numbers["uplink_mb"]),
         *(numbers["wall_s"], int(numbers["failures"])),
     ]
 

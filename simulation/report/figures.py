@@ -15,10 +15,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from simulation.comparison.outcomes import (
-    PAPER_MB,
     ROUNDS,
     SECONDS,
     UPLINK_MB,
+    UPLINK_VALUE_MB,
     Numbers,
     client_accuracies,
     component_means,
@@ -50,12 +50,12 @@ class Plot:
 
 
 def accuracy_plot(group: Group) -> Plot:
-    """The score against rounds, seconds, measured bytes and exchanges."""
+    """The score against rounds, seconds, uplink bytes and exchanges."""
     seconds = "measured seconds" if group.all_runs[0].config.get("links") == "measured" else "simulated seconds"
     axes: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("round", ()),
         (seconds, ("round_s",)),
-        ("measured uplink, MB", ("uplink_bytes",)),
+        ("uplink, MB", ("uplink_bytes",)),
         ("exchanges (updates received)", ("exchanges",)),
     )
     figure, panels = _panels(2, 2, 7.2)
@@ -74,7 +74,7 @@ def accuracy_plot(group: Group) -> Plot:
         panel.set_ylabel(f"test {score}")
     _legend(figure, panels[0], list(group.runs))
     caption = (
-        f"Test {score} of the global model against rounds, {seconds}, measured bytes sent to the server and exchanges: "
+        f"Test {score} of the global model against rounds, {seconds}, bytes sent to the server and exchanges: "
         f"{BAND}. Between evaluations a run keeps its last value, as it does after its end; no band is shown before "
         "every seed has been evaluated once. The dotted line is the target."
     )
@@ -85,7 +85,7 @@ def target_plot(group: Group, numbers: Numbers) -> Plot:
     """Rounds, seconds and bytes to target: every run a mark, and the mean."""
     names = list(group.runs)
     figure, panels = _panels(1, 3, 1.3 + 0.5 * len(names), sharey=True)
-    series = (((ROUNDS, "o", 0.0),), ((SECONDS, "o", 0.0),), ((UPLINK_MB, "o", -0.15), (PAPER_MB, "D", 0.15)))
+    series = (((ROUNDS, "o", 0.0),), ((SECONDS, "o", 0.0),), ((UPLINK_MB, "o", -0.15), (UPLINK_VALUE_MB, "D", 0.15)))
     for panel, marks in zip(panels, series, strict=True):
         for measure, marker, offset in marks:
             for position, name in enumerate(names):
@@ -105,7 +105,7 @@ def target_plot(group: Group, numbers: Numbers) -> Plot:
     caption = (
         "What each run needed until its first evaluation at or above the target; the bar is the mean over the runs "
         "that reached it, and below each name stands how many did (the others have no mark). In the right panel filled "
-        "circles are measured uplink bytes and hollow diamonds the paper's count of 32 bits a kept value."
+        "circles are uplink bytes and hollow diamonds the uplink's values alone, 32 bits a kept value."
     )
     return Plot("target", "Rounds, seconds and bytes to target", caption, figure)
 

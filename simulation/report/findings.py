@@ -7,13 +7,13 @@ from typing import TypeVar
 import numpy as np
 
 from simulation.comparison.outcomes import (
-    ALL_MB,
     FINAL,
     PEAK,
     ROUNDS,
     SECONDS,
     STABLE,
     TO_TARGET,
+    TRAFFIC_MB,
     UPLINK_MB,
     Measure,
     Numbers,
@@ -23,7 +23,7 @@ from simulation.comparison.statistics import FEWEST_PAIRS, Paired, holm, paired,
 from simulation.report.tables import FREE, Column, Table
 
 Key = TypeVar("Key", bound=Hashable)
-COMPARED = (STABLE, ROUNDS, SECONDS, UPLINK_MB, ALL_MB)
+COMPARED = (STABLE, ROUNDS, SECONDS, UPLINK_MB, TRAFFIC_MB)
 MATRICES = ((STABLE, "accuracy"), (UPLINK_MB, "bytes"), (SECONDS, "seconds"))
 MORE, NOT_MORE, TOO_FEW = "more than seed noise", "not more than seed noise", "too few seeds to tell from seed noise"
 
@@ -54,9 +54,9 @@ def accuracy_table(group: Group, numbers: Numbers) -> Table:
     columns += [Column(measure.name, measure.digits, estimates=True) for measure in (FINAL, STABLE, PEAK)]
     totals = (
         ("seconds", "time_s", 1),
-        ("MB, paper's count", "paper_traffic_mb", 3),
-        ("MB, measured uplink", "wire_uplink_mb", 3),
-        ("MB, measured, all traffic", "all_mb", 3),
+        ("MB, uplink values", "uplink_value_mb", 3),
+        ("MB, uplink", "uplink_mb", 3),
+        ("MB, all traffic", "traffic_mb", 3),
         ("exchanges", "exchanges", 0),
         ("wall time in s", "wall_s", 1),
     )
@@ -86,8 +86,9 @@ def target_table(group: Group, numbers: Numbers) -> Table:
     ]
     caption = (
         "Up to the first evaluation at or above the target: mean and 95% t interval over the runs that reached it; "
-        "runs that did not are counted in the second column and in no mean. The paper's count is 32 bits a kept value; "
-        "measured are the bytes that the codec produced, indices included."
+        "runs that did not are counted in the second column and in no mean. Uplink values are 32 bits a kept value, as "
+        "papers count; uplink is what the codec produced, indices included; all traffic adds downlink, probes and "
+        "calibration."
     )
     return Table("target", "Rounds, seconds and bytes to target", caption, columns, rows)
 

@@ -17,7 +17,7 @@ from fedsel_app.records.run_folder import read_rounds
 AXES = (
     ("round", 1.0, "round"),
     ("time_s", 1.0, "simulated seconds"),
-    ("uplink_total_bytes", 1e6, "MB sent to the server"),
+    ("total_uplink_bytes", 1e6, "MB sent to the server"),
 )
 
 

@@ -4,15 +4,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulation.comparison.outcomes import ALL_MB, ROUNDS, SECONDS, STABLE, UPLINK_MB, Measure, Numbers, score_name
+from simulation.comparison.outcomes import ROUNDS, SECONDS, STABLE, TRAFFIC_MB, UPLINK_MB, Measure, Numbers, score_name
 from simulation.comparison.results import Group
 from simulation.comparison.statistics import Paired
 from simulation.report.findings import against, percent
 from simulation.report.tables import number_text
 
 CHEAPEST = (
-    (UPLINK_MB, "measured bytes sent to the server until the target", "MB"),
-    (ALL_MB, "measured bytes in all until the target (downlink and probes too)", "MB"),
+    (UPLINK_MB, "bytes sent to the server until the target", "MB"),
+    (TRAFFIC_MB, "bytes in all until the target (downlink and probes too)", "MB"),
     (SECONDS, "seconds until the target", "s"),
 )
 

@@ -81,8 +81,8 @@ class IntermediateRound:
         self.record["failures"] = replies.failures
         self._charge(
             round_s=self.context.links.round_seconds(work, 0.0),
-            uplink_bytes=int(replies.wire_bytes.sum()),
-            paper_uplink_bytes=int(replies.value_bytes.sum()),
+            uplink_bytes=int(replies.uplink_bytes.sum()),
+            uplink_value_bytes=int(replies.uplink_value_bytes.sum()),
             downlink_bytes=sum(connections.model_bytes(ins.parameters) for _, ins in instructions),
             probe_bytes=connections.SCALAR_BYTES * len(replies.reports) * came.size,
             exchanges=came.size,

@@ -28,7 +28,7 @@ class Replies:
     losses : float64 (r,), mean training losses
     work_steps : float64 (r,), what each computed, in local steps
     reports : name -> float64 (r,)
-    wire_bytes, paper_bytes : int64 (r,), what each uploaded: as measured, and as 4 bytes a value
+    uplink_bytes, uplink_value_bytes : int64 (r,), what each uploaded: as measured, and as 4 bytes a value
     failures : who was asked and brought nothing usable, and why
     unused : int64, whose usable replies do not count: others were faster, or there were too few of them
     waited_s : the least that the round's training took, because somebody was waited for in vain
@@ -40,8 +40,8 @@ class Replies:
     losses: Floats
     work_steps: Floats
     reports: Mapping[str, Floats]
-    wire_bytes: Ints
-    value_bytes: Ints
+    uplink_bytes: Ints
+    uplink_value_bytes: Ints
     failures: list[dict[str, int | str]]
     unused: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     waited_s: float = 0.0
@@ -60,7 +60,7 @@ class Replies:
         """What the clock needs of these replies, after probes of `probe_s` seconds."""
         came = self.clients
         measured = roster.uplink_bits_per_s[came], roster.step_s[came]
-        return RoundWork(*measured, self.work_steps, self.wire_bytes, self.value_bytes, probe_s, self.waited_s)
+        return RoundWork(*measured, self.work_steps, self.uplink_bytes, self.uplink_value_bytes, probe_s, self.waited_s)
 
     def only(self, clients: Ints) -> "Replies":
         """The replies of these clients, ascending ids that all came back; nobody failed."""
@@ -72,8 +72,8 @@ class Replies:
             losses=self.losses[place],
             work_steps=self.work_steps[place],
             reports={name: values[place] for name, values in self.reports.items()},
-            wire_bytes=self.wire_bytes[place],
-            value_bytes=self.value_bytes[place],
+            uplink_bytes=self.uplink_bytes[place],
+            uplink_value_bytes=self.uplink_value_bytes[place],
             failures=[],
         )
 
@@ -128,9 +128,9 @@ def collect(
         losses=measured.pop("loss"),
         work_steps=measured.pop("work-steps"),
         reports=measured,
-        wire_bytes=np.array([sum(sent for _, sent in parts[client]) for client in came], np.int64),
-        value_bytes=np.array(
-            [sum(codec.paper_bits(part) for part, _ in parts[client]) // 8 for client in came], np.int64
+        uplink_bytes=np.array([sum(sent for _, sent in parts[client]) for client in came], np.int64),
+        uplink_value_bytes=np.array(
+            [sum(codec.bits_of_values(part) for part, _ in parts[client]) // 8 for client in came], np.int64
         ),
         failures=failures,
     )

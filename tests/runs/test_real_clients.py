@@ -46,8 +46,8 @@ def test_real_clients_learn_and_repeat_themselves(tmp_path, strategy):
     assert [row["exchanges"] for row in rows] == [2, 2, 2]
     assert rows[-1]["accuracy"] > 0.4
     # 64 inputs, 10 classes and their biases; dense in the first round, then 0.2 of it on average.
-    assert rows[0]["paper_uplink_bytes"] == 2 * 4 * 650
-    assert rows[1]["paper_uplink_bytes"] < rows[0]["paper_uplink_bytes"] / 2
+    assert rows[0]["uplink_value_bytes"] == 2 * 4 * 650
+    assert rows[1]["uplink_value_bytes"] < rows[0]["uplink_value_bytes"] / 2
     assert (tmp_path / "a" / "run" / "summary.json").exists()
 
 

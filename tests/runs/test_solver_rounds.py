@@ -122,7 +122,7 @@ def test_scaffold_is_charged_for_its_control_variates(tmp_path):
         dense = 28 + 4 * SIZE
         assert row["downlink_bytes"] == 3 * 2 * MODEL_BYTES == 2 * bare["downlink_bytes"]
         assert row["uplink_bytes"] > 3 * dense
-        assert row["paper_uplink_bytes"] == bare["paper_uplink_bytes"] + 3 * 4 * SIZE
+        assert row["uplink_value_bytes"] == bare["uplink_value_bytes"] + 3 * 4 * SIZE
     assert rows[0]["uplink_bytes"] == plain[0]["uplink_bytes"] + 3 * (28 + 4 * SIZE)
     assert rows[1]["fit_losses"] != plain[1]["fit_losses"]
 
@@ -168,7 +168,7 @@ def test_rand_k_sends_four_bytes_of_indices(tmp_path):
     )
     for row in rows:
         assert row["uplink_bytes"] == 3 * (28 + 4 + 4 * 65)
-        assert row["paper_uplink_bytes"] == 3 * 4 * 65
+        assert row["uplink_value_bytes"] == 3 * 4 * 65
 
 
 def test_qsgd_sends_everything_in_a_few_bits(tmp_path):
@@ -176,7 +176,7 @@ def test_qsgd_sends_everything_in_a_few_bits(tmp_path):
     for row in rows:
         assert row["kept_fractions"] == [1.0] * 3
         # Seven norms, and a sign and three bits an entry.
-        assert row["paper_uplink_bytes"] == 3 * ((7 * 32 + SIZE * 4) // 8)
+        assert row["uplink_value_bytes"] == 3 * ((7 * 32 + SIZE * 4) // 8)
         assert 3 * (28 + 16 + 4 * 7) < row["uplink_bytes"] < 3 * SIZE
 
 
@@ -187,7 +187,7 @@ def test_values_of_few_bits_cost_that_and_count_as_32_in_the_papers(tmp_path, bi
     for row in rows:
         # Header and check sum, the seeded indices' check sum, one norm, the values.
         assert row["uplink_bytes"] == 3 * (28 + 4 + 4 + sent)
-        assert row["paper_uplink_bytes"] == 3 * 4 * 65
+        assert row["uplink_value_bytes"] == 3 * 4 * 65
 
 
 @pytest.mark.parametrize("value_bits", [32, 4])

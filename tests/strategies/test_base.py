@@ -51,7 +51,7 @@ def test_a_round_by_hand():
     assert np.isnan(row["probe_losses"]).all()
     # The header and checksum take 28 bytes, a bitmap of 4 entries one, a value 4.
     assert row["uplink_bytes"] == 3 * (28 + 1 + 4)
-    assert row["paper_uplink_bytes"] == 3 * 4
+    assert row["uplink_value_bytes"] == 3 * 4
     assert row["downlink_bytes"] == 3 * npy_bytes(np.zeros(SIZE, np.float32))
     assert row["probe_bytes"] == row["calibration_bytes"] == 0
     links = strategy.context.links

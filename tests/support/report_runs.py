@@ -23,7 +23,7 @@ def write_run(
     row: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> None:
-    """A run of so many rounds: each takes 10 s and sends 0.25 MB up, 0.5 MB down; by the paper's count 0.1 MB."""
+    """A run of so many rounds: each takes 10 s and sends 0.25 MB up, 0.5 MB down; its values alone are 0.1 MB."""
     folder.mkdir(parents=True)
     settings = {key.replace("_", "-"): value for key, value in settings.items()}
     settings |= {"strategy": strategy, "seed": seed, "rounds": len(accuracies), "clients": clients, "cohort": 2}
@@ -40,15 +40,15 @@ def write_run(
             "components": {"loss": [0.5 + 0.1 * client for client in cohort]} if strategy == "hetero-select" else {},
             "round_s": 10.0,
             "uplink_bytes": UPLINK,
-            "paper_uplink_bytes": 100_000,
+            "uplink_value_bytes": 100_000,
             "downlink_bytes": 500_000,
             "probe_bytes": 0,
             "calibration_bytes": 0,
             "exchanges": len(cohort),
             "wall_s": 0.5,
             "time_s": 10.0 * number,
-            "uplink_total_bytes": UPLINK * number,
-            "paper_uplink_total_bytes": 100_000 * number,
+            "total_uplink_bytes": UPLINK * number,
+            "total_uplink_value_bytes": 100_000 * number,
         }
         written |= {} if accuracy is None else {"accuracy": accuracy, "loss": 1.0 - accuracy}
         lines.append(json.dumps(written | (dict(row) if row else {})) + "\n")

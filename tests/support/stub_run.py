@@ -41,14 +41,14 @@ def main() -> None:
         time.sleep(stub.get("sleep_s", 0))
         row = {"round": number, "accuracy": number / 10 + config["seed"] / 100, "time_s": 2.5 * number}
         with (folder / "rounds.jsonl").open("a") as file:
-            file.write(json.dumps(row | {"uplink_total_bytes": 1_000_000 * number}) + "\n")
+            file.write(json.dumps(row | {"total_uplink_bytes": 1_000_000 * number}) + "\n")
         if stub.get("checkpoint"):
             (folder / "checkpoint.npz").write_text(str(number))
         if folder.name in stub.get("fail", ()):
             print("all is well\nfedsel: The round failed.\n", flush=True)
             sys.exit(1)
     summary = {"final_accuracy": row["accuracy"], "stable_accuracy": 0.5, "rounds_to_target": None, "failures": 0}
-    summary |= {"time_to_target_s": None, "wire_uplink_to_target_mb": None}
+    summary |= {"time_to_target_s": None, "uplink_to_target_mb": None}
     (folder / "summary.json").write_text(json.dumps(summary))
     report(folder, "end")
 

@@ -11,8 +11,8 @@ from fedsel_app.records.summary import summarize
 CONFIG = {"strategy": "random", "seed": 7, "target": 0.8}
 FIELDS = {
     *("strategy", "seed", "rounds", "peak_accuracy", "final_accuracy", "stable_accuracy", "stability_drop"),
-    *("target_accuracy", "rounds_to_target", "time_to_target_s", "paper_traffic_to_target_mb", "wire_uplink_mb"),
-    *("wire_downlink_mb", "probe_mb", "exchanges", "wall_s", "selection_count_min", "selection_count_max"),
+    *("target_accuracy", "rounds_to_target", "time_to_target_s", "uplink_value_to_target_mb", "uplink_mb"),
+    *("downlink_mb", "probe_mb", "exchanges", "wall_s", "selection_count_min", "selection_count_max"),
     *("selection_count_std", "model_parameters", "versions"),
 }
 ROSTER = SimpleNamespace(selections=np.array([0, 2, 2, 4]))
@@ -22,13 +22,13 @@ def made_up_rows():
     """Four rounds, the second without an evaluation; no totals yet."""
     common = {"downlink_bytes": 1_500_000, "probe_bytes": 250_000, "wall_s": 0.5}
     return [
-        common | {"round": 1, "accuracy": 0.5, "round_s": 10.0, "uplink_bytes": 100, "paper_uplink_bytes": 1_000_000}
+        common | {"round": 1, "accuracy": 0.5, "round_s": 10.0, "uplink_bytes": 100, "uplink_value_bytes": 1_000_000}
         | {"exchanges": 2, "failures": []},
-        common | {"round": 2, "round_s": 20.0, "uplink_bytes": 200, "paper_uplink_bytes": 2_000_000}
+        common | {"round": 2, "round_s": 20.0, "uplink_bytes": 200, "uplink_value_bytes": 2_000_000}
         | {"exchanges": 1, "failures": [{"client": 3, "reason": "no reply"}]},
-        common | {"round": 3, "accuracy": 0.9, "round_s": 5.0, "uplink_bytes": 300, "paper_uplink_bytes": 500_000}
+        common | {"round": 3, "accuracy": 0.9, "round_s": 5.0, "uplink_bytes": 300, "uplink_value_bytes": 500_000}
         | {"exchanges": 2, "failures": []},
-        common | {"round": 4, "accuracy": 0.7, "round_s": 1.0, "uplink_bytes": 400, "paper_uplink_bytes": 500_000}
+        common | {"round": 4, "accuracy": 0.7, "round_s": 1.0, "uplink_bytes": 400, "uplink_value_bytes": 500_000}
         | {"exchanges": 2, "failures": [], "calibration_bytes": 3_000_000},
     ]  # fmt: skip
 
@@ -62,12 +62,12 @@ def test_a_run_of_four_rounds_is_summed_up(tmp_path):
             "target_accuracy": 0.8,
             "rounds_to_target": 3,
             "time_to_target_s": 35.0,
-            "paper_traffic_to_target_mb": 3.5,
-            "wire_uplink_to_target_mb": 0.0006,
+            "uplink_value_to_target_mb": 3.5,
+            "uplink_to_target_mb": 0.0006,
             "time_s": 36.0,
-            "paper_traffic_mb": 4.0,
-            "wire_uplink_mb": 0.001,
-            "wire_downlink_mb": 6.0,
+            "uplink_value_mb": 4.0,
+            "uplink_mb": 0.001,
+            "downlink_mb": 6.0,
             "probe_mb": 1.0,
             "calibration_mb": 3.0,
             "exchanges": 7,
@@ -89,7 +89,7 @@ def test_the_stable_accuracy_is_that_of_the_last_ten_evaluations():
 
 def test_a_target_that_is_never_reached_is_null(tmp_path):
     _, summary = finished(tmp_path / "run", target=0.95)
-    keys = ["rounds_to_target", "time_to_target_s", "paper_traffic_to_target_mb", "wire_uplink_to_target_mb"]
+    keys = ["rounds_to_target", "time_to_target_s", "uplink_value_to_target_mb", "uplink_to_target_mb"]
     assert [summary[key] for key in keys] == [None] * 4
     assert summary["peak_accuracy"] == 0.9
 
@@ -116,8 +116,8 @@ def test_totals_accumulate_and_every_row_is_handed_on(tmp_path):
     for row in made_up_rows():
         run.round(row)
     assert [row["time_s"] for row in seen] == [10.0, 30.0, 35.0, 36.0]
-    assert [row["uplink_total_bytes"] for row in seen] == [100, 300, 600, 1000]
-    assert [row["paper_uplink_total_bytes"] for row in seen] == [1_000_000, 3_000_000, 3_500_000, 4_000_000]
+    assert [row["total_uplink_bytes"] for row in seen] == [100, 300, 600, 1000]
+    assert [row["total_uplink_value_bytes"] for row in seen] == [1_000_000, 3_000_000, 3_500_000, 4_000_000]
     assert read_rounds(tmp_path / "run") == seen == run.rows
 
 
@@ -183,7 +183,7 @@ def test_reading_where_there_is_no_run_says_so(tmp_path):
 
 
 def test_a_round_in_one_line():
-    row = {"accuracy": 0.51239, "time_s": 12.34, "uplink_total_bytes": 1_234_567, "failures": []}
+    row = {"accuracy": 0.51239, "time_s": 12.34, "total_uplink_bytes": 1_234_567, "failures": []}
     assert describe(row) == "accuracy 0.5124, 12.3 s, 1.235 MB sent"
     del row["accuracy"]
     row["failures"] = [{"client": 1, "reason": "no reply"}, {"client": 2, "reason": "no reply"}]

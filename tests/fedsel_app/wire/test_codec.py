@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsel_app.wire.codec import Update, WireError, add_weighted, decode, encode, index_bits, paper_bits
+from fedsel_app.wire.codec import Update, WireError, add_weighted, bits_of_values, decode, encode, index_bits
 
 DENSE, BITMAP, RICE = 0, 1, 2
 HUGE = 2**32 - 1
@@ -102,7 +102,7 @@ def test_rice_bytes_by_hand():
     update = sparse(40, [1, 6, 7, 20], [1.0, -2.0, 0.5, -0.0])
     assert encode(update, client=263, server_round=2) == sealed(body)
     assert decode(sealed(body), size=40).update == update
-    assert (paper_bits(update), index_bits(sealed(body))) == (128, 16)
+    assert (bits_of_values(update), index_bits(sealed(body))) == (128, 16)
 
 
 def test_bitmap_and_dense_bytes_by_hand():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsel_app.wire.codec import Update, WireError, decode, encode, index_bits, paper_bits
+from fedsel_app.wire.codec import Update, WireError, bits_of_values, decode, encode, index_bits
 from fedsel_app.wire.rounded_values import Rounded, bits_an_entry
 
 DENSE, BITMAP = 0, 1
@@ -62,7 +62,7 @@ def test_what_was_rounded_is_what_is_decoded(bits, count, seed, sparse):
     assert payload_of(found.update) == payload
     plain = 28 + 4 * math.ceil(count / 256) + math.ceil(count * bits / 8)
     assert len(payload) == plain + index_bits(payload) // 8
-    assert paper_bits(found.update) == 32 * count
+    assert bits_of_values(found.update) == 32 * count
 
 
 @pytest.mark.parametrize(

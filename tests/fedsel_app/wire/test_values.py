@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsel_app.wire.codec import Update, WireError, decode, encode, index_bits, paper_bits
+from fedsel_app.wire.codec import Update, WireError, bits_of_values, decode, encode, index_bits
 from fedsel_app.wire.indices import seeded_indices
 from fedsel_app.wire.values import Quantised
 
@@ -90,7 +90,7 @@ def test_the_run_length_gamma_code_by_hand():
     assert payload[24:-4] == struct.pack("<IIIIf", 0, 9, 4, 3, 2.0) + expected
     assert update.values.tolist() == [0, 0, 0, 1.0, 0, -0.5, 1.5, 0, 0]
     # 32 bits a bucket; a sign and the whole numbers 0..4, 3 bits, an entry.
-    assert paper_bits(update) == 32 + 9 * 4
+    assert bits_of_values(update) == 32 + 9 * 4
 
 
 def test_a_vector_of_zeros_is_a_norm_alone():

@@ -24,22 +24,22 @@ def read(folder) -> Run:
 
 
 def test_costs_to_target(tmp_path):
-    """Reached in round 3: 30 s, 0.75 MB up, 0.3 MB by the paper's count, and 1.5 MB down."""
+    """Reached in round 3: 30 s, 0.75 MB up, 0.3 MB of values, and 1.5 MB down."""
     write_run(tmp_path / "run", "random", 1, [0.5, None, 0.8, 0.7])
     numbers = measures(read(tmp_path / "run"))
     assert numbers["rounds_to_target"] == 3
     assert numbers["time_to_target_s"] == 30.0
-    assert numbers["wire_uplink_to_target_mb"] == pytest.approx(0.75)
-    assert numbers["paper_traffic_to_target_mb"] == pytest.approx(0.3)
-    assert numbers["all_mb_to_target"] == pytest.approx(2.25)
-    assert (numbers["all_mb"], numbers["final_accuracy"], numbers["exchanges"]) == (3.0, 0.7, 8)
+    assert numbers["uplink_to_target_mb"] == pytest.approx(0.75)
+    assert numbers["uplink_value_to_target_mb"] == pytest.approx(0.3)
+    assert numbers["traffic_to_target_mb"] == pytest.approx(2.25)
+    assert (numbers["traffic_mb"], numbers["final_accuracy"], numbers["exchanges"]) == (3.0, 0.7, 8)
     assert cumulative(read(tmp_path / "run"), "uplink_bytes", "downlink_bytes").tolist() == [750e3, 2250e3, 3000e3]
 
 
 def test_a_target_that_was_not_reached_is_no_number(tmp_path):
     write_run(tmp_path / "run", "random", 1, [0.5, 0.6])
     numbers = measures(read(tmp_path / "run"))
-    assert np.isnan([numbers["rounds_to_target"], numbers["all_mb_to_target"]]).all()
+    assert np.isnan([numbers["rounds_to_target"], numbers["traffic_to_target_mb"]]).all()
 
 
 def test_numbers_are_aligned_by_seed(tmp_path):

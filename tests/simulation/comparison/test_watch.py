@@ -14,7 +14,7 @@ from simulation.comparison.watch import last_round, read_progress, watch
 
 
 def row(number, accuracy=None, **more):
-    found = {"round": number, "time_s": 2.0 * number, "uplink_total_bytes": 500_000 * number} | more
+    found = {"round": number, "time_s": 2.0 * number, "total_uplink_bytes": 500_000 * number} | more
     return found if accuracy is None else found | {"accuracy": accuracy}
 
 
@@ -48,7 +48,7 @@ def test_every_run_is_told_from_its_files(comparison):
         "done": "finished", "going": "started", "connecting": "started", "broken": "failed", "later": "waiting",
     }  # fmt: skip
     going = runs["going"]
-    assert (going.round, going.rounds, going.accuracy, going.sent_mb, going.time_s) == (3, 20, 0.25, 1.5, 6.0)
+    assert (going.round, going.rounds, going.accuracy, going.uplink_mb, going.time_s) == (3, 20, 0.25, 1.5, 6.0)
     assert going.age_s is not None
     assert 0 <= going.age_s < 60
     assert (runs["connecting"].round, runs["connecting"].accuracy) == (0, None)

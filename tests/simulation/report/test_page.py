@@ -31,15 +31,15 @@ def test_costs_to_target_count_who_did_not_reach_it(report):
         "oort": "2 of 3",
     }
     assert float(table["random"]["rounds to target"]) == pytest.approx(11 / 3)
-    assert float(table["hetero-select"]["MB to target, measured, all traffic"]) == pytest.approx(0.75 * 5 / 3)
-    assert float(table["hetero-select"]["MB to target, paper's count"]) == pytest.approx(0.1 * 5 / 3)
+    assert float(table["hetero-select"]["MB to target, all traffic"]) == pytest.approx(0.75 * 5 / 3)
+    assert float(table["hetero-select"]["MB to target, uplink values"]) == pytest.approx(0.1 * 5 / 3)
     assert (float(table["oort"]["seconds to target"]), table["oort"]["seconds to target (n)"]) == (20.0, "2")
 
 
 def test_differences_are_paired_by_seed(report):
     """hetero-select needs two rounds less in each seed; oort has two pairs, two rounds less and one."""
     table = {(row["measure"], row["variant"]): row for row in rows(report, "differences")}
-    hetero, oort = (table["MB to target, measured uplink", name] for name in ("hetero-select", "oort"))
+    hetero, oort = (table["MB to target, uplink", name] for name in ("hetero-select", "oort"))
     assert [float(hetero[key]) for key in ("difference", "difference (low)", "difference (high)")] == [-0.5] * 3
     assert float(hetero["difference in %"]) == pytest.approx(-100 * 6 / 11)
     assert (hetero["pairs"], hetero["verdict"]) == ("3", MORE)
@@ -68,7 +68,7 @@ def test_the_verdict_answers_the_question(report):
     text = (report / "report.md").read_text(encoding="utf-8")
     assert "Runs that reached accuracy 0.8: random in 3 of 3, hetero-select in 3 of 3, oort in 2 of 3." in text
     assert (
-        "- Fewest measured bytes sent to the server until the target: hetero-select, 0.417 MB (mean of 3 runs). "
+        "- Fewest bytes sent to the server until the target: hetero-select, 0.417 MB (mean of 3 runs). "
         "Against the next, random: 0.500 MB (55%) less; 95% interval of the paired difference -0.500 MB to -0.500 MB, "
         "3 pairs: more than seed noise.\n" in text
     )

@@ -9,9 +9,9 @@ from simulation.report.run_report import draw_run, report_run
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 ROWS = [
-    {"round": 1, "time_s": 4.0, "uplink_total_bytes": 1_000_000, "accuracy": 0.3},
-    {"round": 2, "time_s": 9.0, "uplink_total_bytes": 1_500_000},
-    {"round": 3, "time_s": 12.0, "uplink_total_bytes": 2_000_000, "accuracy": 0.8},
+    {"round": 1, "time_s": 4.0, "total_uplink_bytes": 1_000_000, "accuracy": 0.3},
+    {"round": 2, "time_s": 9.0, "total_uplink_bytes": 1_500_000},
+    {"round": 3, "time_s": 12.0, "total_uplink_bytes": 2_000_000, "accuracy": 0.8},
 ]
 SUMMARY = {
     "strategy": "random",

@@ -136,7 +136,7 @@ def test_the_intermediate_exchanges_and_bytes_are_counted_and_tests_are_probes()
     [row], proxies, _ = run_isp(setup_for(ring()))
     assert row["exchanges"] == CLIENTS + 4
     assert row["uplink_bytes"] == (CLIENTS + 4) * REPLY_BYTES
-    assert row["paper_uplink_bytes"] == (CLIENTS + 4) * 4
+    assert row["uplink_value_bytes"] == (CLIENTS + 4) * 4
     assert row["downlink_bytes"] == (CLIENTS + 4) * MODEL_BYTES
     assert row["probe_bytes"] == 0
     assert sum(len([kind for kind, _ in proxy.asked if kind == "evaluate"]) for proxy in proxies) == 0

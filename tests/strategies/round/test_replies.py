@@ -63,7 +63,7 @@ def test_a_bad_reply_is_a_failure_with_a_reason_and_the_others_count(reply):
 def test_silence_is_a_failure():
     replies = collect({}, np.array([3, 5]), ROUND, SIZE, set())
     assert replies.failures == [{"client": 3, "reason": "no reply"}, {"client": 5, "reason": "no reply"}]
-    assert replies.clients.size == replies.losses.size == replies.wire_bytes.size == 0
+    assert replies.clients.size == replies.losses.size == replies.uplink_bytes.size == 0
     assert replies.failed.dtype == replies.clients.dtype == np.int64
 
 
@@ -90,5 +90,5 @@ def test_everything_is_in_the_order_of_ids_whatever_the_order_of_arrival():
         "rho": [5.5, 33.0, 55.0],
     }
     # Header and checksum 28 bytes; a bitmap of 6 entries takes one, and 2 values 8.
-    assert replies.wire_bytes.tolist() == [37, 37, 28 + 24]
-    assert replies.value_bytes.tolist() == [8, 8, 24]
+    assert replies.uplink_bytes.tolist() == [37, 37, 28 + 24]
+    assert replies.uplink_value_bytes.tolist() == [8, 8, 24]
