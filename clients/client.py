@@ -36,7 +36,7 @@ from clients.state import Arrays, ClientHistory, StateStore
 from clients.timings import timings
 from clients.training import reports, solvers
 from clients.training.steps import DivergenceError, train
-from fedsel_app.config import CompressionConfig, DataConfig, PartitionConfig, RunConfig, TrainingConfig
+from fedsel_app.config import DataConfig, SharedSettings
 from fedsel_app.data.batches import batch_order, device_data, epoch_order
 from fedsel_app.data.dataset import load
 from fedsel_app.models.device import choose_device, prepare, seeded
@@ -55,18 +55,12 @@ FORWARD_BATCH = 256
 """Examples of one forward pass without gradients: larger ones are no faster and take more memory."""
 
 
-@dataclass(frozen=True)
-class ClientContext:
+@dataclass(frozen=True, kw_only=True)
+class ClientContext(SharedSettings):
     """Everything that makes a client."""
 
     client: int
     """Partition id."""
-    clients: int
-    run: RunConfig
-    data: DataConfig
-    partition: PartitionConfig
-    training: TrainingConfig
-    compression: CompressionConfig
     store: StateStore
 
 
@@ -91,12 +85,12 @@ class SelectionClient(NumPyClient):
         steps = training.local_steps or training.local_epochs * -(-len(examples) // training.batch_size)
         properties: Config = {
             "client": context.client,
-            "clients": context.clients,
+            "clients": context.run.clients,
             "examples": len(examples),
             "steps": steps,
         }
         if config.get("label-counts"):
-            if not context.run.share_label_counts:
+            if not context.privacy.share_label_counts:
                 raise ValueError(f"Client {context.client} tells no label counts: its 'share-label-counts' is false.")
             properties["label-counts"] = told_counts(examples, load(context.data, context.run.seed))
         return properties
@@ -246,13 +240,13 @@ class SelectionClient(NumPyClient):
     def _examples(self) -> tuple[Integers, Integers]:
         """This client's training and test examples, as indices into the data set's training part."""
         context = self._context
-        return own_examples(context.data, context.partition, context.clients, context.run.seed, context.client)
+        return own_examples(context.data, context.partition, context.run.clients, context.run.seed, context.client)
 
     def _load(self, arrays: NDArrays, *, with_control: bool = False) -> FlatModel:
         """The model that arrived, on the device of this process; the arrays are checked, a control variate too."""
-        run = self._context.run
-        device = choose_device(run.device)
-        prepare(device, run.threads)
+        run, execution = self._context.run, self._context.execution
+        device = choose_device(execution.device)
+        prepare(device, execution.threads)
         model = _model(run.model, self._context.data, run.seed, device)
         expected = {"parameters": model.size, "buffers": model.buffers_vector().size}
         if not expected["buffers"]:

@@ -14,15 +14,10 @@ from simulation.experiments.configuration import AppConfig, resolve_run_config
 
 def make_client(config: AppConfig, context: Context, *, pooled: bool = False) -> Client:
     """The client of one message, its residual in the state folder; `pooled` clients can answer for one another."""
-    base = Path(config.run.state_dir or tempfile.gettempdir()) / STATE_FOLDER
+    base = Path(config.records.state_dir or tempfile.gettempdir()) / STATE_FOLDER
     client_context = ClientContext(
         client=int(context.node_config["partition-id"]),
-        clients=config.run.clients,
-        run=config.run,
-        data=config.data,
-        partition=config.partition,
-        training=config.training,
-        compression=config.compression,
+        **config.groups(),
         store=StateStore(base, begins_anew=not pooled),
     )
     return (PooledClient if pooled else SelectionClient)(client_context).to_client()

@@ -36,24 +36,20 @@ def make_context(config: AppConfig, recorder: Recorder) -> RunContext:
     run = config.run
     dataset = load(config.data, run.seed)
     refuse_task(config.strategy, config.method, dataset.task)
-    device = choose_device(run.device)
-    prepare(device, run.eval_threads)
+    device = choose_device(config.execution.device)
+    prepare(device, config.execution.eval_threads)
     module = flat_model.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
     model = flat_model.FlatModel(module, device, task_of(dataset, device))
     data = device_data(config.data, run.seed, device)
 
     def evaluate(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> Evaluation:
-        prepare(device, run.eval_threads)
+        prepare(device, config.execution.eval_threads)
         model.load(parameters, buffers)
         result = flat_model.evaluate(model, data.test_batches(EVALUATION_BATCH))
         return Evaluation(result.loss, result.score, result.metrics)
 
     return RunContext(
-        run=run,
-        training=config.training,
-        compression=config.compression,
-        budget=config.budget,
-        server=config.server,
+        **config.groups(),
         method=config.method,
         initial=model.export(),
         buffers=model.buffers_vector(),
@@ -62,7 +58,6 @@ def make_context(config: AppConfig, recorder: Recorder) -> RunContext:
         links=make_links(config.network, run.clients, run.seed),
         evaluate=evaluate,
         recorder=recorder,
-        participation=config.participation,
         surrogate=make_surrogate(config, model, device),
     )
 
@@ -71,13 +66,13 @@ def make_surrogate(
     config: AppConfig, model: flat_model.FlatModel, device: torch.device
 ) -> Callable[[NDArray[np.float32], NDArray[np.float32]], float] | None:
     """Loss of a model on the server's surrogate set; None where the participation policy does not ask for it."""
-    if not config.participation.searches or not config.participation.surrogate_path:
+    if not config.participation.searches or not config.isp.surrogate_path:
         return None
-    dataset = load_surrogate(Path(config.participation.surrogate_path), load(config.data, config.run.seed))
+    dataset = load_surrogate(Path(config.isp.surrogate_path), load(config.data, config.run.seed))
     data = DeviceData(dataset, config.data, device)
 
     def loss(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> float:
-        prepare(device, config.run.eval_threads)
+        prepare(device, config.execution.eval_threads)
         model.load(parameters, buffers)
         return flat_model.evaluate(model, data.test_batches(EVALUATION_BATCH)).loss
 
@@ -86,8 +81,8 @@ def make_surrogate(
 
 def run_folder(config: AppConfig) -> Path:
     """The run's folder: `out`, or runs/STRATEGY-DATA-sSEED-TIME in the working directory."""
-    if config.run.out:
-        return Path(config.run.out).expanduser().absolute()
+    if config.records.out:
+        return Path(config.records.out).expanduser().absolute()
     name = f"{config.run.strategy}-{config.data.data}-s{config.run.seed}-{datetime.now():%Y%m%d-%H%M%S}"
     return Path("runs").absolute() / name.replace("/", "-").replace(":", "-")
 
@@ -98,14 +93,14 @@ def make_server(
     """Flower's server for one run; for `pool` see `RunContext`."""
     # One BLAS thread: sums of the methods' linear algebra have one order then, in every engine.
     threadpool_limits(1, user_api="blas")
-    folder = RunFolder(run_folder(config), config.values(), resume=config.run.resume)
+    folder = RunFolder(run_folder(config), config.values(), resume=config.records.resume)
     folder.listeners += [on_round] if on_round else []
-    if config.run.tensorboard:
+    if config.records.tensorboard:
         folder.listeners.append(EventFiles(folder.path / "tensorboard", len(folder.rows)).round)
     strategy = config.strategy(replace(make_context(config, folder), pool=pool))
     if folder.saved is not None:
         strategy.restore(folder.saved)
-    deadline_s = config.run.round_deadline_s or None if config.network.links == "measured" else None
+    deadline_s = config.replies.round_deadline_s or None if config.network.links == "measured" else None
     server = Server(client_manager=SimpleClientManager(), strategy=strategy)
     server.set_max_workers(MAX_THREADS)
     return ServerAppComponents(

@@ -51,9 +51,9 @@ class SelectionStrategy(Strategy, ABC):
         self._needs = self.needs(context.method)
         self._clients = connections.Clients(
             context.run.clients,
-            context.run.connect_timeout_s,
+            context.replies.connect_timeout_s,
             context.pool,
-            answer_s=context.run.round_deadline_s if context.links.measured else 0.0,
+            answer_s=context.replies.round_deadline_s if context.links.measured else 0.0,
         )
         self._prober = ClientProber(self._clients, self.roster, self._needs, context)
         self._server = ServerState(context, self._needs.reports)
@@ -122,12 +122,12 @@ class SelectionStrategy(Strategy, ABC):
         if searching and self._needs.loss_probe and count < self.roster.ids.size:
             candidates = self.candidates(self.roster, round_info, count, self._stream(Purpose.CANDIDATES, round_info))
             self.roster.losses[:] = restrict_view(self.roster, self.roster.ids, candidates).losses
-        run = self.context.run
-        asked = over_selected_count(count, run.over_selection, self.roster.ids.size)
+        limits = self.context.replies
+        asked = over_selected_count(count, limits.over_selection, self.roster.ids.size)
         selection = self.select(self.roster, round_info, asked, self._stream(Purpose.SELECT, round_info))
         instructions, theta, fractions = self._instruction_builder.instruct(selection, round_info, sent)
         wanted = count if asked > count else selection.clients.size
-        deadline = ReplyDeadline(wanted, run.round_deadline_s)
+        deadline = ReplyDeadline(wanted, limits.round_deadline_s)
         self._plan = Plan(
             round_info, selection, fractions, connections.model_bytes(sent), probe, trial, wanted, deadline
         )
@@ -182,12 +182,12 @@ class SelectionStrategy(Strategy, ABC):
         answered = connections.once_each(
             ((self._clients.client(proxy), result) for proxy, result in results), server_round
         )
-        for client in simulated_dropouts(selection.clients, server_round, self.context.run):
+        for client in simulated_dropouts(selection.clients, server_round, self.context):
             answered.pop(client, None)
         replies = self._server.collect(answered, selection.clients, server_round)
         work = replies.work(self.roster, np.zeros(0))
         finish_s = self.context.links.finish_s(work, plan.deadline.arrivals(replies.clients))
-        replies = accept_replies(replies, finish_s, plan.wanted, self.context.run)
+        replies = accept_replies(replies, finish_s, plan.wanted, self.context.replies)
         self._policy.update(plan.trial, replies)
         came = replies.clients
         self.roster.selections[selection.clients] += 1
@@ -207,7 +207,7 @@ class SelectionStrategy(Strategy, ABC):
                 self._parameters,
                 self._buffers,
                 server_round,
-                self.context.server,
+                self.context,
                 variances=self.context.buffers > 0.0,
             )
         else:
@@ -233,8 +233,8 @@ class SelectionStrategy(Strategy, ABC):
 
     def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
         """The global model on the server's test set, every `eval-every` rounds and in the last."""
-        run, number = self.context.run, self.completed + server_round
-        if not server_round or self._ended or (number % run.eval_every and number != run.rounds):
+        number, every = self.completed + server_round, self.context.evaluation.eval_every
+        if not server_round or self._ended or (number % every and number != self.context.run.rounds):
             return None
         arrays = parameters_to_ndarrays(parameters)
         buffers = arrays[1] if len(arrays) > 1 else np.zeros(0, np.float32)
@@ -249,7 +249,7 @@ class SelectionStrategy(Strategy, ABC):
         """With `client-eval`, every client's own test part; else this ends the round."""
         if self._ended:
             return []
-        if not self.context.run.client_eval or "loss" not in self._row or not self._clients.proxies:
+        if not self.context.evaluation.client_eval or "loss" not in self._row or not self._clients.proxies:
             self._close_round()
             return []
         ins = EvaluateIns(parameters, {"task": "test", "round": self._row["round"]})
@@ -278,14 +278,15 @@ class SelectionStrategy(Strategy, ABC):
         return None, {}
 
     def _close_round(self) -> None:
-        row, run, recorder = self._row, self.context.run, self.context.recorder
+        row, recorder, evaluation = self._row, self.context.recorder, self.context.evaluation
         row["wall_s"] = time.perf_counter() - self._started_s
         recorder.round(row)
-        reached = run.stop_at_target and row.get("accuracy", 0.0) >= run.target
-        self._ended = reached or row["round"] == run.rounds
+        reached = evaluation.stop_at_target and row.get("accuracy", 0.0) >= evaluation.target
+        every = self.context.records.checkpoint_every
+        self._ended = reached or row["round"] == self.context.run.rounds
         if self._ended:
             recorder.finish((self._parameters, self._buffers), (self._best.parameters, self._best.buffers), self.roster)
-        elif run.checkpoint_every and row["round"] % run.checkpoint_every == 0:
+        elif every and row["round"] % every == 0:
             recorder.checkpoint(self.snapshot())
             self._instruction_builder.durable = row["round"]
 

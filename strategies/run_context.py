@@ -8,15 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import (
-    BudgetConfig,
-    CompressionConfig,
-    ParticipationConfig,
-    RunConfig,
-    ServerConfig,
-    Settings,
-    TrainingConfig,
-)
+from fedsel_app.config import Settings, SharedSettings
 from fedsel_app.network.clock import RoundWork
 from strategies.roster import Floats, Roster
 
@@ -108,15 +100,10 @@ class Evaluation:
         return row | ({"metrics": dict(self.metrics)} if self.metrics else {})
 
 
-@dataclass(frozen=True)
-class RunContext:
+@dataclass(frozen=True, kw_only=True)
+class RunContext(SharedSettings):
     """All that a strategy is built from. The last of `layers` is the output layer; `classes` its outputs."""
 
-    run: RunConfig
-    training: TrainingConfig
-    compression: CompressionConfig
-    budget: BudgetConfig
-    server: ServerConfig
     method: Settings
     initial: NDArray[np.float32]
     buffers: NDArray[np.float32]
@@ -125,7 +112,6 @@ class RunContext:
     links: Links
     evaluate: Callable[[NDArray[np.float32], NDArray[np.float32]], Evaluation]
     recorder: Recorder
-    participation: ParticipationConfig = field(default_factory=ParticipationConfig)
     surrogate: Callable[[NDArray[np.float32], NDArray[np.float32]], float] | None = None
     """Loss of a model on the server's surrogate set, where the policy asks for one."""
     pool: int = 0

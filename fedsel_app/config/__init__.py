@@ -5,30 +5,50 @@ the field's name with dashes for underscores (``local-steps``), and before it th
 where the setting belongs to one method (``hetero-select.diversity-weight``).
 """
 
+from fedsel_app.config.aggregation import AggregationConfig
 from fedsel_app.config.budget import BudgetConfig
+from fedsel_app.config.calibration import CalibrationConfig
 from fedsel_app.config.compression import CompressionConfig
 from fedsel_app.config.data import DataConfig
+from fedsel_app.config.evaluation import EvaluationConfig
+from fedsel_app.config.execution import ExecutionConfig
+from fedsel_app.config.isp import ISPConfig
 from fedsel_app.config.network import NetworkConfig
 from fedsel_app.config.participation import ParticipationConfig
 from fedsel_app.config.partition import PartitionConfig
+from fedsel_app.config.privacy import PrivacyConfig
+from fedsel_app.config.records import RecordConfig
+from fedsel_app.config.replies import ReplyConfig
 from fedsel_app.config.run import RunConfig
-from fedsel_app.config.server import ServerConfig
+from fedsel_app.config.server_optimizer import ServerOptimizerConfig
 from fedsel_app.config.settings import ConfigError, Settings, Value, refuse_unknown, require, setting
+from fedsel_app.config.shared import GROUPS, SharedSettings, read_groups
 from fedsel_app.config.training import TrainingConfig
 
 __all__ = [
+    "GROUPS",
+    "AggregationConfig",
     "BudgetConfig",
+    "CalibrationConfig",
     "CompressionConfig",
     "ConfigError",
     "DataConfig",
+    "EvaluationConfig",
+    "ExecutionConfig",
+    "ISPConfig",
     "NetworkConfig",
     "ParticipationConfig",
     "PartitionConfig",
+    "PrivacyConfig",
+    "RecordConfig",
+    "ReplyConfig",
     "RunConfig",
-    "ServerConfig",
+    "ServerOptimizerConfig",
     "Settings",
+    "SharedSettings",
     "TrainingConfig",
     "Value",
+    "read_groups",
     "refuse_unknown",
     "require",
     "setting",

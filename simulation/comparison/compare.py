@@ -154,7 +154,7 @@ def prepare(run: PlannedRun, *, side_by_side: bool) -> list[str]:
     discard_empty(run.folder)
     values = {key: value for key, value in run.config.values().items() if key not in ("out", "state-dir", "resume")}
     if side_by_side:
-        values["workers"] = run.config.run.workers or 1
+        values["workers"] = run.config.execution.workers or 1
     preset = run.folder.with_name(f"{run.name}.toml")
     preset.write_text(tomli_w.dumps(values), encoding="utf-8")
     return [*FEDSEL, "run", "--preset", str(preset), "--out", str(run.folder)]
@@ -175,9 +175,9 @@ def default_jobs(configs: Sequence[AppConfig], gpus: int) -> int:
 
 
 def _room(config: AppConfig, cores: int, gpus: int) -> int:
-    if config.run.ray_address:
+    if config.execution.ray_address:
         return 1
-    room = cores // (config.run.workers or 1)
+    room = cores // (config.execution.workers or 1)
     share = _gpu_share(config)
     if gpus == 0 or share == 0:
         return room
@@ -201,7 +201,7 @@ def gpu_count() -> int:
 
 def _gpu_share(config: AppConfig) -> float:
     """GPUs that one run of several takes; 0 if it counts none."""
-    return config.run.client_gpus * (config.run.workers or 1)
+    return config.execution.client_gpus * (config.execution.workers or 1)
 
 
 @contextmanager

@@ -81,7 +81,7 @@ class Comparison:
         for run in self.runs:
             if not run.finished:
                 # The run's own folder may hold its unfinished run.
-                refuse_unrunnable(replace(run.config, run=replace(run.config.run, out=str(run.folder / "new"))))
+                refuse_unrunnable(replace(run.config, records=replace(run.config.records, out=str(run.folder / "new"))))
         load.cache_clear()
 
     def _refuse_foreign(self) -> None:

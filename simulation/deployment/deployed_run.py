@@ -29,10 +29,10 @@ def run_deployed(
     """
     config = with_absolute_paths(config, local=True)
     refuse_unrunnable(config)
-    folder = Path(config.run.out)
-    if not config.run.resume and os.path.lexists(folder / "processes"):
+    folder = Path(config.records.out)
+    if not config.records.resume and os.path.lexists(folder / "processes"):
         raise ConfigError(f"The run folder {folder} holds 'processes'; choose another 'out'.")
-    config = replace(config, run=replace(config.run, state_dir=str(folder)))
+    config = replace(config, records=replace(config.records, state_dir=str(folder)))
     clients = config.run.clients
     nodes = [f"partition-id={client} num-partitions={clients}" for client in range(clients)]
     console.print(f"Starting one SuperLink and {clients} SuperNodes; their logs are in {folder / 'processes/logs'}")
@@ -61,8 +61,8 @@ def run_submitted(config: AppConfig, superlink: str, federation_config: str | No
         federation_config = f"num-supernodes={config.run.clients} client-resources-num-cpus=1"
     result = submit(app_folder(), superlink, app_values(config), None, federation_config, show_line)
     console.print(f"{result.status} {result.details}".strip(), markup=False)
-    if result.completed and (Path(config.run.out) / "summary.json").exists():
-        report_run(Path(config.run.out), console)
+    if result.completed and (Path(config.records.out) / "summary.json").exists():
+        report_run(Path(config.records.out), console)
     return 0 if result.completed else 1
 
 
@@ -77,9 +77,9 @@ def with_absolute_paths(config: AppConfig, *, local: bool) -> AppConfig:
 
     return replace(
         config,
-        run=replace(config.run, out=str(run_folder(config)), state_dir=absolute(config.run.state_dir)),
+        records=replace(config.records, out=str(run_folder(config)), state_dir=absolute(config.records.state_dir)),
         data=replace(config.data, data_path=absolute(config.data.data_path or ("data" if local else ""))),
-        participation=replace(config.participation, surrogate_path=absolute(config.participation.surrogate_path)),
+        isp=replace(config.isp, surrogate_path=absolute(config.isp.surrogate_path)),
     )
 
 

@@ -36,7 +36,7 @@ MESSAGES_PER_WORKER = 2
 def worker_count(config: AppConfig) -> int:
     """Ray actors of a run: `workers`, or one for each core this process may use."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return config.run.workers or usable or 1
+    return config.execution.workers or usable or 1
 
 
 def refuse_unrunnable(config: AppConfig) -> None:
@@ -46,14 +46,12 @@ def refuse_unrunnable(config: AppConfig) -> None:
     a partition that does not fit it.
     """
     run = config.run
-    sizes = {"clients": run.clients, "cohort": run.cohort, "rounds": run.rounds}
-    settings = {"training": config.training, "compression": config.compression, "server": config.server}
-    config.strategy(make_context(config.method, **sizes, **settings))  # type: ignore[arg-type]
-    if not run.resume:
+    config.strategy(make_context(config.method, **config.groups()))
+    if not config.records.resume:
         refuse_used(run_folder(config))
-    refuse_foreign_states(run_folder(config), resume=run.resume)
-    choose_device(run.device)
-    if run.tensorboard:
+    refuse_foreign_states(run_folder(config), resume=config.records.resume)
+    choose_device(config.execution.device)
+    if config.records.tensorboard:
         refuse_absent()
     dataset = load(config.data, run.seed)
     flat_model.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
@@ -75,9 +73,9 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
         logging.getLogger("flwr").setLevel(logging.CRITICAL)
     folder = run_folder(config)
     state = folder / STATE_FOLDER
-    config = replace(config, run=replace(config.run, out=str(folder), state_dir=str(folder)))
-    resources = {"num_cpus": 1.0, "num_gpus": config.run.client_gpus}
-    address, engine = config.run.ray_address, {"address": "local", "include_dashboard": False}
+    config = replace(config, records=replace(config.records, out=str(folder), state_dir=str(folder)))
+    resources = {"num_cpus": 1.0, "num_gpus": config.execution.client_gpus}
+    address, engine = config.execution.ray_address, {"address": "local", "include_dashboard": False}
     if address:
         # A worker of a node that is gone would wait for another without end: there the run ends instead.
         workers = join(address, resources, state)

@@ -7,18 +7,13 @@ from pathlib import Path
 from typing import Self
 
 from fedsel_app.config import (
-    BudgetConfig,
-    CompressionConfig,
+    GROUPS,
     ConfigError,
-    DataConfig,
-    NetworkConfig,
-    ParticipationConfig,
-    PartitionConfig,
     RunConfig,
-    ServerConfig,
     Settings,
-    TrainingConfig,
+    SharedSettings,
     Value,
+    read_groups,
     refuse_unknown,
 )
 from fedsel_app.config.plugins import unknown_name
@@ -26,33 +21,13 @@ from strategies import STRATEGIES, find_strategy
 from strategies.aggregation import privacy, robust
 from strategies.base import SelectionStrategy
 
-SHARED: tuple[type[Settings], ...] = (
-    RunConfig,
-    DataConfig,
-    PartitionConfig,
-    TrainingConfig,
-    CompressionConfig,
-    BudgetConfig,
-    ServerConfig,
-    ParticipationConfig,
-    NetworkConfig,
-)
 PRESETS = Path(__file__).parent
 
 
-@dataclass(frozen=True)
-class AppConfig:
-    """Every setting of a run, checked."""
+@dataclass(frozen=True, kw_only=True)
+class AppConfig(SharedSettings):
+    """Configuration of a run: every setting, checked."""
 
-    run: RunConfig
-    data: DataConfig
-    partition: PartitionConfig
-    training: TrainingConfig
-    compression: CompressionConfig
-    budget: BudgetConfig
-    server: ServerConfig
-    participation: ParticipationConfig
-    network: NetworkConfig
     method: Settings
     strategy: type[SelectionStrategy]
 
@@ -67,72 +42,73 @@ class AppConfig:
         """
         strategy = find_strategy(str(values.get("strategy", RunConfig.strategy)))
         refuse_unknown(values, [*known_defaults(), *strategy.Config.keys(f"{strategy.name}.")])
-        run, data = RunConfig.from_values(values), DataConfig.from_values(values)
-        if data.data in ("synthetic", "regression") and data.synthetic_clients == 0:
-            data = replace(data, synthetic_clients=run.clients)
-        config = cls(
-            run=run,
-            data=data,
-            partition=PartitionConfig.from_values(values),
-            training=TrainingConfig.from_values(values),
-            compression=CompressionConfig.from_values(values),
-            budget=BudgetConfig.from_values(values),
-            server=ServerConfig.from_values(values),
-            participation=ParticipationConfig.from_values(values),
-            network=NetworkConfig.from_values(values),
-            method=strategy.Config.from_values(values, f"{strategy.name}."),
-            strategy=strategy,
-        )
-        if config.run.client_eval and config.data.holdout_fraction == 0:
-            raise ConfigError("'client-eval' needs each client's own test part; set 'holdout-fraction' above 0.")
-        validate_combination(config.training, config.compression, config.server)
-        robust.validate_combination(config.server, config.training.solver, run.cohort)
-        privacy.refuse_unprotected(config.server, config.training.solver, searches=config.participation.searches)
-        refuse_participation(config.participation, config.data, strategy)
-        refuse_run(config.run, config.participation, strategy, config.method)
+        groups = read_groups(values)
+        if groups["data"].data in ("synthetic", "regression") and groups["data"].synthetic_clients == 0:
+            groups["data"] = replace(groups["data"], synthetic_clients=groups["run"].clients)
+        method = strategy.Config.from_values(values, f"{strategy.name}.")
+        config = cls(**groups, method=method, strategy=strategy)
+        refuse_replies(config)
+        refuse_client_eval(config)
+        validate_combination(config)
+        robust.refuse_unprotected_mean(config)
+        privacy.refuse_unprotected(config)
+        refuse_participation(config, strategy)
+        refuse_hidden_labels(config, strategy, method)
+        refuse_over_selection(config, strategy)
         return config
 
     def values(self) -> dict[str, Value]:
         """Setting key -> value, the method's own settings included."""
-        groups = (
-            self.run,
-            self.data,
-            self.partition,
-            self.training,
-            self.compression,
-            self.budget,
-            self.server,
-            self.participation,
-            self.network,
-        )
-        shared = {key: value for group in groups for key, value in group.values().items()}
+        shared = {key: value for group in self.groups().values() for key, value in group.values().items()}
         return shared | self.method.values(f"{self.strategy.name}.")
 
 
-def refuse_run(
-    run: RunConfig, policy: ParticipationConfig, strategy: type[SelectionStrategy], method: Settings
-) -> None:
-    """Raise ConfigError where the method must know what clients keep to themselves, or leaves nobody to over-select."""
-    if strategy.needs(method).label_counts and not run.share_label_counts:
+def refuse_replies(settings: SharedSettings) -> None:
+    """Raise ConfigError for more replies wanted than there are clients."""
+    clients, least = settings.run.clients, settings.replies.min_returned
+    if least > clients:
+        raise ConfigError(f"The 'min-returned' parameter must be at most 'clients' ({clients}). Got {least}.")
+
+
+def refuse_client_eval(settings: SharedSettings) -> None:
+    """Raise ConfigError for an evaluation on test parts that no client has."""
+    if settings.evaluation.client_eval and settings.data.holdout_fraction == 0:
+        raise ConfigError("'client-eval' needs each client's own test part; set 'holdout-fraction' above 0.")
+
+
+def refuse_hidden_labels(settings: SharedSettings, strategy: type[SelectionStrategy], method: Settings) -> None:
+    """Raise ConfigError for a method that needs the label counts which clients keep to themselves."""
+    if strategy.needs(method).label_counts and not settings.privacy.share_label_counts:
         raise ConfigError(
             f"The strategy {strategy.name} reads how many examples of each class a client has; set "
             "'share-label-counts' to true, or choose another strategy."
         )
-    if run.over_selection and (policy.searches or not getattr(strategy, "free_cohort", True)):
+
+
+def refuse_over_selection(settings: SharedSettings, strategy: type[SelectionStrategy]) -> None:
+    """Raise ConfigError for over-selection where the cohort's size is searched for or is the method's own."""
+    fixed = settings.participation.searches or not getattr(strategy, "free_cohort", True)
+    if settings.replies.over_selection and fixed:
         raise ConfigError(
             "The cohort's size is found by trying or by the method here, and 'over-selection' would change it: "
             "set 'over-selection' to 0."
         )
 
 
-def refuse_participation(policy: ParticipationConfig, data: DataConfig, strategy: type[SelectionStrategy]) -> None:
-    """Raise ConfigError for a participation policy that the method leaves no room for, or whose loss nobody knows."""
+def refuse_participation(settings: SharedSettings, strategy: type[SelectionStrategy]) -> None:
+    """Raise ConfigError for a participation policy that the method rules out, or that has no loss to search by."""
+    policy, isp = settings.participation, settings.isp
+    if policy.searches and (isp.isp_loss == "surrogate") != bool(isp.surrogate_path):
+        raise ConfigError(
+            "The 'isp-loss' parameter surrogate and the file's path in 'surrogate-path' go together; set both, or "
+            "set isp-loss to clients and no path."
+        )
     if policy.participation != "fixed" and not getattr(strategy, "free_cohort", True):
         raise ConfigError(
             f"The strategy {strategy.name} decides itself how many clients train, so a participation policy cannot. "
             "Set 'participation' to fixed."
         )
-    if policy.searches and policy.isp_loss == "clients" and data.holdout_fraction == 0:
+    if policy.searches and isp.isp_loss == "clients" and settings.data.holdout_fraction == 0:
         raise ConfigError(
             f"The participation policy {policy.participation} tests candidate models on the clients' own test parts; "
             "set 'holdout-fraction' above 0, or set 'isp-loss' to surrogate with a 'surrogate-path'."
@@ -150,9 +126,10 @@ def refuse_task(strategy: type[SelectionStrategy], method: Settings, task: str) 
         )
 
 
-def validate_combination(training: TrainingConfig, compression: CompressionConfig, server: ServerConfig) -> None:
+def validate_combination(settings: SharedSettings) -> None:
     """Raise ConfigError for a solver, a compressor and a server optimiser that spoil one another."""
-    solver, compressor = training.solver, compression.compressor
+    training, compression = settings.training, settings.compression
+    solver, compressor, optimizer = training.solver, compression.compressor, settings.server_optimizer.server_optimizer
     if compressor == "qsgd" and compression.value_bits < 32:
         raise ConfigError(
             "The 'compressor' qsgd rounds its values itself, as 'qsgd-levels' says: set 'value-bits' to 32, "
@@ -171,10 +148,10 @@ def validate_combination(training: TrainingConfig, compression: CompressionConfi
             f"updates; set 'compressor' to none and 'value-bits' to 32 instead of {compressor} and "
             f"{compression.value_bits}, or choose another solver."
         )
-    if solver == "feddyn" and server.server_optimizer != "mean":
+    if solver == "feddyn" and optimizer != "mean":
         raise ConfigError(
             "The 'solver' feddyn corrects the clients' mean model itself; set 'server-optimizer' to mean "
-            f"instead of {server.server_optimizer}."
+            f"instead of {optimizer}."
         )
     if solver in ("scaffold", "fednova") and training.optimizer != "sgd":
         raise ConfigError(
@@ -190,7 +167,7 @@ def validate_combination(training: TrainingConfig, compression: CompressionConfi
 
 def known_defaults() -> dict[str, Value]:
     """Every setting of the app and of all its methods, with its default."""
-    shared = {key: value for group in SHARED for key, value in group.defaults().items()}
+    shared = {key: value for group in GROUPS.values() for key, value in group.defaults().items()}
     methods = {
         key: value for method in STRATEGIES.values() for key, value in method.Config.defaults(f"{method.name}.").items()
     }
@@ -199,7 +176,7 @@ def known_defaults() -> dict[str, Value]:
 
 def documentation() -> dict[str, str]:
     """Every setting's meaning."""
-    shared = {key: doc for group in SHARED for key, doc in group.documentation().items()}
+    shared = {key: doc for group in GROUPS.values() for key, doc in group.documentation().items()}
     methods = {
         key: doc
         for method in STRATEGIES.values()

@@ -71,6 +71,7 @@ def print_plan(config: AppConfig, console: Console) -> None:
         f"# clients: {config.run.clients}, cohort: {config.run.cohort}, rounds: {config.run.rounds}",
         f"# a round sends about {config.run.cohort * kept * dense / 1e6:.3f} MB of values up, "
         f"{config.run.cohort * dense / 1e6:.3f} MB down, {probe / 1e6:.3f} MB for probes",
-        f"# Ray workers: {config.run.ray_address or worker_count(config)}, torch threads each: {config.run.threads}",
+        f"# Ray workers: {config.execution.ray_address or worker_count(config)}, "
+        f"torch threads each: {config.execution.threads}",
     ):
         console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -6,7 +6,7 @@ import numpy as np
 from flwr.common import Scalar
 from numpy.typing import NDArray
 
-from fedsel_app.config import ServerConfig
+from fedsel_app.config import SharedSettings
 from fedsel_app.wire.codec import WireError
 from strategies.roster import Floats, Ints
 from strategies.round import connections, validation
@@ -20,7 +20,7 @@ def calibrated(
     parameters: NDArray[np.float32],
     buffers: NDArray[np.float32],
     server_round: int,
-    config: ServerConfig,
+    settings: SharedSettings,
     variances: NDArray[np.bool_],
 ) -> tuple[NDArray[np.float32], int]:
     """The new model's statistics, float32 (B,), averaged by examples, and the bytes that this took, both ways.
@@ -32,6 +32,7 @@ def calibrated(
     """
     if not buffers.size:
         return buffers, 0
+    config = settings.calibration
     chosen = trained[: config.calibration_clients or trained.size]
     model = connections.pack(parameters, buffers)
     task: dict[str, Scalar] = {"task": "calibrate", "round": server_round, "batches": config.calibration_batches}
@@ -56,7 +57,7 @@ def calibrated(
     sent = chosen.size * (connections.model_bytes(model) + buffers.nbytes)
     if not came:
         return buffers, int(sent)
-    if config.aggregation == "mean":
+    if settings.aggregation.aggregation == "mean":
         total = np.zeros(buffers.size)
         for number, values in zip(examples, came, strict=True):
             total += number * values

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import ConfigError, ServerConfig
+from fedsel_app.config import ConfigError, PrivacyConfig, SharedSettings
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update, add_weighted
 from strategies.roster import Floats
@@ -48,7 +48,7 @@ class Privacy:
     rounds : aggregates that were released
     """
 
-    def __init__(self, config: ServerConfig, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, config: PrivacyConfig, rng: np.random.Generator | None = None) -> None:
         try:
             self._accountants: Any = import_module("opacus.accountants")
         except ImportError as error:
@@ -84,10 +84,11 @@ class Privacy:
         self.rounds = int(state["rounds"])
 
 
-def refuse_unprotected(config: ServerConfig, solver: str, *, searches: bool) -> None:
+def refuse_unprotected(settings: SharedSettings) -> None:
     """Raise ConfigError for settings under which the noise would not protect what it is said to."""
-    if not config.dp_clip_norm:
+    if not settings.privacy.dp_clip_norm:
         return
+    config, solver = settings.aggregation, settings.training.solver
     if config.weighting != "uniform" or config.aggregation != "mean":
         raise ConfigError(
             "With 'dp-clip-norm' a client's share in the model must be known beforehand: set 'weighting' to uniform "
@@ -98,14 +99,14 @@ def refuse_unprotected(config: ServerConfig, solver: str, *, searches: bool) -> 
             f"The 'solver' {solver} has sums of its own that 'dp-clip-norm' does not protect: "
             "set 'solver' to sgd or fedprox."
         )
-    if searches:
+    if settings.participation.searches:
         raise ConfigError(
             "A 'participation' that searches tries many models, and every one of them would spend privacy: set "
             "'participation' to another with 'dp-clip-norm'."
         )
 
 
-def refuse_statistics(config: ServerConfig, buffers: int) -> None:
+def refuse_statistics(config: PrivacyConfig, buffers: int) -> None:
     """Raise ConfigError for a model whose BatchNorm statistics would be released without noise."""
     if config.dp_clip_norm and buffers:
         raise ConfigError(

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import ConfigError, ServerConfig
+from fedsel_app.config import AggregationConfig, ConfigError, SharedSettings
 from fedsel_app.wire.codec import Update, add_weighted
 from strategies.roster import Floats, Ints
 
@@ -92,7 +92,7 @@ def krum_order(distances: Floats, malicious: int) -> Ints:
     return np.argsort(scores, kind="stable")
 
 
-def combine(updates: Sequence[Update], weights: Floats, config: ServerConfig) -> tuple[Floats, Floats]:
+def combine(updates: Sequence[Update], weights: Floats, config: AggregationConfig) -> tuple[Floats, Floats]:
     """The aggregate of r >= 1 updates, float64 (N,), and what each of them weighed in it, float64 (r,)."""
     count, rule = len(updates), config.aggregation
     if rule in ("krum", "multi-krum"):
@@ -112,8 +112,9 @@ def combine(updates: Sequence[Update], weights: Floats, config: ServerConfig) ->
     return aggregate, weights
 
 
-def validate_combination(config: ServerConfig, solver: str, cohort: int) -> None:
+def refuse_unprotected_mean(settings: SharedSettings) -> None:
     """Raise ConfigError for a robust aggregation that cannot do what it is chosen for."""
+    config, solver, cohort = settings.aggregation, settings.training.solver, settings.run.cohort
     rule = config.aggregation
     if rule == "mean":
         return

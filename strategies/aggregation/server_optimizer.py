@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import ServerConfig
+from fedsel_app.config import ServerOptimizerConfig
 from strategies.roster import Floats
 
 
@@ -45,7 +45,7 @@ class ServerOptimizer:
     M <- beta_1 M + (1 - beta_1) Delta, V <- its rule, w <- w + lr M / (sqrt(V) + tau).
     """
 
-    def __init__(self, size: int, config: ServerConfig) -> None:
+    def __init__(self, size: int, config: ServerOptimizerConfig) -> None:
         self._config = config
         self._decay = config.server_momentum if config.server_optimizer == "momentum" else 0.0
         self._second_moment = _SECOND_MOMENTS.get(config.server_optimizer)

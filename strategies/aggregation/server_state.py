@@ -49,11 +49,11 @@ class ServerState:
 
     def __init__(self, context: RunContext, reports: frozenset[str]) -> None:
         self._context = context
-        self.optimizer = ServerOptimizer(context.initial.size, context.server)
+        self.optimizer = ServerOptimizer(context.initial.size, context.server_optimizer)
         self.solver = ServerSolver(context.initial.size, context.run.clients, context.training)
         self.estimates = Estimates() if context.compression.ef21 else None
-        refuse_statistics(context.server, context.buffers.size)
-        self.privacy = Privacy(context.server) if context.server.dp_clip_norm else None
+        refuse_statistics(context.privacy, context.buffers.size)
+        self.privacy = Privacy(context.privacy) if context.privacy.dp_clip_norm else None
         self.reports = reports | self.solver.reports
 
     def collect(self, answered: Mapping[int, FitRes], asked: Ints, server_round: int) -> Replies:
@@ -66,7 +66,7 @@ class ServerState:
             self.reports,
             seed=self._context.run.seed,
             payloads=self.solver.payloads,
-            max_norm=0.0 if self.privacy else self._context.server.max_update_norm,
+            max_norm=0.0 if self.privacy else self._context.aggregation.max_update_norm,
         )
         for client, work_steps in zip(replies.clients.tolist(), replies.work_steps.tolist(), strict=True):
             self._context.links.learn(client, work_steps, answered[client].metrics)
@@ -79,7 +79,7 @@ class ServerState:
             updates = self.estimates.take(came, updates, replies.failed)
         place = np.searchsorted(selection.clients, came)
         weights = aggregation_weights(
-            self._context.server.weighting,
+            self._context.aggregation.weighting,
             selection.scores[place],
             examples[came].astype(np.float64),
             None if selection.weights is None else selection.weights[place],
@@ -93,7 +93,7 @@ class ServerState:
             aggregate, weights = self.privacy.protect(updates)
             record["epsilon"] = self.privacy.epsilon()
         else:
-            aggregate, weights = combine(updates, weights, self._context.server)
+            aggregate, weights = combine(updates, weights, self._context.aggregation)
         step = self.solver.step(aggregate, updates, replies.controls)
         return Step(self.optimizer.step(parameters, step), updates, weights, aggregate, record)
 

@@ -74,7 +74,8 @@ class ISP:
     """The number of clients, searched for every `isp-interval` rounds."""
 
     def __init__(self, context: RunContext) -> None:
-        self._config = context.participation
+        self._config = context.isp
+        self._relative = context.participation.participation == "isp-ri"
         self._seed = context.run.seed
         self._count = self._config.isp_first or context.run.cohort
         self._losses: dict[int, float] = {}
@@ -135,7 +136,7 @@ class ISP:
             return global_loss - moving_average([*known, means[-1]], config.isp_smoothing)
 
         counts = range(1, came.size + 1, config.isp_step)
-        if config.participation == "isp-ri":
+        if self._relative:
             improvements = [improvement(count) for count in counts]
             found = best_relative(counts, improvements, config.isp_relative_exponent)
         else:

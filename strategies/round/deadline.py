@@ -26,7 +26,7 @@ from flwr.common import (
 )
 from flwr.server.client_proxy import ClientProxy
 
-from fedsel_app.config import RunConfig
+from fedsel_app.config import ReplyConfig, SharedSettings
 from fedsel_app.seeds import Purpose, stream
 from strategies.roster import Floats, Ints
 from strategies.round.replies import Replies
@@ -39,13 +39,14 @@ def over_selected_count(wanted: int, over_selection: float, available: int) -> i
     return min(math.ceil(round(wanted * (1.0 + over_selection), 9)), available)
 
 
-def simulated_dropouts(selected: Ints, server_round: int, run: RunConfig) -> set[int]:
+def simulated_dropouts(selected: Ints, server_round: int, settings: SharedSettings) -> set[int]:
     """Whose replies a simulation loses in this round, each with the probability `client-failure-rate`."""
-    draws = (stream(run.seed, Purpose.DROPOUT, server_round, client).random() for client in selected.tolist())
-    return {client for client, draw in zip(selected.tolist(), draws, strict=True) if draw < run.client_failure_rate}
+    seed, rate = settings.run.seed, settings.replies.client_failure_rate
+    draws = (stream(seed, Purpose.DROPOUT, server_round, client).random() for client in selected.tolist())
+    return {client for client, draw in zip(selected.tolist(), draws, strict=True) if draw < rate}
 
 
-def accept_replies(replies: Replies, finish_s: Floats, wanted: int, run: RunConfig) -> Replies:
+def accept_replies(replies: Replies, finish_s: Floats, wanted: int, limits: ReplyConfig) -> Replies:
     """The first `wanted` of the replies that made the deadline; none of them where they are fewer than `min-returned`.
 
     Parameters
@@ -53,15 +54,19 @@ def accept_replies(replies: Replies, finish_s: Floats, wanted: int, run: RunConf
     finish_s : float64 (r,)
         Seconds after which each came; of equally fast ones the lower id goes first.
     """
-    punctual = finish_s <= (run.round_deadline_s or math.inf)
+    deadline_s = limits.round_deadline_s
+    punctual = finish_s <= (deadline_s or math.inf)
     order = np.lexsort((replies.clients, finish_s))
     first = order[punctual[order]][:wanted]
-    kept = np.sort(replies.clients[first]) if first.size >= run.min_returned else replies.clients[:0]
+    kept = np.sort(replies.clients[first]) if first.size >= limits.min_returned else replies.clients[:0]
     late: list[dict[str, int | str]] = [
-        {"client": client, "reason": f"late: it took {seconds:.1f} s, and the deadline is {run.round_deadline_s:g} s"}
+        {
+            "client": client,
+            "reason": f"late: it took {seconds:.1f} s, and the deadline is {deadline_s:g} s",
+        }
         for client, seconds in zip(replies.clients[~punctual].tolist(), finish_s[~punctual].tolist(), strict=True)
     ]
-    waited_s = 0.0 if kept.size >= wanted else run.round_deadline_s or float(finish_s.max(initial=0.0))
+    waited_s = 0.0 if kept.size >= wanted else deadline_s or float(finish_s.max(initial=0.0))
     return replace(
         replies.only(kept),
         failures=sorted([*replies.failures, *late], key=lambda failure: failure["client"]),

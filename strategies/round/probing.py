@@ -51,10 +51,10 @@ class ClientProber:
 
     def measure(self, round_info: RoundInfo, probed: Ints, parameters: Parameters, told_bytes: int) -> Probe:
         """The losses of the `probed`, and everybody's links. A client that fails its probe sits the round out."""
-        roster, needs, links, run = self._roster, self._needs, self._context.links, self._context.run
+        roster, needs, context, links = self._roster, self._needs, self._context, self._context.links
         roster.losses[:] = np.nan
         failures: list[dict[str, int | str]] = []
-        batches = run.probe_batches if needs.probe_batches is None else needs.probe_batches
+        batches = context.evaluation.probe_batches if needs.probe_batches is None else needs.probe_batches
         # The stress test's links follow the losses: the simulator then measures them all, at nobody's charge.
         measured = roster.ids if links.needs_losses else probed
         task: dict[str, Scalar] = {"task": "probe", "round": round_info.number, "batches": batches}
@@ -67,7 +67,9 @@ class ClientProber:
                 roster.available[client] = False
         roster.uplink_bits_per_s[:], roster.step_s[:] = links.observe(round_info.number, roster.losses)
         if needs.links and np.isnan(roster.uplink_bits_per_s[roster.ids]).any():
-            raise ConfigError(f"The strategy {run.strategy} needs each client's link; set 'links' to simulated.")
+            raise ConfigError(
+                f"The strategy {context.run.strategy} needs each client's link; set 'links' to simulated."
+            )
         roster.losses[np.setdiff1d(measured, probed)] = np.nan
         forward = batches or np.ceil(roster.examples[probed] / self._context.training.batch_size)
         return Probe(

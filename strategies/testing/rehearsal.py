@@ -6,22 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import (
-    BudgetConfig,
-    CompressionConfig,
-    ParticipationConfig,
-    RunConfig,
-    ServerConfig,
-    Settings,
-    TrainingConfig,
-)
+from fedsel_app.config import Settings, Value, read_groups
 from fedsel_app.network.clock import RoundWork
 from fedsel_app.wire.codec import Update
 from strategies.roster import Floats, Outcome, Roster, RoundInfo
 from strategies.run_context import Evaluation, Model, RunContext
-
-TRAINING, COMPRESSION, BUDGET, SERVER = TrainingConfig(), CompressionConfig(), BudgetConfig(), ServerConfig()
-PARTICIPATION = ParticipationConfig()
 
 
 class LayerSlice(NamedTuple):
@@ -90,18 +79,18 @@ def make_context(
     classes: int = 2,
     rounds: int = 10,
     cohort: int = 2,
-    training: TrainingConfig = TRAINING,
-    compression: CompressionConfig = COMPRESSION,
-    server: ServerConfig = SERVER,
-    **run: Any,
+    **settings: Value | Settings,
 ) -> RunContext:
-    """A model of two layers: everything but the last `size` // 2 entries, and those (weight, then `classes` biases)."""
+    """Context of a strategy without data, model or messages.
+
+    The model has two layers: everything but the last `size` // 2 entries, and those (weight, then `classes` biases).
+    `settings` are groups by their names in `SharedSettings`, or single settings by their fields' names.
+    """
+    groups = {name: group for name, group in settings.items() if isinstance(group, Settings)}
+    single = {name.replace("_", "-"): value for name, value in settings.items() if not isinstance(value, Settings)}
+    values = {"clients": clients, "cohort": cohort, "rounds": rounds} | single
     return RunContext(
-        run=RunConfig(clients=clients, cohort=cohort, rounds=rounds, **run),
-        training=training,
-        compression=compression,
-        budget=BUDGET,
-        server=server,
+        **read_groups(values) | groups,
         method=method,
         initial=np.zeros(size, np.float32),
         buffers=np.zeros(0, np.float32),
@@ -110,7 +99,6 @@ def make_context(
         links=SteadyLinks(clients),
         evaluate=lambda parameters, buffers: Evaluation(0.0, 0.0),
         recorder=NoRecords(),
-        participation=PARTICIPATION,
     )
 
 

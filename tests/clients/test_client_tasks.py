@@ -135,4 +135,4 @@ def test_a_diverged_training_changes_no_state(context):
 def test_a_device_that_is_absent_is_refused(context, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="device"):
-        train(changed(context, run={"device": "cuda"}))
+        train(changed(context, execution={"device": "cuda"}))

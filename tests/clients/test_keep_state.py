@@ -7,7 +7,7 @@ import pytest
 
 from clients.client import ClientContext, SelectionClient
 from clients.state import StateStore
-from fedsel_app.config import CompressionConfig, DataConfig, PartitionConfig, RunConfig, TrainingConfig
+from fedsel_app.config import CompressionConfig, ExecutionConfig, RunConfig, TrainingConfig
 
 SIZE = 64 * 10 + 10
 KINDS = {
@@ -25,10 +25,8 @@ def context(request, tmp_path):
     compression, training = KINDS[request.param]
     return ClientContext(
         client=2,
-        clients=6,
-        run=RunConfig(device="cpu", clients=6, cohort=2, seed=3),
-        data=DataConfig(),
-        partition=PartitionConfig(),
+        run=RunConfig(clients=6, cohort=2, seed=3),
+        execution=ExecutionConfig(device="cpu"),
         training=dataclasses.replace(training, local_steps=3, batch_size=16),
         compression=compression,
         store=StateStore(tmp_path),

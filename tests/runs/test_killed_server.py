@@ -43,7 +43,7 @@ def test_three_kills_of_the_server_change_nothing(tmp_path: Path) -> None:
             with pytest.raises(DeploymentError, match="SuperLink is unavailable"):
                 run.result()
             await_text(start_again(deployment, SUPERLINK).log, "Starting Fleet API")
-            config = replace(config, run=replace(config.run, resume=True))
+            config = replace(config, records=replace(config.records, resume=True))
         assert go_on(config, deployment).completed
         assert [node.process.poll() for node in nodes] == [None] * 3
         assert [node.log.read_text().count("SuperNode ID:") for node in nodes] == [1] * 3

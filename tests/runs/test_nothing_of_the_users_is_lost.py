@@ -154,7 +154,7 @@ def test_resuming_a_live_run_leaves_its_states(tmp_path, monkeypatch):
         if row["round"] == 2:
             raise Stop
 
-    own_state = replace(config, run=replace(config.run, state_dir=str(tmp_path / "run")))
+    own_state = replace(config, records=replace(config.records, state_dir=str(tmp_path / "run")))
     with pytest.raises(Stop):
         run_config(tmp_path / "run", own_state, on_round=stop)
     assert list((tmp_path / "run" / STATE_FOLDER).rglob("client-*.npz"))

@@ -8,14 +8,15 @@ from torch import nn
 
 from clients.client import SelectionClient
 from clients.state import ClientHistory
-from fedsel_app.config import RunConfig
+from fedsel_app.config import ExecutionConfig, RunConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.data.partition import split
 from fedsel_app.models.flat_model import build
 from fedsel_app.wire.codec import decode
 
 CLIENTS = 6
-RUN = RunConfig(device="cpu", clients=CLIENTS, cohort=2, seed=3)
+CPU = ExecutionConfig(device="cpu")
+RUN = RunConfig(clients=CLIENTS, cohort=2, seed=3)
 SIZE = 64 * 10 + 10
 NORMED = "tests.support.client_messages:normed"
 

@@ -83,9 +83,9 @@ def run_config(
     pool: int = 0,
 ) -> tuple[SelectionStrategy, list[dict[str, Any]]]:
     """Run `config` to the end (or resume it); the strategy and the rows of its rounds."""
-    if not config.run.state_dir:
-        config = replace(config, run=replace(config.run, state_dir=str(folder / "state")))
-    recorder = RunFolder(folder, config.values(), resume=config.run.resume)
+    if not config.records.state_dir:
+        config = replace(config, records=replace(config.records, state_dir=str(folder / "state")))
+    recorder = RunFolder(folder, config.values(), resume=config.records.resume)
     recorder.listeners += [on_round] if on_round else []
     with closing(recorder):
         strategy = config.strategy(replace(make_context(config, recorder), pool=pool))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedsel_app.config import NetworkConfig, ParticipationConfig, ServerConfig
+from fedsel_app.config import NetworkConfig
 from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.wire.codec import Update
 from strategies.methods.random_selection import RandomConfig, RandomSelection
@@ -41,15 +41,16 @@ def ring(radius=1.0):
     return loss
 
 
-def setup_for(surrogate=None, *, rounds=1, cohort=2, method=None, server=None, **policy):
-    settings = {"isp_loss": "clients"} if surrogate is None else {"isp_loss": "surrogate", "surrogate_path": "x.npz"}
-    context = make_context(method or RandomConfig(), clients=CLIENTS, cohort=cohort, rounds=rounds, size=CLIENTS)
+def setup_for(surrogate=None, *, rounds=1, cohort=2, method=None, **changed):
+    settings = {"participation": "isp", "isp_momentum": 1.0, "isp_loss": "clients"}
+    if surrogate is not None:
+        settings |= {"isp_loss": "surrogate", "surrogate_path": "x.npz"}
+    settings |= {"clients": CLIENTS, "cohort": cohort, "rounds": rounds} | changed
+    context = make_context(method or RandomConfig(), size=CLIENTS, **settings)
     return replace(
         context,
         recorder=Rows(),
         links=SimulatedLinks(NetworkConfig(), CLIENTS, context.run.seed),
-        server=server or ServerConfig(),
-        participation=ParticipationConfig(**{"participation": "isp", "isp_momentum": 1.0} | settings | policy),
         surrogate=surrogate,
     )
 

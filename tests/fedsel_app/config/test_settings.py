@@ -3,6 +3,7 @@ from dataclasses import dataclass, fields
 import pytest
 
 from fedsel_app.config import (
+    GROUPS,
     CompressionConfig,
     ConfigError,
     RunConfig,
@@ -12,10 +13,9 @@ from fedsel_app.config import (
     require,
     setting,
 )
-from simulation.experiments.configuration import SHARED
 from strategies import STRATEGIES
 
-GROUPS = [*SHARED, *(method.Config for method in STRATEGIES.values())]
+GROUPS = [*GROUPS.values(), *(method.Config for method in STRATEGIES.values())]
 
 
 @dataclass(frozen=True)

@@ -139,8 +139,8 @@ def test_the_preset_is_the_papers_protocol():
     assert (training.local_epochs, training.batch_size, training.lr, training.lr_decay) == (10, 100, 0.01, 0.0)
     assert (training.solver, training.momentum, training.weight_decay, training.clip_norm) == ("sgd", 0.0, 0.0, 0.0)
     assert config.compression.compressor == "none"
-    assert (config.server.server_optimizer, config.server.weighting) == ("mean", "examples")
-    assert config.run.client_eval
+    assert (config.server_optimizer.server_optimizer, config.aggregation.weighting) == ("mean", "examples")
+    assert config.evaluation.client_eval
     assert config.partition.partition == "natural"
     assert config.method.values() == {
         **{key.removeprefix("fedcvr-bolt."): value for key, value in known_defaults().items() if "bolt." in key},

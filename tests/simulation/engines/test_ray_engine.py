@@ -6,7 +6,7 @@ import pytest
 from flwr.server.superlink.fleet.vce.backend.raybackend import RayBackend
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
-from fedsel_app.config import ConfigError, RunConfig
+from fedsel_app.config import ConfigError, ExecutionConfig
 from simulation.engines import ray_engine
 
 DIED = """The actor died unexpectedly before finishing this task.
@@ -56,4 +56,4 @@ def test_an_address_without_a_cluster_is_refused_at_once(tmp_path):
 
 def test_the_cluster_says_how_many_workers_there_are():
     with pytest.raises(ConfigError, match=r"With 'ray-address' .* 'workers' .* leave that at 0\. Got 2\."):
-        RunConfig(ray_address="auto", workers=2)
+        ExecutionConfig(ray_address="auto", workers=2)

@@ -7,10 +7,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from fedsel_app.config import ConfigError, Settings, setting
+from fedsel_app.config import GROUPS, ConfigError, Settings, setting
 from simulation.experiments.configuration import (
     PRESETS,
-    SHARED,
     AppConfig,
     documentation,
     flatten,
@@ -63,7 +62,7 @@ def test_the_table_of_pyproject_holds_the_defaults_and_their_types():
 
 
 def test_no_key_is_defined_twice():
-    keys = [key for group in SHARED for key in group.defaults()]
+    keys = [key for group in GROUPS.values() for key in group.defaults()]
     keys += [key for method in STRATEGIES.values() for key in method.Config.defaults(f"{method.name}.")]
     assert [key for key, count in Counter(keys).items() if count > 1] == []
 
@@ -157,7 +156,7 @@ def test_what_is_no_strategy_is_refused():
 
 def test_settings_that_exclude_one_another_are_refused():
     assert refusal({"client-eval": True}).startswith("'client-eval' needs each client's own test part")
-    assert resolve({"client-eval": True, "holdout-fraction": 0.2}).run.client_eval
+    assert resolve({"client-eval": True, "holdout-fraction": 0.2}).evaluation.client_eval
 
 
 def test_under_flower_a_value_equal_to_its_default_counts_as_unset():
@@ -190,5 +189,5 @@ def test_tables_become_dotted_keys():
 
 def test_every_group_of_the_configuration_is_written_out():
     config = AppConfig.from_values({})
-    shared = {key for group in SHARED for key in group.defaults()}
+    shared = {key for group in GROUPS.values() for key in group.defaults()}
     assert set(config.values()) == shared | set(config.method.defaults("hetero-select."))

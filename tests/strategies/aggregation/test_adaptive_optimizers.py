@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedsel_app.config import ServerConfig
+from fedsel_app.config import ServerOptimizerConfig
 from strategies.aggregation.server_optimizer import ServerOptimizer
 
 UPDATES = (0.5, -0.2, 0.3)
@@ -25,7 +25,7 @@ def path(optimizer, updates=UPDATES, start=1.0):
 
 
 def build(name, **changed):
-    return ServerOptimizer(1, ServerConfig(server_optimizer=name, **({"server_lr": 0.1} | changed)))
+    return ServerOptimizer(1, ServerOptimizerConfig(server_optimizer=name, **({"server_lr": 0.1} | changed)))
 
 
 @adaptive

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from flwr.common import Parameters, ndarrays_to_parameters
 
-from fedsel_app.config import ServerConfig
+from fedsel_app.config import SharedSettings, read_groups
 from strategies.aggregation.calibration import calibrated
 from strategies.round import connections
 from tests.support.stubs import StubProxy, fit_reply, manager_of, npy_bytes
@@ -20,7 +20,8 @@ def calibrate(replies, trained, **settings):
     proxies = [StubProxy(client, lambda client, ins, reply=reply: reply) for client, reply in enumerate(replies)]
     clients = connections.Clients(len(proxies), 0)
     clients.refresh(manager_of(proxies), wait=True)
-    buffers, sent = calibrated(clients, np.array(trained), PARAMETERS, BUFFERS, 4, ServerConfig(**settings), VARIANCES)
+    shared = SharedSettings(**read_groups({name.replace("_", "-"): value for name, value in settings.items()}))
+    buffers, sent = calibrated(clients, np.array(trained), PARAMETERS, BUFFERS, 4, shared, VARIANCES)
     return proxies, buffers, sent
 
 
@@ -85,7 +86,7 @@ def test_a_model_without_statistics_asks_nobody_and_costs_nothing():
     clients = connections.Clients(1, 0)
     clients.refresh(manager_of([proxy]), wait=True)
     nothing = np.zeros(0, np.float32)
-    buffers, sent = calibrated(clients, np.array([0]), PARAMETERS, nothing, 1, ServerConfig(), VARIANCES[:0])
+    buffers, sent = calibrated(clients, np.array([0]), PARAMETERS, nothing, 1, SharedSettings(), VARIANCES[:0])
     assert buffers.size == sent == 0
     assert asked(proxy) == []
 

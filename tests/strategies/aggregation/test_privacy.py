@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm as normal
 
-from fedsel_app.config import ConfigError, ServerConfig
+from fedsel_app.config import ConfigError, PrivacyConfig
 from simulation.experiments.configuration import resolve
 from strategies.aggregation import privacy
 from strategies.aggregation.server_state import ServerState
@@ -20,7 +20,7 @@ PRIVATE = {"strategy": "random", "dp-clip-norm": 1.0, "weighting": "uniform"}
 
 
 def private(noise=1.0, clip=2.0, seed=0):
-    return privacy.Privacy(ServerConfig(dp_clip_norm=clip, dp_noise_multiplier=noise), np.random.default_rng(seed))
+    return privacy.Privacy(PrivacyConfig(dp_clip_norm=clip, dp_noise_multiplier=noise), np.random.default_rng(seed))
 
 
 def test_updates_above_the_norm_are_scaled_down_to_it_and_others_stay():
@@ -45,7 +45,7 @@ def test_the_noise_is_that_of_one_client():
 
 
 def test_two_runs_have_different_noise():
-    one, other = (privacy.Privacy(ServerConfig(dp_clip_norm=1.0)) for _ in range(2))
+    one, other = (privacy.Privacy(PrivacyConfig(dp_clip_norm=1.0)) for _ in range(2))
     assert one.protect([dense([0.0])])[0] != other.protect([dense([0.0])])[0]
 
 
@@ -77,14 +77,11 @@ def test_what_was_spent_is_remembered():
 
 
 def test_the_server_accounts_only_what_it_releases():
-    from dataclasses import replace
-
     from strategies.roster import Selection
     from strategies.round.replies import collect
     from tests.support.stubs import update_reply
 
-    context = make_context(RandomConfig(), size=4)
-    context = replace(context, server=ServerConfig(dp_clip_norm=1.0, weighting="uniform"))
+    context = make_context(RandomConfig(), size=4, dp_clip_norm=1.0, weighting="uniform")
     state = ServerState(context, frozenset())
     asked = np.array([0, 1])
     selection, examples = Selection(asked, np.ones(2)), np.full(6, 10)
@@ -119,5 +116,5 @@ def test_settings_that_break_the_promise_are_refused(told, setting):
 
 def test_batchnorm_statistics_are_refused():
     with pytest.raises(ConfigError, match="BatchNorm"):
-        privacy.refuse_statistics(ServerConfig(dp_clip_norm=1.0), 8)
-    privacy.refuse_statistics(ServerConfig(), 8)
+        privacy.refuse_statistics(PrivacyConfig(dp_clip_norm=1.0), 8)
+    privacy.refuse_statistics(PrivacyConfig(), 8)

@@ -8,7 +8,7 @@ from flwr.server.strategy.aggregate import aggregate_krum, aggregate_median, agg
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsel_app.config import ConfigError, ServerConfig
+from fedsel_app.config import AggregationConfig, ConfigError
 from fedsel_app.wire.codec import Update
 from simulation.experiments.configuration import resolve
 from strategies.aggregation import robust
@@ -24,7 +24,7 @@ def sparse(size, **entries):
 
 def aggregate(updates, rule, weights=None, **settings):
     weights = np.full(len(updates), 1 / len(updates)) if weights is None else weights
-    return robust.combine(updates, weights, ServerConfig(aggregation=rule, **settings))
+    return robust.combine(updates, weights, AggregationConfig(aggregation=rule, **settings))
 
 
 def test_an_entry_counts_for_those_who_sent_it():

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsel_app.config import ServerConfig
+from fedsel_app.config import ServerOptimizerConfig
 from strategies.aggregation.server_optimizer import ServerOptimizer, aggregation_weights
 
 EXAMPLES = np.array([10.0, 30.0])
@@ -12,7 +12,7 @@ OWN = np.array([3.0, 2.0])
 
 
 def test_momentum_by_hand():
-    optimizer = ServerOptimizer(2, ServerConfig())
+    optimizer = ServerOptimizer(2, ServerOptimizerConfig())
     first = optimizer.step(np.array([1.0, 2.0], np.float32), np.array([0.5, -1.0]))
     np.testing.assert_array_equal(first, np.array([1.5, 1.0], np.float32))
     # M_2 = 0.5 (0.5, -1) + (1, 1) = (1.25, 0.5)
@@ -24,14 +24,14 @@ def test_momentum_by_hand():
 
 
 def test_momentum_is_scaled_by_the_server_learning_rate_only_when_applied():
-    optimizer = ServerOptimizer(1, ServerConfig(server_lr=0.1, server_momentum=0.9))
+    optimizer = ServerOptimizer(1, ServerOptimizerConfig(server_lr=0.1, server_momentum=0.9))
     first = optimizer.step(np.zeros(1, np.float32), np.ones(1))
     np.testing.assert_allclose(first, [0.1], rtol=1e-6)
     np.testing.assert_allclose(optimizer.step(first, np.ones(1)), [0.1 + 0.19], rtol=1e-6)
 
 
 def test_mean_remembers_nothing():
-    optimizer = ServerOptimizer(1, ServerConfig(server_optimizer="mean"))
+    optimizer = ServerOptimizer(1, ServerOptimizerConfig(server_optimizer="mean"))
     parameters = np.zeros(1, np.float32)
     for expected in (1.0, 2.0, 3.0):
         parameters = optimizer.step(parameters, np.ones(1))
@@ -40,7 +40,7 @@ def test_mean_remembers_nothing():
 
 def test_a_step_changes_neither_argument():
     parameters, update = np.ones(2, np.float32), np.ones(2)
-    optimizer = ServerOptimizer(2, ServerConfig())
+    optimizer = ServerOptimizer(2, ServerOptimizerConfig())
     optimizer.step(parameters, update)
     optimizer.step(parameters, update)
     np.testing.assert_array_equal(parameters, [1, 1])

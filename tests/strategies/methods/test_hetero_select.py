@@ -9,7 +9,7 @@ from fedsel_app.config import TrainingConfig
 from fedsel_app.wire.codec import Update
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig, fairness, staleness, temperature
 from strategies.roster import RoundInfo
-from tests.support.contexts import TRAINING, dense, make_context, make_roster, outcome
+from tests.support.contexts import dense, make_context, make_roster, outcome
 
 SIZE = 4
 NOW = RoundInfo(3, 10)
@@ -17,8 +17,9 @@ NOW = RoundInfo(3, 10)
 STALE = [0.0, math.log2(3) - 1, 1.0, 0.0]
 
 
-def method(clients=4, size=SIZE, training=TRAINING, **config):
-    return HeteroSelect(make_context(HeteroSelectConfig(**config), clients=clients, size=size, training=training))
+def method(clients=4, size=SIZE, training=None, **config):
+    groups = {} if training is None else {"training": training}
+    return HeteroSelect(make_context(HeteroSelectConfig(**config), clients=clients, size=size, **groups))
 
 
 def history():

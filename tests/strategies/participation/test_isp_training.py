@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flwr.common import parameters_to_ndarrays
 
-from fedsel_app.config import ParticipationConfig, ServerConfig
+from fedsel_app.config import EvaluationConfig, ParticipationConfig
 from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.participation.intermediate_round import restrict_view
@@ -30,8 +30,8 @@ def test_clients_train_the_intermediate_round_without_keeping_state_and_then_the
 @pytest.mark.parametrize("optimizer", ["momentum", "mean", "fedadam", "fedyogi", "fedadagrad"])
 def test_a_discarded_search_leaves_no_trace_in_the_model(optimizer):
     """With a search that finds the cohort there was, the run is the one without a search, bit for bit."""
-    server = ServerConfig(server_optimizer=optimizer, server_lr=0.1)
-    searched = setup_for(lambda w, _: 1.0, rounds=3, server=server, isp_if_none="keep", isp_interval=1)
+    settings = {"server_optimizer": optimizer, "server_lr": 0.1, "isp_if_none": "keep", "isp_interval": 1}
+    searched = setup_for(lambda w, _: 1.0, rounds=3, **settings)
     plain = replace(searched, participation=ParticipationConfig(), recorder=Rows())
     rows, _, arrays = run_isp(searched)
     plain_rows, _, plain_arrays = run_isp(plain)
@@ -132,7 +132,7 @@ def test_searches_are_due_in_the_first_round_and_every_interval():
 
 def test_client_eval_tells_the_global_loss_of_the_next_round_for_nothing():
     context = setup_for(rounds=2, isp_interval=1, isp_draws=1)
-    context = replace(context, run=replace(context.run, client_eval=True))
+    context = replace(context, evaluation=EvaluationConfig(client_eval=True))
     rows, proxies, _ = run_isp(context, loss=1.0, evaluation={"accuracy": 0.5})
     untouched = [
         sum(not parameters_to_ndarrays(ins.parameters)[0].any() for kind, ins in proxy.asked if kind == "evaluate")

@@ -10,8 +10,9 @@ from flwr.common import Code, FitIns, Parameters, Status
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsel_app.config import ConfigError, NetworkConfig, RunConfig
+from fedsel_app.config import ConfigError, NetworkConfig, ReplyConfig, RunConfig, SharedSettings
 from fedsel_app.network.links import MeasuredLinks
+from simulation.experiments.configuration import resolve
 from strategies.methods.random_selection import RandomSelection
 from strategies.round.deadline import ReplyDeadline, TooLate, accept_replies, over_selected_count, simulated_dropouts
 from strategies.round.replies import collect
@@ -118,8 +119,8 @@ def test_who_counts_by_brute_force(times, wanted, deadline_s, least):
     clients = np.arange(len(times)) * 2
     sent = {client: update_reply(update_of(0), client, 1) for client in clients.tolist()}
     replies = collect(sent, clients, 1, SIZE, [])
-    run = RunConfig(round_deadline_s=float(deadline_s), min_returned=least)
-    result = accept_replies(replies, np.array(times, np.float64), wanted, run)
+    limits = ReplyConfig(round_deadline_s=float(deadline_s), min_returned=least)
+    result = accept_replies(replies, np.array(times, np.float64), wanted, limits)
     queue = sorted((seconds, client) for client, seconds in zip(clients.tolist(), times, strict=True))
     early = [client for seconds, client in queue if not deadline_s or seconds <= deadline_s]
     expected = sorted(early[:wanted]) if len(early[:wanted]) >= least else []
@@ -130,14 +131,17 @@ def test_who_counts_by_brute_force(times, wanted, deadline_s, least):
 
 
 def test_replies_are_lost_as_often_as_asked_and_by_the_seed():
-    run = RunConfig(clients=1000, cohort=1000, client_failure_rate=0.1, seed=5)
-    gone = [simulated_dropouts(np.arange(1000), number, run) for number in range(1, 11)]
+    def dropped(server_round, rate=0.1, clients=1000):
+        settings = SharedSettings(run=RunConfig(seed=5), replies=ReplyConfig(client_failure_rate=rate))
+        return simulated_dropouts(np.arange(clients), server_round, settings)
+
+    gone = [dropped(number) for number in range(1, 11)]
     # 10,000 draws: 1,000 with a standard deviation of 30.
     assert sum(map(len, gone)) == pytest.approx(1000, abs=120)
-    assert gone[3] == simulated_dropouts(np.arange(1000), 4, run)
-    assert gone[3] & set(range(100)) == simulated_dropouts(np.arange(100), 4, run)
-    assert simulated_dropouts(np.arange(1000), 1, replace(run, client_failure_rate=0.0)) == set()
-    assert len(simulated_dropouts(np.arange(9), 1, replace(run, client_failure_rate=1.0))) == 9
+    assert gone[3] == dropped(4)
+    assert gone[3] & set(range(100)) == dropped(4, clients=100)
+    assert dropped(1, 0.0) == set()
+    assert len(dropped(1, 1.0, clients=9)) == 9
 
 
 def test_a_lost_reply_is_a_failure_of_its_round_alone():
@@ -237,4 +241,4 @@ def test_a_bad_status_is_an_answer_that_failed():
 
 def test_fewer_clients_than_must_return_is_refused():
     with pytest.raises(ConfigError, match="min-returned"):
-        RunConfig(clients=5, cohort=2, min_returned=6)
+        resolve({"clients": 5, "cohort": 2, "min-returned": 6})

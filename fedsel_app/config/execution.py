@@ -1,0 +1,27 @@
+"""Settings of execution: workers, threads and devices."""
+
+from dataclasses import dataclass
+
+from fedsel_app.config.settings import ConfigError, Settings, setting
+
+
+@dataclass(frozen=True)
+class ExecutionConfig(Settings):
+    """Workers, threads and devices that compute."""
+
+    workers: int = setting(0, "Ray actors that train side by side (0: one for each core)", low=0)
+    ray_address: str = setting(
+        "", "Ray cluster that simulates, HOST:PORT or auto, one actor for each of its CPUs (empty: Ray on this machine)"
+    )
+    threads: int = setting(1, "torch threads of each client", low=1)
+    eval_threads: int = setting(2, "torch threads of the server's evaluation; clients are idle then", low=1)
+    client_gpus: float = setting(0.0, "share of a GPU each Ray actor takes", low=0.0)
+    device: str = setting("auto", "where clients train", choices=("auto", "cpu", "cuda", "mps"))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ray_address and self.workers:
+            raise ConfigError(
+                "With 'ray-address' the cluster's CPUs say how many 'workers' there are; leave that at 0. "
+                f"Got {self.workers}."
+            )

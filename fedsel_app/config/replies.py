@@ -1,0 +1,22 @@
+"""Settings of straggler and failure handling: deadline, over-selection and the fewest replies of a round."""
+
+from dataclasses import dataclass
+
+from fedsel_app.config.settings import Settings, setting
+
+
+@dataclass(frozen=True)
+class ReplyConfig(Settings):
+    """Stragglers and failures: how long a round waits for clients' replies, and for how many."""
+
+    connect_timeout_s: int = setting(120, "seconds to wait for all clients to connect", low=1)
+    round_deadline_s: float = setting(
+        0.0, "seconds of a round's training after which clients have failed, on the clock of `links` (0: none)", low=0.0
+    )
+    over_selection: float = setting(
+        0.0, "share of the cohort that trains beside it; the first of all that come back count", low=0.0
+    )
+    min_returned: int = setting(1, "usable replies below which a round changes nothing", low=1)
+    client_failure_rate: float = setting(
+        0.0, "probability that a selected client's reply is lost, in simulations of failures", low=0.0, high=1.0
+    )
