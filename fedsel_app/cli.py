@@ -14,7 +14,7 @@ from rich.table import Table
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.arguments import parse_grid, parse_seeds, parse_setting, positive
 from simulation.bench import commands as bench
-from simulation.deployment.submit import DeploymentError
+from simulation.deployment.flower_cli import DeploymentError
 
 if TYPE_CHECKING:
     from simulation.experiments.configuration import AppConfig
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         print_plan(config, console)
         return 0
-    from simulation.engines.launch import simulate
+    from simulation.engines.ray_engine import simulate
     from simulation.report.run_report import report_run
 
     with RunDisplay(config.run.rounds, console) as display:

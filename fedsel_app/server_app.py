@@ -1,123 +1,23 @@
-"""The server side of the Flower app: wiring only."""
+"""Flower's ServerApp: the server of a run, built from Flower's run configuration."""
 
-import logging
-from collections.abc import Callable
-from dataclasses import replace
-from datetime import datetime
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from flwr.common import Context
-from flwr.server import Server, ServerApp, ServerAppComponents, SimpleClientManager
-from flwr.server import ServerConfig as FlowerServerConfig
-from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from flwr.server import ServerApp, ServerAppComponents
 
-from fedsel_app.data.batches import DeviceData, device_data
-from fedsel_app.data.dataset import load, load_surrogate
-from fedsel_app.models import flat_model
-from fedsel_app.models.device import choose_device, prepare
-from fedsel_app.models.tasks import task_of
-from fedsel_app.network.links import make_links
-from fedsel_app.records.run_folder import RunFolder, describe
-from fedsel_app.records.tensorboard import EventFiles
-from simulation.experiments.configuration import AppConfig, refuse_task, resolve_run_config
-from strategies.round.connections import MAX_THREADS
-from strategies.run_context import Evaluation, Recorder, RunContext
-
-EVALUATION_BATCH = 256
-LOGGER = logging.getLogger("fedsel")
-
-
-def make_context(config: AppConfig, recorder: Recorder) -> RunContext:
-    """The initial model, the test set and the links of a run."""
-    run = config.run
-    dataset = load(config.data, run.seed)
-    refuse_task(config.strategy, config.method, dataset.task)
-    device = choose_device(config.execution.device)
-    prepare(device, config.execution.eval_threads)
-    module = flat_model.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
-    model = flat_model.FlatModel(module, device, task_of(dataset, device))
-    data = device_data(config.data, run.seed, device)
-
-    def evaluate(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> Evaluation:
-        prepare(device, config.execution.eval_threads)
-        model.load(parameters, buffers)
-        result = flat_model.evaluate(model, data.test_batches(EVALUATION_BATCH))
-        return Evaluation(result.loss, result.score, result.metrics)
-
-    return RunContext(
-        **config.groups(),
-        method=config.method,
-        initial=model.export(),
-        buffers=model.buffers_vector(),
-        layers=model.layers,
-        classes=dataset.classes,
-        links=make_links(config.network, run.clients, run.seed),
-        evaluate=evaluate,
-        recorder=recorder,
-        surrogate=make_surrogate(config, model, device),
-    )
-
-
-def make_surrogate(
-    config: AppConfig, model: flat_model.FlatModel, device: torch.device
-) -> Callable[[NDArray[np.float32], NDArray[np.float32]], float] | None:
-    """Loss of a model on the server's surrogate set; None where the participation policy does not ask for it."""
-    if not config.participation.searches or not config.isp.surrogate_path:
-        return None
-    dataset = load_surrogate(Path(config.isp.surrogate_path), load(config.data, config.run.seed))
-    data = DeviceData(dataset, config.data, device)
-
-    def loss(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> float:
-        prepare(device, config.execution.eval_threads)
-        model.load(parameters, buffers)
-        return flat_model.evaluate(model, data.test_batches(EVALUATION_BATCH)).loss
-
-    return loss
-
-
-def run_folder(config: AppConfig) -> Path:
-    """The run's folder: `out`, or runs/STRATEGY-DATA-sSEED-TIME in the working directory."""
-    if config.records.out:
-        return Path(config.records.out).expanduser().absolute()
-    name = f"{config.run.strategy}-{config.data.data}-s{config.run.seed}-{datetime.now():%Y%m%d-%H%M%S}"
-    return Path("runs").absolute() / name.replace("/", "-").replace(":", "-")
-
-
-def make_server(
-    config: AppConfig, on_round: Callable[[dict[str, Any]], None] | None = None, *, pool: int = 0
-) -> ServerAppComponents:
-    """Flower's server for one run; for `pool` see `RunContext`."""
-    # One BLAS thread: sums of the methods' linear algebra have one order then, in every engine.
-    threadpool_limits(1, user_api="blas")
-    folder = RunFolder(run_folder(config), config.values(), resume=config.records.resume)
-    folder.listeners += [on_round] if on_round else []
-    if config.records.tensorboard:
-        folder.listeners.append(EventFiles(folder.path / "tensorboard", len(folder.rows)).round)
-    strategy = config.strategy(replace(make_context(config, folder), pool=pool))
-    if folder.saved is not None:
-        strategy.restore(folder.saved)
-    deadline_s = config.replies.round_deadline_s or None if config.network.links == "measured" else None
-    server = Server(client_manager=SimpleClientManager(), strategy=strategy)
-    server.set_max_workers(MAX_THREADS)
-    return ServerAppComponents(
-        server=server,
-        config=FlowerServerConfig(num_rounds=config.run.rounds - strategy.completed, round_timeout=deadline_s),
-    )
+from fedsel_app.records.run_folder import describe
+from simulation.experiments.configuration import resolve_run_config
+from simulation.wiring.server import make_server
 
 
 def log_round(row: dict[str, Any]) -> None:
-    """One line a round, where there is no progress display."""
+    """Print the record of a round on one line."""
     print(f"round {row['round']}: {describe(row)}", flush=True)
 
 
 def server_fn(context: Context) -> ServerAppComponents:
-    """Build the server from Flower's run configuration."""
-    config = resolve_run_config(context.run_config)
-    return make_server(config, log_round)
+    """Build the server; each finished round is printed on one line."""
+    return make_server(resolve_run_config(context.run_config), log_round)
 
 
 app = ServerApp(server_fn=server_fn)

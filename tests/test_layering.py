@@ -59,6 +59,11 @@ def test_imports_run_one_way():
         assert not roots & FORBIDDEN[name.split("/")[0]], name
 
 
+def test_nothing_imports_an_entry_point():
+    modules = {name.removesuffix(".py").replace("/", ".") for name in ENTRY_POINTS}
+    assert [name for name in NAMES if modules & set(imports(name))] == []
+
+
 def test_randomness_comes_from_the_seed_and_nothing_is_pickled():
     for name in NAMES:
         roots = set(imports(name))

@@ -19,7 +19,7 @@ from rich.table import Table
 from fedsel_app.config import ConfigError
 from fedsel_app.records.run_folder import read_rounds
 from simulation.bench.baselines import TASKS, Task, flower_rounds, plain_rounds
-from simulation.deployment.submit import DeploymentError
+from simulation.deployment.flower_cli import DeploymentError
 
 WARM_UP = 1
 """Rounds of a turn that are not counted: data sets are loaded, models are built."""

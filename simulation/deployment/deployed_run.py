@@ -7,14 +7,14 @@ from pathlib import Path
 from rich.console import Console
 
 from fedsel_app.config import ConfigError, Value
-from fedsel_app.server_app import run_folder
 from simulation.deployment.certificates import Certificates
-from simulation.deployment.commands import CONNECTION, equivalent_commands
-from simulation.deployment.deploy import Deployment, app_folder
-from simulation.deployment.submit import submit
-from simulation.engines.launch import discard_states, refuse_unrunnable
+from simulation.deployment.command_lines import CONNECTION, equivalent_commands
+from simulation.deployment.flower_cli import submit
+from simulation.deployment.local_deployment import Deployment, app_folder
 from simulation.experiments.configuration import AppConfig, known_defaults
 from simulation.report.run_report import report_run
+from simulation.wiring.folders import discard_states, run_folder
+from simulation.wiring.preflight import refuse_unrunnable
 
 
 def run_deployed(

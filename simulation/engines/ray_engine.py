@@ -1,146 +1,94 @@
-"""What Flower's Ray engine leaves out: workers that die, and clusters that already run."""
+"""Ray engine: one simulated run in this process, through Flower's simulation engine."""
 
 import logging
 import os
-import re
-import socket
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import ray
-from flwr.app import Context, Message
-from flwr.server.superlink.fleet.vce.backend.raybackend import RayBackend
-from flwr.simulation.ray_transport.ray_actor import pool_size_from_resources
-from ray.exceptions import ActorDiedError, RayError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from flwr.client import Client, ClientApp
+from flwr.common import Context
+from flwr.server import ServerAppComponents
 
-from fedsel_app.config import ConfigError
+from clients.state import STATE_FOLDER
+from simulation.experiments.configuration import AppConfig
+from simulation.wiring.client import make_client
+from simulation.wiring.folders import discard_states, run_folder
+from simulation.wiring.preflight import refuse_unrunnable
+from simulation.wiring.server import make_server
 
-REPLACED = {"max_restarts": 10, "max_task_retries": 1}
-"""Ray starts a dead worker anew this often, and gives it the message that it had once more: a client that is asked
-again answers the same, so nothing in the run changes. A message that ends two workers is its client's failure."""
-ANSWER_S, NODE_ANSWER_S, FREE_S = 10, 120, 20
-INHERITED = ("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "CUBLAS_WORKSPACE_CONFIG")
+FAILED = 1
+INTERRUPTED = 130
+MESSAGES_PER_WORKER = 2
+"""Messages into which a question to all clients is divided, for each worker: one that is done early takes more."""
 
 
-@contextmanager
-def watched(end: Callable[[str], None]) -> Iterator[None]:
-    """Call `end` with a sentence's beginning when a worker is dead for good.
+def worker_count(config: AppConfig) -> int:
+    """Number of Ray workers of a run: `workers`, or one for each core that this process may use."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return config.execution.workers or usable or 1
 
-    Flower would keep it and hand it most messages, as it fails them at once: rounds of failures in a run that ends
-    well.
+
+def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, verbose: bool = False) -> Path:
+    """Simulate a run to its end, or with `resume` go on from its last checkpoint; return the run folder.
+
+    `on_round` is called with the record of each finished round. Ctrl-C and a worker that is dead for good end Ray and
+    this process. Errors of the server and of the engine are raised here.
     """
-    process = RayBackend.process_message
+    refuse_unrunnable(config)
+    from flwr.simulation import run_simulation
 
-    def process_message(self: RayBackend, message: Message, context: Context) -> tuple[Message, Context]:
-        try:
-            return process(self, message, context)
-        except ActorDiedError as error:
-            end(describe(error))
-            raise
+    from simulation.engines.flower_internals import (
+        RESTARTS,
+        EventDrivenServerApp,
+        end_on_worker_death,
+        event_driven_delivery,
+    )
+    from simulation.engines.ray_cluster import join
 
-    RayBackend.process_message = process_message  # type: ignore[method-assign]
+    if not verbose:
+        logging.getLogger("flwr").setLevel(logging.CRITICAL)
+    folder = run_folder(config)
+    state = folder / STATE_FOLDER
+    config = replace(config, records=replace(config.records, out=str(folder), state_dir=str(folder)))
+    resources = {"num_cpus": 1.0, "num_gpus": config.execution.client_gpus}
+    address, engine = config.execution.ray_address, {"address": "local", "include_dashboard": False}
+    if address:
+        # A worker of a node that is gone would wait for another without end: there the run ends instead.
+        workers = join(address, resources, state)
+    else:
+        workers = worker_count(config)
+        resources |= RESTARTS
+        engine["num_cpus"] = workers
+
+    def server_fn(context: Context) -> ServerAppComponents:
+        return make_server(config, on_round, pool=MESSAGES_PER_WORKER * workers)
+
+    def client_fn(context: Context) -> Client:
+        return make_client(config, context, pooled=True)
+
     try:
-        yield
-    finally:
-        RayBackend.process_message = process  # type: ignore[method-assign]
-
-
-def describe(error: ActorDiedError) -> str:
-    """Which worker died, as far as Ray says it."""
-    told = dict(re.findall(r"^\s*(pid|ip): (\S+)$", str(error), re.MULTILINE))
-    which = f" with pid {told['pid']} on {told['ip']}" if told.keys() >= {"pid", "ip"} else ""
-    return f"The Ray worker{which} died, perhaps for want of memory"
-
-
-def join(address: str, resources: Mapping[str, float], folder: Path) -> int:
-    """Connect this process to the Ray cluster at `address`; the number of its workers.
-
-    Parameters
-    ----------
-    resources
-        What one worker takes.
-    folder
-        Where the clients keep their state; made here, and every node must see it.
-
-    Raises
-    ------
-    ConfigError
-        If no cluster answers, it has no room, something else runs on it, or a node lacks fedsel or the folder.
-    """
-    try:
-        if ":" in address:
-            host, _, port = address.rpartition(":")
-            socket.create_connection((host, int(port)), ANSWER_S).close()
-        inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        ray.init(
-            address=address,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            runtime_env={"env_vars": inherited | {"PYTHONPATH": os.pathsep.join(sys.path)}},
-        )
-    except (OSError, ValueError, RuntimeError, SystemExit) as error:
-        raise ConfigError(
-            f"No Ray cluster answers at 'ray-address' {address} ({error}). Start one there with `ray start --head`, "
-            "or leave 'ray-address' empty."
-        ) from error
-    try:
-        workers: int = pool_size_from_resources(dict(resources))
-        _refuse_busy(address)
-        _refuse_apart(folder)
-    except ValueError as error:
-        ray.shutdown()
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(
-            f"No node of the Ray cluster at {address} has what a worker takes, {dict(resources)}: lower 'client-gpus', "
-            "or add nodes."
-        ) from error
-    return workers
-
-
-def _refuse_busy(address: str) -> None:
-    """Flower takes all CPUs, and would wait without end for one that another job holds."""
-    total = ray.cluster_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
-    until = time.monotonic() + FREE_S
-    while (free := ray.available_resources().get("CPU", 0.0)) < total:  # type: ignore[no-untyped-call]
-        if time.monotonic() > until:
-            raise ConfigError(
-                f"The Ray cluster at {address} has {free:g} of {total:g} CPUs free, and a run takes them all: wait "
-                "until what else runs there has ended."
+        with end_on_worker_death(lambda reason: _end_everything(reason, folder, FAILED)), event_driven_delivery():
+            run_simulation(
+                server_app=EventDrivenServerApp(server_fn=server_fn),
+                client_app=ClientApp(client_fn=client_fn),
+                num_supernodes=config.run.clients,
+                backend_config={"init_args": engine, "client_resources": resources},  # type: ignore[dict-item]
+                verbose_logging=verbose,
             )
-        time.sleep(0.5)
+    except KeyboardInterrupt:
+        _end_everything("Interrupted", folder, INTERRUPTED)
+    discard_states(folder)
+    return folder
 
 
-def _refuse_apart(folder: Path) -> None:
-    """Every node must have this code, and see the clients' state wherever their next message takes them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    look = ray.remote(num_cpus=0, max_retries=0)(_sees)
-    with tempfile.NamedTemporaryFile(dir=folder) as mark:
-        asked: list[tuple[str, Any]] = []
-        for node in ray.nodes():  # type: ignore[no-untyped-call]
-            if node["Alive"]:
-                there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-                asked.append((node["NodeManagerAddress"], look.options(scheduling_strategy=there).remote(mark.name)))
-        for name, answer in asked:
-            try:
-                sees = ray.get(answer, timeout=NODE_ANSWER_S)
-            except RayError as error:
-                reason = str(error).strip().splitlines()[-1]
-                raise ConfigError(
-                    f"The Ray node {name} cannot run fedsel ({reason}): install it there as it is here."
-                ) from error
-            if not sees:
-                raise ConfigError(
-                    f"The Ray node {name} does not see {folder}, where clients keep their state: set 'out' to a folder "
-                    "that all nodes share."
-                )
+def _end_everything(reason: str, folder: Path, code: int) -> None:
+    """End Ray and this process: Flower's server thread waits for replies that will not come, so nothing can return."""
+    import ray
 
-
-def _sees(path: str) -> bool:
-    return Path(path).exists()
+    ray.shutdown()
+    sys.stderr.write(f"\n{reason}; the rounds so far are kept. Go on with: fedsel run --resume {folder}\n")
+    sys.stderr.flush()
+    os._exit(code)

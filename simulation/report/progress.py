@@ -12,7 +12,7 @@ from fedsel_app.data.dataset import load
 from fedsel_app.data.sources.published import expected_shape
 from fedsel_app.models import flat_model
 from fedsel_app.records.run_folder import describe
-from simulation.engines.launch import worker_count
+from simulation.engines.ray_engine import worker_count
 from simulation.experiments.configuration import AppConfig
 from strategies.round.connections import SCALAR_BYTES
 

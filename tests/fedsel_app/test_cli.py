@@ -7,7 +7,7 @@ import flwr.simulation
 import pytest
 
 import simulation.deployment.deployed_run
-import simulation.engines.launch
+import simulation.engines.ray_engine
 from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
 from fedsel_app.config.arguments import parse_setting
@@ -235,7 +235,7 @@ def test_ctrl_c_before_the_run_is_exit_code_130(capsys, monkeypatch):
     def interrupted(config):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(simulation.engines.launch, "refuse_unrunnable", interrupted)
+    monkeypatch.setattr(simulation.engines.ray_engine, "refuse_unrunnable", interrupted)
     code, _, error = called(capsys, "run", *SMALL)
     assert (code, error) == (130, "fedsel: interrupted\n")
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulation.deployment.commands import CONNECTION
-from simulation.deployment.deploy import Deployment, app_folder
+from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values
-from simulation.deployment.submit import submit
+from simulation.deployment.flower_cli import submit
+from simulation.deployment.local_deployment import Deployment, app_folder
 from simulation.experiments.configuration import resolve
 from tests.runs.test_killed import rounds, written
 from tests.support.deployed import SUPERLINK, kill, resident_mb, start_again, training

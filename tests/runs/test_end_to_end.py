@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.deployment.deploy import free_ports
+from simulation.deployment.local_deployment import free_ports
 
 FEDSEL = str(Path(sys.executable).parent / "fedsel")
 SMALL = ["--clients", "3", "--cohort", "2", "--rounds", "5"]

@@ -10,10 +10,10 @@ import torch
 from flwr.common import NDArrays
 
 from clients.client import SelectionClient
-from simulation.deployment.commands import CONNECTION
-from simulation.deployment.deploy import Deployment, app_folder
+from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values
-from simulation.deployment.submit import submit
+from simulation.deployment.flower_cli import submit
+from simulation.deployment.local_deployment import Deployment, app_folder
 from simulation.experiments.configuration import resolve
 from tests.runs.test_killed import written
 from tests.support.deployed import await_that, kill, start_again, training

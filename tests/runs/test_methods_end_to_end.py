@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from fedsel_app.config import ConfigError
-from simulation.engines.launch import simulate
+from simulation.engines.ray_engine import simulate
 from simulation.experiments.configuration import resolve
 from strategies import STRATEGIES
 

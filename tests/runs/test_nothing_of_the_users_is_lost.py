@@ -14,13 +14,13 @@ from clients.state import STATE_FOLDER, ClientHistory, StateStore, remove_states
 from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
 from fedsel_app.records.own_folder import MARKER, ForeignFolderError, is_own_folder, make_own_folder
-from fedsel_app.server_app import make_server
 from simulation.comparison.compare import FEDSEL, prepare
 from simulation.comparison.plan import plan
-from simulation.deployment.deploy import Deployment
-from simulation.engines.launch import simulate
+from simulation.deployment.local_deployment import Deployment
+from simulation.engines.ray_engine import simulate
 from simulation.experiments.configuration import resolve
 from simulation.report.page import write_report
+from simulation.wiring.server import make_server
 from tests.support.in_process import run_config, run_in_process
 
 SMALL = ("--rounds", "1", "--clients", "2", "--cohort", "1", "--set", "local-steps=1", "--set", "workers=1")

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from simulation import processes
-from simulation.deployment.deploy import Deployment
-from simulation.deployment.submit import RunResult, environment
+from simulation.deployment.flower_cli import RunResult, environment
+from simulation.deployment.local_deployment import Deployment
 
 SUPERLINK = 0
 """Place among a deployment's children; SuperNode n has place n + 1."""

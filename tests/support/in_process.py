@@ -25,10 +25,10 @@ from flwr.common import (
 from flwr.server import Server, SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
 
-from fedsel_app.client_app import make_client
 from fedsel_app.records.run_folder import RunFolder
-from fedsel_app.server_app import make_context
 from simulation.experiments.configuration import AppConfig, resolve
+from simulation.wiring.client import make_client
+from simulation.wiring.server import make_run_context
 from strategies.base import SelectionStrategy
 
 ONE_AT_A_TIME = Lock()
@@ -88,7 +88,7 @@ def run_config(
     recorder = RunFolder(folder, config.values(), resume=config.records.resume)
     recorder.listeners += [on_round] if on_round else []
     with closing(recorder):
-        strategy = config.strategy(replace(make_context(config, recorder), pool=pool))
+        strategy = config.strategy(replace(make_run_context(config, recorder), pool=pool))
         if recorder.saved is not None:
             strategy.restore(recorder.saved)
         manager = SimpleClientManager()

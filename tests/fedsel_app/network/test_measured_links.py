@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulation.deployment.commands import CONNECTION
-from simulation.deployment.deploy import Deployment, app_folder, free_ports
+from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values
-from simulation.deployment.submit import submit
+from simulation.deployment.flower_cli import submit
+from simulation.deployment.local_deployment import Deployment, app_folder, free_ports
 from simulation.experiments.configuration import resolve
 from tests.support.throttle import Throttle
 

@@ -4,8 +4,8 @@ import pytest
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records.tensorboard import EventFiles
-from simulation.engines.launch import refuse_unrunnable
 from simulation.experiments.configuration import resolve
+from simulation.wiring.preflight import refuse_unrunnable
 
 
 def scalars(folder):

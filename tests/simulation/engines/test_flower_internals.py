@@ -5,8 +5,52 @@ from types import SimpleNamespace
 
 import pytest
 from flwr.server.superlink.fleet.vce import vce_api
+from flwr.server.superlink.fleet.vce.backend.raybackend import RayBackend
+from ray.exceptions import ActorDiedError, ActorUnavailableError
 
-from simulation.engines.prompt import awaiting, deliver, prompt_delivery
+from simulation.engines.flower_internals import (
+    deliver_when_stored,
+    describe_death,
+    end_on_worker_death,
+    event_driven_delivery,
+    event_driven_replies,
+)
+
+DIED = """The actor died unexpectedly before finishing this task.
+\tclass_name: ClientAppActor
+\tpid: 417
+\tnamespace: 1fa4
+\tip: 192.0.2.2
+The actor is dead because its worker process has died."""
+
+
+class Death(ActorDiedError):
+    def __str__(self):
+        return DIED
+
+
+def test_a_dead_worker_is_named_by_its_pid_and_machine():
+    assert describe_death(Death()).startswith("The Ray worker with pid 417 on 192.0.2.2 died")
+    assert describe_death(ActorDiedError()).startswith("The Ray worker died")
+
+
+def test_only_a_worker_that_is_dead_for_good_ends_the_run(monkeypatch):
+    raised, ended = [], []
+
+    def process(backend, message, context):
+        raise raised[-1]
+
+    monkeypatch.setattr(RayBackend, "process_message", process)
+    backend = RayBackend.__new__(RayBackend)
+    with end_on_worker_death(ended.append):
+        for error in (ValueError("of one client"), ActorUnavailableError("it is started anew", None), Death()):
+            assert not ended
+            raised.append(error)
+            with pytest.raises(type(error)):
+                backend.process_message(None, None)
+    assert len(ended) == 1
+    assert "417" in ended[0]
+    assert RayBackend.process_message is process
 
 
 class State:
@@ -34,7 +78,7 @@ def test_every_message_is_delivered_once_those_from_before_too():
     early = [addressed_to(3), addressed_to(3, 1)]
     for message in early:
         state.store_message_ins(message)
-    thread = Thread(target=deliver, args=(state, queue, dict.fromkeys(range(10)), stop))
+    thread = Thread(target=deliver_when_stored, args=(state, queue, dict.fromkeys(range(10)), stop))
     thread.start()
     try:
         assert [queue.get(timeout=60) for _ in early] == early
@@ -51,8 +95,8 @@ def test_every_message_is_delivered_once_those_from_before_too():
 
 def test_the_engine_delivers_so_for_as_long_as_it_is_asked_to():
     flowers = vce_api.add_messages_to_queue
-    with prompt_delivery():
-        assert vce_api.add_messages_to_queue is deliver
+    with event_driven_delivery():
+        assert vce_api.add_messages_to_queue is deliver_when_stored
     assert vce_api.add_messages_to_queue is flowers
 
 
@@ -84,7 +128,7 @@ def reply_to(name, refused=False):
 @pytest.mark.parametrize("order", [("a", "b", "c"), ("c", "b", "a")])
 def test_replies_come_back_when_the_last_is_stored_and_nobody_looks_in_between(order):
     grid = Grid()
-    send_and_receive = awaiting(grid)
+    send_and_receive = event_driven_replies(grid)
     replies = {name: reply_to(name) for name in order}
     timers = [
         Timer(0.05 * (1 + place), grid.state.store_message_res, [replies[name]]) for place, name in enumerate(order)
@@ -98,14 +142,14 @@ def test_replies_come_back_when_the_last_is_stored_and_nobody_looks_in_between(o
 
 def test_a_reply_from_before_anybody_waits_is_not_lost():
     grid = Grid()
-    send_and_receive = awaiting(grid)
+    send_and_receive = event_driven_replies(grid)
     assert grid.state.store_message_res(reply_to("a")) == "stored"
     assert [reply.metadata.reply_to_message_id for reply in send_and_receive(["a"], timeout=60)] == ["a"]
 
 
 def test_what_is_there_at_the_timeout_is_returned_and_a_refused_reply_is_no_reply():
     grid = Grid()
-    send_and_receive = awaiting(grid)
+    send_and_receive = event_driven_replies(grid)
     grid.state.store_message_res(reply_to("a"))
     assert grid.state.store_message_res(reply_to("b", refused=True)) is None
     started = time.monotonic()

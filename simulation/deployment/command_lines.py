@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedsel_app.config import Value
 from simulation.deployment.certificates import Certificates
-from simulation.deployment.submit import to_toml
+from simulation.deployment.flower_cli import to_toml
 
 CONNECTION = "fedsel"
 """The name that `Deployment` gives its SuperLink in the command line's configuration."""

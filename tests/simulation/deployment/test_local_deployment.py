@@ -16,9 +16,9 @@ from fedsel_app.config import ConfigError
 from fedsel_app.records.own_folder import make_own_folder
 from simulation import processes
 from simulation.deployment.certificates import Certificates, make_certificates
-from simulation.deployment.commands import CONNECTION, connection_toml, equivalent_commands, supernode_command
-from simulation.deployment.deploy import Deployment, app_folder, connected, free_ports, refused
-from simulation.deployment.submit import DeploymentError, environment, submit, tool
+from simulation.deployment.command_lines import CONNECTION, connection_toml, equivalent_commands, supernode_command
+from simulation.deployment.flower_cli import DeploymentError, environment, submit, tool
+from simulation.deployment.local_deployment import Deployment, app_folder, connected, free_ports, refused
 
 looks_in_proc = pytest.mark.skipif(sys.platform != "linux", reason="survivors are looked for in /proc")
 
@@ -161,7 +161,8 @@ def test_app_folder_holds_the_project():
 
 def test_app_folder_of_an_installed_wheel_asks_for_a_checkout(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "simulation.deployment.deploy.__file__", str(tmp_path / "simulation" / "deployment" / "deploy.py")
+        "simulation.deployment.local_deployment.__file__",
+        str(tmp_path / "simulation" / "deployment" / "local_deployment.py"),
     )
     with pytest.raises(ConfigError, match="checkout"):
         app_folder()
@@ -260,9 +261,9 @@ def test_failed_runs_and_failed_commands_are_told(tmp_path, tiny_app):
 DEPLOY_AND_SUBMIT = """
     import signal, sys
     from pathlib import Path
-    from simulation.deployment.commands import CONNECTION
-    from simulation.deployment.deploy import Deployment
-    from simulation.deployment.submit import submit
+    from simulation.deployment.command_lines import CONNECTION
+    from simulation.deployment.local_deployment import Deployment
+    from simulation.deployment.flower_cli import submit
     signal.signal(signal.SIGINT, signal.default_int_handler)
     print("importing done", flush=True)
     with Deployment(Path("run"), 2, ["partition-id=0", "partition-id=1"]) as deployment:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError
-from simulation.deployment.submit import environment, to_toml, tool
+from simulation.deployment.flower_cli import environment, to_toml, tool
 
 
 @given(

@@ -17,8 +17,8 @@ from fedsel_app.config import ConfigError
 from fedsel_app.records.own_folder import ForeignFolderError, make_own_folder, working_in
 from simulation import processes
 from simulation.deployment.certificates import Certificates, make_certificates
-from simulation.deployment.commands import CONNECTION, connection_toml, superlink_command, supernode_command
-from simulation.deployment.submit import DeploymentError, environment, flwr, tool
+from simulation.deployment.command_lines import CONNECTION, connection_toml, superlink_command, supernode_command
+from simulation.deployment.flower_cli import DeploymentError, environment, flwr, tool
 
 START_TIMEOUT_S = 90.0
 START_TIMEOUT_PER_SUPERNODE_S = 10.0

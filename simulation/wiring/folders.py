@@ -1,0 +1,35 @@
+"""Folders of a run: its run folder, and the clients' states within it."""
+
+import os
+from datetime import datetime
+from pathlib import Path
+
+from clients.state import STATE_FOLDER, remove_states
+from fedsel_app.config import ConfigError
+from fedsel_app.records.own_folder import is_own_folder
+from fedsel_app.records.run_folder import locked
+from simulation.experiments.configuration import AppConfig
+
+
+def run_folder(config: AppConfig) -> Path:
+    """Absolute path of the run folder: `out`, or runs/STRATEGY-DATA-sSEED-TIME in the working directory."""
+    if config.records.out:
+        return Path(config.records.out).expanduser().absolute()
+    name = f"{config.run.strategy}-{config.data.data}-s{config.run.seed}-{datetime.now():%Y%m%d-%H%M%S}"
+    return Path("runs").absolute() / name.replace("/", "-").replace(":", "-")
+
+
+def refuse_foreign_states(folder: Path, *, resume: bool) -> None:
+    """Raise ConfigError if the run in `folder` would keep its clients' states in a folder that is not its own."""
+    state = folder / STATE_FOLDER
+    if os.path.lexists(state) and not (resume and is_own_folder(state)):
+        raise ConfigError(
+            f"{state} exists, and the clients' states would lie there. Choose another 'out', or move it away."
+        )
+
+
+def discard_states(folder: Path) -> None:
+    """Remove the clients' states from the folder of a finished run; those of any other run stay."""
+    if (folder / "summary.json").is_file():
+        with locked(folder):
+            remove_states(folder / STATE_FOLDER)

@@ -1,0 +1,30 @@
+"""Preflight checks of a run: settings, folders, device, data and partition, before any process starts."""
+
+from fedsel_app.data.dataset import load
+from fedsel_app.data.partition import split
+from fedsel_app.models import flat_model
+from fedsel_app.models.device import choose_device
+from fedsel_app.records.own_folder import refuse_used
+from fedsel_app.records.tensorboard import refuse_absent
+from simulation.experiments.configuration import AppConfig
+from simulation.wiring.folders import refuse_foreign_states, run_folder
+from strategies.testing.rehearsal import make_context
+
+
+def refuse_unrunnable(config: AppConfig) -> None:
+    """Raise ConfigError for whatever would make the run fail after its processes have started.
+
+    Settings that the method refuses, a used run folder, a device that is not here, absent data, and a model or a
+    partition that does not fit the data.
+    """
+    run = config.run
+    config.strategy(make_context(config.method, **config.groups()))
+    if not config.records.resume:
+        refuse_used(run_folder(config))
+    refuse_foreign_states(run_folder(config), resume=config.records.resume)
+    choose_device(config.execution.device)
+    if config.records.tensorboard:
+        refuse_absent()
+    dataset = load(config.data, run.seed)
+    flat_model.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
+    split(config.partition, dataset.y_train, run.clients, run.seed, dataset.owners)

@@ -1,0 +1,98 @@
+"""Server of a run: the strategy with its model, test set, links and run folder, within Flower's server."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.server import Server, ServerAppComponents, SimpleClientManager
+from flwr.server import ServerConfig as FlowerServerConfig
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from fedsel_app.data.batches import DeviceData, device_data
+from fedsel_app.data.dataset import load, load_surrogate
+from fedsel_app.models import flat_model
+from fedsel_app.models.device import choose_device, prepare
+from fedsel_app.models.tasks import task_of
+from fedsel_app.network.links import make_links
+from fedsel_app.records.run_folder import RunFolder
+from fedsel_app.records.tensorboard import EventFiles
+from simulation.experiments.configuration import AppConfig, refuse_task
+from simulation.wiring.folders import run_folder
+from strategies.round.connections import MAX_THREADS
+from strategies.run_context import Evaluation, Recorder, RunContext
+
+EVALUATION_BATCH = 256
+
+
+def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
+    """Context of a strategy: the initial model, the evaluation on the test set, the links and all settings."""
+    run = config.run
+    dataset = load(config.data, run.seed)
+    refuse_task(config.strategy, config.method, dataset.task)
+    device = choose_device(config.execution.device)
+    prepare(device, config.execution.eval_threads)
+    module = flat_model.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
+    model = flat_model.FlatModel(module, device, task_of(dataset, device))
+    data = device_data(config.data, run.seed, device)
+
+    def evaluate(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> Evaluation:
+        prepare(device, config.execution.eval_threads)
+        model.load(parameters, buffers)
+        result = flat_model.evaluate(model, data.test_batches(EVALUATION_BATCH))
+        return Evaluation(result.loss, result.score, result.metrics)
+
+    return RunContext(
+        **config.groups(),
+        method=config.method,
+        initial=model.export(),
+        buffers=model.buffers_vector(),
+        layers=model.layers,
+        classes=dataset.classes,
+        links=make_links(config.network, run.clients, run.seed),
+        evaluate=evaluate,
+        recorder=recorder,
+        surrogate=make_surrogate(config, model, device),
+    )
+
+
+def make_surrogate(
+    config: AppConfig, model: flat_model.FlatModel, device: torch.device
+) -> Callable[[NDArray[np.float32], NDArray[np.float32]], float] | None:
+    """Surrogate loss: a model's loss on the server's surrogate set; None unless the participation policy uses one."""
+    if not config.participation.searches or not config.isp.surrogate_path:
+        return None
+    dataset = load_surrogate(Path(config.isp.surrogate_path), load(config.data, config.run.seed))
+    data = DeviceData(dataset, config.data, device)
+
+    def loss(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> float:
+        prepare(device, config.execution.eval_threads)
+        model.load(parameters, buffers)
+        return flat_model.evaluate(model, data.test_batches(EVALUATION_BATCH)).loss
+
+    return loss
+
+
+def make_server(
+    config: AppConfig, on_round: Callable[[dict[str, Any]], None] | None = None, *, pool: int = 0
+) -> ServerAppComponents:
+    """Build Flower's server for one run, resumed where `resume` is set; for `pool` see `RunContext`."""
+    # One BLAS thread: sums of the methods' linear algebra have one order then, in every engine.
+    threadpool_limits(1, user_api="blas")
+    folder = RunFolder(run_folder(config), config.values(), resume=config.records.resume)
+    folder.listeners += [on_round] if on_round else []
+    if config.records.tensorboard:
+        folder.listeners.append(EventFiles(folder.path / "tensorboard", len(folder.rows)).round)
+    strategy = config.strategy(replace(make_run_context(config, folder), pool=pool))
+    if folder.saved is not None:
+        strategy.restore(folder.saved)
+    deadline_s = config.replies.round_deadline_s or None if config.network.links == "measured" else None
+    server = Server(client_manager=SimpleClientManager(), strategy=strategy)
+    server.set_max_workers(MAX_THREADS)
+    return ServerAppComponents(
+        server=server,
+        config=FlowerServerConfig(num_rounds=config.run.rounds - strategy.completed, round_timeout=deadline_s),
+    )
