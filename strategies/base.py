@@ -1,7 +1,7 @@
-"""The round, written once: enrol, probe, select, instruct; then decode, weigh, aggregate, step, absorb.
+"""Federated round: enrol, probe, select, instruct; then decode, aggregate, step the server, update the method.
 
 A selection method is a final subclass of `SelectionStrategy` that says what it `needs`, `select`s (pure: no state
-changes) and `update`s what came back (the one place where its state changes).
+changes) and `update`s itself with the round's outcome (the one place where its state changes).
 """
 
 import logging
@@ -22,14 +22,16 @@ from fedsel_app.seeds import Purpose, stream
 from strategies.aggregation.calibration import calibrated
 from strategies.aggregation.server_state import ServerState
 from strategies.checkpoint import Arrays, Best, Stateful, gather, scatter, taken
-from strategies.participation.intermediate_round import IntermediateRound, restrict_view
-from strategies.participation.policy import make_policy
+from strategies.participation.intermediate_round import IntermediateRound
+from strategies.participation.isp import ISP
+from strategies.participation.schedules import scheduled
 from strategies.roster import Ints, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.round import connections
 from strategies.round.deadline import ReplyDeadline, accept_replies, over_selected_count, simulated_dropouts
 from strategies.round.instructions import InstructionBuilder
 from strategies.round.probing import ClientProber
-from strategies.round.round_plan import Plan
+from strategies.round.replies import Replies
+from strategies.round.round_plan import Plan, Probe
 from strategies.round.round_record import round_row, with_costs
 from strategies.run_context import RunContext
 
@@ -57,8 +59,10 @@ class SelectionStrategy(Strategy, ABC):
         )
         self._prober = ClientProber(self._clients, self.roster, self._needs, context)
         self._server = ServerState(context, self._needs.reports)
-        self._instruction_builder = InstructionBuilder(context, self.roster, self._clients, self._server)
-        self._policy = make_policy(context)
+        self._instruction_builder = InstructionBuilder(
+            context, self.roster, self._clients, self._server.reports, self._server.estimates
+        )
+        self._isp = ISP(context) if context.participation.searches else None
         self._parameters = context.initial
         self._buffers = context.buffers
         self._best = Best(context.initial, context.buffers)
@@ -66,6 +70,7 @@ class SelectionStrategy(Strategy, ABC):
         """Rounds before this process took the run up."""
         self._ended = False
         self._plan: Plan | None = None
+        self._intermediate: IntermediateRound | None = None
         self._row: dict[str, Any] = {}
         self._started_s = time.perf_counter()
 
@@ -101,66 +106,77 @@ class SelectionStrategy(Strategy, ABC):
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
-        """Enrol, probe, select, and instruct the selected."""
+        """First half of a round: enrol new clients, probe losses, select the cohort and instruct it."""
         self._started_s = time.perf_counter()
         if self._ended:
             return []
+        limits, roster = self.context.replies, self.roster
         round_info = RoundInfo(self.completed + server_round, self.context.run.rounds)
         self._row = {"round": round_info.number, "selected": [], "failures": []}
-        told_bytes = self._prober.enrol(client_manager, round_info, wait=server_round == 1)
-        sent, searching = self._server.solver.instruct(parameters), self._policy.due(round_info)
-        trial = self._trial(round_info, sent)
-        count = min(self._policy.count(trial), self.roster.ids.size)
-        probe = self._prober.measure(
-            round_info, self._probed(round_info, count, everybody=searching), parameters, told_bytes
-        )
-        count = min(self._policy.settle(trial), self.roster.ids.size)
+        label_count_bytes = self._prober.enrol(client_manager, round_info, wait=server_round == 1)
+        sent = self._server.solver.instruct(parameters)
+        rng = self._stream(Purpose.CANDIDATES, round_info)
+        if self._isp is not None and self.context.surrogate is not None:
+            self._isp.observe(round_info.number, self.context.surrogate(self._parameters, self._buffers))
+
+        if self._isp is not None and self._isp.searches(round_info):
+            everybody = roster.ids if self._needs.loss_probe else np.zeros(0, np.int64)
+            probe = self._prober.measure(round_info, everybody, parameters, label_count_bytes)
+            self._intermediate = self._intermediate_round(round_info, sent, probe)
+            count = min(self._isp.search(self._intermediate), roster.ids.size)
+            visible = self._loss_candidates(roster, round_info, count, rng) if count < roster.ids.size else roster.ids
+        else:
+            self._intermediate = None
+            count = min(self._count(round_info), roster.ids.size)
+            visible = self._loss_candidates(roster, round_info, count, rng)
+            probe = self._prober.measure(round_info, visible, parameters, label_count_bytes)
+            count = min(count, roster.ids.size)
+        roster.losses[:] = probe.losses_of(visible)
         self._row |= {"cohort": count, "failures": probe.failures}
         if not count:
             LOGGER.warning("Round %d: no client is connected; the model stays as it is.", round_info.number)
             return []
-        if searching and self._needs.loss_probe and count < self.roster.ids.size:
-            candidates = self.candidates(self.roster, round_info, count, self._stream(Purpose.CANDIDATES, round_info))
-            self.roster.losses[:] = restrict_view(self.roster, self.roster.ids, candidates).losses
-        limits = self.context.replies
-        asked = over_selected_count(count, limits.over_selection, self.roster.ids.size)
-        selection = self.select(self.roster, round_info, asked, self._stream(Purpose.SELECT, round_info))
-        instructions, theta, fractions = self._instruction_builder.instruct(selection, round_info, sent)
-        wanted = count if asked > count else selection.clients.size
+
+        over_selected = over_selected_count(count, limits.over_selection, roster.ids.size)
+        selection = self.select(roster, round_info, over_selected, self._stream(Purpose.SELECT, round_info))
+        instructions, kept_fraction, kept_fractions = self._instruction_builder.instruct(selection, round_info, sent)
+        self._row["kept_fraction"] = kept_fraction
+        wanted = count if over_selected > count else selection.clients.size
         deadline = ReplyDeadline(wanted, limits.round_deadline_s)
-        self._plan = Plan(
-            round_info, selection, fractions, connections.model_bytes(sent), probe, trial, wanted, deadline
-        )
-        self._row["kept_fraction"] = theta
+        sent_bytes = connections.model_bytes(sent)
+        self._plan = Plan(round_info, selection, kept_fractions, sent_bytes, probe, wanted, deadline)
         if not self.context.links.measured:
             return instructions
-        return [(deadline.enter(proxy, self._clients.client(proxy)), ins) for proxy, ins in instructions]
+        return [(deadline.timed_proxy(proxy, self._clients.client(proxy)), ins) for proxy, ins in instructions]
 
     def _stream(self, purpose: Purpose, round_info: RoundInfo) -> np.random.Generator:
         return stream(self.context.run.seed, purpose, round_info.number)
 
-    def _trial(self, round_info: RoundInfo, sent: Parameters) -> IntermediateRound:
-        """What a participation policy may try out in this round."""
+    def _count(self, round_info: RoundInfo) -> int:
+        """Number of clients that are to train, by the last search of ISP or by the schedule."""
+        run = self.context.run
+        if self._isp is not None:
+            return self._isp.count
+        return scheduled(self.context.participation, round_info, run.cohort, run.clients)
+
+    def _loss_candidates(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Ints:
+        """Clients of which the method is to know the loss before it selects `count`; none where it needs no losses."""
+        return self.candidates(roster, round_info, count, rng) if self._needs.loss_probe else np.zeros(0, np.int64)
+
+    def _intermediate_round(self, round_info: RoundInfo, sent: Parameters, probe: Probe) -> IntermediateRound:
         return IntermediateRound(
             round_info,
             self.context,
             self.roster,
+            probe,
             self.select,
-            self.candidates if self._needs.loss_probe else None,
-            lambda chosen: self._instruction_builder.instruct(chosen, round_info, sent, keep_state=False)[0],
+            self._loss_candidates,
+            lambda selection: self._instruction_builder.instruct(selection, round_info, sent, keep_state=False)[0],
             self._clients,
             self._server,
             self._parameters,
             self._buffers,
         )
-
-    def _probed(self, round_info: RoundInfo, count: int, *, everybody: bool) -> Ints:
-        """Whose loss is measured before `count` clients are selected."""
-        if not self._needs.loss_probe:
-            return np.zeros(0, np.int64)
-        if everybody:
-            return self.roster.ids
-        return self.candidates(self.roster, round_info, count, self._stream(Purpose.CANDIDATES, round_info))
 
     # The round, second half -----------------------------------------------------------------------------------
 
@@ -170,40 +186,29 @@ class SelectionStrategy(Strategy, ABC):
         results: list[tuple[ClientProxy, FitRes]],
         failures: list[tuple[ClientProxy, FitRes] | BaseException],
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
-        """Decode, check, weigh, aggregate, step, and let the method absorb what came back."""
+        """Second half of a round: decode, aggregate, step the server, calibrate BatchNorm, update the method."""
         if self._ended:
             return None, {}
         plan, server_round = self._plan, self.completed + server_round
         if plan is None or plan.round_info.number != server_round:
             raise RuntimeError(f"Round {server_round} was aggregated without having been configured.")
-        selection = plan.selection
         for failure in failures:
             LOGGER.warning("Round %d: a client failed: %s", server_round, failure)
-        answered = connections.once_each(
-            ((self._clients.client(proxy), result) for proxy, result in results), server_round
+        replies = self._accepted(plan, results)
+        if self._isp is not None and self._intermediate is not None:
+            self._isp.search_aggregated(self._intermediate, replies)
+        self.roster.record_round(
+            server_round, plan.selection.clients, replies.clients, replies.losses, failed=replies.broken
         )
-        for client in simulated_dropouts(selection.clients, server_round, self.context):
-            answered.pop(client, None)
-        replies = self._server.collect(answered, selection.clients, server_round)
-        work = replies.work(self.roster, np.zeros(0))
-        finish_s = self.context.links.finish_s(work, plan.deadline.arrivals(replies.clients))
-        replies = accept_replies(replies, finish_s, plan.wanted, self.context.replies)
-        self._policy.update(plan.trial, replies)
-        came = replies.clients
-        self.roster.selections[selection.clients] += 1
-        self.roster.last_selected[selection.clients] = server_round
-        self.roster.last_returned[came] = server_round
-        self.roster.fit_losses[came] = replies.losses
-        self.roster.failures[replies.broken] += 1
 
         initial = self._parameters
-        step = self._server.step(initial, selection, replies, self.roster.examples)
+        step = self._server.step(initial, plan.selection, replies, self.roster.examples)
         self._parameters = step.parameters
         calibration_bytes = 0
-        if came.size:
+        if replies.clients.size:
             self._buffers, calibration_bytes = calibrated(
                 self._clients,
-                came,
+                replies.clients,
                 self._parameters,
                 self._buffers,
                 server_round,
@@ -216,7 +221,7 @@ class SelectionStrategy(Strategy, ABC):
             Outcome(
                 plan.round_info,
                 initial,
-                came,
+                replies.clients,
                 step.updates,
                 step.aggregate,
                 replies.losses,
@@ -226,8 +231,21 @@ class SelectionStrategy(Strategy, ABC):
         )
         wall_s = time.perf_counter() - self._started_s
         row = round_row(plan, replies, step.weights, self.roster, self.context.links, calibration_bytes, wall_s)
-        self._row |= with_costs(row, plan.trial) | step.record
+        if self._intermediate is not None:
+            row = with_costs(row, self._intermediate.costs, self._intermediate.record)
+        self._row |= row | step.record
         return connections.pack(self._parameters, self._buffers), {}
+
+    def _accepted(self, plan: Plan, results: list[tuple[ClientProxy, FitRes]]) -> Replies:
+        """The replies to aggregate: each client's first, decoded and checked, simulated dropouts and late ones out."""
+        selected, number = plan.selection.clients, plan.round_info.number
+        answered = connections.once_each(((self._clients.client(proxy), result) for proxy, result in results), number)
+        for client in simulated_dropouts(selected, number, self.context):
+            answered.pop(client, None)
+        replies = self._server.collect(answered, selected, number)
+        work = replies.work(self.roster, np.zeros(0))
+        finish_s = self.context.links.finish_s(work, plan.reply_deadline.arrivals_s(replies.clients))
+        return accept_replies(replies, finish_s, plan.wanted, self.context.replies)
 
     # Evaluation -----------------------------------------------------------------------------------------------
 
@@ -263,7 +281,8 @@ class SelectionStrategy(Strategy, ABC):
     ) -> tuple[float | None, dict[str, Scalar]]:
         """Mean loss and accuracy over the clients' own test parts, each client alike."""
         server_round = self.completed + server_round
-        self._policy.observe(server_round + 1, connections.mean_loss([result for _, result in results]))
+        if self._isp is not None:
+            self._isp.observe(server_round + 1, connections.mean_loss([result for _, result in results]))
         told = sorted(
             (self._clients.client(proxy), result.loss, result.metrics.get("accuracy")) for proxy, result in results
         )
@@ -293,8 +312,9 @@ class SelectionStrategy(Strategy, ABC):
     # Going on after an interruption -----------------------------------------------------------------------------
 
     def _parts(self) -> dict[str, Stateful]:
-        own: dict[str, Stateful] = {"roster": self.roster, "best": self._best, "server": self._server}
-        return own | {"policy": self._policy, "links": self.context.links, "method": self}
+        parts: dict[str, Stateful] = {"roster": self.roster, "best": self._best, "server": self._server}
+        parts |= {"policy": self._isp} if self._isp is not None else {}
+        return parts | {"links": self.context.links, "method": self}
 
     def snapshot(self) -> Arrays:
         """The run after its last finished round, as named arrays: all that `restore` needs to go on identically."""

@@ -84,6 +84,19 @@ class Roster:
                 raise ValueError(f"{name} is {state[name].dtype} {state[name].shape}")
             setattr(self, name, state[name].copy())
 
+    def record_round(
+        self, server_round: int, selected: Ints, returned: Ints, fit_losses: Floats, *, failed: Ints
+    ) -> None:
+        """Count a round in which `selected` trained, the updates of `returned` were aggregated and `failed` failed.
+
+        `fit_losses` are the mean training losses of those that returned.
+        """
+        self.selections[selected] += 1
+        self.last_selected[selected] = server_round
+        self.last_returned[returned] = server_round
+        self.fit_losses[returned] = fit_losses
+        self.failures[failed] += 1
+
     @property
     def ids(self) -> Ints:
         """Ids of the available clients, ascending."""

@@ -1,4 +1,4 @@
-"""A round tried out: clients train and test as in a round, and nobody remembers it. It only costs."""
+"""Intermediate round of ISP: clients train and test candidate models, and nothing of it is kept."""
 
 import copy
 import logging
@@ -16,40 +16,42 @@ from strategies.aggregation.server_state import ServerState, Step
 from strategies.roster import Ints, Roster, RoundInfo, Selection
 from strategies.round import connections
 from strategies.round.replies import Replies
+from strategies.round.round_plan import Probe
 from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
 
 
-def restrict_view(roster: Roster, available: Ints, probed: Ints | None) -> Roster:
-    """`roster` with only these clients available, and losses of the `probed` alone (None: all that are known)."""
+def restrict_view(roster: Roster, available: Ints) -> Roster:
+    """A view of `roster` in which only these clients are available; it shares the other arrays."""
     view = copy.copy(roster)
     view.available = np.zeros(roster.available.size, bool)
     view.available[available] = True
-    if probed is not None:
-        view.losses = np.full(roster.losses.size, np.nan)
-        view.losses[probed] = roster.losses[probed]
     return view
 
 
 @dataclass
 class IntermediateRound:
-    """A round before its cohort is known, as a participation policy sees it.
+    """Intermediate round of ISP: clients train and test candidate models before the cohort's size is known.
+
+    Neither the clients nor the server keep anything of it; what it costs is added to the round's record.
 
     Attributes
     ----------
-    select, candidates : the wrapped method's own rules; `candidates` is None where it probes nobody
-    instruct : what a selection is told to train, without keeping any state
+    probe : the loss of every available client, where the method needs losses
+    select, candidates : the wrapped method's own rules
+    instruct : a selection -> instructions to train after which clients forget the training
     parameters, buffers : the global model
-    costs : entries of the round's row -> what trying adds to them
-    record : what is written down of it
+    costs : number of the round's record -> what the intermediate round adds to it
+    record : what was searched and found, for the records
     """
 
     round_info: RoundInfo
     context: RunContext
     roster: Roster
+    probe: Probe
     select: Callable[[Roster, RoundInfo, int, np.random.Generator], Selection]
-    candidates: Callable[[Roster, RoundInfo, int, np.random.Generator], Ints] | None
+    candidates: Callable[[Roster, RoundInfo, int, np.random.Generator], Ints]
     instruct: Callable[[Selection], list[tuple[ClientProxy, FitIns]]]
     clients: connections.Clients
     server: ServerState
@@ -58,15 +60,17 @@ class IntermediateRound:
     costs: dict[str, float] = field(default_factory=dict)
     record: dict[str, Any] = field(default_factory=dict)
 
-    def draw(self, available: Ints, count: int, candidates: np.random.Generator, rng: np.random.Generator) -> Selection:
+    def draw(
+        self, available: Ints, count: int, candidates_rng: np.random.Generator, select_rng: np.random.Generator
+    ) -> Selection:
         """The method's own selection of `count` of the `available` clients, which sees its own candidates' losses."""
-        view = restrict_view(self.roster, available, None)
-        if self.candidates is not None:
-            view = restrict_view(view, available, self.candidates(view, self.round_info, count, candidates))
-        return self.select(view, self.round_info, count, rng)
+        view = restrict_view(self.roster, available)
+        candidates = self.candidates(view, self.round_info, count, candidates_rng)
+        view.losses = self.probe.losses_of(candidates)
+        return self.select(view, self.round_info, count, select_rng)
 
     def train(self, selection: Selection) -> Replies:
-        """The clients' updates; what the clients remember stays as it is."""
+        """The clients' updates from the global model; the clients' own states stay as they are."""
         instructions = self.instruct(selection)
         answers = self.clients.train(instructions)
         for client, answer in answers.items():
@@ -76,7 +80,6 @@ class IntermediateRound:
                 )
         answered = {client: answer for client, answer in answers.items() if not isinstance(answer, Exception)}
         replies = self.server.collect(answered, selection.clients, self.round_info.number)
-        came = replies.clients
         work = replies.work(self.roster, np.zeros(0))
         self.record["failures"] = replies.failures
         self._charge(
@@ -84,18 +87,18 @@ class IntermediateRound:
             uplink_bytes=int(replies.uplink_bytes.sum()),
             uplink_value_bytes=int(replies.uplink_value_bytes.sum()),
             downlink_bytes=sum(connections.model_bytes(ins.parameters) for _, ins in instructions),
-            probe_bytes=connections.SCALAR_BYTES * len(replies.reports) * came.size,
-            exchanges=came.size,
+            probe_bytes=connections.SCALAR_BYTES * len(replies.reports) * replies.clients.size,
+            exchanges=replies.clients.size,
         )
         return replies
 
-    def model(self, selection: Selection, replies: Replies) -> Step:
-        """What the global model would become if `selection` had trained; its clients are among the `replies`."""
+    def preview_step(self, selection: Selection, replies: Replies) -> Step:
+        """The server's step if `selection` alone had trained; its clients are among the `replies`."""
         chosen = replies.only(selection.clients)
         return self.server.preview_step(self.parameters, selection, chosen, self.roster.examples)
 
     def loss(self, parameters: NDArray[np.float32], clients: Ints) -> float:
-        """f of a model: on the surrogate set, else the mean over the test examples of these clients; inf if unknown."""
+        """Loss f of a model on the surrogate set, else its mean over the `clients`' test examples; inf if unknown."""
         if self.context.surrogate is not None:
             loss = self.context.surrogate(parameters, self.buffers)
             return loss if np.isfinite(loss) else float("inf")
@@ -110,7 +113,7 @@ class IntermediateRound:
             batches = answer.num_examples / self.context.training.batch_size
             slowest_s = max(slowest_s, float(self.roster.step_s[client]) * batches * FORWARD_STEPS)
         self._charge(
-            round_s=self.context.links.round_seconds(_waiting(slowest_s), 0.0),
+            round_s=self.context.links.round_seconds(_probe_work(slowest_s), 0.0),
             probe_bytes=clients.size * (connections.model_bytes(model) + connections.SCALAR_BYTES),
         )
         return connections.mean_loss(tested)
@@ -120,7 +123,7 @@ class IntermediateRound:
             self.costs[entry] = self.costs.get(entry, 0) + cost
 
 
-def _waiting(probe_s: float) -> RoundWork:
-    """A probe alone, as the clock sees it."""
+def _probe_work(probe_s: float) -> RoundWork:
+    """Work of a round that consists of one probe, for the clock."""
     nothing, none = np.zeros(0), np.zeros(0, np.int64)
     return RoundWork(nothing, nothing, nothing, none, none, np.array([probe_s]))

@@ -1,4 +1,4 @@
-"""ISP: how many clients train is searched for, around any selection method.
+"""ISP: an adaptive number of participants, searched for around any selection method.
 
 Skorik, Dorofeev, Molodtsov, Avetisyan, Bylinkin, Medyakov and Beznosikov, "Communication-Efficient Federated Learning
 with Adaptive Number of Participants" (no number known). Here are Algorithms 2 (when), 3 (the search) and 4 (the
@@ -50,13 +50,13 @@ def moving_average(losses: Sequence[float], weight: float) -> float:
 
 
 def first_improvement(counts: Sequence[int], improvement: Callable[[int], float]) -> tuple[int | None, list[float]]:
-    """The first of `counts` with an improvement above 0 (Algorithm 3), None if none has; and those that were tried."""
-    tried: list[float] = []
+    """The first of `counts` with an improvement above 0 (Algorithm 3), or None, and the improvements up to there."""
+    improvements: list[float] = []
     for count in counts:
-        tried.append(improvement(count))
-        if tried[-1] > 0.0:
-            return count, tried
-    return None, tried
+        improvements.append(improvement(count))
+        if improvements[-1] > 0.0:
+            return count, improvements
+    return None, improvements
 
 
 def best_relative(counts: Sequence[int], improvements: Sequence[float], exponent: float) -> int | None:
@@ -71,80 +71,81 @@ def mixed(found: int, old: int, momentum: float) -> int:
 
 
 class ISP:
-    """The number of clients, searched for every `isp-interval` rounds."""
+    """Intelligent selection of participants: the number of clients is searched for every `isp-interval` rounds.
+
+    Attributes
+    ----------
+    count : number of clients that train until the next search
+    """
 
     def __init__(self, context: RunContext) -> None:
         self._config = context.isp
         self._relative = context.participation.participation == "isp-ri"
         self._seed = context.run.seed
-        self._count = self._config.isp_first or context.run.cohort
+        self.count = self._config.isp_first or context.run.cohort
         self._losses: dict[int, float] = {}
         """Round -> loss of the global model it starts from."""
 
-    def due(self, round_info: RoundInfo) -> bool:
-        """Whether this round searches (Algorithm 2): the first, and every `isp-interval` rounds from there."""
+    def searches(self, round_info: RoundInfo) -> bool:
+        """True in the rounds that search (Algorithm 2): the first, and every `isp-interval` rounds from there."""
         return (round_info.number - 1) % self._config.isp_interval == 0
 
-    def count(self, trial: IntermediateRound) -> int:
-        """How many train, as far as is known before a search."""
-        if trial.context.surrogate is not None:
-            self.observe(trial.round_info.number, trial.loss(trial.parameters, trial.roster.ids))
-        everybody = self._config.isp_intermediate == "aggregate" and self.due(trial.round_info)
-        return trial.roster.ids.size if everybody else self._count
+    def search(self, intermediate: IntermediateRound) -> int:
+        """Train the intermediate round and search its updates. Returns the number of clients that train next.
 
-    def settle(self, trial: IntermediateRound) -> int:
-        """How many train: after the search where one is due and its updates are discarded."""
-        available = trial.roster.ids
-        if self._config.isp_intermediate == "aggregate" and self.due(trial.round_info):
+        Where the updates are to be aggregated these are all: the round itself is then the intermediate round.
+        """
+        available = intermediate.roster.ids
+        if self._config.isp_intermediate == "aggregate":
             return available.size
-        if not self.due(trial.round_info) or not available.size:
-            return self._count
-        asked = math.ceil(self._config.isp_sample * available.size)
-        key = self._seed, Purpose.PARTICIPATION, trial.round_info.number
-        selection = trial.draw(available, asked, stream(*key, 0), stream(*key, 1))
-        if selection.clients.size < asked == available.size:
-            selection = Selection(available, np.ones(asked))
-        self._search(trial, trial.train(selection))
-        return self._count
+        if available.size:
+            count = math.ceil(self._config.isp_sample * available.size)
+            key = self._seed, Purpose.PARTICIPATION, intermediate.round_info.number
+            selection = intermediate.draw(available, count, stream(*key, 0), stream(*key, 1))
+            if selection.clients.size < count == available.size:
+                selection = Selection(available, np.ones(count))
+            self._search(intermediate, intermediate.train(selection))
+        return self.count
 
-    def update(self, trial: IntermediateRound, replies: Replies) -> None:
-        """Search the updates of a round in which all trained, where they are aggregated as well."""
-        if self._config.isp_intermediate == "aggregate" and self.due(trial.round_info):
-            self._search(trial, replies)
+    def search_aggregated(self, intermediate: IntermediateRound, replies: Replies) -> None:
+        """Search the updates of a round that is itself the intermediate round, where they are aggregated."""
+        if self._config.isp_intermediate == "aggregate":
+            self._search(intermediate, replies)
 
     def observe(self, server_round: int, loss: float) -> None:
-        """The global model that round `server_round` starts from has this loss; inf: unknown."""
+        """Remember the loss of the global model that round `server_round` starts from, unless it is not finite."""
         if math.isfinite(loss):
             self._losses[server_round] = loss
         oldest = server_round - self._config.isp_window
         self._losses = {number: known for number, known in self._losses.items() if number > oldest}
 
-    def _search(self, trial: IntermediateRound, replies: Replies) -> None:
+    def _search(self, intermediate: IntermediateRound, replies: Replies) -> None:
         """Algorithm 3, or Eq. 6, over the updates of an intermediate round."""
-        config, came, round_info = self._config, replies.clients, trial.round_info.number
-        if not came.size:
-            LOGGER.warning("Round %d: nothing came back of the intermediate round; the cohort stays.", round_info)
+        config, clients, number = self._config, replies.clients, intermediate.round_info.number
+        if not clients.size:
+            LOGGER.warning("Round %d: nothing came back of the intermediate round; the cohort stays.", number)
             return
-        global_loss = self._losses[round_info] if round_info in self._losses else trial.loss(trial.parameters, came)
-        self.observe(round_info, global_loss)
-        known = [loss for _, loss in sorted(self._losses.items())]
-        losses: dict[tuple[bytes, bytes], float] = {}
+        known_loss = self._losses.get(number)
+        global_loss = intermediate.loss(intermediate.parameters, clients) if known_loss is None else known_loss
+        self.observe(number, global_loss)
+        global_losses = [loss for _, loss in sorted(self._losses.items())]
+        subset_losses: dict[tuple[bytes, bytes], float] = {}
         means: list[float] = []
 
         def improvement(count: int) -> float:
-            means.append(self._expected(trial, replies, count, losses))
-            return global_loss - moving_average([*known, means[-1]], config.isp_smoothing)
+            means.append(self._expected_loss(intermediate, replies, count, subset_losses))
+            return global_loss - moving_average([*global_losses, means[-1]], config.isp_smoothing)
 
-        counts = range(1, came.size + 1, config.isp_step)
+        counts = range(1, clients.size + 1, config.isp_step)
         if self._relative:
             improvements = [improvement(count) for count in counts]
             found = best_relative(counts, improvements, config.isp_relative_exponent)
         else:
             found, improvements = first_improvement(counts, improvement)
         if found is not None or config.isp_if_none == "all":
-            reached = trial.roster.ids.size if found is None else found
-            self._count = mixed(reached, self._count, config.isp_momentum)
-        trial.record |= {
+            reached = intermediate.roster.ids.size if found is None else found
+            self.count = mixed(reached, self.count, config.isp_momentum)
+        intermediate.record |= {
             "global_loss": global_loss,
             "tried": list(counts[: len(means)]),
             "losses": means,
@@ -152,30 +153,34 @@ class ISP:
             "found": found,
         }
 
-    def _expected(
-        self, trial: IntermediateRound, replies: Replies, count: int, losses: dict[tuple[bytes, bytes], float]
+    def _expected_loss(
+        self,
+        intermediate: IntermediateRound,
+        replies: Replies,
+        count: int,
+        subset_losses: dict[tuple[bytes, bytes], float],
     ) -> float:
-        """Mean loss over `isp-draws` subsets of `count` clients (Algorithm 4); `losses` of subsets are reused."""
-        key = self._seed, Purpose.PARTICIPATION, trial.round_info.number
+        """Mean loss over `isp-draws` subsets of `count` clients (Algorithm 4); `subset_losses` are used again."""
+        key = self._seed, Purpose.PARTICIPATION, intermediate.round_info.number
         total = 0.0
         for draw in range(self._config.isp_draws):
-            # Streams 0 and 1 drew who trains; each subset has two of its own.
+            # Streams 0 and 1 drew the clients that train; each subset has two of its own.
             place = 2 + 2 * (count * self._config.isp_draws + draw)
-            selection = trial.draw(replies.clients, count, stream(*key, place), stream(*key, place + 1))
-            step = trial.model(selection, replies)
+            selection = intermediate.draw(replies.clients, count, stream(*key, place), stream(*key, place + 1))
+            step = intermediate.preview_step(selection, replies)
             subset = selection.clients.tobytes(), step.weights.tobytes()
-            if subset not in losses:
-                losses[subset] = trial.loss(step.parameters, selection.clients)
-            total += losses[subset]
+            if subset not in subset_losses:
+                subset_losses[subset] = intermediate.loss(step.parameters, selection.clients)
+            total += subset_losses[subset]
         return total / self._config.isp_draws
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The number of clients and the known global losses: what `load_state` needs to go on identically."""
         rounds: Ints = np.array(sorted(self._losses), np.int64)
         losses = np.array([self._losses[number] for number in rounds.tolist()])
-        return {"count": np.array(self._count), "rounds": rounds, "losses": losses}
+        return {"count": np.array(self.count), "rounds": rounds, "losses": losses}
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
         """Take up a state that `state` returned."""
-        self._count = int(state["count"])
+        self.count = int(state["count"])
         self._losses = dict(zip(state["rounds"].tolist(), state["losses"].tolist(), strict=True))

@@ -1,7 +1,8 @@
-"""Which of a round's replies count, and in deployment nobody waits for the others.
+"""Straggler handling: deadline and over-selection (Bonawitz et al. 2019, Sec. 2.2).
 
-Deadline and over-selection as in K. Bonawitz et al., "Towards Federated Learning at Scale: System Design", MLSys 2019,
-Sec. 2.2: more clients are told to train than are wanted, and the round ends with the first of them, or at its deadline.
+K. Bonawitz et al., "Towards Federated Learning at Scale: System Design", MLSys 2019: more clients train than are wanted,
+and the round ends with the first replies that are as many as wanted, or at its deadline. In deployment the server does
+not wait for the other clients.
 """
 
 import math
@@ -35,24 +36,24 @@ R = TypeVar("R")
 
 
 def over_selected_count(wanted: int, over_selection: float, available: int) -> int:
-    """How many train so that `wanted` come back: ceil(wanted (1 + over-selection)), as far as there are so many."""
+    """Number of clients that train for `wanted` replies: ceil(wanted (1 + over-selection)), at most the `available`."""
     return min(math.ceil(round(wanted * (1.0 + over_selection), 9)), available)
 
 
 def simulated_dropouts(selected: Ints, server_round: int, settings: SharedSettings) -> set[int]:
-    """Whose replies a simulation loses in this round, each with the probability `client-failure-rate`."""
+    """Clients whose replies a simulation drops in this round, each with probability `client-failure-rate`."""
     seed, rate = settings.run.seed, settings.replies.client_failure_rate
     draws = (stream(seed, Purpose.DROPOUT, server_round, client).random() for client in selected.tolist())
     return {client for client, draw in zip(selected.tolist(), draws, strict=True) if draw < rate}
 
 
 def accept_replies(replies: Replies, finish_s: Floats, wanted: int, limits: ReplyConfig) -> Replies:
-    """The first `wanted` of the replies that made the deadline; none of them where they are fewer than `min-returned`.
+    """Replies to aggregate: the first `wanted` before the deadline; none where they are fewer than `min-returned`.
 
     Parameters
     ----------
     finish_s : float64 (r,)
-        Seconds after which each came; of equally fast ones the lower id goes first.
+        Seconds until each reply arrived; of equally fast ones the lower id goes first.
     """
     deadline_s = limits.round_deadline_s
     punctual = finish_s <= (deadline_s or math.inf)
@@ -76,63 +77,65 @@ def accept_replies(replies: Replies, finish_s: Floats, wanted: int, limits: Repl
 
 
 class TooLate(RuntimeError):
-    """A client's reply that nobody waits for any more."""
+    """A reply did not arrive before the deadline, or before the wanted number of others."""
 
 
 class ReplyDeadline:
-    """The real time that each fit of a cohort takes; it ends with the first `wanted` replies, or at the deadline.
+    """Deadline of a deployed round: it ends with the first `wanted` replies, or `deadline_s` after it began.
 
     Attributes
     ----------
-    arrived_s : seconds after the start of the race, by partition id
+    arrival_s : seconds from the beginning to each reply, by partition id
     """
 
     def __init__(self, wanted: int, deadline_s: float) -> None:
-        self.arrived_s: dict[int, float] = {}
+        self.arrival_s: dict[int, float] = {}
         self._wanted = wanted
         self._deadline_s = deadline_s or None
         self._started_s = time.monotonic()
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
 
-    def enter(self, proxy: ClientProxy, client: int) -> ClientProxy:
-        """A proxy of `client` that takes part with its fits."""
+    def timed_proxy(self, proxy: ClientProxy, client: int) -> ClientProxy:
+        """A proxy of `client` whose fits are timed and end with the round."""
         return TimedClientProxy(proxy, client, self)
 
-    def arrivals(self, clients: Ints) -> Floats:
-        """When these clients' replies came, float64 (r,); 0 for who took no part."""
-        return np.array([self.arrived_s.get(client, 0.0) for client in clients.tolist()])
+    def arrivals_s(self, clients: Ints) -> Floats:
+        """Seconds to the replies of these clients, float64 (r,); 0 where a reply was not timed."""
+        return np.array([self.arrival_s.get(client, 0.0) for client in clients.tolist()])
 
-    def run(self, client: int, call: Callable[[float | None], R]) -> R:
-        """The answer of `call`, which is told how many seconds it has. Raises TooLate when the race ends before it."""
-        answers: list[R | BaseException] = []
+    def await_reply(self, client: int, call: Callable[[float | None], R]) -> R:
+        """The reply that `call` returns; its argument is the seconds left. Raises TooLate if the round ends before."""
+        replies: list[R | BaseException] = []
         left_s = None if self._deadline_s is None else self._deadline_s - (time.monotonic() - self._started_s)
 
         def attempt() -> None:
             try:
-                answer: R | BaseException = call(left_s)
-            except BaseException as error:  # noqa: BLE001 - it is raised where the answer is awaited
-                answer = error
-            with self._news:
-                answers.append(answer)
-                if not isinstance(answer, BaseException):
-                    self.arrived_s[client] = time.monotonic() - self._started_s
-                self._news.notify_all()
+                reply: R | BaseException = call(left_s)
+            except BaseException as error:  # noqa: BLE001 - it is raised where the reply is awaited
+                reply = error
+            with self._changed:
+                replies.append(reply)
+                if not isinstance(reply, BaseException):
+                    self.arrival_s[client] = time.monotonic() - self._started_s
+                self._changed.notify_all()
 
         # A daemon: Flower's call cannot be ended, and the process does not wait for it.
         threading.Thread(target=attempt, daemon=True).start()
-        with self._news:
-            self._news.wait_for(lambda: answers or len(self.arrived_s) >= self._wanted, left_s)
-            if not answers:
-                self.arrived_s.pop(client, None)
-                over = len(self.arrived_s) >= self._wanted
-                raise TooLate("others were faster" if over else f"no reply within {self._deadline_s:g} s")
-        if isinstance(answers[0], BaseException):
-            raise answers[0]
-        return answers[0]
+        with self._changed:
+            self._changed.wait_for(lambda: replies or len(self.arrival_s) >= self._wanted, left_s)
+            if not replies:
+                self.arrival_s.pop(client, None)
+                others_were_faster = len(self.arrival_s) >= self._wanted
+                raise TooLate(
+                    "others were faster" if others_were_faster else f"no reply within {self._deadline_s:g} s"
+                )
+        if isinstance(replies[0], BaseException):
+            raise replies[0]
+        return replies[0]
 
 
 class TimedClientProxy(ClientProxy):
-    """A proxy whose fits are timed; everything else it passes on."""
+    """Client proxy whose fits are timed; all other calls are passed on."""
 
     def __init__(self, proxy: ClientProxy, client: int, deadline: ReplyDeadline) -> None:
         super().__init__(proxy.cid)
@@ -140,7 +143,7 @@ class TimedClientProxy(ClientProxy):
 
     def fit(self, ins: FitIns, timeout: float | None, group_id: int | None) -> FitRes:
         """The reply to a timed training."""
-        return self._deadline.run(self._client, lambda left_s: self._proxy.fit(ins, left_s or timeout, group_id))
+        return self._deadline.await_reply(self._client, lambda left_s: self._proxy.fit(ins, left_s or timeout, group_id))
 
     def evaluate(self, ins: EvaluateIns, timeout: float | None, group_id: int | None) -> EvaluateRes:
         """Passed on."""

@@ -1,12 +1,12 @@
 """What each of the selected clients is told: the model, its learning rate, how much to send, and its own past."""
 
 import secrets
+from collections.abc import Container
 
 import numpy as np
 from flwr.common import FitIns, Parameters, Scalar
 from flwr.server.client_proxy import ClientProxy
 
-from strategies.aggregation.server_state import ServerState
 from strategies.roster import Floats, Roster, RoundInfo, Selection
 from strategies.round.budget import cohort_fractions, round_fraction
 from strategies.round.connections import Clients
@@ -22,8 +22,16 @@ class InstructionBuilder:
     durable : the round of the last checkpoint; 0 is none
     """
 
-    def __init__(self, context: RunContext, roster: Roster, clients: Clients, server: ServerState) -> None:
-        self._context, self._roster, self._clients, self._server = context, roster, clients, server
+    def __init__(
+        self,
+        context: RunContext,
+        roster: Roster,
+        clients: Clients,
+        reports: frozenset[str],
+        estimates: Container[int] | None,
+    ) -> None:
+        self._context, self._roster, self._clients = context, roster, clients
+        self._reports, self._estimates = reports, estimates
         self.key = secrets.token_hex(8)
         self.durable = 0
 
@@ -31,7 +39,7 @@ class InstructionBuilder:
         self, selection: Selection, round_info: RoundInfo, sent: Parameters, *, keep_state: bool = True
     ) -> tuple[list[tuple[ClientProxy, FitIns]], float, Floats]:
         """What each of the selected is told (without `keep_state` it forgets it), and the kept fractions."""
-        context, roster, estimates = self._context, self._roster, self._server.estimates
+        context, roster = self._context, self._roster
         theta, fractions = self._fractions(selection, round_info)
         rate = context.training.learning_rate(round_info.number, round_info.total)
         rates = np.full(selection.clients.size, rate) if selection.learning_rates is None else selection.learning_rates
@@ -44,14 +52,14 @@ class InstructionBuilder:
                 "kept-fraction": fraction,
                 "residual-decay": context.compression.beta(theta),
                 "curvature": round_info.number > context.budget.kept_warmup_rounds,
-                "reports": ",".join(sorted(self._server.reports)),
+                "reports": ",".join(sorted(self._reports)),
                 "run": self.key,
                 "asked": int(roster.last_selected[client]),
                 "taken": int(roster.last_returned[client]),
                 "durable": self.durable,
             }
-            if estimates is not None:
-                config["estimated"] = client in estimates
+            if self._estimates is not None:
+                config["estimated"] = client in self._estimates
             if not keep_state:
                 config["keep-state"] = False
             instructions.append((self._clients.proxies[client], FitIns(sent, config)))

@@ -49,10 +49,10 @@ class ClientProber:
         roster.available[list(self._clients.proxies)] = True
         return new * context.classes * connections.SCALAR_BYTES if needs.label_counts else 0
 
-    def measure(self, round_info: RoundInfo, probed: Ints, parameters: Parameters, told_bytes: int) -> Probe:
-        """The losses of the `probed`, and everybody's links. A client that fails its probe sits the round out."""
+    def measure(self, round_info: RoundInfo, probed: Ints, parameters: Parameters, label_count_bytes: int) -> Probe:
+        """The losses of the `probed`, and every link. A client that fails its probe is not available in this round."""
         roster, needs, context, links = self._roster, self._needs, self._context, self._context.links
-        roster.losses[:] = np.nan
+        losses = np.full(context.run.clients, np.nan)
         failures: list[dict[str, int | str]] = []
         batches = context.evaluation.probe_batches if needs.probe_batches is None else needs.probe_batches
         # The stress test's links follow the losses: the simulator then measures them all, at nobody's charge.
@@ -60,20 +60,21 @@ class ClientProber:
         task: dict[str, Scalar] = {"task": "probe", "round": round_info.number, "batches": batches}
         for client, answer in self._clients.evaluate(measured.tolist(), parameters, task).items():
             try:
-                roster.losses[client] = validation.validated_loss(answer)
+                losses[client] = validation.validated_loss(answer)
             except validation.WireError as error:
                 LOGGER.warning("Round %d: client %d failed its loss probe: %s", round_info.number, client, error)
                 failures.append({"client": client, "reason": f"loss probe: {error}"})
                 roster.available[client] = False
-        roster.uplink_bits_per_s[:], roster.step_s[:] = links.observe(round_info.number, roster.losses)
+        roster.uplink_bits_per_s[:], roster.step_s[:] = links.observe(round_info.number, losses)
         if needs.links and np.isnan(roster.uplink_bits_per_s[roster.ids]).any():
             raise ConfigError(
                 f"The strategy {context.run.strategy} needs each client's link; set 'links' to simulated."
             )
-        roster.losses[np.setdiff1d(measured, probed)] = np.nan
+        losses[np.setdiff1d(measured, probed)] = np.nan
         forward = batches or np.ceil(roster.examples[probed] / self._context.training.batch_size)
         return Probe(
-            bytes=told_bytes + probed.size * (connections.model_bytes(parameters) + connections.SCALAR_BYTES),
-            seconds=roster.step_s[probed] * forward * FORWARD_STEPS,
+            losses=losses,
+            bytes=label_count_bytes + probed.size * (connections.model_bytes(parameters) + connections.SCALAR_BYTES),
+            duration_s=roster.step_s[probed] * forward * FORWARD_STEPS,
             failures=failures,
         )

@@ -1,31 +1,52 @@
-"""What a round was configured to do, kept until its replies come."""
+"""Round plan: the decisions of a round's first half, kept until the replies come."""
 
 from dataclasses import dataclass
 
-from strategies.participation.intermediate_round import IntermediateRound
-from strategies.roster import Floats, RoundInfo, Selection
+import numpy as np
+
+from strategies.roster import Floats, Ints, RoundInfo, Selection
 from strategies.round.deadline import ReplyDeadline
 
 
 @dataclass(frozen=True)
 class Probe:
-    """The round's loss probe: its bytes both ways, seconds of each probed client, float64 (c,), and who failed it."""
+    """Loss probe of a round.
 
+    Attributes
+    ----------
+    losses : float64 (K,), the probed clients' losses of the global model; NaN for all others
+    bytes : both ways, label counts of clients that enrolled in this round included
+    duration_s : float64 (c,), of each probed client
+    failures : clients that did not answer, and why
+    """
+
+    losses: Floats
     bytes: int
-    seconds: Floats
+    duration_s: Floats
     failures: list[dict[str, int | str]]
+
+    def losses_of(self, clients: Ints) -> Floats:
+        """The losses of these clients alone, float64 (K,); NaN for all others."""
+        losses = np.full(self.losses.size, np.nan)
+        losses[clients] = self.losses[clients]
+        return losses
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a round was configured to do."""
+    """Plan of a configured round.
+
+    Attributes
+    ----------
+    kept_fractions : float64 (m,), of each selected client
+    model_bytes : of the model as it is sent to one of them
+    wanted : number of replies to aggregate, the first that arrive
+    """
 
     round_info: RoundInfo
     selection: Selection
-    fractions: Floats
+    kept_fractions: Floats
     model_bytes: int
     probe: Probe
-    trial: IntermediateRound
     wanted: int
-    """Replies that count, the first that come."""
-    deadline: ReplyDeadline
+    reply_deadline: ReplyDeadline

@@ -1,9 +1,9 @@
 """What a round did, as it is written down: who, with which weights, in how many seconds and bytes."""
 
+from collections.abc import Mapping
 from operator import itemgetter
 from typing import Any
 
-from strategies.participation.intermediate_round import IntermediateRound
 from strategies.roster import Floats, Roster
 from strategies.round.connections import SCALAR_BYTES
 from strategies.round.replies import Replies
@@ -19,7 +19,7 @@ def round_row(
     return {
         "selected": selection.clients.tolist(),
         "uplink_bits_per_s": roster.uplink_bits_per_s[selection.clients].tolist(),
-        "kept_fractions": plan.fractions.tolist(),
+        "kept_fractions": plan.kept_fractions.tolist(),
         "scores": selection.scores.tolist(),
         "components": {name: values.tolist() for name, values in selection.components.items()},
         "probe_losses": roster.losses[selection.clients].tolist(),
@@ -28,7 +28,7 @@ def round_row(
         "fit_losses": replies.losses.tolist(),
         "failures": sorted([*plan.probe.failures, *replies.failures], key=itemgetter("client")),
         "unused": replies.unused.tolist(),
-        "round_s": links.round_seconds(replies.work(roster, plan.probe.seconds), wall_s),
+        "round_s": links.round_seconds(replies.work(roster, plan.probe.duration_s), wall_s),
         "uplink_bytes": int(replies.uplink_bytes.sum()),
         "uplink_value_bytes": int(replies.uplink_value_bytes.sum()),
         "downlink_bytes": plan.model_bytes * selection.clients.size,
@@ -38,7 +38,7 @@ def round_row(
     }
 
 
-def with_costs(row: dict[str, Any], trial: IntermediateRound) -> dict[str, Any]:
-    """`row` with what was tried out in the round: its costs added to the entries, its record as "search"."""
-    search = {"search": trial.record} if trial.record else {}
-    return row | {entry: row[entry] + cost for entry, cost in trial.costs.items()} | search
+def with_costs(row: dict[str, Any], costs: Mapping[str, float], search: Mapping[str, Any]) -> dict[str, Any]:
+    """`row` with an intermediate round's costs added to its entries, and its record as "search"."""
+    found = {"search": search} if search else {}
+    return row | {entry: row[entry] + cost for entry, cost in costs.items()} | found

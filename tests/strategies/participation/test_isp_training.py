@@ -13,6 +13,7 @@ from strategies.methods.random_selection import RandomSelection
 from strategies.participation.intermediate_round import restrict_view
 from strategies.participation.isp import ISP
 from strategies.roster import RoundInfo
+from strategies.round.round_plan import Probe
 from tests.support.contexts import make_roster
 from tests.support.isp_ring import CLIENTS, MODEL_BYTES, bits, own_direction, ring, run_isp, setup_for
 from tests.support.stubs import Rows, StubProxy, manager_of, run_rounds, without_wall
@@ -118,16 +119,18 @@ def test_the_same_seed_gives_the_same_search_in_whatever_order_clients_connect()
 
 def test_the_view_hides_clients_and_losses_and_leaves_the_roster():
     roster = make_roster(4, losses=[1.0, 2.0, 3.0, 4.0])
-    view = restrict_view(roster, np.array([0, 2]), np.array([2]))
+    probe = Probe(np.array([1.0, 2.0, 3.0, np.nan]), 0, np.zeros(3), [])
+    view = restrict_view(roster, np.array([0, 2]))
+    view.losses = probe.losses_of(np.array([2, 3]))
     assert view.ids.tolist() == [0, 2]
-    assert np.isfinite(view.losses).tolist() == [False, False, True, False]
+    np.testing.assert_array_equal(view.losses, [np.nan, np.nan, 3.0, np.nan])
     assert roster.ids.tolist() == [0, 1, 2, 3]
     assert roster.losses.tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
 def test_searches_are_due_in_the_first_round_and_every_interval():
     policy = ISP(setup_for(ring(), isp_interval=3))
-    assert [number for number in range(1, 9) if policy.due(RoundInfo(number, 8))] == [1, 4, 7]
+    assert [number for number in range(1, 9) if policy.searches(RoundInfo(number, 8))] == [1, 4, 7]
 
 
 def test_client_eval_tells_the_global_loss_of_the_next_round_for_nothing():

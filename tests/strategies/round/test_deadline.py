@@ -193,14 +193,14 @@ def test_nobody_waits_for_the_slowest_of_those_over_selected():
     assert row["aggregated"] == [0, 1]
 
 
-def test_a_race_hands_on_what_a_client_raises():
+def test_an_exception_of_a_client_is_raised_where_its_reply_is_awaited():
     deadline = ReplyDeadline(1, 0.0)
-    runner = deadline.enter(StubProxy(0, lambda client, ins: KeyError("boom")), 0)
+    proxy = deadline.timed_proxy(StubProxy(0, lambda client, ins: KeyError("boom")), 0)
     with pytest.raises(KeyError, match="boom"):
-        runner.fit(FitIns(Parameters([], ""), {}), None, None)
-    assert not deadline.arrived_s
+        proxy.fit(FitIns(Parameters([], ""), {}), None, None)
+    assert not deadline.arrival_s
     with pytest.raises(TooLate, match="no reply within"):
-        ReplyDeadline(1, 0.05).run(0, lambda left_s: time.sleep(1))
+        ReplyDeadline(1, 0.05).await_reply(0, lambda left_s: time.sleep(1))
 
 
 def test_who_joins_later_with_a_wrong_number_is_refused_and_the_run_goes_on():
