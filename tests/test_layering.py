@@ -4,7 +4,10 @@ import ast
 import sys
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted(
@@ -62,6 +65,24 @@ def test_imports_run_one_way():
 def test_nothing_imports_an_entry_point():
     modules = {name.removesuffix(".py").replace("/", ".") for name in ENTRY_POINTS}
     assert [name for name in NAMES if modules & set(imports(name))] == []
+
+
+def room(module: str) -> str:
+    """The package or file directly below a top-level folder that a dotted name lies in; empty if there is none."""
+    top, *inner = module.split(".")
+    found = bool(inner) and ((ROOT / top / inner[0]).is_dir() or (ROOT / top / f"{inner[0]}.py").is_file())
+    return f"{top}.{inner[0]}" if found else ""
+
+
+@pytest.mark.parametrize("top", ["strategies", "clients", "simulation", "fedsel_app"])
+def test_the_packages_of_a_folder_form_no_circle(top):
+    used: dict[str, set[str]] = {}
+    for name in {name for name in NAMES if name.startswith(f"{top}/")} - ENTRY_POINTS:
+        own = room(name.removesuffix(".py").replace("/", "."))
+        if own:
+            below = {room(module) for module in imports(name) if module.split(".")[0] == top}
+            used.setdefault(own, set()).update(below - {own, ""})
+    TopologicalSorter(used).prepare()
 
 
 def test_randomness_comes_from_the_seed_and_nothing_is_pickled():

@@ -20,7 +20,7 @@ class Estimates:
     def __init__(self) -> None:
         self._of: dict[int, NDArray[np.float32]] = {}
 
-    def __contains__(self, client: int) -> bool:
+    def __contains__(self, client: object) -> bool:
         return client in self._of
 
     def copy(self) -> "Estimates":

@@ -1,8 +1,8 @@
 """Straggler handling: deadline and over-selection (Bonawitz et al. 2019, Sec. 2.2).
 
-K. Bonawitz et al., "Towards Federated Learning at Scale: System Design", MLSys 2019: more clients train than are wanted,
-and the round ends with the first replies that are as many as wanted, or at its deadline. In deployment the server does
-not wait for the other clients.
+K. Bonawitz et al., "Towards Federated Learning at Scale: System Design", MLSys 2019: more clients train than are
+wanted, and the round ends with the first replies that are as many as wanted, or at its deadline. In deployment the
+server does not wait for the other clients.
 """
 
 import math
@@ -126,9 +126,7 @@ class ReplyDeadline:
             if not replies:
                 self.arrival_s.pop(client, None)
                 others_were_faster = len(self.arrival_s) >= self._wanted
-                raise TooLate(
-                    "others were faster" if others_were_faster else f"no reply within {self._deadline_s:g} s"
-                )
+                raise TooLate("others were faster" if others_were_faster else f"no reply within {self._deadline_s:g} s")
         if isinstance(replies[0], BaseException):
             raise replies[0]
         return replies[0]
@@ -143,7 +141,9 @@ class TimedClientProxy(ClientProxy):
 
     def fit(self, ins: FitIns, timeout: float | None, group_id: int | None) -> FitRes:
         """The reply to a timed training."""
-        return self._deadline.await_reply(self._client, lambda left_s: self._proxy.fit(ins, left_s or timeout, group_id))
+        return self._deadline.await_reply(
+            self._client, lambda left_s: self._proxy.fit(ins, left_s or timeout, group_id)
+        )
 
     def evaluate(self, ins: EvaluateIns, timeout: float | None, group_id: int | None) -> EvaluateRes:
         """Passed on."""
