@@ -29,7 +29,7 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 
 def overrides(arguments: argparse.Namespace) -> dict[str, Value]:
-    """What the command line sets, as setting keys; a flag of its own wins over --set."""
+    """Settings of the command line, by key; a flag of its own wins over --set."""
     values = dict(parse_setting(text) for text in arguments.set)
     for key in ("preset", "strategy", "rounds", "clients", "cohort", "seed", "out"):
         given = getattr(arguments, key, None)
@@ -240,10 +240,10 @@ def parser() -> argparse.ArgumentParser:
     live.add_argument("folder", type=Path, metavar="DIR", help="comparison or run folder")
     live.set_defaults(call=watch)
 
-    told = commands.add_parser("report", help="a page, Markdown and CSV on a comparison or a run, in its folder")
-    told.add_argument("folder", type=Path, metavar="DIR", help="comparison or run folder")
-    told.add_argument("--baseline", metavar="NAME", help="what is compared with (as `fedsel compare` was told)")
-    told.set_defaults(call=report)
+    page = commands.add_parser("report", help="a page, Markdown and CSV on a comparison or a run, in its folder")
+    page.add_argument("folder", type=Path, metavar="DIR", help="comparison or run folder")
+    page.add_argument("--baseline", metavar="NAME", help="what is compared with (the one of `fedsel compare`)")
+    page.set_defaults(call=report)
 
     table = commands.add_parser("methods", help="the selection methods and what each costs")
     table.add_argument("--size", type=int, default=2_781_514, help="model parameters N")

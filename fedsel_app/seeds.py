@@ -1,4 +1,4 @@
-"""Randomness as a function of what it is for, never of when it is asked for."""
+"""Random streams: a function of seed, purpose, round and client, never of the order of calls."""
 
 from enum import IntEnum
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Purpose(IntEnum):
-    """What a random stream is used for. Values are part of every run's identity: never renumber."""
+    """Purpose of a random stream. The values are part of every run's identity: never renumber."""
 
     INIT = 0
     DATA = 1
@@ -25,11 +25,11 @@ class Purpose(IntEnum):
 
 
 def stream(seed: int, purpose: Purpose, server_round: int = 0, client: int = 0) -> np.random.Generator:
-    """The generator of one purpose, round and client; the same whoever asks, and in whichever order."""
+    """Generator of one purpose, round and client: the same for the same arguments, in any order of calls."""
     key = (int(purpose), server_round, client)
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
 def torch_seed(seed: int, purpose: Purpose, server_round: int = 0, client: int = 0) -> int:
-    """A seed for torch's generators, drawn from `stream`."""
+    """Seed for torch's generators, drawn from `stream`."""
     return int(stream(seed, purpose, server_round, client).integers(2**63 - 1))

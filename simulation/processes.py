@@ -1,8 +1,8 @@
-"""Child processes that leave nothing behind: each with its whole family, ended together.
+"""Child processes: each is started and ended together with all of its descendants, its family.
 
-A family is the process's group and, on Linux, its session and whatever carries its mark in the environment, so that
-grandchildren are found even after they left the group, changed their title (Ray's do, over their environment) or lost
-their parent.
+A family is the process's group and, on Linux, its session and all processes with its mark in their environment, so
+that descendants are found even after they left the group, changed their title (Ray's do, over their environment) or
+their parent ended.
 
 As a program, ``python -m simulation.processes COMMAND``, this is the keeper of one family: see `keep`.
 """
@@ -45,9 +45,9 @@ def start(
     *,
     with_parent: bool = False,
 ) -> Child:
-    """Start `command` in `folder`; `mark` must be a text that no other family carries.
+    """Start `command` in `folder`; `mark` must be a text that no other family has.
 
-    A family started `with_parent` has a keeper, which kills it when this process ends, however that comes about.
+    A family started `with_parent` has a keeper, which kills it when this process ends for any reason.
     """
     keeper = [sys.executable, "-P", "-m", "simulation.processes"] if with_parent else []
     with log.open("wb") as output:
@@ -66,7 +66,7 @@ def start(
 def keep(command: Sequence[str]) -> int:
     """Run `command` until it ends or this process's stdin does, then kill its family.
 
-    SIGTERM is for the family alone.
+    SIGTERM is left to the family; the keeper ignores it.
 
     Returns
     -------
@@ -88,7 +88,7 @@ def keep(command: Sequence[str]) -> int:
 
 
 def end(children: Sequence[Child], grace_s: float) -> set[int]:
-    """SIGTERM to every family, SIGKILL to what is left after `grace_s` seconds; the ids of those that survive."""
+    """End the families: SIGTERM, then SIGKILL after `grace_s` seconds. Returns the ids of processes that survive."""
     _signal(signal.SIGTERM, children)
     _wait(children, grace_s)
     kept = [child for child in children if child.process.stdin]
@@ -100,7 +100,7 @@ def end(children: Sequence[Child], grace_s: float) -> set[int]:
 
 
 def running(children: Iterable[Child]) -> set[int]:
-    """Process ids of the families' members that still run."""
+    """Process ids of all members of the families that still run."""
     children = list(children)
     alive = {child.process.pid for child in children if child.process.poll() is None}
     marks = {f"{_MARK}={child.mark}".encode() for child in children}
@@ -108,18 +108,18 @@ def running(children: Iterable[Child]) -> set[int]:
 
 
 def _members(sessions: Set[int], marks: Set[bytes]) -> set[int]:
-    """On Linux, the living processes that are of one of these sessions or carry one of these marks."""
+    """Living processes, on Linux, that are of one of these sessions or have one of these marks."""
     found = set()
     for entry in os.listdir("/proc") if sys.platform == "linux" else ():
         with suppress(OSError):
             if entry.isdigit():
                 state, _, _, session = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()[:4]
-                if state not in "ZX" and (int(session) in sessions or _carries(entry, marks)):
+                if state not in "ZX" and (int(session) in sessions or _has_mark(entry, marks)):
                     found.add(int(entry))
     return found
 
 
-def _carries(process: str, marks: Set[bytes]) -> bool:
+def _has_mark(process: str, marks: Set[bytes]) -> bool:
     return not marks.isdisjoint(Path("/proc", process, "environ").read_bytes().split(b"\0"))
 
 
@@ -146,7 +146,7 @@ def _wait(children: Sequence[Child], timeout_s: float) -> set[int]:
 
 @contextmanager
 def signals_deferred() -> Iterator[None]:
-    """Hold Ctrl-C, SIGTERM and SIGHUP back until the block is over (they only ever reach the main thread)."""
+    """Defer Ctrl-C, SIGTERM and SIGHUP until the block is over (they only ever reach the main thread)."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -166,7 +166,7 @@ def signals_deferred() -> Iterator[None]:
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise SystemExit within the block, unless somebody else handles them already."""
+    """Let SIGTERM and SIGHUP raise SystemExit within the block, unless they have a handler already."""
     handlers: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGHUP):

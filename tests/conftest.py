@@ -1,4 +1,4 @@
-"""What every test may take for granted, however the tests were started."""
+"""Process-wide set-up of the tests: threads, signals, garbage collection, hypothesis profiles."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""The compressors, top-k, rand-k and QSGD, the coordinate scores that choose the top k, and rounding to few bits.
+"""Compressors: top-k with its coordinate scores, rand-k, QSGD, and rounding of values to few bits.
 
 QSGD is D. Alistarh et al., NeurIPS 2017, arXiv 1610.02132 (Sec. 3.1, in buckets). The "HeteRo-Select" paper on
 informativeness, Sec. III-D, has the coordinate scores (Eq. 10) and the Markov draw of the layers that they apply
@@ -20,11 +20,11 @@ from fedsel_app.wire.codec import Update
 from fedsel_app.wire.rounded_values import BLOCK, LEVELS, Rounded
 from fedsel_app.wire.values import Quantised
 
-Floats = NDArray[np.float32]
+Vector = NDArray[np.float32]
 
 
 def kept_count(fraction: float, size: int, rounding: str) -> int:
-    """Entries to keep, kappa: ceil(theta N), or for "floor" max(1, floor(theta N)).
+    """Kept count kappa, the entries to keep: ceil(theta N), or for "floor" max(1, floor(theta N)).
 
     The product is taken as exact to six decimals, so that 0.07 of 100 is 7 and not 8.
 
@@ -39,7 +39,7 @@ def kept_count(fraction: float, size: int, rounding: str) -> int:
     return max(1, math.ceil(product) if rounding == "ceil" else math.floor(product))
 
 
-def top_indices(scores: Floats, count: int) -> NDArray[np.uint32]:
+def top_indices(scores: Vector, count: int) -> NDArray[np.uint32]:
     """Positions, in increasing order, of the `count` largest of `scores` (N,); of ties the lowest positions.
 
     Raises
@@ -59,12 +59,12 @@ def top_indices(scores: Floats, count: int) -> NDArray[np.uint32]:
 
 
 def coordinate_scores(
-    vector: Floats,
-    curvature: Mapping[int, Floats],
+    vector: Vector,
+    curvature: Mapping[int, Vector],
     layers: Sequence[LayerSlice],
     scale: str,
     floor: float,
-) -> Floats:
+) -> Vector:
     """Score every coordinate: s_i = v_i^2, and v_i^2 / max(|H_ii|, floor) where H is known (Eq. 10).
 
     Squares of entries below 3e-23 are 0 in float32: such entries count as equal.
@@ -99,8 +99,8 @@ def coordinate_scores(
     return scores
 
 
-def top_k(vector: Floats, scores: Floats, spans: Sequence[slice], counts: Sequence[int]) -> Update:
-    """The entries of `vector` (N,) with the largest scores: in each span, which tile [0, N), as many as its count.
+def top_k(vector: Vector, scores: Vector, spans: Sequence[slice], counts: Sequence[int]) -> Update:
+    """Top-k: the entries of `vector` (N,) with the largest scores, in each of the spans that tile [0, N) its count.
 
     If that is all of them the update is dense.
     """
@@ -113,16 +113,16 @@ def top_k(vector: Floats, scores: Floats, spans: Sequence[slice], counts: Sequen
     return Update(vector.size, indices, vector[indices])
 
 
-def rand_k(vector: Floats, indices: NDArray[np.uint32], *, unbiased: bool) -> Update:
-    """The entries of `vector` (N,) at `indices`, which were drawn uniformly; `unbiased` ones are scaled by N/k."""
+def rand_k(vector: Vector, indices: NDArray[np.uint32], *, unbiased: bool) -> Update:
+    """Rand-k: the entries of `vector` (N,) at `indices`, drawn uniformly; if `unbiased`, they are scaled by N/k."""
     if indices.size == vector.size:
         return Update(vector.size, None, vector.copy())
     scale = vector.size / indices.size if unbiased else 1.0
     return Update(vector.size, indices, vector[indices] * np.float32(scale))
 
 
-def qsgd(vector: Floats, levels: int, bucket: int, rng: np.random.Generator, *, unbiased: bool) -> Update:
-    """Every entry of `vector` (N,) rounded at random to the grid ||v||_2 {-1, ..., -1/s, 0, 1/s, ..., 1} of its bucket.
+def qsgd(vector: Vector, levels: int, bucket: int, rng: np.random.Generator, *, unbiased: bool) -> Update:
+    """QSGD: each entry of `vector` (N,) rounded at random to its bucket's grid ||v||_2 {-1, ..., -1/s, 0, 1/s, ..., 1}.
 
     The rounding is unbiased, with E||C(v) - v||^2 <= omega ||v||^2, omega = min(B / s^2, sqrt(B) / s). If it need
     not be `unbiased`, the values are divided by 1 + omega, which makes it a contraction.
@@ -144,11 +144,12 @@ def qsgd(vector: Floats, levels: int, bucket: int, rng: np.random.Generator, *, 
 
 
 def rounded(update: Update, bits: int, rng: np.random.Generator | None) -> Update:
-    """`update`, of float32 values, with each rounded to `bits`: 16, 8 or 4, in blocks of `BLOCK` values that follow.
+    """Round each float32 value of `update` to `bits`, 16, 8 or 4, in blocks of `BLOCK` consecutive values.
 
-    Without `rng` to the nearest level, by which no value moves further than it is from 0, and the largest of each block
-    not at all: a contraction. With `rng` at random to one of its neighbours, without bias; 16 bits always to the
-    nearest, which is off by at most 2^-11 of the value or 2^-25 of the block's largest.
+    Without `rng` a value is rounded to the nearest level, so that it moves by no more than its magnitude, and the
+    largest of each block not at all: a contraction. With `rng` it is rounded at random to one of its neighbours,
+    without bias; 16 bits always to the nearest, which is off by at most 2^-11 of the value or 2^-25 of the block's
+    largest.
     """
     count = update.count
     rows = np.zeros((-(-count // BLOCK), BLOCK), np.float32)
@@ -172,7 +173,7 @@ def rounded(update: Update, bits: int, rng: np.random.Generator | None) -> Updat
 def layer_shares(
     indices: NDArray[np.uint32] | None, layers: Sequence[LayerSlice], importance: str
 ) -> NDArray[np.float64]:
-    """What each layer had in a top-k mask.
+    """Layer shares of a top-k mask.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
-"""Diagonal of the local objective's Hessian by one Hutchinson probe.
+"""Curvature: the diagonal of the local objective's Hessian by one Hutchinson probe.
 
 C. Bekas, E. Kokiopoulou, Y. Saad: "An estimator for the diagonal of a matrix", Applied Numerical
 Mathematics 57 (2007): E[z * (H z)] = diag(H) for z uniform on {-1, 1}^d (HeteRo-Select: Eq. 11).
 The objective is what the client minimises: the loss and FedProx's term mu/2 ||w - w_global||^2, whose part is mu
-everywhere. The paper does not say so, its authors' code does; without it an entry of a flat coordinate is divided by
-almost nothing, and kept however small it is.
+everywhere. The paper does not say so, its authors' code does; without it an entry of a flat coordinate would be divided
+by almost 0, and kept however small it is.
 
 Deviations: the probe is drawn over the chosen layers only, zero elsewhere: the estimate stays
 unbiased, its variance is smaller, and the other layers' gradients are not needed.

@@ -1,4 +1,4 @@
-"""What a client sends of its update, and what it keeps of the rest: compressors and error feedback.
+"""Error feedback: a client compresses its update for the upload, and keeps the residual of what it did not send.
 
 Error feedback "ef14" (F. Seide et al., Interspeech 2014; S. U. Stich, J.-B. Cordonnier, M. Jaggi, "Sparsified SGD with
 Memory", NeurIPS 2018) sends C(v) of v = delta + e and keeps e = beta (v - C(v)). "ef21" (P. Richtarik, I. Sokolov,
@@ -7,10 +7,10 @@ I. Fatkhullin, "EF21: A New, Simpler, Theoretically Better, and Practically Fast
 contracts, so there rand-k does not scale its entries up, and qsgd scales its values down. Values of fewer than 32 bits
 are rounded to the nearest with error feedback, which then holds the rounding too, and at random without it.
 
-A reply that was lost on its way counts as if nothing had been sent: e = beta v (`restore_unacknowledged`).
+A reply that did not arrive counts as if nothing had been sent: e = beta v (`restore_unacknowledged`).
 
 Deviations: "ef21" estimates the local update, not a gradient, and starts at g = 0 with a first message that is
-compressed as any other; the server takes the g of those who came back, not of everybody.
+compressed as any other; the server averages the g of the clients that replied, not of all.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,42 +28,42 @@ from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update, decode
 from fedsel_app.wire.indices import seeded_indices
 
-Floats = NDArray[np.float32]
+Vector = NDArray[np.float32]
 State = Mapping[str, NDArray[Any]]
-Curvature = Callable[[NDArray[np.float64]], Mapping[int, Floats]]
+Curvature = Callable[[NDArray[np.float64]], Mapping[int, Vector]]
 
 
 @dataclass(frozen=True)
 class UploadSpec:
-    """What the server says of one upload, and whose it is."""
+    """Instructions of the server for one upload, and the run, round and client that it belongs to."""
 
     kept_fraction: float
     residual_decay: float
     estimated: bool
-    """Under ef21: whether the server has this client's estimate."""
+    """True if the server has this client's estimate, under ef21."""
     seed: int
     server_round: int
     client: int
 
     def stream(self, purpose: Purpose) -> np.random.Generator:
-        """What this client draws from in this round."""
+        """Random stream of this client in this round, for one purpose."""
         return stream(self.seed, purpose, self.server_round, self.client)
 
 
 def upload(
-    delta: Floats,
+    delta: Vector,
     state: State,
     layers: Sequence[LayerSlice],
-    choice: CompressionConfig,
-    terms: UploadSpec,
+    compression: CompressionConfig,
+    spec: UploadSpec,
     curvature: Curvature | None,
 ) -> tuple[Update, dict[str, NDArray[Any]]]:
-    """The update to send for the local change `delta`, float32 (N,), and the arrays to remember.
+    """Compress the local change `delta`, float32 (N,): the update to send, and the arrays to remember.
 
     Parameters
     ----------
     state
-        What was remembered last.
+        Arrays that were remembered last.
     curvature
         Diagonal curvature by layer, given the layers' shares of the last mask; None to score by magnitude alone.
 
@@ -72,89 +72,91 @@ def upload(
     StateError
         If the server has an estimate of this client's update and the client does not.
     """
-    if choice.lossless:
+    if compression.lossless:
         return Update(delta.size, None, delta), {}
-    estimate = _estimate(state, terms) if choice.ef21 else None
+    estimate = _estimate(state, spec) if compression.ef21 else None
     vector = delta
     if estimate is not None:
         vector = delta - estimate
     elif "residual" in state:
         vector = delta + state["residual"]
-    if choice.compressor == "top-k":
-        update, kept = _top_k(vector, state, layers, choice, terms.kept_fraction, curvature)
-    elif choice.compressor == "none":
+    if compression.compressor == "top-k":
+        update, kept = _top_k(vector, state, layers, compression, spec.kept_fraction, curvature)
+    elif compression.compressor == "none":
         update, kept = Update(vector.size, None, vector), {}
     else:
-        update, kept = _random(vector, choice, terms), {}
-    if choice.value_bits < 32:
-        noise = None if choice.error_feedback else terms.stream(Purpose.ROUNDING)
-        update = rounded(update, choice.value_bits, noise)
-    if choice.ef21:
+        update, kept = _random(vector, compression, spec), {}
+    if compression.value_bits < 32:
+        noise = None if compression.error_feedback else spec.stream(Purpose.ROUNDING)
+        update = rounded(update, compression.value_bits, noise)
+    if compression.ef21:
         kept["estimate"] = update.dense() if estimate is None else _moved(estimate, update)
-    elif choice.error_feedback and (update.indices is not None or update.quantised is not None):
-        kept["residual"] = (vector - update.dense()) * np.float32(terms.residual_decay)
+    elif compression.error_feedback and (update.indices is not None or update.quantised is not None):
+        kept["residual"] = (vector - update.dense()) * np.float32(spec.residual_decay)
     return update, kept
 
 
-def restore_unacknowledged(state: State, lost: State, seed: int) -> dict[str, NDArray[Any]]:
-    """What a client goes on from when the server took its `state`, and what it sent to reach `lost` never counted.
+def restore_unacknowledged(state: State, unacknowledged: State, seed: int) -> dict[str, NDArray[Any]]:
+    """Restore the state of a client whose last upload was not aggregated.
 
-    Its residual e = beta v holds all that it had to send then; everything else is as it was in `state`.
+    `state` is the state before that upload, `unacknowledged` the one after it. The residual e = beta v then holds all
+    that the client had to send; everything else is as it was in `state`.
     """
-    if "sent" not in lost:
+    if "sent" not in unacknowledged:
         return dict(state)
-    sent = decode(lost["sent"].tobytes(), size=int(lost["size"]), seed=seed).update.dense() * lost["decay"]
-    return {**state, "residual": lost["residual"] + sent if "residual" in lost else sent}
+    packet = decode(unacknowledged["sent"].tobytes(), size=int(unacknowledged["size"]), seed=seed)
+    sent = packet.update.dense() * unacknowledged["decay"]
+    return {**state, "residual": unacknowledged["residual"] + sent if "residual" in unacknowledged else sent}
 
 
 def as_sent(payload: bytes, size: int, decay: float) -> dict[str, NDArray[Any]]:
-    """What `restore_unacknowledged` needs of an upload: its payload, the model's size, the round's residual decay."""
+    """Arrays from which `restore_unacknowledged` takes an upload back: payload, model size, residual decay."""
     return {"sent": np.frombuffer(payload, np.uint8), "size": np.array(size), "decay": np.array(decay, np.float32)}
 
 
 def _top_k(
-    vector: Floats,
+    vector: Vector,
     state: State,
     layers: Sequence[LayerSlice],
-    choice: CompressionConfig,
+    compression: CompressionConfig,
     fraction: float,
     curvature: Curvature | None,
 ) -> tuple[Update, dict[str, NDArray[Any]]]:
     spans = [slice(0, vector.size)]
-    if choice.top_k_scope == "layer":
+    if compression.top_k_scope == "layer":
         spans = [slice(layer.start, layer.stop) for layer in layers]
-    counts = [kept_count(fraction, span.stop - span.start, choice.kept_rounding) for span in spans]
-    diagonal: Mapping[int, Floats] = {}
+    counts = [kept_count(fraction, span.stop - span.start, compression.kept_rounding) for span in spans]
+    diagonal: Mapping[int, Vector] = {}
     if curvature is not None and sum(counts) < vector.size:
         diagonal = curvature(state.get("shares", np.ones(len(layers))))
-    scores = coordinate_scores(vector, diagonal, layers, choice.curvature_scale, choice.curvature_floor)
+    scores = coordinate_scores(vector, diagonal, layers, compression.curvature_scale, compression.curvature_floor)
     update = top_k(vector, scores, spans, counts)
-    if not choice.curvature_layers:
+    if not compression.curvature_layers:
         return update, {}
-    return update, {"shares": layer_shares(update.indices, layers, choice.layer_importance)}
+    return update, {"shares": layer_shares(update.indices, layers, compression.layer_importance)}
 
 
-def _random(vector: Floats, choice: CompressionConfig, terms: UploadSpec) -> Update:
-    if choice.compressor == "rand-k":
-        count = kept_count(terms.kept_fraction, vector.size, choice.kept_rounding)
-        drawn = seeded_indices(terms.seed, terms.server_round, terms.client, vector.size, count)
-        return rand_k(vector, drawn, unbiased=not choice.error_feedback)
-    rng = terms.stream(Purpose.COMPRESS)
-    return qsgd(vector, choice.qsgd_levels, choice.qsgd_bucket, rng, unbiased=not choice.error_feedback)
+def _random(vector: Vector, compression: CompressionConfig, spec: UploadSpec) -> Update:
+    if compression.compressor == "rand-k":
+        count = kept_count(spec.kept_fraction, vector.size, compression.kept_rounding)
+        drawn = seeded_indices(spec.seed, spec.server_round, spec.client, vector.size, count)
+        return rand_k(vector, drawn, unbiased=not compression.error_feedback)
+    rng = spec.stream(Purpose.COMPRESS)
+    return qsgd(vector, compression.qsgd_levels, compression.qsgd_bucket, rng, unbiased=not compression.error_feedback)
 
 
-def _estimate(state: State, terms: UploadSpec) -> Floats | None:
-    if not terms.estimated:
+def _estimate(state: State, spec: UploadSpec) -> Vector | None:
+    if not spec.estimated:
         return None
     if "estimate" not in state:
         raise StateError(
-            f"Client {terms.client} has no estimate of its update, and the server has one. "
+            f"Client {spec.client} has no estimate of its update, and the server has one. "
             "Keep the 'state-dir' of a run until it ends."
         )
     return state["estimate"]
 
 
-def _moved(estimate: Floats, update: Update) -> Floats:
+def _moved(estimate: Vector, update: Update) -> Vector:
     moved = estimate.copy()
     moved[slice(None) if update.indices is None else update.indices] += update.values
     return moved

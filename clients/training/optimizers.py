@@ -1,4 +1,4 @@
-"""How a local gradient becomes a step, in place on flat vectors; what it remembers starts at zero every round.
+"""Local optimizers: steps in place on flat vectors; momentum and moments start at zero every round.
 
 SGD with momentum as `torch.optim.SGD` computes it. Adam: D. P. Kingma, J. Ba, "Adam: A Method for Stochastic
 Optimization", ICLR 2015, arXiv 1412.6980 (Algorithm 1), as `torch.optim.Adam`; AdamW: I. Loshchilov, F. Hutter,

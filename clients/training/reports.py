@@ -1,4 +1,4 @@
-"""Numbers that some methods ask of a client beside its update, each a function of a model and mini-batches.
+"""Reports: numbers that some methods ask of a client beside its update, each a function of a model and mini-batches.
 
 ========================  =====================================================================================
 initial-loss              mean loss of the received model over the client's training examples

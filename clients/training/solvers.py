@@ -1,4 +1,4 @@
-"""What local solvers add to plain SGD: a constant term of the gradient, and what a client remembers and sends for it.
+"""Local solvers: the constant term that each adds to the gradient, and the state that it keeps and sends for it.
 
 SCAFFOLD: S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh, "SCAFFOLD: Stochastic
 Controlled Averaging for Federated Learning", ICML 2020, arXiv 1910.06378 (Algorithm 1, option II). FedDyn: D. A. E.
@@ -21,23 +21,23 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import TrainingConfig
 
-Floats = NDArray[np.float32]
+Vector = NDArray[np.float32]
 State = Mapping[str, NDArray[Any]]
 
 REMEMBERING = ("scaffold", "feddyn")
-"""Solvers whose clients keep something from one round to the next."""
+"""Solvers with a state on the client from one round to the next."""
 
 
 def effective_steps(steps: int, momentum: float) -> float:
-    """||a||_1: how many steps of plain SGD on a constant gradient lead as far (FedNova, below Eq. 6).
+    """Effective steps ||a||_1: steps of plain SGD on a constant gradient that lead as far (FedNova, below Eq. 6).
 
     (tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho), which is tau without momentum.
     """
     return (steps - momentum * (1.0 - momentum**steps) / (1.0 - momentum)) / (1.0 - momentum)
 
 
-def correction(state: State, control: Floats | None) -> Floats | None:
-    """The constant term of the local gradient, float32 (N,): c - c_i of SCAFFOLD, -h_i of FedDyn; None for none.
+def correction(state: State, control: Vector | None) -> Vector | None:
+    """Constant term of the local gradient, float32 (N,): c - c_i of SCAFFOLD, -h_i of FedDyn; None for none.
 
     `state` is what `finish` returned when the client last trained; `control` is the server's c.
     """
@@ -48,16 +48,16 @@ def correction(state: State, control: Floats | None) -> Floats | None:
 
 @dataclass(frozen=True)
 class Finished:
-    """What a local training leaves: arrays to remember, and the control variate's change, float32 (N,), to send."""
+    """Result of a solver after local training: arrays to remember, and the control variate's change, float32 (N,)."""
 
     state: dict[str, NDArray[Any]]
-    sent: Floats | None = None
+    sent: Vector | None = None
 
 
 def finish(
-    training: TrainingConfig, state: State, control: Floats | None, delta: Floats, steps: int, lr: float
+    training: TrainingConfig, state: State, control: Vector | None, delta: Vector, steps: int, lr: float
 ) -> Finished:
-    """What remains after `steps` steps at `lr` that moved the weights by `delta`, float32 (N,).
+    """Update the solver's state after `steps` steps at `lr` that moved the weights by `delta`, float32 (N,).
 
     SCAFFOLD: c_i <- c_i - c + (x - y) / (K lr). FedDyn: h_i <- h_i - alpha (y - x). Both are zero at first.
     """

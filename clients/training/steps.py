@@ -23,7 +23,7 @@ class DivergenceError(FloatingPointError):
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """What one call of `train` did."""
+    """Report of one call of `train`."""
 
     loss: float
     """Mean over the steps of the mini-batch loss before each step."""

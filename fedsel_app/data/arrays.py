@@ -1,4 +1,4 @@
-"""What makes arrays a data set: checks of samples and targets, their moments, and reading an .npz file."""
+"""Arrays of a data set: checks of samples and targets, moments of the samples, and reading an .npz file."""
 
 import math
 import zipfile
@@ -15,17 +15,17 @@ TASKS = ("classification", "multi-label", "regression")
 
 
 def absent(data: str, folder: Path, files: str) -> ConfigError:
-    """The error for a set of files that are not in `folder`."""
+    """Build the error for a data set whose files are not in `folder`."""
     return ConfigError(f"The data set '{data}' is absent from '{folder}': put {files} there, or set 'data-path'.")
 
 
 def check_samples(x: NDArray[Any], key: str, source: str) -> NDArray[Any]:
-    """Images as uint8 (n, C, H, W), or finite features as float32 (n, ...).
+    """Check samples and bring them into one layout: images as uint8 (n, C, H, W), finite features as float32 (n, ...).
 
     Raises
     ------
     ConfigError
-        Whose message begins with `source` and names `key`.
+        If they are of another kind; the message begins with `source` and names `key`.
     """
     if x.dtype == np.uint8 and x.ndim == 3:
         return x[:, None]
@@ -42,12 +42,12 @@ def check_samples(x: NDArray[Any], key: str, source: str) -> NDArray[Any]:
 
 
 def check_targets(y: NDArray[Any], key: str, source: str, task: str) -> NDArray[Any]:
-    """Targets of one of `TASKS`: int64 classes (n,), float32 zeros and ones (n, L), or float32 values (n,).
+    """Check the targets of one of `TASKS`: int64 classes (n,), float32 zeros and ones (n, L), or float32 values (n,).
 
     Raises
     ------
     ConfigError
-        Whose message begins with `source` and names `key`.
+        If they are of another kind; the message begins with `source` and names `key`.
     """
     if task == "classification":
         return check_labels(y, key, source)
@@ -65,12 +65,12 @@ def check_targets(y: NDArray[Any], key: str, source: str, task: str) -> NDArray[
 
 
 def check_labels(y: NDArray[Any], key: str, source: str) -> NDArray[np.int64]:
-    """Whole numbers from 0, one a sample, as int64 (n,).
+    """Check class labels, whole numbers from 0 and one a sample, and return them as int64 (n,).
 
     Raises
     ------
     ConfigError
-        Whose message begins with `source` and names `key`.
+        If they are of another kind; the message begins with `source` and names `key`.
     """
     if not np.issubdtype(y.dtype, np.integer) or y.ndim != 1:
         raise ConfigError(
@@ -82,9 +82,9 @@ def check_labels(y: NDArray[Any], key: str, source: str) -> NDArray[np.int64]:
 
 
 def moments(x: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Mean and standard deviation of each channel (of everything, for flat features), exact for uint8.
+    """Moments of the samples: mean and standard deviation of each channel (of everything, for flat features).
 
-    Images count as scaled to [0, 1]; a standard deviation of 0 is given as 1.
+    Images are taken as scaled to [0, 1], and their sums are exact; a standard deviation of 0 is given as 1.
     """
     channels = [x] if x.ndim == 2 else [x[:, channel] for channel in range(x.shape[1])]
     mean, std = np.empty(len(channels)), np.empty(len(channels))
@@ -100,12 +100,12 @@ def moments(x: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
 
 
 def read_npz(path: Path, source: str, keys: tuple[str, ...], setting_key: str) -> dict[str, NDArray[Any]]:
-    """Those of `keys` that the file has.
+    """Read those of `keys` that an .npz file has.
 
     Raises
     ------
     ConfigError
-        Whose message begins with `source`, where the file is absent (set `setting_key`) or unreadable.
+        If the file is absent or unreadable; the message begins with `source` and names `setting_key`.
     """
     if not path.is_file():
         raise ConfigError(f"{source} does not exist. Set '{setting_key}' to an .npz file with {', '.join(keys)}.")

@@ -1,4 +1,4 @@
-"""A data set on the training device, and the mini-batches drawn from it.
+"""Mini-batches: a data set on the training device, and the batches drawn from it.
 
 The whole set lies on the device once per process, images as uint8; clients are index arrays into it.
 """
@@ -27,7 +27,7 @@ class DeviceData:
     dataset
         The arrays. On the CPU the tensors share their memory.
     config
-        Whether batches are normalised and augmented.
+        Normalisation and augmentation of the batches.
     device
         Where the tensors lie.
 
@@ -69,7 +69,7 @@ class DeviceData:
         Parameters
         ----------
         indices : int64 of shape (b,)
-            Which training examples.
+            Positions of the training examples.
         generator
             A CPU generator that augmentation draws from, the same draws whatever the device. Without
             one, or where 'augment' is none, nothing is augmented and nothing drawn.

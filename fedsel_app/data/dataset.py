@@ -1,4 +1,4 @@
-"""Data sets as plain arrays: bundled, generated, from files in their published form, or a user's own."""
+"""Data sets as plain arrays: bundled, generated, read from files in their published form, or a user's own."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ class Dataset:
     owners : int64 of shape (n,), or None
         The client that each training example belongs to by nature, where there is one.
     task
-        What is learnt.
+        Task that is learnt, one of `fedsel_app.data.arrays.TASKS`.
     """
 
     x_train: NDArray[Any]
@@ -89,7 +89,7 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
     Raises
     ------
     ConfigError
-        Whose message begins with `source`.
+        If the arrays are no data set; the message begins with `source`.
     """
     missing = [key for key in KEYS if key not in arrays]
     if missing:
@@ -128,7 +128,7 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
 
 
 def load_surrogate(path: Path, dataset: Dataset) -> Dataset:
-    """The arrays x and y of an .npz file in place of all examples of `dataset`, normalised as that is.
+    """Load a surrogate set: the arrays x and y of an .npz file in place of all examples of `dataset`, normalised alike.
 
     Raises
     ------

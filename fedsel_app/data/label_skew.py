@@ -1,4 +1,4 @@
-"""Splits skewed by class, as tables of how many examples of each class each client holds.
+"""Label skew: tables of the number of examples of each class that each client holds, for splits skewed by class.
 
 Each function takes the examples of each class, `sizes`, int64 (C,), and returns int64 (clients, C).
 
@@ -17,13 +17,17 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
 
-Integers = NDArray[np.int64]
+Ints = NDArray[np.int64]
 
 DIRICHLET_DRAWS = 100
 
 
-def dirichlet(sizes: Integers, clients: int, alpha: float, least: int, rng: np.random.Generator) -> Integers:
-    """Each class in Dirichlet(alpha) proportions; after 100 draws too few for someone, the largest clients give."""
+def dirichlet(sizes: Ints, clients: int, alpha: float, least: int, rng: np.random.Generator) -> Ints:
+    """Dirichlet split: each class is shared in Dirichlet(alpha) proportions.
+
+    A table in which a client has fewer than `least` examples is drawn anew, up to 100 times; then the clients with the
+    most examples give to those with the fewest.
+    """
     for _ in range(DIRICHLET_DRAWS):
         shares = rng.dirichlet(np.full(clients, alpha), size=len(sizes))
         ends = (np.cumsum(shares, axis=1) * sizes[:, None]).astype(np.int64)
@@ -40,10 +44,8 @@ def dirichlet(sizes: Integers, clients: int, alpha: float, least: int, rng: np.r
     return table
 
 
-def multi_dirichlet(
-    sizes: Integers, clients: int, alphas: Sequence[float], least: int, rng: np.random.Generator
-) -> Integers:
-    """Equal groups of clients in order; each has the same share of every class, in its own alpha's proportions."""
+def multi_dirichlet(sizes: Ints, clients: int, alphas: Sequence[float], least: int, rng: np.random.Generator) -> Ints:
+    """Multi-Dirichlet split: equal groups of clients share every class alike, each by Dirichlet of its own alpha."""
     groups = len(alphas)
     if clients % groups:
         raise ConfigError(
@@ -58,8 +60,8 @@ def multi_dirichlet(
     return np.concatenate(tables)
 
 
-def psi_lda(sizes: Integers, clients: int, psi: float, rng: np.random.Generator) -> Integers:
-    """n // K examples each, of class k mod C with probability psi, else of any other class alike.
+def psi_lda(sizes: Ints, clients: int, psi: float, rng: np.random.Generator) -> Ints:
+    """psi-LDA split: n // K examples a client, of class k mod C with probability psi, else of any other class alike.
 
     The clients draw in turns, one example at a time, so that a class that runs out (the fullest one
     then stands in for it) runs out for all of them alike.
@@ -80,8 +82,8 @@ def psi_lda(sizes: Integers, clients: int, psi: float, rng: np.random.Generator)
     return table
 
 
-def missing_classes(sizes: Integers, clients: int, missing: int, rng: np.random.Generator) -> Integers:
-    """Each client lacks `missing` random classes; a class is split evenly among those that have it."""
+def missing_classes(sizes: Ints, clients: int, missing: int, rng: np.random.Generator) -> Ints:
+    """Missing-classes split: each client lacks `missing` random classes; a class is shared evenly by its holders."""
     classes = len(sizes)
     if missing >= classes:
         raise ConfigError(

@@ -1,7 +1,8 @@
-"""Which client holds which training examples.
+"""Partition of the training examples over the clients, and of a client's examples into a training and a test part.
 
-Splits skewed by class are a table first (`label_skew`), how many examples of each class each client holds, and then one
-seeded deal of the shuffled classes. In shards and natural a client gets whole runs of the examples.
+A split that is skewed by class is drawn in two steps: a table of the number of examples of each class that each client
+holds (`label_skew`), and one seeded deal of the shuffled classes. In shards and natural a client gets whole runs of the
+examples.
 
 References
 ----------
@@ -19,18 +20,18 @@ from fedsel_app.config import ConfigError, PartitionConfig
 from fedsel_app.data import label_skew
 from fedsel_app.seeds import Purpose, stream
 
-Integers = NDArray[np.int64]
+Ints = NDArray[np.int64]
 
 
 def split(
-    config: PartitionConfig, labels: NDArray[Any], clients: int, seed: int, owners: Integers | None = None
-) -> list[Integers]:
+    config: PartitionConfig, labels: NDArray[Any], clients: int, seed: int, owners: Ints | None = None
+) -> list[Ints]:
     """Split the examples among the clients; the same for the same arguments.
 
     Parameters
     ----------
     config
-        Which split, and its parameters.
+        Kind of the split, and its parameters.
     labels : int64 array of shape (n,), or float32 array of shape (n, L) or (n,)
         Targets of the training examples, as in a data set. Skewed splits go by `strata` of them.
     clients
@@ -38,8 +39,8 @@ def split(
     seed
         Seed of the run.
     owners : int64 array of shape (n,), optional
-        Whom each training example belongs to; natural makes each of them a client. Where there are more of them than
-        clients, K are drawn from those who hold enough, and the rest take no part.
+        Owner of each training example; natural makes each owner a client. Where there are more owners than clients, K
+        are drawn from those who hold enough, and the rest take no part.
 
     Returns
     -------
@@ -95,24 +96,23 @@ def split(
     return _deal(table, labels, rng)
 
 
-def strata(labels: NDArray[Any]) -> Integers:
-    """The class that splits by class put each example in, as an int64 array of shape (n,).
+def strata(labels: NDArray[Any]) -> Ints:
+    """Strata of a split by class: the class that each example is put in, as an int64 array of shape (n,).
 
-    That is its class; of float32 zeros and ones (n, L) the first label that holds, or L where none does (ISP, Sec. 4.1,
-    leaves open how a Dirichlet split reads several labels); of other float32 values the same for all.
+    For classes it is the label itself; for float32 zeros and ones (n, L) the first label that holds, or L where none
+    does (ISP, Sec. 4.1, leaves open how a Dirichlet split reads several labels); for other float32 values the same for
+    all.
     """
     if _continuous(labels):
         return np.zeros(len(labels), np.int64)
     if labels.ndim == 2:
-        first: Integers = np.where(labels.any(axis=1), labels.argmax(axis=1), labels.shape[1])
+        first: Ints = np.where(labels.any(axis=1), labels.argmax(axis=1), labels.shape[1])
         return first
     return labels
 
 
-def holdout(
-    indices: Integers, labels: NDArray[Any], fraction: float, rng: np.random.Generator
-) -> tuple[Integers, Integers]:
-    """Split one client's examples into a training part and its own test part, stratified by `strata`.
+def holdout(indices: Ints, labels: NDArray[Any], fraction: float, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Hold out a test part of one client's examples, stratified by `strata`.
 
     The test part has `fraction` of the examples (rounded half up), shared among the strata in
     proportion to their size (Sainte-Lague). The training part keeps at least one example.
@@ -126,7 +126,7 @@ def holdout(
     fraction
         Share of the examples that is tested on, in [0, 1).
     rng
-        Draws which examples they are.
+        Draws the examples of the test part.
 
     Returns
     -------
@@ -144,8 +144,8 @@ def holdout(
     return np.sort(shuffled[order[tested:]]), np.sort(shuffled[order[:tested]])
 
 
-def label_counts(parts: Sequence[Integers], labels: NDArray[Any], classes: int) -> Integers:
-    """How many examples of each class, or with each label, each part holds: an int64 array of shape (parts, classes).
+def label_counts(parts: Sequence[Ints], labels: NDArray[Any], classes: int) -> Ints:
+    """Label counts: number of examples of each class, or with each label, in each part, int64 (parts, classes).
 
     Raises
     ------
@@ -166,8 +166,8 @@ def _continuous(labels: NDArray[Any]) -> bool:
     return labels.ndim == 1 and np.issubdtype(labels.dtype, np.floating)
 
 
-def _natural(owners: Integers | None, clients: int, least: int, rng: np.random.Generator) -> list[Integers]:
-    """The examples of each owner, or of K drawn ones, in the order of the owners."""
+def _natural(owners: Ints | None, clients: int, least: int, rng: np.random.Generator) -> list[Ints]:
+    """Natural partition: the examples of each owner, or of K drawn ones, in the order of the owners."""
     if owners is None:
         raise ConfigError(
             "The 'partition' parameter natural needs a data set that says whose each training example is, and this one "
@@ -185,8 +185,8 @@ def _natural(owners: Integers | None, clients: int, least: int, rng: np.random.G
     return [parts[owner] for owner in drawn]
 
 
-def _shards(labels: Integers, clients: int, each: int, least: int, rng: np.random.Generator) -> list[Integers]:
-    """`each` random ones of the K * `each` equal runs of the examples, shuffled and then sorted by class."""
+def _shards(labels: Ints, clients: int, each: int, least: int, rng: np.random.Generator) -> list[Ints]:
+    """Shards: the examples, sorted by class, are cut into K * `each` equal runs, `each` for every client."""
     if len(labels) // (clients * each) * each < least:
         raise ConfigError(
             f"With 'shards-per-client' {each}, {clients} clients get shards of {len(labels) // (clients * each)} "
@@ -198,9 +198,9 @@ def _shards(labels: Integers, clients: int, each: int, least: int, rng: np.rando
     return [np.sort(np.concatenate([shards[shard] for shard in hand])) for hand in dealt]
 
 
-def _deal(table: Integers, labels: Integers, rng: np.random.Generator) -> list[Integers]:
+def _deal(table: Ints, labels: Ints, rng: np.random.Generator) -> list[Ints]:
     """Deal each class's shuffled examples to the clients, `table[k, c]` of class c to client k."""
-    dealt: list[list[Integers]] = [[] for _ in table]
+    dealt: list[list[Ints]] = [[] for _ in table]
     for label, counts in enumerate(table.T):
         members = rng.permutation(np.flatnonzero(labels == label))
         for hand, examples in zip(dealt, np.split(members[: counts.sum()], np.cumsum(counts)[:-1]), strict=True):

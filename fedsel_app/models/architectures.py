@@ -1,4 +1,4 @@
-"""The architectures of the papers, with torch's default initialisation and no pretrained weights.
+"""Architectures of the papers, with torch's default initialisation and no pretrained weights.
 
 Parameter counts are those that the sources print, or that their layers make; the tests hold the builders to them.
 """
@@ -22,7 +22,7 @@ class Architecture(NamedTuple):
     """The smallest side of an image."""
 
     def misfit(self, sample_shape: Shape) -> str | None:
-        """What samples the model needs, where these do not fit."""
+        """Description of the samples that the model needs, if these do not fit; None if they do."""
         if self.samples == "images" and (len(sample_shape) != 3 or min(sample_shape[1:]) < self.smallest):
             return f"images of at least {self.smallest}x{self.smallest}"
         if self.samples == "signals" and len(sample_shape) != 2:

@@ -1,4 +1,4 @@
-"""Which device a process computes on, and torch set up there so that the same seed gives the same bits."""
+"""Device of a process, and torch set up on it so that the same seed gives the same bits."""
 
 import os
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from fedsel_app.config import ConfigError
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of the 'device' setting; "auto" takes cuda, else mps, else cpu.
+    """Choose the device of the 'device' setting; "auto" takes cuda, else mps, else cpu.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A model by its name, whose parameters and gradients are each one flat vector."""
+"""Flat model: a model built by its name, its parameters and its gradient each one flat vector."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -61,9 +61,9 @@ def build(name: str, sample_shape: tuple[int, ...], classes: int, seed: int) -> 
 
 
 def _channels_last(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """On a CPU a forward pass through convolutions is a quarter faster so. Other devices keep the order they have.
+    """Put images into channels-last order on a CPU, where convolutions are a quarter faster so.
 
-    Users' own models do too: `view` of such a tensor raises where `reshape` or `nn.Flatten` does not.
+    It is not done for users' own models: `view` of such a tensor raises where `reshape` or `nn.Flatten` does not.
     """
     return tuple(x.contiguous(memory_format=torch.channels_last) if x.is_cpu else x for x in inputs)
 
@@ -84,9 +84,9 @@ class FlatModel:
     module
         The model; it is moved to `device` as float32 and owned from then on.
     device
-        Where it computes.
+        Device of the computation.
     task
-        What its outputs are for: the loss that it is trained by, and its scores.
+        Loss that the model is trained by, and its scores.
 
     Attributes
     ----------
@@ -174,7 +174,7 @@ class FlatModel:
 
 @dataclass(frozen=True)
 class Result:
-    """A model on some examples: their mean loss, their number, its score (see `tasks`) and further metrics by name."""
+    """Evaluation of a model: mean loss, number of examples, score (see `tasks`) and further metrics by name."""
 
     loss: float
     examples: int
@@ -218,6 +218,6 @@ def _as_numpy(vector: Tensor) -> NDArray[np.float32]:
     return copied
 
 
-def _require_length(what: str, vector: NDArray[np.float32], size: int) -> None:
+def _require_length(name: str, vector: NDArray[np.float32], size: int) -> None:
     if vector.shape != (size,):
-        raise ValueError(f"The model's {what} have shape ({size},). Got {vector.shape}.")
+        raise ValueError(f"The model's {name} have shape ({size},). Got {vector.shape}.")

@@ -1,4 +1,4 @@
-"""What the outputs of a model are for: the loss and the scores of each kind of data set.
+"""Tasks: the loss and the scores of each kind of data set.
 
 ==============  =================================  ==========================================  ==================
 task            labels y                           loss of an example                          score
@@ -45,7 +45,7 @@ class Scores:
 
 
 class Task(Protocol):
-    """A loss, and sums over examples that its scores follow from."""
+    """Task of a data set: its loss, and sums over the examples from which its scores follow."""
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Mean loss of a mini-batch, a scalar."""
@@ -57,11 +57,11 @@ class Task(Protocol):
         """Sums over the examples, which add up over mini-batches."""
 
     def scores(self, tally: Counts, loss: float, examples: int) -> Scores:
-        """The scores, from what `tally` summed up and the mean loss of so many examples."""
+        """Scores from the sums of `tally` and the mean loss over all `examples`."""
 
 
 class Classification:
-    """One class an example; one output a class."""
+    """Classification: one class an example, one output a class."""
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Mean cross-entropy."""
@@ -84,12 +84,12 @@ CLASSIFICATION = Classification()
 
 
 class MultiLabel:
-    """Any of L labels an example; a logit a label.
+    """Multi-label classification: any of L labels an example, one logit a label.
 
     Parameters
     ----------
     positive_weights : float32 tensor of shape (L,)
-        How often a positive counts, on the device where the loss is computed.
+        Weight of a positive, on the device where the loss is computed.
     """
 
     def __init__(self, positive_weights: Tensor) -> None:
@@ -124,7 +124,7 @@ class MultiLabel:
 
 
 class Regression:
-    """One number an example; one output."""
+    """Regression: one number an example, one output."""
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Mean squared error."""

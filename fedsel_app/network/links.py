@@ -1,4 +1,4 @@
-"""Links, simulated and measured, and the clock. NumPy only."""
+"""Links: uplink rates and computing speeds of the clients, simulated or measured, and the round's duration by them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ SMOOTHING = 0.5
 
 
 class SimulatedLinks:
-    """Uplinks U[min, max] per client and round, computing U[min, max] seconds a step per client."""
+    """Simulated links: uplinks U[min, max] per client and round, seconds a local step U[min, max] per client."""
 
     measured = False
 
@@ -30,7 +30,7 @@ class SimulatedLinks:
         self.needs_losses = config.link_coupling == "inverted-loss"
 
     def observe(self, server_round: int, losses: Floats) -> tuple[Floats, Floats]:
-        """This round's uplink bits/s and seconds a local step of every client, float64 (K,) each."""
+        """Uplink bits/s of this round and seconds a local step of every client, float64 (K,) each."""
         low, high = self._config.uplink_min_bits_per_s, self._config.uplink_max_bits_per_s
         if self.needs_losses:
             return inverted_uplinks(losses, low, high), self._step_s
@@ -42,27 +42,27 @@ class SimulatedLinks:
         return work.step_s * work.work_steps + 8.0 * sent / work.uplink_bits_per_s
 
     def learn(self, client: int, work_steps: float, told: Mapping[str, object]) -> None:
-        """Nothing: what clients really take is of no account."""
+        """Ignore a reply: simulated speeds are drawn from the seed, not measured."""
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Nothing: everything is drawn from the seed."""
+        """State of the links: empty, as everything is drawn from the seed."""
         return {}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Nothing."""
+        """Take up no state, as there is none."""
 
     def round_seconds(self, work: RoundWork, wall_s: float) -> float:
-        """Seconds of a round: the slowest probe, then the slowest client, or what was waited for others."""
+        """Seconds of a round: the slowest probe, then the slowest client or the wait for missing replies."""
         clients_s = self.finish_s(work, np.zeros(0))
         probes_s = work.probe_s if self._config.clock_probes else np.zeros(1)
         return float(clients_s.max(initial=work.waited_s) + probes_s.max(initial=0.0))
 
 
 class MeasuredLinks:
-    """Wall-clock rounds, and what clients tell of their speed, smoothed exponentially.
+    """Measured links: durations by the wall clock, and speeds that clients report, smoothed exponentially.
 
-    A client that has not told yet counts as the mean of those who have; as long as nobody has, as the middle of the
-    simulated ranges. Uploads below `LEAST_BYTES` measure the delay, not the rate, and are passed over.
+    A client without a report counts as the mean of those that have one; before the first report all count as the middle
+    of the simulated ranges. Uploads below `LEAST_BYTES` measure the delay, not the rate, and are left out.
     """
 
     needs_losses = False
@@ -77,12 +77,12 @@ class MeasuredLinks:
 
     @property
     def mean_uplink_bits_per_s(self) -> float:
-        """Of all clients."""
+        """Mean uplink bits/s of all clients."""
         return float(_filled(self._uplinks, self._prior[0]).mean())
 
     @property
     def mean_step_s(self) -> float:
-        """Of all clients."""
+        """Mean seconds a local step of all clients."""
         return float(_filled(self._steps, self._prior[1]).mean())
 
     def learn(self, client: int, work_steps: float, told: Mapping[str, object]) -> None:
@@ -98,7 +98,7 @@ class MeasuredLinks:
         return _filled(self._uplinks, self._prior[0]), _filled(self._steps, self._prior[1])
 
     def finish_s(self, work: RoundWork, arrived_s: Floats) -> Floats:
-        """When each reply arrived."""
+        """Seconds until each reply arrived, as given."""
         return arrived_s
 
     def round_seconds(self, work: RoundWork, wall_s: float) -> float:
@@ -106,11 +106,11 @@ class MeasuredLinks:
         return wall_s
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What `load_state` needs to go on identically."""
+        """State of the links, from which `load_state` goes on identically."""
         return {"uplinks": self._uplinks.copy(), "steps": self._steps.copy()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
+        """Take up a state that `state` returned. Raises ValueError if it is of another number of clients."""
         if state["uplinks"].shape != self._uplinks.shape or state["steps"].shape != self._steps.shape:
             raise ValueError(f"links of {state['uplinks'].shape} clients")
         self._uplinks, self._steps = state["uplinks"].astype(np.float64), state["steps"].astype(np.float64)
@@ -132,7 +132,7 @@ def _filled(estimates: Floats, prior: float) -> Floats:
 
 
 def inverted_uplinks(losses: Floats, low: float, high: float) -> Floats:
-    """The stress test: low + (high - low) (1 - loss / largest loss) bits/s (the authors' code).
+    """Stress test of uplinks: low + (high - low) (1 - loss / largest loss) bits/s (the authors' code).
 
     `losses` is float64 (K,); a client whose loss is unknown gets the slowest link.
     """
@@ -143,7 +143,7 @@ def inverted_uplinks(losses: Floats, low: float, high: float) -> Floats:
 
 
 def make_links(config: NetworkConfig, clients: int, seed: int) -> SimulatedLinks | MeasuredLinks:
-    """The links that `config` asks for."""
+    """Build the links of the 'links' setting."""
     if config.links == "measured":
         return MeasuredLinks(config, clients)
     return SimulatedLinks(config, clients, seed)

@@ -1,4 +1,4 @@
-"""Bits in bytes, for the parts of the update codec: each byte is filled from its lowest bit, the rest is zero."""
+"""Bit strings in bytes: each byte is filled from its lowest bit, and the rest of the last byte is zero."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,17 +9,17 @@ class WireError(ValueError):
 
 
 def bytes_of(bits: int) -> int:
-    """Bytes that so many bits take."""
+    """Number of bytes that hold `bits` bits."""
     return (bits + 7) // 8
 
 
 def pack(bits: NDArray[np.bool_]) -> bytes:
-    """The bits (n,) in ceil(n / 8) bytes."""
+    """Pack the bits (n,) into ceil(n / 8) bytes."""
     return np.packbits(bits, bitorder="little").tobytes()
 
 
 def unpack(stored: NDArray[np.uint8], bits: int) -> NDArray[np.bool_]:
-    """The first `bits` bits of `stored`, which has just enough bytes for them.
+    """Unpack the first `bits` bits of `stored`, which has just enough bytes for them.
 
     Raises
     ------

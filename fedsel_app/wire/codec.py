@@ -1,4 +1,4 @@
-"""The update codec: a sparse or dense model update as bytes, exactly, and back without trusting them.
+"""Update codec: encodes a sparse or dense model update as bytes, exactly, and decodes bytes without trusting them.
 
 A payload is, all numbers little-endian::
 
@@ -142,7 +142,7 @@ def add_weighted(total: NDArray[np.float64], updates: Sequence[Update], weights:
 
 @dataclass(frozen=True)
 class Packet:
-    """What one payload says: the update, and the partition id and round it belongs to."""
+    """Content of one payload: the update, and the partition id and round that it belongs to."""
 
     update: Update
     client: int
@@ -161,7 +161,7 @@ def index_bits(payload: bytes) -> int:
 
 
 def encode(update: Update, *, client: int, server_round: int, seeded: bool = False) -> bytes:
-    """The payload of `update`, with its indices coded in the fewest bytes.
+    """Encode `update` as a payload, its indices in the fewest bytes.
 
     With `seeded` the indices, if any, do not travel: they must be ``indices.seeded_indices`` of this client
     and round, and the receiver draws them as well.
@@ -188,7 +188,7 @@ def encode(update: Update, *, client: int, server_round: int, seeded: bool = Fal
 
 
 def decode(payload: bytes, *, size: int, seed: int | None = None) -> Packet:
-    """What `payload` says of a model of `size` entries; ``decode(encode(u)).update == u`` bit for bit.
+    """Decode `payload` for a model of `size` entries; ``decode(encode(u)).update == u`` bit for bit.
 
     `seed` is the run's, by which the sender may have drawn its indices. Memory use is bounded by the payload's
     length and `size`, whatever the payload claims.
@@ -201,7 +201,7 @@ def decode(payload: bytes, *, size: int, seed: int | None = None) -> Packet:
     if len(payload) < _OVERHEAD_BYTES:
         raise WireError(f"The payload is cut short: {len(payload)} bytes, and {_OVERHEAD_BYTES} is the least.")
     magic, version, value_coding, coding, *rest = _HEADER.unpack_from(payload)
-    rice_bits, told_size, count, client, server_round = rest
+    rice_bits, claimed_size, count, client, server_round = rest
     if magic != _MAGIC:
         raise WireError(f"The payload is not an update: it starts with {magic!r}, not {_MAGIC!r}.")
     if version != _VERSION:
@@ -210,8 +210,8 @@ def decode(payload: bytes, *, size: int, seed: int | None = None) -> Packet:
         raise WireError("The payload is damaged: its CRC-32 does not match.")
     if value_coding not in (_FLOAT32, _QUANTISED, *_ROUNDED):
         raise WireError(f"The payload's values have the unknown coding {value_coding}.")
-    if told_size != size:
-        raise WireError(f"The payload is of a model of {told_size} entries; this one has {size}.")
+    if claimed_size != size:
+        raise WireError(f"The payload is of a model of {claimed_size} entries; this one has {size}.")
     if count > size:
         raise WireError(f"The payload claims {count} of {size} entries.")
     body = _body(payload)
@@ -233,7 +233,7 @@ def decode(payload: bytes, *, size: int, seed: int | None = None) -> Packet:
 
 
 def _body(payload: bytes) -> memoryview:
-    """The indices and values."""
+    """Body of a payload: the indices and values."""
     return memoryview(payload)[_HEADER.size : -_CRC.size]
 
 

@@ -1,4 +1,4 @@
-"""The indices of a sparse update as bytes: a bitmap, Rice-coded gaps, or a check sum of seeded ones.
+"""Index coding of a sparse update: a bitmap, Rice-coded gaps, or a check sum of seeded indices.
 
 A bitmap has bit i set where entry i is sent. Rice coding (R. F. Rice, "Some Practical Universal Noiseless
 Coding Techniques", JPL Publication 79-22, 1979) splits each gap g, the entries skipped before a sent one,
@@ -21,13 +21,16 @@ _LARGEST_U32 = 2**32 - 1
 
 
 def seeded_indices(seed: int, server_round: int, client: int, size: int, count: int) -> NDArray[np.uint32]:
-    """`count` of `size` positions, uniform without replacement, increasing: a function of the arguments alone."""
+    """Seeded indices: `count` of `size` positions in increasing order, uniform without replacement."""
     drawn = stream(seed, Purpose.COMPRESS, server_round, client).choice(size, count, replace=False, shuffle=False)
     return np.sort(drawn).astype(np.uint32)
 
 
 def encode_indices(indices: NDArray[np.uint32] | None, size: int, *, seeded: bool) -> tuple[int, int, bytes]:
-    """The coding's number, its Rice parameter and its bytes: the shortest, unless the receiver draws `seeded` ones."""
+    """Encode indices in the fewest bytes, or as a check sum if the receiver draws the `seeded` ones itself.
+
+    Returns the coding's number, its Rice parameter and its bytes.
+    """
     if indices is None:
         return DENSE, 0, b""
     if seeded:
@@ -50,7 +53,7 @@ def encode_indices(indices: NDArray[np.uint32] | None, size: int, *, seeded: boo
 def decode_indices(
     stored: NDArray[np.uint8], coding: int, rice_bits: int, size: int, drawn: tuple[int | None, int, int, int]
 ) -> NDArray[np.uint32] | None:
-    """The indices in the bytes `stored`; None for a dense update.
+    """Decode the indices in the bytes `stored`; None for a dense update.
 
     Parameters
     ----------
@@ -103,7 +106,7 @@ def _check_sum(indices: NDArray[np.uint32]) -> bytes:
 
 
 def _best_rice(gaps: NDArray[np.uint32]) -> tuple[int, int, int]:
-    """The fewest bytes that Rice coding takes, the parameter b that takes them, and its unary bits."""
+    """Shortest Rice coding: its bytes, its parameter b, and its unary bits."""
     count = len(gaps)
     best = (_LARGEST_U32, 0, 0)
     for b in range(32):

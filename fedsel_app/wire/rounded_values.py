@@ -1,4 +1,4 @@
-"""Rounded values as bytes: 16, 8 or 4 bits each, in blocks that share a norm.
+"""Rounded values on the wire: 16, 8 or 4 bits each, in blocks that share a norm.
 
 Entry i of a block whose largest magnitude is n is n l_i / s. With 16 bits the level l_i is a float16 in [-1, 1]
 and s = 1; with 8 and 4 bits it is a whole number in [-s, s] and s = 127 and 7. Every value is divided by its
@@ -20,7 +20,7 @@ from fedsel_app.wire.bits import WireError
 BLOCK = 256
 """Entries that share a norm: a norm costs an eighth of a bit each."""
 LEVELS = {16: 1, 8: 127, 4: 7}
-"""Bits of a value -> s."""
+"""Bits of a value -> s, its largest level."""
 _NORM_BYTES = 4
 _HALF_ONE = 0x3C00
 
@@ -32,7 +32,7 @@ class Rounded:
     Attributes
     ----------
     bits
-        Of each level: 16, 8 or 4.
+        Bits of each level: 16, 8 or 4.
     norms
         float32 (ceil(count / BLOCK),), finite and not negative.
     levels
@@ -56,7 +56,7 @@ class Rounded:
 
 
 def bits_an_entry(value_bits: int) -> float:
-    """What a value of `value_bits` costs on the wire, with its share of the norm; 32 are sent as they are."""
+    """Bits of one value on the wire, its share of the norm included; values of 32 bits are sent as they are."""
     return value_bits + 8 * _NORM_BYTES / BLOCK if value_bits in LEVELS else float(value_bits)
 
 
@@ -66,7 +66,7 @@ def section_bytes(count: int, bits: int) -> int:
 
 
 def encode_values(rounded: Rounded) -> bytes:
-    """The section of rounded values.
+    """Encode the section of rounded values.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def encode_values(rounded: Rounded) -> bytes:
 
 
 def decode_values(section: memoryview, count: int, bits: int) -> Rounded:
-    """The `count` values of a section of ``section_bytes(count, bits)``. Raises WireError unless it is sound."""
+    """Decode the `count` values of a section of ``section_bytes(count, bits)``. Raises WireError unless it is sound."""
     norms = np.frombuffer(section, "<f4", _blocks(count)).astype(np.float32)
     stored = section[norms.nbytes :]
     levels: NDArray[Any]

@@ -1,4 +1,4 @@
-"""Quantised values as bytes: norms by bucket, and whole levels in a run-length gamma code.
+"""Quantised values on the wire: norms by bucket, and whole levels in a run-length gamma code.
 
 D. Alistarh, D. Grubic, J. Li, R. Tomioka, M. Vojnovic: "QSGD: Communication-Efficient SGD via Gradient
 Quantization and Encoding", NeurIPS 2017, arXiv 1610.02132: entry i of a bucket of norm n is n z_i / s, with a
@@ -68,7 +68,7 @@ class Quantised:
 
 
 def encode_values(quantised: Quantised, places: bytes) -> bytes:
-    """The section of quantised values, around the coded indices `places`.
+    """Encode the section of quantised values, around the coded indices `places`.
 
     Raises
     ------
@@ -88,14 +88,14 @@ def index_bytes(section: memoryview) -> int:
     """Bytes of indices in a section of quantised values. Raises WireError if it cannot hold them."""
     if len(section) < HEAD.size:
         raise WireError("The payload is too short for quantised values.")
-    told: int = HEAD.unpack_from(section)[0]
-    if told > len(section) - HEAD.size:
-        raise WireError(f"The payload is too short for {told} bytes of indices before its quantised values.")
-    return told
+    claimed: int = HEAD.unpack_from(section)[0]
+    if claimed > len(section) - HEAD.size:
+        raise WireError(f"The payload is too short for {claimed} bytes of indices before its quantised values.")
+    return claimed
 
 
 def decode_values(section: memoryview, count: int) -> Quantised:
-    """The `count` quantised values of a section. Raises WireError unless it is exactly that."""
+    """Decode the `count` quantised values of a section. Raises WireError unless it is exactly that."""
     skipped = HEAD.size + index_bytes(section)
     _, bucket, s, nonzero = HEAD.unpack_from(section)
     _refuse_grid(count, bucket, s)
@@ -125,7 +125,7 @@ def _refuse_norms(norms: NDArray[np.float32], expected: int) -> None:
 
 
 def _encode_levels(levels: NDArray[np.int16]) -> tuple[bytes, int]:
-    """The bit string of `levels`, and how many of them are not zero."""
+    """Encode `levels` as a bit string, and count those that are not zero."""
     places = np.flatnonzero(levels)
     picked = levels[places].astype(np.int64)
     codes = np.concatenate((np.diff(places, prepend=-1), np.abs(picked)))
@@ -151,10 +151,10 @@ def _decode_levels(stored: NDArray[np.uint8], nonzero: int, count: int, s: int) 
     if lengths.max() > _LONGEST_CODE:
         raise WireError("The payload has a level or a run of zeros that is too long.")
     at = int(ends[-1]) + 1
-    told = at + nonzero + int(lengths.sum())
-    if bytes_of(told) != len(stored):
-        raise WireError(f"The payload's levels take {bytes_of(told)} bytes. Got {len(stored)}.")
-    if bits[told:].any():
+    end = at + nonzero + int(lengths.sum())
+    if bytes_of(end) != len(stored):
+        raise WireError(f"The payload's levels take {bytes_of(end)} bytes. Got {len(stored)}.")
+    if bits[end:].any():
         raise WireError("The payload's padding bits are not zero.")
     negative = bits[at : at + nonzero]
     at += nonzero

@@ -1,4 +1,4 @@
-"""`fedsel bench aggregate`: how long the server sums a cohort's updates, beside what its memory allows.
+"""`fedsel bench aggregate`: time of the server's sum of a cohort's updates, beside the bound of its memory.
 
 The bound is a copy of as many bytes as the sum must read and write at least: every index and value once, and the
 model's float64 sum once each way. "step" is the whole way from decoded replies to the next global model, the server
@@ -33,7 +33,7 @@ def touched_bytes(size: int, updates: tuple[Update, ...]) -> int:
 
 
 def measure(size: int, density: float, repeats: int) -> dict[str, Any]:
-    """One row: milliseconds of the sum, of the server's whole step, and of the copy, and their ratios."""
+    """Measure one row: milliseconds of the sum, of the server's whole step, and of the copy, and their ratios."""
     updates = tuple(drawn(size, density, client) for client in range(COHORT))
     weights = [1.0 / COHORT] * COHORT
 

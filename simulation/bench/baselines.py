@@ -1,4 +1,4 @@
-"""What `fedsel bench round` compares the engine with: the same work in bare PyTorch, and in an untouched Flower app.
+"""Baselines of `fedsel bench round`: the same work in bare PyTorch, and in an untouched Flower app.
 
 Neither uses anything of fedsel's clients, strategies or codec; only the architecture and the random data are shared.
 """
@@ -24,12 +24,12 @@ from fedsel_app.data.dataset import Dataset, from_arrays
 from fedsel_app.models.architectures import ARCHITECTURES
 from fedsel_app.seeds import Purpose, stream
 
-Floats = NDArray[np.float32]
+Vector = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Task:
-    """One round's work: every client's loss on `probe_batches` mini-batches, and `cohort` clients' training."""
+    """Work of one round: every client's loss on `probe_batches` mini-batches, and the training of `cohort` clients."""
 
     name: str
     model: str
@@ -52,7 +52,7 @@ TASKS = {
 
 
 def random_images(task: Task) -> Dataset:
-    """Random uint8 images of the task's shape: what a step costs does not depend on what is to be seen."""
+    """Random uint8 images of the task's shape: the cost of a step does not depend on their content."""
     rng = stream(0, Purpose.DATA)
     parts = {"train": task.examples, "test": task.test_examples}
     arrays: dict[str, NDArray[Any]] = {
@@ -63,12 +63,12 @@ def random_images(task: Task) -> Dataset:
 
 
 def cifar10(config: DataConfig) -> Dataset:
-    """For the engine: `data` = simulation.bench.baselines:cifar10."""
+    """Data set of the CIFAR-10 task for the engine, as `data` = simulation.bench.baselines:cifar10."""
     return random_images(TASKS["cifar10"])
 
 
 def mnist(config: DataConfig) -> Dataset:
-    """For the engine: `data` = simulation.bench.baselines:mnist."""
+    """Data set of the MNIST task for the engine, as `data` = simulation.bench.baselines:mnist."""
     return random_images(TASKS["mnist"])
 
 
@@ -94,7 +94,7 @@ class PlainClients:
     def _normalised(self, x: Tensor) -> Tensor:
         return (x.float() / 255.0 - self._mean) / self._std
 
-    def load(self, parameters: Floats) -> None:
+    def load(self, parameters: Vector) -> None:
         """Take the global model."""
         vector_to_parameters(torch.tensor(parameters), self.module.parameters())
 
@@ -114,8 +114,8 @@ class PlainClients:
             ]
         return float(torch.stack(hits).sum()) / len(y)
 
-    def train(self, parameters: Floats, client: int) -> Tensor:
-        """The change of the weights after the local steps of FedProx."""
+    def train(self, parameters: Vector, client: int) -> Tensor:
+        """Change of the weights after the local steps of FedProx."""
         self.load(parameters)
         weights = list(self.module.parameters())
         anchor = [weight.detach().clone() for weight in weights]
@@ -131,8 +131,8 @@ class PlainClients:
             optimizer.step()
         return parameters_to_vector(weights).detach() - torch.from_numpy(parameters)
 
-    def compressed(self, parameters: Floats, client: int) -> tuple[NDArray[np.int64], Floats]:
-        """The largest entries of what the client has to send; it remembers the rest."""
+    def compressed(self, parameters: Vector, client: int) -> tuple[NDArray[np.int64], Vector]:
+        """Largest entries of the update and residual; the rest stays with the client as its residual."""
         vector = self.train(parameters, client) + self._residual.get(client, 0.0)
         indices = torch.topk(vector.abs(), int(self.task.kept * vector.numel())).indices
         values = vector[indices]
@@ -145,16 +145,16 @@ def _serve(task: Task, pipe: Connection) -> None:
     clients = PlainClients(task)
     pipe.send(None)
     while (message := pipe.recv()) is not None:
-        kind, parameters, asked = message
+        kind, parameters, share = message
         if kind == "probe":
             clients.load(parameters)
-            pipe.send([clients.probe(client) for client in asked])
+            pipe.send([clients.probe(client) for client in share])
         else:
-            pipe.send([clients.compressed(parameters, client) for client in asked])
+            pipe.send([clients.compressed(parameters, client) for client in share])
 
 
 def plain_rounds(task: Task, rounds: int, workers: int) -> list[float]:
-    """Seconds of each round in worker processes of one thread each that hear of their work through pipes."""
+    """Seconds of each round in worker processes of one thread each, fed through pipes."""
     context = multiprocessing.get_context("spawn")
     pipes, processes = [], []
     for _ in range(workers):
@@ -191,7 +191,7 @@ def plain_rounds(task: Task, rounds: int, workers: int) -> list[float]:
     return seconds
 
 
-def _ask(pipes: list[Connection], kind: str, model: Floats, shares: list[list[int]]) -> list[list[Any]]:
+def _ask(pipes: list[Connection], kind: str, model: Vector, shares: list[list[int]]) -> list[list[Any]]:
     for pipe, share in zip(pipes, shares, strict=True):
         pipe.send((kind, model, share))
     return [pipe.recv() for pipe in pipes]
@@ -203,9 +203,9 @@ def _clients(task: Task) -> PlainClients:
 
 
 def flower_rounds(task: Task, rounds: int, workers: int) -> list[float]:
-    """Seconds of each round of Flower's FedAvg in its Ray engine as it comes, without compression.
+    """Seconds of each round of Flower's FedAvg in its unmodified Ray engine, without compression.
 
-    `evaluate` on every client stands for the loss probe.
+    `evaluate` on every client takes the place of the loss probe.
     """
     os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
     from flwr.client import Client, ClientApp, NumPyClient

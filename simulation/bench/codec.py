@@ -1,4 +1,4 @@
-"""`fedsel bench codec`: how fast updates become bytes and back, and how few bytes, by density and value width."""
+"""`fedsel bench codec`: speed and size of encoded updates, by density and value width."""
 
 import argparse
 import math
@@ -20,7 +20,7 @@ VALUE_BITS = (32, 16, 8, 4)
 
 
 def entropy(density: float) -> float:
-    """H(p) in bits: what the places of independently kept entries cost at least, for each entry of the model."""
+    """Entropy H(p) in bits: least cost of the indices of independently kept entries, for each entry of the model."""
     return -density * math.log2(density) - (1.0 - density) * math.log2(1.0 - density)
 
 
@@ -35,7 +35,7 @@ def drawn(size: int, density: float, client: int = 0) -> Update:
 
 
 def measure(size: int, density: float, value_bits: int, repeats: int) -> dict[str, Any]:
-    """One row: speeds as MB/s of the dense float32 update, bits of each kept entry, and ratios."""
+    """Measure one row: speeds as MB/s of the dense float32 update, bits of each kept entry, and ratios."""
     plain = drawn(size, density)
     round_s, update = 0.0, plain
     if value_bits < 32:

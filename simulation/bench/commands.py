@@ -1,4 +1,4 @@
-"""`fedsel bench`: what the parts of fedsel cost on this machine, as tables and beside them as JSON.
+"""`fedsel bench`: measures the parts of fedsel on this machine, and writes tables and JSON.
 
 A bench is a module with `run(arguments, console)`, which prints its tables and returns their rows, and an entry here.
 """
@@ -18,15 +18,15 @@ from fedsel_app.config.arguments import positive
 
 
 class Subparsers(Protocol):
-    """What `argparse.ArgumentParser.add_subparsers` returns."""
+    """Type of `argparse.ArgumentParser.add_subparsers`."""
 
     def add_parser(self, name: str, *, help: str) -> argparse.ArgumentParser:
-        """The parser of one more subcommand."""
+        """Add the parser of one more subcommand."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Where a bench is, what it measures, and its flags as argparse takes them."""
+    """Bench: its module, a description of its measurement, and its flags as argparse takes them."""
 
     module: str
     measures: str
@@ -87,7 +87,7 @@ def run_bench(arguments: argparse.Namespace) -> int:
 
 
 def describe_machine() -> dict[str, str]:
-    """What the numbers depend on, how busy the machine is among it: a load above its cores slows what is measured."""
+    """Describe the machine, its load included: a load above the number of cores slows the measurements."""
     versions = {name: metadata.version(name) for name in ("fedsel", "numpy", "torch", "flwr")}
     return {
         "processor": _processor(),

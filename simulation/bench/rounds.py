@@ -22,15 +22,15 @@ from simulation.bench.baselines import TASKS, Task, flower_rounds, plain_rounds
 from simulation.deployment.flower_cli import DeploymentError
 
 WARM_UP = 1
-"""Rounds of a turn that are not counted: data sets are loaded, models are built."""
+"""Rounds of a turn that are left out: data sets are loaded, models are built."""
 
 TURNS = 2
-"""How often each contender runs, after all the others: the speed of a machine drifts."""
+"""Runs of each contender, each after all the others: the speed of a machine drifts."""
 
 
 @dataclass(frozen=True)
 class RoundTime:
-    """Seconds a round, median and fastest, of what; and the median in units of the plain loop's."""
+    """Seconds a round of a contender, median and fastest, and the median in units of the plain loop's."""
 
     task: str
     what: str
@@ -60,7 +60,7 @@ def engine_rounds(task: Task, rounds: int, workers: int, strategy: str, *setting
 
 
 def contenders(task: Task, rounds: int, workers: int) -> dict[str, Callable[[], list[float]]]:
-    """What is measured, the plain loop first."""
+    """Contenders of a task, the plain loop first."""
     return {
         "plain PyTorch loop": lambda: _apart(plain_rounds, task, rounds, workers),
         "fedsel run, hetero-select": lambda: engine_rounds(task, rounds, workers, "hetero-select"),
@@ -77,8 +77,8 @@ def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]
     tasks = arguments.tasks.split(",")
     if unknown := sorted(set(tasks) - set(TASKS)):
         raise ConfigError(f"--tasks takes {', '.join(TASKS)}. Got {', '.join(unknown)}.")
-    counted = TURNS * arguments.rounds
-    table = Table(title=f"Seconds a round, {arguments.workers} processes of one thread, median of {counted}")
+    rounds = TURNS * arguments.rounds
+    table = Table(title=f"Seconds a round, {arguments.workers} processes of one thread, median of {rounds}")
     for heading in ("task", "what", "median s", "fastest s", "of the plain loop"):
         table.add_column(heading, justify="left" if heading in ("task", "what") else "right")
     times = list(measure(tasks, arguments.rounds, arguments.workers))
@@ -90,21 +90,21 @@ def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]
 
 
 def measure(names: Sequence[str], rounds: int, workers: int) -> Iterator[RoundTime]:
-    """Every contender at every task of `TASKS` that `names` lists; `rounds` are counted in each turn."""
+    """Measure every contender at every task of `TASKS` that `names` lists; `rounds` of each turn are measured."""
     for name in names:
         runs = contenders(TASKS[name], WARM_UP + rounds, workers)
         seconds: dict[str, list[float]] = {what: [] for what in runs}
         for _ in range(TURNS):
             for what, run_once in runs.items():
                 seconds[what] += run_once()[WARM_UP:]
-        medians = {what: statistics.median(counted) for what, counted in seconds.items()}
+        medians = {what: statistics.median(measured) for what, measured in seconds.items()}
         plain_s = next(iter(medians.values()))
         for what, median_s in medians.items():
             yield RoundTime(TASKS[name].name, what, median_s, min(seconds[what]), median_s / plain_s)
 
 
 def _apart(measured: Callable[[Task, int, int], list[float]], task: Task, rounds: int, workers: int) -> list[float]:
-    """In a fresh process, whose threads and caches are its own."""
+    """Call `measured` in a fresh process with threads and caches of its own."""
     os.environ["OMP_NUM_THREADS"] = str(workers)
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(measured, task, rounds, workers).result()

@@ -1,4 +1,4 @@
-"""`fedsel bench select`: what choosing a cohort and learning from it costs the server, by the number of clients.
+"""`fedsel bench select`: cost of a method's selection and update on the server, by the number of clients.
 
 Every method runs in a process of its own, which the kernel ends when a round takes too long and which may not take
 more than `MEMORY_BYTES`. The model is tiny, so that only the number of clients K matters. Before the rounds that are
@@ -42,14 +42,14 @@ TOO_LONG, TOO_LARGE = "too long", "too large"
 
 @dataclass(frozen=True)
 class Cost:
-    """What a method costs with so many clients; or why it was stopped, and then no more than that.
+    """Cost of a method with `clients` clients; or only the reason, if it was `stopped`.
 
     Attributes
     ----------
     ms, slowest_ms : processor time of `candidates`, `select` and `update`: the median and the slowest of the rounds
     wall_ms : the median of their wall time, which on a busy machine is longer
-    peak_mib : most that they held at a time beside what was there before the round
-    state_mib : what the method keeps between rounds
+    peak_mib : peak memory of a round, beyond the memory held before it
+    state_mib : state that the method keeps between rounds
     """
 
     method: str
@@ -83,24 +83,24 @@ class Crowd:
         roster.last_selected[:] = rng.integers(1, HISTORY + 1, clients)
         roster.fit_losses[:] = rng.uniform(0.5, 3.0, clients)
         remembered = np.sort(rng.choice(clients, min(clients, REMEMBERED), replace=False))
-        for number, came in enumerate(np.array_split(rng.permutation(remembered), HISTORY), start=1):
+        for number, replied in enumerate(np.array_split(rng.permutation(remembered), HISTORY), start=1):
             self._probe(np.arange(clients))
-            self._absorb(RoundInfo(number, ROUNDS), np.sort(came))
+            self._update(RoundInfo(number, ROUNDS), np.sort(replied))
 
     def _probe(self, clients: Ints) -> None:
         self.method.roster.losses[:] = np.nan
         if self._needs.loss_probe:
             self.method.roster.losses[clients] = self._rng.uniform(0.5, 3.0, clients.size)
 
-    def _absorb(self, round_info: RoundInfo, came: Ints) -> tuple[float, float]:
+    def _update(self, round_info: RoundInfo, replied: Ints) -> tuple[float, float]:
         """Wall and processor seconds of `update`."""
-        noise = self._rng.standard_normal((came.size, MODEL_SIZE)).astype(np.float32)
+        noise = self._rng.standard_normal((replied.size, MODEL_SIZE)).astype(np.float32)
         brought = outcome(
             round_info,
-            came.tolist(),
+            replied.tolist(),
             [Update(MODEL_SIZE, None, row) for row in noise],
-            losses=self._rng.uniform(0.5, 3.0, came.size),
-            reports={name: self._rng.uniform(0.5, 3.0, came.size) for name in sorted(self._needs.reports)},
+            losses=self._rng.uniform(0.5, 3.0, replied.size),
+            reports={name: self._rng.uniform(0.5, 3.0, replied.size) for name in sorted(self._needs.reports)},
             size=MODEL_SIZE,
         )
         start = _clocks()
@@ -122,7 +122,7 @@ class Crowd:
         chosen = selection.clients
         roster.selections[chosen] += 1
         roster.last_selected[chosen] = number
-        third = self._absorb(round_info, chosen[: self._cohort])
+        third = self._update(round_info, chosen[: self._cohort])
         wall_s, cpu_s = np.sum([first, second, third], axis=0).tolist()
         return wall_s, cpu_s
 
@@ -185,7 +185,7 @@ def growth(costs: Sequence[Cost]) -> float:
 
 
 def _measure(pipe: Connection, name: str, sizes: Sequence[int], cohort: int, limit_s: float) -> None:
-    """What a process of its own does: send a `Cost` for every size that it comes to."""
+    """Send a `Cost` for every size through `pipe`; runs in a process of its own."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     for clients in sizes:
@@ -233,7 +233,7 @@ def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]
     `limit_s`.
     """
     sizes = [size for size in SIZES if size <= arguments.clients]
-    title = f"select + absorb: processor ms a round by the number of clients K, cohort {arguments.cohort}"
+    title = f"select + update: processor ms a round by the number of clients K, cohort {arguments.cohort}"
     table = Table("method", *(f"{size:,}" for size in sizes), "growth", "slowest", "peak MiB", "kept MiB", title=title)
     table.caption = f"growth: exponent of K over the {FITTED} largest sizes; what is right of it: at the largest K"
     rows: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""How long a call takes."""
+"""Timing of calls."""
 
 import time
 from collections.abc import Callable
@@ -8,9 +8,9 @@ Result = TypeVar("Result")
 
 
 def fastest(repeats: int, call: Callable[[], Result]) -> tuple[float, Result]:
-    """Processor seconds of this thread in the fastest of `repeats` calls, and what the last one returned.
+    """Processor seconds of this thread in the fastest of `repeats` calls, and the last one's return value.
 
-    What waits for nothing takes as long on an idle machine; on a busy one, time spent waiting for a core is no cost.
+    Time spent waiting for a core is left out, so a busy machine measures the same as an idle one.
     """
     best, found = _timed(call)
     for _ in range(repeats - 1):

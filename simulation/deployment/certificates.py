@@ -1,4 +1,4 @@
-"""Who may talk to whom: a certificate authority, the server's certificate, and a key pair for each client.
+"""Certificates of a deployment: a certificate authority, the server's certificate, and a key pair for each client.
 
 The layout of a folder of them, which may as well hold certificates from elsewhere::
 
@@ -33,7 +33,7 @@ PRIVATE = 0o600
 
 @dataclass(frozen=True)
 class Certificates:
-    """A folder of certificates and keys, as this module's layout has them."""
+    """Folder of certificates and keys, in the layout of this module."""
 
     folder: Path
 
@@ -53,7 +53,7 @@ class Certificates:
         return private, private.with_suffix(".pub")
 
     def check(self, clients: int) -> None:
-        """Raise ConfigError unless everything is there for a server and `clients` clients."""
+        """Raise ConfigError unless the folder has all files for a server and `clients` clients."""
         for path in (self.authority, *self.server, *(path for index in range(clients) for path in self.client(index))):
             if not path.is_file():
                 raise ConfigError(
@@ -63,7 +63,7 @@ class Certificates:
 
 
 def make_certificates(folder: Path, hosts: Sequence[str], clients: int) -> Certificates:
-    """Make everything for one server and `clients` clients; private files can be read by their owner alone.
+    """Make certificates and keys for one server and `clients` clients; private files can be read by their owner alone.
 
     The server's certificate holds for `hosts`, names or IP addresses, and for the machine itself.
 

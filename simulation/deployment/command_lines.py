@@ -1,4 +1,4 @@
-"""The command lines of Flower's programs: what is started here, and what does the same on separate machines."""
+"""Command lines of Flower's programs: for a deployment on this machine, and the same on separate machines."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -9,14 +9,14 @@ from simulation.deployment.certificates import Certificates
 from simulation.deployment.flower_cli import to_toml
 
 CONNECTION = "fedsel"
-"""The name that `Deployment` gives its SuperLink in the command line's configuration."""
+"""Name of the SuperLink's connection in the command line's configuration."""
 DATABASE = Path(".flwr/remote/superlink.db")
 
 
 def superlink_command(certificates: Certificates | None, database: Path) -> list[str]:
-    """`flower-superlink` but for its addresses; without `certificates` neither encrypted nor authenticated.
+    """Command line of `flower-superlink` but for its addresses; no TLS and no authentication without `certificates`.
 
-    From its `database` a SuperLink that is started again knows its SuperNodes, which then go on where they are.
+    A restarted SuperLink knows its SuperNodes from the `database`, and they reconnect to it.
     """
     safety = ["--insecure"]
     if certificates is not None:
@@ -27,7 +27,7 @@ def superlink_command(certificates: Certificates | None, database: Path) -> list
 
 
 def supernode_command(fleet: str, node_config: str, certificates: Certificates | None, client: int) -> list[str]:
-    """The SuperNode of one client but for its own address; `fleet` is where it reaches the SuperLink."""
+    """Command line of one client's SuperNode without its own address; `fleet` is the SuperLink's address."""
     command = ["python", "-m", "simulation.deployment.supernode"]
     if certificates is None:
         command += ["--insecure"]
@@ -40,7 +40,7 @@ def supernode_command(fleet: str, node_config: str, certificates: Certificates |
 def equivalent_commands(
     node_configs: Sequence[str], run_config: Mapping[str, Value], server: str = "SERVER", *, insecure: bool = False
 ) -> list[str]:
-    """The commands that do on separate machines what `Deployment` and `submit` do on this one.
+    """Commands that do on separate machines what `Deployment` and `submit` do on this one.
 
     `server` is the address under which the clients reach the SuperLink's host.
     """
@@ -78,7 +78,7 @@ def equivalent_commands(
 
 
 def connection_toml(control_address: str, authority: Path | None, within: str = "") -> str:
-    """The command line's config.toml with one connection, named `CONNECTION`; unencrypted without an `authority`.
+    """Flower's config.toml with one connection, named `CONNECTION`; unencrypted without an `authority`.
 
     `within` is put before the authority's path.
     """

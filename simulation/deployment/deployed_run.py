@@ -1,4 +1,4 @@
-"""One run as real processes: started here, or submitted to a SuperLink that already runs."""
+"""Deployed runs: processes started on this machine, or a run submitted to a SuperLink that already runs."""
 
 import os
 from dataclasses import replace
@@ -20,12 +20,15 @@ from simulation.wiring.preflight import refuse_unrunnable
 def run_deployed(
     config: AppConfig, console: Console, certificates: Certificates | None = None, *, insecure: bool = False
 ) -> int:
-    """One SuperLink and `clients` SuperNodes on this machine, the run, and all of them down again.
+    """Start one SuperLink and `clients` SuperNodes on this machine, carry out the run, and end all of them.
 
-    They talk over TLS and the SuperNodes authenticate themselves, with `certificates` made for the run if none are
-    given; unless it is `insecure`.
+    Connections use TLS and the SuperNodes authenticate themselves, with `certificates` made for the run if none are
+    given; not if `insecure`.
 
-    Returns the exit code: 0 only if the run finished.
+    Returns
+    -------
+    int
+        Exit code: 0 only if the run finished.
     """
     config = with_absolute_paths(config, local=True)
     refuse_unrunnable(config)
@@ -52,7 +55,7 @@ def run_deployed(
 
 
 def run_submitted(config: AppConfig, superlink: str, federation_config: str | None, console: Console) -> int:
-    """`flwr run` with an exit code: 0 only if the run finished.
+    """Submit a run as `flwr run` does, and return an exit code: 0 only if the run finished.
 
     `superlink` names a connection of Flower's config.toml; `local` simulates, with one supernode for each client.
     """
@@ -67,9 +70,9 @@ def run_submitted(config: AppConfig, superlink: str, federation_config: str | No
 
 
 def with_absolute_paths(config: AppConfig, *, local: bool) -> AppConfig:
-    """Server and clients run in directories of their own, so every path that is set is made absolute.
+    """Make every path that is set absolute, as server and clients run in directories of their own.
 
-    Where all of them run on this machine (`local`), the default data folder is this directory's data/.
+    If all of them run on this machine (`local`), the default data folder is this directory's data/.
     """
 
     def absolute(path: str) -> str:
@@ -84,12 +87,12 @@ def with_absolute_paths(config: AppConfig, *, local: bool) -> AppConfig:
 
 
 def app_values(config: AppConfig) -> dict[str, Value]:
-    """The settings as Flower takes them: only those that the app's pyproject.toml has.
+    """Settings as Flower takes them: only those that the app's pyproject.toml has.
 
     Raises
     ------
     ConfigError
-        If a user's own strategy has a setting that is not at its default: Flower would refuse it.
+        If a user's own strategy has a setting that is not at its default, which Flower would refuse.
     """
     defaults = config.strategy.Config.defaults(f"{config.strategy.name}.")
     unknown = {key: value for key, value in config.values().items() if key not in known_defaults()}
@@ -103,5 +106,5 @@ def app_values(config: AppConfig) -> dict[str, Value]:
 
 
 def show_line(line: str) -> None:
-    """Print a line of Flower's log as it comes."""
+    """Print a line of Flower's log at once."""
     print(line, flush=True)

@@ -1,6 +1,6 @@
-"""Runs submitted through Flower's own command line, with the true outcome.
+"""Flower's command line `flwr`: submits runs and reports how they ended.
 
-``flwr run --stream`` exits with 0 also when the ServerApp raised, so the status is asked for afterwards.
+``flwr run --stream`` exits with 0 also when the ServerApp raised, so the status is read afterwards.
 """
 
 import json
@@ -22,12 +22,12 @@ POLL_S = 1.0
 
 
 class DeploymentError(RuntimeError):
-    """A Flower process or command that did not do its part; the message quotes what it said."""
+    """A Flower process or command failed; the message quotes its output."""
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a submitted run ended, in Flower's words: `status` is "finished:completed" if it succeeded."""
+    """Outcome of a submitted run, in Flower's words: `status` is "finished:completed" if it succeeded."""
 
     run_id: int
     status: str
@@ -35,7 +35,7 @@ class RunResult:
 
     @property
     def completed(self) -> bool:
-        """Whether the run finished without an error."""
+        """True if the run finished without an error."""
         return self.status == "finished:completed"
 
 
@@ -47,7 +47,7 @@ def submit(
     federation_config: str | None,
     on_line: Callable[[str], None],
 ) -> RunResult:
-    """Submit `app` through ``flwr run``, hand each line of its log to `on_line`, and tell how it ended.
+    """Submit `app` through ``flwr run``, hand each line of its log to `on_line`, and return its outcome.
 
     Parameters
     ----------
@@ -58,11 +58,16 @@ def submit(
     run_config : mapping
         Overrides; Flower refuses keys that the app's pyproject.toml does not have.
     flwr_home : Path or None
-        None is the user's own (FLWR_HOME, or ~/.flwr).
+        FLWR_HOME of the command; None for the user's own (FLWR_HOME, or ~/.flwr).
     federation_config : str or None
         For simulating SuperLinks: "num-supernodes=20 client-resources-num-cpus=1".
 
-    If it is interrupted the run is stopped. Raises DeploymentError if a command of Flower's fails.
+    An interrupt stops the run.
+
+    Raises
+    ------
+    DeploymentError
+        If a command of Flower fails.
     """
     variables = environment(flwr_home)
     with tempfile.TemporaryDirectory() as folder:
@@ -112,7 +117,7 @@ def tool(name: str) -> str:
 
 
 def environment(flwr_home: Path | None) -> dict[str, str]:
-    """Environment of one of Flower's programs: nothing phoned home, nothing installed, one thread each."""
+    """Environment of one of Flower's programs: no telemetry, nothing installed at run time, one thread each."""
     variables = {
         **os.environ,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
@@ -134,7 +139,7 @@ def _toml_value(value: Value) -> str:
 
 
 def flwr(arguments: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
-    """The JSON answer of one `flwr` command."""
+    """Run one `flwr` command and return its JSON answer. Raises DeploymentError if it fails or does not answer."""
     command = [tool("flwr"), *arguments, "--format", "json"]
     # A local SuperLink that this starts keeps its directory, and Ray's workers look there for modules first.
     neutral = Path(variables.get("FLWR_HOME", Path.home() / ".flwr"))

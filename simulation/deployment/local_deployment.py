@@ -1,4 +1,4 @@
-"""Real processes over gRPC: one SuperLink and N SuperNodes on this machine."""
+"""Local deployment: one SuperLink and N SuperNodes as processes on this machine, connected over gRPC."""
 
 import atexit
 import os
@@ -24,17 +24,17 @@ START_TIMEOUT_S = 90.0
 START_TIMEOUT_PER_SUPERNODE_S = 10.0
 GRACE_S = 10.0
 REFUSED = ("CERTIFICATE_VERIFY_FAILED", "Failed to activate SuperNode", "must be registered", "generator didn't yield")
-"""What the log of a SuperNode says that the SuperLink will not have; its process goes on for nothing."""
+"""Words in the log of a SuperNode that the SuperLink refuses; its process does not end by itself."""
 POLL_S = 0.2
 
 
 class Deployment:
-    """A SuperLink and its SuperNodes as processes of their own, all ended when the block is left.
+    """Deployment: a SuperLink and its SuperNodes as processes of their own, all ended when the block is left.
 
     Parameters
     ----------
     folder : Path
-        Where logs, each process's FLWR_HOME and the command line's configuration go.
+        Folder of the logs, of each process's FLWR_HOME and of the command line's configuration.
     supernodes : int
         Number of SuperNodes.
     node_configs : list of str
@@ -44,7 +44,7 @@ class Deployment:
     insecure : bool
         Neither TLS nor authentication.
     detours : sequence of str
-        Addresses at which the SuperNodes reach the SuperLink, one for each, where that is not its own.
+        Addresses at which the SuperNodes reach the SuperLink, one for each, if they differ from its own.
 
     The processes run in ``folder/work``, so paths in the run configuration must be absolute. They end
     with the block, on Ctrl-C and on any signal alike (SIGKILL included), also in the middle of starting up.
@@ -150,7 +150,7 @@ class Deployment:
             self._await(child.name, partial(connected, child.log), deadline - time.monotonic())
 
     def _own_the_folder(self) -> None:
-        """Make the folder, or take up an earlier deployment's. Raises ConfigError if it is another's, or in use."""
+        """Make the folder, or reuse an earlier deployment's. Raises ConfigError if it is foreign, or in use."""
         try:
             make_own_folder(self.folder)
             self._held.enter_context(working_in(self.folder))
@@ -187,12 +187,12 @@ class Deployment:
 
 
 def register(certificates: Certificates, clients: int, variables: Mapping[str, str]) -> None:
-    """Tell the SuperLink the clients' public keys, which it must know before they connect.
+    """Register the clients' public keys with the SuperLink, which must know them before they connect.
 
     Raises
     ------
     DeploymentError
-        If it does not take one.
+        If it refuses one.
     """
     keys = [str(certificates.client(client)[1]) for client in range(clients)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -200,7 +200,7 @@ def register(certificates: Certificates, clients: int, variables: Mapping[str, s
 
 
 def app_folder() -> Path:
-    """The checkout, which is what Flower bundles into the app. Raises ConfigError for an installed wheel."""
+    """Folder of the checkout, which Flower bundles into the app. Raises ConfigError for an installed wheel."""
     folder = Path(__file__).resolve().parents[2]
     if not (folder / "pyproject.toml").is_file():
         raise ConfigError(
@@ -211,7 +211,7 @@ def app_folder() -> Path:
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different TCP ports of 127.0.0.1 that nobody listens on."""
+    """Find `count` different free TCP ports of 127.0.0.1."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [item.getsockname()[1] for item in sockets]
     for item in sockets:
@@ -224,12 +224,12 @@ def _runtime_address(port: int) -> list[str]:
 
 
 def connected(log: Path) -> bool:
-    """Whether the SuperNode that writes `log` has been let in."""
+    """True if the SuperNode that writes `log` is connected to the SuperLink."""
     return "SuperNode ID:" in _text(log)
 
 
 def refused(log: Path) -> bool:
-    """Whether the SuperNode that writes `log` was turned away."""
+    """True if the SuperLink refused the SuperNode that writes `log`."""
     return any(words in _text(log) for words in REFUSED)
 
 

@@ -1,13 +1,14 @@
-"""SuperNode that takes the time of its uploads: ``python -m simulation.deployment.supernode``, as `flower-supernode`.
+"""SuperNode that measures its uploads: ``python -m simulation.deployment.supernode`` instead of `flower-supernode`.
 
-Flower pushes a reply after the client has returned it, polls every three seconds, and tells nobody how long the push
-took. The one place where that can be seen is the SuperNode's call of its function `HOOK`, which is wrapped here. Bytes
-and seconds of the last upload that is large enough to show the rate go to a file, from which the next training's reply
-reports them (see `clients.timings`): between the two there may be the answer to a loss probe. Only durations on one
-machine are measured; no clocks are compared.
+Flower pushes a reply after the client has returned it, polls every three seconds, and does not report the duration of
+the push. It can be measured only around the SuperNode's call of its private function `PUSH_HOOK`, which is replaced
+here. Bytes and seconds of the last upload that is large enough to show the rate go to a file, from which the next
+training's reply reports them (see `clients.timings`): between the two there may be the answer to a loss probe. Only
+durations on one machine are measured; no clocks are compared.
 
-A SuperLink holds a SuperNode that was killed for alive until two heartbeats are missing, and refuses it so long.
-Flower's gives up at the first refusal; this one asks again.
+A SuperLink takes a SuperNode that was killed for alive until two heartbeats are missing, and refuses its successor
+until then. Flower's SuperNode gives up at the first refusal; this one replaces the private function `CONNECTION_HOOK`
+to try again.
 """
 
 import json
@@ -23,18 +24,18 @@ from typing import Any
 from clients.timings import UPLOAD_FILE
 from fedsel_app.network.clock import LEAST_BYTES
 
-HOOK = "push_object_contents_from_iterable"
+PUSH_HOOK = "push_object_contents_from_iterable"
 CONNECTION_HOOK = "_init_connection"
-RETURN_S, RETRY_S = 90.0, 3.0
-"""How long, and how often, to ask to be let in: two heartbeats take a minute."""
+CONNECT_TIMEOUT_S, RETRY_S = 90.0, 3.0
+"""Seconds in which to try to connect, and between two tries: two heartbeats take a minute."""
 Push = Callable[[str, bytes], None]
 
 
 class Stopwatch:
-    """The bytes of the large pushes, and the seconds in which at least one of them was under way.
+    """Stopwatch of an upload: bytes of its large pushes, and seconds in which at least one of them was under way.
 
-    A reply is pushed in several messages. The shortest of the small ones shows what each costs beside its transfer
-    (the way there and back, and the SuperLink's own work), which comes off once for every time the link was busy.
+    A reply is pushed in several messages. The shortest of the small ones shows the delay of each beside its transfer
+    (the round trip, and the SuperLink's own work), which is subtracted once for every time the link was busy.
     """
 
     def __init__(self) -> None:
@@ -47,12 +48,12 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """Of the transfer; at least half of the time that was taken."""
+        """Seconds of the transfer without the delays; at least half of the measured time."""
         delay_s = min(self._delays_s, default=0.0)
         return sum(max(busy_s - delay_s, busy_s / 2) for busy_s in self._busy_s)
 
     def timed(self, push: Push) -> Push:
-        """`push`, and its time is taken."""
+        """Wrap `push` to be measured."""
 
         def measured(name: str, content: bytes) -> None:
             if len(content) < LEAST_BYTES:
@@ -76,8 +77,8 @@ class Stopwatch:
         return measured
 
 
-def watched(push_all: Callable[..., None], file: Path) -> Callable[..., None]:
-    """Flower's `push_all`, which then writes what it took to `file`, if there was a large push."""
+def measuring(push_all: Callable[..., None], file: Path) -> Callable[..., None]:
+    """Wrap Flower's `push_all` to write bytes and seconds to `file` after each large push."""
 
     def push(object_contents: Iterable[tuple[str, bytes]], push_object_fn: Push, **options: Any) -> None:
         stopwatch = Stopwatch()
@@ -91,17 +92,17 @@ def watched(push_all: Callable[..., None], file: Path) -> Callable[..., None]:
     return push
 
 
-def patient(connect: Callable[..., AbstractContextManager[Any]]) -> Callable[..., AbstractContextManager[Any]]:
-    """Flower's `connect`, which asks again where it is refused."""
+def retrying(connect: Callable[..., AbstractContextManager[Any]]) -> Callable[..., AbstractContextManager[Any]]:
+    """Wrap Flower's `connect` to try again where it is refused, for `CONNECT_TIMEOUT_S`."""
 
     @contextmanager
     def connection(*arguments: Any, **options: Any) -> Iterator[Any]:
-        deadline_s = time.monotonic() + RETURN_S
+        deadline_s = time.monotonic() + CONNECT_TIMEOUT_S
         while True:
             with ExitStack() as stack:
                 try:
                     opened = stack.enter_context(connect(*arguments, **options))
-                except RuntimeError:  # how a refusal ends, after Flower has logged it
+                except RuntimeError:  # raised for a refusal, after Flower has logged it
                     if time.monotonic() > deadline_s:
                         raise
                 else:
@@ -120,8 +121,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fedsel-") as folder:
         file = Path(folder) / "upload.json"
         os.environ[UPLOAD_FILE] = str(file)
-        setattr(start_client_internal, HOOK, watched(getattr(start_client_internal, HOOK), file))
-        setattr(start_client_internal, CONNECTION_HOOK, patient(getattr(start_client_internal, CONNECTION_HOOK)))
+        setattr(start_client_internal, PUSH_HOOK, measuring(getattr(start_client_internal, PUSH_HOOK), file))
+        setattr(start_client_internal, CONNECTION_HOOK, retrying(getattr(start_client_internal, CONNECTION_HOOK)))
         flower_supernode()
 
 

@@ -1,4 +1,4 @@
-"""What a client has in its node configuration: where its data lies, and that all of it is its own."""
+"""Node configuration of a client: the path of its data, a partition of its own, and whether it shares label counts."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def write(path, labels, **more):
 
 
 def properties(node, run=None, *, counts=False):
-    """The answer of the client that a SuperNode with `node` builds, for a run that sets `run`."""
+    """Answer of the client that a SuperNode with `node` builds, for a run that sets `run`."""
     context = Context(1, 2, node, RecordDict(), known_defaults() | {"data": "npz", "clients": 3, "cohort": 1} | run)
     return client_fn(context).get_properties(GetPropertiesIns({"label-counts": counts}))
 
@@ -38,15 +38,15 @@ def test_a_path_of_ones_own_goes_before_that_of_the_run(files):
     elsewhere = identity | {"data-path": str(files / "mine.npz")}
     # Five examples among three clients: 2, 2 and 1.
     assert properties(elsewhere, run).properties["examples"] == 2
-    told = properties(elsewhere | {"partition": "own"}, run, counts=True).properties
-    assert (told["client"], told["examples"]) == (1, 5)
-    assert np.frombuffer(told["label-counts"], "<i8").tolist() == [4, 1, 0]
+    reported = properties(elsewhere | {"partition": "own"}, run, counts=True).properties
+    assert (reported["client"], reported["examples"]) == (1, 5)
+    assert np.frombuffer(reported["label-counts"], "<i8").tolist() == [4, 1, 0]
 
 
 def test_a_run_may_say_that_everybody_has_data_of_its_own(files):
     run = {"partition": "own", "data-path": str(files / "absent.npz")}
-    told = properties({"partition-id": 2, "data-path": str(files / "mine.npz")}, run).properties
-    assert (told["client"], told["examples"]) == (2, 5)
+    reported = properties({"partition-id": 2, "data-path": str(files / "mine.npz")}, run).properties
+    assert (reported["client"], reported["examples"]) == (2, 5)
 
 
 def test_a_client_may_keep_its_label_counts_to_itself(files):

@@ -1,9 +1,9 @@
-"""A generated set of PTB-XL's shape and kind: 12 leads, 10 s at 100 Hz, six labels that may hold together.
+"""Generated electrocardiograms of PTB-XL's shape and kind: 12 leads, 10 s at 100 Hz, six labels that may hold together.
 
 A heart is a dipole that turns in space; each wave of a beat (P, Q, R, S, T) is a Gaussian in time along a direction of
 its own (McSharry, Clifford, Tarassenko and Smith, IEEE Trans. Biomed. Eng. 50(3), 2003; Sameni, Clifford, Jutten and
 Shamsollahi, EURASIP J. Adv. Signal Process. 2007). Dower's lead vectors (Clin. Cardiol. 3(2), 1980) make twelve leads
-of it. What the labels of `ptb_xl.LABELS` change is what a cardiologist reads:
+of it. The labels of `ptb_xl.LABELS` change the signal as a cardiologist would read it:
 
 - AFIB: no P wave, irregular intervals, fibrillatory waves of 5 to 8 Hz;
 - PVC: some beats come early, wide, without a P wave and with an inverted T wave, and a pause follows;

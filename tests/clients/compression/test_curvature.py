@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 
 
 class Signs:
-    """Stands in for the generator: hands out the given signs one parameter after the other."""
+    """Generator that returns the given signs, one parameter after the other."""
 
     def __init__(self, signs):
         self.left = np.array(signs, np.float32)
@@ -33,7 +33,7 @@ def tiny():
 
 
 def exact_hessian(module, x, y, mu=0.0):
-    """Of the loss and mu/2 ||w||^2, by autograd in double precision on a copy of the parameters."""
+    """Hessian of the loss and mu/2 ||w||^2, by autograd in double precision on a copy of the parameters."""
     named = {name: parameter.detach().double() for name, parameter in module.named_parameters()}
     sizes = [value.numel() for value in named.values()]
 

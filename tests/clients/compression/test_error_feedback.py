@@ -18,7 +18,7 @@ LAYERS = (LayerSlice("a", 0, 2), LayerSlice("b", 2, 6), LayerSlice("c", 6, 10))
 PLAIN = {"curvature_layers": 0}
 
 
-def terms(fraction=1 / 3, decay=1.0, estimated=False, server_round=1):
+def spec(fraction=1 / 3, decay=1.0, estimated=False, server_round=1):
     return UploadSpec(fraction, decay, estimated, seed=5, server_round=server_round, client=2)
 
 
@@ -27,10 +27,10 @@ def vector(*values):
 
 
 def sent_over(choice, deltas, **changed):
-    """What each round sends, dense, and what is remembered at the end."""
+    """Updates sent in each round, dense, and the state at the end."""
     state, sent = {}, []
     for server_round, delta in enumerate(deltas, start=1):
-        now = terms(server_round=server_round, estimated=choice.ef21 and server_round > 1, **changed)
+        now = spec(server_round=server_round, estimated=choice.ef21 and server_round > 1, **changed)
         layers = (LayerSlice("all", 0, delta.size),)
         update, state = upload(delta, state, layers, choice, now, None)
         sent.append(update.dense().tolist())
@@ -61,7 +61,7 @@ def test_ef21_follows_a_constant_update_exactly():
 def test_ef21_starts_anew_where_the_server_has_no_estimate():
     choice = CompressionConfig(error_feedback_scheme="ef21", **PLAIN)
     _, state = upload(
-        vector(3, -1, 0.5), {"estimate": vector(9, 9, 9)}, (LayerSlice("all", 0, 3),), choice, terms(), None
+        vector(3, -1, 0.5), {"estimate": vector(9, 9, 9)}, (LayerSlice("all", 0, 3),), choice, spec(), None
     )
     assert state["estimate"].tolist() == [3, 0, 0]
 
@@ -69,7 +69,7 @@ def test_ef21_starts_anew_where_the_server_has_no_estimate():
 def test_ef21_without_the_estimate_that_the_server_has_is_an_error():
     choice = CompressionConfig(error_feedback_scheme="ef21", **PLAIN)
     with pytest.raises(StateError, match=r"Client 2.*'state-dir'"):
-        upload(vector(3, -1), {}, (LayerSlice("all", 0, 2),), choice, terms(estimated=True), None)
+        upload(vector(3, -1), {}, (LayerSlice("all", 0, 2),), choice, spec(estimated=True), None)
 
 
 def test_top_k_of_each_layer_keeps_its_share_of_each():
@@ -80,7 +80,7 @@ def test_top_k_of_each_layer_keeps_its_share_of_each():
     assert update.indices.tolist() == [1, 4, 5, 8, 9]
     for scope, kept in (("layer", [1, 4, 5, 8, 9]), ("global", [5, 6, 7, 8, 9])):
         choice = CompressionConfig(top_k_scope=scope, **PLAIN)
-        update, _ = upload(delta, {}, LAYERS, choice, terms(0.5), None)
+        update, _ = upload(delta, {}, LAYERS, choice, spec(0.5), None)
         assert update.indices.tolist() == kept
 
 
@@ -93,7 +93,7 @@ def test_curvature_scores_top_k_alone():
 
     delta = np.arange(1, 11, dtype=np.float32)
     for compressor in ("top-k", "rand-k", "qsgd", "none"):
-        _, state = upload(delta, {}, LAYERS, CompressionConfig(compressor=compressor), terms(0.5), curvature)
+        _, state = upload(delta, {}, LAYERS, CompressionConfig(compressor=compressor), spec(0.5), curvature)
         assert ("shares" in state) == (compressor == "top-k")
     assert len(asked) == 1
 
@@ -102,7 +102,7 @@ def test_curvature_scores_top_k_alone():
 def test_rand_k_is_scaled_only_without_feedback(feedback):
     delta = np.arange(1, 11, dtype=np.float32)
     choice = CompressionConfig(compressor="rand-k", error_feedback=feedback)
-    update, state = upload(delta, {}, LAYERS, choice, terms(0.2), None)
+    update, state = upload(delta, {}, LAYERS, choice, spec(0.2), None)
     drawn = seeded_indices(5, 1, 2, 10, 2)
     assert update.indices.tolist() == drawn.tolist()
     assert update.values.tolist() == [(1 if feedback else 5) * (index + 1) for index in drawn.tolist()]
@@ -157,13 +157,13 @@ def test_qsgd_of_zeros_and_of_a_single_entry_is_exact():
 
 
 def test_qsgd_with_feedback_is_scaled_to_contract():
-    """B = 4, s = 1: omega = min(4, 2) = 2, so what is sent is a third, and nothing is lost."""
+    """B = 4, s = 1: omega = min(4, 2) = 2, so a third is sent, and the rest is kept."""
     delta = vector(3, 0, 0, -4)
     choice = CompressionConfig(compressor="qsgd", qsgd_levels=1, qsgd_bucket=4)
-    update, state = upload(delta, {}, (LayerSlice("all", 0, 4),), choice, terms(), None)
+    update, state = upload(delta, {}, (LayerSlice("all", 0, 4),), choice, spec(), None)
     assert set(np.abs(update.values).tolist()) <= {0.0, float(np.float32(5) / np.float32(3))}
     np.testing.assert_allclose(update.values + state["residual"], delta, rtol=1e-6)
-    again, _ = upload(delta, {}, (LayerSlice("all", 0, 4),), choice, terms(), None)
+    again, _ = upload(delta, {}, (LayerSlice("all", 0, 4),), choice, spec(), None)
     assert again == update
 
 

@@ -1,4 +1,4 @@
-"""Adam and AdamW against torch's own. SGD is held to torch's in test_local_training.py."""
+"""Adam and AdamW against torch's own. SGD is compared with torch's in test_steps.py."""
 
 import pytest
 import torch

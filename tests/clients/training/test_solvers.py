@@ -1,4 +1,4 @@
-"""What the solvers add to local steps: on vectors by hand. Whole rounds are in tests/runs/test_solver_rounds.py."""
+"""Solvers' corrections and states on vectors by hand. Whole rounds are in tests/runs/test_solver_rounds.py."""
 
 import copy
 

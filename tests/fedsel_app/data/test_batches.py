@@ -17,7 +17,7 @@ CROP_FLIP = DataConfig(normalize=False, augment="crop-flip")
 
 
 def images(count=40, shape=(3, 6, 7), seed=0):
-    """Images without a zero pixel, so that what the padding brought in can be told apart."""
+    """Images without a zero pixel, so that what the padding brought in can be recognised."""
     x = np.random.default_rng(seed).integers(1, 256, size=(count, *shape), dtype=np.uint8)
     y = np.arange(count) % 4
     return from_arrays({"x_train": x, "y_train": y, "x_test": x[:9], "y_test": y[:9]}, "images")

@@ -138,7 +138,7 @@ def test_measured_links_by_hand():
     links = make_links(config, 3, 0)
     assert isinstance(links, MeasuredLinks)
     assert not links.needs_losses
-    # Nobody has told: the middle of 1 to 5 Mb/s and of 0.2 to 0.4 s.
+    # No report yet: the middle of 1 to 5 Mb/s and of 0.2 to 0.4 s.
     assert links.mean_uplink_bits_per_s == 3e6
     assert links.observe(1, UNKNOWN)[1].tolist() == pytest.approx([0.3, 0.3, 0.3])
     # 500,000 bytes in 2 s are 2 Mb/s, 30 steps in 3 s 0.1 s each; the others count as client 1 then.
@@ -164,7 +164,7 @@ def test_measured_links_by_hand():
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         {},
         {"compute_s": "fast", "upload-bytes": b"", "upload_s": True},
@@ -173,9 +173,9 @@ def test_measured_links_by_hand():
         {"upload-bytes": 5000, "upload_s": 1.0},
     ],
 )
-def test_what_tells_no_speed_is_passed_over(told):
+def test_what_tells_no_speed_is_passed_over(reported):
     links = MeasuredLinks(NetworkConfig(), 2)
-    links.learn(0, 5.0, told)
+    links.learn(0, 5.0, reported)
     assert all(np.isnan(values).all() for values in links.state().values())
 
 

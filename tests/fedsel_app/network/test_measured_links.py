@@ -17,7 +17,7 @@ from tests.support.throttle import Throttle
 MBITS = (1.0, 2.0, 5.0)
 ROUNDS = 4
 LEARNT = 2
-"""Rounds before one that knows the links: an upload is told with the reply after it."""
+"""Rounds before one that knows the links: an upload is reported with the reply after it."""
 
 
 def images(folder: Path) -> Path:

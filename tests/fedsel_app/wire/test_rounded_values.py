@@ -1,4 +1,4 @@
-"""Rounded values on the wire, 16, 8 and 4 bits each; the rest of the codec is in test_wire.py."""
+"""Rounded values on the wire, 16, 8 and 4 bits each; the rest of the codec is in test_codec.py."""
 
 import math
 import struct

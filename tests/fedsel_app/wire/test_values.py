@@ -1,4 +1,4 @@
-"""Quantised values and seeded indices on the wire; the rest of the codec is in test_wire.py."""
+"""Quantised values and seeded indices on the wire; the rest of the codec is in test_codec.py."""
 
 import math
 import struct
@@ -36,8 +36,8 @@ def forged(section, *, coding=DENSE, size=8, count=None, value_coding=3):
     return sealed(b"FSEL\x01" + struct.pack("<BBBIIII", value_coding, coding, 0, size, count, 3, 9) + section)
 
 
-def section(levels_bytes, *, norms=(1.0,), bucket=8, s=3, nonzero=1, places=b"", told=None):
-    head = struct.pack("<IIII", len(places) if told is None else told, bucket, s, nonzero)
+def section(levels_bytes, *, norms=(1.0,), bucket=8, s=3, nonzero=1, places=b"", claimed=None):
+    head = struct.pack("<IIII", len(places) if claimed is None else claimed, bucket, s, nonzero)
     return head + places + struct.pack(f"<{len(norms)}f", *norms) + levels_bytes
 
 
@@ -118,7 +118,7 @@ def test_the_forger_can_write_good_payloads():
 
 LIES = [
     (b"", "too short for quantised"),
-    (section(b"\x07", told=10**9), "too short for 1000000000 bytes"),
+    (section(b"\x07", claimed=10**9), "too short for 1000000000 bytes"),
     (section(b"\x07", places=b"\x00"), "must have 0"),
     (section(b"\x07", bucket=0), "buckets of 1 to 8"),
     (section(b"\x07", bucket=9), "buckets of 1 to 8"),

@@ -11,7 +11,7 @@ from simulation.bench import aggregate, codec, timing
 from simulation.bench.commands import BENCHES
 
 
-def test_the_fastest_call_is_told_with_what_the_last_one_returned():
+def test_the_fastest_call_is_table_with_what_the_last_one_returned():
     found = iter(range(5))
     seconds, last = timing.fastest(5, lambda: next(found))
     assert last == 4
@@ -52,13 +52,13 @@ def test_a_bench_prints_its_table_and_writes_it(name, module, monkeypatch, tmp_p
     monkeypatch.setattr(module, "DENSITIES", (0.1, 0.5))
     out = tmp_path / "new" / "table.json"
     assert main(["bench", name, "--repeats", "1", "--out", str(out)]) == 0
-    told = json.loads(out.read_text(encoding="utf-8"))
-    assert told["bench"] == name
-    assert {"processor", "cores", "load", "numpy", "torch"} <= told["machine"].keys()
-    assert {row["density"] for row in told["rows"]} == {0.1, 0.5}
+    table = json.loads(out.read_text(encoding="utf-8"))
+    assert table["bench"] == name
+    assert {"processor", "cores", "load", "numpy", "torch"} <= table["machine"].keys()
+    assert {row["density"] for row in table["rows"]} == {0.1, 0.5}
     printed = capsys.readouterr().out
     assert "N = 3,000" in printed
-    assert told["machine"]["numpy"] in printed
+    assert table["machine"]["numpy"] in printed
 
 
 def test_every_bench_is_a_command_and_says_what_it_measures(capsys):

@@ -1,4 +1,4 @@
-"""The plain loop does the work that it says; all contenders run, on a tiny task."""
+"""Baselines of `fedsel bench round`: the plain loop does its work; all contenders run, on a tiny task."""
 
 import numpy as np
 import pytest

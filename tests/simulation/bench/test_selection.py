@@ -1,4 +1,4 @@
-"""The bench of selection: who is measured, how costs grow, and what is stopped."""
+"""`fedsel bench select`: methods measured, growth of their costs, and limits."""
 
 import argparse
 import json

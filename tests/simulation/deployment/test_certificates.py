@@ -1,4 +1,4 @@
-"""Certificates that others accept: Python's own TLS and OpenSSH's key files."""
+"""Certificates, checked by Python's TLS and by OpenSSH."""
 
 import socket
 import ssl
@@ -19,7 +19,7 @@ def made(tmp_path_factory) -> Certificates:
 
 
 def handshake(server: Certificates, trusted: Certificates, name: str) -> str:
-    """What Python's TLS says of a connection to `server` under `name` by somebody who trusts `trusted`."""
+    """Outcome of a TLS connection to `server` under `name` by a client that trusts `trusted`."""
     listening = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     listening.load_cert_chain(*server.server)
     asking = ssl.create_default_context(cafile=trusted.authority)

@@ -1,4 +1,4 @@
-"""What is handed to Flower's command line; test_deploy.py submits real runs."""
+"""Arguments and environment of Flower's command line; test_local_deployment.py submits real runs."""
 
 import math
 import os

@@ -125,7 +125,7 @@ def test_free_ports_differ_and_can_be_bound():
 
 @pytest.mark.parametrize("insecure", [False, True])
 def test_equivalent_commands_do_their_part_in_a_shell(tmp_path, insecure):
-    """The lines run in bash with stand-ins for the programs that print what they were called with."""
+    """The lines run in bash with fake programs that print their arguments."""
     for name in ("fedsel", "flwr", "flower-superlink", "python"):
         (tmp_path / name).write_text('#!/bin/sh\necho "$(basename "$0") $1"; for a in "$@"; do echo "  $a"; done\n')
         (tmp_path / name).chmod(0o755)
@@ -181,7 +181,7 @@ def await_line(path: Path, text: str, timeout_s: float = 300.0) -> None:
 
 
 def test_missing_keys_are_told_before_anything_starts(tmp_path):
-    """Also where a deployment finds what an earlier one in its folder made, and takes it again."""
+    """Missing keys are named; a deployment reuses the certificates of an earlier one in its folder."""
     folder = tmp_path / "processes"
     make_own_folder(folder)
     make_certificates(folder / "certificates", [], 1)

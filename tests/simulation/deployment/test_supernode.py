@@ -1,4 +1,4 @@
-"""The time of uploads, taken at the SuperNode and told by the client."""
+"""Upload times, measured by the SuperNode and reported by the client."""
 
 import json
 import time
@@ -10,14 +10,14 @@ import pytest
 
 from clients.timings import UPLOAD_FILE, timings
 from simulation.deployment import supernode
-from simulation.deployment.supernode import CONNECTION_HOOK, HOOK, Stopwatch, patient, watched
+from simulation.deployment.supernode import CONNECTION_HOOK, PUSH_HOOK, Stopwatch, measuring, retrying
 
 
 def test_flower_still_has_the_place_where_uploads_can_be_seen():
     from flwr.supercore.inflatable import inflatable_utils
     from flwr.supernode import start_client_internal
 
-    assert getattr(start_client_internal, HOOK) is getattr(inflatable_utils, HOOK)
+    assert getattr(start_client_internal, PUSH_HOOK) is getattr(inflatable_utils, PUSH_HOOK)
     assert callable(getattr(start_client_internal, CONNECTION_HOOK))
 
 
@@ -75,7 +75,7 @@ def test_a_push_that_fails_is_over():
     assert stopwatch.seconds < 0.1
 
 
-def test_an_upload_is_told_with_the_next_reply(tmp_path, monkeypatch):
+def test_an_upload_is_reported_with_the_next_reply(tmp_path, monkeypatch):
     def push_all(contents, push_object_fn, *, most):
         for name, content in contents:
             push_object_fn(name, content)
@@ -83,18 +83,18 @@ def test_an_upload_is_told_with_the_next_reply(tmp_path, monkeypatch):
     monkeypatch.setenv(UPLOAD_FILE, str(tmp_path / "upload.json"))
     assert timings(1.5) == {"compute_s": 1.5}
     pushed = []
-    push = watched(push_all, tmp_path / "upload.json")
+    push = measuring(push_all, tmp_path / "upload.json")
     push([("a", LARGE), ("b", b"4")], push_object_fn=lambda name, content: pushed.append(name), most=2)
     assert pushed == ["a", "b"]
-    told = timings(2.5)
-    assert (told["compute_s"], told["upload-bytes"]) == (2.5, 20_000)
-    assert 0.0 < told["upload_s"] < 1.0
+    reported = timings(2.5)
+    assert (reported["compute_s"], reported["upload-bytes"]) == (2.5, 20_000)
+    assert 0.0 < reported["upload_s"] < 1.0
     push([("c", b"a loss")], push_object_fn=lambda name, content: None, most=2)
-    assert timings(2.5) == told, "the answer to a probe is no measurement, and takes none away"
+    assert timings(2.5) == reported, "the answer to a probe is no measurement, and takes none away"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", json.dumps({"bytes": 0, "seconds": 1.0}), '{"bytes": 1'])
-def test_what_is_no_measurement_is_not_told(tmp_path, monkeypatch, text):
+def test_what_is_no_measurement_is_not_reported(tmp_path, monkeypatch, text):
     (tmp_path / "upload.json").write_text(text)
     monkeypatch.setenv(UPLOAD_FILE, str(tmp_path / "upload.json"))
     assert timings(1.5) == {"compute_s": 1.5}
@@ -116,7 +116,7 @@ def refusing(times, left):
 def test_a_supernode_asks_until_it_is_let_in(monkeypatch):
     monkeypatch.setattr(supernode, "RETRY_S", 0.0)
     left = []
-    with patient(refusing(3, left))("host") as opened:
+    with retrying(refusing(3, left))("host") as opened:
         assert (opened, left) == ("host", ["host"] * 3)
     assert left == ["host"] * 4
 
@@ -124,9 +124,9 @@ def test_a_supernode_asks_until_it_is_let_in(monkeypatch):
 def test_a_supernode_gives_up_in_time_and_errors_of_its_work_are_its_own(monkeypatch):
     monkeypatch.setattr(supernode, "RETRY_S", 0.0)
     left = []
-    with pytest.raises(RuntimeError, match="work"), patient(refusing(0, left))("host"):
+    with pytest.raises(RuntimeError, match="work"), retrying(refusing(0, left))("host"):
         raise RuntimeError("work")
     assert not left
-    monkeypatch.setattr(supernode, "RETURN_S", 0.05)
-    with pytest.raises(RuntimeError, match="yield"), patient(refusing(10**9, left))("host"):
+    monkeypatch.setattr(supernode, "CONNECT_TIMEOUT_S", 0.05)
+    with pytest.raises(RuntimeError, match="yield"), retrying(refusing(10**9, left))("host"):
         pass

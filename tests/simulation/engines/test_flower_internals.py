@@ -135,8 +135,8 @@ def test_replies_come_back_when_the_last_is_stored_and_nobody_looks_in_between(o
     ]
     for timer in timers:
         timer.start()
-    came = send_and_receive(order)
-    assert sorted(reply.metadata.reply_to_message_id for reply in came) == ["a", "b", "c"]
+    received = send_and_receive(order)
+    assert sorted(reply.metadata.reply_to_message_id for reply in received) == ["a", "b", "c"]
     assert grid.looked <= 3
 
 
