@@ -21,7 +21,7 @@ from fedsel_app.config import Settings
 from fedsel_app.seeds import Purpose, stream
 from strategies.aggregation.calibration import calibrated
 from strategies.aggregation.server_state import ServerState
-from strategies.checkpoint import Arrays, Best, Stateful, gather, scatter, taken
+from strategies.checkpoint import Arrays, Best, Stateful, gather, matching, scatter
 from strategies.participation.intermediate_round import IntermediateRound
 from strategies.participation.isp import ISP
 from strategies.participation.schedules import scheduled
@@ -100,7 +100,7 @@ class SelectionStrategy(Strategy, ABC):
     # The round, first half ------------------------------------------------------------------------------------
 
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters:
-        """The initial global model, a function of the seed."""
+        """The initial global model."""
         return connections.pack(self._parameters, self._buffers)
 
     def configure_fit(
@@ -237,7 +237,7 @@ class SelectionStrategy(Strategy, ABC):
         return connections.pack(self._parameters, self._buffers), {}
 
     def _accepted(self, plan: Plan, results: list[tuple[ClientProxy, FitRes]]) -> Replies:
-        """The replies to aggregate: each client's first, decoded and checked, simulated dropouts and late ones out."""
+        """The replies to aggregate: each client's first, decoded and checked, without dropouts and late ones."""
         selected, number = plan.selection.clients, plan.round_info.number
         answered = connections.once_each(((self._clients.client(proxy), result) for proxy, result in results), number)
         for client in simulated_dropouts(selected, number, self.context):
@@ -250,7 +250,7 @@ class SelectionStrategy(Strategy, ABC):
     # Evaluation -----------------------------------------------------------------------------------------------
 
     def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
-        """The global model on the server's test set, every `eval-every` rounds and in the last."""
+        """Evaluate the global model on the server's test set, every `eval-every` rounds and in the last."""
         number, every = self.completed + server_round, self.context.evaluation.eval_every
         if not server_round or self._ended or (number % every and number != self.context.run.rounds):
             return None
@@ -264,7 +264,7 @@ class SelectionStrategy(Strategy, ABC):
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, EvaluateIns]]:
-        """With `client-eval`, every client's own test part; else this ends the round."""
+        """With `client-eval`, have every client evaluate the model on its test part; else the round ends here."""
         if self._ended:
             return []
         if not self.context.evaluation.client_eval or "loss" not in self._row or not self._clients.proxies:
@@ -279,20 +279,20 @@ class SelectionStrategy(Strategy, ABC):
         results: list[tuple[ClientProxy, EvaluateRes]],
         failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
     ) -> tuple[float | None, dict[str, Scalar]]:
-        """Mean loss and accuracy over the clients' own test parts, each client alike."""
+        """Mean loss and accuracy over the clients' own test parts, each with equal weight; the round ends here."""
         server_round = self.completed + server_round
         if self._isp is not None:
             self._isp.observe(server_round + 1, connections.mean_loss([result for _, result in results]))
-        told = sorted(
+        tests = sorted(
             (self._clients.client(proxy), result.loss, result.metrics.get("accuracy")) for proxy, result in results
         )
-        rows = [(client, accuracy) for client, _, accuracy in told if isinstance(accuracy, float)]
+        rows = [(client, accuracy) for client, _, accuracy in tests if isinstance(accuracy, float)]
         for client, accuracy in rows:
             self.context.recorder.client({"client": client, "round": server_round, "accuracy": accuracy})
         if rows:
             self._row["client_accuracy"] = float(np.mean([accuracy for _, accuracy in rows]))
-        if told:
-            self._row["client_loss"] = float(np.mean([loss for _, loss, _ in told]))
+        if tests:
+            self._row["client_loss"] = float(np.mean([loss for _, loss, _ in tests]))
         self._close_round()
         return None, {}
 
@@ -309,7 +309,7 @@ class SelectionStrategy(Strategy, ABC):
             recorder.checkpoint(self.snapshot())
             self._instruction_builder.durable = row["round"]
 
-    # Going on after an interruption -----------------------------------------------------------------------------
+    # Checkpoints -----------------------------------------------------------------------------
 
     def _parts(self) -> dict[str, Stateful]:
         parts: dict[str, Stateful] = {"roster": self.roster, "best": self._best, "server": self._server}
@@ -317,14 +317,14 @@ class SelectionStrategy(Strategy, ABC):
         return parts | {"links": self.context.links, "method": self}
 
     def snapshot(self) -> Arrays:
-        """The run after its last finished round, as named arrays: all that `restore` needs to go on identically."""
+        """Checkpoint of the run after its last finished round, as named arrays."""
         own = {"round": np.array(self._row["round"]), "key": np.array(self._instruction_builder.key)}
         return own | {"parameters": self._parameters, "buffers": self._buffers} | gather(self._parts())
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what `snapshot` returned. Raises ConfigError if it is not of such a run."""
-        self._parameters = taken(arrays, "parameters", self._parameters)
-        self._buffers = taken(arrays, "buffers", self._buffers)
-        self.completed = self._instruction_builder.durable = int(taken(arrays, "round", np.array(0)))
-        self._instruction_builder.key = str(taken(arrays, "key", np.array(self._instruction_builder.key)))
+        self._parameters = matching(arrays, "parameters", self._parameters)
+        self._buffers = matching(arrays, "buffers", self._buffers)
+        self.completed = self._instruction_builder.durable = int(matching(arrays, "round", np.array(0)))
+        self._instruction_builder.key = str(matching(arrays, "key", np.array(self._instruction_builder.key)))
         scatter(arrays, self._parts())

@@ -1,4 +1,7 @@
-"""A run's state as named arrays: what it needs to go on as if it had never stopped. Randomness needs none of it."""
+"""Checkpoint: the state of a run as named arrays, from which it goes on as if it had never stopped.
+
+Random streams need no state: they are functions of seed, purpose, round and client.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -12,22 +15,22 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class Stateful(Protocol):
-    """Something whose state can be taken and put back."""
+    """A part of a run whose state a checkpoint saves."""
 
     def state(self) -> Arrays:
-        """Named arrays that nothing else changes from now on."""
+        """Named arrays that nothing changes later."""
 
     def load_state(self, state: Arrays) -> None:
-        """Take up a state that `state` returned."""
+        """Go on from a state that `state` returned."""
 
 
 def gather(parts: Mapping[str, Stateful]) -> Arrays:
-    """The states of all parts, each array's name behind its part's."""
+    """The states of all parts; an array's name follows the name of its part and a slash."""
     return {f"{part}/{name}": array for part, owner in parts.items() for name, array in owner.state().items()}
 
 
 def scatter(arrays: Mapping[str, NDArray[Any]], parts: Mapping[str, Stateful]) -> None:
-    """Put back what `gather` collected.
+    """Load the states that `gather` returned.
 
     Raises
     ------
@@ -35,9 +38,9 @@ def scatter(arrays: Mapping[str, NDArray[Any]], parts: Mapping[str, Stateful]) -
         If the arrays are not those of such parts.
     """
     for part, owner in parts.items():
-        mine = {name.removeprefix(f"{part}/"): array for name, array in arrays.items() if name.startswith(f"{part}/")}
+        own = {name.removeprefix(f"{part}/"): array for name, array in arrays.items() if name.startswith(f"{part}/")}
         try:
-            owner.load_state(mine)
+            owner.load_state(own)
         except (KeyError, ValueError, IndexError, TypeError) as error:
             raise ConfigError(
                 f"The checkpoint does not fit this run: the state of its {part} cannot be taken up ({error!r}). "
@@ -45,8 +48,8 @@ def scatter(arrays: Mapping[str, NDArray[Any]], parts: Mapping[str, Stateful]) -
             ) from error
 
 
-def taken(arrays: Mapping[str, NDArray[Any]], name: str, like: NDArray[Any]) -> NDArray[Any]:
-    """One array of a checkpoint, of the same kind and shape as `like`. Raises ConfigError if it is not."""
+def matching(arrays: Mapping[str, NDArray[Any]], name: str, like: NDArray[Any]) -> NDArray[Any]:
+    """A copy of one array of a checkpoint. Raises ConfigError unless it has the dtype and shape of `like`."""
     array = arrays.get(name)
     if array is None or array.dtype != like.dtype or array.shape != like.shape:
         found = "nothing" if array is None else f"{array.dtype} {array.shape}"
@@ -58,14 +61,14 @@ def taken(arrays: Mapping[str, NDArray[Any]], name: str, like: NDArray[Any]) -> 
 
 
 class Best:
-    """The global model with the best score so far; the first one until there is a score."""
+    """Best global model so far by its score; the initial one until there is a score."""
 
     def __init__(self, parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> None:
         self.parameters, self.buffers = parameters, buffers
         self._score = -np.inf
 
     def offer(self, score: float, parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> None:
-        """Keep the model if its score is above all before it."""
+        """Keep the model if its score is above all earlier ones."""
         if score > self._score:
             self._score, self.parameters, self.buffers = score, parameters, buffers
 
@@ -74,7 +77,7 @@ class Best:
         return {"score": np.array(self._score), "parameters": self.parameters, "buffers": self.buffers}
 
     def load_state(self, state: Arrays) -> None:
-        """Take up a state that `state` returned."""
-        self.parameters = taken(state, "parameters", self.parameters)
-        self.buffers = taken(state, "buffers", self.buffers)
-        self._score = float(taken(state, "score", np.array(0.0)))
+        """Go on from a state that `state` returned."""
+        self.parameters = matching(state, "parameters", self.parameters)
+        self.buffers = matching(state, "buffers", self.buffers)
+        self._score = float(matching(state, "score", np.array(0.0)))

@@ -1,4 +1,4 @@
-"""What a strategy is built from: settings, the initial model, and the links, test set and records it works with."""
+"""Run context of a strategy: settings, the initial model, and the links, the test set and the records of the run."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -37,46 +37,47 @@ class Links(Protocol):
 
     @property
     def mean_uplink_bits_per_s(self) -> float:
-        """What is expected of a client whose link is not looked at."""
+        """Mean uplink that a method may assume of a client whose link it does not know."""
 
     @property
     def mean_step_s(self) -> float:
-        """The same of its computing."""
+        """Mean seconds of a local step, assumed likewise."""
 
     needs_losses: bool
+    """True where the simulated links follow the clients' losses, which are then all measured."""
     measured: bool
-    """Whether time is real; deadlines are then as well."""
+    """True in deployment: times are measured, and deadlines are real."""
 
     def observe(self, server_round: int, losses: Floats) -> tuple[Floats, Floats]:
         """This round's uplink bits/s and seconds a local step, float64 (K,) each; NaN where unknown."""
 
     def learn(self, client: int, work_steps: float, told: Mapping[str, object]) -> None:
-        """Take in the metrics of a client's reply, which took it `work_steps` local steps."""
+        """Learn from the metrics of a client's reply, which took `work_steps` local steps."""
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What `load_state` needs to go on identically."""
+        """The state of the links as named arrays."""
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
+        """Go on from a state that `state` returned."""
 
     def finish_s(self, work: RoundWork, arrived_s: Floats) -> Floats:
-        """After how many seconds each client's reply was there, float64 (r,); `arrived_s` is when it really was."""
+        """Seconds from the start of the round to each reply, float64 (r,); `arrived_s` are the measured ones."""
 
     def round_seconds(self, work: RoundWork, wall_s: float) -> float:
-        """How long the round took."""
+        """Seconds that the round took; `wall_s` are the measured ones."""
 
 
 class Recorder(Protocol):
-    """Where a run is written down."""
+    """Records of a run."""
 
     def client(self, row: Mapping[str, Any]) -> None:
-        """Append what is known of one client."""
+        """Append a record of one client."""
 
     def round(self, row: dict[str, Any]) -> None:
         """Append a finished round; the last one ends the run."""
 
     def checkpoint(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Keep all that the run needs to go on from its last round."""
+        """Save the arrays from which the run goes on after its last round."""
 
     def finish(self, final: Model, best: Model, roster: Roster) -> None:
         """Write the summary, the final model and the best one."""
@@ -94,7 +95,7 @@ class Evaluation:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
     def row(self) -> dict[str, Any]:
-        """What a round's row says of it."""
+        """The evaluation's entries in a round's record."""
         row: dict[str, Any] = {"accuracy": self.accuracy} if math.isfinite(self.accuracy) else {}
         row["loss"] = self.loss
         return row | ({"metrics": dict(self.metrics)} if self.metrics else {})
@@ -113,6 +114,6 @@ class RunContext(SharedSettings):
     evaluate: Callable[[NDArray[np.float32], NDArray[np.float32]], Evaluation]
     recorder: Recorder
     surrogate: Callable[[NDArray[np.float32], NDArray[np.float32]], float] | None = None
-    """Loss of a model on the server's surrogate set, where the policy asks for one."""
+    """Loss of a model on the server's surrogate set, where ISP uses one."""
     pool: int = 0
-    """Messages that a question to many clients is put into, where one can answer for all; 0: one to each client."""
+    """Number of messages into which one to many clients is bundled, where a client can answer for others; 0: none."""

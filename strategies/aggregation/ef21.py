@@ -1,4 +1,4 @@
-"""EF21 on the server: an estimate of every client's update (clients: `clients.compression.error_feedback`)."""
+"""EF21 on the server: estimates of the clients' updates (the client's side: `clients.compression.error_feedback`)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,10 +11,10 @@ from strategies.roster import Ints
 
 
 class Estimates:
-    """g_i of each client that came back since it was last lost: dense float32 (N,), bit by bit the client's own.
+    """EF21 estimates g_i of the clients' updates: dense float32 (N,), bit by bit the clients' own.
 
-    What a client sends is the change of its estimate; a lost reply leaves the two unequal, so that the estimate is
-    dropped here, and the next instruction has the client start anew.
+    A client sends the change of its estimate. After a failed reply the two are no longer equal: the estimate is dropped
+    here, and the client's next instruction has it begin anew.
     """
 
     def __init__(self) -> None:
@@ -24,19 +24,19 @@ class Estimates:
         return client in self._of
 
     def copy(self) -> "Estimates":
-        """Estimates that move on by themselves."""
+        """A copy that can be updated without changing these."""
         copied = Estimates()
         copied._of = dict(self._of)
         return copied
 
-    def take(self, clients: Ints, changes: Sequence[Update], failed: Ints) -> tuple[Update, ...]:
-        """The clients' updates as they are now estimated, dense, after `changes`; those of `failed` are forgotten."""
+    def update(self, clients: Ints, changes: Sequence[Update], failed: Ints) -> tuple[Update, ...]:
+        """Add the `changes` and drop the estimates of `failed`. Returns the clients' estimated updates, dense."""
         for client, change in zip(clients.tolist(), changes, strict=True):
             if client in self._of:
                 places = slice(None) if change.indices is None else change.indices
-                moved = self._of[client].copy()
-                moved[places] += change.values
-                self._of[client] = moved
+                estimate = self._of[client].copy()
+                estimate[places] += change.values
+                self._of[client] = estimate
             else:
                 self._of[client] = change.dense()
         for client in failed.tolist():
@@ -44,9 +44,9 @@ class Estimates:
         return tuple(Update(self._of[client].size, None, self._of[client]) for client in clients.tolist())
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The estimates by client: what `load_state` needs to go on identically."""
+        """The estimates by client."""
         return {str(client): estimate for client, estimate in self._of.items()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
+        """Go on from a state that `state` returned."""
         self._of = {int(client): estimate for client, estimate in state.items()}

@@ -4,14 +4,14 @@ H. B. McMahan, D. Ramage, K. Talwar, L. Zhang, "Learning Differentially Private 
 arXiv 1710.06963; R. C. Geyer, T. Klein, M. Nabi, arXiv 1712.07557. The round's aggregate is
 (1/r) (sum_i u_i min(1, S / ||u_i||) + N(0, z^2 S^2 I)), with S = `dp-clip-norm` and z = `dp-noise-multiplier`.
 
-What is protected: whether all the data of any one client took part in the *updates*, against everybody who sees the
-global models, clients included. The server sees every update and is trusted. Who took part is held to be public, and a
-client's place is compared with an update of zeros. What a method reads beside the updates to choose its cohort (probed
-losses, reports, label counts) and the accuracies that clients report for the records get no noise and no protection.
-It is the decoded update that is clipped: what a client holds back as its residual comes in a later round, and counts
+Protected: whether all the data of any one client took part in the *updates*, against everybody who sees the
+global models, clients included. The server sees every update and is trusted. Participation is held to be public, and a
+client's update is compared with an update of zeros. The numbers that a method reads beside the updates to choose its
+cohort (probed losses, reports, label counts) and the accuracies that clients report for the records get no noise and no
+protection. The decoded update is clipped: a residual that a client keeps back is sent in a later round, and is counted
 there.
 
-How it is accounted: by opacus' accountant, T rounds of the Gaussian mechanism in each of which a client may have taken
+Accounting: by opacus' accountant, T rounds of the Gaussian mechanism in each of which a client may have taken
 part. Subsampling amplifies privacy only where cohorts are uniform and secret, so no such gain is taken: epsilon is too
 large for `random`, and right for methods that choose the same clients again and again.
 
@@ -34,18 +34,18 @@ from strategies.roster import Floats
 
 
 def clipped(weights: Floats, updates: Sequence[Update], norm: float) -> Floats:
-    """The weights (r,) by which no update counts for more than one of this norm."""
+    """Clipping: the weights (r,) with which no update counts for more than one of this norm."""
     shares = np.array([norm / max(update.norm(), norm) for update in updates])
     reduced: Floats = weights * shares
     return reduced
 
 
 class Privacy:
-    """The noise of a run and what has been spent. Raises ConfigError if the accountant's library is not installed.
+    """Gaussian mechanism of a run and its accountant. Raises ConfigError if the accountant's library is not installed.
 
     Attributes
     ----------
-    rounds : aggregates that were released
+    rounds : number of aggregates that were released
     """
 
     def __init__(self, config: PrivacyConfig, rng: np.random.Generator | None = None) -> None:
@@ -61,7 +61,7 @@ class Privacy:
         self.rounds = 0
 
     def protect(self, updates: Sequence[Update]) -> tuple[Floats, Floats]:
-        """The noised mean of r >= 1 clipped updates, float64 (N,), and what each weighed in it, float64 (r,)."""
+        """The noised mean of r >= 1 clipped updates, float64 (N,), and the weight of each in it, float64 (r,)."""
         clip, count = self._config.dp_clip_norm, len(updates)
         weights = clipped(np.full(count, 1.0 / count), updates, clip)
         aggregate = self._rng.normal(0.0, self._config.dp_noise_multiplier * clip / count, updates[0].size)
@@ -70,22 +70,22 @@ class Privacy:
         return aggregate, weights
 
     def epsilon(self) -> float:
-        """What the rounds so far have spent at `dp-delta`."""
+        """Privacy loss epsilon of the rounds so far, at `dp-delta`."""
         accountant = self._accountants.RDPAccountant()
         accountant.history = [(self._config.dp_noise_multiplier, 1.0, self.rounds)]
         return float(accountant.get_epsilon(self._config.dp_delta)) if self.rounds else 0.0
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What has been spent."""
+        """The number of released aggregates."""
         return {"rounds": np.array(self.rounds)}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
+        """Go on from a state that `state` returned."""
         self.rounds = int(state["rounds"])
 
 
 def refuse_unprotected(settings: SharedSettings) -> None:
-    """Raise ConfigError for settings under which the noise would not protect what it is said to."""
+    """Raise ConfigError for settings under which the noise would not protect the clients' updates."""
     if not settings.privacy.dp_clip_norm:
         return
     config, solver = settings.aggregation, settings.training.solver

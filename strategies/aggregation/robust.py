@@ -1,11 +1,11 @@
-"""Aggregation that a few hostile clients cannot steer: the setting `aggregation`.
+"""Robust aggregation: rules that a few hostile clients cannot steer, by the setting `aggregation`.
 
 Coordinate-wise median and trimmed mean: D. Yin, Y. Chen, K. Ramchandran, P. Bartlett, "Byzantine-Robust Distributed
 Learning: Towards Optimal Statistical Rates", ICML 2018, arXiv 1803.01498. Krum and Multi-Krum: P. Blanchard,
 E. M. El Mhamdi, R. Guerraoui, J. Stainer, "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent",
 NeurIPS 2017.
 
-What an absent entry means. A client that compresses with error feedback sends a few entries and keeps the rest back, so
+Absent entries. A client that compresses with error feedback sends a few entries and keeps the rest back, so
 an entry that it does not send is no vote for zero; counted as one, the median of ten clients that send a tenth each is
 zero nearly everywhere, and nothing is ever learned. So the median and the trimmed mean of an entry are those of the
 clients that sent it, times their share of the cohort (times the sum of the weights, 1 but for unbiased methods): the
@@ -15,8 +15,8 @@ whole update had been scaled down to the cohort's median norm, as in Z. Sun, P. 
 there. Krum compares whole updates, absent entries as zeros.
 
 Every client counts alike: of the weights only the sum is used, since hostile clients choose their scores and numbers
-of examples. What is left out is lost, and not put back into its client's residual: a client that is outvoted would
-else come back with an ever larger update.
+of examples. Values that are left out are dropped, and not put back into their client's residual: a client that is
+outvoted would otherwise send an ever larger update.
 
 Deviations: the trimmed mean cuts ceil(share s) of the s values of an entry from each end (at most what leaves one or
 two), so that already of three values the outer ones go. Flower's `aggregate_median`, `aggregate_trimmed_avg` and
@@ -41,7 +41,7 @@ Centre = Callable[[Floats, Ints], Floats]
 
 
 def median(ordered: Floats, counts: Ints) -> Floats:
-    """The middle value, or the mean of the two."""
+    """Median: the middle value, or the mean of the two."""
     below = np.take_along_axis(ordered, ((counts - 1) // 2)[None], axis=0)[0]
     above = np.take_along_axis(ordered, (counts // 2)[None], axis=0)[0]
     middle: Floats = 0.5 * (below + above)
@@ -49,7 +49,7 @@ def median(ordered: Floats, counts: Ints) -> Floats:
 
 
 def trimmed_mean(ordered: Floats, counts: Ints, share: float) -> Floats:
-    """The mean without the ceil(share s) least and most of s values."""
+    """Trimmed mean: the mean without the ceil(share s) least and most of s values."""
     cut = np.minimum(np.ceil(share * counts - 1e-9).astype(np.int64), (counts - 1) // 2)
     rank = np.arange(len(ordered))[:, None]
     kept = (rank >= cut) & (rank < counts - cut)
@@ -58,7 +58,7 @@ def trimmed_mean(ordered: Floats, counts: Ints, share: float) -> Floats:
 
 
 def coordinate_wise(updates: Sequence[Update], centre: Centre) -> Floats:
-    """The centre of what was sent of each entry, times the share of clients that sent it, float64 (N,).
+    """Coordinate-wise centre of the values sent of each entry, times the share of clients that sent it, float64 (N,).
 
     Of an entry that fewer than `JUDGED` sent it is the mean, of updates no larger than their median norm.
     """
@@ -85,7 +85,7 @@ def squared_distances(updates: Sequence[Update]) -> Floats:
 
 
 def krum_order(distances: Floats, malicious: int) -> Ints:
-    """Places of the updates by Krum's score, the best first: the sum of the r - f - 2 least distances to others."""
+    """Krum's order: places of the updates, the smallest sum of the r - f - 2 least distances to others first."""
     others = distances + np.diag(np.full(len(distances), np.inf))
     closest = max(len(distances) - malicious - 2, 1)
     scores = np.sort(others, axis=1)[:, :closest].sum(axis=1)
@@ -93,7 +93,7 @@ def krum_order(distances: Floats, malicious: int) -> Ints:
 
 
 def combine(updates: Sequence[Update], weights: Floats, config: AggregationConfig) -> tuple[Floats, Floats]:
-    """The aggregate of r >= 1 updates, float64 (N,), and what each of them weighed in it, float64 (r,)."""
+    """The aggregate of r >= 1 updates, float64 (N,), and the weight of each in it, float64 (r,)."""
     count, rule = len(updates), config.aggregation
     if rule in ("krum", "multi-krum"):
         order = krum_order(squared_distances(updates), config.krum_malicious)
@@ -113,7 +113,7 @@ def combine(updates: Sequence[Update], weights: Floats, config: AggregationConfi
 
 
 def refuse_unprotected_mean(settings: SharedSettings) -> None:
-    """Raise ConfigError for a robust aggregation that cannot do what it is chosen for."""
+    """Raise ConfigError for a robust aggregation under settings with which it protects nothing."""
     config, solver, cohort = settings.aggregation, settings.training.solver, settings.run.cohort
     rule = config.aggregation
     if rule == "mean":

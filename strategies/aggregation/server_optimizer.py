@@ -1,4 +1,4 @@
-"""What the server does with the aggregated update.
+"""Server optimisers: momentum, FedAdagrad, FedYogi and FedAdam on the aggregated update.
 
 Momentum is HeteRo-Select's Eq. 14 (T.-M. H. Hsu, H. Qi, M. Brown, arXiv 1909.06335, has the same with server-lr 1).
 FedAdagrad, FedYogi and FedAdam are Algorithm 2 of S. J. Reddi, Z. Charles, M. Zaheer, Z. Garrett, K. Rush,
@@ -17,17 +17,17 @@ from strategies.roster import Floats
 
 
 def adam_second(second: Floats, square: Floats, beta2: float) -> Floats:
-    """V <- beta_2 V + (1 - beta_2) Delta^2."""
+    """FedAdam: V <- beta_2 V + (1 - beta_2) Delta^2."""
     return beta2 * second + (1.0 - beta2) * square
 
 
 def yogi_second(second: Floats, square: Floats, beta2: float) -> Floats:
-    """V <- V - (1 - beta_2) Delta^2 sign(V - Delta^2)."""
+    """FedYogi: V <- V - (1 - beta_2) Delta^2 sign(V - Delta^2)."""
     return second - (1.0 - beta2) * square * np.sign(second - square)
 
 
 def adagrad_second(second: Floats, square: Floats, beta2: float) -> Floats:
-    """V <- V + Delta^2."""
+    """FedAdagrad: V <- V + Delta^2."""
     return second + square
 
 
@@ -39,7 +39,7 @@ _SECOND_MOMENTS: dict[str, Callable[[Floats, Floats, float], Floats]] = {
 
 
 class ServerOptimizer:
-    """The next global model from the aggregated update Delta.
+    """Server optimiser: the next global model from the aggregated update Delta.
 
     momentum: M <- beta_s M + Delta, w <- w + lr M (Eq. 14); mean is beta_s = 0. The adaptive ones:
     M <- beta_1 M + (1 - beta_1) Delta, V <- its rule, w <- w + lr M / (sqrt(V) + tau).
@@ -65,18 +65,18 @@ class ServerOptimizer:
         return (parameters + config.server_lr * step).astype(np.float32)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """M and V: what `load_state` needs to go on identically."""
+        """M and V."""
         return {"momentum": self._momentum.copy(), "second": self._second.copy()}
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
+        """Go on from a state that `state` returned."""
         self._momentum, self._second = state["momentum"].copy(), state["second"].copy()
 
 
 def aggregation_weights(
     weighting: str, scores: Floats, examples: Floats, own: Floats | None, *, normalise: bool
 ) -> Floats:
-    """Weights (r,) that sum to 1. Where every one of them would be 0 they are equal.
+    """Aggregation weights (r,) that sum to 1; where every one of them would be 0 they are equal.
 
     `own` are the method's own weights, used by `method`; None there means by examples. Without `normalise`
     (unbiased methods) they are returned as they are.

@@ -1,8 +1,8 @@
-"""The server's part of the local solvers; the clients' part, with the citations, is in `clients.training.solvers`.
+"""SCAFFOLD, FedDyn and FedNova on the server; the clients' part and the citations are in `clients.training.solvers`.
 
 Deviations: SCAFFOLD's c and FedDyn's H are unweighted means over all K clients, as in their papers, whatever weighs the
-updates; what they lead to is the minimum of the unweighted mean loss. A control variate's change that is lost with its
-reply stays missing in c. FedNova normalises here instead of at the client, by the number that came with the update,
+updates; they lead to the minimum of the unweighted mean loss. A change of a control variate whose reply fails stays
+missing in c. FedNova normalises here instead of at the client, by the number that came with the update,
 which is the same sum and leaves the update in the units that its residual has.
 """
 
@@ -21,30 +21,30 @@ EFFECTIVE_STEPS = "effective-steps"
 
 
 def nova_weights(weights: Floats, effective_steps: Floats) -> Floats:
-    """w_i tau_eff / ||a_i||_1 with tau_eff = sum_i w_i ||a_i||_1: what FedNova weighs the plain updates by.
+    """FedNova's weights of the plain updates: w_i tau_eff / ||a_i||_1 with tau_eff = sum_i w_i ||a_i||_1.
 
-    No training takes less than one step, whatever a client says.
+    No training takes less than one step, whatever a client reports.
     """
     steps = np.maximum(effective_steps, 1.0)
     effective = float((weights * steps).sum())
     return weights * effective / steps
 
 
-def moved_mean(mean: Floats, changes: Sequence[Update], clients: int, scale: float = 1.0) -> Floats:
-    """mean + (scale / K) sum of `changes`, a new float64 (N,): the mean over K clients of which some changed."""
-    moved = mean.copy()
+def updated_mean(mean: Floats, changes: Sequence[Update], clients: int, scale: float = 1.0) -> Floats:
+    """The mean over K clients of which some changed: mean + (scale / K) sum of `changes`, a new float64 (N,)."""
+    updated = mean.copy()
     for change in changes:
-        change.add_to(moved, scale / clients)
-    return moved
+        change.add_to(updated, scale / clients)
+    return updated
 
 
 class ServerSolver:
-    """What the server remembers and does for the setting `solver`.
+    """The server's part of the setting `solver`: c of scaffold, H of feddyn, the weights of fednova.
 
     Attributes
     ----------
-    reports : the numbers that clients must send for it
-    payloads : the wire payloads that each reply must have
+    reports : numbers that clients must report for it
+    payloads : number of wire payloads in each reply
     """
 
     def __init__(self, size: int, clients: int, training: TrainingConfig) -> None:
@@ -54,32 +54,32 @@ class ServerSolver:
         self.payloads = 2 if self._solver == "scaffold" else 1
 
     def instruct(self, parameters: Parameters) -> Parameters:
-        """The model as it goes to those who train: under scaffold with the control variate c behind it."""
+        """The model as it is sent to the cohort: with scaffold the control variate c follows it."""
         if self._solver != "scaffold":
             return parameters
         control = ndarrays_to_parameters([self._mean.astype(np.float32)])
         return Parameters([*parameters.tensors, *control.tensors], parameters.tensor_type)
 
     def weights(self, weights: Floats, reports: Mapping[str, Floats]) -> Floats:
-        """The weights (r,) of the updates; `reports` are what came with them."""
+        """The weights (r,) of the updates, given the numbers that the clients reported with them."""
         return nova_weights(weights, reports[EFFECTIVE_STEPS]) if self._solver == "fednova" else weights
 
     def step(self, aggregate: Floats, updates: Sequence[Update], controls: Sequence[Update]) -> Floats:
-        """The update to apply, float64 (N,), after the memory took up the round.
+        """The update to apply, float64 (N,); c or H is updated.
 
         SCAFFOLD: c <- c + (1/K) sum of the changes `controls`. FedDyn: H <- H - (alpha/K) sum of `updates`, and
         x <- mean y - H / alpha, that is `aggregate` - H / alpha.
         """
         if self._solver == "feddyn":
-            self._mean = moved_mean(self._mean, updates, self._clients, -self._alpha)
+            self._mean = updated_mean(self._mean, updates, self._clients, -self._alpha)
             return aggregate - self._mean / self._alpha
-        self._mean = moved_mean(self._mean, controls, self._clients)
+        self._mean = updated_mean(self._mean, controls, self._clients)
         return aggregate
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """c or H: what `load_state` needs to go on identically."""
+        """c or H."""
         return {"mean": self._mean.copy()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
+        """Go on from a state that `state` returned."""
         self._mean = state["mean"].copy()

@@ -1,4 +1,4 @@
-"""What the server remembers from round to round beside the model, and the one way from replies to the next model."""
+"""Server state beside the model, and the step from a round's replies to the next global model."""
 
 import copy
 from collections.abc import Mapping
@@ -23,14 +23,14 @@ from strategies.run_context import RunContext
 
 @dataclass(frozen=True)
 class Step:
-    """What a round's replies come to.
+    """Server step: the next global model and how it came about.
 
     Attributes
     ----------
-    parameters : float32 (N,), the next global model; the old one where nothing came back
-    updates : the clients' updates, under ef21 as they are now estimated
-    weights : float64 (r,), what each update weighs in the aggregate
-    aggregate : float64 (N,), what `aggregation` makes of the updates; None where nothing came back
+    parameters : float32 (N,), the next global model; the old one where no update was aggregated
+    updates : the clients' updates; with ef21 the server's estimates of them
+    weights : float64 (r,), of each update in the aggregate
+    aggregate : float64 (N,), the updates combined by the setting `aggregation`; None where there are none
     record : entries of the round's row
     """
 
@@ -42,9 +42,11 @@ class Step:
 
 
 class ServerState:
-    """The server's optimiser, its part of the local solver, and under ef21 its estimates of the clients' updates.
+    """The server's optimiser, its part of the local solver, and with ef21 its estimates of the clients' updates.
 
-    `reports` are the numbers that every reply must bring: those the method asks for, and the solver's.
+    Attributes
+    ----------
+    reports : numbers that every reply must contain: those the method needs, and the solver's
     """
 
     def __init__(self, context: RunContext, reports: frozenset[str]) -> None:
@@ -56,11 +58,11 @@ class ServerState:
         self.privacy = Privacy(context.privacy) if context.privacy.dp_clip_norm else None
         self.reports = reports | self.solver.reports
 
-    def collect(self, answered: Mapping[int, FitRes], asked: Ints, server_round: int) -> Replies:
-        """Decode and check what the `asked` clients sent; the links learn of it."""
+    def collect(self, answered: Mapping[int, FitRes], selected: Ints, server_round: int) -> Replies:
+        """Decode and check the replies of the `selected` clients; the links learn from them."""
         replies = collect(
             answered,
-            asked,
+            selected,
             server_round,
             self._context.initial.size,
             self.reports,
@@ -73,20 +75,20 @@ class ServerState:
         return replies
 
     def step(self, parameters: NDArray[np.float32], selection: Selection, replies: Replies, examples: Ints) -> Step:
-        """Weigh, aggregate and step; what is remembered moves on. `examples` are those of all K clients."""
-        came, updates = replies.clients, replies.updates
+        """Weigh, aggregate and step the optimiser; the state changes. `examples` is int64 (K,), of all clients."""
+        clients, updates = replies.clients, replies.updates
         if self.estimates is not None:
-            updates = self.estimates.take(came, updates, replies.failed)
-        place = np.searchsorted(selection.clients, came)
+            updates = self.estimates.update(clients, updates, replies.failed)
+        place = np.searchsorted(selection.clients, clients)
         weights = aggregation_weights(
             self._context.aggregation.weighting,
             selection.scores[place],
-            examples[came].astype(np.float64),
+            examples[clients].astype(np.float64),
             None if selection.weights is None else selection.weights[place],
             normalise=selection.normalise,
         )
         weights = self.solver.weights(weights, replies.reports)
-        if not came.size:
+        if not clients.size:
             return Step(parameters, updates, weights, None)
         record = {}
         if self.privacy is not None:
@@ -100,18 +102,18 @@ class ServerState:
     def preview_step(
         self, parameters: NDArray[np.float32], selection: Selection, replies: Replies, examples: Ints
     ) -> Step:
-        """What `step` would return, and nothing moves on."""
-        trial = copy.copy(self)
-        trial.optimizer, trial.solver = copy.deepcopy(self.optimizer), copy.deepcopy(self.solver)
-        trial.estimates = self.estimates.copy() if self.estimates is not None else None
-        return trial.step(parameters, selection, replies, examples)
+        """The step that `step` would return; the state does not change."""
+        preview = copy.copy(self)
+        preview.optimizer, preview.solver = copy.deepcopy(self.optimizer), copy.deepcopy(self.solver)
+        preview.estimates = self.estimates.copy() if self.estimates is not None else None
+        return preview.step(parameters, selection, replies, examples)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What `load_state` needs to go on identically."""
+        """The states of all parts."""
         return gather(self._parts())
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
+        """Go on from a state that `state` returned."""
         scatter(state, self._parts())
 
     def _parts(self) -> dict[str, Stateful]:

@@ -42,7 +42,7 @@ LOGGER = logging.getLogger("fedsel")
 
 
 def moving_average(losses: Sequence[float], weight: float) -> float:
-    """The exponential moving average of `losses`, oldest first: a <- weight f + (1 - weight) a, from the first one."""
+    """Exponential moving average of `losses`, oldest first: a <- weight f + (1 - weight) a, from the first one."""
     average = losses[0]
     for loss in losses[1:]:
         average = weight * loss + (1.0 - weight) * average
@@ -175,12 +175,12 @@ class ISP:
         return total / self._config.isp_draws
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The number of clients and the known global losses: what `load_state` needs to go on identically."""
+        """The number of clients and the known global losses."""
         rounds: Ints = np.array(sorted(self._losses), np.int64)
         losses = np.array([self._losses[number] for number in rounds.tolist()])
         return {"count": np.array(self.count), "rounds": rounds, "losses": losses}
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
+        """Go on from a state that `state` returned."""
         self.count = int(state["count"])
         self._losses = dict(zip(state["rounds"].tolist(), state["losses"].tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""Participation schedules: the number of clients as a function of the round. The policy that searches it is `isp`.
+"""Participation schedules: the number of clients as a function of the round; `isp` searches for it instead.
 
 Linear growth is what the ISP paper calls AdaFL (Skorik et al., Sec. B.4, after Q. Li, X. Li, L. Zhou, X. Yan, "AdaFL:
 Adaptive Client Selection and Dynamic Contribution Evaluation for Efficient Federated Learning", ICASSP 2024):
@@ -24,18 +24,18 @@ ECONOM_FIRST = 5
 
 
 def linear_growth(elapsed: float, first: int, last: int, every: float) -> int:
-    """m_0 and one more for each `every` of the `elapsed` rounds, at most `last`; halves go to the even number."""
+    """Linear growth: m_0 and one more for each `every` of the `elapsed` rounds, at most `last`; halves go to even."""
     return round(min(first + max(elapsed, 0.0) / every, last))
 
 
 def staged_share(round_info: RoundInfo, stages: int, first: float, last: float) -> float:
-    """C_1 + (C_F - C_1) (f - 1) / (F - 1) in stage f of F, each T / F rounds long."""
+    """Staged share C_1 + (C_F - C_1) (f - 1) / (F - 1) in stage f of F, each T / F rounds long."""
     stage = min((round_info.number - 1) * stages // round_info.total, stages - 1)
     return first + (last - first) * stage / max(stages - 1, 1)
 
 
 def scheduled(config: ParticipationConfig, round_info: RoundInfo, cohort: int, clients: int) -> int:
-    """How many of all `clients` train in a round, at least 1: by the schedule, or the `cohort` where there is none."""
+    """Number of all `clients` that train in a round, at least 1: by the schedule, or the `cohort` where it is fixed."""
     count = cohort
     if config.participation == "adafl-full":
         first = min(config.growth_first or FULL_FIRST, clients)

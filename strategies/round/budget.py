@@ -1,4 +1,4 @@
-"""How much each client sends: the round's average kept fraction, and its split over the cohort.
+"""Communication budget: the round's average kept fraction, and its allocation to the cohort.
 
 HeteRo-Select (arXiv:2508.06692), Eqs. 7 and 8. The settings hold both the text's form (the defaults) and the
 authors' code (the `paper` preset): where the cosine starts, what the cap allows, whether it binds in the warm-up.
@@ -13,7 +13,7 @@ from strategies.roster import Floats, Roster, RoundInfo, Selection
 
 
 def round_fraction(round_info: RoundInfo, config: BudgetConfig) -> float:
-    """The round's average kept fraction theta_t (Eq. 7); 1 during the warm-up."""
+    """Average kept fraction theta_t of a round (Eq. 7); 1 during the warm-up."""
     if round_info.number <= config.kept_warmup_rounds:
         return 1.0
     first = 1 if config.cosine_from == "round-1" else config.kept_warmup_rounds + 1

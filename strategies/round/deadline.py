@@ -140,23 +140,23 @@ class TimedClientProxy(ClientProxy):
         self._proxy, self._client, self._deadline = proxy, client, deadline
 
     def fit(self, ins: FitIns, timeout: float | None, group_id: int | None) -> FitRes:
-        """The reply to a timed training."""
+        """The reply to a timed fit; raises TooLate if the round ends before it arrives."""
         return self._deadline.await_reply(
             self._client, lambda left_s: self._proxy.fit(ins, left_s or timeout, group_id)
         )
 
     def evaluate(self, ins: EvaluateIns, timeout: float | None, group_id: int | None) -> EvaluateRes:
-        """Passed on."""
+        """Pass the call on."""
         return self._proxy.evaluate(ins, timeout, group_id)
 
     def get_properties(self, ins: GetPropertiesIns, timeout: float | None, group_id: int | None) -> GetPropertiesRes:
-        """Passed on."""
+        """Pass the call on."""
         return self._proxy.get_properties(ins, timeout, group_id)
 
     def get_parameters(self, ins: GetParametersIns, timeout: float | None, group_id: int | None) -> GetParametersRes:
-        """Passed on."""
+        """Pass the call on."""
         return self._proxy.get_parameters(ins, timeout, group_id)
 
     def reconnect(self, ins: ReconnectIns, timeout: float | None, group_id: int | None) -> DisconnectRes:
-        """Passed on."""
+        """Pass the call on."""
         return self._proxy.reconnect(ins, timeout, group_id)

@@ -90,7 +90,7 @@ def test_estimates_by_hand():
     assert 1 not in estimates
     found = []
     for change in (sparse(0, 3), sparse(0, -1), sparse(1, -1)):
-        [update] = estimates.take(ids(1), [change], ids())
+        [update] = estimates.update(ids(1), [change], ids())
         assert update.indices is None
         found.append(update.values.tolist())
     assert found == [[3, 0, 0], [2, 0, 0], [2, -1, 0]]
@@ -100,25 +100,25 @@ def test_estimates_by_hand():
 
 def test_a_client_whose_reply_was_lost_starts_anew():
     estimates = Estimates()
-    estimates.take(ids(1, 2), [sparse(0, 3), sparse(0, 4)], ids())
-    estimates.take(ids(2), [sparse(1, 1)], ids(1, 5))
+    estimates.update(ids(1, 2), [sparse(0, 3), sparse(0, 4)], ids())
+    estimates.update(ids(2), [sparse(1, 1)], ids(1, 5))
     assert 1 not in estimates
-    first, second = estimates.take(ids(1, 2), [sparse(2, 7), sparse(2, 1)], ids())
+    first, second = estimates.update(ids(1, 2), [sparse(2, 7), sparse(2, 1)], ids())
     assert first.values.tolist() == [0, 0, 7]
     assert second.values.tolist() == [4, 1, 1]
 
 
 def test_an_update_that_was_handed_out_does_not_change_later():
     estimates = Estimates()
-    [update] = estimates.take(ids(1), [sparse(0, 3)], ids())
-    estimates.take(ids(1), [sparse(0, 1)], ids())
+    [update] = estimates.update(ids(1), [sparse(0, 3)], ids())
+    estimates.update(ids(1), [sparse(0, 1)], ids())
     assert update.values.tolist() == [3, 0, 0]
 
 
 def test_estimates_go_on_identically():
     one, other = Estimates(), Estimates()
-    one.take(ids(1, 12), [sparse(0, 3), sparse(1, 2)], ids())
+    one.update(ids(1, 12), [sparse(0, 3), sparse(1, 2)], ids())
     other.load_state(one.state())
     for estimates in (one, other):
-        [update] = estimates.take(ids(12), [sparse(0, 1)], ids())
+        [update] = estimates.update(ids(12), [sparse(0, 1)], ids())
         assert update.values.tolist() == [1, 2, 0]
