@@ -195,39 +195,21 @@ class SelectionStrategy(Strategy, ABC):
         for failure in failures:
             LOGGER.warning("Round %d: a client failed: %s", server_round, failure)
         replies = self._accepted(plan, results)
+        clients, started_from = replies.clients, self._parameters
+        if not clients.size:
+            LOGGER.warning("Round %d: too little came back; the model stays as it is.", server_round)
         if self._isp is not None and self._intermediate is not None:
             self._isp.search_aggregated(self._intermediate, replies)
-        self.roster.record_round(
-            server_round, plan.selection.clients, replies.clients, replies.losses, failed=replies.broken
-        )
+        self.roster.record_round(server_round, plan.selection.clients, clients, replies.losses, failed=replies.broken)
 
-        initial = self._parameters
-        step = self._server.step(initial, plan.selection, replies, self.roster.examples)
-        self._parameters = step.parameters
-        calibration_bytes = 0
-        if replies.clients.size:
-            self._buffers, calibration_bytes = calibrated(
-                self._clients,
-                replies.clients,
-                self._parameters,
-                self._buffers,
-                server_round,
-                self.context,
-                variances=self.context.buffers > 0.0,
-            )
-        else:
-            LOGGER.warning("Round %d: too little came back; the model stays as it is.", server_round)
+        step = self._server.step(started_from, plan.selection, replies, self.roster.examples)
+        self._parameters, variances = step.parameters, self.context.buffers > 0.0
+        self._buffers, calibration_bytes = calibrated(
+            self._clients, clients, self._parameters, self._buffers, server_round, self.context, variances
+        )
+        losses, reports, failed = replies.losses, replies.reports, replies.failed
         self.update(
-            Outcome(
-                plan.round_info,
-                initial,
-                replies.clients,
-                step.updates,
-                step.aggregate,
-                replies.losses,
-                replies.reports,
-                replies.failed,
-            )
+            Outcome(plan.round_info, started_from, clients, step.updates, step.aggregate, losses, reports, failed)
         )
         wall_s = time.perf_counter() - self._started_s
         row = round_row(plan, replies, step.weights, self.roster, self.context.links, calibration_bytes, wall_s)
