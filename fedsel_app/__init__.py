@@ -1,1 +1,1 @@
-"""The Flower app: entry points, settings, data, models, wire format, network and records."""
+"""Flower app: entry points, settings, messages, data, models, wire format, network, records and random streams."""

@@ -1,1 +1,1 @@
-"""Runs: the engines that carry them out, deployment, comparisons, reports, benchmarks and presets."""
+"""Runs: their wiring, simulation and deployment, comparisons, reports, benchmarks and presets."""

@@ -1,4 +1,4 @@
-"""Selection methods: one file each, its equations first and its Flower strategy last."""
+"""Strategies: the registry of selection methods, and the round that all of them share."""
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import load_object, unknown_name

@@ -1,1 +1,1 @@
-"""Engines: what carries out a run, Flower's Ray engine in this process."""
+"""Engines: simulated runs in this process, through Flower's Ray engine."""

@@ -1,1 +1,1 @@
-"""Reports: what people see of runs and comparisons, on the terminal and as a page."""
+"""Reports: runs and comparisons shown on the terminal, as a page and as pictures."""

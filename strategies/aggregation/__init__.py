@@ -1,1 +1,1 @@
-"""Aggregation: weights, robust rules, privacy, server optimizers, and what the server keeps for it between rounds."""
+"""Aggregation: weights, robust rules, privacy, server optimizers, and their state between rounds."""
