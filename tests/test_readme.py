@@ -1,13 +1,24 @@
-"""What the README says is true."""
+"""Documentation: its length, links, presets, settings and method table are true of the code."""
 
 import re
-from pathlib import Path
 
 import pytest
 
+from fedsel_app.config.arguments import parse_setting
+from simulation.experiments.configuration import known_defaults, preset_names, resolve
 from strategies import STRATEGIES
+from tests.support.documentation import PAGES, README, ROOT, code_spans, commands
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+LINES, WIDTH = 160, 120
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= LINES
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_lines_are_wrapped_but_for_tables(name: str) -> None:
+    assert [line for line in PAGES[name].splitlines() if len(line) > WIDTH and not line.startswith("|")] == []
 
 
 def test_the_method_table_is_the_registry() -> None:
@@ -18,6 +29,54 @@ def test_the_method_table_is_the_registry() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", re.findall(r"--preset ([a-z0-9-]+)", README))
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_somewhere(name: str) -> None:
+    """Relative links and pictures exist, and a page that is linked to has the heading after `#`."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", PAGES[name]):
+        path, _, heading = target.partition("#")
+        if path.startswith("https://"):
+            continue
+        linked = ((ROOT / name).parent / path if path else ROOT / name).resolve()
+        assert linked.is_file(), f"{name}: {target}"
+        if heading:
+            titles = re.findall(r"^#+ (.+)", linked.read_text(encoding="utf-8"), re.MULTILINE)
+            assert heading in [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles], target
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    assert [name for name in PAGES if name != "README.md" and f"]({name})" not in README] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_named_presets_exist(name: str) -> None:
-    assert (Path(__file__).parent.parent / "simulation" / "experiments" / f"{name}.toml").exists()
+    named = {
+        word
+        for command in commands(PAGES[name])
+        for flag, word in zip(command.words, command.words[1:], strict=False)
+        if flag == "--preset"
+    }
+    assert named | set(re.findall(r"`--preset ([a-z0-9-]+)`", PAGES[name])) <= set(preset_names())
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_named_settings_exist(name: str) -> None:
+    """`key=value` in a sentence, and every key in a table's column "setting" or "settings"."""
+    for span in code_spans(PAGES[name]):
+        if re.fullmatch(r"[a-z][a-z0-9.-]*=\S+", span):
+            resolve(dict([parse_setting(span)]))
+    for table in re.findall(r"^\|.*\n(?:\|.*\n)+", PAGES[name], re.MULTILINE):
+        header, _, *rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines()]
+        for column, title in enumerate(header):
+            if title in ("setting", "settings"):
+                keys = {key for row in rows for key in code_spans(row[column])}
+                assert keys <= set(known_defaults())
+
+
+def test_the_axes_list_every_choice_of_their_settings() -> None:
+    rows = re.findall(r"^\| [^|]+ \| `([a-z-]+)` \| (`.+) \|$", PAGES["docs/methods.md"], re.MULTILINE)
+    assert len(rows) > 9
+    for key, choices in rows:
+        with pytest.raises(ValueError, match="must be one of") as refused:
+            resolve({key: "neither"})
+        listed = str(refused.value).split("must be one of ")[1].split(". Got")[0]
+        assert code_spans(choices) == listed.split(", "), key

@@ -1,0 +1,175 @@
+"""Documentation: every command of README.md and docs/ is carried out, scaled down and in this process.
+
+Settings, files and exit codes are those of the real commands. A run is cut to one round of few clients and takes the
+engine of `tests.support.in_process`; what only Flower, Ray or make can do is read by their own parsers.
+"""
+
+import importlib
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.cli.app import typer_click_object
+from flwr.common.config import parse_config_args
+from matplotlib.figure import Figure
+from PIL import Image
+
+from fedsel_app.cli import main
+from fedsel_app.config import DataConfig, Value
+from fedsel_app.data import dataset
+from fedsel_app.data.sources.published import expected_shape
+from simulation.bench.commands import BENCHES
+from simulation.comparison import compare
+from simulation.comparison.plan import Comparison
+from simulation.deployment import deployed_run
+from simulation.deployment.command_lines import equivalent_commands
+from simulation.deployment.flower_cli import RunResult
+from simulation.engines import ray_engine
+from simulation.experiments.configuration import AppConfig, known_defaults, resolve, resolve_run_config
+from simulation.wiring.folders import run_folder
+from tests.support.documentation import (
+    PAGES,
+    ROOT,
+    Command,
+    code_blocks,
+    commands,
+    here_documents,
+    parse_script,
+    python_files,
+)
+from tests.support.in_process import run_config
+
+SMALL = {"rounds": 1, "clients": 5, "cohort": 2, "local-steps": 1, "local-epochs": 0, "probe-batches": 1}
+RAY = (Path(str(find_spec("ray").origin)).parent / "scripts/scripts.py").read_text(encoding="utf-8")
+"""Ray's command line, whose import would set up Ray's logging here."""
+NAMES = ("fedsel bench", "fedsel compare", "fedsel deploy", "fedsel submit", "flwr run")
+"""Commands that a sentence names without their arguments."""
+
+
+def run_small(config: AppConfig) -> Path:
+    """The folder of a run of one round of few clients."""
+    small = resolve(config.values() | SMALL)
+    folder = run_folder(small)
+    run_config(folder, small)
+    return folder
+
+
+def simulate_small(config: AppConfig, on_round: Callable[..., None], *, verbose: bool = False) -> Path:
+    return run_small(config)
+
+
+def submit_small(app: Path, superlink: str, run_config: Mapping[str, Value], *others: object) -> RunResult:
+    run_small(resolve_run_config(known_defaults() | run_config))
+    return RunResult(1, "finished:completed", "")
+
+
+def compare_small(comparison: Comparison, jobs: int, console: object) -> dict[str, str]:
+    """The runs of the first seed."""
+    comparison.out.mkdir(parents=True)
+    comparison.write()
+    for run in comparison.runs:
+        if run.seed == comparison.seeds[0]:
+            run_small(run.config)
+    return {}
+
+
+def generated(config: DataConfig, seed: int) -> dataset.Dataset:
+    """Random samples in the shape of a published data set."""
+    expected = expected_shape(config)
+    assert expected is not None
+    return dataset.from_arrays(arrays(*expected[:2]), config.data)
+
+
+def arrays(shape: tuple[int, ...], classes: int) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    return {
+        f"{name}_{part}": rng.integers(
+            0, 255 if name == "x" else classes, (count, *shape) if name == "x" else count
+        ).astype("uint8" if name == "x" else "int64")
+        for part, count in (("train", 2000), ("test", 20))
+        for name in "xy"
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working directory with the files that the pages have their readers write, and all engines scaled down."""
+    files = {name: code for page in PAGES.values() for name, code in python_files(page).items()}
+    for name, code in files.items():
+        (tmp_path / name).write_text(code, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(ray_engine, "simulate", simulate_small)
+    monkeypatch.setattr(compare, "compare", compare_small)
+    monkeypatch.setattr(deployed_run, "submit", submit_small)
+    monkeypatch.setattr(deployed_run, "Deployment", lambda *_, **__: nullcontext(SimpleNamespace(flwr_home=tmp_path)))
+    monkeypatch.setattr(Figure, "savefig", lambda _, file, **__: Image.new("L", (1, 1)).save(file, format="png"))
+    for name in ("mnist", "cifar10"):
+        monkeypatch.setitem(dataset.LOADERS, name, generated)
+    for bench in BENCHES.values():
+        monkeypatch.setattr(importlib.import_module(bench.module), "run", lambda arguments, console: [])
+    yield tmp_path
+    dataset.load.cache_clear()
+    for name in files:
+        sys.modules.pop(name.removesuffix(".py"), None)
+
+
+def run_fedsel(command: Command, folder: Path) -> None:
+    """Run one `fedsel` command as the shell in `folder` would; the root directory lies in it as well."""
+    words = [re.sub(r"(^|=)/", rf"\1{folder}/", word) for word in command.words[1:]]
+    for word in words:
+        if word.startswith("data-path="):
+            path = folder / word.removeprefix("data-path=")
+            path.parent.mkdir(exist_ok=True)
+            np.savez(path, **arrays((32, 32, 3), 10))
+    if "--resume" in words:
+        # As a run that was killed before its first checkpoint leaves its folder.
+        (folder / words[words.index("--resume") + 1] / "summary.json").unlink()
+    assert main(words) == 0, str(command)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_runs(page: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in commands(PAGES[page]):
+        program, *arguments = command.words
+        if str(command) in NAMES:
+            continue
+        if program == "fedsel":
+            run_fedsel(command, folder)
+        elif program == "make":
+            makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+            assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in arguments), str(command)
+        elif (program, arguments[0]) == ("flwr", "run"):
+            check_flwr_run(arguments[1:])
+        elif program == "ray":
+            assert all(flag in RAY for flag in arguments if flag.startswith("--")), str(command)
+        else:
+            assert page == "docs/deployment.md", f"No test runs `{command}` of {page}."
+
+
+def check_flwr_run(arguments: list[str]) -> None:
+    """Flower takes the options, and the app the settings."""
+    options = typer_click_object.commands["run"].make_context("run", arguments).params
+    config = resolve_run_config(known_defaults() | parse_config_args(options["run_config_overrides"]))
+    federation = parse_config_args(options["federation_config_overrides"])
+    assert federation["num-supernodes"] == config.run.clients
+
+
+def test_the_commands_for_separate_machines_are_those_that_deploy_prints() -> None:
+    page = PAGES["docs/deployment.md"]
+    ours = [command for command in commands(page) if command.words[0] not in ("fedsel", "make")]
+    ours += [command for command in commands(page) if command.words[:2] == ("fedsel", "certificates")]
+    [node] = [command.words[-1] for command in ours if "--node-config" in command.words]
+    printed = "\n".join(equivalent_commands([node] * 3, {}))
+    assert len(ours) == 6
+    assert set(ours) <= set(parse_script(printed))
+    [connection] = [text for script in code_blocks(page, "bash") for text in here_documents(script)]
+    assert tomllib.loads(connection) in [tomllib.loads(text) for text in here_documents(printed)]

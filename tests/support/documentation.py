@@ -1,0 +1,85 @@
+"""Documentation: the pages (README.md and docs/) with their code blocks, commands, links and settings."""
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PATHS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in PATHS}
+"""Path below the root -> text."""
+README = PAGES["README.md"]
+PROGRAMS = ("fedsel", "make", "flwr", "flower-superlink", "python", "ray")
+SHELL = ("cat", "export", "mkdir")
+"""Commands of the shell around those of a program."""
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+HERE_DOCUMENT = re.compile(r"<<(['\"]?)(\w+)\1\n(.*?)^\2$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Command:
+    """Command line of one program: its words, and the variables that are set before it."""
+
+    words: tuple[str, ...]
+    variables: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return shlex.join([*self.variables, *self.words])
+
+
+def code_blocks(page: str, *languages: str) -> list[str]:
+    """Fenced blocks of a page's text that are in one of `languages`."""
+    return [code for language, code in BLOCK.findall(page) if language in languages]
+
+
+def code_spans(page: str) -> list[str]:
+    """Code within the sentences and tables of a page's text, on one line each."""
+    return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", BLOCK.sub("", page))]
+
+
+def python_files(page: str) -> dict[str, str]:
+    """Python blocks of a page's text by the file that the text names last, at the latest in the block's first line."""
+    files = {}
+    for block in BLOCK.finditer(page):
+        language, code = block.groups()
+        if language == "python":
+            named = re.findall(r"\w+\.py", page[: block.start()] + code.split("\n")[0])
+            files[named[-1]] = code
+    return files
+
+
+def commands(page: str) -> list[Command]:
+    """Commands of a page's text in their order: in shell blocks (after `$` in a console), then in its sentences."""
+    found = [command for script in code_blocks(page, "bash") for command in parse_script(script)]
+    for console in code_blocks(page, "console"):
+        found += parse_script("\n".join(re.findall(r"^\$ (.*)", console, re.MULTILINE)))
+    for span in code_spans(page):
+        if len(span.split()) > 1 and re.match(rf"(\w+=\S+ )*({'|'.join(PROGRAMS)}) ", span):
+            found += parse_script(span)
+    return list(dict.fromkeys(found))
+
+
+def here_documents(script: str) -> list[str]:
+    """Texts that a shell script writes into files."""
+    return [text for _, _, text in HERE_DOCUMENT.findall(script)]
+
+
+def parse_script(script: str) -> list[Command]:
+    """Commands of the programs in a shell script; those of the shell itself are left out.
+
+    Raises
+    ------
+    ValueError
+        For a command of another program, which no test knows how to run.
+    """
+    found = []
+    for line in HERE_DOCUMENT.sub("", script).replace("\\\n", " ").splitlines():
+        words = [word for word in shlex.split(line, comments=True) if word != "&"]
+        first = next((place for place, word in enumerate(words) if not re.match(r"\w+=", word)), len(words))
+        if not words[first:] or words[first] in SHELL:
+            continue
+        if words[first] not in PROGRAMS:
+            raise ValueError(f"No test runs the program of {line!r}.")
+        found.append(Command(tuple(words[first:]), tuple(words[:first])))
+    return found
