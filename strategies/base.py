@@ -1,14 +1,9 @@
-"""Federated round: enrol, probe, select, instruct; then decode, aggregate, step the server, update the method.
-
-A selection method is a final subclass of `SelectionStrategy` that says what it `needs`, `select`s (pure: no state
-changes) and `update`s itself with the round's outcome (the one place where its state changes).
-"""
+"""Federated round: enrol, probe, select, instruct; then decode, aggregate, step the server, update the method."""
 
 import logging
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Scalar, parameters_to_ndarrays
@@ -17,15 +12,15 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 from numpy.typing import NDArray
 
-from fedsel_app.config import Settings
 from fedsel_app.seeds import Purpose, stream
 from strategies.aggregation.calibration import calibrated
 from strategies.aggregation.server_state import ServerState
 from strategies.checkpoint import Arrays, Best, Stateful, gather, matching, scatter
+from strategies.method import ConfigT, SelectionMethod
 from strategies.participation.intermediate_round import IntermediateRound
 from strategies.participation.isp import ISP
 from strategies.participation.schedules import scheduled
-from strategies.roster import Ints, Needs, Outcome, Roster, RoundInfo, Selection
+from strategies.roster import Ints, Outcome, Roster, RoundInfo
 from strategies.round import connections
 from strategies.round.deadline import ReplyDeadline, accept_replies, over_selected_count, simulated_dropouts
 from strategies.round.instructions import InstructionBuilder
@@ -38,19 +33,11 @@ from strategies.run_context import RunContext
 LOGGER = logging.getLogger("fedsel")
 
 
-class SelectionStrategy(Strategy, ABC):
-    """Flower strategy of one selection method. What a method does not promise it says: see `strategies.testing`."""
-
-    name: ClassVar[str]
-    paper: ClassVar[str]
-    Config: ClassVar[type[Settings]]
-    exact_cohort: ClassVar[bool] = True
-    explores: ClassVar[bool] = True
+class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
+    """Selection method as a Flower strategy: the round around what the method says. Methods are its subclasses."""
 
     def __init__(self, context: RunContext) -> None:
-        self.context = context
-        self.roster = Roster(context.run.clients)
-        self._needs = self.needs(context.method)
+        super().__init__(context)
         self._clients = connections.Clients(
             context.run.clients,
             context.replies.connect_timeout_s,
@@ -73,29 +60,6 @@ class SelectionStrategy(Strategy, ABC):
         self._intermediate: IntermediateRound | None = None
         self._row: dict[str, Any] = {}
         self._started_s = time.perf_counter()
-
-    @classmethod
-    @abstractmethod
-    def needs(cls, config: Settings) -> Needs:
-        """What the method must know before it selects, under its settings."""
-
-    @abstractmethod
-    def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
-        """Choose `count` of the available clients. Pure: neither `roster` nor the method changes."""
-
-    def candidates(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Ints:
-        """Whose loss is probed before `count` clients are selected, where the method needs it: everybody's. Pure."""
-        return roster.ids
-
-    def update(self, outcome: Outcome) -> None:
-        """Learn from a round: the one place where a method's state changes."""
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """The method's state as named arrays: what `load_state` needs to go on identically."""
-        return {}
-
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
 
     # The round, first half ------------------------------------------------------------------------------------
 
@@ -208,7 +172,7 @@ class SelectionStrategy(Strategy, ABC):
             self._clients, clients, self._parameters, self._buffers, server_round, self.context, variances
         )
         losses, reports, failed = replies.losses, replies.reports, replies.failed
-        self.update(
+        self.learn(
             Outcome(plan.round_info, started_from, clients, step.updates, step.aggregate, losses, reports, failed)
         )
         wall_s = time.perf_counter() - self._started_s

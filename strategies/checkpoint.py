@@ -3,7 +3,7 @@
 Random streams need no state: they are functions of seed, purpose, round and client.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -58,6 +58,28 @@ def matching(arrays: Mapping[str, NDArray[Any]], name: str, like: NDArray[Any]) 
             "Start the run anew with another 'out'."
         )
     return np.array(array)
+
+
+def save_fields(owner: object, fields: Iterable[str]) -> Arrays:
+    """Copies of the attributes `fields` of `owner`, arrays and numbers, named without their leading underscore."""
+    return {name.lstrip("_"): np.array(getattr(owner, name)) for name in fields}
+
+
+def load_fields(owner: object, fields: Iterable[str], arrays: Arrays) -> None:
+    """Put back what `save_fields` copied. An array that is empty in a new `owner` may have any length.
+
+    Raises
+    ------
+    ConfigError
+        If an array is missing, or is not of the kind and shape that `owner` has.
+    """
+    for name in fields:
+        key, current = name.lstrip("_"), getattr(owner, name)
+        like = np.asarray(current)
+        if key in arrays and like.ndim and not like.size:
+            like = np.empty((len(arrays[key]), *like.shape[1:]), like.dtype)
+        loaded = matching(arrays, key, like)
+        setattr(owner, name, loaded if isinstance(current, np.ndarray) else type(current)(loaded.item()))
 
 
 class Best:

@@ -36,7 +36,7 @@ class Needs:
     class_biases: bool = False
     """An output layer that ends with one bias a class."""
     updates: bool = False
-    """Each client's last uploaded update, kept on the server (memory only)."""
+    """Each client's last update, kept on the server and saved with the run."""
     links: bool = False
     """Uplink bits/s and seconds a step; a method that needs them refuses to run without."""
 

@@ -69,7 +69,7 @@ class Crowd:
         self.method = _built(STRATEGIES[name], clients, cohort)
         self._cohort = min(cohort, clients)
         self._rng = stream(0, Purpose.DATA)
-        self._needs = self.method.needs(self.method.context.method)
+        self._needs = self.method.needs(self.method.config)
         roster, rng = self.method.roster, self._rng
         roster.available[:] = True
         roster.examples[:] = rng.integers(20, 200, clients)
@@ -104,7 +104,7 @@ class Crowd:
             size=MODEL_SIZE,
         )
         start = _clocks()
-        self.method.update(brought)
+        self.method.learn(brought)
         return _since(start)
 
     def round(self, number: int) -> tuple[float, float]:

@@ -55,6 +55,7 @@ class AppConfig(SharedSettings):
         refuse_participation(config, strategy)
         refuse_hidden_labels(config, strategy, method)
         refuse_over_selection(config, strategy)
+        strategy.check_settings(method, config)
         return config
 
     def values(self) -> dict[str, Value]:
@@ -87,7 +88,7 @@ def refuse_hidden_labels(settings: SharedSettings, strategy: type[SelectionStrat
 
 def refuse_over_selection(settings: SharedSettings, strategy: type[SelectionStrategy]) -> None:
     """Raise ConfigError for over-selection where the cohort's size is searched for or is the method's own."""
-    fixed = settings.participation.searches or not getattr(strategy, "free_cohort", True)
+    fixed = settings.participation.searches or not strategy.free_cohort
     if settings.replies.over_selection and fixed:
         raise ConfigError(
             "The cohort's size is found by trying or by the method here, and 'over-selection' would change it: "
@@ -103,7 +104,7 @@ def refuse_participation(settings: SharedSettings, strategy: type[SelectionStrat
             "The 'isp-loss' parameter surrogate and the file's path in 'surrogate-path' go together; set both, or "
             "set isp-loss to clients and no path."
         )
-    if policy.participation != "fixed" and not getattr(strategy, "free_cohort", True):
+    if policy.participation != "fixed" and not strategy.free_cohort:
         raise ConfigError(
             f"The strategy {strategy.name} decides itself how many clients train, so a participation policy cannot. "
             "Set 'participation' to fixed."

@@ -1,15 +1,13 @@
-"""What each method needs to know, and what that costs a round."""
+"""Methods table: the knowledge that each method needs, and its cost in the first round."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fedsel_app.network.clock import FORWARD_STEPS
-from fedsel_app.seeds import Purpose, stream
 from strategies import STRATEGIES
 from strategies.base import SelectionStrategy
 from strategies.roster import Needs, RoundInfo
 from strategies.round.connections import SCALAR_BYTES
-from strategies.testing.rehearsal import make_context, make_roster
 
 REPORT_STEPS = {"initial-loss": FORWARD_STEPS, "rms-loss": FORWARD_STEPS, "gradient-deviation": 1.0}
 """Local steps that a report takes for each mini-batch of the client's data."""
@@ -29,7 +27,7 @@ class Scale:
 
 
 def method_rows(scale: Scale) -> Iterator[tuple[str, str, str, str, str]]:
-    """Name, paper, needs, and what these cost in round 1: MB down and up, and seconds of a client that is asked."""
+    """Name, paper, needs, and their cost in round 1: MB down and up, and seconds of a client that is asked."""
     for name, method in STRATEGIES.items():
         needs = method.needs(method.Config())
         megabytes, seconds = _cost(method, needs, scale)
@@ -44,7 +42,7 @@ def _describe(needs: Needs) -> Iterator[str]:
     if needs.label_counts:
         yield "label counts, once"
     if needs.updates:
-        yield "last updates, kept on the server"
+        yield "last updates, kept by the server"
     if needs.links:
         yield "link speeds"
 
@@ -54,7 +52,7 @@ def _cost(method: type[SelectionStrategy], needs: Needs, scale: Scale) -> tuple[
     down_bytes = up_bytes = 0
     seconds = 0.0
     if needs.loss_probe:
-        probed = _probed(method, scale)
+        probed = method.probe_count(method.Config(), RoundInfo(1, 1), scale.cohort, scale.clients)
         down_bytes += probed * 4 * scale.size
         up_bytes += probed * SCALAR_BYTES
         asked = 8 if needs.probe_batches is None else needs.probe_batches or batches
@@ -66,11 +64,3 @@ def _cost(method: type[SelectionStrategy], needs: Needs, scale: Scale) -> tuple[
     if not down_bytes + up_bytes:
         return "0", "0"
     return f"{down_bytes / 1e6:,.1f} down, {up_bytes / 1e6:.4f} up", f"{seconds:.1f}"
-
-
-def _probed(method: type[SelectionStrategy], scale: Scale) -> int:
-    """How many clients the method asks for their loss."""
-    context = make_context(method.Config(), clients=scale.clients, cohort=scale.cohort)
-    roster = make_roster(scale.clients)
-    rng = stream(0, Purpose.CANDIDATES)
-    return int(method(context).candidates(roster, RoundInfo(1, context.run.rounds), scale.cohort, rng).size)

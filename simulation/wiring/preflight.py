@@ -1,4 +1,4 @@
-"""Preflight checks of a run: settings, folders, device, data and partition, before any process starts."""
+"""Preflight checks of a run: folders, device, data and partition, before any process starts."""
 
 from fedsel_app.data.dataset import load
 from fedsel_app.data.partition import split
@@ -8,17 +8,18 @@ from fedsel_app.records.own_folder import refuse_used
 from fedsel_app.records.tensorboard import refuse_absent
 from simulation.experiments.configuration import AppConfig
 from simulation.wiring.folders import refuse_foreign_states, run_folder
-from strategies.testing.rehearsal import make_context
+from strategies.aggregation.privacy import Privacy
 
 
 def refuse_unrunnable(config: AppConfig) -> None:
     """Raise ConfigError for whatever would make the run fail after its processes have started.
 
-    Settings that the method refuses, a used run folder, a device that is not here, absent data, and a model or a
+    Privacy without its accountant, a used run folder, a device that is not here, absent data, and a model or a
     partition that does not fit the data.
     """
     run = config.run
-    config.strategy(make_context(config.method, **config.groups()))
+    if config.privacy.dp_clip_norm:
+        Privacy(config.privacy)
     if not config.records.resume:
         refuse_used(run_folder(config))
     refuse_foreign_states(run_folder(config), resume=config.records.resume)

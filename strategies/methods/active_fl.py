@@ -20,7 +20,7 @@ Deviations
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,61 +86,46 @@ def draw(values: Floats, count: int, config: ActiveFLConfig, rng: np.random.Gene
     return np.sort(np.concatenate([chosen, rng.choice(rest, size=count - chosen.size, replace=False)]))
 
 
-class ActiveFL(SelectionStrategy):
+@final
+class ActiveFL(SelectionStrategy[ActiveFLConfig]):
     """Softmax draws on stale valuations, and a uniform rest."""
 
-    name: ClassVar[str] = "active-fl"
-    paper: ClassVar[str] = "Goetz et al. 2019 (AFL)"
-    Config: ClassVar[type[Settings]] = ActiveFLConfig
-    explores: ClassVar[bool] = False
+    name = "active-fl"
+    paper = "Goetz et al. 2019 (AFL)"
+    explores = False
+    state_fields = ("_valuations",)
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        self._config = _own(context.method)
-        self._values = np.full(context.run.clients, np.nan)
+        self._valuations = np.full(context.run.clients, np.nan)
+        """Every client's valuation; NaN where there is none."""
 
     @classmethod
-    def needs(cls, config: Settings) -> Needs:
+    def needs(cls, config: ActiveFLConfig) -> Needs:
         """Participants' loss of the received model; with `cold-start` probe, everybody's once."""
-        return Needs(
-            loss_probe=_own(config).cold_start == "probe", probe_batches=0, reports=frozenset({"initial-loss"})
-        )
+        return Needs(loss_probe=config.cold_start == "probe", probe_batches=0, reports=frozenset({"initial-loss"}))
 
     def candidates(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Ints:
         """Those without a valuation."""
         ids = roster.ids
-        return np.asarray(ids[np.isnan(self._values[ids])])
+        return np.asarray(ids[np.isnan(self._valuations[ids])])
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """Steps 1-3 on the valuations known by now, this round's probe included."""
         ids = roster.ids
         values = self._with_probe(roster)[ids]
-        picked = draw(values, count, self._config, rng)
+        picked = draw(values, count, self.config, rng)
         return Selection(ids[picked], np.ones(picked.size), {"valuation": np.nan_to_num(values[picked])})
 
     def update(self, outcome: Outcome) -> None:
         """Take up this round's probe and the participants' own measurements."""
-        self._values = self._with_probe(self.roster)
+        self._valuations = self._with_probe(self.roster)
         if outcome.clients.size:
             measured = finite(outcome.reports["initial-loss"])
-            self._values[outcome.clients] = valuations(measured, self.roster.examples[outcome.clients])
+            self._valuations[outcome.clients] = valuations(measured, self.roster.examples[outcome.clients])
 
     def _with_probe(self, roster: Roster) -> Floats:
         """The valuations, float64 (K,), with this round's probe where there was none; a copy."""
-        if self._config.cold_start != "probe":
-            return self._values.copy()
-        return np.where(np.isnan(self._values), valuations(roster.losses, roster.examples), self._values)
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Every client's valuation, float64 (K,); NaN where there is none."""
-        return {"valuations": self._values.copy()}
-
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
-        self._values = state["valuations"].copy()
-
-
-def _own(config: Settings) -> ActiveFLConfig:
-    if not isinstance(config, ActiveFLConfig):
-        raise TypeError(f"active-fl takes an ActiveFLConfig. Got {type(config).__name__}.")
-    return config
+        if self.config.cold_start != "probe":
+            return self._valuations.copy()
+        return np.where(np.isnan(self._valuations), valuations(roster.losses, roster.examples), self._valuations)

@@ -18,15 +18,14 @@ Deviations
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsel_app.config import Settings, setting
 from fedsel_app.wire.codec import Update
 from strategies.base import SelectionStrategy
-from strategies.roster import Floats, Needs, Outcome, Roster, RoundInfo, Selection
+from strategies.roster import Floats, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
 from strategies.selection_math.sampling import weighted_draws
 
@@ -56,25 +55,18 @@ def refreshed(attention: Floats, distances: Floats, decay: float) -> Floats:
     return np.asarray(decay * attention + (1.0 - decay) * (distances / total) * attention.sum())
 
 
-class AdaFL(SelectionStrategy):
+@final
+class AdaFL(SelectionStrategy[AdaFLConfig]):
     """Clients drawn without replacement in proportion to their attention."""
 
-    name: ClassVar[str] = "adafl"
-    paper: ClassVar[str] = "Chen et al. 2021 (AdaFL, attention), reconstructed"
-    Config: ClassVar[type[Settings]] = AdaFLConfig
+    name = "adafl"
+    paper = "Chen et al. 2021 (AdaFL, attention), reconstructed"
+    state_fields = ("_attention",)
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        if not isinstance(context.method, AdaFLConfig):
-            raise TypeError(f"adafl takes an AdaFLConfig. Got {type(context.method).__name__}.")
-        self._decay = context.method.decay
         self._attention = np.full(context.run.clients, np.nan)
         """In units of examples; NaN until the client first took part."""
-
-    @classmethod
-    def needs(cls, config: Settings) -> Needs:
-        """Nothing: the distances follow from the uploads."""
-        return Needs()
 
     def attention(self, roster: Roster) -> Floats:
         """Every client's attention, float64 (K,), in units of examples."""
@@ -93,12 +85,4 @@ class AdaFL(SelectionStrategy):
             return
         distances = np.array([distance(update, outcome.aggregate) for update in outcome.updates])
         old = self.attention(self.roster)[outcome.clients]
-        self._attention[outcome.clients] = refreshed(old, distances, self._decay)
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Every client's attention in units of examples, float64 (K,); NaN where it is still n_k."""
-        return {"attention": self._attention.copy()}
-
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
-        self._attention = state["attention"].copy()
+        self._attention[outcome.clients] = refreshed(old, distances, self.config.decay)

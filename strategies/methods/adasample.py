@@ -25,10 +25,9 @@ Reconstructed: the bound is from memory, its optimum checked numerically.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsel_app.config import Settings, setting
 from strategies.base import SelectionStrategy
@@ -91,23 +90,22 @@ def expected_slowest(q: Floats, seconds: Floats, draws: int) -> float:
     return float(np.diff(upto) @ seconds[order])
 
 
-class AdaSample(SelectionStrategy):
+@final
+class AdaSample(SelectionStrategy[AdaSampleConfig]):
     """m draws with replacement from the distribution that makes the whole run shortest; unbiased weights."""
 
-    name: ClassVar[str] = "adasample"
-    paper: ClassVar[str] = "Luo et al. 2022, INFOCOM (reconstructed)"
-    Config: ClassVar[type[Settings]] = AdaSampleConfig
-    exact_cohort: ClassVar[bool] = False
+    name = "adasample"
+    paper = "Luo et al. 2022, INFOCOM (reconstructed)"
+    exact_cohort = False
+    state_fields = ("_norms",)
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        if not isinstance(context.method, AdaSampleConfig):
-            raise TypeError("adasample takes an AdaSampleConfig.")
-        self._config = context.method
         self._norms = np.full(context.run.clients, np.nan)
+        """The largest ||update|| / lr of each client; NaN: none yet."""
 
     @classmethod
-    def needs(cls, config: Settings) -> Needs:
+    def needs(cls, config: AdaSampleConfig) -> Needs:
         """Every client's link and seconds a step."""
         return Needs(links=True)
 
@@ -122,8 +120,8 @@ class AdaSample(SelectionStrategy):
         fraction = round_fraction(round_info, self.context.budget) if compression.sparsifies else 1.0
         compute_s, upload_s = client_seconds(roster, ids, self.context.initial.size, fraction, compression)
         seconds = compute_s + fraction * upload_s
-        offset = self._config.bound_offset * float(reach.sum()) ** 2
-        share = self._config.uniform_share
+        offset = self.config.bound_offset * float(reach.sum()) ** 2
+        share = self.config.uniform_share
         return p, (1.0 - share) * sampling_distribution(reach, seconds, offset) + share / ids.size, seconds
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
@@ -149,11 +147,3 @@ class AdaSample(SelectionStrategy):
         if rate > 0:
             norms = np.array([update.norm() for update in outcome.updates])
             self._norms[outcome.clients] = np.fmax(self._norms[outcome.clients], norms / rate)
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """The largest scaled update norm of each client."""
-        return {"norms": self._norms}
-
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
-        self._norms = state["norms"].copy()

@@ -19,20 +19,17 @@ Deviations
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsel_app.config import Settings, setting
-from fedsel_app.wire.codec import Update
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
 from strategies.selection_math.sampling import shares
 from strategies.selection_math.sampling_rows import draw, rows_by_similarity, rows_by_size
 from strategies.selection_math.similarity import among, angles, refreshed_gram
-from strategies.update_arrays import pack_updates, unpack_updates
 
 MD, BY_SIZE, BY_SIMILARITY = range(3)
 
@@ -51,37 +48,34 @@ class ClusteredSamplingConfig(Settings):
     )  # fmt: skip
 
 
-class ClusteredSampling(SelectionStrategy):
+@final
+class ClusteredSampling(SelectionStrategy[ClusteredSamplingConfig]):
     """One client from each of m rows."""
 
-    name: ClassVar[str] = "clustered-sampling"
-    paper: ClassVar[str] = "Fraboni et al. 2021, arXiv:2105.05883"
-    Config: ClassVar[type[Settings]] = ClusteredSamplingConfig
-    exact_cohort: ClassVar[bool] = False
+    name = "clustered-sampling"
+    paper = "Fraboni et al. 2021, arXiv:2105.05883"
+    exact_cohort = False
+    state_fields = ("_gram",)
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        if not isinstance(context.method, ClusteredSamplingConfig):
-            raise TypeError("clustered-sampling takes a ClusteredSamplingConfig.")
-        self._config = context.method
-        clients = context.run.clients
-        self._last: dict[int, Update] = {}
-        self._gram = np.zeros((clients, clients))
+        self._gram = np.zeros((context.run.clients, context.run.clients))
+        """Inner products of the clients' last updates."""
 
     @classmethod
-    def needs(cls, config: Settings) -> Needs:
+    def needs(cls, config: ClusteredSamplingConfig) -> Needs:
         """Every client's last update, for algorithm 2."""
-        return Needs(updates=getattr(config, "algorithm", BY_SIMILARITY) == BY_SIMILARITY)
+        return Needs(updates=config.algorithm == BY_SIMILARITY)
 
     def rows(self, roster: Roster, count: int, rng: np.random.Generator) -> Floats:
         """The `count` distributions over the available clients, float64 (count, n) by ascending id."""
         ids = roster.ids
         p = shares(roster.examples[ids])
-        if self._config.algorithm == MD:
+        if self.config.algorithm == MD:
             return np.tile(p, (count, 1))
-        if self._config.algorithm == BY_SIZE:
+        if self.config.algorithm == BY_SIZE:
             return rows_by_size(p, count)
-        return rows_by_similarity(p, angles(among(self._gram, ids)), count, self._config.linkage, rng)
+        return rows_by_similarity(p, angles(among(self._gram, ids)), count, self.config.linkage, rng)
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """One draw from each row; the weight of a client is the share of rows that drew it."""
@@ -92,16 +86,6 @@ class ClusteredSampling(SelectionStrategy):
         return Selection(ids[picked], np.ones(picked.size), weights=times / count)
 
     def update(self, outcome: Outcome) -> None:
-        """Remember the updates and their inner products, for algorithm 2."""
-        if self._config.algorithm == BY_SIMILARITY:
-            self._last |= dict(zip(outcome.clients.tolist(), outcome.updates, strict=True))
-            self._gram = refreshed_gram(self._gram, self._last, outcome.clients.tolist())
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Each client's last update and the inner products of all of them."""
-        return {"gram": self._gram} | pack_updates(self._last)
-
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
-        self._gram = state["gram"].copy()
-        self._last = unpack_updates(state, self.context.initial.size)
+        """Compute the inner products of the new updates with everybody's, for algorithm 2."""
+        if self.config.algorithm == BY_SIMILARITY:
+            self._gram = refreshed_gram(self._gram, self.last_updates, outcome.clients.tolist())

@@ -22,7 +22,7 @@ Deviations
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,29 +74,27 @@ def shared_out(probabilities: Floats, clients: Ints, scores: Floats) -> Floats:
     return fresh
 
 
-class Delta(SelectionStrategy):
+@final
+class Delta(SelectionStrategy[DeltaConfig]):
     """Importance sampling by diversity and variance (DELTA) or by norm (FedIS)."""
 
-    name: ClassVar[str] = "delta"
-    paper: ClassVar[str] = "Wang et al. 2023, arXiv:2205.13925"
-    Config: ClassVar[type[Settings]] = DeltaConfig
-    exact_cohort: ClassVar[bool] = False
+    name = "delta"
+    paper = "Wang et al. 2023, arXiv:2205.13925"
+    exact_cohort = False
+    state_fields = ("_probabilities",)
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        if not isinstance(context.method, DeltaConfig):
-            raise TypeError("delta takes a DeltaConfig.")
-        self._config = context.method
         self._probabilities = np.full(context.run.clients, 1.0 / context.run.clients)
 
     @classmethod
-    def needs(cls, config: Settings) -> Needs:
+    def needs(cls, config: DeltaConfig) -> Needs:
         """The participants' sigma, unless the rule is FedIS."""
-        return Needs(reports=frozenset({SIGMA} if getattr(config, "rule", "delta") == "delta" else ()))
+        return Needs(reports=frozenset({SIGMA} if config.rule == "delta" else ()))
 
     def probabilities(self, roster: Roster) -> Floats:
         """What the available clients are drawn by, float64 (n,) by ascending id."""
-        uniform = self._config.uniform_share
+        uniform = self.config.uniform_share
         mixed = (1.0 - uniform) * self._probabilities + uniform / self._probabilities.size
         return np.asarray(mixed[roster.ids] / mixed[roster.ids].sum())
 
@@ -107,7 +105,7 @@ class Delta(SelectionStrategy):
         if count >= ids.size:
             return Selection(ids, np.ones(ids.size), weights=omega, normalise=False)
         p = self.probabilities(roster)
-        if self._config.draws == "replacement":
+        if self.config.draws == "replacement":
             picked, times = np.unique(rng.choice(ids.size, size=count, p=p), return_counts=True)
         else:
             picked = gumbel_top(np.log(p), count, rng)
@@ -131,17 +129,9 @@ class Delta(SelectionStrategy):
             mean_gradient(update.dense(), count, lr, training.momentum)
             for update, count in zip(outcome.updates, steps, strict=True)
         ]
-        if self._config.rule == "fedis":
+        if self.config.rule == "fedis":
             scores = np.array([np.sqrt(np.square(gradient).sum()) for gradient in gradients])
         else:
             sigma = finite(outcome.reports[SIGMA])
-            scores = scores_by_diversity(gradients, sigma, self._config.diversity_weight, self._config.variance_weight)
+            scores = scores_by_diversity(gradients, sigma, self.config.diversity_weight, self.config.variance_weight)
         self._probabilities = shared_out(self._probabilities, outcome.clients, scores)
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """The probabilities."""
-        return {"probabilities": self._probabilities}
-
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
-        self._probabilities = state["probabilities"].copy()

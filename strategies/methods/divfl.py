@@ -17,19 +17,18 @@ Deviations
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedsel_app.config import ConfigError, Settings, setting
-from fedsel_app.wire.codec import Update
+from fedsel_app.config import ConfigError, Settings, SharedSettings, setting
 from strategies.base import SelectionStrategy
+from strategies.last_updates import LastUpdates
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
 from strategies.selection_math.sampling import unseen_first
 from strategies.selection_math.similarity import among, blocks, euclidean, layer_part, refreshed_gram
-from strategies.update_arrays import pack_updates, unpack_updates
 
 
 @dataclass(frozen=True)
@@ -70,34 +69,37 @@ def facility_location(distances: Floats, count: int, subsample: float, rng: np.r
     return np.array(picked, np.int64)
 
 
-class DivFL(SelectionStrategy):
+@final
+class DivFL(SelectionStrategy[DivFLConfig]):
     """Greedy facility location over the clients' last updates."""
 
-    name: ClassVar[str] = "divfl"
-    paper: ClassVar[str] = "Balakrishnan et al. 2022, ICLR"
-    Config: ClassVar[type[Settings]] = DivFLConfig
-    exact_cohort: ClassVar[bool] = False
+    name = "divfl"
+    paper = "Balakrishnan et al. 2022, ICLR"
+    exact_cohort = False
+    state_fields = ("_gram",)
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        if not isinstance(context.method, DivFLConfig):
-            raise TypeError("divfl takes a DivFLConfig.")
-        self._config = context.method
-        self._ideal = self._config.gradients == "ideal"
-        if self._ideal and not context.compression.lossless:
+        self._ideal = self.config.gradients == "ideal"
+        layer = context.layers[-1]
+        if self.config.layers == "output":
+            self.last_updates = LastUpdates(partial(layer_part, start=layer.start, stop=layer.stop))
+        self._gram = np.zeros((context.run.clients, context.run.clients))
+        """Inner products of the clients' last updates."""
+
+    @classmethod
+    def needs(cls, config: DivFLConfig) -> Needs:
+        """Every client's last update."""
+        return Needs(updates=True)
+
+    @classmethod
+    def check_settings(cls, config: DivFLConfig, shared: SharedSettings) -> None:
+        """Refuse compression with ideal gradients: most of what clients send is dropped."""
+        if config.gradients == "ideal" and not shared.compression.lossless:
             raise ConfigError(
                 "'divfl.gradients' = ideal drops most of what clients send, which error feedback would take for "
                 "delivered; set 'compressor' to none and 'value-bits' to 32."
             )
-        layer = context.layers[-1]
-        self._span = (layer.start, layer.stop) if self._config.layers == "output" else (0, context.initial.size)
-        self._last: dict[int, Update] = {}
-        self._gram = np.zeros((context.run.clients, context.run.clients))
-
-    @classmethod
-    def needs(cls, config: Settings) -> Needs:
-        """Every client's last update."""
-        return Needs(updates=True)
 
     def choose(self, roster: Roster, count: int, rng: np.random.Generator) -> Ints:
         """The representatives among the available clients: ids, ascending."""
@@ -106,7 +108,7 @@ class DivFL(SelectionStrategy):
         if not seen.all():
             return ids[unseen_first(seen, count, rng)]
         distances = euclidean(among(self._gram, ids))
-        return np.sort(ids[facility_location(distances, count, self._config.subsample, rng)])
+        return np.sort(ids[facility_location(distances, count, self.config.subsample, rng)])
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """The representatives; with ideal gradients everybody, of whom the representatives alone have weight."""
@@ -117,17 +119,5 @@ class DivFL(SelectionStrategy):
         return Selection(ids, np.ones(ids.size), weights=np.where(np.isin(ids, chosen), roster.examples[ids], 0.0))
 
     def update(self, outcome: Outcome) -> None:
-        """Remember the updates and their inner products."""
-        for client, update in zip(outcome.clients.tolist(), outcome.updates, strict=True):
-            self._last[client] = layer_part(update, *self._span)
-        self._gram = refreshed_gram(self._gram, self._last, outcome.clients.tolist())
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Each client's last update and the inner products of all of them."""
-        return {"gram": self._gram} | pack_updates(self._last)
-
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
-        start, stop = self._span
-        self._gram = state["gram"].copy()
-        self._last = unpack_updates(state, stop - start)
+        """Compute the inner products of the new updates with everybody's."""
+        self._gram = refreshed_gram(self._gram, self.last_updates, outcome.clients.tolist())

@@ -15,7 +15,7 @@ Deviations
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import final
 
 import numpy as np
 
@@ -77,21 +77,18 @@ def _log_weights(imbalance: Floats, draw: int, bonus: Floats) -> Floats:
     return np.asarray(np.log(1.0 / imbalance + bonus) if draw == 1 else -draw * np.log(imbalance))
 
 
-class FedCBS(SelectionStrategy):
+@final
+class FedCBS(SelectionStrategy[FedCBSConfig]):
     """Sequential draws towards balanced labels."""
 
-    name: ClassVar[str] = "fed-cbs"
-    paper: ClassVar[str] = "Zhang et al. 2023, ICML"
-    Config: ClassVar[type[Settings]] = FedCBSConfig
+    name = "fed-cbs"
+    paper = "Zhang et al. 2023, ICML"
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        if not isinstance(context.method, FedCBSConfig):
-            raise TypeError("fed-cbs takes a FedCBSConfig.")
-        self._config = context.method
 
     @classmethod
-    def needs(cls, config: Settings) -> Needs:
+    def needs(cls, config: FedCBSConfig) -> Needs:
         """Every client's label counts, once."""
         return Needs(label_counts=True)
 
@@ -99,7 +96,7 @@ class FedCBS(SelectionStrategy):
         """`count` sequential draws by `log_weights`, in O(count K B)."""
         ids = roster.ids
         counts = roster.label_counts[ids].astype(np.float64)
-        bonus = exploration_bonus(roster.selections[ids], round_info.number, self._config.exploration)
+        bonus = exploration_bonus(roster.selections[ids], round_info.number, self.config.exploration)
         totals, squares = counts.sum(axis=1), np.einsum("ij,ij->i", counts, counts)
         free = np.ones(ids.size, bool)
         held = np.zeros(counts.shape[-1])

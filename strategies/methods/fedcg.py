@@ -31,20 +31,18 @@ top-k loses far less than the share 1 - theta.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import Settings, setting
-from fedsel_app.wire.codec import Update
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
 from strategies.selection_math.client_time import client_seconds, fitting_fractions
 from strategies.selection_math.sampling import unseen_first
 from strategies.selection_math.similarity import euclidean, refreshed_gram
-from strategies.update_arrays import pack_updates, unpack_updates
 
 STARTS = 16
 """Deadlines that the search over selection and ratios starts from, beside none."""
@@ -142,12 +140,12 @@ class Problem:
         """The linear programme: the best deadline and kept fractions for a cohort."""
         compute_s, upload_s = self._compute_s[cohort], self._upload_s[cohort]
         gamma = represented(self._distances, cohort)
-        lost = self._config.compression_weight
+        penalty = self._config.compression_weight
         deadline_s = self._config.deadline_s or best_deadline(
-            compute_s, upload_s, gamma, self._price * lost, self._least
+            compute_s, upload_s, gamma, self._price * penalty, self._least
         )
         fractions = fitting_fractions(deadline_s, compute_s, upload_s, self._least)
-        error = float(self._distances[cohort].min(axis=0).sum() + lost * (gamma * (1.0 - fractions)).sum())
+        error = float(self._distances[cohort].min(axis=0).sum() + penalty * (gamma * (1.0 - fractions)).sum())
         return Decision(cohort, gamma, fractions, deadline_s, deadline_s + self._price * error)
 
     def cohort(self, deadline_s: float, count: int) -> Ints:
@@ -157,8 +155,8 @@ class Problem:
         allowed = quickest_s <= deadline_s
         if allowed.sum() < count:
             allowed[np.argsort(quickest_s, kind="stable")[:count]] = True
-        lost = self._config.compression_weight * (1.0 - fractions)
-        return cover(self._distances + lost[:, None], count, allowed)
+        penalties = self._config.compression_weight * (1.0 - fractions)
+        return cover(self._distances + penalties[:, None], count, allowed)
 
     def starts(self, count: int) -> list[float]:
         """Deadlines to start from: the given one; or none, and those spread over the times at which clients finish."""
@@ -182,23 +180,21 @@ class Problem:
         return min(met.values(), key=lambda decision: decision.value)
 
 
-class FedCG(SelectionStrategy):
+@final
+class FedCG(SelectionStrategy[FedCGConfig]):
     """A representative cohort that its links let be heard in time; weights by whom each represents."""
 
-    name: ClassVar[str] = "fedcg"
-    paper: ClassVar[str] = "Jiang et al. 2022, arXiv:2212.09483 (reconstructed)"
-    Config: ClassVar[type[Settings]] = FedCGConfig
+    name = "fedcg"
+    paper = "Jiang et al. 2022, arXiv:2212.09483 (reconstructed)"
+    state_fields = ("_gram",)
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        if not isinstance(context.method, FedCGConfig):
-            raise TypeError("fedcg takes a FedCGConfig.")
-        self._config = context.method
-        self._last: dict[int, Update] = {}
         self._gram = np.zeros((context.run.clients, context.run.clients))
+        """Inner products of the clients' last updates."""
 
     @classmethod
-    def needs(cls, config: Settings) -> Needs:
+    def needs(cls, config: FedCGConfig) -> Needs:
         """Every client's link and seconds a step, and its last update."""
         return Needs(links=True, updates=True)
 
@@ -206,12 +202,12 @@ class FedCG(SelectionStrategy):
         """`count` clients and their kept fractions; uniformly from the never selected while there are some."""
         ids = roster.ids
         count = min(count, ids.size)
-        known = np.isin(ids, list(self._last))
+        known = np.isin(ids, list(self.last_updates))
         distances = relative_distances(euclidean(self._gram[np.ix_(ids, ids)]), known)
         budget, compression = self.context.budget, self.context.compression
         usual, least = (budget.kept_fraction, budget.kept_min) if compression.sparsifies else (1.0, 1.0)
         compute_s, upload_s = client_seconds(roster, ids, self.context.initial.size, usual, compression)
-        problem = Problem(distances, compute_s, upload_s, least, self._config)
+        problem = Problem(distances, compute_s, upload_s, least, self.config)
         seen = known | (roster.selections[ids] > 0)
         if known.any() and seen.all():
             decision = problem.solve(count)
@@ -226,16 +222,5 @@ class FedCG(SelectionStrategy):
         )
 
     def update(self, outcome: Outcome) -> None:
-        """Keep what each client sent, and its distances to the others."""
-        clients = outcome.clients.tolist()
-        self._last |= dict(zip(clients, outcome.updates, strict=True))
-        self._gram = refreshed_gram(self._gram, self._last, clients)
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Each client's last update, and their inner products."""
-        return {"gram": self._gram} | pack_updates(self._last)
-
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
-        self._gram = state["gram"].copy()
-        self._last = unpack_updates(state, self.context.initial.size)
+        """Compute the inner products of the new updates with everybody's."""
+        self._gram = refreshed_gram(self._gram, self.last_updates, outcome.clients.tolist())

@@ -21,10 +21,9 @@ Deviations
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from fedsel_app.config import Settings, setting
@@ -135,43 +134,43 @@ def greedy(embeddings: Floats, noise_variance: float, p: Floats, annealing: Floa
     return picked, gains
 
 
-class FedCor(SelectionStrategy):
+@final
+class FedCor(SelectionStrategy[FedCorConfig]):
     """Greedy selection under a Gaussian process of loss changes."""
 
-    name: ClassVar[str] = "fedcor"
-    paper: ClassVar[str] = "Tang et al. 2022, arXiv:2103.13822"
-    Config: ClassVar[type[Settings]] = FedCorConfig
+    name = "fedcor"
+    paper = "Tang et al. 2022, arXiv:2103.13822"
+    state_fields = ("_embeddings", "_annealing", "_before", "_changes", "_rounds")
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        if not isinstance(context.method, FedCorConfig):
-            raise TypeError("fedcor takes a FedCorConfig.")
-        self._config = context.method
         clients = context.run.clients
-        shape = self._config.dimension, clients
+        shape = self.config.dimension, clients
         normal = stream(context.run.seed, Purpose.SELECT, 0, 1).standard_normal(shape)
-        self._embeddings = normal / np.sqrt(self._config.dimension)
+        self._embeddings = normal / np.sqrt(self.config.dimension)
         self._annealing = np.ones(clients)
         self._before = np.full(clients, np.nan)
+        """Losses at the start of an observed round; NaN after any other."""
         self._changes = np.zeros((0, clients))
+        """Observed changes of the losses, one row for each of `_rounds`."""
         self._rounds = np.zeros(0, np.int64)
 
     @classmethod
-    def needs(cls, config: Settings) -> Needs:
+    def needs(cls, config: FedCorConfig) -> Needs:
         """Everybody's loss over its training data, in the rounds that `candidates` says."""
         return Needs(loss_probe=True, probe_batches=0)
 
     def _warms_up(self, number: int) -> bool:
-        return number <= self._config.warmup + 1
+        return number <= self.config.warmup + 1
 
     def _uniform(self, number: int) -> bool:
         """Whether the cohort of round `number`, whose effect is observed, is uniform."""
-        return self._warms_up(number) or (number - 1) % self._config.interval == 0
+        return self._warms_up(number) or (number - 1) % self.config.interval == 0
 
     def candidates(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Ints:
         """Everybody before and after an observed round, nobody otherwise."""
         number = round_info.number
-        after = self._uniform(number - 1) and number > self._config.warmup + 2
+        after = self._uniform(number - 1) and number > self.config.warmup + 2
         return roster.ids if self._uniform(number) or after else np.zeros(0, np.int64)
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
@@ -192,7 +191,7 @@ class FedCor(SelectionStrategy):
         """Anneal the selected; take up the change since an observed round, and fit."""
         number, losses = outcome.round_info.number, self.roster.losses
         if not self._uniform(number):
-            self._annealing[np.concatenate([outcome.clients, outcome.failed])] *= self._config.annealing
+            self._annealing[np.concatenate([outcome.clients, outcome.failed])] *= self.config.annealing
         known = np.isfinite(losses) & np.isfinite(self._before)
         if known.any():
             self._remember(np.subtract(losses, self._before, out=np.full(losses.size, np.nan), where=known), number)
@@ -203,14 +202,14 @@ class FedCor(SelectionStrategy):
         self._before = losses.copy() if watched else np.full(losses.size, np.nan)
 
     def _remember(self, change: Floats, number: int) -> None:
-        keep = self._rounds > number - self._config.history
+        keep = self._rounds > number - self.config.history
         change = np.clip(change, -LARGEST_CHANGE, LARGEST_CHANGE)
         self._changes = np.concatenate([self._changes[keep], change[None]])
         self._rounds = np.append(self._rounds[keep], number)
 
     def _steps(self, number: int, *, observed: bool) -> int:
         """Adam steps after round `number`."""
-        config = self._config
+        config = self.config
         if not self._warms_up(number):
             return config.steps if observed else 0
         if config.update_mean:
@@ -218,22 +217,7 @@ class FedCor(SelectionStrategy):
         return config.warmup_steps if observed else 0
 
     def _fit(self, number: int, steps: int) -> None:
-        weights = self._config.discount ** (number - self._rounds).astype(np.float64)
-        mean = discounted_mean(self._changes, weights) if self._config.update_mean else np.zeros(self._annealing.size)
+        weights = self.config.discount ** (number - self._rounds).astype(np.float64)
+        mean = discounted_mean(self._changes, weights) if self.config.update_mean else np.zeros(self._annealing.size)
         self._embeddings = fitted(self._embeddings, self._changes - mean, weights, NOISE_VARIANCE, steps)
         self._annealing = np.ones(self._annealing.size)
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Embeddings, alphas, the losses before an observed round, and the observations with their rounds."""
-        return {
-            "embeddings": self._embeddings,
-            "annealing": self._annealing,
-            "before": self._before,
-            "changes": self._changes,
-            "rounds": self._rounds,
-        }
-
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
-        self._embeddings, self._annealing = state["embeddings"].copy(), state["annealing"].copy()
-        self._before, self._changes, self._rounds = (state[key].copy() for key in ("before", "changes", "rounds"))

@@ -24,7 +24,7 @@ Deviations
 import warnings
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ from threadpoolctl import ThreadpoolController
 from fedsel_app.config import Settings, setting
 from fedsel_app.seeds import Purpose, stream
 from strategies.base import SelectionStrategy
-from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
+from strategies.roster import Floats, Ints, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
 from strategies.selection_math.sampling import gumbel_top, shares
 from strategies.selection_math.similarity import layer_part
@@ -167,56 +167,54 @@ def boltzmann_cohort(values: Floats, labels: Ints, count: int, beta: float, rng:
     return np.flatnonzero(~free)
 
 
-class FedCVRBolt(SelectionStrategy):
+@final
+class FedCVRBolt(SelectionStrategy[FedCVRBoltConfig]):
     """Coalitions by spectral clustering, one Boltzmann draw from each."""
 
-    name: ClassVar[str] = "fedcvr-bolt"
-    paper: ClassVar[str] = "Licciardi et al. 2025 (FedCVR-Bolt)"
-    Config: ClassVar[type[Settings]] = FedCVRBoltConfig
+    name = "fedcvr-bolt"
+    paper = "Licciardi et al. 2025 (FedCVR-Bolt)"
+    state_fields = ("_models", "_expected", "_products", "_diagonal", "_alpha", "_labels", "_age")
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        if not isinstance(context.method, FedCVRBoltConfig):
-            raise TypeError("fedcvr-bolt takes a FedCVRBoltConfig.")
-        self._config = context.method
         layer, clients = context.layers[-1], context.run.clients
-        size, wanted = layer.stop - layer.start, self._config.coordinates
+        size, wanted = layer.stop - layer.start, self.config.coordinates
         self._coordinates = np.arange(size)
         if 0 < wanted < size:
             rng = stream(context.run.seed, Purpose.SELECT, 0, 1)
             self._coordinates = np.sort(rng.choice(size, wanted, replace=False))
         self._models = np.tile(self._read(context.initial), (clients, 1))
+        """theta, float64 (K, D): the coordinates of each client's last model."""
         self._expected = self._models.copy()
+        """theta-bar."""
         self._products, self._diagonal = np.zeros_like(self._models), np.zeros_like(self._models)
+        """C alpha and diag C."""
         self._alpha = np.zeros(clients)
         self._labels = np.zeros(0, np.int64)
+        """The coalitions; none before the end of the warm-up."""
         self._age = -1
+        """Rounds since the warm-up; -1 in it."""
 
     def _read(self, parameters: NDArray[np.float32]) -> Floats:
         layer = self.context.layers[-1]
         return parameters[layer.start : layer.stop][self._coordinates].astype(np.float64)
 
-    @classmethod
-    def needs(cls, config: Settings) -> Needs:
-        """Part of each client's last model, kept on the server."""
-        return Needs(updates=True)
-
     def coalitions(self, count: int, server_round: int) -> Ints:
         """Each client's coalition, int64 (K,): those last found, or new ones where `count` is not the cohort's size."""
         if self._labels.size and count == self.context.run.cohort:
             return self._labels
-        config, rng = self._config, stream(self.context.run.seed, Purpose.SELECT, server_round, 1)
+        config, rng = self.config, stream(self.context.run.seed, Purpose.SELECT, server_round, 1)
         return find_coalitions(self._models, count, config.homophily, config.landmarks, rng)
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """Uniform in the warm-up; then one client of each of `count` coalitions."""
         ids = roster.ids
         count = min(count, ids.size)
-        if round_info.number <= self._config.warmup_rounds:
+        if round_info.number <= self.config.warmup_rounds:
             return Selection(np.sort(rng.choice(ids, size=count, replace=False)), np.ones(count))
         labels = self.coalitions(count, round_info.number)
         values = variance_reduction(self._products, self._diagonal)
-        beta = self._config.inverse_temperature
+        beta = self.config.inverse_temperature
         clients = ids[boltzmann_cohort(values[ids], labels[ids], count, beta, rng)]
         return Selection(
             clients=clients,
@@ -232,7 +230,7 @@ class FedCVRBolt(SelectionStrategy):
         clients, number = outcome.clients, outcome.round_info.number
         if not clients.size:
             return
-        warm = number > self._config.warmup_rounds
+        warm = number > self.config.warmup_rounds
         if warm and self._age < 0:
             self._begin()
         layer, start = self.context.layers[-1], self._read(outcome.parameters)
@@ -248,11 +246,11 @@ class FedCVRBolt(SelectionStrategy):
                 self._products, self._diagonal, deltas, self._alpha, 1.0 / self._age
             )
         self._models = after
-        if number == self._config.warmup_rounds:
+        if number == self.config.warmup_rounds:
             self._begin()
-        due = not self._labels.size or self._age % self._config.cluster_every == 0
+        due = not self._labels.size or self._age % self.config.cluster_every == 0
         if self._age >= 0 and due:
-            config, rng = self._config, stream(self.context.run.seed, Purpose.SELECT, number, 2)
+            config, rng = self.config, stream(self.context.run.seed, Purpose.SELECT, number, 2)
             cohort = self.context.run.cohort
             self._labels = find_coalitions(self._models, cohort, config.homophily, config.landmarks, rng)
 
@@ -263,22 +261,3 @@ class FedCVRBolt(SelectionStrategy):
         self._expected = self._models.copy()
         self._diagonal = np.tile(self._models.var(axis=0), (len(self._models), 1))
         self._products = self._diagonal * self._alpha[:, None]
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """theta, theta-bar, C alpha, diag C, alpha, the coalitions, and the rounds since the warm-up (-1: in it)."""
-        return {
-            "models": self._models,
-            "expected": self._expected,
-            "products": self._products,
-            "diagonal": self._diagonal,
-            "alpha": self._alpha,
-            "labels": self._labels,
-            "age": np.array(self._age),
-        }
-
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
-        self._models, self._expected = state["models"].copy(), state["expected"].copy()
-        self._products, self._diagonal = state["products"].copy(), state["diagonal"].copy()
-        self._alpha, self._labels = state["alpha"].copy(), state["labels"].copy()
-        self._age = int(state["age"])

@@ -13,14 +13,13 @@ bits of a full update and T the deadline of `deadline`. theta_min is `kept-min`,
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import final
 
 import numpy as np
 
-from fedsel_app.config import ConfigError, Settings, setting
+from fedsel_app.config import ConfigError, Settings, SharedSettings, setting
 from strategies.base import SelectionStrategy
 from strategies.roster import Needs, Roster, RoundInfo, Selection
-from strategies.run_context import RunContext
 from strategies.selection_math.client_time import client_seconds, fitting_fractions
 
 
@@ -35,27 +34,25 @@ class FlexComConfig(Settings):
     )
 
 
-class FlexCom(SelectionStrategy):
+@final
+class FlexCom(SelectionStrategy[FlexComConfig]):
     """A uniform cohort; each member's kept fraction fills the time that its computing leaves."""
 
-    name: ClassVar[str] = "flexcom"
-    paper: ClassVar[str] = "Li et al. 2021, INFOCOM (reconstructed)"
-    Config: ClassVar[type[Settings]] = FlexComConfig
+    name = "flexcom"
+    paper = "Li et al. 2021, INFOCOM (reconstructed)"
 
-    def __init__(self, context: RunContext) -> None:
-        super().__init__(context)
-        if not isinstance(context.method, FlexComConfig):
-            raise TypeError("flexcom takes a FlexComConfig.")
-        if not context.compression.sparsifies:
+    @classmethod
+    def needs(cls, config: FlexComConfig) -> Needs:
+        """Every client's link and seconds a step."""
+        return Needs(links=True)
+
+    @classmethod
+    def check_settings(cls, config: FlexComConfig, shared: SharedSettings) -> None:
+        """Refuse a compressor that has no kept fraction."""
+        if not shared.compression.sparsifies:
             raise ConfigError(
                 "The strategy flexcom chooses how many entries each client sends; set 'compressor' to top-k or rand-k."
             )
-        self._config = context.method
-
-    @classmethod
-    def needs(cls, config: Settings) -> Needs:
-        """Every client's link and seconds a step."""
-        return Needs(links=True)
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """`count` clients uniformly, with the kept fractions that let them finish together."""
@@ -65,7 +62,7 @@ class FlexCom(SelectionStrategy):
         usual, least = self.context.budget.kept_fraction, self.context.budget.kept_min
         compute_s, upload_s = client_seconds(roster, ids, self.context.initial.size, usual, self.context.compression)
         done_s = compute_s + usual * upload_s
-        deadline_s = float(done_s.mean() if self._config.deadline == "mean" else np.median(done_s[picked]))
+        deadline_s = float(done_s.mean() if self.config.deadline == "mean" else np.median(done_s[picked]))
         return Selection(
             clients=ids[picked],
             scores=np.ones(count),

@@ -8,34 +8,22 @@ Deviations
 - None. The setting `cohort` and the participation policies have no say here.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import final
 
 import numpy as np
 
-from fedsel_app.config import Settings
 from strategies.base import SelectionStrategy
-from strategies.roster import Needs, Roster, RoundInfo, Selection
+from strategies.roster import Roster, RoundInfo, Selection
 
 
-@dataclass(frozen=True)
-class FullConfig(Settings):
-    """Full participation has no settings."""
-
-
+@final
 class FullParticipation(SelectionStrategy):
     """Everybody."""
 
-    name: ClassVar[str] = "full"
-    paper: ClassVar[str] = "McMahan et al. 2017 (FedAvg with C = 1)"
-    Config: ClassVar[type[Settings]] = FullConfig
-    exact_cohort: ClassVar[bool] = False
-    free_cohort: ClassVar[bool] = False
-
-    @classmethod
-    def needs(cls, config: Settings) -> Needs:
-        """Nothing."""
-        return Needs()
+    name = "full"
+    paper = "McMahan et al. 2017 (FedAvg with C = 1)"
+    exact_cohort = False
+    free_cohort = False
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """All available clients; `count` is not read."""

@@ -16,20 +16,19 @@ Deviations
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsel_app.config import Settings, setting
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update
 from strategies.base import SelectionStrategy
+from strategies.last_updates import LastUpdates
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
 from strategies.selection_math.sampling import finite, gumbel_top, min_max
 from strategies.selection_math.similarity import inner_products, norms
-from strategies.update_arrays import pack_updates, unpack_updates
 
 COLD_START_DIVERSITY = 0.5
 
@@ -113,47 +112,41 @@ class CountSketch:
         return Update(self._buckets, None, sums.astype(np.float32))
 
 
-def _own(config: Settings) -> HeteroSelectConfig:
-    if not isinstance(config, HeteroSelectConfig):
-        raise TypeError(f"hetero-select takes a HeteroSelectConfig. Got {type(config).__name__}.")
-    return config
-
-
-class HeteroSelect(SelectionStrategy):
+@final
+class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
     """Softmax selection on Eq. 1's score; weights, ratios and (as an ablation) learning rates follow the score."""
 
-    name: ClassVar[str] = "hetero-select"
-    paper: ClassVar[str] = "Masud, Jahin & Hasan 2026, arXiv:2508.06692"
-    Config: ClassVar[type[Settings]] = HeteroSelectConfig
+    name = "hetero-select"
+    paper = "Masud, Jahin & Hasan 2026, arXiv:2508.06692"
+    state_fields = ("_diversity", "_average")
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        self._config = _own(context.method)
-        self._weights = self._config.weights()
+        self._weights = self.config.weights()
         clients, size = context.run.clients, context.initial.size
         self._diversity = np.full(clients, COLD_START_DIVERSITY)
-        self._last: dict[int, Update] = {}
         self._sketch = None
-        if self._config.sketch_size:
-            self._sketch = CountSketch(size, self._config.sketch_size, stream(context.run.seed, Purpose.SELECT))
-            size = self._config.sketch_size
+        if self.config.sketch_size:
+            self._sketch = CountSketch(size, self.config.sketch_size, stream(context.run.seed, Purpose.SELECT))
+            self.last_updates = LastUpdates(self._sketch)
+            size = self.config.sketch_size
         self._average = np.zeros(size)
+        """Running average of the aggregates, or of their sketches."""
 
     @classmethod
-    def needs(cls, config: Settings) -> Needs:
+    def needs(cls, config: HeteroSelectConfig) -> Needs:
         """For V' a loss probe of every client (unless `loss-source` is last-fit), for D every client's last update."""
-        own = _own(config)
-        weights = own.weights()
+        weights = config.weights()
         return Needs(
-            loss_probe=weights["loss"] > 0 and own.loss_source == "probe",
+            loss_probe=weights["loss"] > 0 and config.loss_source == "probe",
             updates=weights["diversity"] > 0,
         )
 
     def components(self, roster: Roster, round_info: RoundInfo) -> dict[str, Floats]:
         """V', D, F' and St' of the available clients (Eqs. 2-5), each float64 (n,) by ascending id."""
         ids = roster.ids
-        losses = roster.losses if self._config.loss_source == "probe" else roster.fit_losses
-        stale = staleness(roster.last_selected[ids], round_info.number, self._config.staleness_scale)
+        losses = roster.losses if self.config.loss_source == "probe" else roster.fit_losses
+        stale = staleness(roster.last_selected[ids], round_info.number, self.config.staleness_scale)
         return {
             "loss": min_max(finite(losses[ids]), flat=0.0),
             "diversity": self._diversity[ids],
@@ -163,7 +156,7 @@ class HeteroSelect(SelectionStrategy):
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """`count` clients without replacement with probabilities softmax(S / tau(t)) (Eqs. 1 and 6)."""
-        config = self._config
+        config = self.config
         components = self.components(roster, round_info)
         total = sum((self._weights[name] * values for name, values in components.items()), np.zeros(roster.ids.size))
         score = min_max(total, flat=1.0)
@@ -181,24 +174,13 @@ class HeteroSelect(SelectionStrategy):
         )
 
     def update(self, outcome: Outcome) -> None:
-        """Keep what each client last uploaded and refresh every D_k against the new average (Eq. 3)."""
+        """Refresh every D_k against the new average (Eq. 3)."""
         if outcome.aggregate is None or not self._weights["diversity"]:
             return
         aggregate = Update(outcome.aggregate.size, None, outcome.aggregate.astype(np.float32))
-        for client, update in zip(outcome.clients.tolist(), outcome.updates, strict=True):
-            self._last[client] = self._sketch(update) if self._sketch else update
         newest = (self._sketch(aggregate) if self._sketch else aggregate).values
-        self._average = self._config.average_decay * self._average + (1.0 - self._config.average_decay) * newest
+        self._average = self.config.average_decay * self._average + (1.0 - self.config.average_decay) * newest
         average_norm = float(np.sqrt(np.square(self._average).sum()))
-        known = list(self._last.values())
+        known = list(self.last_updates.values())
         (dots,) = inner_products(known, [self._average])
-        self._diversity[list(self._last)] = diversity(dots, norms(known), average_norm)
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """D, the running average, and each client's last (sketched) update."""
-        return {"diversity": self._diversity.copy(), "average": self._average} | pack_updates(self._last)
-
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
-        self._diversity, self._average = state["diversity"].copy(), state["average"].copy()
-        self._last = unpack_updates(state, self._average.size)
+        self._diversity[list(self.last_updates)] = diversity(dots, norms(known), average_norm)

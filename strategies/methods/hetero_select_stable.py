@@ -18,10 +18,9 @@ Deviations
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsel_app.config import Settings, setting
 from strategies.base import SelectionStrategy
@@ -120,31 +119,29 @@ def norm_factor(square_norms: Floats, penalty: float) -> Floats:
     return np.asarray(1.0 - penalty * np.tanh(1.5 * ratio))
 
 
-class HeteroSelectStable(SelectionStrategy):
+@final
+class HeteroSelectStable(SelectionStrategy[HeteroSelectStableConfig]):
     """Softmax selection on the score of Eq. 1 or Eq. 2; equal weights."""
 
-    name: ClassVar[str] = "hetero-select-stable"
-    paper: ClassVar[str] = "Masud, Jahin and Hasan (HeteRo-Select, stability)"
-    Config: ClassVar[type[Settings]] = HeteroSelectStableConfig
+    name = "hetero-select-stable"
+    paper = "Masud, Jahin and Hasan (HeteRo-Select, stability)"
+    state_fields = ("_losses_before", "_square_norms")
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        if not isinstance(context.method, HeteroSelectStableConfig):
-            raise TypeError(
-                f"hetero-select-stable takes a HeteroSelectStableConfig. Got {type(context.method).__name__}."
-            )
-        self._config = context.method
         self._losses_before = np.full(context.run.clients, np.nan)
+        """Every client's loss at its last probe; NaN: none yet."""
         self._square_norms = np.full(context.run.clients, np.nan)
+        """The square norm of its last update; NaN: none yet."""
 
     @classmethod
-    def needs(cls, config: Settings) -> Needs:
+    def needs(cls, config: HeteroSelectStableConfig) -> Needs:
         """A loss probe of every client every round, and their label counts once."""
         return Needs(loss_probe=True, label_counts=True)
 
     def factors(self, roster: Roster, round_info: RoundInfo) -> dict[str, Floats]:
         """V', D, M, F, St and N of the available clients (Eqs. 3-7 and 11), each float64 (n,) by ascending id."""
-        config, ids = self._config, roster.ids
+        config, ids = self.config, roster.ids
         measured = roster.losses[ids]
         losses = finite(measured)
         weight = 2.0 * cooling(round_info.number, config.cooling_rounds)
@@ -161,15 +158,15 @@ class HeteroSelectStable(SelectionStrategy):
 
     def score(self, factors: dict[str, Floats]) -> Floats:
         """S_k, float64 (n,): Eq. 1 with F, St and N less 1 (Eqs. 8-10), or Eq. 2."""
-        if self._config.combination == "multiplicative":
+        if self.config.combination == "multiplicative":
             return np.asarray(np.prod(list(factors.values()), axis=0))
-        weights = self._config.weights()
+        weights = self.config.weights()
         shifts = dict.fromkeys(("fairness", "staleness", "norm"), 1.0)
         return np.asarray(sum(weights[name] * (values - shifts.get(name, 0.0)) for name, values in factors.items()))
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """`count` clients without replacement with probabilities softmax(S / tau(t)) (Eq. 12)."""
-        config = self._config
+        config = self.config
         factors = self.factors(roster, round_info)
         score = self.score(factors)
         picked = gumbel_top(
@@ -188,11 +185,3 @@ class HeteroSelectStable(SelectionStrategy):
         self._losses_before[measured] = finite(self.roster.losses[measured])
         for client, update in zip(outcome.clients.tolist(), outcome.updates, strict=True):
             self._square_norms[client] = update.norm() ** 2
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Every client's loss at its last probe and the square norm of its last update, float64 (K,); NaN: none."""
-        return {"losses": self._losses_before.copy(), "square_norms": self._square_norms.copy()}
-
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
-        self._losses_before, self._square_norms = state["losses"].copy(), state["square_norms"].copy()

@@ -23,10 +23,9 @@ Deviations
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster
 
 from fedsel_app.config import Settings, setting
@@ -94,36 +93,36 @@ def draw_uniformly(labels: Ints, logits: Floats, count: int, rng: np.random.Gene
     return np.sort(np.array(picked, np.int64))
 
 
-class HiCSFL(SelectionStrategy):
+@final
+class HiCSFL(SelectionStrategy[HiCSFLConfig]):
     """Clusters of like label balance, the balanced ones first."""
 
-    name: ClassVar[str] = "hics-fl"
-    paper: ClassVar[str] = "Chen & Vikalo 2024, arXiv:2310.00198"
-    Config: ClassVar[type[Settings]] = HiCSFLConfig
-    exact_cohort: ClassVar[bool] = False
+    name = "hics-fl"
+    paper = "Chen & Vikalo 2024, arXiv:2310.00198"
+    exact_cohort = False
+    state_fields = ("_vectors", "_known")
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        if not isinstance(context.method, HiCSFLConfig):
-            raise TypeError("hics-fl takes a HiCSFLConfig.")
-        self._config = context.method
         layer, self._classes = context.layers[-1], context.classes
-        start = layer.stop - self._classes if self._config.rule == "paper" else layer.start
+        start = layer.stop - self._classes if self.config.rule == "paper" else layer.start
         self._span = start, layer.stop
         self._vectors = np.zeros((context.run.clients, layer.stop - start), np.float32)
+        """The output layer's part of each client's last update."""
         self._known = np.zeros(context.run.clients, bool)
+        """Clients that have sent one."""
 
     @classmethod
-    def needs(cls, config: Settings) -> Needs:
+    def needs(cls, config: HiCSFLConfig) -> Needs:
         """The updates' output layer."""
         return Needs(class_biases=True)
 
     def entropy(self, ids: Ints) -> Floats:
         """H of the clients `ids`, float64 (n,); the mean of the known ones where nothing is known."""
         vectors = self._vectors[ids].astype(np.float64)
-        if self._config.rule == "official":
+        if self.config.rule == "official":
             vectors = vectors[:, : -self._classes].reshape(ids.size, self._classes, -1).mean(axis=2)
-        values, known = entropies(vectors, self._config.temperature), self._known[ids]
+        values, known = entropies(vectors, self.config.temperature), self._known[ids]
         return np.where(known, values, values[known].mean()) if known.any() else values
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
@@ -133,7 +132,7 @@ class HiCSFL(SelectionStrategy):
         if count >= ids.size or not seen.all():
             picked = unseen_first(seen, count, rng)
             return Selection(ids[picked], np.ones(picked.size), weights=np.ones(picked.size))
-        config, official = self._config, self._config.rule == "official"
+        config, official = self.config, self.config.rule == "official"
         entropy = self.entropy(ids)
         distances = client_distances(self._vectors[ids].astype(np.float64), entropy, config.entropy_distance)
         linkage = "ward-rows" if official else "average"
@@ -162,11 +161,3 @@ class HiCSFL(SelectionStrategy):
         for client, update in zip(outcome.clients.tolist(), outcome.updates, strict=True):
             self._vectors[client] = layer_part(update, *self._span).dense()
             self._known[client] = True
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Each client's last output-layer update, and of whom there is one."""
-        return {"vectors": self._vectors, "known": self._known}
-
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
-        self._vectors, self._known = state["vectors"].copy(), state["known"].copy()

@@ -35,7 +35,7 @@ Deviations
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +76,11 @@ class OortConfig(Settings):
     sample_window: float = setting(5.0, "official: explored are drawn from so many times their number", low=1.0)
     blacklist_rounds: int = setting(0, "leave out who was selected more often (-1: nobody; 0: 10, -1)", low=-1)
     blacklist_share: float = setting(0.3, "largest share of the clients that is left out", low=0.0, high=1.0)
+
+    def with_published(self) -> Self:
+        """These settings with the rule's own values where they are 0."""
+        published = PUBLISHED[self.rule].items()
+        return replace(self, **{name: value for name, value in published if getattr(self, name) == 0})
 
 
 def at_percentile(values: Floats, share: float) -> float:
@@ -158,28 +163,29 @@ def blacklist(selections: Ints, rounds: int, most: int) -> NDArray[np.bool_]:
     return out
 
 
-class Oort(SelectionStrategy):
+@final
+class Oort(SelectionStrategy[OortConfig]):
     """Exploit by utility, explore by speed."""
 
-    name: ClassVar[str] = "oort"
-    paper: ClassVar[str] = "Lai et al. 2021 (Oort; paper rule reconstructed, or the authors' selector)"
-    Config: ClassVar[type[Settings]] = OortConfig
+    name = "oort"
+    paper = "Lai et al. 2021 (Oort; paper rule reconstructed, or the authors' selector)"
+    state_fields = ("_utilities", "_last", "_achieved", "_pace")
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        if not isinstance(context.method, OortConfig):
-            raise TypeError(f"oort takes an OortConfig. Got {type(context.method).__name__}.")
-        own = context.method
-        published = PUBLISHED[own.rule].items()
-        self._config = replace(own, **{name: value for name, value in published if getattr(own, name) == 0})
-        self._official = own.rule == "official"
+        self._constants = self.config.with_published()
+        self._official = self.config.rule == "official"
         self._utilities = np.full(context.run.clients, np.nan)
+        """NaN: never tried."""
         self._last = np.zeros(context.run.clients, np.int64)
+        """The round of each client's last part."""
         self._achieved = np.zeros(0)
-        self._pace = own.pacer_percentile if self._official else 0.0
+        """The utilities achieved in the pacer's window."""
+        self._pace = self.config.pacer_percentile if self._official else 0.0
+        """The pacer's position: T's percentile, or its steps."""
 
     @classmethod
-    def needs(cls, config: Settings) -> Needs:
+    def needs(cls, config: OortConfig) -> Needs:
         """The participants' root mean square loss, and every client's link."""
         return Needs(reports=frozenset({"rms-loss"}), links=True)
 
@@ -192,12 +198,12 @@ class Oort(SelectionStrategy):
         if self._official:
             return each, np.inf if self._pace >= 100.0 else at_percentile(each, self._pace / 100.0)
         mean_steps = float(roster.local_steps[ids].mean())
-        step_s = self._config.pacer_step_s or mean_steps * links.mean_step_s + bits / links.mean_uplink_bits_per_s
+        step_s = self.config.pacer_step_s or mean_steps * links.mean_step_s + bits / links.mean_uplink_bits_per_s
         return each, step_s * (1.0 + self._pace)
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """Exploit, explore, and fill up uniformly."""
-        config, ids = self._config, roster.ids
+        config, ids = self._constants, roster.ids
         durations_s, preferred_s = self.durations(roster, round_info)
         system = system_factor(durations_s, preferred_s, config.penalty)
         most = min(int(config.blacklist_share * ids.size), ids.size - count)
@@ -239,15 +245,15 @@ class Oort(SelectionStrategy):
         if self._official:
             arms = np.where(np.isnan(utilities), _trained(roster, self.context)[ids], utilities)
             gains = np.full(ids.size, np.nan)
-            gains[usable] = scaled(arms[usable], self._config.clip)
+            gains[usable] = scaled(arms[usable], self._constants.clip)
         else:
-            gains = np.minimum(utilities, at_percentile(utilities[tried], self._config.clip))
+            gains = np.minimum(utilities, at_percentile(utilities[tried], self._constants.clip))
         values[tried] = scores(gains[tried], self._last[ids][tried], round_info.number, system[tried])
         return values
 
     def update(self, outcome: Outcome) -> None:
         """Refresh the utilities of those that took part and let the pacer move T."""
-        clients, round_info, config = outcome.clients, outcome.round_info, self._config
+        clients, round_info, config = outcome.clients, outcome.round_info, self._constants
         gained = np.zeros(0)
         if clients.size:
             losses = np.maximum(finite(outcome.reports["rms-loss"]), 0.0)
@@ -265,20 +271,6 @@ class Oort(SelectionStrategy):
             self._pace = official_pace(self._achieved, self._pace, config.pacer_delta)
         else:
             self._pace = paper_pace(self._achieved, self._pace)
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Utilities (NaN: never tried), rounds of the last part, the pacer's window and its position."""
-        return {
-            "utilities": self._utilities.copy(),
-            "last": self._last.copy(),
-            "achieved": self._achieved.copy(),
-            "pace": np.array(self._pace),
-        }
-
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
-        self._utilities, self._last = state["utilities"].copy(), state["last"].copy()
-        self._achieved, self._pace = state["achieved"].copy(), float(state["pace"])
 
 
 def _trained(roster: Roster, context: RunContext) -> Floats:

@@ -14,25 +14,18 @@ brings nothing the next one takes its place). err falls ever more slowly, so tak
 rounds' curves first is exact. The cohort is drawn uniformly and averaged by examples.
 """
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedsel_app.config import ConfigError, Settings
+from fedsel_app.config import ConfigError, Settings, SharedSettings
 from fedsel_app.wire.codec import Update
 from strategies.base import SelectionStrategy
-from strategies.roster import Floats, Needs, Outcome, Roster, RoundInfo, Selection
+from strategies.roster import Floats, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
 
 PIECES = 256
 """Linear pieces of the measured error curve."""
-
-
-@dataclass(frozen=True)
-class OptRateConfig(Settings):
-    """OptRate has no settings of its own: its budget is `kept-fraction`, its floor `kept-min`."""
 
 
 def top_k_error(update: Update, pieces: int) -> Floats:
@@ -67,26 +60,28 @@ def spread(importance: Floats, error: Floats, budget: float, least: float) -> Fl
     return np.asarray(np.minimum(least + taken.reshape(importance.size, -1).sum(axis=1), 1.0))
 
 
+@final
 class OptRate(SelectionStrategy):
     """A uniform cohort with one kept fraction, chosen over the rounds to lose least."""
 
-    name: ClassVar[str] = "optrate"
-    paper: ClassVar[str] = "Cui et al. 2022, INFOCOM (reconstructed)"
-    Config: ClassVar[type[Settings]] = OptRateConfig
+    name = "optrate"
+    paper = "Cui et al. 2022, INFOCOM (reconstructed)"
+    state_fields = ("_error", "_measured_in")
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        if context.compression.compressor != "top-k":
+        self._error = np.zeros(0)
+        """The error curve; empty until it is measured."""
+        self._measured_in = 0
+        """The round that measured it."""
+
+    @classmethod
+    def check_settings(cls, config: Settings, shared: SharedSettings) -> None:
+        """Refuse other compressors than top-k."""
+        if shared.compression.compressor != "top-k":
             raise ConfigError(
                 "The strategy optrate spreads top-k's kept fractions over the rounds; set 'compressor' to top-k."
             )
-        self._error = np.zeros(0)
-        self._measured_in = 0
-
-    @classmethod
-    def needs(cls, config: Settings) -> Needs:
-        """Nothing beside the updates as they come in."""
-        return Needs()
 
     def fraction(self, round_info: RoundInfo) -> float:
         """The round's kept fraction theta_t; 1 until the error curve is known."""
@@ -113,11 +108,3 @@ class OptRate(SelectionStrategy):
         if curves:
             self._error = np.mean(curves, axis=0)
             self._measured_in = outcome.round_info.number
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """The error curve and the round that measured it."""
-        return {"error": self._error, "measured-in": np.array(self._measured_in)}
-
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
-        self._error, self._measured_in = state["error"].copy(), int(state["measured-in"])

@@ -24,14 +24,13 @@ Deviations
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import final
 
 import numpy as np
 
-from fedsel_app.config import ConfigError, Settings, setting
+from fedsel_app.config import ConfigError, Settings, SharedSettings, setting
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Needs, Roster, RoundInfo, Selection
-from strategies.run_context import RunContext
 from strategies.selection_math.sampling import finite, largest, weighted_keys
 
 
@@ -62,54 +61,53 @@ def remembered_losses(fit_losses: Floats, selections: Ints) -> Floats:
     return np.where(selections == 0, np.inf, finite(fit_losses))
 
 
-class PowerOfChoice(SelectionStrategy):
+@final
+class PowerOfChoice(SelectionStrategy[PowerOfChoiceConfig]):
     """The m largest losses among d clients drawn by size."""
 
-    name: ClassVar[str] = "power-of-choice"
-    paper: ClassVar[str] = "Cho, Wang and Joshi 2020 (pow-d, cpow-d, rpow-d, adapow-d)"
-    Config: ClassVar[type[Settings]] = PowerOfChoiceConfig
-    explores: ClassVar[bool] = False
+    name = "power-of-choice"
+    paper = "Cho, Wang and Joshi 2020 (pow-d, cpow-d, rpow-d, adapow-d)"
+    explores = False
 
-    def __init__(self, context: RunContext) -> None:
-        super().__init__(context)
-        self._config = _own(context.method)
-        if 0 < self._config.candidates < context.run.cohort:
+    @classmethod
+    def needs(cls, config: PowerOfChoiceConfig) -> Needs:
+        """A probe of the candidates: all training data, or one mini-batch in cpow-d; none in rpow-d."""
+        return Needs(loss_probe=config.variant != "rpow-d", probe_batches=1 if config.variant == "cpow-d" else 0)
+
+    @classmethod
+    def check_settings(cls, config: PowerOfChoiceConfig, shared: SharedSettings) -> None:
+        """Refuse fewer candidates than the cohort has clients."""
+        if 0 < config.candidates < shared.run.cohort:
             raise ConfigError(
-                f"The 'power-of-choice.candidates' parameter must be at least 'cohort' ({context.run.cohort}). "
-                f"Got {self._config.candidates}."
+                f"The 'power-of-choice.candidates' parameter must be at least 'cohort' ({shared.run.cohort}). "
+                f"Got {config.candidates}."
             )
 
     @classmethod
-    def needs(cls, config: Settings) -> Needs:
-        """A probe of the candidates: all training data, or one mini-batch in cpow-d; none in rpow-d."""
-        variant = _own(config).variant
-        return Needs(loss_probe=variant != "rpow-d", probe_batches=1 if variant == "cpow-d" else 0)
+    def probe_count(cls, config: PowerOfChoiceConfig, round_info: RoundInfo, count: int, available: int) -> int:
+        """d; 0 where all candidates will be selected."""
+        drawn = candidate_count(config, round_info, count, available)
+        return drawn if drawn > count else 0
 
     def candidates(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Ints:
-        """Step 1, ascending; nobody where all candidates will be selected."""
+        """Step 1, ascending."""
         ids = roster.ids
-        drawn = candidate_count(self._config, round_info, count, ids.size)
-        return np.sort(ids[largest(_by_size(roster, rng), drawn)]) if drawn > count else np.zeros(0, np.int64)
+        drawn = self.probe_count(self.config, round_info, count, ids.size)
+        return np.sort(ids[largest(_by_size(roster, rng), drawn)]) if drawn else np.zeros(0, np.int64)
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """Steps 1 (rpow-d) and 3."""
         ids, keys = roster.ids, _by_size(roster, rng)
-        if self._config.variant == "rpow-d":
-            drawn = ids[largest(keys, candidate_count(self._config, round_info, count, ids.size))]
+        if self.config.variant == "rpow-d":
+            drawn = ids[largest(keys, candidate_count(self.config, round_info, count, ids.size))]
             losses = remembered_losses(roster.fit_losses[drawn], roster.selections[drawn])
         else:
-            told = np.flatnonzero(~np.isnan(roster.losses[ids]))
-            asked = told if told.size >= count else np.arange(ids.size)
-            drawn = ids[asked[np.argsort(-keys[asked], kind="stable")]]
+            probed = np.flatnonzero(~np.isnan(roster.losses[ids]))
+            compared = probed if probed.size >= count else np.arange(ids.size)
+            drawn = ids[compared[np.argsort(-keys[compared], kind="stable")]]
             losses = roster.losses[drawn]
         clients = np.sort(drawn[largest(losses, count)])
         return Selection(clients, np.ones(clients.size), weights=np.ones(clients.size))
-
-
-def _own(config: Settings) -> PowerOfChoiceConfig:
-    if not isinstance(config, PowerOfChoiceConfig):
-        raise TypeError(f"power-of-choice takes a PowerOfChoiceConfig. Got {type(config).__name__}.")
-    return config
 
 
 def _by_size(roster: Roster, rng: np.random.Generator) -> Floats:

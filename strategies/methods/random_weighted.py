@@ -11,33 +11,21 @@ Deviations
   chosen models is then not unbiased where the p_k differ.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import final
 
 import numpy as np
 
-from fedsel_app.config import Settings
 from strategies.base import SelectionStrategy
-from strategies.roster import Needs, Roster, RoundInfo, Selection
+from strategies.roster import Roster, RoundInfo, Selection
 from strategies.selection_math.sampling import weighted_draws
 
 
-@dataclass(frozen=True)
-class RandomWeightedConfig(Settings):
-    """Weighted random selection has no settings."""
-
-
+@final
 class RandomWeighted(SelectionStrategy):
     """m clients without replacement with probabilities p_k, weighed alike."""
 
-    name: ClassVar[str] = "random-weighted"
-    paper: ClassVar[str] = "Li et al. 2020 (FedProx); HBase in Terraform"
-    Config: ClassVar[type[Settings]] = RandomWeightedConfig
-
-    @classmethod
-    def needs(cls, config: Settings) -> Needs:
-        """Nothing."""
-        return Needs()
+    name = "random-weighted"
+    paper = "Li et al. 2020 (FedProx); HBase in Terraform"
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """`count` sequential draws with probabilities in proportion to the training examples."""

@@ -19,10 +19,9 @@ Deviations
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsel_app.config import Settings, setting
 from strategies.base import SelectionStrategy
@@ -94,35 +93,35 @@ def split_index(magnitudes: Floats, examples: Floats, quartiles: str) -> int | N
     return low + int(np.argmax(costs <= costs.min() + TIE))
 
 
-class Terraform(SelectionStrategy):
+@final
+class Terraform(SelectionStrategy[TerraformConfig]):
     """Uniform draws, each followed by training ever smaller hard sets."""
 
-    name: ClassVar[str] = "terraform"
-    paper: ClassVar[str] = "Balivada et al. (Terraform)"
-    Config: ClassVar[type[Settings]] = TerraformConfig
-    exact_cohort: ClassVar[bool] = False
-    free_cohort: ClassVar[bool] = False
+    name = "terraform"
+    paper = "Balivada et al. (Terraform)"
+    exact_cohort = False
+    free_cohort = False
+    state_fields = ("_round", "_iteration", "_hard")
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        if not isinstance(context.method, TerraformConfig):
-            raise TypeError("terraform takes a TerraformConfig.")
-        self._config = context.method
         self._round = 0
         self._iteration = 0
+        """Iterations of the round so far."""
         self._hard = np.zeros(0, np.int64)
+        """The next hard set, ascending by magnitude."""
 
     @classmethod
-    def needs(cls, config: Settings) -> Needs:
+    def needs(cls, config: TerraformConfig) -> Needs:
         """Magnitudes are read off the updates; a part of the output layer must be told from the other."""
-        return Needs(class_biases=getattr(config, "magnitude", "") in ("bias", "weights"))
+        return Needs(class_biases=config.magnitude in ("bias", "weights"))
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """The hard set; `count` clients uniformly where a round begins."""
         ids = roster.ids
         clients = self._hard[np.isin(self._hard, ids)][-count:]
         number, iteration = self._round, self._iteration + 1
-        if clients.size < self._config.min_clients:
+        if clients.size < self.config.min_clients:
             number, iteration = self._round + 1, 1
             clients = rng.choice(ids, size=min(count, ids.size), replace=False)
         constant = np.ones(clients.size)
@@ -134,12 +133,12 @@ class Terraform(SelectionStrategy):
 
     def magnitudes(self, outcome: Outcome) -> Floats:
         """u_k of the clients that came back, float64 (r,) (Eqs. 2 and 3)."""
-        if self._config.magnitude == "loss":
+        if self.config.magnitude == "loss":
             return finite(outcome.losses)
         layer = self.context.layers[-1]
         biases = layer.stop - self.context.classes
-        start = biases if self._config.magnitude == "bias" else layer.start
-        stop = biases if self._config.magnitude == "weights" else layer.stop
+        start = biases if self.config.magnitude == "bias" else layer.start
+        stop = biases if self.config.magnitude == "weights" else layer.stop
         return np.array([layer_part(update, start, stop).norm() for update in outcome.updates])
 
     def update(self, outcome: Outcome) -> None:
@@ -150,9 +149,9 @@ class Terraform(SelectionStrategy):
         else:
             self._round, self._iteration = self._round + 1, 1
         self._hard = np.zeros(0, np.int64)
-        if self._iteration < self._config.iterations and outcome.clients.size:
+        if self._iteration < self.config.iterations and outcome.clients.size:
             hard = self._harder(outcome.clients, self.magnitudes(outcome))
-            if hard.size >= self._config.min_clients:
+            if hard.size >= self.config.min_clients:
                 self._hard = hard
 
     def _harder(self, clients: Ints, magnitudes: Floats) -> Ints:
@@ -160,14 +159,5 @@ class Terraform(SelectionStrategy):
         order = np.argsort(magnitudes, kind="stable")
         # A client without examples has nothing to weigh; one is the least a trained client can have.
         examples = np.maximum(self.roster.examples[clients[order]], 1).astype(np.float64)
-        index = split_index(magnitudes[order], examples, self._config.quartiles)
+        index = split_index(magnitudes[order], examples, self.config.quartiles)
         return clients[order[clients.size if index is None else index :]]
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """The round, its iterations so far, and the next hard set, ascending by magnitude."""
-        return {"round": np.array(self._round), "iteration": np.array(self._iteration), "hard": self._hard}
-
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
-        self._round, self._iteration = int(state["round"]), int(state["iteration"])
-        self._hard = state["hard"].copy()

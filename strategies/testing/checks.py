@@ -61,7 +61,7 @@ def _selection(subject: MethodUnderTest) -> None:
 @_register("cohort-size")
 def _cohort_size(subject: MethodUnderTest) -> None:
     """As many as asked, where promised: one, all, fewer than asked for are there, one client in all."""
-    exact = getattr(subject.method, "exact_cohort", True)
+    exact = subject.method.exact_cohort
     everybody = range(6)
     for clients, cohort, available in (
         (6, 1, everybody),
@@ -189,7 +189,7 @@ def _failures(subject: MethodUnderTest) -> None:
     for failing, every in ((CLIENTS, 1), (CLIENTS // 2, 1), (CLIENTS, 2)):
         world = subject.world()
         world.observe(1)
-        world.method.update(
+        world.method.learn(
             outcome(world.round_info(1), [], [], reports=dict.fromkeys(world.needs.reports, np.zeros(0)))
         )
         for number in STAGES:
@@ -279,7 +279,7 @@ def _through_a_file(arrays: Arrays) -> dict[str, NDArray[Any]]:
 @_register("coverage")
 def _coverage(subject: MethodUnderTest) -> None:
     """In the long run everybody has a turn, where that is promised."""
-    if getattr(subject.method, "explores", True):
+    if subject.method.explores:
         world = subject.world(CROWD, COHORT, rounds=MANY)
         selections, number = world.roster.selections, 0
         while number < MANY and not selections.all():

@@ -183,7 +183,7 @@ class FakeFederation:
         roster.last_returned[came] = number
         roster.fit_losses[came] = losses[came]
         roster.failures[lost] += 1
-        self.method.update(
+        self.method.learn(
             outcome(
                 self.round_info(number),
                 came.tolist(),

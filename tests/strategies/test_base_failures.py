@@ -7,9 +7,9 @@ import pytest
 from flwr.common import Parameters, ndarrays_to_parameters
 from flwr.server import SimpleClientManager
 
-from fedsel_app.config import ConfigError
+from fedsel_app.config import ConfigError, Settings
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
-from strategies.methods.random_selection import RandomConfig, RandomSelection
+from strategies.methods.random_selection import RandomSelection
 from strategies.run_context import Evaluation
 from tests.support.contexts import dense
 from tests.support.stubs import (
@@ -80,12 +80,12 @@ def test_the_score_of_a_client_that_failed_weighs_nothing():
     np.testing.assert_allclose(parameters, [0.25, 0.0, 0.0, 3.0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("method", [RandomConfig(), HeteroSelectConfig()], ids=["random", "hetero-select"])
+@pytest.mark.parametrize("method", [Settings(), HeteroSelectConfig()], ids=["random", "hetero-select"])
 def test_a_round_with_nothing_usable_leaves_the_model_and_the_run_goes_on(method):
     def fit(client, ins):
         return ValueError("gone") if ins.config["round"] == 2 else sends_its_update(client, ins)
 
-    kind = {RandomConfig: RandomSelection, HeteroSelectConfig: HeteroSelect}[type(method)]
+    kind = {Settings: RandomSelection, HeteroSelectConfig: HeteroSelect}[type(method)]
     models = []
 
     def evaluate(parameters, buffers):

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedsel_app.config import NetworkConfig
+from fedsel_app.config import NetworkConfig, Settings
 from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.wire.codec import Update
-from strategies.methods.random_selection import RandomConfig, RandomSelection
+from strategies.methods.random_selection import RandomSelection
 from tests.support.contexts import make_context
 from tests.support.stubs import Rows, StubProxy, manager_of, npy_bytes, run_rounds, update_reply
 
@@ -46,7 +46,7 @@ def setup_for(surrogate=None, *, rounds=1, cohort=2, method=None, **changed):
     if surrogate is not None:
         settings |= {"isp_loss": "surrogate", "surrogate_path": "x.npz"}
     settings |= {"clients": CLIENTS, "cohort": cohort, "rounds": rounds} | changed
-    context = make_context(method or RandomConfig(), size=CLIENTS, **settings)
+    context = make_context(method or Settings(), size=CLIENTS, **settings)
     return replace(
         context,
         recorder=Rows(),

@@ -40,7 +40,7 @@ def assert_resumes(
     whole = build()
     for cut in range(len(outcomes)):
         whole.roster = rosters[cut]
-        whole.update(outcomes[cut])
+        whole.learn(outcomes[cut])
         resumed = build()
         resumed.load_state(copied(whole.state()))
         require_same(resumed.state(), whole.state(), "a loaded state must be the one saved.")
@@ -49,9 +49,9 @@ def assert_resumes(
         np.testing.assert_array_equal(ours.clients, theirs.clients)
         if cut + 1 < len(outcomes):
             resumed.roster = rosters[cut + 1]
-            resumed.update(outcomes[cut + 1])
+            resumed.learn(outcomes[cut + 1])
             other = build()
             other.load_state(whole.state())
             other.roster = rosters[cut + 1]
-            other.update(outcomes[cut + 1])
+            other.learn(outcomes[cut + 1])
             require_same(resumed.state(), other.state(), "resumed, it learns otherwise.")

@@ -28,10 +28,9 @@ from flwr.common import (
 from flwr.server import Server, SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
 
-from fedsel_app.config import NetworkConfig
+from fedsel_app.config import NetworkConfig, Settings
 from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.wire.codec import Update, encode
-from strategies.methods.random_selection import RandomConfig
 from tests.support.contexts import NoRecords, make_context
 
 SIZE = 4
@@ -146,7 +145,7 @@ NO_BUFFERS = np.zeros(0, np.float32)
 
 def context_of(method=None, *, clients=3, cohort=3, rounds=1, network=None, buffers=NO_BUFFERS, **run):
     """Everything a strategy takes: simulated links, a model of SIZE zeros, and `Rows` to write to."""
-    context = make_context(method or RandomConfig(), clients=clients, cohort=cohort, rounds=rounds, size=SIZE, **run)
+    context = make_context(method or Settings(), clients=clients, cohort=cohort, rounds=rounds, size=SIZE, **run)
     links = SimulatedLinks(network or NetworkConfig(), clients, context.run.seed)
     return replace(context, links=links, buffers=buffers, recorder=Rows())
 

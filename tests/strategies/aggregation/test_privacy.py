@@ -7,11 +7,10 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm as normal
 
-from fedsel_app.config import ConfigError, PrivacyConfig
+from fedsel_app.config import ConfigError, PrivacyConfig, Settings
 from simulation.experiments.configuration import resolve
 from strategies.aggregation import privacy
 from strategies.aggregation.server_state import ServerState
-from strategies.methods.random_selection import RandomConfig
 from tests.support.contexts import dense, make_context
 
 pytestmark = pytest.mark.skipif(find_spec("opacus") is None, reason="needs opacus")
@@ -81,7 +80,7 @@ def test_the_server_accounts_only_what_it_releases():
     from strategies.round.replies import collect
     from tests.support.stubs import update_reply
 
-    context = make_context(RandomConfig(), size=4, dp_clip_norm=1.0, weighting="uniform")
+    context = make_context(Settings(), size=4, dp_clip_norm=1.0, weighting="uniform")
     state = ServerState(context, frozenset())
     asked = np.array([0, 1])
     selection, examples = Selection(asked, np.ones(2)), np.full(6, 10)

@@ -90,7 +90,7 @@ def test_draws_follow_their_rows():
 def test_the_mean_weight_of_every_client_is_p(algorithm):
     """Unbiasedness by enumeration of all draws from the rows, with weight multiplicity / m."""
     method = build(algorithm=algorithm)
-    method.update(outcome(RoundInfo(1, 10), [0, 2, 3, 5], some_updates(range(4)), size=4))
+    method.learn(outcome(RoundInfo(1, 10), [0, 2, 3, 5], some_updates(range(4)), size=4))
     roster = make_roster(6, examples=[10, 250, 30, 90, 70, 50])
     rows = method.rows(roster, 3, np.random.default_rng(4))
     mean = np.zeros(6)
@@ -112,7 +112,7 @@ def test_a_client_drawn_in_several_rows_has_the_multiple_weight():
 @pytest.mark.parametrize("algorithm", [0, 1, 2])
 def test_ids_not_positions_and_everybody_where_few_are_available(algorithm):
     method = build(algorithm=algorithm)
-    method.update(outcome(RoundInfo(1, 10), [0, 4], some_updates(range(2)), size=4))
+    method.learn(outcome(RoundInfo(1, 10), [0, 4], some_updates(range(2)), size=4))
     roster = make_roster(6, available=[1, 4, 5], examples=[9, 1, 9, 9, 2, 1])
     for seed in range(20):
         select(method, roster, 2, 2, seed)

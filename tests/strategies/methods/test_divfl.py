@@ -89,15 +89,15 @@ def test_stochastic_greedy_looks_at_max_m_and_share_n_clients():
 @pytest.mark.parametrize("available", [[0, 1, 2, 3, 4], [0, 2, 3]])
 def test_the_method_picks_the_representatives_by_id(available):
     method = build()
-    method.update(points_outcome())
+    method.learn(points_outcome())
     expected = [1, 3] if len(available) == 5 else [2, 3]
     assert select(method, seen_roster(available=available), 2, 2).clients.tolist() == expected
 
 
 def test_only_participants_are_refreshed():
     method = build()
-    method.update(points_outcome())
-    method.update(outcome(RoundInfo(2, 10), [1], [dense([6.0, 6.0])], size=2))
+    method.learn(points_outcome())
+    method.learn(outcome(RoundInfo(2, 10), [1], [dense([6.0, 6.0])], size=2))
     points = POINTS.copy()
     points[1] = (6, 6)
     best = min(range(5), key=lambda client: cost(distances_of(points), [client]))
@@ -108,7 +108,7 @@ def test_output_layer_alone():
     context = make_context(DivFLConfig(layers="output"), clients=3, size=4)
     method = DivFL(context)
     heads = [[0, 0], [1, 0], [0.6, 0]]
-    method.update(
+    method.learn(
         outcome(RoundInfo(1, 10), range(3), [dense([9.0 * k, 0, *head]) for k, head in enumerate(heads)], size=4)
     )
     roster = make_roster(3)
@@ -132,7 +132,7 @@ def test_ideal_trains_everybody_and_weighs_the_chosen_by_examples():
     with pytest.raises(ConfigError, match="compressor"):
         DivFL(context)
     method = DivFL(replace(context, compression=CompressionConfig(compressor="none")))
-    method.update(points_outcome())
+    method.learn(points_outcome())
     selection = select(method, seen_roster(examples=[1, 2, 3, 4, 5]), 2, 2)
     assert selection.clients.tolist() == [0, 1, 2, 3, 4]
     assert selection.weights.tolist() == [0, 2, 0, 4, 0]

@@ -155,7 +155,7 @@ def points_outcome(number=1, clients=range(5), failed=()):
 
 def test_weights_and_ratios_of_a_selection():
     method = build()
-    method.update(points_outcome())
+    method.learn(points_outcome())
     chosen = select(method, seen_roster(), 2, 2)
     assert chosen.clients.tolist() == [1, 3]
     assert chosen.weights.tolist() == [3.0, 2.0]
@@ -169,7 +169,7 @@ def test_everybody_is_selected_once_before_diversity_decides():
         chosen = select(method, roster, number, 2, seed=number).clients
         cohorts.append(chosen.tolist())
         roster.selections[chosen] += 1
-        method.update(points_outcome(number, chosen.tolist()))
+        method.learn(points_outcome(number, chosen.tolist()))
     assert set(np.concatenate(cohorts)) == set(range(5))
     assert select(method, roster, 4, 2).clients.tolist() == [1, 3]
 
@@ -182,17 +182,17 @@ def test_the_cold_start_is_uniform_and_weighs_equally():
 
 def test_clients_that_never_answer_do_not_block_the_others():
     method, roster = build(), seen_roster()
-    method.update(points_outcome(1, [0, 1, 3], failed=[2, 4]))
+    method.learn(points_outcome(1, [0, 1, 3], failed=[2, 4]))
     chosen = select(method, roster, 2, 3)
     assert chosen.weights.sum() == pytest.approx(5.0)
     nothing = build()
-    nothing.update(outcome(RoundInfo(1, 10), [], [], failed=[0, 1], size=2))
+    nothing.learn(outcome(RoundInfo(1, 10), [], [], failed=[0, 1], size=2))
     assert len({tuple(select(nothing, roster, 2, 2, seed).clients) for seed in range(20)}) > 3
 
 
 def test_who_is_away_neither_comes_nor_is_represented():
     method = build()
-    method.update(points_outcome())
+    method.learn(points_outcome())
     chosen = select(method, seen_roster(available=[0, 2, 3]), 2, 2)
     assert chosen.clients.tolist() == [2, 3]
     assert chosen.weights.tolist() == [2.0, 1.0]
@@ -201,7 +201,7 @@ def test_who_is_away_neither_comes_nor_is_represented():
 
 def test_without_sparse_updates_only_the_cohort_is_chosen():
     method = build(compressor="none")
-    method.update(points_outcome())
+    method.learn(points_outcome())
     assert select(method, seen_roster(), 2, 2).kept_fractions.tolist() == [1.0, 1.0]
 
 

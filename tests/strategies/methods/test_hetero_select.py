@@ -80,8 +80,8 @@ def test_without_diversity_nothing_is_remembered():
     for config in ({"without": "diversity"}, {"diversity_weight": 0.0}):
         selector = method(**config)
         assert not selector.needs(HeteroSelectConfig(**config)).updates
-        selector.update(outcome(RoundInfo(1, 10), [0], [dense([1.0, 0.0, 0.0, 0.0])], size=SIZE))
-        assert selector.state()["clients"].size == 0
+        selector.learn(outcome(RoundInfo(1, 10), [0], [dense([1.0, 0.0, 0.0, 0.0])], size=SIZE))
+        assert not selector.last_updates
         # 0.3, 0.116993, 1.4, 0.25
         assert everybody(selector, history()).scores == pytest.approx(spread([0.3, 0.2 * STALE[1], 1.4, 0.25]))
 
@@ -204,11 +204,11 @@ def test_score_adaptive_learning_rates_and_their_cap():
 
 def trained(**config):
     selector = method(**config)
-    selector.update(
+    selector.learn(
         outcome(RoundInfo(1, 10), [0, 2], [dense([1.0, 2.0, 0.0, 0.0]), dense([0.0, 1.0, 3.0, 0.0])], size=SIZE)
     )
     sparse = Update(SIZE, np.array([0, 3], np.uint32), np.array([1.0, -1.0], np.float32))
-    selector.update(outcome(RoundInfo(2, 10), [1], [sparse], size=SIZE))
+    selector.learn(outcome(RoundInfo(2, 10), [1], [sparse], size=SIZE))
     return selector
 
 
@@ -255,7 +255,7 @@ def test_a_restored_method_goes_on_identically(config):
     frozen = copied(snapshot)
     third = outcome(RoundInfo(3, 10), [1, 3], [dense([0.5, 0.0, 1.0, 2.0]), dense([3.0, 1.0, 0.0, 0.0])], size=SIZE)
     for selector in (original, restored):
-        selector.update(third)
+        selector.learn(third)
     for name, values in snapshot.items():
         np.testing.assert_array_equal(values, frozen[name], err_msg=f"the saved {name} changed afterwards")
     first, second = (
@@ -273,8 +273,8 @@ def test_a_restored_method_goes_on_identically(config):
 def test_absorbing_leaves_the_outcome_alone():
     selector = method(average_decay=0.9)
     came = outcome(RoundInfo(1, 10), [0], [dense([1.0, 2.0, 0.0, 0.0])], size=SIZE)
-    selector.update(came)
+    selector.learn(came)
     before = came.aggregate.copy()
-    selector.update(outcome(RoundInfo(2, 10), [0], [dense([5.0, 0.0, 0.0, 0.0])], size=SIZE))
+    selector.learn(outcome(RoundInfo(2, 10), [0], [dense([5.0, 0.0, 0.0, 0.0])], size=SIZE))
     np.testing.assert_array_equal(came.aggregate, before)
     np.testing.assert_array_equal(came.updates[0].values, [1.0, 2.0, 0.0, 0.0])

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from fedsel_app.config import BudgetConfig, CompressionConfig, ConfigError, TrainingConfig
+from fedsel_app.config import BudgetConfig, CompressionConfig, ConfigError, Settings, TrainingConfig
 from fedsel_app.wire.codec import Update
-from strategies.methods.optrate import OptRate, OptRateConfig, spread, top_k_error
+from strategies.methods.optrate import OptRate, spread, top_k_error
 from strategies.roster import RoundInfo
 from tests.support.contexts import dense, make_context, make_roster, outcome
 from tests.support.resume import assert_resumes, select, selections
@@ -61,7 +61,7 @@ def test_the_spread_is_optimal(drops, importance, average, least):
 
 
 def build(**training):
-    context = make_context(OptRateConfig(), clients=6, size=1000, training=TrainingConfig(**training), rounds=10)
+    context = make_context(Settings(), clients=6, size=1000, training=TrainingConfig(**training), rounds=10)
     return OptRate(replace(context, budget=BudgetConfig(kept_fraction=0.2, kept_min=0.01)))
 
 
@@ -97,7 +97,7 @@ def test_rounds_that_bring_nothing_measure_nothing():
 
 
 def test_only_top_k_has_such_a_curve():
-    context = replace(make_context(OptRateConfig()), compression=CompressionConfig(compressor="rand-k"))
+    context = replace(make_context(Settings()), compression=CompressionConfig(compressor="rand-k"))
     with pytest.raises(ConfigError, match="set 'compressor' to top-k"):
         OptRate(context)
 

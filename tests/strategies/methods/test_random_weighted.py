@@ -5,7 +5,8 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from strategies.methods.random_weighted import RandomWeighted, RandomWeightedConfig
+from fedsel_app.config import Settings
+from strategies.methods.random_weighted import RandomWeighted
 from strategies.roster import RoundInfo
 from strategies.selection_math.sampling import weighted_order
 from tests.support.contexts import make_context, make_roster
@@ -40,7 +41,7 @@ def test_weight_zero_comes_last_in_random_order():
 
 
 def test_inclusion_follows_size_and_weights_are_equal():
-    method = RandomWeighted(make_context(RandomWeightedConfig(), clients=4))
+    method = RandomWeighted(make_context(Settings(), clients=4))
     roster = make_roster(4, examples=[60, 999, 30, 10], available=[0, 2, 3])
     draws, rng = 3000, np.random.default_rng(0)
     found = np.zeros(4)
@@ -56,5 +57,5 @@ def test_inclusion_follows_size_and_weights_are_equal():
 
 @pytest.mark.parametrize("count", [3, 7])
 def test_takes_everybody_where_as_many_are_asked_for(count):
-    method = RandomWeighted(make_context(RandomWeightedConfig(), clients=4))
+    method = RandomWeighted(make_context(Settings(), clients=4))
     assert select(method, make_roster(4, available=[0, 2, 3]), 1, count).clients.tolist() == [0, 2, 3]

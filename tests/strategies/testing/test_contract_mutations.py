@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from strategies.base import SelectionStrategy
+from strategies.last_updates import LastUpdates
 from strategies.methods.active_fl import ActiveFL
 from strategies.methods.hetero_select import HeteroSelect
 from strategies.methods.power_of_choice import PowerOfChoice
@@ -52,7 +53,7 @@ class BurntValuations(ActiveFL):
 
     def update(self, outcome):
         super().update(outcome)
-        self._values[outcome.clients] = -np.inf
+        self._valuations[outcome.clients] = -np.inf
 
 
 class GlobalGenerator(RandomSelection):
@@ -88,7 +89,7 @@ class ForgetsOnResume(HeteroSelect):
 
     def load_state(self, state):
         super().load_state(state)
-        self._last = {}
+        self.last_updates = LastUpdates()
 
 
 class UndeclaredKnowledge(RandomSelection):

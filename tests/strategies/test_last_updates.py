@@ -1,0 +1,44 @@
+"""Last updates: the newest of each client, whole or in part, through a file and back."""
+
+import io
+
+import numpy as np
+
+from fedsel_app.wire.codec import Update
+from strategies.last_updates import LastUpdates
+from strategies.roster import RoundInfo
+from tests.support.contexts import dense, outcome
+
+SPARSE = Update(4, np.array([1, 3], np.uint32), np.array([5.0, 6.0], np.float32))
+
+
+def filled(part=None):
+    kept = LastUpdates(part)
+    kept.add(outcome(RoundInfo(1, 10), [0, 2], [dense([1.0, 2.0, 3.0, 4.0]), SPARSE], size=4))
+    kept.add(outcome(RoundInfo(2, 10), [0], [dense([9.0, 9.0, 9.0, 9.0])], failed=[2], size=4))
+    return kept
+
+
+def test_the_newest_of_each_client_is_kept_and_a_failure_changes_nothing():
+    kept = filled()
+    assert sorted(kept) == [0, 2]
+    assert kept[0].values.tolist() == [9.0] * 4
+    assert kept[2] is SPARSE
+
+
+def test_a_part_is_kept_in_place_of_the_whole():
+    kept = filled(lambda update: dense(update.dense()[:2]))
+    assert {client: update.dense().tolist() for client, update in kept.items()} == {0: [9.0, 9.0], 2: [0.0, 5.0]}
+
+
+def test_they_go_through_a_file():
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **filled().state())
+    file.seek(0)
+    again = LastUpdates()
+    again.load_state(dict(np.load(file, allow_pickle=False)))
+    for client, update in filled().items():
+        assert (again[client].indices is None) == (update.indices is None)
+        np.testing.assert_array_equal(again[client].dense(), update.dense())
+    again.load_state(LastUpdates().state())
+    assert not again
