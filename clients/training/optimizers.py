@@ -19,14 +19,14 @@ EPSILON = 1e-8
 
 
 class Optimizer(Protocol):
-    """Moves weights, float32 (N,), along a gradient of the same shape, which it leaves as it is."""
+    """Optimizer: moves weights, float32 (N,), along a gradient of the same shape, which it leaves as it is."""
 
     def step(self, weights: Tensor, gradient: Tensor, lr: float) -> None:
         """Take one step, in place on `weights`."""
 
 
 class SGD:
-    """v <- momentum v + g, w <- w - lr v."""
+    """SGD with momentum: v <- momentum v + g, w <- w - lr v."""
 
     def __init__(self, weights: Tensor, momentum: float) -> None:
         self._momentum = momentum
@@ -39,7 +39,9 @@ class SGD:
 
 
 class Adam:
-    """m <- b1 m + (1 - b1) g, v <- b2 v + (1 - b2) g^2, w <- w - lr m^ / (sqrt(v^) + eps); ^ takes the zero start out.
+    """Adam, and AdamW with `decay`.
+
+    m <- b1 m + (1 - b1) g, v <- b2 v + (1 - b2) g^2, w <- w - lr m^ / (sqrt(v^) + eps); ^ corrects for the zero start.
 
     Parameters
     ----------

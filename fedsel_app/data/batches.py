@@ -86,7 +86,7 @@ class DeviceData:
         return self._normalised(x), self.y_train[index]
 
     def test_batches(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The normalised test set in order, `batch_size` examples at a time; the last batch may be smaller."""
+        """Batches of the normalised test set, in order, of `batch_size` examples; the last may be smaller."""
         for start in range(0, len(self.y_test), batch_size):
             part = slice(start, start + batch_size)
             yield self._normalised(self.x_test[part]), self.y_test[part]

@@ -62,13 +62,13 @@ def engine_rounds(task: Task, rounds: int, workers: int, strategy: str, *setting
 def contenders(task: Task, rounds: int, workers: int) -> dict[str, Callable[[], list[float]]]:
     """Contenders of a task, the plain loop first."""
     return {
-        "plain PyTorch loop": lambda: _apart(plain_rounds, task, rounds, workers),
+        "plain PyTorch loop": lambda: _in_fresh_process(plain_rounds, task, rounds, workers),
         "fedsel run, hetero-select": lambda: engine_rounds(task, rounds, workers, "hetero-select"),
         "fedsel run, hetero-select, whole updates": lambda: engine_rounds(
             task, rounds, workers, "hetero-select", "compressor=none"
         ),
         "fedsel run, random, whole updates": lambda: engine_rounds(task, rounds, workers, "random", "compressor=none"),
-        "untouched Flower FedAvg": lambda: _apart(flower_rounds, task, rounds, workers),
+        "untouched Flower FedAvg": lambda: _in_fresh_process(flower_rounds, task, rounds, workers),
     }
 
 
@@ -103,7 +103,9 @@ def measure(names: Sequence[str], rounds: int, workers: int) -> Iterator[RoundTi
             yield RoundTime(TASKS[name].name, what, median_s, min(seconds[what]), median_s / plain_s)
 
 
-def _apart(measured: Callable[[Task, int, int], list[float]], task: Task, rounds: int, workers: int) -> list[float]:
+def _in_fresh_process(
+    measured: Callable[[Task, int, int], list[float]], task: Task, rounds: int, workers: int
+) -> list[float]:
     """Call `measured` in a fresh process with threads and caches of its own."""
     os.environ["OMP_NUM_THREADS"] = str(workers)
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:

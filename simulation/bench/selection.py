@@ -33,7 +33,7 @@ SIZES = (100, 1_000, 10_000, 100_000, 1_000_000)
 COHORT, CLASSES, MODEL_SIZE, ROUNDS = 10, 10, 40, 100
 REMEMBERED, HISTORY = 10_000, 15
 MEASURED = (HISTORY + 1, 31, 32, 33, 34)
-"""Rounds that every method plays: among them FedCor's first and second fit and FedCVR-Bolt's first coalitions."""
+"""Measured rounds of every method: among them FedCor's first and second fit and FedCVR-Bolt's first coalitions."""
 MEMORY_BYTES = 8 * 2**30
 FITTED = 3
 """Largest sizes that the growth exponent is fitted to: below them the cost of calling NumPy at all prevails."""
@@ -62,11 +62,11 @@ class Cost:
     stopped: str = ""
 
 
-class Crowd:
-    """A method amid `clients` clients that exist on its roster alone; their updates are noise."""
+class MethodBench:
+    """Method with `clients` clients that exist on its roster alone; their updates are noise."""
 
     def __init__(self, name: str, clients: int, cohort: int) -> None:
-        self.method = _built(STRATEGIES[name], clients, cohort)
+        self.method = _make_method(STRATEGIES[name], clients, cohort)
         self._cohort = min(cohort, clients)
         self._rng = stream(0, Purpose.DATA)
         self._needs = self.method.needs(self.method.config)
@@ -108,7 +108,7 @@ class Crowd:
         return _since(start)
 
     def round(self, number: int) -> tuple[float, float]:
-        """Play round `number`: wall and processor seconds of the method's part in it."""
+        """Carry out round `number`: wall and processor seconds of the method's part in it."""
         method, roster, round_info = self.method, self.method.roster, RoundInfo(number, ROUNDS)
         seed, start = method.context.run.seed, _clocks()
         probed = np.zeros(0, np.int64)
@@ -135,8 +135,8 @@ def _since(start: tuple[float, float]) -> tuple[float, float]:
     return time.perf_counter() - start[0], time.process_time() - start[1]
 
 
-def _built(method: type[SelectionStrategy], clients: int, cohort: int) -> SelectionStrategy:
-    """The method with its defaults; without compression, where it refuses to run with it."""
+def _make_method(method: type[SelectionStrategy], clients: int, cohort: int) -> SelectionStrategy:
+    """Build the method with its defaults; without compression, if it refuses to run with it."""
     sizes: dict[str, Any] = {"clients": clients, "cohort": cohort, "size": MODEL_SIZE, "classes": CLASSES}
     try:
         return method(make_context(method.Config(), rounds=ROUNDS, **sizes))
@@ -145,24 +145,24 @@ def _built(method: type[SelectionStrategy], clients: int, cohort: int) -> Select
 
 
 def cost(name: str, clients: int, cohort: int = COHORT, limit_s: float = 0.0) -> Cost:
-    """Play the `MEASURED` rounds, the last of them once more under tracemalloc.
+    """Measure the `MEASURED` rounds, the last of them once more under tracemalloc.
 
-    With a `limit_s` the kernel ends this process if what was there before, or one of the rounds, takes longer.
+    With a `limit_s` the kernel ends this process if the rounds before the measured ones, or one of these, take longer.
     """
     signal.setitimer(signal.ITIMER_REAL, limit_s)
-    crowd = Crowd(name, clients, cohort)
+    bench = MethodBench(name, clients, cohort)
     spent = []
     for number in MEASURED:
         signal.setitimer(signal.ITIMER_REAL, limit_s)
-        spent.append(crowd.round(number))
+        spent.append(bench.round(number))
     # Tracing is slow where much is allocated: its time is not limited beyond what the rounds' was.
     signal.setitimer(signal.ITIMER_REAL, 10.0 * limit_s)
     tracemalloc.start()
-    crowd.round(MEASURED[-1] + 1)
+    bench.round(MEASURED[-1] + 1)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     signal.setitimer(signal.ITIMER_REAL, 0.0)
-    kept = sum(array.nbytes for array in crowd.method.state().values())
+    kept = sum(array.nbytes for array in bench.method.state().values())
     wall_s, cpu_s = np.array(spent).T
     return Cost(
         method=name,
@@ -176,7 +176,7 @@ def cost(name: str, clients: int, cohort: int = COHORT, limit_s: float = 0.0) ->
 
 
 def growth(costs: Sequence[Cost]) -> float:
-    """The exponent e of ms ~ K^e over the largest sizes that were measured; NaN from fewer than two."""
+    """Growth exponent e of ms ~ K^e over the largest sizes that were measured; NaN from fewer than two."""
     measured = sorted((cost for cost in costs if not cost.stopped), key=lambda cost: cost.clients)[-FITTED:]
     if len(measured) < 2:
         return math.nan
@@ -197,7 +197,7 @@ def _measure(pipe: Connection, name: str, sizes: Sequence[int], cohort: int, lim
 
 
 def costs_of(name: str, sizes: Sequence[int], cohort: int, limit_s: float) -> Iterator[Cost]:
-    """The costs of method `name` at `sizes`, ascending; stopped at the first that it cannot do."""
+    """Costs of method `name` at `sizes`, ascending, up to the first size at which it is stopped."""
     context = get_context("forkserver")
     context.set_forkserver_preload([__name__])
     mine, theirs = context.Pipe(duplex=False)

@@ -116,7 +116,7 @@ class Deployment:
             raise DeploymentError(f"These processes could not be ended: {sorted(left)}.")
 
     def _start(self) -> None:
-        self._own_the_folder()
+        self._claim_folder()
         fleet_port, control, runtime, *node_ports = free_ports(3 + len(self._node_configs))
         self.fleet = f"127.0.0.1:{fleet_port}"
         for folder in (self.flwr_home, self.logs, self.folder / "work"):
@@ -149,7 +149,7 @@ class Deployment:
         for child in self._children[1:]:
             self._await(child.name, partial(connected, child.log), deadline - time.monotonic())
 
-    def _own_the_folder(self) -> None:
+    def _claim_folder(self) -> None:
         """Make the folder, or reuse an earlier deployment's. Raises ConfigError if it is foreign, or in use."""
         try:
             make_own_folder(self.folder)

@@ -1,4 +1,4 @@
-"""Private parts of Flower that the simulation engine replaces or calls: the only module that names them.
+"""Private parts of Flower that the simulation engine replaces or calls; no other module of it names them.
 
 - `flwr.server.superlink.fleet.vce.vce_api.add_messages_to_queue` and the `send_and_receive` of the in-memory grid poll
   ten times a second. `event_driven_delivery` and `EventDrivenServerApp` replace them, so that a message or a reply is
