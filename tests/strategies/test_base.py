@@ -147,7 +147,7 @@ def test_a_round_in_which_every_probe_fails_says_so():
 
 
 class Watching(RandomSelection):
-    """Random selection that remembers what it was shown and what it absorbed."""
+    """Random selection that remembers the rosters that it was given and the outcomes of its rounds."""
 
     needed = Needs()
 

@@ -1,4 +1,4 @@
-"""What goes wrong in a round, and that the run goes on."""
+"""Failures in a round: the run goes on."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""ISP on quadratics: the search by hand, its costs, and what it leaves alone."""
+"""ISP on quadratics: the search by hand, its costs, and the state that it leaves alone."""
 
 import numpy as np
 import pytest

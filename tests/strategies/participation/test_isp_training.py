@@ -1,4 +1,4 @@
-"""The training of ISP's intermediate rounds: what it leaves behind, who takes part, what fails."""
+"""Intermediate rounds of ISP: the clients' training, the losses that the method knows, and failures."""
 
 import json
 from dataclasses import replace
@@ -30,7 +30,7 @@ def test_clients_train_the_intermediate_round_without_keeping_state_and_then_the
 
 @pytest.mark.parametrize("optimizer", ["momentum", "mean", "fedadam", "fedyogi", "fedadagrad"])
 def test_a_discarded_search_leaves_no_trace_in_the_model(optimizer):
-    """With a search that finds the cohort there was, the run is the one without a search, bit for bit."""
+    """A search that changes nothing leaves the run as it is without one, bit for bit."""
     settings = {"server_optimizer": optimizer, "server_lr": 0.1, "isp_if_none": "keep", "isp_interval": 1}
     searched = setup_for(lambda w, _: 1.0, rounds=3, **settings)
     plain = replace(searched, participation=ParticipationConfig(), recorder=Rows())
@@ -108,6 +108,29 @@ def test_a_method_that_probes_sees_its_own_candidates_losses_only():
     assert row["probe_bytes"] == CLIENTS * (MODEL_BYTES + 8)
 
 
+@pytest.mark.parametrize(("candidates", "known"), [(4, 0), (6, 6)])
+def test_of_a_search_the_method_and_the_record_keep_the_candidates_losses_only(candidates, known):
+    finite = []
+
+    class Watched(PowerOfChoice):
+        def update(self, outcome):
+            finite.append(int(np.isfinite(self.roster.losses).sum()))
+
+    method = PowerOfChoiceConfig(candidates=candidates)
+    [row], proxies, _ = run_isp(setup_for(ring(), method=method, isp_draws=2), kind=Watched)
+    # The search finds 4: of so many candidates nobody is compared; of 6 the method knows all the losses.
+    assert finite == [known]
+    assert np.isfinite(row["probe_losses"]).sum() == min(known, row["cohort"]) == min(known, 4)
+    assert len([kind for proxy in proxies for kind, _ in proxy.asked if kind == "evaluate"]) == CLIENTS
+
+
+@pytest.mark.parametrize("method", [PowerOfChoiceConfig(candidates=4), PowerOfChoiceConfig(candidates=6)])
+def test_where_the_search_is_aggregated_the_method_knows_every_loss(method):
+    [row], _, _ = run_isp(setup_for(ring(), method=method, isp_intermediate="aggregate"), kind=PowerOfChoice)
+    assert row["cohort"] == CLIENTS
+    assert np.isfinite(row["probe_losses"]).all()
+
+
 def test_the_same_seed_gives_the_same_search_in_whatever_order_clients_connect():
     found = []
     for order in (range(CLIENTS), reversed(range(CLIENTS))):
@@ -128,12 +151,12 @@ def test_the_view_hides_clients_and_losses_and_leaves_the_roster():
     assert roster.losses.tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
-def test_searches_are_due_in_the_first_round_and_every_interval():
+def test_the_first_round_and_one_every_interval_search():
     policy = ISP(setup_for(ring(), isp_interval=3))
     assert [number for number in range(1, 9) if policy.searches(RoundInfo(number, 8))] == [1, 4, 7]
 
 
-def test_client_eval_tells_the_global_loss_of_the_next_round_for_nothing():
+def test_client_eval_gives_the_global_loss_of_the_next_round_for_nothing():
     context = setup_for(rounds=2, isp_interval=1, isp_draws=1)
     context = replace(context, evaluation=EvaluationConfig(client_eval=True))
     rows, proxies, _ = run_isp(context, loss=1.0, evaluation={"accuracy": 0.5})

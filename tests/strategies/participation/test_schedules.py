@@ -1,4 +1,4 @@
-"""How many clients a round: the schedules by hand, and that the round follows them."""
+"""Participation schedules: the number of clients by hand, and that the round follows it."""
 
 from dataclasses import replace
 

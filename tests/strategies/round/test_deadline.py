@@ -1,4 +1,4 @@
-"""Deadlines, over-selection, too few replies and lost ones: who counts, and what the clock says."""
+"""Straggler handling: deadlines, over-selection, dropouts, and rounds with too few replies."""
 
 import threading
 import time
@@ -30,11 +30,11 @@ from tests.support.stubs import (
 )
 
 STILL = NetworkConfig(step_min_s=1.0, step_max_s=1.0, uplink_min_bits_per_s=1e9, uplink_max_bits_per_s=1e9)
-"""Two steps of a second each and next to nothing to send: a client takes as many seconds as it works steps."""
+"""A second a step and hardly any transfer time: a client takes as many seconds as steps."""
 
 
 def slow(steps):
-    """Client k works steps[k] steps."""
+    """Fits in which client k takes steps[k] steps."""
     return lambda client, ins: update_reply(
         update_of(client), client, ins.config["round"], work_steps=float(steps[client])
     )
@@ -46,7 +46,7 @@ def one_round(steps, **run):
     return strategy, row, parameters
 
 
-def test_who_misses_the_deadline_has_failed_and_the_clock_stands_there():
+def test_a_client_that_misses_the_deadline_has_failed_and_the_round_took_that_long():
     strategy, row, parameters = one_round([2, 9, 4], round_deadline_s=5.0)
     assert row["aggregated"] == [0, 2]
     assert [failure["client"] for failure in row["failures"]] == [1]
@@ -64,7 +64,7 @@ def test_a_deadline_that_all_make_changes_nothing():
     np.testing.assert_array_equal(parameters, same)
 
 
-def test_a_lost_client_costs_the_deadline_where_there_is_one():
+def test_a_dropped_client_costs_the_deadline_where_there_is_one():
     def fit(client, ins):
         return ValueError("gone") if client == 0 else slow([2, 3, 4])(client, ins)
 
@@ -74,7 +74,7 @@ def test_a_lost_client_costs_the_deadline_where_there_is_one():
         assert row["round_s"] == pytest.approx(seconds, abs=1e-3)
 
 
-def test_of_those_over_selected_the_first_count_and_end_the_round():
+def test_over_selection_aggregates_the_first_replies_and_ends_the_round():
     strategy, row, _ = one_round([5, 9, 3], cohort=2, over_selection=0.5)
     assert row["selected"] == [0, 1, 2]
     assert row["aggregated"] == [0, 2]
@@ -82,7 +82,7 @@ def test_of_those_over_selected_the_first_count_and_end_the_round():
     assert row["failures"] == []
     assert row["cohort"] == 2
     assert row["round_s"] == pytest.approx(5.0, abs=1e-3)
-    # Nobody's fault; but its update did not count, so the client is told to take it back.
+    # No failure; but its update was not aggregated, so the client is instructed to take it back.
     assert strategy.roster.failures.tolist() == [0, 0, 0]
     assert strategy.roster.last_selected.tolist() == [1, 1, 1]
     assert strategy.roster.last_returned.tolist() == [1, 0, 1]
@@ -115,7 +115,7 @@ def test_how_many_are_told_to_train(wanted, share, available, asked):
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=6), st.integers(1, 6), st.integers(0, 6), st.integers(1, 6))
-def test_who_counts_by_brute_force(times, wanted, deadline_s, least):
+def test_accepted_replies_by_brute_force(times, wanted, deadline_s, least):
     clients = np.arange(len(times)) * 2
     sent = {client: update_reply(update_of(0), client, 1) for client in clients.tolist()}
     replies = collect(sent, clients, 1, SIZE, [])
@@ -130,7 +130,7 @@ def test_who_counts_by_brute_force(times, wanted, deadline_s, least):
     assert sorted([*expected, *result.failed.tolist()]) == clients.tolist()
 
 
-def test_replies_are_lost_as_often_as_asked_and_by_the_seed():
+def test_replies_are_dropped_as_often_as_set_and_by_the_seed():
     def dropped(server_round, rate=0.1, clients=1000):
         settings = SharedSettings(run=RunConfig(seed=5), replies=ReplyConfig(client_failure_rate=rate))
         return simulated_dropouts(np.arange(clients), server_round, settings)
@@ -144,7 +144,7 @@ def test_replies_are_lost_as_often_as_asked_and_by_the_seed():
     assert len(dropped(1, 1.0, clients=9)) == 9
 
 
-def test_a_lost_reply_is_a_failure_of_its_round_alone():
+def test_a_dropped_reply_is_a_failure_of_its_round_alone():
     strategy = RandomSelection(context_of(rounds=20, client_failure_rate=0.3))
     rows, _ = run_rounds(strategy, manager_of(trio()), 20)
     failed = [[failure["client"] for failure in row["failures"]] for row in rows]
@@ -154,7 +154,7 @@ def test_a_lost_reply_is_a_failure_of_its_round_alone():
 
 
 class Sluggish(StubProxy):
-    """Answers to fits when told to; remembers the timeouts it was given."""
+    """Answers a fit once the test lets it; remembers the timeouts that it was given."""
 
     def __init__(self, client):
         super().__init__(client, sends_its_update)
