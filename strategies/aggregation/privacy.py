@@ -84,28 +84,6 @@ class Privacy:
         self.rounds = int(state["rounds"])
 
 
-def refuse_unprotected(settings: SharedSettings) -> None:
-    """Raise ConfigError for settings under which the noise would not protect the clients' updates."""
-    if not settings.privacy.dp_clip_norm:
-        return
-    config, solver = settings.aggregation, settings.training.solver
-    if config.weighting != "uniform" or config.aggregation != "mean":
-        raise ConfigError(
-            "With 'dp-clip-norm' a client's share in the model must be known beforehand: set 'weighting' to uniform "
-            f"and 'aggregation' to mean. Got {config.weighting} and {config.aggregation}."
-        )
-    if solver not in ("sgd", "fedprox"):
-        raise ConfigError(
-            f"The 'solver' {solver} has sums of its own that 'dp-clip-norm' does not protect: "
-            "set 'solver' to sgd or fedprox."
-        )
-    if settings.participation.searches:
-        raise ConfigError(
-            "A 'participation' that searches tries many models, and every one of them would spend privacy: set "
-            "'participation' to another with 'dp-clip-norm'."
-        )
-
-
 def refuse_statistics(config: PrivacyConfig, buffers: int) -> None:
     """Raise ConfigError for a model whose BatchNorm statistics would be released without noise."""
     if config.dp_clip_norm and buffers:

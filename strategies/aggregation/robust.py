@@ -112,29 +112,6 @@ def combine(updates: Sequence[Update], weights: Floats, config: AggregationConfi
     return aggregate, weights
 
 
-def refuse_unprotected_mean(settings: SharedSettings) -> None:
-    """Raise ConfigError for a robust aggregation under settings with which it protects nothing."""
-    config, solver, cohort = settings.aggregation, settings.training.solver, settings.run.cohort
-    rule = config.aggregation
-    if rule == "mean":
-        return
-    if config.weighting not in ("method", "uniform"):
-        raise ConfigError(
-            f"The 'aggregation' {rule} counts every client alike, so 'weighting' {config.weighting} would be ignored: "
-            "set 'weighting' to uniform, or 'aggregation' to mean."
-        )
-    if solver not in ("sgd", "fedprox"):
-        raise ConfigError(
-            f"The 'solver' {solver} has means of its own that the 'aggregation' {rule} does not protect: "
-            "set 'solver' to sgd or fedprox, or 'aggregation' to mean."
-        )
-    if rule in ("krum", "multi-krum") and cohort < 2 * config.krum_malicious + 3:
-        raise ConfigError(
-            f"To withstand {config.krum_malicious} hostile clients ('krum-malicious') the 'aggregation' {rule} needs "
-            f"a cohort of {2 * config.krum_malicious + 3} at least. Got {cohort}."
-        )
-
-
 def _blocks(updates: Sequence[Update], *, absent: float) -> Iterator[tuple[int, Floats]]:
     """The updates as dense float64 (r, at most BLOCK) pieces, each with the place of its first entry."""
     size = updates[0].size

@@ -1,0 +1,173 @@
+"""Combinations of settings that exclude one another, each refused with a sentence that says what to do.
+
+Every function raises ConfigError for its own kind of combination and returns nothing otherwise.
+"""
+
+from fedsel_app.config import ConfigError, Settings, SharedSettings
+from strategies.base import SelectionStrategy
+
+
+def validate_combination(settings: SharedSettings, strategy: type[SelectionStrategy], method: Settings) -> None:
+    """Raise ConfigError for the first combination, of those below, that cannot be run."""
+    validate_replies(settings)
+    validate_client_evaluation(settings)
+    validate_compression(settings)
+    validate_solver(settings)
+    validate_robust_aggregation(settings)
+    validate_differential_privacy(settings)
+    validate_participation(settings, strategy)
+    validate_label_counts(settings, strategy, method)
+    validate_over_selection(settings, strategy)
+    strategy.check_settings(method, settings)
+
+
+def validate_replies(settings: SharedSettings) -> None:
+    """Raise ConfigError where more replies must return than there are clients."""
+    clients, least = settings.run.clients, settings.replies.min_returned
+    if least > clients:
+        raise ConfigError(f"The 'min-returned' parameter must be at most 'clients' ({clients}). Got {least}.")
+
+
+def validate_client_evaluation(settings: SharedSettings) -> None:
+    """Raise ConfigError for an evaluation on test parts that no client has."""
+    if settings.evaluation.client_eval and settings.data.holdout_fraction == 0:
+        raise ConfigError("'client-eval' needs each client's own test part; set 'holdout-fraction' above 0.")
+
+
+def validate_compression(settings: SharedSettings) -> None:
+    """Raise ConfigError for a compressor, a precision and an error feedback that spoil one another."""
+    compression = settings.compression
+    if compression.compressor == "qsgd" and compression.value_bits < 32:
+        raise ConfigError(
+            "The 'compressor' qsgd rounds its values itself, as 'qsgd-levels' says: set 'value-bits' to 32, "
+            "or choose another compressor."
+        )
+    if compression.ef21 and compression.lossless:
+        raise ConfigError(
+            "The 'error-feedback-scheme' ef21 has nothing to estimate where updates are sent whole, 'compressor' none: "
+            "set 'compressor' to another, or 'error-feedback-scheme' to ef14."
+        )
+    if compression.error_feedback_scheme == "ef21" and not compression.error_feedback:
+        raise ConfigError("The 'error-feedback-scheme' ef21 is one of error feedback; set 'error-feedback' to true.")
+
+
+def validate_solver(settings: SharedSettings) -> None:
+    """Raise ConfigError for a local solver that the compressor, the optimizer or the server optimizer spoils."""
+    training, compression = settings.training, settings.compression
+    solver, compressor, optimizer = training.solver, compression.compressor, settings.server_optimizer.server_optimizer
+    if solver == "feddyn" and not compression.lossless:
+        raise ConfigError(
+            "The 'solver' feddyn needs the mean of what the clients remember, and the server knows it only from whole "
+            f"updates; set 'compressor' to none and 'value-bits' to 32 instead of {compressor} and "
+            f"{compression.value_bits}, or choose another solver."
+        )
+    if solver == "feddyn" and optimizer != "mean":
+        raise ConfigError(
+            "The 'solver' feddyn corrects the clients' mean model itself; set 'server-optimizer' to mean "
+            f"instead of {optimizer}."
+        )
+    if solver in ("scaffold", "fednova") and training.optimizer != "sgd":
+        raise ConfigError(
+            f"The 'solver' {solver} reads a mean gradient off the sum of a client's SGD steps, and those of "
+            f"{training.optimizer} are no multiples of gradients: set 'optimizer' to sgd, or choose another solver."
+        )
+    if solver == "fednova" and compression.ef21:
+        raise ConfigError(
+            "The 'solver' fednova divides each update by its steps, and the 'error-feedback-scheme' ef21 mixes updates "
+            "of several rounds: set 'error-feedback-scheme' to ef14, or choose another solver."
+        )
+
+
+def validate_robust_aggregation(settings: SharedSettings) -> None:
+    """Raise ConfigError for a robust aggregation that cannot do what it is chosen for."""
+    config, solver, cohort = settings.aggregation, settings.training.solver, settings.run.cohort
+    rule = config.aggregation
+    if rule == "mean":
+        return
+    if config.weighting not in ("method", "uniform"):
+        raise ConfigError(
+            f"The 'aggregation' {rule} counts every client alike, so 'weighting' {config.weighting} would be ignored: "
+            "set 'weighting' to uniform, or 'aggregation' to mean."
+        )
+    if solver not in ("sgd", "fedprox"):
+        raise ConfigError(
+            f"The 'solver' {solver} has means of its own that the 'aggregation' {rule} does not protect: "
+            "set 'solver' to sgd or fedprox, or 'aggregation' to mean."
+        )
+    if rule in ("krum", "multi-krum") and cohort < 2 * config.krum_malicious + 3:
+        raise ConfigError(
+            f"To withstand {config.krum_malicious} hostile clients ('krum-malicious') the 'aggregation' {rule} needs "
+            f"a cohort of {2 * config.krum_malicious + 3} at least. Got {cohort}."
+        )
+
+
+def validate_differential_privacy(settings: SharedSettings) -> None:
+    """Raise ConfigError for settings under which the noise would not protect what it is said to."""
+    if not settings.privacy.dp_clip_norm:
+        return
+    config, solver = settings.aggregation, settings.training.solver
+    if config.weighting != "uniform" or config.aggregation != "mean":
+        raise ConfigError(
+            "With 'dp-clip-norm' a client's share in the model must be known beforehand: set 'weighting' to uniform "
+            f"and 'aggregation' to mean. Got {config.weighting} and {config.aggregation}."
+        )
+    if solver not in ("sgd", "fedprox"):
+        raise ConfigError(
+            f"The 'solver' {solver} has sums of its own that 'dp-clip-norm' does not protect: "
+            "set 'solver' to sgd or fedprox."
+        )
+    if settings.participation.searches:
+        raise ConfigError(
+            "A 'participation' that searches tries many models, and every one of them would spend privacy: set "
+            "'participation' to another with 'dp-clip-norm'."
+        )
+
+
+def validate_participation(settings: SharedSettings, strategy: type[SelectionStrategy]) -> None:
+    """Raise ConfigError for a participation policy that the method rules out, or that has no loss to search by."""
+    policy, isp = settings.participation, settings.isp
+    if policy.searches and (isp.isp_loss == "surrogate") != bool(isp.surrogate_path):
+        raise ConfigError(
+            "The 'isp-loss' parameter surrogate and the file's path in 'surrogate-path' go together; set both, or "
+            "set isp-loss to clients and no path."
+        )
+    if policy.participation != "fixed" and not strategy.free_cohort:
+        raise ConfigError(
+            f"The strategy {strategy.name} decides itself how many clients train, so a participation policy cannot. "
+            "Set 'participation' to fixed."
+        )
+    if policy.searches and isp.isp_loss == "clients" and settings.data.holdout_fraction == 0:
+        raise ConfigError(
+            f"The participation policy {policy.participation} tests candidate models on the clients' own test parts; "
+            "set 'holdout-fraction' above 0, or set 'isp-loss' to surrogate with a 'surrogate-path'."
+        )
+
+
+def validate_label_counts(settings: SharedSettings, strategy: type[SelectionStrategy], method: Settings) -> None:
+    """Raise ConfigError for a method that needs the label counts which clients keep to themselves."""
+    if strategy.needs(method).label_counts and not settings.privacy.share_label_counts:
+        raise ConfigError(
+            f"The strategy {strategy.name} reads how many examples of each class a client has; set "
+            "'share-label-counts' to true, or choose another strategy."
+        )
+
+
+def validate_over_selection(settings: SharedSettings, strategy: type[SelectionStrategy]) -> None:
+    """Raise ConfigError for over-selection where the cohort's size is searched for or is the method's own."""
+    fixed = settings.participation.searches or not strategy.free_cohort
+    if settings.replies.over_selection and fixed:
+        raise ConfigError(
+            "The cohort's size is found by trying or by the method here, and 'over-selection' would change it: "
+            "set 'over-selection' to 0."
+        )
+
+
+def validate_task(strategy: type[SelectionStrategy], method: Settings, task: str) -> None:
+    """Raise ConfigError for a method that reads classes where the data set has none: see `Dataset.task`."""
+    needs = strategy.needs(method)
+    if task != "classification" and (needs.label_counts or needs.class_biases):
+        read = "how many examples of each class a client has" if needs.label_counts else "the biases of the classes"
+        raise ConfigError(
+            f"The strategy {strategy.name} reads {read}, and a {task} data set has no classes: "
+            "choose another 'strategy', or 'data' for classification."
+        )
