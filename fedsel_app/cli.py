@@ -1,11 +1,11 @@
 """The `fedsel` command."""
 
 import argparse
-import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -39,7 +39,7 @@ def overrides(arguments: argparse.Namespace) -> dict[str, Value]:
 
 
 def configuration(arguments: argparse.Namespace, **defaults: Value) -> "AppConfig":
-    """The settings of a new run, or with --resume those of the run in that folder."""
+    """Configuration of a new run, or with --resume of the run in that folder."""
     from fedsel_app.records.run_folder import PLACE, read_config
     from simulation.experiments.configuration import resolve
 
@@ -120,26 +120,28 @@ def methods(arguments: argparse.Namespace) -> int:
 
 def settings(arguments: argparse.Namespace) -> int:
     """`fedsel settings`."""
-    from simulation.experiments.configuration import documentation, known_defaults
+    from simulation.experiments.listing import matching_settings, setting_lines, settings_page
 
-    docs = documentation()
-    table = Table("key", "default", "meaning")
-    for key, value in known_defaults().items():
-        table.add_row(key, json.dumps(value, ensure_ascii=False), docs[key])
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    if arguments.markdown:
+        print(settings_page(), end="")
+    else:
+        print_list(setting_lines(matching_settings(arguments.word), get_terminal_size().columns))
     return 0
 
 
 def presets(arguments: argparse.Namespace) -> int:
     """`fedsel presets`."""
-    from simulation.experiments.configuration import PRESETS, preset_names
+    from simulation.experiments.listing import preset_lines
 
-    table = Table("preset", "what it is")
-    for name in preset_names():
-        first = (PRESETS / f"{name}.toml").read_text(encoding="utf-8").splitlines()[0]
-        table.add_row(name, first.removeprefix("# "))
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    print_list(preset_lines(get_terminal_size().columns))
     return 0
+
+
+def print_list(lines: Iterable[str]) -> None:
+    """Print lines of the right width, the headings (those that begin at the margin) bold on a terminal."""
+    console = Console(highlight=False)
+    for line in lines:
+        console.print(line, style=None if line.startswith(" ") else "bold", markup=False, soft_wrap=True)
 
 
 def deploy(arguments: argparse.Namespace) -> int:
@@ -173,12 +175,12 @@ def submit(arguments: argparse.Namespace) -> int:
 
 
 def folder(text: str) -> Path:
-    """An absolute path, for argparse."""
+    """Absolute path, for argparse."""
     return Path(text).absolute()
 
 
 def parser() -> argparse.ArgumentParser:
-    """All subcommands and their arguments."""
+    """Parser of all subcommands and their arguments."""
     top = argparse.ArgumentParser(prog="fedsel", description=__doc__)
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
@@ -252,7 +254,11 @@ def parser() -> argparse.ArgumentParser:
     table.set_defaults(call=methods)
 
     bench.register(commands)
-    commands.add_parser("settings", help="every setting, its default and meaning").set_defaults(call=settings)
+    listed = commands.add_parser("settings", help="settings by group: default, meaning, choices or bounds")
+    shown = listed.add_mutually_exclusive_group()
+    shown.add_argument("word", nargs="?", default="", metavar="WORD", help="only those with it in key or meaning")
+    shown.add_argument("--markdown", action="store_true", help="all of them as docs/settings.md has them")
+    listed.set_defaults(call=settings)
     commands.add_parser("presets", help="the named presets").set_defaults(call=presets)
     return top
 

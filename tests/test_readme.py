@@ -5,7 +5,8 @@ import re
 import pytest
 
 from fedsel_app.config.arguments import parse_setting
-from simulation.experiments.configuration import known_defaults, preset_names, resolve
+from simulation.experiments.configuration import known_defaults, resolve
+from simulation.experiments.presets import preset_files
 from strategies import STRATEGIES
 from tests.support.documentation import PAGES, README, ROOT, code_spans, commands
 
@@ -55,7 +56,7 @@ def test_named_presets_exist(name: str) -> None:
         for flag, word in zip(command.words, command.words[1:], strict=False)
         if flag == "--preset"
     }
-    assert named | set(re.findall(r"`--preset ([a-z0-9-]+)`", PAGES[name])) <= set(preset_names())
+    assert named | set(re.findall(r"`--preset ([a-z0-9-]+)`", PAGES[name])) <= set(preset_files())
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -1,4 +1,4 @@
-"""What is written behind the flags of the `fedsel` command."""
+"""Command-line arguments of `fedsel` that hold settings, grids and seeds."""
 
 import tomllib
 from contextlib import suppress
@@ -7,7 +7,13 @@ from fedsel_app.config import ConfigError, Value
 
 
 def parse_setting(text: str) -> tuple[str, Value]:
-    """KEY=VALUE, the value as TOML has it, or else (a date, too) plain text."""
+    """Setting of the form KEY=VALUE; a value that is no TOML, or a date in it, is plain text.
+
+    Raises
+    ------
+    ConfigError
+        Without KEY or =, or for a list or a table.
+    """
     key, equals, value = text.partition("=")
     key = key.strip()
     if not equals or not key:
@@ -22,7 +28,13 @@ def parse_setting(text: str) -> tuple[str, Value]:
 
 
 def parse_grid(text: str) -> tuple[str, list[Value]]:
-    """KEY=v1,v2: each value as `parse_setting` has it; text with a comma of its own in TOML's quotes."""
+    """Grid of the form KEY=V1,V2, each value read as `parse_setting` does; text with a comma is quoted as in TOML.
+
+    Raises
+    ------
+    ConfigError
+        Without KEY, = or values.
+    """
     key, equals, values = text.partition("=")
     if not equals or not key.strip() or not values.strip():
         raise ConfigError(f"--grid takes KEY=VALUE,VALUE. Got {text!r}.")
@@ -34,7 +46,7 @@ def parse_grid(text: str) -> tuple[str, list[Value]]:
 
 
 def parse_seeds(text: str) -> list[int]:
-    """Whole numbers with commas between them."""
+    """Seeds: whole numbers with commas between them; ConfigError for anything else."""
     try:
         return [int(seed) for seed in text.split(",")]
     except ValueError as error:
@@ -42,7 +54,7 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def positive(text: str) -> int:
-    """A whole number above 0, for argparse."""
+    """Whole number above 0, for argparse; ValueError for anything else."""
     number = int(text)
     if number < 1:
         raise ValueError

@@ -1,4 +1,4 @@
-"""Settings of the budget: how much of an update is kept, on average and by client."""
+"""Settings of the communication budget: kept fractions of a round and of each client."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from fedsel_app.config.settings import Settings, setting
 
 @dataclass(frozen=True)
 class BudgetConfig(Settings):
-    """Kept fractions of a round and of each client."""
+    """Communication budget: kept fractions of a round and of each client."""
 
     kept_fraction: float = setting(0.2, "average kept fraction theta_avg over the run", above=0.0, high=1.0)
     kept_cosine: float = setting(0.4, "amplitude alpha_cos of the cosine schedule (0: constant)", low=0.0, high=1.0)

@@ -7,7 +7,7 @@ from fedsel_app.config.settings import Settings, require, setting
 
 @dataclass(frozen=True)
 class CompressionConfig(Settings):
-    """How a client thins its update before it uploads it."""
+    """Compression of the updates that clients send, and error feedback."""
 
     compressor: str = setting(
         "top-k",
@@ -59,22 +59,22 @@ class CompressionConfig(Settings):
 
     @property
     def lossless(self) -> bool:
-        """Whether the update is sent as it is."""
+        """True where the update is sent as it is."""
         return self.compressor == "none" and self.value_bits == 32
 
     @property
     def sparsifies(self) -> bool:
-        """Whether the kept fraction says how much is sent."""
+        """True where the kept fraction sets how much is sent."""
         return self.compressor in ("top-k", "rand-k")
 
     @property
     def ef21(self) -> bool:
-        """Whether client and server keep an estimate of the client's update."""
+        """True where client and server keep an estimate of the client's update (EF21)."""
         return self.error_feedback and self.error_feedback_scheme == "ef21"
 
     @property
     def remembers_unsent(self) -> bool:
-        """Whether what was not sent is added to the next update."""
+        """True where the residual, what was not sent, is added to the next update."""
         return self.error_feedback and not self.ef21 and not self.lossless
 
     def beta(self, kept_fraction: float) -> float:

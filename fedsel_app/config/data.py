@@ -1,4 +1,4 @@
-"""Settings of the data set and of what is done to its samples."""
+"""Settings of the data set: its name, its files and the preparation of its samples."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +16,14 @@ DATA_FOLDERS = {
     "image-folder": "data/images",
     "ptb-xl": "data/ptb-xl",
 }
-"""Data sets that are read from a folder, and where it lies unless `data-path` says otherwise."""
+"""Data set -> folder of its files, unless `data-path` names another."""
 DATA_SETS = ("digits", "npz", *DATA_FOLDERS, "ecg", "synthetic", "regression")
-"""Data sets that have a name."""
+"""Names of the data sets."""
 
 
 @dataclass(frozen=True)
 class DataConfig(Settings):
-    """Which data set, and what is done to its samples."""
+    """Data set: its name, its files and the preparation of its samples."""
 
     data: str = setting(
         "digits",
@@ -68,5 +68,5 @@ class DataConfig(Settings):
 
     @property
     def folder(self) -> Path:
-        """Where the files of a set of `DATA_FOLDERS` lie."""
+        """Folder of the files of a set of `DATA_FOLDERS`."""
         return Path(self.data_path or DATA_FOLDERS[self.data]).resolve()

@@ -1,4 +1,4 @@
-"""Settings of evaluation: how often and on what data the global model is tested."""
+"""Settings of evaluation: its interval, its data and the target."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from fedsel_app.config.settings import Settings, setting
 
 @dataclass(frozen=True)
 class EvaluationConfig(Settings):
-    """Evaluation of the global model, and the loss probe of the clients."""
+    """Evaluation of the global model: its interval, its data and the target; and the loss probe."""
 
     eval_every: int = setting(1, "rounds between evaluations of the global model on the test set", low=1)
     client_eval: bool = setting(False, "evaluate the global model on every client's own test part as well")

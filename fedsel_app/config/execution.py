@@ -7,7 +7,7 @@ from fedsel_app.config.settings import ConfigError, Settings, setting
 
 @dataclass(frozen=True)
 class ExecutionConfig(Settings):
-    """Workers, threads and devices that compute."""
+    """Execution: workers, threads and devices."""
 
     workers: int = setting(0, "Ray actors that train side by side (0: one for each core)", low=0)
     ray_address: str = setting(

@@ -1,4 +1,4 @@
-"""Settings of links and clock."""
+"""Settings of the network: uplinks, computing speeds and the clock."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from fedsel_app.config.settings import ConfigError, Settings, setting
 
 @dataclass(frozen=True)
 class NetworkConfig(Settings):
-    """Uplinks, computing speeds and the clock."""
+    """Network: uplinks, computing speeds and the clock."""
 
     links: str = setting(
         "simulated", "links and clock drawn from the seed, or measured ones", choices=("simulated", "measured")

@@ -1,4 +1,4 @@
-"""Settings of the participation policy: how many clients train in each round."""
+"""Settings of the participation policy: the number of clients that train in each round."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from fedsel_app.config.settings import Settings, setting
 
 @dataclass(frozen=True)
 class ParticipationConfig(Settings):
-    """Participation policy: how many of the available clients train in each round."""
+    """Participation policy: the number of clients that train in each round."""
 
     participation: str = setting(
         "fixed",

@@ -1,4 +1,4 @@
-"""Settings of the partition: how training examples are split among the clients."""
+"""Settings of the partition: the split of the training examples among the clients."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from fedsel_app.config.settings import Settings, require, setting
 
 @dataclass(frozen=True)
 class PartitionConfig(Settings):
-    """How the training examples are split among the clients."""
+    """Partition: the split of the training examples among the clients."""
 
     partition: str = setting(
         "dirichlet",
@@ -34,5 +34,5 @@ class PartitionConfig(Settings):
 
     @property
     def group_alphas(self) -> list[float]:
-        """The concentrations in `alphas`."""
+        """Concentrations in `alphas`."""
         return [float(alpha) for alpha in self.alphas.split(",")]

@@ -1,4 +1,4 @@
-"""A user's own code, named in a setting as ``package.module:function``."""
+"""Plugins: a user's own code, named in a setting as ``package.module:function``."""
 
 import difflib
 import importlib
@@ -34,7 +34,7 @@ def load_object(path: str, setting: str) -> Callable[..., Any]:
 
 
 def unknown_name(setting: str, name: str, known: Iterable[str], otherwise: str = "package.module:name") -> ConfigError:
-    """The error for a `name` that is neither known nor of the form that a user's own one has."""
+    """ConfigError for a `name` that is neither known nor of the form that a user's own one has."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f" Did you mean '{near[0]}'?" if near else ""

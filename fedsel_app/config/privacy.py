@@ -7,7 +7,7 @@ from fedsel_app.config.settings import Settings, setting
 
 @dataclass(frozen=True)
 class PrivacyConfig(Settings):
-    """Privacy of the clients: differential privacy, and whether label counts are shared."""
+    """Privacy of the clients: differential privacy and the sharing of label counts."""
 
     dp_clip_norm: float = setting(0.0, "norm to which updates are clipped for differential privacy (0: off)", low=0.0)
     dp_noise_multiplier: float = setting(1.0, "standard deviation of its noise, in clip norms of one client", above=0.0)

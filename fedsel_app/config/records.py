@@ -1,4 +1,4 @@
-"""Settings of the records: run folder, checkpoints and client states."""
+"""Settings of the records: run folder, checkpoints and states of the clients."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from fedsel_app.config.settings import Settings, setting
 
 @dataclass(frozen=True)
 class RecordConfig(Settings):
-    """Run folder, checkpoints and the state of the clients."""
+    """Records: run folder, checkpoints and states of the clients."""
 
     checkpoint_every: int = setting(10, "rounds between checkpoints, from which a run can go on (0: none)", low=0)
     resume: bool = setting(False, "go on with the run in `out` from its last checkpoint")

@@ -7,7 +7,7 @@ from fedsel_app.config.settings import Settings, setting
 
 @dataclass(frozen=True)
 class ReplyConfig(Settings):
-    """Stragglers and failures: how long a round waits for clients' replies, and for how many."""
+    """Straggler and failure handling: deadline, over-selection and the fewest replies of a round."""
 
     connect_timeout_s: int = setting(120, "seconds to wait for all clients to connect", low=1)
     round_deadline_s: float = setting(

@@ -7,7 +7,7 @@ from fedsel_app.config.settings import Settings, setting
 
 @dataclass(frozen=True)
 class ServerOptimizerConfig(Settings):
-    """Server optimizer: the step that the global model takes along the aggregated update."""
+    """Server optimizer: the step of the global model along the aggregated update."""
 
     server_optimizer: str = setting(
         "momentum",

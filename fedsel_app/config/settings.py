@@ -1,13 +1,13 @@
-"""Settings as frozen dataclasses: types, bounds, choices and what they mean, checked when one is built."""
+"""Settings as frozen dataclasses: types, bounds, choices and meanings, checked when one is built."""
 
 import difflib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 Value = bool | int | float | str
-"""What Flower's run configuration can hold."""
+"""Value of a setting, of a type that Flower's run configuration can hold."""
 
 
 class ConfigError(ValueError):
@@ -30,12 +30,21 @@ def setting(
     below: float = math.inf,
     choices: tuple[str, ...] = (),
 ) -> Any:
-    """Declare one setting: its default, what it means (with its unit), and what it may be.
+    """Declare one setting: its default, its meaning (with its unit), and its bounds or choices.
 
     `low` and `high` are closed bounds, `above` and `below` open ones.
     """
     bounds = {"low": low, "high": high, "above": above, "below": below}
     return field(default=default, metadata={"doc": doc, "choices": choices, "bounds": bounds})
+
+
+class Entry(NamedTuple):
+    """One setting as it is listed; `allowed` are its choices or its bounds, empty where it has neither."""
+
+    key: str
+    default: Value
+    meaning: str
+    allowed: str
 
 
 @dataclass(frozen=True)
@@ -59,13 +68,23 @@ class Settings:
         }
 
     @classmethod
-    def documentation(cls, prefix: str = "") -> dict[str, str]:
-        """Setting key -> what it means."""
-        return {prefix + item.name.replace("_", "-"): item.metadata["doc"] for item in fields(cls)}
+    def entries(cls, prefix: str = "") -> list[Entry]:
+        """Every setting of the group, as it is listed."""
+        defaults, metadata = cls.defaults(prefix), [item.metadata for item in fields(cls)]
+        return [
+            Entry(key, default, declared["doc"], "" if _allowed(declared) == ANYTHING else _allowed(declared))
+            for (key, default), declared in zip(defaults.items(), metadata, strict=True)
+        ]
 
     @classmethod
     def from_values(cls, values: Mapping[str, Value], prefix: str = "") -> Self:
-        """Pick this group's keys out of `values`; absent ones keep their defaults."""
+        """Pick this group's keys out of `values`; absent ones keep their defaults.
+
+        Raises
+        ------
+        ConfigError
+            For a value of the wrong type or out of range.
+        """
         types = {item.name: type(item.default) for item in fields(cls)}
         picked = {name: values[key] for key, name in cls.keys(prefix).items() if key in values}
         for name, value in picked.items():
@@ -82,13 +101,21 @@ def _check(key: str, expected: type, metadata: Mapping[str, Any], value: object)
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
     require(type(value) is expected, key, names[expected], value)
     if metadata["choices"]:
-        require(value in metadata["choices"], key, "one of " + ", ".join(metadata["choices"]), value)
+        require(value in metadata["choices"], key, _allowed(metadata), value)
     if isinstance(value, int | float) and expected is not bool:
         bounds = metadata["bounds"]
         inside = bounds["low"] <= value <= bounds["high"] and bounds["above"] < value < bounds["below"]
         if not inside:
             shown = int(value) if float(value).is_integer() else value
-            require(inside, key, "in " + _interval(**bounds), shown)
+            require(inside, key, _allowed(metadata), shown)
+
+
+ANYTHING = "in (-∞, ∞)"
+
+
+def _allowed(metadata: Mapping[str, Any]) -> str:
+    choices: tuple[str, ...] = metadata["choices"]
+    return "one of " + ", ".join(choices) if choices else "in " + _interval(**metadata["bounds"])
 
 
 def _interval(low: float, high: float, above: float, below: float) -> str:

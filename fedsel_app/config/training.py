@@ -1,4 +1,4 @@
-"""Settings of local training."""
+"""Settings of local training: steps, optimizer and solver."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from fedsel_app.config.settings import ConfigError, Settings, setting
 
 @dataclass(frozen=True)
 class TrainingConfig(Settings):
-    """Local training of one client in one round."""
+    """Local training of a client in a round: steps, optimizer and solver."""
 
     local_steps: int = setting(50, "local SGD steps H a round (0: use local-epochs)", low=0)
     local_epochs: int = setting(0, "passes over the client's data a round (0: use local-steps)", low=0)
@@ -42,7 +42,7 @@ class TrainingConfig(Settings):
 
     @property
     def proximal(self) -> float:
-        """The pull towards the weights that the client received: mu of fedprox, alpha of feddyn, else 0."""
+        """Proximal coefficient, the pull towards the received weights: mu of fedprox, alpha of feddyn, else 0."""
         return {"fedprox": self.mu, "feddyn": self.feddyn_alpha}.get(self.solver, 0.0)
 
     def learning_rate(self, server_round: int, rounds: int) -> float:

@@ -62,7 +62,8 @@ class SettingGroup(NamedTuple):
 
 def setting_groups() -> list[SettingGroup]:
     """All groups of settings: the preset, those that the methods share, and each method's own."""
-    shared = [SettingGroup(kind, "", str(kind.__doc__).splitlines()[0]) for kind in (PresetConfig, *GROUPS.values())]
+    kinds: list[type[Settings]] = [PresetConfig, *GROUPS.values()]
+    shared = [SettingGroup(kind, "", str(kind.__doc__).splitlines()[0]) for kind in kinds]
     methods = [
         SettingGroup(method.Config, f"{method.name}.", f"Method {method.name}: {method.paper}.")
         for method in STRATEGIES.values()

@@ -79,7 +79,7 @@ def validate_solver(settings: SharedSettings) -> None:
 
 
 def validate_robust_aggregation(settings: SharedSettings) -> None:
-    """Raise ConfigError for a robust aggregation that cannot do what it is chosen for."""
+    """Raise ConfigError for a robust aggregation under settings with which it protects nothing."""
     config, solver, cohort = settings.aggregation, settings.training.solver, settings.run.cohort
     rule = config.aggregation
     if rule == "mean":
@@ -102,7 +102,7 @@ def validate_robust_aggregation(settings: SharedSettings) -> None:
 
 
 def validate_differential_privacy(settings: SharedSettings) -> None:
-    """Raise ConfigError for settings under which the noise would not protect what it is said to."""
+    """Raise ConfigError for settings under which the noise would not protect the clients' updates."""
     if not settings.privacy.dp_clip_norm:
         return
     config, solver = settings.aggregation, settings.training.solver

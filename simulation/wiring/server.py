@@ -20,7 +20,8 @@ from fedsel_app.models.tasks import task_of
 from fedsel_app.network.links import make_links
 from fedsel_app.records.run_folder import RunFolder
 from fedsel_app.records.tensorboard import EventFiles
-from simulation.experiments.configuration import AppConfig, refuse_task
+from simulation.experiments.configuration import AppConfig
+from simulation.experiments.validation import validate_task
 from simulation.wiring.folders import run_folder
 from strategies.round.connections import MAX_THREADS
 from strategies.run_context import Evaluation, Recorder, RunContext
@@ -32,7 +33,7 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
     """Context of a strategy: the initial model, the evaluation on the test set, the links and all settings."""
     run = config.run
     dataset = load(config.data, run.seed)
-    refuse_task(config.strategy, config.method, dataset.task)
+    validate_task(config.strategy, config.method, dataset.task)
     device = choose_device(config.execution.device)
     prepare(device, config.execution.eval_threads)
     module = flat_model.build(run.model, dataset.sample_shape, dataset.classes, run.seed)

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import ConfigError, PrivacyConfig, SharedSettings
+from fedsel_app.config import ConfigError, PrivacyConfig
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update, add_weighted
 from strategies.roster import Floats

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import AggregationConfig, ConfigError, SharedSettings
+from fedsel_app.config import AggregationConfig
 from fedsel_app.wire.codec import Update, add_weighted
 from strategies.roster import Floats, Ints
 

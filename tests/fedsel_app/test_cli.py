@@ -11,7 +11,9 @@ import simulation.engines.ray_engine
 from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
 from fedsel_app.config.arguments import parse_setting
-from simulation.experiments.configuration import flatten, known_defaults, preset_names, resolve
+from simulation.experiments.configuration import known_defaults, resolve
+from simulation.experiments.listing import settings_page
+from simulation.experiments.presets import flatten, preset_files
 from strategies import STRATEGIES
 
 SMALL = ["--clients", "4", "--cohort", "2", "--rounds", "1"]
@@ -163,10 +165,36 @@ def test_out_is_made_absolute_where_the_command_is_given(capsys, tmp_path):
 
 
 def test_every_method_setting_and_preset_is_listed(capsys):
-    for command, names in (("methods", STRATEGIES), ("settings", known_defaults()), ("presets", preset_names())):
+    for command, names in (("methods", STRATEGIES), ("settings", known_defaults()), ("presets", preset_files())):
         code, out, error = called(capsys, command)
         assert (code, error) == (0, "")
         assert [name for name in names if name not in out.split()] == []
+
+
+def test_settings_are_listed_in_the_width_of_the_terminal(capsys, monkeypatch):
+    for columns, width in ((None, 80), ("60", 60)):
+        monkeypatch.delenv("COLUMNS", raising=False) if columns is None else monkeypatch.setenv("COLUMNS", columns)
+        for command in ("settings", "presets"):
+            _, out, _ = called(capsys, command)
+            assert width - 10 < max(map(len, out.splitlines())) <= width
+
+
+def test_settings_are_searched(capsys):
+    code, out, _ = called(capsys, "settings", "krum-malicious")
+    assert code == 0
+    assert out.splitlines()[-2:] == [
+        "  krum-malicious = 1",
+        "      hostile clients a round that krum and multi-krum withstand, f; in [0, ∞)",
+    ]
+    code, out, error = called(capsys, "settings", "momentun")
+    assert (code, out) == (2, "")
+    assert error.startswith("fedsel: No setting has 'momentun' in its key or its meaning. Did you mean 'momentum' or ")
+
+
+def test_the_page_of_settings_is_printed(capsys):
+    code, out, _ = called(capsys, "settings", "--markdown")
+    assert code == 0
+    assert out == settings_page()
 
 
 def test_the_methods_table_counts_the_bytes_of_a_probe(capsys):
@@ -219,7 +247,7 @@ def test_a_full_disk_is_one_sentence_and_exit_code_1(capsys, monkeypatch):
 
 
 def test_a_run_that_could_start_is_started(capsys, monkeypatch):
-    """What the tests above rely on: with sound settings the engine is reached."""
+    """The tests above rely on it: with sound settings the engine is reached."""
     started = []
 
     def start(**arguments):

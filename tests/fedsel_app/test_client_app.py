@@ -8,7 +8,7 @@ from fedsel_app.client_app import client_fn
 from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.data.partition import split
-from simulation.experiments.configuration import known_defaults, resolve
+from simulation.experiments.configuration import known_defaults
 
 
 def write(path, labels, **more):
@@ -56,12 +56,6 @@ def test_a_client_may_keep_its_label_counts_to_itself(files):
         properties(node, {}, counts=True)
 
 
-def test_a_method_that_reads_label_counts_is_refused_without_them():
-    with pytest.raises(ConfigError, match="set 'share-label-counts' to true"):
-        resolve({"strategy": "fed-cbs", "share-label-counts": False})
-    resolve({"strategy": "oort", "share-label-counts": False})
-
-
 def test_a_key_that_is_no_clients_own_is_named(files):
     with pytest.raises(ConfigError, match=r"The node configuration has lr, path\. It may have partition-id"):
         properties({"partition-id": 0, "path": "x", "lr": 0.1}, {"data-path": "y"})
@@ -79,9 +73,3 @@ def test_a_file_that_lacks_classes_says_how_many_there_are(files):
     for name, said in (("few", "has the label 2"), ("odd", "a whole number above 0")):
         with pytest.raises(ConfigError, match=said):
             load(DataConfig(data="npz", data_path=str(files / f"{name}.npz")), 0)
-
-
-def test_over_selection_needs_a_cohort_that_is_given():
-    values = {"over-selection": 0.3, "participation": "isp", "holdout-fraction": 0.2}
-    with pytest.raises(ConfigError, match="set 'over-selection' to 0"):
-        resolve(values)

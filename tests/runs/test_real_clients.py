@@ -9,7 +9,7 @@ from flwr.common import Parameters
 from torch import nn
 
 from fedsel_app.data.sources.synthetic import generate
-from simulation.experiments.configuration import read_preset
+from simulation.experiments.presets import read_preset
 from tests.support.in_process import run_in_process
 from tests.support.stubs import npy_bytes, without_wall
 

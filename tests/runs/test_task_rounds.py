@@ -1,15 +1,11 @@
 """Rounds on data sets that have no classes: real clients, Flower's loop, one process."""
 
 import json
-import math
 
 import numpy as np
 import pytest
 
-from fedsel_app.config import ConfigError
 from fedsel_app.data.dataset import Dataset
-from simulation.experiments.configuration import refuse_task, resolve
-from strategies import STRATEGIES
 from tests.support.in_process import run_in_process
 
 ONE = np.ones(1, np.float32)
@@ -76,46 +72,3 @@ def test_a_regression_run_finds_the_line(tmp_path, strategy):
     y = line(None).y_test.astype(np.float64)
     assert rows[-1]["metrics"] == {"r2": rows[-1]["accuracy"]}
     assert rows[-1]["accuracy"] == pytest.approx(1 - rows[-1]["loss"] / y.var(), rel=1e-6)
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_methods_that_read_classes_refuse_data_without_them(name):
-    config = resolve({"strategy": name})
-    refuse_task(config.strategy, config.method, "classification")
-    for task in ("multi-label", "regression"):
-        if name in ("hetero-select-stable", "fed-cbs", "hics-fl"):
-            with pytest.raises(
-                ConfigError, match=rf"The strategy {name} reads .* and a {task} data set has no classes.*'strategy'"
-            ):
-                refuse_task(config.strategy, config.method, task)
-        else:
-            refuse_task(config.strategy, config.method, task)
-
-
-@pytest.mark.parametrize("magnitude", ["bias", "weights"])
-def test_terraform_cannot_tell_biases_from_weights_without_classes(magnitude):
-    config = resolve({"strategy": "terraform", "terraform.magnitude": magnitude})
-    with pytest.raises(ConfigError, match="terraform reads the biases of the classes"):
-        refuse_task(config.strategy, config.method, "regression")
-
-
-def test_the_refusal_comes_before_the_first_round(tmp_path):
-    with pytest.raises(ConfigError, match="fed-cbs reads how many examples of each class"):
-        run_in_process(tmp_path / "run", **SMALL, **LINE, strategy="fed-cbs", rounds=1)
-
-
-def test_a_score_that_is_undefined_is_left_out(tmp_path):
-    """Labels that are all there: no specificity, so no G-mean; the loss stays."""
-    _, [row] = run_in_process(
-        tmp_path / "run",
-        **(SMALL | LEADS | {"data": f"{__name__}:always", "strategy": "random", "rounds": 1}),
-    )
-    assert "accuracy" not in row
-    assert set(row["metrics"]) == {"weighted_sensitivity"}
-    assert math.isfinite(row["loss"])
-
-
-def always(config):
-    """Signals that have both labels."""
-    x, y = np.zeros((8, 2, 20), np.float32), np.ones((8, 2), np.float32)
-    return Dataset(x, y, x, y, 2, 0 * ONE.repeat(2), ONE.repeat(2), task="multi-label")

@@ -2,15 +2,18 @@
 
 import re
 import tomllib
+from pathlib import Path
 
 import pytest
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.arguments import parse_setting
-from simulation.experiments.configuration import PRESETS, flatten, known_defaults, preset_names, read_preset, resolve
+from simulation.experiments.configuration import known_defaults, resolve
+from simulation.experiments.presets import FOLDER, flatten, preset_files, read_preset
 from tests.support.in_process import run_config
 
-SMALL = [name for name in preset_names() if name.endswith("-small")]
+ROOT = Path(__file__).parents[3]
+SMALL = [name for name in preset_files() if name.endswith("-small")]
 BIG = [name.removesuffix("-small") for name in SMALL]
 AT_HAND = {"digits", "synthetic", "regression", "ecg"}
 SCALE = {
@@ -20,7 +23,7 @@ SCALE = {
     *("growth-first", "growth-last", "growth-every"),
     *("power-of-choice.candidates", "fedcor.warmup", "fedcor.interval", "fedcvr-bolt.warmup-rounds"),
 }
-"""What a small twin may change: how much there is of everything, and the learning rate that goes with it."""
+"""Settings that a small twin may change: how much there is of everything, and the learning rate that goes with it."""
 
 SCENARIOS = {
     "terraform-cifar10-1": (50, 0.2, "0.001 0.01 0.1 0.5 1"),
@@ -100,7 +103,7 @@ PRINTED = {
 
 
 def text(name: str) -> str:
-    return (PRESETS / f"{name}.toml").read_text(encoding="utf-8")
+    return preset_files()[name].read_text(encoding="utf-8")
 
 
 def full(name: str) -> dict[str, object]:
@@ -112,6 +115,24 @@ def commands(name: str) -> list[str]:
     comments = "\n".join(re.findall(r"^# ?(.*)$", text(name), re.MULTILINE))
     joined = re.sub(r"\\\n *", "", comments).splitlines()
     return [line for line in joined if re.search(r"--(strategies|grid|set) ", line)]
+
+
+def test_no_two_presets_have_one_name():
+    assert len(list(FOLDER.rglob("*.toml"))) == len(preset_files())
+
+
+def test_every_preset_is_packed_into_the_wheel_and_the_flower_app():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    presets = set(preset_files().values())
+    package_data = project["setuptools"]["package-data"]["simulation.experiments"]
+    assert {path for pattern in package_data for path in FOLDER.glob(pattern)} == presets
+    assert presets <= {path for pattern in project["flwr"]["app"]["fab-include"] for path in ROOT.glob(f"{pattern}/*")}
+
+
+def test_a_preset_of_a_paper_lies_in_the_papers_folder():
+    for name, path in preset_files().items():
+        paper = path.parent.name.replace("_", "-")
+        assert path.parent == FOLDER or name.startswith((f"{paper}-", "paper")), path
 
 
 def test_every_protocol_has_its_presets():
@@ -133,7 +154,7 @@ def test_a_preset_says_only_what_differs(name):
 
 
 def test_a_preset_begins_with_what_it_is():
-    first = {name: text(name).splitlines()[0] for name in preset_names()}
+    first = {name: text(name).splitlines()[0] for name in preset_files()}
     assert len(set(first.values())) == len(first)
     assert all(line.startswith("# ") for line in first.values())
     assert all(first[name].startswith(f"# Small twin of {name.removesuffix('-small')}: ") for name in SMALL)

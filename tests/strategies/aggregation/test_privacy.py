@@ -8,14 +8,11 @@ from scipy.optimize import brentq
 from scipy.stats import norm as normal
 
 from fedsel_app.config import ConfigError, PrivacyConfig, Settings
-from simulation.experiments.configuration import resolve
 from strategies.aggregation import privacy
 from strategies.aggregation.server_state import ServerState
 from tests.support.contexts import dense, make_context
 
 pytestmark = pytest.mark.skipif(find_spec("opacus") is None, reason="needs opacus")
-
-PRIVATE = {"strategy": "random", "dp-clip-norm": 1.0, "weighting": "uniform"}
 
 
 def private(noise=1.0, clip=2.0, seed=0):
@@ -96,21 +93,6 @@ def test_without_the_library_it_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "opacus.accountants", None)
     with pytest.raises(ConfigError, match=r"fedsel\[privacy\]"):
         private()
-
-
-@pytest.mark.parametrize(
-    ("told", "setting"),
-    [
-        ({"weighting": "method"}, "'weighting'"),
-        ({"aggregation": "median"}, "'aggregation'"),
-        ({"solver": "scaffold"}, "'solver'"),
-        ({"participation": "isp", "holdout-fraction": 0.2}, "'participation'"),
-    ],
-)
-def test_settings_that_break_the_promise_are_refused(told, setting):
-    resolve(PRIVATE)
-    with pytest.raises(ConfigError, match=setting):
-        resolve(PRIVATE | told)
 
 
 def test_batchnorm_statistics_are_refused():

@@ -8,9 +8,8 @@ from flwr.server.strategy.aggregate import aggregate_krum, aggregate_median, agg
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsel_app.config import AggregationConfig, ConfigError
+from fedsel_app.config import AggregationConfig
 from fedsel_app.wire.codec import Update
-from simulation.experiments.configuration import resolve
 from strategies.aggregation import robust
 from tests.support.contexts import dense
 
@@ -146,17 +145,3 @@ def test_what_one_of_five_sends_does_not_matter_much(rule):
         found, _ = aggregate([*honest, dense([value, value])], rule, EQUAL, trim_share=0.2)
         assert 0.9 <= found[0] <= 1.1
         assert -1.2 <= found[1] <= -0.9
-
-
-@pytest.mark.parametrize(
-    ("told", "setting"),
-    [
-        ({"weighting": "examples"}, "'weighting'"),
-        ({"weighting": "score"}, "'weighting'"),
-        ({"solver": "scaffold"}, "'solver'"),
-        ({"aggregation": "krum", "krum-malicious": 2, "cohort": 6}, "7 at least"),
-    ],
-)
-def test_senseless_settings_are_refused(told, setting):
-    with pytest.raises(ConfigError, match=setting):
-        resolve({"strategy": "random", "aggregation": "median", "error-feedback": False} | told)

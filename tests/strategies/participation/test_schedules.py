@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedsel_app.config import ConfigError, ParticipationConfig
-from simulation.experiments.configuration import resolve
+from fedsel_app.config import ParticipationConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.participation.schedules import linear_growth, scheduled, staged_share
 from strategies.roster import RoundInfo
@@ -61,25 +60,3 @@ def test_a_round_selects_as_many_as_the_schedule_says_and_writes_it_down():
     assert [row["cohort"] for row in rows] == [len(row["selected"]) for row in rows] == [1, 2, 3, 3]
     assert [row["exchanges"] for row in rows] == [1, 2, 3, 3]
     assert not any("search" in row for row in rows)
-
-
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        ({"participation": "sometimes"}, "'participation' parameter must be one of"),
-        ({"participation": "isp", "strategy": "random"}, "'holdout-fraction' above 0"),
-        ({"participation": "isp", "isp-loss": "surrogate", "strategy": "random"}, "'surrogate-path'"),
-        ({"participation": "isp-ri", "surrogate-path": "x.npz", "strategy": "random"}, "'isp-loss'"),
-    ],
-)
-def test_what_cannot_be_run_is_refused_with_a_sentence(settings, named):
-    with pytest.raises(ConfigError, match=named.replace("(", r"\(")):
-        resolve(settings)
-
-
-def test_a_method_that_decides_its_own_number_refuses_every_policy_but_fixed():
-    values = {"strategy": "strategies.methods.terraform:Terraform", "holdout-fraction": 0.2}
-    assert resolve(values).participation.participation == "fixed"
-    for policy in ("isp", "isp-ri", "adafl-full", "decay"):
-        with pytest.raises(ConfigError, match="The strategy terraform decides itself how many clients train"):
-            resolve(values | {"participation": policy})

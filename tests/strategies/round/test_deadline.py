@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError, NetworkConfig, ReplyConfig, RunConfig, SharedSettings
 from fedsel_app.network.links import MeasuredLinks
-from simulation.experiments.configuration import resolve
 from strategies.methods.random_selection import RandomSelection
 from strategies.round.deadline import ReplyDeadline, TooLate, accept_replies, over_selected_count, simulated_dropouts
 from strategies.round.replies import collect
@@ -237,8 +236,3 @@ def test_a_bad_status_is_an_answer_that_failed():
     proxies[1].get_properties = refusing
     with pytest.raises(ConfigError, match="not here"):
         run_round(strategy, proxies)
-
-
-def test_fewer_clients_than_must_return_is_refused():
-    with pytest.raises(ConfigError, match="min-returned"):
-        resolve({"clients": 5, "cohort": 2, "min-returned": 6})

@@ -1,0 +1,95 @@
+"""Lists of settings and presets, by group: lines for a terminal of any width, and the settings as a page of docs/."""
+
+import difflib
+import json
+import textwrap
+from collections.abc import Iterable
+
+from fedsel_app.config import ConfigError
+from fedsel_app.config.settings import Entry
+from simulation.experiments.configuration import setting_groups
+from simulation.experiments.presets import FOLDER, preset_files, summary
+
+GroupedEntries = dict[str, list[Entry]]
+"""Purpose of a group -> its settings."""
+
+
+def matching_settings(word: str = "") -> GroupedEntries:
+    """Settings with `word` in their key, meaning, choices or bounds, upper or lower case alike; all of them by default.
+
+    Raises
+    ------
+    ConfigError
+        If there is none, naming the nearest keys.
+    """
+    groups = {group.purpose: group.kind.entries(group.prefix) for group in setting_groups()}
+    found = {purpose: [entry for entry in entries if _matches(entry, word)] for purpose, entries in groups.items()}
+    if not any(found.values()):
+        keys = [entry.key for entries in groups.values() for entry in entries]
+        near = [f"'{key}'" for key in difflib.get_close_matches(word, keys, n=3)]
+        hint = f"Did you mean {' or '.join(near)}?" if near else "`fedsel settings` lists all of them."
+        raise ConfigError(f"No setting has {word!r} in its key or its meaning. {hint}")
+    return {purpose: entries for purpose, entries in found.items() if entries}
+
+
+def _matches(entry: Entry, word: str) -> bool:
+    return any(word.lower() in text.lower() for text in (entry.key, entry.meaning, entry.allowed))
+
+
+def setting_lines(groups: GroupedEntries, width: int) -> list[str]:
+    """Lines of at most `width` characters: a group's purpose, then each key with its default, then its meaning."""
+    sections = {
+        purpose: [(f"{entry.key} = {_default(entry)}", _meaning(entry)) for entry in entries]
+        for purpose, entries in groups.items()
+    }
+    return _lines(sections, width)
+
+
+def preset_lines(width: int) -> list[str]:
+    """Lines of at most `width` characters: the folder of a paper, then each preset with its first line."""
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for name, path in preset_files().items():
+        folder = "" if path.parent == FOLDER else path.parent.name
+        sections.setdefault(folder, []).append((name, summary(name)))
+    return _lines({folder or "general": sections[folder] for folder in sorted(sections)}, width)
+
+
+def _lines(sections: dict[str, list[tuple[str, str]]], width: int) -> list[str]:
+    lines: list[str] = []
+    for heading, items in sections.items():
+        lines += ["", *_wrapped(heading, width, 0)] if lines else _wrapped(heading, width, 0)
+        for item, meaning in items:
+            lines += [*_wrapped(item, width, 2), *_wrapped(meaning, width, 6)]
+    return lines
+
+
+def _wrapped(text: str, width: int, indent: int) -> list[str]:
+    margin = " " * indent
+    return textwrap.wrap(text, width, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False)
+
+
+def settings_page() -> str:
+    """Text of docs/settings.md: a table for each group of settings."""
+    return "\n".join(
+        [
+            "# Settings",
+            "",
+            "Every setting by group, with its default and its meaning. `fedsel settings --markdown` generates this page.",
+            *(line for purpose, entries in matching_settings().items() for line in _table(purpose, entries)),
+            "",
+        ]
+    )
+
+
+def _table(purpose: str, entries: Iterable[Entry]) -> list[str]:
+    rows = [(f"`{entry.key}`", f"`{_default(entry)}`", _meaning(entry).replace("|", "\\|")) for entry in entries]
+    table = [("key", "default", "meaning"), ("---", "---", "---"), *rows]
+    return ["", f"## {purpose.removesuffix('.')}", "", *(f"| {' | '.join(row)} |" for row in table)]
+
+
+def _default(entry: Entry) -> str:
+    return json.dumps(entry.default, ensure_ascii=False)
+
+
+def _meaning(entry: Entry) -> str:
+    return f"{entry.meaning}; {entry.allowed}" if entry.allowed else entry.meaning

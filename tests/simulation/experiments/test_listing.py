@@ -1,0 +1,84 @@
+"""Lists of settings and presets: complete, searchable, of the width asked for, and equal to docs/settings.md."""
+
+from pathlib import Path
+
+import pytest
+
+from fedsel_app.config import ConfigError
+from simulation.experiments.configuration import known_defaults
+from simulation.experiments.listing import matching_settings, preset_lines, setting_lines, settings_page
+from simulation.experiments.presets import preset_files, summary
+
+PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
+
+
+def keys(groups):
+    return [entry.key for entries in groups.values() for entry in entries]
+
+
+def test_every_setting_is_listed_once_and_has_a_meaning():
+    groups = matching_settings()
+    assert keys(groups) == list(known_defaults())
+    assert all(entry.meaning for entries in groups.values() for entry in entries)
+
+
+def test_a_group_says_its_purpose_in_one_sentence():
+    purposes = list(matching_settings())
+    assert all(purpose.endswith(".") and "\n" not in purpose for purpose in purposes)
+    assert "Method oort: Lai et al. 2021 (Oort; paper rule reconstructed, or the authors' selector)." in purposes
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_line_is_wider_than_asked_and_nothing_is_cut(width):
+    groups = matching_settings()
+    lines = setting_lines(groups, width)
+    assert max(map(len, lines)) <= width
+    words = " ".join(lines).split()
+    text = " ".join(words)
+    for purpose, entries in groups.items():
+        assert purpose in text
+        for entry in entries:
+            assert entry.key in words
+            assert " ".join(entry.meaning.split()) in text
+            assert entry.allowed in text
+
+
+def test_a_setting_is_listed_with_default_meaning_and_bounds():
+    assert setting_lines(matching_settings("server-beta2"), 80) == [
+        "Server optimizer: the step of the global model along the aggregated update.",
+        "  server-beta2 = 0.99",
+        "      decay of V in fedadam and fedyogi; in [0, 1)",
+    ]
+
+
+def test_the_search_reads_keys_meanings_and_choices_in_either_case():
+    assert keys(matching_settings("KRUM")) == ["aggregation", "krum-malicious"]
+    assert keys(matching_settings("epsilon")) == ["dp-delta"]
+    assert keys(matching_settings("fed-cbs")) == ["fed-cbs.exploration"]
+
+
+def test_a_search_without_a_result_names_the_nearest_keys():
+    with pytest.raises(ConfigError) as error:
+        matching_settings("momentun")
+    assert str(error.value) == (
+        "No setting has 'momentun' in its key or its meaning. "
+        "Did you mean 'momentum' or 'isp-momentum' or 'server-momentum'?"
+    )
+    with pytest.raises(ConfigError, match="`fedsel settings` lists all of them"):
+        matching_settings("???")
+
+
+def test_the_page_of_docs_is_the_one_of_the_code():
+    """If this fails: `fedsel settings --markdown > docs/settings.md`."""
+    assert PAGE.read_text(encoding="utf-8") == settings_page()
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_every_preset_is_listed_by_paper(width):
+    lines = preset_lines(width)
+    assert max(map(len, lines)) <= width
+    assert [line for line in lines if line and not line.startswith(" ")] == [
+        *("general", "fedcvr_bolt", "hetero_select", "hetero_select_stable", "isp", "terraform")
+    ]
+    text = " ".join(" ".join(lines).split())
+    assert all(f" {name} {summary(name)}" in text for name in preset_files())
