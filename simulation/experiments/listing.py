@@ -74,7 +74,7 @@ def settings_page() -> str:
         [
             "# Settings",
             "",
-            "Every setting by group, with its default and its meaning. `fedsel settings --markdown` generates this page.",
+            "Every setting by group: its default and its meaning. `fedsel settings --markdown` generates this page.",
             *(line for purpose, entries in matching_settings().items() for line in _table(purpose, entries)),
             "",
         ]
