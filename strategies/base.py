@@ -12,6 +12,7 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 from numpy.typing import NDArray
 
+from fedsel_app.records.schema import ClientTestRecord, RoundRecord
 from fedsel_app.seeds import Purpose, stream
 from strategies.aggregation.calibration import calibrated
 from strategies.aggregation.server_state import ServerState
@@ -27,7 +28,7 @@ from strategies.round.instructions import InstructionBuilder
 from strategies.round.probing import ClientProber
 from strategies.round.replies import Replies
 from strategies.round.round_plan import Plan, Probe
-from strategies.round.round_record import round_row, with_costs
+from strategies.round.round_record import record_evaluation, record_search, record_training
 from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
@@ -58,7 +59,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         self._ended = False
         self._plan: Plan | None = None
         self._intermediate: IntermediateRound | None = None
-        self._row: dict[str, Any] = {}
+        self._record = RoundRecord(0)
         self._started_s = time.perf_counter()
 
     # The round, first half ------------------------------------------------------------------------------------
@@ -76,7 +77,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
             return []
         limits, roster = self.context.replies, self.roster
         round_info = RoundInfo(self.completed + server_round, self.context.run.rounds)
-        self._row = {"round": round_info.number, "selected": [], "failures": []}
+        record = self._record = RoundRecord(round_info.number)
         label_count_bytes = self._prober.enrol(client_manager, round_info, wait=server_round == 1)
         sent = self._server.solver.instruct(parameters)
         rng = self._stream(Purpose.CANDIDATES, round_info)
@@ -96,7 +97,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
             probe = self._prober.measure(round_info, visible, parameters, label_count_bytes)
             count = min(count, roster.ids.size)
         roster.losses[:] = probe.losses_of(visible)
-        self._row |= {"cohort": count, "failures": probe.failures}
+        record.cohort, record.failures = count, probe.failures
         if not count:
             LOGGER.warning("Round %d: no client is connected; the model stays as it is.", round_info.number)
             return []
@@ -104,7 +105,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         over_selected = over_selected_count(count, limits.over_selection, roster.ids.size)
         selection = self.select(roster, round_info, over_selected, self._stream(Purpose.SELECT, round_info))
         instructions, kept_fraction, kept_fractions = self._instruction_builder.instruct(selection, round_info, sent)
-        self._row["kept_fraction"] = kept_fraction
+        record.kept_fraction = kept_fraction
         wanted = count if over_selected > count else selection.clients.size
         deadline = ReplyDeadline(wanted, limits.round_deadline_s)
         sent_bytes = connections.model_bytes(sent)
@@ -176,10 +177,11 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
             Outcome(plan.round_info, started_from, clients, step.updates, step.aggregate, losses, reports, failed)
         )
         wall_s = time.perf_counter() - self._started_s
-        row = round_row(plan, replies, step.weights, self.roster, self.context.links, calibration_bytes, wall_s)
+        record, links = self._record, self.context.links
+        record_training(record, plan, replies, step.weights, self.roster, links, calibration_bytes, wall_s)
         if self._intermediate is not None:
-            row = with_costs(row, self._intermediate.costs, self._intermediate.record)
-        self._row |= row | step.record
+            record_search(record, self._intermediate.costs, self._intermediate.record)
+        record.epsilon = step.epsilon
         return connections.pack(self._parameters, self._buffers), {}
 
     def _accepted(self, plan: Plan, results: list[tuple[ClientProxy, FitRes]]) -> Replies:
@@ -203,7 +205,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         arrays = parameters_to_ndarrays(parameters)
         buffers = arrays[1] if len(arrays) > 1 else np.zeros(0, np.float32)
         result = self.context.evaluate(arrays[0], buffers)
-        self._row |= result.row()
+        record_evaluation(self._record, result)
         self._best.offer(result.accuracy, arrays[0], buffers)
         return result.loss, {"accuracy": result.accuracy}
 
@@ -213,10 +215,10 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         """With `client-eval`, have every client evaluate the model on its test part; else the round ends here."""
         if self._ended:
             return []
-        if not self.context.evaluation.client_eval or "loss" not in self._row or not self._clients.proxies:
+        if not self.context.evaluation.client_eval or self._record.loss is None or not self._clients.proxies:
             self._close_round()
             return []
-        ins = EvaluateIns(parameters, {"task": "test", "round": self._row["round"]})
+        ins = EvaluateIns(parameters, {"task": "test", "round": self._record.round})
         return [(self._clients.proxies[client], ins) for client in sorted(self._clients.proxies)]
 
     def aggregate_evaluate(
@@ -234,26 +236,26 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         )
         rows = [(client, accuracy) for client, _, accuracy in tests if isinstance(accuracy, float)]
         for client, accuracy in rows:
-            self.context.recorder.client({"client": client, "round": server_round, "accuracy": accuracy})
+            self.context.recorder.client(ClientTestRecord(client, server_round, accuracy))
         if rows:
-            self._row["client_accuracy"] = float(np.mean([accuracy for _, accuracy in rows]))
+            self._record.client_accuracy = float(np.mean([accuracy for _, accuracy in rows]))
         if tests:
-            self._row["client_loss"] = float(np.mean([loss for _, loss, _ in tests]))
+            self._record.client_loss = float(np.mean([loss for _, loss, _ in tests]))
         self._close_round()
         return None, {}
 
     def _close_round(self) -> None:
-        row, recorder, evaluation = self._row, self.context.recorder, self.context.evaluation
-        row["wall_s"] = time.perf_counter() - self._started_s
-        recorder.round(row)
-        reached = evaluation.stop_at_target and row.get("accuracy", 0.0) >= evaluation.target
+        record, recorder, evaluation = self._record, self.context.recorder, self.context.evaluation
+        record.wall_s = time.perf_counter() - self._started_s
+        recorder.round(record)
+        reached = evaluation.stop_at_target and (record.accuracy or 0.0) >= evaluation.target
         every = self.context.records.checkpoint_every
-        self._ended = reached or row["round"] == self.context.run.rounds
+        self._ended = reached or record.round == self.context.run.rounds
         if self._ended:
             recorder.finish((self._parameters, self._buffers), (self._best.parameters, self._best.buffers), self.roster)
-        elif every and row["round"] % every == 0:
+        elif every and record.round % every == 0:
             recorder.checkpoint(self.snapshot())
-            self._instruction_builder.durable = row["round"]
+            self._instruction_builder.durable = record.round
 
     # Checkpoints -----------------------------------------------------------------------------
 
@@ -264,7 +266,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
 
     def snapshot(self) -> Arrays:
         """Checkpoint of the run after its last finished round, as named arrays."""
-        own = {"round": np.array(self._row["round"]), "key": np.array(self._instruction_builder.key)}
+        own = {"round": np.array(self._record.round), "key": np.array(self._instruction_builder.key)}
         return own | {"parameters": self._parameters, "buffers": self._buffers} | gather(self._parts())
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:

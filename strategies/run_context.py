@@ -1,6 +1,5 @@
 """Run context of a strategy: settings, the initial model, and the links, the test set and the records of the run."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import Settings, SharedSettings
 from fedsel_app.network.clock import RoundWork
+from fedsel_app.records.schema import ClientTestRecord, EnrolmentRecord, RoundRecord
 from strategies.roster import Floats, Roster
 
 Model = tuple[NDArray[np.float32], NDArray[np.float32]]
@@ -70,11 +70,11 @@ class Links(Protocol):
 class Recorder(Protocol):
     """Records of a run."""
 
-    def client(self, row: Mapping[str, Any]) -> None:
-        """Append a record of one client."""
+    def client(self, record: EnrolmentRecord | ClientTestRecord) -> None:
+        """Append the record of one client."""
 
-    def round(self, row: dict[str, Any]) -> None:
-        """Append a finished round; the last one ends the run."""
+    def round(self, record: RoundRecord) -> None:
+        """Append the record of a finished round, with the totals up to it."""
 
     def checkpoint(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Save the arrays from which the run goes on after its last round."""
@@ -93,12 +93,6 @@ class Evaluation:
     loss: float
     accuracy: float
     metrics: Mapping[str, float] = field(default_factory=dict)
-
-    def row(self) -> dict[str, Any]:
-        """The evaluation's entries in a round's record."""
-        row: dict[str, Any] = {"accuracy": self.accuracy} if math.isfinite(self.accuracy) else {}
-        row["loss"] = self.loss
-        return row | ({"metrics": dict(self.metrics)} if self.metrics else {})
 
 
 @dataclass(frozen=True, kw_only=True)

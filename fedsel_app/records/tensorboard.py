@@ -1,13 +1,13 @@
-"""TensorBoard's event files of a run: every number of a round, against the rounds."""
+"""TensorBoard event files of a run: every number of a round, against the rounds."""
 
 from pathlib import Path
-from typing import Any
 
 from fedsel_app.config import ConfigError
+from fedsel_app.records.schema import Row
 
 
 class EventFiles:
-    """Writes the rows of a run into event files in `folder`.
+    """Event files in `folder`, written round by round.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class EventFiles:
 
         self._writer = SummaryWriter(str(folder), purge_step=completed + 1)
 
-    def round(self, row: dict[str, Any]) -> None:
+    def round(self, row: Row) -> None:
         """Write one finished round."""
         for name, value in (row | row.get("metrics", {})).items():
             if isinstance(value, int | float) and name != "round":

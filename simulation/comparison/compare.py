@@ -25,9 +25,10 @@ from rich.table import Table
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records.own_folder import discard_empty
+from fedsel_app.records.run_folder import read_summary
 from simulation import processes
 from simulation.comparison.plan import Comparison, PlannedRun
-from simulation.comparison.watch import REFRESH_S, progress_table, read_json, read_progress, read_run
+from simulation.comparison.watch import REFRESH_S, progress_table, read_progress, read_run
 from simulation.engines.ray_engine import worker_count
 from simulation.experiments.configuration import AppConfig, resolve
 
@@ -237,10 +238,10 @@ def results_table(comparison: Comparison) -> Table:
     for column in ("runs", *(title for title, _ in MEASURES.values()), "client failures"):
         table.add_column(column, justify="right")
     for label, runs in groups.items():
-        read = (read_json(run.folder / "summary.json") for run in runs)
+        read = (read_summary(run.folder) for run in runs)
         summaries = [summary for summary in read if summary is not None]
         cells = [mean_and_deviation(summaries, key, form) for key, (_, form) in MEASURES.items()]
-        failures = str(sum(summary["failures"] for summary in summaries))
+        failures = str(sum(summary["failure_count"] for summary in summaries))
         table.add_row(label, f"{len(summaries)}/{len(runs)}", *cells, failures)
     return table
 

@@ -1,7 +1,7 @@
 """What one run came to: its costs as they grew, what it reached, whom it selected, how its clients fared."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -49,7 +49,7 @@ def cumulative(run: Run, *keys: str) -> Floats:
 
 def measures(run: Run) -> dict[str, float]:
     """The numbers of a run's summary.json, and all MB in all and to target; NaN where the target was not reached."""
-    summary = summarize(run.rows, run.config, selection_counts(run), 0)
+    summary = asdict(summarize(run.rows, run.config, selection_counts(run), 0))
     numbers = {
         key: np.nan if value is None else float(value)
         for key, value in summary.items()

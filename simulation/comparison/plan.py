@@ -14,8 +14,8 @@ from typing import Any
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.data.dataset import load
+from fedsel_app.records.files import read_json
 from fedsel_app.records.run_folder import PLACE
-from simulation.comparison.watch import read_json
 from simulation.experiments.configuration import AppConfig, resolve
 from simulation.wiring.preflight import refuse_unrunnable
 from strategies import STRATEGIES, find_strategy

@@ -1,4 +1,4 @@
-"""A comparison's folder, or one run's, read into records: what is there, what is unfinished, what is missing."""
+"""Results of a comparison, or of one run: its folder read, with notes on the runs that are unfinished or missing."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from fedsel_app.config import ConfigError, Value
-
-Row = dict[str, Any]
+from fedsel_app.records.files import read_rows
+from fedsel_app.records.schema import Row
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run as its folder tells it.
+    """Records of one run.
 
     Attributes
     ----------
     cell : the values of the swept keys
     rows : of rounds.jsonl, by round, without nulls
-    client_rows : of clients.jsonl
-    finished : whether summary.json is there
+    client_rows : of clients.jsonl, without nulls
+    finished : true if summary.json is there
     """
 
     name: str
@@ -64,7 +64,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a report is made of.
+    """Groups of runs that a report is made of.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ def read_comparison(folder: Path, baseline: str | None = None) -> Comparison:
 
 
 def _plan(folder: Path) -> dict[str, Any]:
-    """What comparison.json says; for a single run's folder, the same about it alone."""
+    """The content of comparison.json; for the folder of one run, the same about it alone."""
     path = folder / "comparison.json"
     if path.is_file():
         try:
@@ -137,8 +137,8 @@ def _read_run(folder: Path, name: str, cell: Mapping[str, Value]) -> Run | None:
         return None
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        rows = {row["round"]: row for row in _lines(folder / "rounds.jsonl")}
-        clients = _lines(folder / "clients.jsonl") if (folder / "clients.jsonl").is_file() else []
+        rows = {row["round"]: _without_nulls(row) for row in read_rows(folder / "rounds.jsonl")}
+        clients = [_without_nulls(row) for row in read_rows(folder / "clients.jsonl")]
         return Run(
             name=name,
             strategy=config["strategy"],
@@ -150,21 +150,19 @@ def _read_run(folder: Path, name: str, cell: Mapping[str, Value]) -> Run | None:
             client_rows=tuple(clients),
             finished=(folder / "summary.json").is_file(),
         )
+    except ConfigError:
+        raise
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"The run in {folder} cannot be read: {error!r}.") from error
 
 
-def _lines(path: Path) -> list[Row]:
-    """The rows of a .jsonl file without their nulls; a last line that is still being written is left out."""
-    lines = path.read_text(encoding="utf-8").split("\n")
-    rows = [json.loads(line) for line in lines[:-1]]
-    return [{key: value for key, value in row.items() if value is not None} for row in rows]
+def _without_nulls(row: Row) -> Row:
+    return {key: value for key, value in row.items() if value is not None}
 
 
 def _failures(path: Path) -> list[str]:
     """A sentence for each run that `fedsel compare` saw fail."""
-    rows = _lines(path) if path.is_file() else []
-    return [f"{row['name']} failed: {row['message']}" for row in rows]
+    return [f"{row['name']} failed: {row['message']}" for row in read_rows(path)]
 
 
 def _groups(runs: Sequence[Run], plan: Mapping[str, Any], wanted: str | None) -> tuple[Group, ...]:

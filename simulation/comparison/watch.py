@@ -1,17 +1,18 @@
-"""`fedsel watch`: how far the runs of a comparison, or one run, are. It reads their files and nothing else."""
+"""Watching: progress of the runs of a comparison, or of one run, from their files alone (`fedsel watch`)."""
 
-import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
 from fedsel_app.config import ConfigError
+from fedsel_app.records.files import read_json, read_rows, rows_from_end
+from fedsel_app.records.schema import Row
+from fedsel_app.records.summary import MB
 
 REFRESH_S = 1.0
 TAIL_BYTES = 1 << 16
@@ -20,14 +21,14 @@ ENDED = ("finished", "failed")
 
 @dataclass(frozen=True)
 class Progress:
-    """How far one run is.
+    """Progress of one run.
 
     Attributes
     ----------
     state : "waiting", "started", "finished" or "failed"
-    round, rounds : the last finished round, and how many there will be at most
+    round, rounds : the last finished round, and the most that there will be
     accuracy : of the last evaluation, in [0, 1]
-    uplink_mb : MB (10^6 bytes) sent to the server so far, as measured
+    uplink_mb : MB (10^6 bytes) sent to the server so far, as encoded
     time_s : simulated seconds so far
     age_s : seconds since the last round was written
     """
@@ -43,7 +44,7 @@ class Progress:
 
 
 def read_run(name: str, folder: Path, *, failed: bool = False) -> Progress:
-    """How far the run in `folder` is; `failed` is what its own files cannot tell."""
+    """Progress of the run in `folder`; `failed` is true if its process failed, which its own files do not say."""
     config = read_json(folder / "config.json")
     if config is None:
         return Progress(name, "failed" if failed else "waiting")
@@ -54,14 +55,14 @@ def read_run(name: str, folder: Path, *, failed: bool = False) -> Progress:
         newest.get("round", 0),
         config["rounds"],
         accuracy,
-        newest["total_uplink_bytes"] / 1e6 if newest else None,
+        newest["total_uplink_bytes"] / MB if newest else None,
         newest.get("time_s"),
         time.time() - (folder / "rounds.jsonl").stat().st_mtime if newest else None,
     )
 
 
 def read_progress(folder: Path) -> list[Progress]:
-    """All runs of the comparison in `folder`, or the one run in it.
+    """Progress of all runs of the comparison in `folder`, or of the one run in it.
 
     Raises
     ------
@@ -70,7 +71,7 @@ def read_progress(folder: Path) -> list[Progress]:
     """
     comparison = read_json(folder / "comparison.json")
     if comparison is not None:
-        failed = {row["name"] for row in read_lines(folder / "failures.jsonl")}
+        failed = {row["name"] for row in read_rows(folder / "failures.jsonl")}
         return [
             read_run(run["name"], folder / run["folder"], failed=run["name"] in failed) for run in comparison["runs"]
         ]
@@ -80,7 +81,7 @@ def read_progress(folder: Path) -> list[Progress]:
 
 
 def progress_table(runs: Sequence[Progress]) -> Table:
-    """One line a run."""
+    """Table of the runs, a line each."""
     ended = sum(run.state in ENDED for run in runs)
     table = Table(title=f"{ended} of {len(runs)} runs ended")
     table.add_column("run", overflow="fold")
@@ -108,49 +109,14 @@ def watch(folder: Path, console: Console) -> None:
             live.update(progress_table(runs), refresh=True)
 
 
-def last_round(path: Path) -> tuple[dict[str, Any], float | None]:
+def last_round(path: Path) -> tuple[Row, float | None]:
     """The last whole row of a rounds.jsonl, {} if there is none, and the last accuracy near the file's end."""
-    newest: dict[str, Any] = {}
-    for row in _rows_backwards(path):
+    newest: Row = {}
+    for row in rows_from_end(path, TAIL_BYTES):
         newest = newest or row
         if row.get("accuracy") is not None:
             return newest, float(row["accuracy"])
     return newest, None
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file, None if the file is absent. Raises ConfigError if it is not JSON."""
-    try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise ConfigError(f"{path} is not JSON: {error}.") from error
-    return content
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The whole rows of a JSON-lines file, none if it is absent; a half-written last line is left out."""
-    return list(_rows_backwards(path, tail=0))[::-1]
-
-
-def _rows_backwards(path: Path, tail: int = TAIL_BYTES) -> Iterator[dict[str, Any]]:
-    """The rows of the last `tail` bytes (0: of the file), newest first; one row at least, if there is a whole one."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            start = max(0, size - tail) if tail else 0
-            file.seek(start)
-            text = file.read(size - start)
-    except FileNotFoundError:
-        return
-    lines = text[: text.rfind(b"\n") + 1].splitlines()
-    if start:
-        del lines[:1]
-    if start and not lines:
-        yield from _rows_backwards(path, 4 * tail)
-    for line in reversed(lines):
-        yield json.loads(line)
 
 
 def _shown(value: float | None, form: str) -> str:

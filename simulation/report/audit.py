@@ -108,7 +108,7 @@ def _run_row(run: Run) -> list[object]:
     return [
         *(run.name, run.strategy, cell, run.seed, state, len(run.rows), numbers["final_accuracy"]),
         *(int(reached) if np.isfinite(reached) else None, numbers["time_s"], numbers["uplink_mb"]),
-        *(numbers["wall_s"], int(numbers["failures"])),
+        *(numbers["wall_s"], int(numbers["failure_count"])),
     ]
 
 

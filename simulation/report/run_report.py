@@ -1,9 +1,7 @@
-"""A finished run as a table and a picture, from its files alone."""
+"""Report of one finished run on the console: its summary as a table, and a picture of its accuracy."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 
@@ -12,7 +10,9 @@ from matplotlib import pyplot as plt
 from rich.console import Console
 from rich.table import Table
 
-from fedsel_app.records.run_folder import read_rounds
+from fedsel_app.config import ConfigError
+from fedsel_app.records.run_folder import read_config, read_rounds, read_summary
+from fedsel_app.records.schema import Row
 
 AXES = (
     ("round", 1.0, "round"),
@@ -21,7 +21,7 @@ AXES = (
 )
 
 
-def draw_run(rows: Sequence[Mapping[str, Any]], target: float, title: str, path: Path) -> Path:
+def draw_run(rows: Sequence[Row], target: float, title: str, path: Path) -> Path:
     """Accuracy against rounds, simulated time and MB sent, as one PNG at `path`."""
     evaluated = [row for row in rows if "accuracy" in row]
     figure, panels = plt.subplots(1, len(AXES), figsize=(12, 3.6), sharey=True, layout="constrained")
@@ -40,12 +40,14 @@ def draw_run(rows: Sequence[Mapping[str, Any]], target: float, title: str, path:
 
 def report_run(folder: Path, console: Console) -> None:
     """Print the summary of the run in `folder`, draw its picture there, and say where both are."""
-    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    summary, config = read_summary(folder), read_config(folder)
+    if summary is None:
+        raise ConfigError(f"The run in {folder} is not finished: there is no summary.json.")
     title = f"{summary['strategy']} on {config['data']}, seed {summary['seed']}"
     picture = draw_run(read_rounds(folder), summary["target_accuracy"], title, folder / "accuracy.png")
     table = Table(show_header=False, box=None, pad_edge=False)
-    for key, value in summary.items():
+    metrics = {f"final_{name}": value for name, value in summary.pop("final_metrics", {}).items()}
+    for key, value in (summary | metrics).items():
         if key != "versions":
             shown = "not reached" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
             table.add_row(key, shown)

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,14 +31,14 @@ class Step:
     updates : the clients' updates; with ef21 the server's estimates of them
     weights : float64 (r,), of each update in the aggregate
     aggregate : float64 (N,), the updates combined by the setting `aggregation`; None where there are none
-    record : entries of the round's row
+    epsilon : privacy spent so far; None without differential privacy
     """
 
     parameters: NDArray[np.float32]
     updates: tuple[Update, ...]
     weights: Floats
     aggregate: Floats | None
-    record: dict[str, Any] = field(default_factory=dict)
+    epsilon: float | None = None
 
 
 class ServerState:
@@ -90,14 +90,14 @@ class ServerState:
         weights = self.solver.weights(weights, replies.reports)
         if not clients.size:
             return Step(parameters, updates, weights, None)
-        record = {}
+        epsilon = None
         if self.privacy is not None:
             aggregate, weights = self.privacy.protect(updates)
-            record["epsilon"] = self.privacy.epsilon()
+            epsilon = self.privacy.epsilon()
         else:
             aggregate, weights = combine(updates, weights, self._context.aggregation)
         step = self.solver.step(aggregate, updates, replies.controls)
-        return Step(self.optimizer.step(parameters, step), updates, weights, aggregate, record)
+        return Step(self.optimizer.step(parameters, step), updates, weights, aggregate, epsilon)
 
     def preview_step(
         self, parameters: NDArray[np.float32], selection: Selection, replies: Replies, examples: Ints

@@ -4,7 +4,6 @@ import copy
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from flwr.common import FitIns
@@ -12,6 +11,7 @@ from flwr.server.client_proxy import ClientProxy
 from numpy.typing import NDArray
 
 from fedsel_app.network.clock import FORWARD_STEPS, RoundWork
+from fedsel_app.records.schema import SearchRecord
 from strategies.aggregation.server_state import ServerState, Step
 from strategies.roster import Ints, Roster, RoundInfo, Selection
 from strategies.round import connections
@@ -58,7 +58,7 @@ class IntermediateRound:
     parameters: NDArray[np.float32]
     buffers: NDArray[np.float32]
     costs: dict[str, float] = field(default_factory=dict)
-    record: dict[str, Any] = field(default_factory=dict)
+    record: SearchRecord = field(default_factory=SearchRecord)
 
     def draw(
         self, available: Ints, count: int, candidates_rng: np.random.Generator, select_rng: np.random.Generator

@@ -28,6 +28,7 @@ from flwr.common import (
 from flwr.server.client_proxy import ClientProxy
 
 from fedsel_app.config import ReplyConfig, SharedSettings
+from fedsel_app.records.schema import Failure
 from fedsel_app.seeds import Purpose, stream
 from strategies.roster import Floats, Ints
 from strategies.round.replies import Replies
@@ -60,7 +61,7 @@ def accept_replies(replies: Replies, finish_s: Floats, wanted: int, limits: Repl
     order = np.lexsort((replies.clients, finish_s))
     first = order[punctual[order]][:wanted]
     kept = np.sort(replies.clients[first]) if first.size >= limits.min_returned else replies.clients[:0]
-    late: list[dict[str, int | str]] = [
+    late: list[Failure] = [
         {
             "client": client,
             "reason": f"late: it took {seconds:.1f} s, and the deadline is {deadline_s:g} s",

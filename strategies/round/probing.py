@@ -8,6 +8,7 @@ from flwr.server.client_manager import ClientManager
 
 from fedsel_app.config import ConfigError
 from fedsel_app.network.clock import FORWARD_STEPS
+from fedsel_app.records.schema import EnrolmentRecord, Failure
 from strategies.roster import Ints, Needs, Roster, RoundInfo
 from strategies.round import connections, validation
 from strategies.round.round_plan import Probe
@@ -32,9 +33,7 @@ class ClientProber:
             client, properties = enrolled.client, enrolled.properties
             if not roster.examples[client]:
                 new += 1
-                context.recorder.client(
-                    {"client": client, "examples": properties["examples"], "enrolled": round_info.number}
-                )
+                context.recorder.client(EnrolmentRecord(client, round_info.number, int(properties["examples"])))
             roster.examples[client] = properties["examples"]
             roster.local_steps[client] = properties["steps"]
             if needs.label_counts:
@@ -53,7 +52,7 @@ class ClientProber:
         """The losses of the `probed`, and every link. A client that fails its probe is not available in this round."""
         roster, needs, context, links = self._roster, self._needs, self._context, self._context.links
         losses = np.full(context.run.clients, np.nan)
-        failures: list[dict[str, int | str]] = []
+        failures: list[Failure] = []
         batches = context.evaluation.probe_batches if needs.probe_batches is None else needs.probe_batches
         # The stress test's links follow the losses: the simulator then measures them all, at nobody's charge.
         measured = roster.ids if links.needs_losses else probed

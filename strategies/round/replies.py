@@ -9,6 +9,7 @@ import numpy as np
 from flwr.common import FitRes
 
 from fedsel_app.network.clock import RoundWork
+from fedsel_app.records.schema import Failure
 from fedsel_app.wire import codec
 from strategies.roster import Floats, Ints, Roster
 from strategies.round import validation
@@ -42,7 +43,7 @@ class Replies:
     reports: Mapping[str, Floats]
     uplink_bytes: Ints
     uplink_value_bytes: Ints
-    failures: list[dict[str, int | str]]
+    failures: list[Failure]
     unused: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     waited_s: float = 0.0
 
@@ -96,7 +97,7 @@ def collect(
     """
     updates: dict[int, tuple[codec.Update, int]] = {}
     controls: dict[int, tuple[codec.Update, int]] = {}
-    failures: list[dict[str, int | str]] = []
+    failures: list[Failure] = []
     names = ["loss", "work-steps", *sorted(reports)]
     for client in selected.tolist():
         try:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedsel_app.records.schema import Failure
 from strategies.roster import Floats, Ints, RoundInfo, Selection
 from strategies.round.deadline import ReplyDeadline
 
@@ -23,7 +24,7 @@ class Probe:
     losses: Floats
     bytes: int
     duration_s: Floats
-    failures: list[dict[str, int | str]]
+    failures: list[Failure]
 
     def losses_of(self, clients: Ints) -> Floats:
         """The losses of these clients alone, float64 (K,); NaN for all others."""

@@ -1,44 +1,58 @@
-"""What a round did, as it is written down: who, with which weights, in how many seconds and bytes."""
+"""Round record: the steps of a round that write into it. Its fields are those of `fedsel_app.records.schema`."""
 
+import math
 from collections.abc import Mapping
 from operator import itemgetter
-from typing import Any
 
+from fedsel_app.records.schema import RoundRecord, SearchRecord
 from strategies.roster import Floats, Roster
 from strategies.round.connections import SCALAR_BYTES
 from strategies.round.replies import Replies
 from strategies.round.round_plan import Plan
-from strategies.run_context import Links
+from strategies.run_context import Evaluation, Links
 
 
-def round_row(
-    plan: Plan, replies: Replies, weights: Floats, roster: Roster, links: Links, calibration_bytes: int, wall_s: float
-) -> dict[str, Any]:
-    """The round's entries in rounds.jsonl, its evaluation apart. `wall_s` is what it has taken so far."""
-    selection, came = plan.selection, replies.clients
-    return {
-        "selected": selection.clients.tolist(),
-        "uplink_bits_per_s": roster.uplink_bits_per_s[selection.clients].tolist(),
-        "kept_fractions": plan.kept_fractions.tolist(),
-        "scores": selection.scores.tolist(),
-        "components": {name: values.tolist() for name, values in selection.components.items()},
-        "probe_losses": roster.losses[selection.clients].tolist(),
-        "aggregated": came.tolist(),
-        "weights": weights.tolist(),
-        "fit_losses": replies.losses.tolist(),
-        "failures": sorted([*plan.probe.failures, *replies.failures], key=itemgetter("client")),
-        "unused": replies.unused.tolist(),
-        "round_s": links.round_seconds(replies.work(roster, plan.probe.duration_s), wall_s),
-        "uplink_bytes": int(replies.uplink_bytes.sum()),
-        "uplink_value_bytes": int(replies.uplink_value_bytes.sum()),
-        "downlink_bytes": plan.model_bytes * selection.clients.size,
-        "probe_bytes": plan.probe.bytes + SCALAR_BYTES * len(replies.reports) * came.size,
-        "calibration_bytes": calibration_bytes,
-        "exchanges": int(came.size),
-    }
+def record_training(
+    record: RoundRecord,
+    plan: Plan,
+    replies: Replies,
+    weights: Floats,
+    roster: Roster,
+    links: Links,
+    calibration_bytes: int,
+    wall_s: float,
+) -> None:
+    """Record selection, replies, aggregation and their costs; `wall_s` is what the round has taken so far."""
+    selection, aggregated = plan.selection, replies.clients
+    record.selected = selection.clients.tolist()
+    record.uplink_bits_per_s = roster.uplink_bits_per_s[selection.clients].tolist()
+    record.kept_fractions = plan.kept_fractions.tolist()
+    record.scores = selection.scores.tolist()
+    record.components = {name: values.tolist() for name, values in selection.components.items()}
+    record.probe_losses = roster.losses[selection.clients].tolist()
+    record.aggregated = aggregated.tolist()
+    record.weights = weights.tolist()
+    record.fit_losses = replies.losses.tolist()
+    record.failures = sorted([*plan.probe.failures, *replies.failures], key=itemgetter("client"))
+    record.unused = replies.unused.tolist()
+    record.round_s = links.round_seconds(replies.work(roster, plan.probe.duration_s), wall_s)
+    record.uplink_bytes = int(replies.uplink_bytes.sum())
+    record.uplink_value_bytes = int(replies.uplink_value_bytes.sum())
+    record.downlink_bytes = plan.model_bytes * selection.clients.size
+    record.probe_bytes = plan.probe.bytes + SCALAR_BYTES * len(replies.reports) * aggregated.size
+    record.calibration_bytes = calibration_bytes
+    record.exchanges = int(aggregated.size)
 
 
-def with_costs(row: dict[str, Any], costs: Mapping[str, float], search: Mapping[str, Any]) -> dict[str, Any]:
-    """`row` with an intermediate round's costs added to its entries, and its record as "search"."""
-    found = {"search": search} if search else {}
-    return row | {entry: row[entry] + cost for entry, cost in costs.items()} | found
+def record_search(record: RoundRecord, costs: Mapping[str, float], search: SearchRecord) -> None:
+    """Record the search for the cohort size, and add its `costs`, by the names of the record's fields."""
+    for name, cost in costs.items():
+        setattr(record, name, getattr(record, name) + cost)
+    record.search = search or None
+
+
+def record_evaluation(record: RoundRecord, evaluation: Evaluation) -> None:
+    """Record loss, score and metrics on the server's test set; a score that is undefined is left out."""
+    record.loss = evaluation.loss
+    record.accuracy = evaluation.accuracy if math.isfinite(evaluation.accuracy) else None
+    record.metrics = dict(evaluation.metrics) or None

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import Settings, Value, read_groups
 from fedsel_app.network.clock import RoundWork
+from fedsel_app.records.schema import ClientTestRecord, EnrolmentRecord, RoundRecord
 from fedsel_app.wire.codec import Update
 from strategies.roster import Floats, Outcome, Roster, RoundInfo
 from strategies.run_context import Evaluation, Model, RunContext
@@ -56,12 +57,12 @@ class SteadyLinks:
 
 
 class NoRecords:
-    """Forgets everything."""
+    """Recorder that keeps nothing."""
 
-    def client(self, row: Mapping[str, Any]) -> None:
+    def client(self, record: EnrolmentRecord | ClientTestRecord) -> None:
         """Nothing."""
 
-    def round(self, row: dict[str, Any]) -> None:
+    def round(self, record: RoundRecord) -> None:
         """Nothing."""
 
     def checkpoint(self, arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -47,7 +47,7 @@ def main() -> None:
         if folder.name in stub.get("fail", ()):
             print("all is well\nfedsel: The round failed.\n", flush=True)
             sys.exit(1)
-    summary = {"final_accuracy": row["accuracy"], "stable_accuracy": 0.5, "rounds_to_target": None, "failures": 0}
+    summary = {"final_accuracy": row["accuracy"], "stable_accuracy": 0.5, "rounds_to_target": None, "failure_count": 0}
     summary |= {"time_to_target_s": None, "uplink_to_target_mb": None}
     (folder / "summary.json").write_text(json.dumps(summary))
     report(folder, "end")

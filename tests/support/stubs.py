@@ -30,6 +30,7 @@ from flwr.server.client_proxy import ClientProxy
 
 from fedsel_app.config import NetworkConfig, Settings
 from fedsel_app.network.links import SimulatedLinks
+from fedsel_app.records.schema import as_row
 from fedsel_app.wire.codec import Update, encode
 from tests.support.contexts import NoRecords, make_context
 
@@ -121,16 +122,17 @@ def manager_of(proxies: list[StubProxy]) -> SimpleClientManager:
 
 
 class Rows(NoRecords):
-    """Keeps what it is told, as JSON would."""
+    """Recorder that keeps the rows, as JSON would."""
 
     def __init__(self):
         self.rows, self.clients, self.finished = [], [], 0
 
-    def client(self, row):
-        self.clients.append(dict(row))
+    def client(self, record):
+        self.clients.append(as_row(record))
 
-    def round(self, row):
-        self.rows.append(json.loads(json.dumps(row)))
+    def round(self, record):
+        record.add_totals(self.rows[-1] if self.rows else {})
+        self.rows.append(json.loads(json.dumps(as_row(record))))
 
     def checkpoint(self, arrays):
         self.saved = {name: np.array(array) for name, array in arrays.items()}

@@ -10,7 +10,9 @@ import pytest
 
 from clients.state import ClientHistory, StateError, StateStore
 from fedsel_app import cli
-from fedsel_app.records.run_folder import CHECKPOINT, RecordError, RunFolder, read_checkpoint, read_rounds
+from fedsel_app.records.files import RecordError
+from fedsel_app.records.run_folder import CHECKPOINT, RunFolder, read_checkpoint, read_rounds
+from fedsel_app.records.schema import RoundRecord
 
 CONFIG = {"target": 0.9, "strategy": "random", "seed": 1}
 LONG = 3000
@@ -27,15 +29,15 @@ def no_file_above(limit):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def row(number, text=""):
-    return {"round": number, "failures": [], "text": text}
+def record(number, text=""):
+    return RoundRecord(number, failures=[{"client": 0, "reason": text}])
 
 
 @pytest.fixture
 def folder(tmp_path):
     """A run of one round."""
     run = RunFolder(tmp_path / "run", CONFIG)
-    run.round(row(1))
+    run.round(record(1))
     yield run
     run.close()
 
@@ -47,7 +49,7 @@ def test_a_line_that_does_not_fit_leaves_no_half_behind(folder):
         no_file_above(len(before) + 100),
         pytest.raises(RecordError, match=r"rounds\.jsonl cannot be written: File too large.*--resume"),
     ):
-        folder.round(row(2, "x" * LONG))
+        folder.round(record(2, "x" * LONG))
     assert path.read_bytes() == before
     assert [json.loads(line)["round"] for line in before.splitlines()] == [1]
 
@@ -75,7 +77,7 @@ def test_a_summary_that_does_not_fit_keeps_the_checkpoint(folder):
 def test_a_folder_that_was_removed_is_told_of(folder):
     shutil.rmtree(folder.path)
     with pytest.raises(RecordError, match=r"rounds\.jsonl cannot be written: it was removed"):
-        folder.round(row(2))
+        folder.round(record(2))
     with pytest.raises(RecordError, match=r"checkpoint\.npz"):
         folder.checkpoint({"round": np.array(1)})
 
@@ -87,7 +89,7 @@ def test_a_half_written_line_is_no_round_and_is_cut_when_the_run_goes_on(folder)
         file.write('{"round": 2, "fail')
     assert [read["round"] for read in read_rounds(folder.path)] == [1]
     again = RunFolder(folder.path, CONFIG, resume=True)
-    again.round(row(2))
+    again.round(record(2))
     again.close()
     assert [read["round"] for read in read_rounds(folder.path)] == [1, 2]
 
@@ -107,7 +109,7 @@ def test_the_command_ends_with_1_and_the_sentence(tmp_path, monkeypatch, capsys)
     def fails(config, on_round, *, verbose):
         folder = RunFolder(tmp_path / "run", CONFIG)
         with no_file_above(10):
-            folder.round(row(1))
+            folder.round(record(1))
 
     monkeypatch.setattr("simulation.engines.ray_engine.simulate", fails)
     assert cli.main(["run", "--strategy", "random"]) == 1

@@ -82,9 +82,9 @@ def test_the_server_accounts_only_what_it_releases():
     asked = np.array([0, 1])
     selection, examples = Selection(asked, np.ones(2)), np.full(6, 10)
     nothing = collect({}, asked, 1, 4, set())
-    assert state.step(context.initial, selection, nothing, examples).record == {}
+    assert state.step(context.initial, selection, nothing, examples).epsilon is None
     came = collect({0: update_reply(dense([9.0] * 4), 0, 1)}, asked, 1, 4, set())
-    assert state.step(context.initial, selection, came, examples).record["epsilon"] > 0.0
+    assert state.step(context.initial, selection, came, examples).epsilon > 0.0
     assert state.privacy.rounds == 1
     assert state.state()["privacy/rounds"] == 1
 

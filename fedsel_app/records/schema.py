@@ -1,0 +1,175 @@
+"""Schema of a run's records: every field of rounds.jsonl, clients.jsonl and summary.json, its unit and its meaning.
+
+A field whose default is None is left out where it is None. docs/records.md is this schema as tables.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, TypedDict
+
+Row = dict[str, Any]
+"""A line of rounds.jsonl or clients.jsonl, or summary.json, by the names of this schema."""
+VERSION = 2
+"""Version of the names below; every row and summary that is written bears it. Rows without one are of version 1."""
+RENAMED = {
+    "paper_uplink_bytes": "uplink_value_bytes",
+    "uplink_total_bytes": "total_uplink_bytes",
+    "paper_uplink_total_bytes": "total_uplink_value_bytes",
+    "paper_traffic_mb": "uplink_value_mb",
+    "paper_traffic_to_target_mb": "uplink_value_to_target_mb",
+    "wire_uplink_mb": "uplink_mb",
+    "wire_uplink_to_target_mb": "uplink_to_target_mb",
+    "wire_downlink_mb": "downlink_mb",
+    "failures": "failure_count",
+    "enrolled": "round",
+}
+"""Name in version 1 -> name now; a round's `failures`, which are a list, keep theirs."""
+
+
+class Failure(TypedDict):
+    """Client that brought nothing usable."""
+
+    client: Annotated[int, "", "partition id"]
+    reason: Annotated[str, "", "sentence on what went wrong"]
+
+
+class SearchRecord(TypedDict, total=False):
+    """Search of a participation policy for the cohort size, over the updates of an intermediate round."""
+
+    failures: Annotated[list[Failure], "", "clients that trained for the search alone and brought nothing usable"]
+    global_loss: Annotated[float, "", "loss of the global model that the search starts from"]
+    tried: Annotated[list[int], "clients", "cohort sizes in the order of the search"]
+    losses: Annotated[list[float], "", "mean loss at each size"]
+    improvements: Annotated[list[float], "", "improvement over the smoothed past losses at each size"]
+    found: Annotated[int | None, "clients", "size that the search chose; null if none"]
+
+
+@dataclass
+class RoundRecord:
+    """One round: a line of rounds.jsonl."""
+
+    round: Annotated[int, "", "number of the round, from 1"]
+    cohort: Annotated[int, "clients", "replies that the round needs"] = 0
+    selected: Annotated[list[int], "", "clients that were asked to train"] = field(default_factory=list)
+    aggregated: Annotated[list[int], "", "clients whose updates were aggregated"] = field(default_factory=list)
+    unused: Annotated[list[int], "", "clients whose usable replies were not aggregated"] = field(default_factory=list)
+    failures: Annotated[list[Failure], "", "clients that brought nothing usable"] = field(default_factory=list)
+    kept_fraction: Annotated[float | None, "share of entries", "the round's; absent if nobody was selected"] = None
+    kept_fractions: Annotated[list[float], "share of entries", "of each selected client"] = field(default_factory=list)
+    scores: Annotated[list[float], "", "selection score of each selected client"] = field(default_factory=list)
+    components: Annotated[dict[str, list[float]], "", "parts of the scores, by name"] = field(default_factory=dict)
+    probe_losses: Annotated[list[float], "", "probed loss of each selected client; null if it was not probed"] = field(
+        default_factory=list
+    )
+    uplink_bits_per_s: Annotated[list[float], "bit/s", "uplink of each selected client; null if unknown"] = field(
+        default_factory=list
+    )
+    weights: Annotated[list[float], "", "weight of each aggregated update"] = field(default_factory=list)
+    fit_losses: Annotated[list[float], "", "mean training loss of each aggregated client"] = field(default_factory=list)
+    exchanges: Annotated[int, "updates", "received and usable, those of a search too"] = 0
+    round_s: Annotated[float, "s", "duration on the run's clock, simulated or measured"] = 0.0
+    uplink_bytes: Annotated[int, "bytes", "updates as encoded, header and indices included"] = 0
+    uplink_value_bytes: Annotated[int, "bytes", "values of these updates alone, 4 bytes each (QSGD: fixed width)"] = 0
+    downlink_bytes: Annotated[int, "bytes", "models sent to the selected, 4 bytes an entry"] = 0
+    probe_bytes: Annotated[int, "bytes", "probes and reports: models down, 8 bytes for each number up"] = 0
+    calibration_bytes: Annotated[int, "bytes", "BatchNorm calibration, both ways"] = 0
+    wall_s: Annotated[float, "s", "computation, by this machine's clock"] = 0.0
+    time_s: Annotated[float, "s", "the run's clock after the round: sum of round_s"] = 0.0
+    total_uplink_bytes: Annotated[int, "bytes", "sum of uplink_bytes up to the round"] = 0
+    total_uplink_value_bytes: Annotated[int, "bytes", "sum of uplink_value_bytes up to the round"] = 0
+    accuracy: Annotated[float | None, "", "task's score on the server's test set, if it was evaluated"] = None
+    loss: Annotated[float | None, "", "loss on the server's test set, if it was evaluated"] = None
+    metrics: Annotated[dict[str, float] | None, "", "the task's other metrics, by name"] = None
+    client_accuracy: Annotated[float | None, "", "mean over the clients' own test parts ('client-eval')"] = None
+    client_loss: Annotated[float | None, "", "mean over the clients' own test parts ('client-eval')"] = None
+    epsilon: Annotated[float | None, "", "privacy spent so far ('dp-clip-norm')"] = None
+    search: Annotated[SearchRecord | None, "", "search for the cohort size ('participation' isp)"] = None
+
+    def add_totals(self, previous: Mapping[str, Any]) -> None:
+        """Set the running totals, after the row of the `previous` round; {} before the first."""
+        self.time_s = previous.get("time_s", 0) + self.round_s
+        self.total_uplink_bytes = previous.get("total_uplink_bytes", 0) + self.uplink_bytes
+        self.total_uplink_value_bytes = previous.get("total_uplink_value_bytes", 0) + self.uplink_value_bytes
+
+
+@dataclass(frozen=True)
+class EnrolmentRecord:
+    """Enrolment of one client: a line of clients.jsonl."""
+
+    client: Annotated[int, "", "partition id"]
+    round: Annotated[int, "", "round in which it was first connected"]
+    examples: Annotated[int, "examples", "training examples that it holds"]
+
+
+@dataclass(frozen=True)
+class ClientTestRecord:
+    """Test of the global model on one client's own test part ('client-eval'): a line of clients.jsonl."""
+
+    client: Annotated[int, "", "partition id"]
+    round: Annotated[int, "", "round after which the model was tested"]
+    accuracy: Annotated[float, "", "task's score"]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A finished run: summary.json. MB are 10^6 bytes; what is null there was not reached, or never evaluated."""
+
+    strategy: Annotated[str, "", "selection method"]
+    seed: Annotated[int, "", "seed of the run"]
+    rounds: Annotated[int, "rounds", "finished"]
+    peak_accuracy: Annotated[float, "", "best accuracy of all evaluations"]
+    final_accuracy: Annotated[float, "", "accuracy of the last evaluation"]
+    stable_accuracy: Annotated[float, "", "mean accuracy of the last ten evaluations"]
+    stability_drop: Annotated[float, "", "peak_accuracy minus final_accuracy"]
+    target_accuracy: Annotated[float, "", "accuracy that the costs to target refer to"]
+    rounds_to_target: Annotated[float | None, "rounds", "until the first evaluation at or above the target"]
+    time_to_target_s: Annotated[float | None, "s", "time_s of that round"]
+    uplink_to_target_mb: Annotated[float | None, "MB", "total_uplink_bytes of that round"]
+    uplink_value_to_target_mb: Annotated[float | None, "MB", "total_uplink_value_bytes of that round"]
+    time_s: Annotated[float, "s", "sum of round_s"]
+    uplink_mb: Annotated[float, "MB", "sum of uplink_bytes"]
+    uplink_value_mb: Annotated[float, "MB", "sum of uplink_value_bytes"]
+    downlink_mb: Annotated[float, "MB", "sum of downlink_bytes"]
+    probe_mb: Annotated[float, "MB", "sum of probe_bytes"]
+    calibration_mb: Annotated[float, "MB", "sum of calibration_bytes"]
+    exchanges: Annotated[int, "updates", "sum of exchanges"]
+    failure_count: Annotated[int, "failures", "number of failures in all rounds"]
+    wall_s: Annotated[float, "s", "sum of wall_s"]
+    selection_count_min: Annotated[int, "rounds", "in which the client selected least was selected"]
+    selection_count_max: Annotated[int, "rounds", "in which the client selected most was selected"]
+    selection_count_std: Annotated[float, "rounds", "standard deviation over the clients"]
+    model_parameters: Annotated[int, "entries", "trainable parameters of the model"]
+    versions: Annotated[dict[str, str | None], "", "Python and packages; null if not installed"]
+    final_loss: Annotated[float | None, "", "last loss"] = None
+    final_client_accuracy: Annotated[float | None, "", "last client_accuracy"] = None
+    final_client_loss: Annotated[float | None, "", "last client_loss"] = None
+    final_epsilon: Annotated[float | None, "", "last epsilon"] = None
+    final_metrics: Annotated[dict[str, float] | None, "", "last metrics"] = None
+
+
+def as_row(record: RoundRecord | EnrolmentRecord | ClientTestRecord | Summary) -> Row:
+    """Fields of a record by name."""
+    values = {item.name: (getattr(record, item.name), item.default) for item in fields(record)}
+    return {name: value for name, (value, default) in values.items() if value is not None or default is not None}
+
+
+def with_version(row: Mapping[str, Any]) -> Row:
+    """The row as it is written: with the version of its names."""
+    return {"version": VERSION, **row}
+
+
+def current_names(row: Mapping[str, Any]) -> Row:
+    """The row as it was read, by the names of this schema and without its version.
+
+    Raises
+    ------
+    ValueError
+        If it is of another version than this one and the first.
+    """
+    values = dict(row)
+    version = values.pop("version", 1)
+    if version == VERSION:
+        return values
+    if version != 1:
+        raise ValueError(f"they are of version {version!r}, and this fedsel reads versions 1 and {VERSION}; update it")
+    return {name if isinstance(value, list) else RENAMED.get(name, name): value for name, value in values.items()}

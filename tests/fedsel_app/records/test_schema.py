@@ -1,0 +1,98 @@
+"""Schema of the records: docs/records.md shows it, and folders of version 1 are read by its names.
+
+`tests/support/version_1_run` is a run of fedsel 0.1.0 as it stood before the schema: hetero-select on digits, 3 rounds,
+3 clients, 2 a round, `client-eval`.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import get_type_hints
+
+import numpy as np
+import pytest
+
+from fedsel_app.config import ConfigError
+from fedsel_app.records import schema
+from fedsel_app.records.files import read_rows
+from fedsel_app.records.run_folder import read_checkpoint, read_config, read_rounds, read_summary
+from fedsel_app.records.schema import ClientTestRecord, EnrolmentRecord, RoundRecord, Summary, as_row
+from fedsel_app.records.summary import summarize
+
+ROOT = Path(__file__).parents[3]
+OLD = ROOT / "tests/support/version_1_run"
+RECORDS = (RoundRecord, schema.Failure, schema.SearchRecord, EnrolmentRecord, ClientTestRecord, Summary)
+
+
+def names(record):
+    return set(get_type_hints(record))
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_the_page_shows_every_field(record):
+    sections = re.split(r"^##+ ", (ROOT / "docs/records.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    [section] = [part for part in sections if part.splitlines()[0].endswith(f"`{record.__name__}`")]
+    hints = get_type_hints(record, include_extras=True)
+    expected = [f"| `{name}` | {' | '.join(hint.__metadata__)} |" for name, hint in hints.items()]
+    assert [line for line in section.splitlines() if line.startswith("| `")] == expected
+
+
+def test_a_record_is_a_row_without_what_is_absent():
+    row = as_row(RoundRecord(3, selected=[1], loss=0.0))
+    assert (row["round"], row["selected"], row["loss"]) == (3, [1], 0.0)
+    assert not {"accuracy", "metrics", "epsilon", "search", "kept_fraction"} & set(row)
+
+
+def test_totals_go_on_from_the_round_before():
+    record = RoundRecord(2, round_s=1.5, uplink_bytes=20, uplink_value_bytes=10)
+    record.add_totals({"time_s": 2.0, "total_uplink_bytes": 7, "total_uplink_value_bytes": 5})
+    assert (record.time_s, record.total_uplink_bytes, record.total_uplink_value_bytes) == (3.5, 27, 15)
+
+
+def test_version_1_is_read_by_the_names_of_today():
+    raw = [json.loads(line) for line in (OLD / "rounds.jsonl").read_text().splitlines()]
+    rows = read_rounds(OLD)
+    assert all(set(row) <= names(RoundRecord) for row in rows)
+    for new, old in {
+        "uplink_bytes": "uplink_bytes",
+        "uplink_value_bytes": "paper_uplink_bytes",
+        "total_uplink_bytes": "uplink_total_bytes",
+        "total_uplink_value_bytes": "paper_uplink_total_bytes",
+        "failures": "failures",
+    }.items():
+        assert [row[new] for row in rows] == [row[old] for row in raw]
+    clients = read_rows(OLD / "clients.jsonl")
+    assert clients[0] == {"client": 0, "round": 1, "examples": 390}
+    assert all(set(row) in (names(EnrolmentRecord), names(ClientTestRecord)) for row in clients)
+
+
+def test_a_summary_of_version_1_is_the_one_of_its_rounds():
+    """The versions of the packages may be others."""
+    summary = read_summary(OLD)
+    again = as_row(summarize(read_rounds(OLD), read_config(OLD), np.array([2, 2, 2]), 650))
+    assert summary | {"versions": 0} == again | {"versions": 0}
+    assert set(summary) <= names(Summary)
+
+
+def test_a_later_version_is_refused(tmp_path):
+    (tmp_path / "rounds.jsonl").write_text('{"version": 3, "round": 1}\n')
+    with pytest.raises(ConfigError) as error:
+        read_rounds(tmp_path)
+    assert str(error.value) == (
+        f"The records {tmp_path / 'rounds.jsonl'} cannot be read: they are of version 3, and this fedsel reads "
+        "versions 1 and 2; update it."
+    )
+
+
+@pytest.mark.parametrize(("arrays", "version"), [({}, 1), ({"version": np.array(3)}, 3)])
+def test_a_checkpoint_of_another_version_is_refused(tmp_path, arrays, version):
+    np.savez(tmp_path / "checkpoint.npz", round=np.array(4), **arrays)
+    with pytest.raises(ConfigError, match=rf"is of version {version}, and this fedsel resumes only version 2\. Resume"):
+        read_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("damaged", ['{"round": 1', "[1]", "\x00"])
+def test_a_damaged_row_is_one_sentence(tmp_path, damaged):
+    (tmp_path / "rounds.jsonl").write_text(f'{damaged}\n{{"round": 2}}\n')
+    with pytest.raises(ConfigError, match=r"^The records .*rounds\.jsonl cannot be read: .*\.$"):
+        read_rounds(tmp_path)
