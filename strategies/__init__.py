@@ -24,6 +24,9 @@ from strategies.methods.power_of_choice import PowerOfChoice
 from strategies.methods.random_selection import RandomSelection
 from strategies.methods.random_weighted import RandomWeighted
 from strategies.methods.terraform import Terraform
+from strategies.roster import Needs, Outcome, Roster, RoundInfo, Selection
+
+__all__ = ["STRATEGIES", "Needs", "Outcome", "Roster", "RoundInfo", "Selection", "SelectionStrategy", "find_strategy"]
 
 STRATEGIES: dict[str, type[SelectionStrategy]] = {
     method.name: method
@@ -54,7 +57,7 @@ STRATEGIES: dict[str, type[SelectionStrategy]] = {
 
 
 def find_strategy(name: str) -> type[SelectionStrategy]:
-    """The class behind a `strategy` setting: a method's name, or package.module:Class.
+    """Class of a `strategy` setting: a method's name, or package.module:Class.
 
     Raises
     ------

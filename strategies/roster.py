@@ -1,4 +1,4 @@
-"""What the server knows of each client, as arrays by partition id, and what passes between a round and a method."""
+"""Roster of the clients, and the values that pass between a round and a method: needs, selection, outcome."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,26 +23,26 @@ class RoundInfo:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a method must know before it selects. Each is gathered by the round and charged to the method."""
+    """Needs of a method: the knowledge that the round gathers for it, and charges to it, beside the roster's counts."""
 
     loss_probe: bool = False
     """The candidates' loss of the current model, measured just before selection."""
     probe_batches: int | None = None
     """Mini-batches of that probe: None as the setting `probe-batches` says, 0 all training examples."""
     reports: frozenset[str] = frozenset()
-    """What clients measure beside their training, one number each: see `clients.training.reports`."""
+    """Numbers that the selected measure beside their training, one each: see `clients.training.reports`."""
     label_counts: bool = False
     """Every client's examples per class, sent once at enrolment."""
     class_biases: bool = False
     """An output layer that ends with one bias a class."""
     updates: bool = False
-    """Each client's last update, kept on the server and saved with the run."""
+    """Each client's last update, in the method's `last_updates`: kept on the server, saved with the run, sent once."""
     links: bool = False
     """Uplink bits/s and seconds a step; a method that needs them refuses to run without."""
 
 
 class Roster:
-    """Arrays of length K by partition id. Methods read it; only the round writes it.
+    """Roster of the K clients: arrays by partition id. Methods read it; only the round writes it.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Roster:
         self.label_counts = np.zeros((clients, 0), np.int64)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Every array by its name: what `load_state` needs to go on identically."""
+        """Copies of all arrays by their names."""
         return {name: array.copy() for name, array in vars(self).items()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -105,42 +105,46 @@ class Roster:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a method decided. Arrays are aligned with `clients`.
+    """Selection by a method: the cohort, and the numbers that go with it, arrays aligned with `clients`.
 
     Attributes
     ----------
     clients : int64 (m,), distinct ids of available clients, ascending
-    scores : float64 (m,), >= 0: what score-proportional ratios and weights read; ones where a method has none
-    components : what the score is made of, each float64 (m,), for the records
+    scores : float64 (m,), >= 0, for score-proportional kept fractions and weights; left out: ones
+    components : parts of the score, each float64 (m,), for the records
     weights : float64 (m,), the method's own aggregation weights; None: by examples
-    normalise : weights are divided by their sum over the clients that came back; if not, they are used as they are
+    normalise : weights are divided by their sum over the aggregated clients; if not, they are used as they are
     kept_fractions : float64 (m,), the method's own compression ratios; None: by the budget settings
     learning_rates : float64 (m,), the method's own local learning rates; None: the training settings' schedule
     """
 
     clients: Ints
-    scores: Floats
+    scores: Floats = field(default_factory=lambda: np.zeros(0))
     components: Mapping[str, Floats] = field(default_factory=dict)
     weights: Floats | None = None
     normalise: bool = True
     kept_fractions: Floats | None = None
     learning_rates: Floats | None = None
 
+    def __post_init__(self) -> None:
+        if not self.scores.size:
+            object.__setattr__(self, "scores", np.ones(self.clients.size))
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came back of a round, in ascending order of client id.
+    """Outcome of a round: the aggregated updates, in ascending order of client id.
 
     Attributes
     ----------
-    now : the round
+    round_info : the round
     parameters : float32 (N,), the global model that the clients started from
     clients : int64 (r,), those whose update was aggregated
     updates : their decoded updates
-    aggregate : float64 (N,), the weighted mean update, before the server optimiser; None if nothing came back
+    aggregate : float64 (N,), the weighted mean update, before the server optimiser; None if there was no update
     losses : float64 (r,), their mean training losses
-    reports : name -> float64 (r,), what else they measured, as the method's `needs` asked
-    failed : int64 ids that were selected and brought nothing usable
+    reports : name -> float64 (r,), the further numbers that the method's `needs` ask for
+    failed : int64 ids that were selected and sent nothing usable
     """
 
     round_info: RoundInfo

@@ -115,7 +115,7 @@ class ActiveFL(SelectionStrategy[ActiveFLConfig]):
         ids = roster.ids
         values = self._with_probe(roster)[ids]
         picked = draw(values, count, self.config, rng)
-        return Selection(ids[picked], np.ones(picked.size), {"valuation": np.nan_to_num(values[picked])})
+        return Selection(ids[picked], components={"valuation": np.nan_to_num(values[picked])})
 
     def update(self, outcome: Outcome) -> None:
         """Take up this round's probe and the participants' own measurements."""

@@ -131,7 +131,6 @@ class AdaSample(SelectionStrategy[AdaSampleConfig]):
         round_s = expected_slowest(q, seconds, count)
         return Selection(
             clients=roster.ids[picked],
-            scores=np.ones(picked.size),
             components={
                 "probability": q[picked],
                 "draws": times.astype(np.float64),

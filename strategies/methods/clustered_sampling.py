@@ -81,9 +81,9 @@ class ClusteredSampling(SelectionStrategy[ClusteredSamplingConfig]):
         """One draw from each row; the weight of a client is the share of rows that drew it."""
         ids = roster.ids
         if count >= ids.size:
-            return Selection(ids, np.ones(ids.size), weights=shares(roster.examples[ids]))
+            return Selection(ids, weights=shares(roster.examples[ids]))
         picked, times = np.unique(draw(self.rows(roster, count, rng), rng), return_counts=True)
-        return Selection(ids[picked], np.ones(picked.size), weights=times / count)
+        return Selection(ids[picked], weights=times / count)
 
     def update(self, outcome: Outcome) -> None:
         """Compute the inner products of the new updates with everybody's, for algorithm 2."""

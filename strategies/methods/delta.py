@@ -103,7 +103,7 @@ class Delta(SelectionStrategy[DeltaConfig]):
         ids = roster.ids
         omega = shares(roster.examples[ids])
         if count >= ids.size:
-            return Selection(ids, np.ones(ids.size), weights=omega, normalise=False)
+            return Selection(ids, weights=omega, normalise=False)
         p = self.probabilities(roster)
         if self.config.draws == "replacement":
             picked, times = np.unique(rng.choice(ids.size, size=count, p=p), return_counts=True)
@@ -112,7 +112,6 @@ class Delta(SelectionStrategy[DeltaConfig]):
             times = np.ones(count, np.int64)
         return Selection(
             ids[picked],
-            np.ones(picked.size),
             components={"probability": p[picked]},
             weights=times * omega[picked] / (count * p[picked]),
             normalise=False,

@@ -114,9 +114,9 @@ class DivFL(SelectionStrategy[DivFLConfig]):
         """The representatives; with ideal gradients everybody, of whom the representatives alone have weight."""
         chosen = self.choose(roster, count, rng)
         if not self._ideal:
-            return Selection(chosen, np.ones(chosen.size))
+            return Selection(chosen)
         ids = roster.ids
-        return Selection(ids, np.ones(ids.size), weights=np.where(np.isin(ids, chosen), roster.examples[ids], 0.0))
+        return Selection(ids, weights=np.where(np.isin(ids, chosen), roster.examples[ids], 0.0))
 
     def update(self, outcome: Outcome) -> None:
         """Compute the inner products of the new updates with everybody's."""

@@ -115,6 +115,5 @@ class FedCBS(SelectionStrategy[FedCBSConfig]):
         picked = np.flatnonzero(~free)
         return Selection(
             ids[picked],
-            np.ones(picked.size),
             components={"imbalance": qcid(counts[picked]), "exploration": bonus[picked]},
         )

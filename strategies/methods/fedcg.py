@@ -215,7 +215,6 @@ class FedCG(SelectionStrategy[FedCGConfig]):
             decision = problem.ratios(unseen_first(seen, count, rng))
         return Selection(
             clients=ids[decision.cohort],
-            scores=np.ones(count),
             components={"represents": decision.gamma, "deadline_s": np.full(count, decision.deadline_s)},
             weights=decision.gamma,
             kept_fractions=decision.fractions,

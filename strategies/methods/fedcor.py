@@ -178,14 +178,12 @@ class FedCor(SelectionStrategy[FedCorConfig]):
         ids = roster.ids
         size = min(count, ids.size)
         if self._uniform(round_info.number):
-            return Selection(np.sort(rng.choice(ids, size, replace=False)), np.ones(size), weights=np.ones(size))
+            return Selection(np.sort(rng.choice(ids, size, replace=False)), weights=np.ones(size))
         alpha = self._annealing[ids]
         picked, gains = greedy(self._embeddings[:, ids], NOISE_VARIANCE, shares(roster.examples[ids]), alpha, size)
         order = np.argsort(picked)
         picked, gains = picked[order], gains[order]
-        return Selection(
-            ids[picked], np.ones(size), components={"gain": gains, "annealing": alpha[picked]}, weights=np.ones(size)
-        )
+        return Selection(ids[picked], components={"gain": gains, "annealing": alpha[picked]}, weights=np.ones(size))
 
     def update(self, outcome: Outcome) -> None:
         """Anneal the selected; take up the change since an observed round, and fit."""

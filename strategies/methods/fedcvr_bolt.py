@@ -211,14 +211,13 @@ class FedCVRBolt(SelectionStrategy[FedCVRBoltConfig]):
         ids = roster.ids
         count = min(count, ids.size)
         if round_info.number <= self.config.warmup_rounds:
-            return Selection(np.sort(rng.choice(ids, size=count, replace=False)), np.ones(count))
+            return Selection(np.sort(rng.choice(ids, size=count, replace=False)))
         labels = self.coalitions(count, round_info.number)
         values = variance_reduction(self._products, self._diagonal)
         beta = self.config.inverse_temperature
         clients = ids[boltzmann_cohort(values[ids], labels[ids], count, beta, rng)]
         return Selection(
             clients=clients,
-            scores=np.ones(count),
             components={
                 "coalition": labels[clients].astype(np.float64),
                 "variance_reduction": values[clients],

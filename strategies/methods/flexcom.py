@@ -65,7 +65,6 @@ class FlexCom(SelectionStrategy[FlexComConfig]):
         deadline_s = float(done_s.mean() if self.config.deadline == "mean" else np.median(done_s[picked]))
         return Selection(
             clients=ids[picked],
-            scores=np.ones(count),
             components={"deadline_s": np.full(count, deadline_s)},
             kept_fractions=fitting_fractions(deadline_s, compute_s[picked], upload_s[picked], least),
         )

@@ -27,4 +27,4 @@ class FullParticipation(SelectionStrategy):
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """All available clients; `count` is not read."""
-        return Selection(roster.ids, np.ones(roster.ids.size))
+        return Selection(roster.ids)

@@ -131,7 +131,7 @@ class HiCSFL(SelectionStrategy[HiCSFLConfig]):
         seen = roster.selections[ids] > 0
         if count >= ids.size or not seen.all():
             picked = unseen_first(seen, count, rng)
-            return Selection(ids[picked], np.ones(picked.size), weights=np.ones(picked.size))
+            return Selection(ids[picked], weights=np.ones(picked.size))
         config, official = self.config, self.config.rule == "official"
         entropy = self.entropy(ids)
         distances = client_distances(self._vectors[ids].astype(np.float64), entropy, config.entropy_distance)
@@ -139,9 +139,7 @@ class HiCSFL(SelectionStrategy[HiCSFLConfig]):
         if official and entropy.var() >= UNEVEN:
             rows = rows_by_similarity(shares(roster.examples[ids]), distances, count, linkage, rng)
             picked, times = np.unique(draw(rows, rng), return_counts=True)
-            return Selection(
-                ids[picked], np.ones(picked.size), components={"entropy": entropy[picked]}, weights=times / count
-            )
+            return Selection(ids[picked], components={"entropy": entropy[picked]}, weights=times / count)
         tree = merge_tree(distances, linkage)
         labels = np.asarray(fcluster(tree, config.clusters or count, "maxclust"), np.int64) - 1
         logits = group_logits(labels, entropy, config.balance * (1.0 - round_info.number / round_info.total))
@@ -151,7 +149,6 @@ class HiCSFL(SelectionStrategy[HiCSFLConfig]):
             picked = draw_by_examples(labels, logits, roster.examples[ids], count, rng)
         return Selection(
             ids[picked],
-            np.ones(picked.size),
             components={"entropy": entropy[picked], "cluster": labels[picked].astype(np.float64)},
             weights=np.ones(picked.size),
         )

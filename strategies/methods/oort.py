@@ -232,7 +232,7 @@ class Oort(SelectionStrategy[OortConfig]):
         missing = min(count, ids.size) - known.size - new.size
         picked = np.sort(np.concatenate([known, new, rng.choice(rest, size=missing, replace=False)]))
         components = {"utility": np.nan_to_num(self._utilities[ids][picked]), "duration_s": durations_s[picked]}
-        return Selection(ids[picked], np.ones(picked.size), components)
+        return Selection(ids[picked], components=components)
 
     def _scores(self, roster: Roster, round_info: RoundInfo, system: Floats, usable: NDArray[np.bool_]) -> Floats:
         """Scores of those that were tried and are `usable`, float64 (n,); NaN for the others."""

@@ -98,7 +98,7 @@ class OptRate(SelectionStrategy):
         """`count` clients uniformly, all with the round's kept fraction."""
         count = min(count, roster.ids.size)
         clients = np.sort(rng.choice(roster.ids, size=count, replace=False))
-        return Selection(clients, np.ones(count), kept_fractions=np.full(count, self.fraction(round_info)))
+        return Selection(clients, kept_fractions=np.full(count, self.fraction(round_info)))
 
     def update(self, outcome: Outcome) -> None:
         """Measure the error curve on the first updates that are not all zero."""

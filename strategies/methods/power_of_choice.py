@@ -107,7 +107,7 @@ class PowerOfChoice(SelectionStrategy[PowerOfChoiceConfig]):
             drawn = ids[compared[np.argsort(-keys[compared], kind="stable")]]
             losses = roster.losses[drawn]
         clients = np.sort(drawn[largest(losses, count)])
-        return Selection(clients, np.ones(clients.size), weights=np.ones(clients.size))
+        return Selection(clients, weights=np.ones(clients.size))
 
 
 def _by_size(roster: Roster, rng: np.random.Generator) -> Floats:

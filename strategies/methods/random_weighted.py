@@ -31,4 +31,4 @@ class RandomWeighted(SelectionStrategy):
         """`count` sequential draws with probabilities in proportion to the training examples."""
         ids = roster.ids
         clients = np.sort(ids[weighted_draws(roster.examples[ids].astype(np.float64), count, rng)])
-        return Selection(clients, np.ones(clients.size), weights=np.ones(clients.size))
+        return Selection(clients, weights=np.ones(clients.size))

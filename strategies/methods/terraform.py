@@ -127,7 +127,6 @@ class Terraform(SelectionStrategy[TerraformConfig]):
         constant = np.ones(clients.size)
         return Selection(
             clients=np.sort(clients),
-            scores=constant,
             components={"round": number * constant, "iteration": iteration * constant},
         )
 
