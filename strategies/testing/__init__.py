@@ -1,4 +1,6 @@
-"""What every selection method promises, as checks that any `SelectionStrategy` class can be put through::
+"""Contract suite: checks that every selection method must pass, and the fake federation that they run in.
+
+A user's own method is checked by one call::
 
     from strategies.testing import check_method
 

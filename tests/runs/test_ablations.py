@@ -71,7 +71,7 @@ def rank_of(row, weights):
 
 
 def follow(scores, sums):
-    """Whether `scores` are `sums` up to a shift and a positive scale, as min-max over all clients leaves them."""
+    """True if `scores` are `sums` up to a shift and a positive scale, as min-max over all clients leaves them."""
     scores, sums = np.array(scores), np.array(sums)
     slope, shift = np.polyfit(sums, scores, 1)
     return bool(slope > 0 and np.allclose(slope * sums + shift, scores, atol=1e-9))

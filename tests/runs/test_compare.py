@@ -50,7 +50,7 @@ def events(out) -> list[str]:
 
 
 def records(out) -> dict[str, str]:
-    """What every run's files say, wherever the comparison lies."""
+    """Contents of all files of the runs, with the comparison's folder replaced by OUT."""
     files = [path for path in sorted(out.rglob("*")) if path.is_file() and path.name not in ("starts.log", "x.log")]
     return {path.relative_to(out).as_posix(): path.read_text().replace(str(out), "OUT") for path in files}
 

@@ -17,7 +17,7 @@ from tests.support.deployed import SUPERLINK, kill, resident_mb, start_again, tr
 
 ROUNDS, SETTLED = 40, 6
 KILLED = {8: 1, 17: 2, 26: 1}
-"""Whose SuperNode is killed when it trains first after which round."""
+"""Round -> the client whose SuperNode is killed when it next trains after that round."""
 SETTINGS = {"strategy": "random", "clients": 3, "cohort": 2, "rounds": ROUNDS, "local-steps": 5, "model": "mlp"}
 SETTINGS |= {"links": "measured", "round-deadline-s": 60.0, "seed": 3}
 NODES = [f"partition-id={client} num-partitions=3" for client in range(3)]

@@ -35,7 +35,7 @@ def browse(page, *options):
 
 
 def look(page, *options):
-    """What a script put into a copy of the page sees."""
+    """Observations of a script in a copy of the page, and the browser's console."""
     copy = page.with_name("probed.html")
     copy.write_text(page.read_text(encoding="utf-8").replace("</body>", PROBE + "</body>"), encoding="utf-8")
     dom, console = browse(copy, *options)

@@ -14,7 +14,7 @@ from ray.cluster_utils import Cluster
 from tests.runs.test_killed import FEDSEL, rounds, written
 
 WORK = "ray::ClientAppActor.run"
-"""What a worker calls itself while it answers a message."""
+"""Process title of a worker while it answers a message."""
 SETTINGS = ("--rounds", "6", "--clients", "10", "--cohort", "4")
 SETTINGS += ("--set", "local-steps=800", "--set", "checkpoint-every=2", "--set", "probe-batches=2")
 

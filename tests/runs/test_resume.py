@@ -52,7 +52,7 @@ class Killed(Exception):
 
 
 def end(folder):
-    """What a run leaves: its rounds and clients, wall times apart, and its models."""
+    """Results of a run without wall times: records of rounds and clients, models and summary."""
     rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
     models = []
     for name in ("model.npz", "best-model.npz"):

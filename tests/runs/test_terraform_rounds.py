@@ -41,7 +41,7 @@ def trained(folder, **settings):
 
 
 def hard_set(uploads, layer, quartiles):
-    """Who is above the cheapest of all splits in the range, tried one by one; nobody where the range is empty."""
+    """Clients above the cheapest of all splits in the range, tried one by one; none if the range is empty."""
     ascending = sorted((float(np.sqrt(np.sum(up.update[layer] ** 2))), up.client, up.examples) for up in uploads)
     tau = exact_split([(Fraction(norm), examples) for norm, _, examples in ascending], quartiles)
     return sorted(client for _, client, _ in ascending[tau:]) if tau else []

@@ -1,4 +1,4 @@
-"""What the tests of the client share: a small set-up, and the messages that a server sends."""
+"""Client tests' support: a small set-up, and the messages that a server sends."""
 
 import dataclasses
 

@@ -55,7 +55,7 @@ def await_text(log: Path, text: str, timeout_s: float = 90.0) -> None:
 
 
 def training(node: processes.Child) -> bool:
-    """Whether the SuperNode's client is at work: Flower starts a process for every message."""
+    """True if the SuperNode's client is at work: Flower starts a process for every message."""
     return bool(list(running(node, "flwr-clientapp")))
 
 

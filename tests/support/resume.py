@@ -1,4 +1,4 @@
-"""Whether a method is pure in `select`, and goes on identically from its saved state."""
+"""Checks that a method is pure in `select`, and goes on identically from its saved state."""
 
 from collections.abc import Callable, Sequence
 

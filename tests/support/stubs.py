@@ -46,7 +46,7 @@ def fit_reply(parameters: Parameters, *, examples: int = 10, **metrics: Scalar) 
 
 
 def update_reply(update: Update, client: int, server_round: int, **metrics: Scalar) -> FitRes:
-    """What a sound client sends; `metrics` override or add to its numbers."""
+    """Reply of a sound client; `metrics` override or add to its numbers."""
     payload = np.frombuffer(encode(update, client=client, server_round=server_round), np.uint8)
     return fit_reply(ndarrays_to_parameters([payload]), **{"loss": 1.0, "work_steps": 2.0} | metrics)
 

@@ -9,7 +9,7 @@ from simulation.wiring.preflight import refuse_unrunnable
 
 
 def scalars(folder):
-    """What TensorBoard itself reads there: name -> (round, value)."""
+    """Scalars as TensorBoard itself reads them: name -> list of (round, value)."""
     event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     events = event_accumulator.EventAccumulator(str(folder))
     events.Reload()

@@ -110,7 +110,7 @@ def test_a_page_that_would_be_too_large_is_drawn_coarser(tmp_path, monkeypatch):
 
 
 def test_the_command_on_one_run(tmp_path, capsys, monkeypatch):
-    """What a run says is escaped."""
+    """`fedsel report` on one run; texts of the run are escaped."""
     monkeypatch.setattr(page, "RESOLUTIONS", (36,))
     assert main(["report", str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1

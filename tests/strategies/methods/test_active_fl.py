@@ -93,7 +93,7 @@ def test_a_cold_start_without_probe_draws_uniformly_until_known():
 
 
 def test_exclusion_is_of_the_round_not_for_ever():
-    """What alpha_1 leaves out keeps its valuation, and takes over when the others' fall."""
+    """Clients that alpha_1 leaves out keep their valuation, and are selected when the others' fall."""
     method = build()
     method.roster = make_roster(4, losses=[4, 3, 2, 1])
     method.update(came(1, [0], [4.0]))

@@ -41,7 +41,7 @@ class OwnConfig(Settings):
 
 
 class OwnMethod(SelectionStrategy):
-    """What a user may write: those who waited longest, in random order where they waited as long."""
+    """Method of a user: clients that waited longest are selected, ties in random order."""
 
     name, paper, Config = "own", "nowhere", OwnConfig
 

@@ -107,7 +107,7 @@ def sealed(body):
 
 
 def sound(replies):
-    """What the server would aggregate is an update of this client and round, of sane numbers, and the right size."""
+    """Assert that the update to be aggregated is of this client and round, of finite numbers and of the right size."""
     [update] = replies.updates
     assert update.size == SIZE
     assert np.isfinite(update.values).all()
@@ -118,7 +118,7 @@ def sound(replies):
 
 
 def traced(call, *arguments):
-    """What a call returns, and the most memory it held."""
+    """Return value of a call, and its peak memory."""
     tracemalloc.start()
     try:
         return call(*arguments), tracemalloc.get_traced_memory()[1]

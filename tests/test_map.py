@@ -1,0 +1,52 @@
+"""Map of the house: the README's table of packages, and the files that belong in each folder of `strategies`."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from strategies import STRATEGIES
+
+ROOT = Path(__file__).parent.parent
+TOPS = ("fedsel_app", "strategies", "clients", "simulation")
+PACKAGES = [
+    path.parent for top in TOPS for path in sorted((ROOT / top).rglob("__init__.py"), key=lambda path: path.parent)
+]
+
+
+def sentence(package: Path) -> str:
+    """First paragraph of the package's docstring, on one line."""
+    docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8")))
+    assert docstring, package
+    return " ".join(docstring.split("\n\n")[0].split())
+
+
+def mapped() -> dict[str, str]:
+    """Folder -> purpose, of the README's table after the marker."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = readme.split("<!-- map -->")[1].split("\n\n")[0]
+    return dict(re.findall(r"^\| `([^`]+)/` \| (.+) \|$", table, re.MULTILINE))
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_package_says_in_one_sentence_what_belongs_there(package):
+    said = sentence(package)
+    assert re.fullmatch(r"[A-Z][^\n]*[^.\s]\.", said), said
+
+
+def test_the_map_is_the_tree():
+    rows = mapped()
+    expected = {package.relative_to(ROOT).as_posix(): sentence(package) for package in PACKAGES}
+    assert {folder: rows[folder] for folder in rows if folder.split("/")[0] in TOPS} == expected
+    assert [folder for folder in rows if not (ROOT / folder).is_dir()] == []
+
+
+def test_strategies_has_at_most_eight_files_beside_its_packages():
+    assert len([path for path in (ROOT / "strategies").iterdir() if path.is_file()]) <= 8
+
+
+def test_the_methods_folder_holds_one_module_for_each_method_and_nothing_else():
+    modules = [method.__module__ for method in STRATEGIES.values()]
+    files = {path.stem for path in (ROOT / "strategies" / "methods").glob("*.py")} - {"__init__"}
+    assert sorted(modules) == sorted(f"strategies.methods.{name}" for name in files)
