@@ -35,7 +35,7 @@ LOGGER = logging.getLogger("fedsel")
 
 
 class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
-    """Selection method as a Flower strategy: the round around what the method says. Methods are its subclasses."""
+    """Selection method as a Flower strategy: the round around a method's own rules. Methods are its subclasses."""
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
@@ -79,7 +79,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         round_info = RoundInfo(self.completed + server_round, self.context.run.rounds)
         record = self._record = RoundRecord(round_info.number)
         label_count_bytes = self._prober.enrol(client_manager, round_info, wait=server_round == 1)
-        sent = self._server.solver.instruct(parameters)
+        sent = self._server.solver.sent_model(parameters)
         rng = self._stream(Purpose.CANDIDATES, round_info)
         if self._isp is not None and self.context.surrogate is not None:
             self._isp.observe(round_info.number, self.context.surrogate(self._parameters, self._buffers))
@@ -89,6 +89,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
             probe = self._prober.measure(round_info, everybody, parameters, label_count_bytes)
             self._intermediate = self._intermediate_round(round_info, sent, probe)
             count = min(self._isp.search(self._intermediate), roster.ids.size)
+            # The method sees its own candidates' losses only, as in other rounds; all of them where everybody trains.
             visible = self._loss_candidates(roster, round_info, count, rng) if count < roster.ids.size else roster.ids
         else:
             self._intermediate = None
@@ -172,9 +173,17 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         self._buffers, calibration_bytes = calibrated(
             self._clients, clients, self._parameters, self._buffers, server_round, self.context, variances
         )
-        losses, reports, failed = replies.losses, replies.reports, replies.failed
         self.learn(
-            Outcome(plan.round_info, started_from, clients, step.updates, step.aggregate, losses, reports, failed)
+            Outcome(
+                plan.round_info,
+                started_from,
+                clients,
+                step.updates,
+                step.aggregate,
+                replies.losses,
+                replies.reports,
+                replies.failed,
+            )
         )
         wall_s = time.perf_counter() - self._started_s
         record, links = self._record, self.context.links

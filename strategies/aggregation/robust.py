@@ -6,10 +6,10 @@ E. M. El Mhamdi, R. Guerraoui, J. Stainer, "Machine Learning with Adversaries: B
 NeurIPS 2017.
 
 Absent entries. A client that compresses with error feedback sends a few entries and keeps the rest back, so
-an entry that it does not send is no vote for zero; counted as one, the median of ten clients that send a tenth each is
+an entry that it does not send is no vote for zero; as such a vote, the median of ten clients that send a tenth each is
 zero nearly everywhere, and nothing is ever learned. So the median and the trimmed mean of an entry are those of the
 clients that sent it, times their share of the cohort (times the sum of the weights, 1 but for unbiased methods): the
-scale that the mean has. An entry that one or two clients send nobody can judge: there each of them counts as if its
+scale that the mean has. An entry that one or two clients send cannot be judged: there each of them counts as if its
 whole update had been scaled down to the cohort's median norm, as in Z. Sun, P. Kairouz, A. T. Suresh, H. B. McMahan,
 "Can You Really Backdoor Federated Learning?", 2019, arXiv 1911.07963, so that a hostile client is worth one honest one
 there. Krum compares whole updates, absent entries as zeros.
@@ -21,7 +21,7 @@ outvoted would otherwise send an ever larger update.
 Deviations: the trimmed mean cuts ceil(share s) of the s values of an entry from each end (at most what leaves one or
 two), so that already of three values the outer ones go. Flower's `aggregate_median`, `aggregate_trimmed_avg` and
 `aggregate_krum` do the same for dense updates (tests compare), but need all of them as dense arrays at once, have no
-notion of an absent entry, and do not say whom Krum chose; here the dense form exists for `BLOCK` entries at a time.
+notion of an absent entry, and do not return Krum's choice; here the dense form exists for `BLOCK` entries at a time.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +35,7 @@ from strategies.roster import Floats, Ints
 
 BLOCK = 2**14
 JUDGED = 3
-"""Values of an entry among which one that is wrong can be told."""
+"""The fewest values of an entry among which a wrong one can be recognised."""
 Centre = Callable[[Floats, Ints], Floats]
 """(values (r, b) in ascending order with NaN last, values that are there (b,), at least 1) -> their centre (b,)."""
 

@@ -2,7 +2,7 @@
 
 Deviations: SCAFFOLD's c and FedDyn's H are unweighted means over all K clients, as in their papers, whatever weighs the
 updates; they lead to the minimum of the unweighted mean loss. A change of a control variate whose reply fails stays
-missing in c. FedNova normalises here instead of at the client, by the number that came with the update,
+missing in c. FedNova normalises here instead of at the client, by the number that is reported with the update,
 which is the same sum and leaves the update in the units that its residual has.
 """
 
@@ -53,7 +53,7 @@ class ServerSolver:
         self.reports = frozenset({EFFECTIVE_STEPS} if self._solver == "fednova" else ())
         self.payloads = 2 if self._solver == "scaffold" else 1
 
-    def instruct(self, parameters: Parameters) -> Parameters:
+    def sent_model(self, parameters: Parameters) -> Parameters:
         """The model as it is sent to the cohort: with scaffold the control variate c follows it."""
         if self._solver != "scaffold":
             return parameters

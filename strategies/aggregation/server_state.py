@@ -23,7 +23,7 @@ from strategies.run_context import RunContext
 
 @dataclass(frozen=True)
 class Step:
-    """Server step: the next global model and how it came about.
+    """Server step: the next global model and its derivation from the replies.
 
     Attributes
     ----------

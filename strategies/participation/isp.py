@@ -10,16 +10,16 @@ Deviations
 ----------
 - Clients train the intermediate round as they would if the method had selected them all, with its own ratios and
   learning rates; where it selects fewer (it draws with replacement), all train as the shared settings say.
-- The drawn subsets are among those that came back from the intermediate round, also where all clients were asked.
+- The subsets are drawn among the clients whose updates the intermediate round brought, also where all were to train.
 - A subset that was drawn before, with the same weights, is not evaluated again: its loss is the same.
 - Candidates keep the global model's BatchNorm statistics.
 - The moving average starts at the oldest loss of the window. It takes the global losses that are known: of every round
   with a surrogate set or `client-eval`, else of this round only (where it cannot change which m comes first).
-- f weighs clients by their test examples. The global model's is taken over all that came back, a candidate's over its
-  own clients only (Algorithm 4, line 18).
+- f weighs clients by their test examples. The global model's is taken over all clients of the intermediate round, a
+  candidate's over its own clients only (Algorithm 4, line 18).
 - A client's mini-batches are a function of seed and round, so that it trains in the intermediate round as it will in
   the round itself.
-- The new m is rounded (to even at halves) before it is remembered; the authors' code truncates it.
+- The new m is rounded (to even at halves) before it is kept; the authors' code truncates it.
 - ISP-RI takes Eq. 6 literally: the largest smoothed improvement / m^alpha, whether or not it is above 0.
 - The authors' warm-up rounds and their rule, which smooths the past losses and not the candidate's, are left out.
 """
@@ -60,18 +60,18 @@ def first_improvement(counts: Sequence[int], improvement: Callable[[int], float]
 
 
 def best_relative(counts: Sequence[int], improvements: Sequence[float], exponent: float) -> int | None:
-    """argmax of improvement(m) / m^alpha (Eq. 6), the smallest m of equals; None if no improvement is a number."""
+    """ISP-RI: argmax of improvement(m) / m^alpha (Eq. 6), the smallest of equals; None if no improvement is finite."""
     ratios = {m: gain / m**exponent for m, gain in zip(counts, improvements, strict=True) if math.isfinite(gain)}
     return max(ratios, key=lambda m: ratios[m]) if ratios else None
 
 
 def mixed(found: int, old: int, momentum: float) -> int:
-    """round(beta m_found + (1 - beta) m_old), at least 1 (Algorithm 3, line 8)."""
+    """Momentum of the number of clients: round(beta m_found + (1 - beta) m_old), at least 1 (Algorithm 3, line 8)."""
     return max(round(momentum * found + (1.0 - momentum) * old), 1)
 
 
 class ISP:
-    """Intelligent selection of participants: the number of clients is searched for every `isp-interval` rounds.
+    """Intelligent Selection of Participants (ISP): the number of clients is searched for every `isp-interval` rounds.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ class ISP:
             self._search(intermediate, replies)
 
     def observe(self, server_round: int, loss: float) -> None:
-        """Remember the loss of the global model that round `server_round` starts from, unless it is not finite."""
+        """Keep the loss of the global model that round `server_round` starts from, unless it is not finite."""
         if math.isfinite(loss):
             self._losses[server_round] = loss
         oldest = server_round - self._config.isp_window
