@@ -266,7 +266,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
             recorder.checkpoint(self.snapshot())
             self._instruction_builder.durable = record.round
 
-    # Checkpoints -----------------------------------------------------------------------------
+    # Checkpoints ----------------------------------------------------------------------------------------------
 
     def _parts(self) -> dict[str, Stateful]:
         parts: dict[str, Stateful] = {"roster": self.roster, "best": self._best, "server": self._server}
