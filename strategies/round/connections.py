@@ -27,7 +27,7 @@ from flwr.server.client_proxy import ClientProxy
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
-from strategies.round.validation import MOST_EXAMPLES
+from strategies.round.validation import MOST_EXAMPLES, array_header
 
 LOGGER = logging.getLogger("fedsel")
 R = TypeVar("R", GetPropertiesRes, FitRes, EvaluateRes)
@@ -36,6 +36,7 @@ MAX_THREADS = 128
 UNAVAILABLE = "Error: Node Unavailable"
 """How Flower's reason begins where a node that it held to be connected gives no sign of life."""
 ASK_AGAIN_S = 1.0
+ARRAY_HEADER_BYTES = len(array_header(0, np.dtype(np.float32)))
 SCALAR_BYTES = 8
 """What one reported number (a loss, a count) is charged on the uplink."""
 
@@ -46,8 +47,8 @@ def pack(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> Param
 
 
 def model_bytes(parameters: Parameters) -> int:
-    """Bytes of one transfer of the global model."""
-    return sum(len(tensor) for tensor in parameters.tensors)
+    """Bytes of one transfer of the global model: its entries, without NumPy's header of each array."""
+    return sum(len(tensor) - ARRAY_HEADER_BYTES for tensor in parameters.tensors)
 
 
 def once_each(replies: Iterable[tuple[int, R]], server_round: int) -> dict[int, R]:

@@ -30,15 +30,15 @@ def unpack_array(parameters: Parameters, dtype: type[np.generic], most: int) -> 
 def _unpack(tensor: bytes, dtype: type[np.generic], most: int) -> NDArray[np.generic]:
     """An array as Flower sends it. Its header is not parsed, but compared with that of an array of this length."""
     kind = np.dtype(dtype)
-    head = len(_header(0, kind))
+    head = len(array_header(0, kind))
     count, rest = divmod(len(tensor) - head, kind.itemsize)
-    if rest or not 0 <= count <= most or tensor[:head] != _header(count, kind):
+    if rest or not 0 <= count <= most or tensor[:head] != array_header(count, kind):
         raise WireError(f"expected at most {most} {kind} as NumPy writes them, got {len(tensor)} bytes that are not")
     return np.frombuffer(tensor, kind, count, head) if count else np.zeros(0, kind)
 
 
-def _header(count: int, kind: np.dtype[Any]) -> bytes:
-    """What NumPy writes before an array of one dimension; it leaves room for any count."""
+def array_header(count: int, kind: np.dtype[Any]) -> bytes:
+    """NumPy's header of an array of one dimension; it leaves room for any count, so its length is always the same."""
     stream = BytesIO()
     fields = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": (count,)}
     np.lib.format.write_array_header_1_0(stream, fields)

@@ -52,7 +52,7 @@ def test_the_clients_test_the_candidates_where_there_is_no_surrogate(tmp_path):
     search = rows[0]["search"]
     assert search["found"] is not None
     assert search["losses"][-1] < search["global_loss"] == pytest.approx(2.3, abs=0.3)
-    model = 4 * 650 + 128
+    model = 4 * 650
     assert rows[0]["probe_bytes"] % (model + 8) == 0
     assert rows[0]["probe_bytes"] >= (CLIENTS + 1) * (model + 8)
     assert rows[1]["probe_bytes"] == 0

@@ -111,7 +111,7 @@ def run(tmp_path, rounds=2, **settings):
 
 
 SIZE = 650
-MODEL_BYTES = 128 + 4 * SIZE
+MODEL_BYTES = 4 * SIZE
 PLAIN = {"compressor": "none"}
 
 

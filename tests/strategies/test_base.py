@@ -21,7 +21,6 @@ from tests.support.stubs import (
     context_of,
     fit_reply,
     manager_of,
-    npy_bytes,
     run_round,
     run_rounds,
     sends_its_update,
@@ -52,7 +51,7 @@ def test_a_round_by_hand():
     # The header and checksum take 28 bytes, a bitmap of 4 entries one, a value 4.
     assert row["uplink_bytes"] == 3 * (28 + 1 + 4)
     assert row["uplink_value_bytes"] == 3 * 4
-    assert row["downlink_bytes"] == 3 * npy_bytes(np.zeros(SIZE, np.float32))
+    assert row["downlink_bytes"] == 3 * 4 * SIZE
     assert row["probe_bytes"] == row["calibration_bytes"] == 0
     links = strategy.context.links
     uplinks, step_s = links.observe(1, np.full(3, np.nan))
@@ -119,7 +118,7 @@ def test_hetero_select_probes_everybody_and_weighs_by_score():
     assert row["probe_losses"] == [2.0, 1.0, 5.0]
     np.testing.assert_allclose(parameters, [0.2, 0.0, 2.4, 0.0], rtol=1e-6)
     # The model down and a loss of 8 bytes up, each.
-    assert row["probe_bytes"] == 3 * (npy_bytes(np.zeros(SIZE, np.float32)) + 8)
+    assert row["probe_bytes"] == 3 * (4 * SIZE + 8)
     [(_, ins)] = [asked for asked in proxies[0].asked if asked[0] == "evaluate"]
     assert ins.config == {"task": "probe", "round": 1, "batches": 3}
     # Three forward passes are one step; then two steps and 33 bytes.
@@ -135,7 +134,7 @@ def test_a_client_that_fails_its_probe_sits_the_round_out():
     assert [kind for kind, _ in proxies[1].asked] == ["properties", "evaluate", "evaluate"]
     assert rows[0]["failures"] == [{"client": 1, "reason": "loss probe: out of memory"}]
     # It was sent the model all the same.
-    assert rows[0]["probe_bytes"] == 3 * (npy_bytes(np.zeros(SIZE, np.float32)) + 8)
+    assert rows[0]["probe_bytes"] == 3 * (4 * SIZE + 8)
 
 
 def test_a_round_in_which_every_probe_fails_says_so():
@@ -194,7 +193,7 @@ def test_inverted_links_charge_a_method_that_probes():
     proxies = [StubProxy(client, sends_its_update, loss=loss) for client, loss in enumerate((1.0, 2.0, 4.0))]
     [row], _ = run_round(strategy, proxies)
     assert row["probe_losses"] == [1.0, 2.0, 4.0]
-    assert row["probe_bytes"] == 3 * (npy_bytes(np.zeros(SIZE, np.float32)) + 8)
+    assert row["probe_bytes"] == 3 * (4 * SIZE + 8)
     assert [len(proxy.asked) for proxy in proxies] == [3, 3, 3]
 
 
@@ -271,7 +270,7 @@ def test_calibration_is_charged_apart_and_kept_out_of_the_weights():
     np.testing.assert_allclose(parameters, [1 / 6, 4 / 6, 9 / 6, 0.0], rtol=1e-6)
     # (10 * 0 + 20 * 1 + 30 * 2) / 60
     np.testing.assert_allclose(statistics, 8 / 6, rtol=1e-6)
-    whole = npy_bytes(parameters, buffers)
+    whole = 4 * (parameters.size + buffers.size)
     assert row["downlink_bytes"] == 3 * whole
     assert row["calibration_bytes"] == 3 * (whole + 8)
     assert row["probe_bytes"] == 0

@@ -9,10 +9,10 @@ from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.wire.codec import Update
 from strategies.methods.random_selection import RandomSelection
 from tests.support.contexts import make_context
-from tests.support.stubs import Rows, StubProxy, manager_of, npy_bytes, run_rounds, update_reply
+from tests.support.stubs import Rows, StubProxy, manager_of, run_rounds, update_reply
 
 CLIENTS = 8
-MODEL_BYTES = npy_bytes(np.zeros(CLIENTS, np.float32))
+MODEL_BYTES = 4 * CLIENTS
 REPLY_BYTES = 28 + 1 + 4
 """One entry of eight: header and checksum, a bitmap, a value."""
 

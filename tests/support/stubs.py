@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -49,16 +48,6 @@ def update_reply(update: Update, client: int, server_round: int, **metrics: Scal
     """Reply of a sound client; `metrics` override or add to its numbers."""
     payload = np.frombuffer(encode(update, client=client, server_round=server_round), np.uint8)
     return fit_reply(ndarrays_to_parameters([payload]), **{"loss": 1.0, "work_steps": 2.0} | metrics)
-
-
-def npy_bytes(*arrays: np.ndarray) -> int:
-    """Bytes of `arrays` as NumPy's own files."""
-    total = 0
-    for array in arrays:
-        file = BytesIO()
-        np.save(file, array, allow_pickle=False)
-        total += file.tell()
-    return total
 
 
 class StubProxy(ClientProxy):

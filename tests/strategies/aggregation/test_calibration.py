@@ -5,7 +5,7 @@ from flwr.common import Parameters, ndarrays_to_parameters
 from fedsel_app.config import SharedSettings, read_groups
 from strategies.aggregation.calibration import calibrated
 from strategies.round import connections
-from tests.support.stubs import StubProxy, fit_reply, manager_of, npy_bytes
+from tests.support.stubs import StubProxy, fit_reply, manager_of
 
 PARAMETERS = np.arange(5, dtype=np.float32)
 BUFFERS = np.array([0.0, 1.0], np.float32)
@@ -35,7 +35,7 @@ def test_statistics_are_averaged_by_examples():
     np.testing.assert_array_equal(buffers, np.array([4.0, 3.5], np.float32))
     assert buffers.dtype == np.float32
     # Two clients: the model with its statistics down, two float32 up.
-    assert sent == 2 * (npy_bytes(PARAMETERS, BUFFERS) + 8)
+    assert sent == 2 * (PARAMETERS.nbytes + BUFFERS.nbytes + 8)
     [ins] = asked(proxies[0])
     assert ins.config == {"task": "calibrate", "round": 4, "batches": 20}
     assert ins.parameters == ndarrays_to_parameters([PARAMETERS, BUFFERS])
@@ -51,7 +51,7 @@ def test_only_the_first_trained_clients_are_asked():
     np.testing.assert_array_equal(buffers, [1.5, 1.5])
     assert [len(asked(proxy)) for proxy in proxies] == [0, 1, 1, 0]
     assert asked(proxies[1])[0].config["batches"] == 7
-    assert sent == 2 * (npy_bytes(PARAMETERS, BUFFERS) + 8)
+    assert sent == 2 * (PARAMETERS.nbytes + BUFFERS.nbytes + 8)
 
 
 BAD = {
