@@ -19,7 +19,7 @@ from simulation.bench.timing import fastest
 from strategies.aggregation.server_state import ServerState
 from strategies.roster import Selection
 from strategies.round.replies import Replies
-from strategies.testing.rehearsal import make_context
+from strategies.testing.fakes import make_context
 
 COHORT = 10
 DENSITIES = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)

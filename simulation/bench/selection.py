@@ -27,7 +27,7 @@ from fedsel_app.wire.codec import Update
 from strategies import STRATEGIES, find_strategy
 from strategies.base import SelectionStrategy
 from strategies.roster import Ints, RoundInfo
-from strategies.testing.rehearsal import make_context, outcome
+from strategies.testing.fakes import make_context, outcome
 
 SIZES = (100, 1_000, 10_000, 100_000, 1_000_000)
 COHORT, CLASSES, MODEL_SIZE, ROUNDS = 10, 10, 40, 100

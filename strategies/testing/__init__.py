@@ -1,13 +1,8 @@
 """Contract suite: checks that every selection method must pass, and the fake federation that they run in.
 
-A user's own method is checked by one call::
-
-    from strategies.testing import check_method
-
-    check_method(MyMethod)
-
-Class attributes say what a method does not promise: ``exact_cohort = False``, that a cohort is as large as asked
-(draws with replacement, full participation); ``explores = False``, that over many rounds everybody has a turn.
+``strategies.testing.check_method(MyMethod)`` puts a class through all of them. Its attributes say what it does not
+promise: ``exact_cohort = False``, that a cohort is as large as asked for (draws with replacement, full participation);
+``explores = False``, that over many rounds every client is selected.
 """
 
 import warnings
@@ -22,38 +17,38 @@ from strategies.testing.method_under_test import CheckFailed, MethodUnderTest
 
 
 class ContractError(AssertionError):
-    """A method broke a clause; the message names both."""
+    """Failure of a method in a check; the message names both."""
 
-    def __init__(self, method: str, clause: str, sentence: str) -> None:
-        super().__init__(f"The method {method} breaks the clause '{clause}': {sentence}")
-        self.clause = clause
+    def __init__(self, method: str, check: str, sentence: str) -> None:
+        super().__init__(f"The method {method} fails the check '{check}': {sentence}")
+        self.check = check
 
 
 Check = Callable[..., None]
 
 
-def _checked(name: str, clause: CheckFunction) -> Check:
+def _check(name: str, function: CheckFunction) -> Check:
     def check(method: type[SelectionStrategy], **settings: Value) -> None:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 warnings.simplefilter("ignore", DeprecationWarning)
-                clause(MethodUnderTest(method, settings))
-        except CheckFailed as broken:
-            raise ContractError(method.name, name, str(broken)) from None
+                function(MethodUnderTest(method, settings))
+        except CheckFailed as failure:
+            raise ContractError(method.name, name, str(failure)) from None
         except Exception as error:
             raise ContractError(method.name, name, f"it raised {type(error).__name__}: {error}") from error
 
-    check.__doc__ = clause.__doc__
+    check.__doc__ = function.__doc__
     return check
 
 
-CHECKS: dict[str, Check] = {name: _checked(name, clause) for name, clause in CHECK_FUNCTIONS.items()}
-"""Clause -> check(method class, **its settings), which raises ContractError where the method breaks it."""
+CHECKS: dict[str, Check] = {name: _check(name, function) for name, function in CHECK_FUNCTIONS.items()}
+"""Name -> check(method class, **its settings), which raises ContractError where the method fails it."""
 
 
 def variants(method: type[SelectionStrategy]) -> list[dict[str, Value]]:
-    """The default settings, and every other value of a switch or small enumeration, one at a time."""
+    """Settings to check under: the defaults, and every other value of a switch or small enumeration, one at a time."""
     found: list[dict[str, Value]] = [{}]
     for item in fields(method.Config):
         options: Iterable[Value] = item.metadata["choices"]
@@ -72,7 +67,7 @@ def check_method(method: type[SelectionStrategy], **settings: Value) -> None:
     Raises
     ------
     ContractError
-        Naming the method and the first clause it breaks.
+        Naming the method and the first check that it fails.
     """
     for chosen, check in product([settings] if settings else variants(method), CHECKS.values()):
         check(method, **chosen)

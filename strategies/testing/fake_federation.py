@@ -1,7 +1,7 @@
-"""Fake federation: clients that drive a method; their losses, links and updates follow from the seed.
+"""Fake federation: clients around a method, whose losses, links and updates follow from the seed.
 
-`FakeFederation` plays the round as `strategies.base` does, without messages; a `FakeClientProxy` is
-one of its clients to Flower.
+`FakeFederation` runs the round as `strategies.base` does, without messages; a `FakeClientProxy` is one of its clients
+to Flower.
 """
 
 from collections.abc import Callable, Iterable
@@ -33,7 +33,7 @@ from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update, encode
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, RoundInfo, Selection
-from strategies.testing.rehearsal import dense, outcome
+from strategies.testing.fakes import dense, outcome
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -46,7 +46,7 @@ LOSSES: dict[str, Callable[[Floats], Floats]] = {
     "infinite": lambda losses: np.full_like(losses, np.inf),
     "mixed": lambda losses: np.choose(np.arange(losses.size) % 5, [losses, np.nan, np.inf, 1e308, 0.0]),
 }
-"""What becomes of the losses (K,) by identity, in a world of that name. Finite ones stay finite."""
+"""Kind of losses -> their change, of float64 (K,) by identity. Finite ones stay finite."""
 
 UPDATES: dict[str, Callable[[Floats, int], Update]] = {
     "dense": lambda values, identity: dense(values),
@@ -55,7 +55,7 @@ UPDATES: dict[str, Callable[[Floats, int], Update]] = {
     "zero": lambda values, identity: _every(0.0 * values, np.arange(1)) if identity % 2 else dense(0.0 * values),
     "identical": lambda values, identity: dense(np.full(values.size, 0.5)),
 }
-"""What becomes of a client's update (N,), in a world of that name."""
+"""Kind of updates -> a client's update, from its values (N,) and its identity."""
 
 
 def _every(values: Floats, places: Ints) -> Update:
@@ -64,18 +64,18 @@ def _every(values: Floats, places: Ints) -> Update:
 
 @lru_cache(maxsize=8192)
 def _noise(seed: int, number: int, identity: int, size: int) -> Floats:
-    """What training adds to a client's drift in a round, float64 (N,): the same in every world of the seed."""
+    """Noise of a client's training in a round, float64 (N,): the same in every federation of the seed."""
     return _fixed(stream(seed, Purpose.TRAIN, number, identity).standard_normal(size))
 
 
 @lru_cache(maxsize=1024)
 def _uniform(seed: int, purpose: Purpose, number: int, low: float, high: float, size: int) -> Floats:
-    """A number for everybody in a round, float64 (K,)."""
+    """Uniform numbers of all clients in a round, float64 (K,)."""
     return _fixed(stream(seed, purpose, number).uniform(low, high, size))
 
 
 class Population(NamedTuple):
-    """What clients are, by identity: label counts (K, classes), and float64 (K,) or, for the drift, (K, N)."""
+    """Population of clients by identity: label counts (K, classes), and float64 (K,) or, for the drift, (K, N)."""
 
     label_counts: Ints
     level: Floats
@@ -101,14 +101,14 @@ def _fixed(array: NDArray[Number]) -> NDArray[Number]:
 
 
 class FakeFederation:
-    """Clients around a method. What they are and do follows from the seed, their identity and the round.
+    """Federation of fake clients around a method; their data, losses and updates follow from seed, identity and round.
 
     Parameters
     ----------
     method : built for as many clients as there are `identities`
-    identities : who sits behind each partition id, int64 (K,), a permutation; None: the ids themselves
+    identities : the client behind each partition id, int64 (K,), a permutation; None: the ids themselves
     losses, updates : of `LOSSES` and `UPDATES`
-    generous : the roster also holds what the method does not say that it needs
+    generous : the roster also holds knowledge that the method does not declare in its needs
     """
 
     def __init__(
@@ -123,28 +123,28 @@ class FakeFederation:
     ) -> None:
         run = method.context.run
         self.method, self.roster, self.cohort = method, method.roster, run.cohort
-        self.needs = method.needs(method.context.method)
+        self.needs = method.needs(method.config)
         self._losses, self._updates, self._seed, self._generous = LOSSES[losses], UPDATES[updates], seed, generous
-        self._who = np.arange(run.clients) if identities is None else identities
+        self._identities = np.arange(run.clients) if identities is None else identities
         self._clients = _population(seed, run.clients, method.context.initial.size, method.context.classes)
-        self.label_counts = self._clients.label_counts[self._who]
+        self.label_counts = self._clients.label_counts[self._identities]
 
     def losses(self, number: int) -> Floats:
-        """Everybody's loss of the model of round `number`, float64 (K,)."""
-        noise = _uniform(self._seed, Purpose.PROBE, number, 0.5, 1.5, self._who.size)
-        return self._losses(self._clients.level * 0.99**number * noise)[self._who]
+        """Losses of all clients, of the model of round `number`, float64 (K,)."""
+        noise = _uniform(self._seed, Purpose.PROBE, number, 0.5, 1.5, self._identities.size)
+        return self._losses(self._clients.level * 0.99**number * noise)[self._identities]
 
     def update(self, number: int, client: int) -> Update:
-        """What `client` sends in round `number`."""
-        who = int(self._who[client])
-        drift = self._clients.drift[who]
-        noise = _noise(self._seed, number, who, drift.size)
-        return self._updates(0.1 * (drift + noise) * 0.99**number, who)
+        """Update that `client` sends in round `number`."""
+        identity = int(self._identities[client])
+        drift = self._clients.drift[identity]
+        noise = _noise(self._seed, number, identity, drift.size)
+        return self._updates(0.1 * (drift + noise) * 0.99**number, identity)
 
     def observe(self, number: int, available: Iterable[int] | None = None) -> int:
-        """Fill the roster as a round does, with everybody or those `available`; how many to select."""
+        """Fill the roster as a round does, with all clients or those `available`. Returns the number to select."""
         roster, needs = self.roster, self.needs
-        present = list(range(self._who.size) if available is None else available)
+        present = list(range(self._identities.size) if available is None else available)
         roster.available[:] = False
         roster.available[present] = True
         roster.examples[present] = self.label_counts[present].sum(axis=1)
@@ -154,8 +154,11 @@ class FakeFederation:
                 roster.label_counts = np.zeros_like(self.label_counts)
             roster.label_counts[present] = self.label_counts[present]
         if needs.links or self._generous:
-            uplinks = _uniform(self._seed, Purpose.NETWORK, number, 1e6, 5e6, self._who.size)
-            roster.uplink_bits_per_s[:], roster.step_s[:] = uplinks[self._who], self._clients.step_s[self._who]
+            uplinks = _uniform(self._seed, Purpose.NETWORK, number, 1e6, 5e6, self._identities.size)
+            roster.uplink_bits_per_s[:], roster.step_s[:] = (
+                uplinks[self._identities],
+                self._clients.step_s[self._identities],
+            )
         count = min(self.cohort, len(present))
         roster.losses[:] = np.nan
         if needs.loss_probe or self._generous:
@@ -164,33 +167,29 @@ class FakeFederation:
         return count
 
     def candidates(self, number: int, count: int) -> Ints:
-        """Whose loss the method wants to know."""
+        """Clients whose loss the method asks for."""
         rng = stream(self.method.context.run.seed, Purpose.CANDIDATES, number)
         return self.method.candidates(self.roster, self.round_info(number), count, rng)
 
     def select(self, number: int, count: int) -> Selection:
-        """What the method decides."""
+        """Selection of the method."""
         rng = stream(self.method.context.run.seed, Purpose.SELECT, number)
         return self.method.select(self.roster, self.round_info(number), count, rng)
 
     def finish(self, number: int, selected: Ints, failed: Iterable[int] = ()) -> None:
-        """Let `selected` train, all but the `failed`, and the method absorb it."""
-        roster, losses = self.roster, self.losses(number)
+        """Let the `selected` train, all but the `failed`, and the method learn from the round."""
+        losses = self.losses(number)
         missing = np.isin(selected, list(failed))
-        came, lost = selected[~missing], selected[missing]
-        roster.selections[selected] += 1
-        roster.last_selected[selected] = number
-        roster.last_returned[came] = number
-        roster.fit_losses[came] = losses[came]
-        roster.failures[lost] += 1
+        returned, missed = selected[~missing], selected[missing]
+        self.roster.record_round(number, selected, returned, losses[returned], failed=missed)
         self.method.learn(
             outcome(
                 self.round_info(number),
-                came.tolist(),
-                [self.update(number, client) for client in came.tolist()],
-                losses=losses[came],
-                reports=dict.fromkeys(sorted(self.needs.reports), losses[came]),
-                failed=lost.tolist(),
+                returned.tolist(),
+                [self.update(number, client) for client in returned.tolist()],
+                losses=losses[returned],
+                reports=dict.fromkeys(sorted(self.needs.reports), losses[returned]),
+                failed=missed.tolist(),
                 size=self._clients.drift.shape[1],
             )
         )
@@ -202,35 +201,35 @@ class FakeFederation:
 
 @dataclass(eq=False)
 class FakeClientProxy(ClientProxy):
-    """Client `client` of a `world` as Flower's server sees it; `cid` is Flower's own id, which means nothing."""
+    """Client `client` of a `federation` as Flower's server sees it; `cid` is Flower's own id, which means nothing."""
 
-    world: FakeFederation
+    federation: FakeFederation
     client: int
     cid: str
 
     def get_properties(self, ins: GetPropertiesIns, timeout: float | None, group_id: int | None) -> GetPropertiesRes:
-        """What it has."""
-        counts = self.world.label_counts[self.client]
+        """Number of examples, local steps and label counts."""
+        counts = self.federation.label_counts[self.client]
         told = {"client": self.client, "examples": int(counts.sum()), "steps": 50, "label-counts": counts.tobytes()}
         return GetPropertiesRes(Status(Code.OK, ""), told)
 
     def evaluate(self, ins: EvaluateIns, timeout: float | None, group_id: int | None) -> EvaluateRes:
-        """Its loss of the round's model."""
-        loss = float(self.world.losses(int(ins.config["round"]))[self.client])
+        """Loss of the round's model."""
+        loss = float(self.federation.losses(int(ins.config["round"]))[self.client])
         return EvaluateRes(Status(Code.OK, ""), loss, 1, {})
 
     def fit(self, ins: FitIns, timeout: float | None, group_id: int | None) -> FitRes:
-        """Its update and reports."""
+        """Update and reports."""
         number = int(ins.config["round"])
-        payload = encode(self.world.update(number, self.client), client=self.client, server_round=number)
-        names = ["loss", "work-steps", *self.world.needs.reports]
-        metrics: dict[str, Scalar] = dict.fromkeys(names, float(self.world.losses(number)[self.client]))
+        payload = encode(self.federation.update(number, self.client), client=self.client, server_round=number)
+        names = ["loss", "work-steps", *self.federation.needs.reports]
+        metrics: dict[str, Scalar] = dict.fromkeys(names, float(self.federation.losses(number)[self.client]))
         return FitRes(Status(Code.OK, ""), ndarrays_to_parameters([np.frombuffer(payload, np.uint8)]), 1, metrics)
 
     def get_parameters(self, ins: GetParametersIns, timeout: float | None, group_id: int | None) -> GetParametersRes:
-        """Nobody asks."""
+        """Never called."""
         raise NotImplementedError
 
     def reconnect(self, ins: ReconnectIns, timeout: float | None, group_id: int | None) -> DisconnectRes:
-        """Nobody asks."""
+        """Never called."""
         raise NotImplementedError

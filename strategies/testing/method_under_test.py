@@ -1,4 +1,4 @@
-"""A method under test: fresh instances of it, rounds of them, and what is required of what they return."""
+"""Method under test: new instances of it, their rounds, and requirements on their selections."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from fedsel_app.config import CompressionConfig, ConfigError, Value
 from strategies.base import SelectionStrategy
 from strategies.roster import Roster, Selection
 from strategies.testing.fake_federation import FakeFederation
-from strategies.testing.rehearsal import make_context
+from strategies.testing.fakes import make_context
 
 Arrays = dict[str, NDArray[Any]]
 CLIENTS, COHORT, ROUNDS = 12, 4, 50
@@ -20,20 +20,20 @@ SIZE, CLASSES = 24, 3
 
 
 class CheckFailed(Exception):
-    """The sentence that says what a method did."""
+    """Failure of a check; its sentence says what the method did."""
 
 
 @dataclass(frozen=True)
 class MethodUnderTest:
-    """A method under some of its settings."""
+    """Method class under some of its settings."""
 
     method: type[SelectionStrategy]
     settings: Mapping[str, Value] = field(default_factory=dict)
 
-    def world(
+    def federation(
         self, clients: int = CLIENTS, cohort: int = COHORT, *, rounds: int = ROUNDS, seed: int = 1, **kinds: Any
     ) -> FakeFederation:
-        """A fresh instance in a `FakeFederation` of these kinds; without compression where it refuses it."""
+        """New instance in a `FakeFederation` of these kinds; without compression where the method refuses it."""
         build = partial(
             make_context,
             self.method.Config(**self.settings),
@@ -52,13 +52,13 @@ class MethodUnderTest:
 
 
 def require(condition: bool | np.bool_, sentence: str) -> None:
-    """Raise Broken(`sentence`) unless met."""
+    """Raise CheckFailed(`sentence`) unless met."""
     if not condition:
         raise CheckFailed(sentence)
 
 
 def require_same(found: Arrays, expected: Arrays, sentence: str) -> None:
-    """Raise Broken(`sentence`) unless both have the same names, types, shapes and bits."""
+    """Raise CheckFailed(`sentence`) unless both have the same names, types, shapes and bits."""
     require(found.keys() == expected.keys(), f"{sentence} ({sorted(found.keys() ^ expected.keys())})")
     for name, array in expected.items():
         same = (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
@@ -66,7 +66,7 @@ def require_same(found: Arrays, expected: Arrays, sentence: str) -> None:
 
 
 def require_sound(selection: Selection, roster: Roster) -> None:
-    """Raise Broken unless the ids are distinct, available and ascending, and the numbers beside them sensible."""
+    """Raise CheckFailed unless the ids are distinct, available and ascending, and the numbers beside them finite."""
     clients, parts = selection.clients, parts_of(selection)
     require(clients.ndim == 1 and np.issubdtype(clients.dtype, np.integer), "'clients' must be a vector of ids.")
     require((np.diff(clients) > 0).all(), f"'clients' must be distinct and ascending. Got {clients.tolist()}.")
@@ -82,7 +82,7 @@ def require_sound(selection: Selection, roster: Roster) -> None:
 
 
 def parts_of(selection: Selection) -> Arrays:
-    """All that a selection says, by name."""
+    """Arrays of a selection by name."""
     optional = ("weights", "kept_fractions", "learning_rates")
     given = {name: getattr(selection, name) for name in optional if getattr(selection, name) is not None}
     components = {f"component {name}": values for name, values in selection.components.items()}
@@ -90,16 +90,16 @@ def parts_of(selection: Selection) -> Arrays:
 
 
 def copied(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    """Arrays that later changes do not reach."""
+    """Copies of arrays by name."""
     return {name: array.copy() for name, array in arrays.items()}
 
 
-def play(
-    world: FakeFederation, number: int, available: Iterable[int] | None = None, failed: Iterable[int] = ()
+def run_round(
+    federation: FakeFederation, number: int, available: Iterable[int] | None = None, failed: Iterable[int] = ()
 ) -> tuple[Selection, int]:
-    """A round, whose selection must be sound; and how many it was to select."""
-    count = world.observe(number, available)
-    selection = world.select(number, count)
-    require_sound(selection, world.roster)
-    world.finish(number, selection.clients, failed)
+    """Run a round, whose selection must be sound. Returns the selection, and the number to select."""
+    count = federation.observe(number, available)
+    selection = federation.select(number, count)
+    require_sound(selection, federation.roster)
+    federation.finish(number, selection.clients, failed)
     return selection, count

@@ -1,7 +1,7 @@
 """Traps seen in public re-implementations of these methods, and the tests that keep each out.
 
 1. Unexplored clients score 0, so that the same cohort trains for ever:
-   test_contract.py::test_every_method_keeps_the_contract (clause coverage),
+   test_contract.py::test_every_method_keeps_the_contract (check coverage),
    test_oort.py::test_everybody_is_explored_in_the_end,
    test_power_of_choice.py::test_rpow_d_tries_the_never_selected_first_and_starves_nobody.
 2. Candidates are drawn uniformly instead of by size:
@@ -13,13 +13,13 @@
    test_traps.py::test_no_method_reads_the_servers_test_results,
    test_traps.py::test_only_the_round_evaluates.
 5. Positions in a list of candidates are returned instead of ids:
-   test_contract_mutations.py::test_a_mutant_breaks_its_clause,
+   test_contract_mutations.py::test_a_mutant_fails_its_check,
    test_power_of_choice.py::test_selection_frequencies_equal_enumeration.
 6. Minus infinity stays in a valuation:
-   test_contract.py::test_every_method_keeps_the_contract (clause state),
+   test_contract.py::test_every_method_keeps_the_contract (check state),
    test_active_fl.py::test_exclusion_is_of_the_round_not_for_ever.
 7. Draws with replacement where distinct clients are meant, or the reverse:
-   test_contract.py::test_every_method_keeps_the_contract (clauses selection and cohort-size),
+   test_contract.py::test_every_method_keeps_the_contract (checks selection and cohort-size),
    test_clustered_sampling.py::test_a_client_drawn_in_several_rows_has_the_multiple_weight,
    test_adasample.py::test_draws_are_with_replacement_and_follow_q,
    test_delta.py::test_weights_are_used_as_they_are_and_multiply_with_repeats.
@@ -31,7 +31,7 @@
    test_fed_cbs.py::test_a_perfectly_balanced_set_is_picked,
    test_server_optimizer.py::test_zero_scores_weigh_alike,
    test_values.py::test_a_vector_of_zeros_is_a_norm_alone,
-   test_contract.py::test_every_method_keeps_the_contract (clause cohort-size).
+   test_contract.py::test_every_method_keeps_the_contract (check cohort-size).
 10. Other people's code reseeds or consumes NumPy's global generator:
     test_trap_rounds.py::test_a_run_leaves_the_global_generators_alone; nothing here, tests included, draws from it
     (ruff's rule NPY002).
@@ -87,11 +87,11 @@ def test_no_method_reads_the_servers_test_results(name):
     """Whatever the test set says, selections, models and states stay the same."""
     ends = []
     for said in (Evaluation(0.1, 0.9), Evaluation(1e9, 0.0)):
-        world = MethodUnderTest(STRATEGIES[name], AT_ONCE.get(name, {})).world()
-        method = world.method
+        federation = MethodUnderTest(STRATEGIES[name], AT_ONCE.get(name, {})).federation()
+        method = federation.method
         method.context = replace(method.context, evaluate=lambda parameters, buffers, said=said: said)
         manager = manager_of(
-            [FakeClientProxy(world, client, str(client)) for client in range(method.context.run.clients)]
+            [FakeClientProxy(federation, client, str(client)) for client in range(method.context.run.clients)]
         )
         parameters, selected = method.initialize_parameters(manager), []
         for number in range(1, 6):

@@ -1,4 +1,4 @@
-"""Faults that public re-implementations have, put into real methods: the contract names the clause they break."""
+"""Faults that public re-implementations have, put into real methods: the contract names the check they fail."""
 
 from dataclasses import replace
 
@@ -116,7 +116,7 @@ class OneShort(RandomSelection):
 
 
 @pytest.mark.parametrize(
-    ("mutant", "clause"),
+    ("mutant", "check"),
     [
         (CandidatePositions, "selection"),
         (Duplicates, "selection"),
@@ -132,19 +132,19 @@ class OneShort(RandomSelection):
         (LargestLossesOnly, "coverage"),
     ],
 )
-def test_a_mutant_breaks_its_clause(mutant: type[SelectionStrategy], clause: str) -> None:
-    with pytest.raises(ContractError, match=f"breaks the clause '{clause}'"):
-        CHECKS[clause](mutant)
+def test_a_mutant_fails_its_check(mutant: type[SelectionStrategy], check: str) -> None:
+    with pytest.raises(ContractError, match=f"fails the check '{check}'"):
+        CHECKS[check](mutant)
 
 
 @pytest.mark.parametrize("mutant", [CandidatePositions, Duplicates, CountsInSelect, BurntValuations, GlobalGenerator])
 def test_the_whole_suite_refuses_a_mutant(mutant: type[SelectionStrategy]) -> None:
-    with pytest.raises(ContractError, match=f"The method {mutant.name} breaks the clause"):
+    with pytest.raises(ContractError, match=f"The method {mutant.name} fails the check"):
         check_method(mutant)
 
 
 @pytest.mark.parametrize(
-    ("original", "clauses"),
+    ("original", "checks"),
     [
         (PowerOfChoice, ("selection",)),
         (RandomSelection, ("selection", "cohort-size", "same-seed", "relabelling", "knowledge")),
@@ -152,6 +152,6 @@ def test_the_whole_suite_refuses_a_mutant(mutant: type[SelectionStrategy]) -> No
         (ActiveFL, ("state",)),
     ],
 )
-def test_their_originals_keep_it(original: type[SelectionStrategy], clauses: tuple[str, ...]) -> None:
-    for clause in clauses:
-        CHECKS[clause](original)
+def test_their_originals_keep_it(original: type[SelectionStrategy], checks: tuple[str, ...]) -> None:
+    for check in checks:
+        CHECKS[check](original)

@@ -1,4 +1,4 @@
-"""Fakes of what a strategy works with: its `RunContext`, a roster, a round's outcome. No data, model or messages."""
+"""Fakes around a strategy: its run context, a roster, a round's outcome; no data, model or messages."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ class LayerSlice(NamedTuple):
 
 
 class SteadyLinks:
-    """Every client has 3 Mb/s and takes 0.3 s a step, always; a round takes no time."""
+    """Links of 3 Mb/s and 0.3 s a step for every client, always; a round takes no time."""
 
     mean_uplink_bits_per_s = 3e6
     mean_step_s = 0.3
@@ -34,7 +34,7 @@ class SteadyLinks:
         self._clients = clients
 
     def observe(self, server_round: int, losses: Floats) -> tuple[Floats, Floats]:
-        """The same as ever."""
+        """Mean uplink and step of every client."""
         return np.full(self._clients, self.mean_uplink_bits_per_s), np.full(self._clients, self.mean_step_s)
 
     def learn(self, client: int, work_steps: float, told: Mapping[str, object]) -> None:
@@ -48,11 +48,11 @@ class SteadyLinks:
         """Nothing."""
 
     def finish_s(self, work: RoundWork, arrived_s: Floats) -> Floats:
-        """At once."""
+        """Zeros."""
         return np.zeros(work.step_s.size)
 
     def round_seconds(self, work: RoundWork, wall_s: float) -> float:
-        """None."""
+        """Zero."""
         return 0.0
 
 
@@ -110,7 +110,7 @@ def make_roster(
     examples: Sequence[int] | None = None,
     available: Sequence[int] | None = None,
 ) -> Roster:
-    """Everybody (or `available`) is there, with 100 examples and 50 steps each, 3 Mb/s and 0.3 s a step."""
+    """Roster with all clients (or `available`), each with 100 examples, 50 steps, 3 Mb/s and 0.3 s a step."""
     roster = Roster(clients)
     roster.available[list(available if available is not None else range(clients))] = True
     roster.examples[:] = examples if examples is not None else 100
@@ -122,7 +122,7 @@ def make_roster(
 
 
 def dense(values: Sequence[float] | Floats) -> Update:
-    """A dense update."""
+    """Dense update of these values."""
     return Update(len(values), None, np.asarray(values, np.float32))
 
 
@@ -137,7 +137,7 @@ def outcome(
     parameters: NDArray[np.float32] | None = None,
     size: int = 12,
 ) -> Outcome:
-    """A round that brought `updates` of `clients` (ascending), aggregated with equal weights."""
+    """Outcome of a round with `updates` of `clients` (ascending), aggregated with equal weights."""
     mean = np.mean([update.dense() for update in updates], axis=0, dtype=np.float64) if updates else None
     return Outcome(
         round_info=round_info,
