@@ -52,7 +52,7 @@ def make_own_folder(path: Path) -> None:
 
 
 def is_own_folder(path: Path) -> bool:
-    """Whether `path` is a folder, no symlink, that bears fedsel's mark."""
+    """True if `path` is a folder, no symlink, that has fedsel's mark."""
     marker = path / MARKER
     return path.is_dir() and not path.is_symlink() and marker.is_file() and not marker.is_symlink()
 

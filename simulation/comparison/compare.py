@@ -170,7 +170,7 @@ def failure_reason(code: int, log: Path) -> str:
 
 
 def default_jobs(configs: Sequence[AppConfig], gpus: int) -> int:
-    """How many runs this machine's cores, and its GPUs where clients take a share of one, have room for."""
+    """Number of runs that fit side by side on this machine's cores, and on its GPUs if clients use a share of one."""
     cores = worker_count(resolve({}))
     return max(1, min(_room(config, cores, gpus) for config in configs))
 
@@ -186,7 +186,7 @@ def _room(config: AppConfig, cores: int, gpus: int) -> int:
 
 
 def visible_gpus(slot: int, config: AppConfig, gpus: int) -> dict[str, str]:
-    """The environment that gives each of several runs side by side GPUs of its own, where there are several."""
+    """Environment of a run that gives it GPUs of its own, if there are several GPUs and runs side by side."""
     if gpus < 2:
         return {}
     named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
@@ -196,18 +196,18 @@ def visible_gpus(slot: int, config: AppConfig, gpus: int) -> dict[str, str]:
 
 
 def gpu_count() -> int:
-    """GPUs that CUDA sees."""
+    """Number of GPUs that CUDA sees."""
     return torch.cuda.device_count()
 
 
 def _gpu_share(config: AppConfig) -> float:
-    """GPUs that one run of several takes; 0 if it counts none."""
+    """GPUs that one run takes, as a fraction; 0 if its clients use none."""
     return config.execution.client_gpus * (config.execution.workers or 1)
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Hold the comparison's lock, which ends with this process however that ends."""
+    """Hold the comparison's lock, which the system releases when this process ends."""
     with (folder / "compare.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -217,7 +217,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def plan_table(comparison: Comparison, jobs: int) -> Table:
-    """What `compare` would do, a line a run."""
+    """Table of the planned runs: done and left, a line a run."""
     caption = f"in {comparison.out}, side by side: {jobs}"
     table = Table("run", "strategy", "seed", "rounds", "done", "what is left", caption=caption)
     for run in comparison.runs:

@@ -1,4 +1,4 @@
-"""What one run came to: its costs as they grew, what it reached, whom it selected, how its clients fared."""
+"""Outcomes of a run: costs by round, measures at the end and to target, selections, and accuracies of its clients."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,12 +17,12 @@ from simulation.experiments.configuration import AppConfig
 
 TRAFFIC = ("uplink_bytes", "downlink_bytes", "probe_bytes", "calibration_bytes")
 SCORES = {"g_mean": "G-mean", "r2": "R²"}
-"""A record of the rounds -> what the score is, where it is not the accuracy."""
+"""Field of a round's record -> name of the score, where it is not the accuracy."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A number that a run comes to: its key in `measures`, name, digits after the point, and which end is better."""
+    """Measure of a run: its key in `measures`, name, digits after the point, and whether higher is better."""
 
     key: str
     name: str
@@ -42,13 +42,13 @@ TO_TARGET = (ROUNDS, SECONDS, UPLINK_VALUE_MB, UPLINK_MB, TRAFFIC_MB)
 
 
 def cumulative(run: Run, *keys: str) -> Floats:
-    """What the entries `keys` of the rounds add up to, after each evaluated round, float64 (E,)."""
+    """Cumulative sum of the entries `keys` over the rounds, after each evaluated round, float64 (E,)."""
     totals = np.cumsum([sum(row.get(key, 0) for key in keys) for row in run.rows], dtype=np.float64)
     return np.array([total for total, row in zip(totals, run.rows, strict=True) if "accuracy" in row])
 
 
 def measures(run: Run) -> dict[str, float]:
-    """The numbers of a run's summary.json, and all MB in all and to target; NaN where the target was not reached."""
+    """Measures of a run: the numbers of its summary.json, and MB in all and to target; NaN if it was not reached."""
     summary = asdict(summarize(run.rows, run.config, selection_counts(run), 0))
     numbers = {
         key: np.nan if value is None else float(value)
@@ -98,12 +98,12 @@ class Numbers:
 
 
 def score_name(run: Run) -> str:
-    """What the records call accuracy."""
+    """Name of the score that the records call accuracy."""
     return next((name for key, name in SCORES.items() if key in run.rows[-1]), "accuracy")
 
 
 def who_was_selected(run: Run) -> NDArray[np.int8]:
-    """Clients by rounds, int8 (K, T): 0 not selected, 1 selected, 2 selected and nothing usable came back."""
+    """Selections, int8 (K, T), clients by rounds: 0 not selected, 1 aggregated, 2 selected without a usable reply."""
     chosen = np.zeros((int(run.config["clients"]), len(run.rows)), np.int8)
     for position, row in enumerate(run.rows):
         chosen[row["selected"], position] = 2

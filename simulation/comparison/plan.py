@@ -1,4 +1,4 @@
-"""What a comparison consists of: the same seeds for every strategy, and what of it is done already.
+"""Plan of a comparison: its runs, on the same seeds for every strategy, and their progress.
 
 A seed decides the partitions, the links and the initial model, so runs of one seed differ in their strategy only.
 """
@@ -24,7 +24,7 @@ from strategies.base import SelectionStrategy
 VERSION = 1
 OWN_KEYS = {"strategy": "--strategies", "seed": "--seeds", "out": "--out"}
 WITHOUT_EFFECT = {*PLACE, "client-gpus"}
-"""Settings that change where and how fast a run goes, but no number in it."""
+"""Settings that change the place and speed of a run, but no number in it."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class PlannedRun:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has nothing left to do."""
+        """True if the run is finished."""
         return (self.folder / "summary.json").exists()
 
     @property
     def checkpointed(self) -> bool:
-        """Whether the run can go on where it stopped."""
+        """True if the run stopped and can be resumed from a checkpoint."""
         return not self.finished and (self.folder / "checkpoint.npz").exists()
 
     def refuse_other(self) -> None:

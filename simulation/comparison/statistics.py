@@ -1,4 +1,4 @@
-"""What several seeds say together, and how evenly clients took part: pure functions on arrays.
+"""Statistics over seeds, and evenness of the clients' participation: pure functions on arrays.
 
 References
 ----------
@@ -34,7 +34,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Paired:
-    """A variant against another one on the seeds that both have.
+    """Paired comparison of a variant with another one on the seeds that both have.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Paired:
     p: float
 
     def more_than_noise(self, adjusted_p: float) -> bool:
-        """Whether there are enough pairs and `adjusted_p` is below 1 - confidence."""
+        """True if there are enough pairs and `adjusted_p` is below 1 - confidence."""
         return self.difference.n >= FEWEST_PAIRS and adjusted_p < 1.0 - CONFIDENCE
 
 

@@ -1,4 +1,4 @@
-"""Who took part and how the clients fared, the runs themselves, and what failed."""
+"""Audit tables of a report: participation, accuracies of the clients, the runs, and failures."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,7 +27,7 @@ def coverages(group: Group) -> tuple[dict[str, list[Floats]], str]:
 
 
 def participation_table(group: Group, covered: dict[str, list[Floats]]) -> Table:
-    """How evenly the clients were selected, a line a variant; `covered` as of `coverages`."""
+    """Participation table: evenness of the selections, a line a variant; `covered` as of `coverages`."""
     columns = [Column("variant"), Column("clients a round", 2), Column("selections a client, fewest", 1)]
     columns += [Column("mean", 1), Column("most", 1), Column("never selected", 1), Column("Gini", 3)]
     columns += [Column("Jain", 3), Column("longest streak unselected, worst client", 1), Column("mean client", 1)]

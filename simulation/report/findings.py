@@ -1,4 +1,4 @@
-"""What the variants of a group reached, and whether they differ by more than the seeds do."""
+"""Findings of a report: measures of the variants of a group, and differences against seed noise."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import combinations
@@ -42,7 +42,7 @@ def _judged(results: Mapping[Key, Paired]) -> dict[Key, tuple[Paired, float, str
 
 
 def judge(result: Paired, adjusted_p: float) -> str:
-    """Whether a paired difference is more than seed noise, in words."""
+    """Verdict in words: a paired difference is more than seed noise, is not, or has too few seeds."""
     if result.difference.n < FEWEST_PAIRS:
         return TOO_FEW
     return MORE if result.more_than_noise(adjusted_p) else NOT_MORE

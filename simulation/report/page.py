@@ -25,7 +25,7 @@ ROWS_SHOWN = 50
 
 @dataclass(frozen=True)
 class Section:
-    """What the page says of one group."""
+    """Section of the page on one group."""
 
     name: str
     verdict: list[str]
@@ -67,7 +67,7 @@ def write_report(folder: Path, baseline: str | None = None) -> Path:
 
 
 def headline(comparison: Comparison) -> str:
-    """What was compared, in a line."""
+    """Headline of the page: strategies, data set and seeds."""
     runs = [run for group in comparison.groups for run in group.all_runs]
     strategies = list(dict.fromkeys(run.strategy for run in runs))
     seeds = sorted({run.seed for run in runs})

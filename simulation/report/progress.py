@@ -1,4 +1,4 @@
-"""What a person sees of a run: the plan before it, and its progress."""
+"""Progress of a run on the terminal, and the plan of a run."""
 
 from types import TracebackType
 from typing import Any, Self

@@ -1,4 +1,4 @@
-"""The answer in sentences: who reached the target with the fewest bytes and seconds, by how much, and is it luck."""
+"""Verdict of a report in sentences: the variants with the fewest bytes and seconds to target, and the seed noise."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ CHEAPEST = (
 
 @dataclass(frozen=True)
 class Scale:
-    """How a cost is written: digits after the point, unit, and how many of it are one of the measure's."""
+    """Scale of a cost in text: digits after the point, unit, and units per unit of the measure."""
 
     digits: int
     unit: str
@@ -31,7 +31,7 @@ class Scale:
 
 
 def verdict(group: Group, numbers: Numbers) -> list[str]:
-    """A sentence on who reached the target, one on each cost, one on accuracy."""
+    """Sentences of the verdict: one on who reached the target, one on each cost, one on accuracy."""
     sentences = [_who_reached(group, numbers)]
     ranked = _candidates(group, numbers)
     if ranked:

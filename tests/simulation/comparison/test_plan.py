@@ -1,4 +1,4 @@
-"""Which runs a comparison has."""
+"""Plan of a comparison: its runs."""
 
 import json
 

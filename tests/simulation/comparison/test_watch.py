@@ -1,4 +1,4 @@
-"""What `fedsel watch` reads from the files of runs that are under way."""
+"""`fedsel watch`: progress from the files of runs that are under way."""
 
 import io
 import json
