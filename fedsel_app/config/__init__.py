@@ -19,6 +19,7 @@ from fedsel_app.config.partition import PartitionConfig
 from fedsel_app.config.privacy import PrivacyConfig
 from fedsel_app.config.records import RecordConfig
 from fedsel_app.config.replies import ReplyConfig
+from fedsel_app.config.residual import ResidualConfig
 from fedsel_app.config.run import RunConfig
 from fedsel_app.config.server_optimizer import ServerOptimizerConfig
 from fedsel_app.config.settings import ConfigError, Settings, Value, refuse_unknown, require, setting
@@ -42,6 +43,7 @@ __all__ = [
     "PrivacyConfig",
     "RecordConfig",
     "ReplyConfig",
+    "ResidualConfig",
     "RunConfig",
     "ServerOptimizerConfig",
     "Settings",

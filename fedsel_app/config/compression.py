@@ -1,4 +1,4 @@
-"""Settings of compression and error feedback."""
+"""Settings of compression: compressor, precision, error feedback and curvature."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from fedsel_app.config.settings import Settings, require, setting
 
 @dataclass(frozen=True)
 class CompressionConfig(Settings):
-    """Compression of the updates that clients send, and error feedback."""
+    """Compression of the updates that clients send: compressor, precision, error feedback and curvature."""
 
     compressor: str = setting(
         "top-k",
@@ -32,10 +32,6 @@ class CompressionConfig(Settings):
         "ef14 adds what was not sent to the next update; ef21 sends the change of an estimate that both sides keep",
         choices=("ef14", "ef21"),
     )
-    residual_decay: str = setting("adaptive", "decay of what was not sent", choices=("adaptive", "static"))
-    residual_decay_static: float = setting(0.9, "the static decay beta", low=0.0, high=1.0)
-    residual_decay_min: float = setting(0.85, "adaptive decay beta at kept fraction 1", low=0.0, high=1.0)
-    residual_decay_max: float = setting(0.97, "adaptive decay beta at kept fraction 0", low=0.0, high=1.0)
     kept_rounding: str = setting(
         "ceil", "kept entries: ceil(theta N) or max(1, floor(theta N))", choices=("ceil", "floor")
     )
@@ -76,9 +72,3 @@ class CompressionConfig(Settings):
     def remembers_unsent(self) -> bool:
         """True where the residual, what was not sent, is added to the next update."""
         return self.error_feedback and not self.ef21 and not self.lossless
-
-    def beta(self, kept_fraction: float) -> float:
-        """Residual decay of a round whose average kept fraction is theta_t (paper: Eq. 9)."""
-        if self.residual_decay == "static":
-            return self.residual_decay_static
-        return self.residual_decay_min + (self.residual_decay_max - self.residual_decay_min) * (1.0 - kept_fraction)

@@ -18,6 +18,7 @@ from fedsel_app.config.partition import PartitionConfig
 from fedsel_app.config.privacy import PrivacyConfig
 from fedsel_app.config.records import RecordConfig
 from fedsel_app.config.replies import ReplyConfig
+from fedsel_app.config.residual import ResidualConfig
 from fedsel_app.config.run import RunConfig
 from fedsel_app.config.server_optimizer import ServerOptimizerConfig
 from fedsel_app.config.settings import Settings, Value
@@ -34,6 +35,7 @@ class SharedSettings:
     partition: PartitionConfig = field(default_factory=PartitionConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     compression: CompressionConfig = field(default_factory=CompressionConfig)
+    residual: ResidualConfig = field(default_factory=ResidualConfig)
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     aggregation: AggregationConfig = field(default_factory=AggregationConfig)
     server_optimizer: ServerOptimizerConfig = field(default_factory=ServerOptimizerConfig)

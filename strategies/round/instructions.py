@@ -50,7 +50,7 @@ class InstructionBuilder:
                 "round": round_info.number,
                 "lr": lr,
                 "kept-fraction": fraction,
-                "residual-decay": context.compression.beta(theta),
+                "residual-decay": context.residual.beta(theta),
                 "curvature": round_info.number > context.budget.kept_warmup_rounds,
                 "reports": ",".join(sorted(self._reports)),
                 "run": self.key,

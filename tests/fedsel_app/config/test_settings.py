@@ -4,18 +4,21 @@ import pytest
 
 from fedsel_app.config import (
     GROUPS,
-    CompressionConfig,
     ConfigError,
+    ISPConfig,
+    ResidualConfig,
     RunConfig,
     Settings,
+    SharedSettings,
     TrainingConfig,
+    read_groups,
     refuse_unknown,
     require,
     setting,
 )
 from strategies import STRATEGIES
 
-GROUPS = [*GROUPS.values(), *(method.Config for method in STRATEGIES.values())]
+EVERY_GROUP = [*GROUPS.values(), *(method.Config for method in STRATEGIES.values())]
 
 
 @dataclass(frozen=True)
@@ -132,11 +135,22 @@ def test_the_learning_rate_can_fall_in_steps():
 
 
 def test_the_residual_decays_faster_the_more_is_sent():
-    assert [CompressionConfig().beta(fraction) for fraction in (0.0, 0.5, 1.0)] == pytest.approx([0.97, 0.91, 0.85])
-    assert CompressionConfig(residual_decay="static").beta(0.5) == 0.9
+    assert [ResidualConfig().beta(fraction) for fraction in (0.0, 0.5, 1.0)] == pytest.approx([0.97, 0.91, 0.85])
+    assert ResidualConfig(residual_decay="static").beta(0.5) == 0.9
 
 
-@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.__name__)
+def test_no_group_is_too_large_to_grasp():
+    assert [name for name, group in GROUPS.items() if len(fields(group)) > 14] == []
+
+
+def test_groups_are_read_and_written_by_their_names():
+    settings = SharedSettings(**read_groups({"seed": 7, "isp-draws": 3, "oort.rule": "official"}))
+    assert settings == SharedSettings(run=RunConfig(seed=7), isp=ISPConfig(isp_draws=3))
+    assert settings == SharedSettings(**settings.groups())
+    assert list(settings.groups()) == list(GROUPS)
+
+
+@pytest.mark.parametrize("group", EVERY_GROUP, ids=lambda group: group.__name__)
 def test_every_setting_has_a_meaning_and_a_default_of_its_type(group):
     for item in fields(group):
         assert type(item.default) is item.type, item.name
