@@ -1,4 +1,4 @@
-"""The `fedsel` command."""
+"""Command line: `fedsel` and its subcommands. Each returns the exit code."""
 
 import argparse
 import os
@@ -53,7 +53,7 @@ def configuration(arguments: argparse.Namespace, **defaults: Value) -> "AppConfi
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """`fedsel run`."""
+    """`fedsel run`: simulate one run, or print its configuration and plan."""
     from simulation.report.progress import RunDisplay, print_plan
 
     config = configuration(arguments)
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def compare(arguments: argparse.Namespace) -> int:
-    """`fedsel compare`."""
+    """`fedsel compare`: simulate several methods on the same seeds, or print the runs."""
     from simulation.comparison import compare as comparing
     from simulation.comparison.plan import plan
 
@@ -89,7 +89,7 @@ def compare(arguments: argparse.Namespace) -> int:
 
 
 def watch(arguments: argparse.Namespace) -> int:
-    """`fedsel watch`."""
+    """`fedsel watch`: show the progress of a comparison or a run until it ends."""
     from simulation.comparison.watch import watch
 
     watch(arguments.folder, Console(width=None if sys.stdout.isatty() else 160))
@@ -97,7 +97,7 @@ def watch(arguments: argparse.Namespace) -> int:
 
 
 def report(arguments: argparse.Namespace) -> int:
-    """`fedsel report`."""
+    """`fedsel report`: write the page, tables and figures of a comparison or a run."""
     from simulation.report.page import write_report
 
     page = write_report(arguments.folder, arguments.baseline)
@@ -106,7 +106,7 @@ def report(arguments: argparse.Namespace) -> int:
 
 
 def methods(arguments: argparse.Namespace) -> int:
-    """`fedsel methods`."""
+    """`fedsel methods`: list the selection methods and their costs in a round."""
     from simulation.report.method_table import Scale, method_rows
 
     scale = Scale(arguments.size, arguments.clients, arguments.cohort)
@@ -119,7 +119,7 @@ def methods(arguments: argparse.Namespace) -> int:
 
 
 def settings(arguments: argparse.Namespace) -> int:
-    """`fedsel settings`."""
+    """`fedsel settings`: list the settings by group, all or those with a word in them."""
     from simulation.experiments.listing import matching_settings, setting_lines, settings_page
 
     if arguments.markdown:
@@ -130,7 +130,7 @@ def settings(arguments: argparse.Namespace) -> int:
 
 
 def presets(arguments: argparse.Namespace) -> int:
-    """`fedsel presets`."""
+    """`fedsel presets`: list the presets by paper."""
     from simulation.experiments.listing import preset_lines
 
     print_list(preset_lines(get_terminal_size().columns))
@@ -145,7 +145,7 @@ def print_list(lines: Iterable[str]) -> None:
 
 
 def deploy(arguments: argparse.Namespace) -> int:
-    """`fedsel deploy`."""
+    """`fedsel deploy`: run as real server and client processes on this machine."""
     from simulation.deployment.certificates import Certificates
     from simulation.deployment.deployed_run import run_deployed
 
@@ -155,7 +155,7 @@ def deploy(arguments: argparse.Namespace) -> int:
 
 
 def certificates(arguments: argparse.Namespace) -> int:
-    """`fedsel certificates`."""
+    """`fedsel certificates`: make TLS certificates and client keys for separate machines."""
     from simulation.deployment.certificates import make_certificates
 
     made = make_certificates(arguments.folder, arguments.server, arguments.clients)
@@ -167,7 +167,7 @@ def certificates(arguments: argparse.Namespace) -> int:
 
 
 def submit(arguments: argparse.Namespace) -> int:
-    """`fedsel submit`."""
+    """`fedsel submit`: hand a run to Flower and wait for its end."""
     from simulation.deployment.deployed_run import run_submitted
 
     config = configuration(arguments)

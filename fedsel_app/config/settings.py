@@ -11,7 +11,7 @@ Value = bool | int | float | str
 
 
 class ConfigError(ValueError):
-    """A setting, or a combination of settings, that cannot be run; the message says what to do."""
+    """Error of a setting, or a combination of settings, that cannot be run; the message says what to do."""
 
 
 def require(condition: bool, name: str, requirement: str, got: object) -> None:
@@ -49,7 +49,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Settings:
-    """A group of settings. Building one checks every field's type, bounds and choices."""
+    """Group of settings. Building one checks every field's type, bounds and choices; a wrong one is a ConfigError."""
 
     def __post_init__(self) -> None:
         for item in fields(self):

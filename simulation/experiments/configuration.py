@@ -95,7 +95,7 @@ IDENTITY = ("partition-id", "num-partitions")
 
 
 def resolve_run_config(run_config: Mapping[str, Value], node_config: Mapping[str, Value] | None = None) -> AppConfig:
-    """The configuration of a run that Flower launched, at a client with what it has in its `node_config`.
+    """Configuration of a run that Flower launched, at a client with the settings in its `node_config`.
 
     Flower hands over its table of defaults with the user's values already written in, so a value that equals its
     default counts as not set: there a preset's value wins.

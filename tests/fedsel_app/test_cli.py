@@ -1,3 +1,5 @@
+"""Command line: exit codes, sentences of refusal, plans and lists. Nothing is run."""
+
 import json
 import logging
 import os
@@ -21,7 +23,7 @@ SMALL = ["--clients", "4", "--cohort", "2", "--rounds", "1"]
 
 @pytest.fixture(autouse=True)
 def _nothing_starts(monkeypatch, tmp_path):
-    """Neither Ray nor any process may start; runs/ and data/ would lie in an empty folder."""
+    """Isolation: neither Ray nor any process may start; runs/ and data/ would lie in an empty folder."""
 
     def started(*args, **kwargs):
         pytest.fail("the run was started")
@@ -42,7 +44,7 @@ def called(capsys, *arguments):
 
 
 def taken(folder):
-    """A folder that holds a run."""
+    """Run folder that is already used."""
     folder.mkdir()
     (folder / "rounds.jsonl").write_text("", encoding="utf-8")
 
@@ -247,7 +249,7 @@ def test_a_full_disk_is_one_sentence_and_exit_code_1(capsys, monkeypatch):
 
 
 def test_a_run_that_could_start_is_started(capsys, monkeypatch):
-    """The tests above rely on it: with sound settings the engine is reached."""
+    """The tests above rely on this: with valid settings the engine is reached."""
     started = []
 
     def start(**arguments):

@@ -1,3 +1,5 @@
+"""Settings: types, bounds, choices, sentences of refusal, and the groups that all methods share."""
+
 from dataclasses import dataclass, fields
 
 import pytest

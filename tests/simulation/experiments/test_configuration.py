@@ -1,3 +1,5 @@
+"""Configuration of a run: defaults, presets, users' values, and Flower's run configuration."""
+
 import tomllib
 from collections import Counter
 from dataclasses import dataclass
@@ -28,7 +30,7 @@ class LowestIdsConfig(Settings):
 
 
 class LowestIds(SelectionStrategy):
-    """A user's own method."""
+    """Selection method of a user: the lowest ids."""
 
     name: ClassVar[str] = "lowest-ids"
     paper: ClassVar[str] = "none"

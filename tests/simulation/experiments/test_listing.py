@@ -69,7 +69,7 @@ def test_a_search_without_a_result_names_the_nearest_keys():
 
 
 def test_the_page_of_docs_is_the_one_of_the_code():
-    """If this fails: `fedsel settings --markdown > docs/settings.md`."""
+    """Page of settings: where it differs, `fedsel settings --markdown > docs/settings.md` writes it anew."""
     assert PAGE.read_text(encoding="utf-8") == settings_page()
 
 

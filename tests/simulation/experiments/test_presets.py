@@ -1,4 +1,4 @@
-"""The presets: they resolve, each small one is its big one scaled, and their values are those that the papers print."""
+"""Presets: they resolve, each small one is its big one scaled, and their values are those that the papers print."""
 
 import re
 import tomllib
@@ -111,7 +111,7 @@ def full(name: str) -> dict[str, object]:
 
 
 def commands(name: str) -> list[str]:
-    """The lines of a preset's comments that set something, continued lines joined."""
+    """Commands in a preset's comments, continued lines joined."""
     comments = "\n".join(re.findall(r"^# ?(.*)$", text(name), re.MULTILINE))
     joined = re.sub(r"\\\n *", "", comments).splitlines()
     return [line for line in joined if re.search(r"--(strategies|grid|set) ", line)]
