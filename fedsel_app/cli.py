@@ -181,7 +181,7 @@ def folder(text: str) -> Path:
 
 def parser() -> argparse.ArgumentParser:
     """Parser of all subcommands and their arguments."""
-    top = argparse.ArgumentParser(prog="fedsel", description=__doc__)
+    top = argparse.ArgumentParser(prog="fedsel", description="Federated learning on Flower: simulate, compare, deploy.")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
     def add_shared(command: argparse.ArgumentParser) -> None:
