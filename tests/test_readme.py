@@ -8,13 +8,14 @@ from fedsel_app.config.arguments import parse_setting
 from simulation.experiments.configuration import known_defaults, resolve
 from simulation.experiments.presets import preset_files
 from strategies import STRATEGIES
-from tests.support.documentation import PAGES, README, ROOT, code_spans, commands
+from tests.support.documentation import PAGES, README, ROOT, code_spans, commands, python_files
 
-LINES, WIDTH = 160, 120
+LINES, METHOD_LINES, WIDTH = 150, 39, 120
 
 
-def test_the_readme_is_short() -> None:
+def test_the_readme_is_short_and_so_is_its_method() -> None:
     assert len(README.splitlines()) <= LINES
+    assert len(python_files(README)["waiting.py"].splitlines()) <= METHOD_LINES
 
 
 @pytest.mark.parametrize("name", PAGES)

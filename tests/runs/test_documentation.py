@@ -45,7 +45,7 @@ from tests.support.documentation import (
     parse_script,
     python_files,
 )
-from tests.support.in_process import run_config
+from tests.support.in_process import run_config, run_in_process
 
 SMALL = {"rounds": 1, "clients": 5, "cohort": 2, "local-steps": 1, "local-epochs": 0, "probe-batches": 1}
 RAY = (Path(str(find_spec("ray").origin)).parent / "scripts/scripts.py").read_text(encoding="utf-8")
@@ -177,3 +177,10 @@ def test_the_commands_for_separate_machines_are_those_that_deploy_prints() -> No
     assert set(ours) <= set(parse_script(printed))
     [connection] = [text for script in code_blocks(page, "bash") for text in here_documents(script)]
     assert tomllib.loads(connection) in [tomllib.loads(text) for text in here_documents(printed)]
+
+
+def test_the_method_of_the_readme_selects_in_turn_and_keeps_the_contract(folder: Path) -> None:
+    settings = {"strategy": "waiting:LongestWaiting", "waiting.random-share": 0.0, "clients": 8, "cohort": 2}
+    _, rows = run_in_process(folder / "run", rounds=4, **settings)
+    assert sorted(client for row in rows for client in row["selected"]) == list(range(8))
+    importlib.import_module("test_waiting").test_longest_waiting()
