@@ -1,44 +1,48 @@
-"""The Flower client: it answers four instructions and says what it has.
-
-================  ==========  ===================================================================
-message           task        answer
-================  ==========  ===================================================================
-get_properties                partition id, clients, examples, local steps; label counts if asked
-fit               train       the update as a `wire` payload
-fit               calibrate   BatchNorm statistics of the model on this client's data
-evaluate          probe       loss on a few mini-batches of the client's training data
-evaluate          test        loss and accuracy on the client's own test part
-================  ==========  ===================================================================
+"""The Flower client: it carries out the server's instructions and answers them (see `fedsel_app.messages`).
 
 Flower builds a client for every message, so it holds nothing: data and models are cached by process
 for all clients; the residual, the last mask's layer shares and the solver's memory lie in the `StateStore`.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar
 
 import numpy as np
 import torch
 from flwr.client import NumPyClient
-from flwr.common import NDArrays, Scalar
+from flwr.common import NDArrays
 from numpy.typing import NDArray
 from torch import Tensor
 
 from clients.compression.compressors import draw_layers
 from clients.compression.curvature import hutchinson_diagonal
 from clients.compression.error_feedback import UploadSpec, as_sent, restore_unacknowledged, upload
-from clients.examples import own_examples, told_counts
-from clients.message import check
+from clients.examples import label_counts_as_bytes, own_examples
+from clients.received_arrays import check_arrays
 from clients.state import Arrays, ClientHistory, StateStore
-from clients.timings import timings
+from clients.timings import last_upload
 from clients.training import reports, solvers
 from clients.training.steps import DivergenceError, train
 from fedsel_app.config import DataConfig, SharedSettings
 from fedsel_app.data.batches import batch_order, device_data, epoch_order
 from fedsel_app.data.dataset import load
+from fedsel_app.messages import (
+    CalibrateInstruction,
+    Config,
+    EnrolAnswer,
+    EnrolInstruction,
+    Evaluation,
+    LocalTestAnswer,
+    ProbeAnswer,
+    ProbeInstruction,
+    Report,
+    TrainAnswer,
+    TrainInstruction,
+    read_evaluate_instruction,
+    read_fit_instruction,
+)
 from fedsel_app.models.device import choose_device, prepare, seeded
 from fedsel_app.models.flat_model import FlatModel, build, evaluate
 from fedsel_app.models.tasks import task_of
@@ -46,10 +50,8 @@ from fedsel_app.network.clock import FORWARD_STEPS
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update, encode
 
-Config = dict[str, Scalar]
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
-Task = TypeVar("Task")
 
 FORWARD_BATCH = 256
 """Examples of one forward pass without gradients: larger ones are no faster and take more memory."""
@@ -57,7 +59,7 @@ FORWARD_BATCH = 256
 
 @dataclass(frozen=True, kw_only=True)
 class ClientContext(SharedSettings):
-    """Everything that makes a client."""
+    """Client context: the settings, identity and store that a client is built from."""
 
     client: int
     """Partition id."""
@@ -76,56 +78,52 @@ class SelectionClient(NumPyClient):
         self._context = context
 
     def get_properties(self, config: Config) -> Config:
-        """Tell "client", "clients", training "examples", and the local "steps" of a round.
-
-        With config["label-counts"] also "label-counts": training examples of each class or label, little-endian int64.
-        """
+        """Answer an `EnrolInstruction`. Raises ValueError where label counts are asked for and not shared."""
         context, training = self._context, self._context.training
         examples, _ = self._examples()
         steps = training.local_steps or training.local_epochs * -(-len(examples) // training.batch_size)
-        properties: Config = {
-            "client": context.client,
-            "clients": context.run.clients,
-            "examples": len(examples),
-            "steps": steps,
-        }
-        if config.get("label-counts"):
+        counts = b""
+        if EnrolInstruction.from_config(config).label_counts:
             if not context.privacy.share_label_counts:
                 raise ValueError(f"Client {context.client} tells no label counts: its 'share-label-counts' is false.")
-            properties["label-counts"] = told_counts(examples, load(context.data, context.run.seed))
-        return properties
+            counts = label_counts_as_bytes(examples, load(context.data, context.run.seed))
+        return EnrolAnswer(context.client, len(examples), steps, counts).to_properties()
 
     def fit(self, parameters: NDArrays, config: Config) -> tuple[NDArrays, int, Config]:
-        """Carry out config["task"] for config["round"].
+        """Train or calibrate as the instruction in `config` says.
 
-        "train" reads "lr", "kept-fraction", "residual-decay", "curvature", "run" (its key), the client's past as the
-        server knows it ("asked", "taken", "durable": see `state.ClientHistory`) and, under ef21, "estimated" (whether
-        the server has this client's estimate); with "keep-state" false, what the client remembers stays as it was. It
-        returns the payload as uint8, under scaffold a second one with the change of the client's control variate, and
-        the metrics client, loss, work-steps (all it computed, in local steps), compute_s, and the "reports" asked for.
-        "calibrate" reads "batches" and returns the buffers, float32 (B,), with the metric client.
+        Returns
+        -------
+        arrays
+            After training the payload as uint8, under scaffold a second one with the change of the client's control
+            variate; after calibration the BatchNorm statistics, float32 (B,).
+        examples
+            The client's training examples.
+        metrics
+            Those of a `TrainAnswer`; none after calibration.
         """
-        task = _pick({"train": self._train, "calibrate": self._calibrate}, config)
-        return task(parameters, config)
+        instruction = read_fit_instruction(config)
+        if isinstance(instruction, TrainInstruction):
+            return self._train(parameters, instruction)
+        return self._calibrate(parameters, instruction)
 
-    def evaluate(self, parameters: NDArrays, config: Config) -> tuple[float, int, Config]:
-        """Carry out config["task"]: loss, examples, and the metric client (after "test" also accuracy).
+    def evaluate(self, parameters: NDArrays, config: Config) -> Evaluation:
+        """Probe the loss or test as the instruction in `config` says; a `ProbeAnswer` or a `LocalTestAnswer`."""
+        instruction = read_evaluate_instruction(config)
+        if isinstance(instruction, ProbeInstruction):
+            return self._probe(parameters, instruction).to_evaluation()
+        return self._test(parameters).to_evaluation()
 
-        "probe" reads "round" and "batches" (0: everything), from the training examples without augmentation;
-        "test" takes the client's own test part.
-        """
-        task = _pick({"probe": self._probe, "test": self._test}, config)
-        return task(parameters, config)
-
-    def _train(self, arrays: NDArrays, config: Config) -> tuple[NDArrays, int, Config]:
-        context, training, server_round = self._context, self._context.training, int(config["round"])
+    def _train(self, arrays: NDArrays, instruction: TrainInstruction) -> tuple[NDArrays, int, Config]:
+        context, training, server_round = self._context, self._context.training, instruction.server_round
         model = self._load(arrays, with_control=training.solver == "scaffold")
         control = arrays[-1] if training.solver == "scaffold" else None
         remembers = not context.compression.lossless or training.solver in solvers.REMEMBERING
-        store, past = context.store.of_run(str(config["run"])), _past(config)
+        store = context.store.of_run(instruction.run_key)
+        history = ClientHistory(instruction.last_instructed, instruction.last_aggregated, instruction.last_checkpoint)
         state: Arrays = {}
         if remembers:
-            state = restore_unacknowledged(*store.recall(context.client, past), context.run.seed)
+            state = restore_unacknowledged(*store.recall(context.client, history), context.run.seed)
         examples, _ = self._examples()
         rng = stream(context.run.seed, Purpose.TRAIN, server_round, context.client)
         if training.local_epochs:
@@ -134,59 +132,62 @@ class SelectionClient(NumPyClient):
             order = batch_order(len(examples), training.batch_size, training.local_steps, rng)
         batches = self._batches(examples, order, model, rng)
         started = time.perf_counter()
-        asked = set(str(config.get("reports", "")).split(",")) - {""}
+        wanted = set(instruction.reports)
         passes = np.split(np.arange(len(examples)), range(training.batch_size, len(examples), training.batch_size))
-        reported: dict[str, float] = {}
+        measured: dict[Report, float] = {}
         extra_steps = 0.0
-        if asked & set(reports.BEFORE_TRAINING):
-            reported |= reports.loss_moments(model, self._batches(examples, passes, model))
+        if wanted & reports.BEFORE_TRAINING:
+            measured |= reports.loss_moments(model, self._batches(examples, passes, model))
             extra_steps += len(passes) * FORWARD_STEPS
-        lr, term = float(config["lr"]), solvers.correction(state, control)
+        lr, term = instruction.learning_rate, solvers.correction(state, control)
         correction = None if term is None else torch.from_numpy(term).to(model.parameters.device)
         with seeded(_seed(rng), model.parameters.device):
             report = train(model, batches, training, lr, correction)
-        reported["effective-steps"] = solvers.effective_steps(report.steps, training.momentum)
-        if asked & set(reports.AFTER_TRAINING):
-            reported["gradient-deviation"] = reports.gradient_deviation(model, self._batches(examples, passes, model))
+        measured[Report.EFFECTIVE_STEPS] = solvers.effective_steps(report.steps, training.momentum)
+        if wanted & reports.AFTER_TRAINING:
+            deviation = reports.gradient_deviation(model, self._batches(examples, passes, model))
+            measured[Report.GRADIENT_DEVIATION] = deviation
             extra_steps += len(passes)
         compute_s = time.perf_counter() - started
         delta = model.export() - arrays[0]
         finished = solvers.finish(training, state, control, delta, report.steps, lr)
-        update, kept = self._upload(model, delta, state, config)
+        update, kept = self._upload(model, delta, state, instruction)
         seeded_indices = context.compression.compressor == "rand-k"
         payloads = [encode(update, client=context.client, server_round=server_round, seeded=seeded_indices)]
-        if remembers and config.get("keep-state", True):
+        if remembers and instruction.keep_state:
             if context.compression.remembers_unsent:
-                kept |= as_sent(payloads[0], model.size, float(config["residual-decay"]))
-            store.save(context.client, server_round, finished.state | kept, past)
+                kept |= as_sent(payloads[0], model.size, instruction.residual_decay)
+            store.save(context.client, server_round, finished.state | kept, history)
         if finished.sent is not None:
             change = Update(model.size, None, finished.sent)
             payloads.append(encode(change, client=context.client, server_round=server_round))
-        metrics: Config = {
-            "client": context.client,
-            "loss": report.loss,
-            "work-steps": report.steps + extra_steps,
-            **timings(compute_s),
-            **{name: reported[name] for name in asked},
-        }
-        return [np.frombuffer(payload, np.uint8) for payload in payloads], len(examples), metrics
+        answer = TrainAnswer(
+            report.loss,
+            report.steps + extra_steps,
+            compute_s,
+            *last_upload(),
+            reports={name: measured[name] for name in instruction.reports},
+        )
+        return [np.frombuffer(payload, np.uint8) for payload in payloads], len(examples), answer.to_metrics()
 
-    def _upload(self, model: FlatModel, delta: Floats, state: Arrays, config: Config) -> tuple[Update, Arrays]:
-        """The update to send, and what is to be remembered of the rest."""
-        context, server_round = self._context, int(config["round"])
+    def _upload(
+        self, model: FlatModel, delta: Floats, state: Arrays, instruction: TrainInstruction
+    ) -> tuple[Update, Arrays]:
+        """The update to send, and the state to keep of the rest."""
+        context = self._context
         terms = UploadSpec(
-            kept_fraction=float(config["kept-fraction"]),
-            residual_decay=float(config["residual-decay"]),
-            estimated=bool(config.get("estimated")),
+            kept_fraction=instruction.kept_fraction,
+            residual_decay=instruction.residual_decay,
+            estimated=instruction.estimated,
             seed=context.run.seed,
-            server_round=server_round,
+            server_round=instruction.server_round,
             client=context.client,
         )
 
         def curvature(shares: NDArray[np.float64]) -> dict[int, Floats]:
-            return self._curvature(model, shares, server_round)
+            return self._curvature(model, shares, instruction.server_round)
 
-        scored = config["curvature"] and context.compression.curvature_layers
+        scored = instruction.curvature and context.compression.curvature_layers
         return upload(delta, state, model.layers, context.compression, terms, curvature if scored else None)
 
     def _curvature(self, model: FlatModel, shares: NDArray[np.float64], server_round: int) -> dict[int, Floats]:
@@ -199,13 +200,13 @@ class SelectionClient(NumPyClient):
         [(x, y)] = self._batches(examples, order, model)
         return hutchinson_diagonal(model, layers.tolist(), x, y, rng, context.training.proximal)
 
-    def _calibrate(self, arrays: NDArrays, config: Config) -> tuple[NDArrays, int, Config]:
+    def _calibrate(self, arrays: NDArrays, instruction: CalibrateInstruction) -> tuple[NDArrays, int, Config]:
         """Move the BatchNorm statistics, and no weight, by mini-batches in train mode (Alg. 1, line 13)."""
         context = self._context
         model = self._load(arrays)
         examples, _ = self._examples()
-        rng = stream(context.run.seed, Purpose.CALIBRATE, int(config["round"]), context.client)
-        order = batch_order(len(examples), context.training.batch_size, int(config["batches"]), rng)
+        rng = stream(context.run.seed, Purpose.CALIBRATE, instruction.server_round, context.client)
+        order = batch_order(len(examples), context.training.batch_size, instruction.batches, rng)
         batches = self._batches(examples, order, model, rng)
         model.module.train()
         with seeded(_seed(rng), model.parameters.device), torch.no_grad():
@@ -214,28 +215,26 @@ class SelectionClient(NumPyClient):
         buffers = model.buffers_vector()
         if not np.isfinite(buffers).all():
             raise DivergenceError("The global model's BatchNorm statistics are no longer finite: lower 'lr'.")
-        return [buffers], len(examples), {"client": context.client}
+        return [buffers], len(examples), {}
 
-    def _probe(self, arrays: NDArrays, config: Config) -> tuple[float, int, Config]:
+    def _probe(self, arrays: NDArrays, instruction: ProbeInstruction) -> ProbeAnswer:
         context = self._context
         model = self._load(arrays)
         examples, _ = self._examples()
-        rng = stream(context.run.seed, Purpose.PROBE, int(config["round"]), context.client)
-        batches = int(config["batches"])
+        rng = stream(context.run.seed, Purpose.PROBE, instruction.server_round, context.client)
         drawn = np.arange(len(examples))
-        if batches:
-            drawn = np.concatenate(batch_order(len(examples), context.training.batch_size, batches, rng))
+        if instruction.batches:
+            drawn = np.concatenate(batch_order(len(examples), context.training.batch_size, instruction.batches, rng))
         result = evaluate(model, self._batches(examples, _chunks(drawn), model))
-        return result.loss, result.examples, {"client": context.client}
+        return ProbeAnswer(result.loss, result.examples)
 
-    def _test(self, arrays: NDArrays, config: Config) -> tuple[float, int, Config]:
-        client = self._context.client
+    def _test(self, arrays: NDArrays) -> LocalTestAnswer:
         model = self._load(arrays)
         _, test = self._examples()
         if not test.size:
-            raise ValueError(f"Client {client} has no test part of its own: raise 'holdout-fraction'.")
+            raise ValueError(f"Client {self._context.client} has no test part of its own: raise 'holdout-fraction'.")
         result = evaluate(model, self._batches(test, _chunks(np.arange(test.size)), model))
-        return result.loss, result.examples, {"client": client, **result.accuracy}
+        return LocalTestAnswer(result.loss, result.examples, result.accuracy)
 
     def _examples(self) -> tuple[Integers, Integers]:
         """This client's training and test examples, as indices into the data set's training part."""
@@ -253,7 +252,7 @@ class SelectionClient(NumPyClient):
             del expected["buffers"]
         if with_control:
             expected["control variate"] = model.size
-        check(arrays, expected, run.model)
+        check_arrays(arrays, expected, run.model)
         model.load(arrays[0], arrays[1] if "buffers" in expected else np.zeros(0, np.float32))
         return model
 
@@ -265,17 +264,6 @@ class SelectionClient(NumPyClient):
         data = device_data(context.data, context.run.seed, model.parameters.device)
         generator = None if rng is None else torch.Generator().manual_seed(_seed(rng))
         return (data.train_batch(examples[positions], generator) for positions in order)
-
-
-def _pick(tasks: Mapping[str, Task], config: Config) -> Task:
-    name = str(config.get("task"))
-    if name not in tasks:
-        raise ValueError(f"A client is asked for the task {' or '.join(tasks)} here. Got {name!r}.")
-    return tasks[name]
-
-
-def _past(config: Config) -> ClientHistory:
-    return ClientHistory(int(config["asked"]), int(config["taken"]), int(config["durable"]))
 
 
 def _chunks(positions: Integers) -> list[Integers]:

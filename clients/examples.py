@@ -1,4 +1,4 @@
-"""Which examples of the data set are a client's own."""
+"""A client's own examples of the data set, and its label counts."""
 
 from functools import lru_cache
 
@@ -28,10 +28,10 @@ def own_examples(
     return holdout(mine, load(data, seed).y_train, data.holdout_fraction, rng)
 
 
-def told_counts(examples: Integers, dataset: Dataset) -> bytes:
-    """How many of the examples are of each class, or have each label, as little-endian int64."""
-    told: bytes = label_counts([examples], dataset.y_train, dataset.classes)[0].astype("<i8").tobytes()
-    return told
+def label_counts_as_bytes(examples: Integers, dataset: Dataset) -> bytes:
+    """Label counts: the number of `examples` of each class or label, as little-endian int64."""
+    counts: bytes = label_counts([examples], dataset.y_train, dataset.classes)[0].astype("<i8").tobytes()
+    return counts
 
 
 @lru_cache(maxsize=2)

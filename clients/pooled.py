@@ -1,30 +1,28 @@
-"""In a simulation every process has every client's data, so one client can answer a question for many."""
+"""Pooled evaluation: in a simulation every process has every client's data, so one client can answer for many."""
 
-import json
 from dataclasses import replace
 
 from flwr.common import NDArrays
 
-from clients.client import Config, SelectionClient
+from clients.client import SelectionClient
+from fedsel_app.messages import Config, Evaluation, PooledAnswers, PooledInstruction
 
 
 class PooledClient(SelectionClient):
-    """A client that answers evaluate for all that config["clients"] names, ids with commas between them.
+    """Simulated client that answers an evaluate message for all that a `PooledInstruction` names.
 
-    Each answer is what that client would give to a message of its own; together they are the metric "answers", JSON: a
-    list of {"client", "loss", "examples", "metrics"}, or {"client", "error"} for one that failed.
+    Each answer is the one that the client named would give to a message of its own.
     """
 
-    def evaluate(self, parameters: NDArrays, config: Config) -> tuple[float, int, Config]:
-        """Answer for oneself, or with config["clients"] for those."""
-        if "clients" not in config:
+    def evaluate(self, parameters: NDArrays, config: Config) -> Evaluation:
+        """Answer for the clients named in `config`, as `PooledAnswers`; where none is named, for this one alone."""
+        clients = PooledInstruction.clients_in(config)
+        if not clients:
             return super().evaluate(parameters, config)
-        answers: list[dict[str, object]] = []
-        for client in map(int, str(config["clients"]).split(",")):
+        answers: dict[int, Evaluation | str] = {}
+        for client in clients:
             try:
-                one = SelectionClient(replace(self._context, client=client))
-                loss, examples, metrics = one.evaluate(parameters, config)
-                answers.append({"client": client, "loss": loss, "examples": examples, "metrics": metrics})
+                answers[client] = SelectionClient(replace(self._context, client=client)).evaluate(parameters, config)
             except Exception as error:  # noqa: BLE001 - whatever one client's message raises is that client's failure
-                answers.append({"client": client, "error": str(error)})
-        return 0.0, len(answers), {"answers": json.dumps(answers)}
+                answers[client] = str(error)
+        return PooledAnswers(answers).to_evaluation()

@@ -1,10 +1,10 @@
-"""What a client must remember between two messages, in files.
+"""Client state, in files: what a client must remember between two messages.
 
 Flower builds the client anew for every message, so what outlives one (the error-feedback residual, the layer shares of
 the last mask, a solver's memory) is stored by run, partition id and round. The server may have lost a reply, or may
 have been interrupted and gone back to its checkpoint, so it says in every instruction what it knows of the client's
 past, and the client goes on from there: states of rounds that the server does not know of are dropped, and a state
-whose reply was lost is told apart from one whose reply counted.
+whose reply was lost is kept apart from one whose reply was aggregated.
 """
 
 import os
@@ -35,26 +35,26 @@ class StateError(RuntimeError):
 
 @dataclass(frozen=True)
 class ClientHistory:
-    """What the server knows of a client's earlier rounds; 0 is never."""
+    """Client history: what the server knows of a client's earlier rounds; 0 is never."""
 
-    asked: int = 0
-    """The last round in which it asked this client to train."""
-    taken: int = 0
-    """The last round whose reply it aggregated."""
-    durable: int = 0
-    """The round of its checkpoint, to which it may go back."""
+    last_instructed: int = 0
+    """Last round in which the server asked this client to train."""
+    last_aggregated: int = 0
+    """Last round whose reply the server aggregated."""
+    last_checkpoint: int = 0
+    """Round of the server's checkpoint, to which it may go back."""
 
 
 class StateStore:
-    """Arrays by client and round in one folder, as uncompressed npz files without pickle.
+    """State store: arrays by client and round in one folder, as uncompressed npz files without pickle.
 
     Parameters
     ----------
     folder
         Made when first written; as the parent of the folders of runs it is fedsel's own (`records.own_folder`).
     begins_anew
-        Whether a client whose state is gone may go on without: it fails once, which tells the server, and has an empty
-        state from then on. Else it fails always.
+        Whether a client whose state is gone may go on without: it fails once, so that the server learns of it, and has
+        an empty state from then on. Else it fails always.
     """
 
     def __init__(self, folder: str | Path, *, begins_anew: bool = False, own: Path | None = None) -> None:
@@ -68,8 +68,8 @@ class StateStore:
             raise ValueError(f"A run's key is up to 64 letters and digits. Got {key!r}.")
         return StateStore(self.folder / key, begins_anew=self._begins_anew, own=self.folder)
 
-    def recall(self, client: int, past: ClientHistory) -> tuple[Arrays, Arrays]:
-        """What `client` remembers: its state as the server's last aggregated reply left it, and that of a lost reply.
+    def recall(self, client: int, history: ClientHistory) -> tuple[Arrays, Arrays]:
+        """Read the client's state as the server's last aggregated reply left it, and that of a lost reply.
 
         Either is empty where there is none.
 
@@ -79,21 +79,21 @@ class StateStore:
             If a file cannot be read, if the state of that time is no longer kept, or if there is none at all.
         """
         rounds = self._rounds(client)
-        counted = [number for number in rounds if number <= past.taken]
-        lost = [number for number in rounds if past.taken < number <= past.asked]
-        if past.taken and not rounds:
-            self._lost(client, past)
-        if past.taken and not counted:
+        aggregated = [number for number in rounds if number <= history.last_aggregated]
+        unacknowledged = [number for number in rounds if history.last_aggregated < number <= history.last_instructed]
+        if history.last_aggregated and not rounds:
+            self._state_is_gone(client, history)
+        if history.last_aggregated and not aggregated:
             raise StateError(
                 f"Client {client} keeps its state of rounds {rounds} in {self.folder}, and none from round "
-                f"{past.taken} or before. Start the run again with an empty state folder."
+                f"{history.last_aggregated} or before. Start the run again with an empty state folder."
             )
         return (
-            _read(self._path(client, counted[-1])) if counted else {},
-            _read(self._path(client, lost[-1])) if lost else {},
+            _read(self._path(client, aggregated[-1])) if aggregated else {},
+            _read(self._path(client, unacknowledged[-1])) if unacknowledged else {},
         )
 
-    def save(self, client: int, server_round: int, arrays: Mapping[str, NDArray[Any]], past: ClientHistory) -> None:
+    def save(self, client: int, server_round: int, arrays: Mapping[str, NDArray[Any]], history: ClientHistory) -> None:
         """Keep `arrays` as the client's state after `server_round`: wholly written, or not at all.
 
         Kept beside it is what `recall` may be asked for later: the rounds since the server's checkpoint, and the last
@@ -111,24 +111,25 @@ class StateStore:
             self.folder.mkdir(parents=True, exist_ok=True)
             _write(path, arrays)
             others = [number for number in self._rounds(client) if number != server_round]
-            oldest = max((number for number in others if number <= min(past.durable, past.taken)), default=0)
+            acknowledged = min(history.last_checkpoint, history.last_aggregated)
+            oldest = max((number for number in others if number <= acknowledged), default=0)
             for number in others:
-                if not oldest <= number <= past.asked:
+                if not oldest <= number <= history.last_instructed:
                     self._path(client, number).unlink(missing_ok=True)
         except OSError as error:
             raise StateError(
                 f"Client {client} cannot write its state to {path} ({error}). Free the disk, or set 'state-dir'."
             ) from error
 
-    def _lost(self, client: int, past: ClientHistory) -> None:
-        """Raise StateError for a client whose reply of round `past.taken` counted, and that has nothing of it."""
+    def _state_is_gone(self, client: int, history: ClientHistory) -> None:
+        """Raise StateError for a client that has no state although one of its replies was aggregated."""
         advice = "Every process that trains must see the same folder; start the run again where it does."
         if self._begins_anew:
-            self.save(client, past.taken, {}, past)
+            self.save(client, history.last_aggregated, {}, history)
             advice = "It begins anew when it is asked next; if its state lies elsewhere, set 'state-dir' to that."
         raise StateError(
-            f"Client {client} has no state of this run in {self.folder}, and its update of round {past.taken} was "
-            f"aggregated. {advice}"
+            f"Client {client} has no state of this run in {self.folder}, and its update of round "
+            f"{history.last_aggregated} was aggregated. {advice}"
         )
 
     def _path(self, client: int, server_round: int) -> Path:

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 from numpy.typing import NDArray
 
+from fedsel_app.messages import LocalTestAnswer, LocalTestInstruction
 from fedsel_app.records.schema import ClientTestRecord, RoundRecord
 from fedsel_app.seeds import Purpose, stream
 from strategies.aggregation.calibration import calibrated
@@ -26,7 +28,7 @@ from strategies.round import connections
 from strategies.round.deadline import ReplyDeadline, accept_replies, over_selected_count, simulated_dropouts
 from strategies.round.instructions import InstructionBuilder
 from strategies.round.probing import ClientProber
-from strategies.round.replies import Replies
+from strategies.round.replies import Replies, ReplyCollector
 from strategies.round.round_plan import Plan, Probe
 from strategies.round.round_record import record_evaluation, record_search, record_training
 from strategies.run_context import RunContext
@@ -39,17 +41,17 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        self._clients = connections.Clients(
+        self._clients = connections.ConnectedClients(
             context.run.clients,
             context.replies.connect_timeout_s,
             context.pool,
             answer_s=context.replies.round_deadline_s if context.links.measured else 0.0,
         )
         self._prober = ClientProber(self._clients, self.roster, self._needs, context)
-        self._server = ServerState(context, self._needs.reports)
-        self._instruction_builder = InstructionBuilder(
-            context, self.roster, self._clients, self._server.reports, self._server.estimates
-        )
+        self._server = ServerState(context)
+        reports, estimates = self._needs.reports | self._server.solver.reports, self._server.estimates
+        self._instruction_builder = InstructionBuilder(context, self.roster, self._clients, reports, estimates or ())
+        self._collector = ReplyCollector(context, reports, self._server.solver.payloads)
         self._isp = ISP(context) if context.participation.searches else None
         self._parameters = context.initial
         self._buffers = context.buffers
@@ -139,6 +141,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
             self._loss_candidates,
             lambda selection: self._instruction_builder.instruct(selection, round_info, sent, keep_state=False)[0],
             self._clients,
+            self._collector,
             self._server,
             self._parameters,
             self._buffers,
@@ -199,7 +202,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         answered = connections.once_each(((self._clients.client(proxy), result) for proxy, result in results), number)
         for client in simulated_dropouts(selected, number, self.context):
             answered.pop(client, None)
-        replies = self._server.collect(answered, selected, number)
+        replies = self._collector.collect(answered, selected, number)
         work = replies.work(self.roster, np.zeros(0))
         finish_s = self.context.links.finish_s(work, plan.reply_deadline.arrivals_s(replies.clients))
         return accept_replies(replies, finish_s, plan.wanted, self.context.replies)
@@ -227,7 +230,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         if not self.context.evaluation.client_eval or self._record.loss is None or not self._clients.proxies:
             self._close_round()
             return []
-        ins = EvaluateIns(parameters, {"task": "test", "round": self._record.round})
+        ins = EvaluateIns(parameters, LocalTestInstruction(self._record.round).to_config())
         return [(self._clients.proxies[client], ins) for client in sorted(self._clients.proxies)]
 
     def aggregate_evaluate(
@@ -238,18 +241,20 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
     ) -> tuple[float | None, dict[str, Scalar]]:
         """Mean loss and accuracy over the clients' own test parts, each with equal weight; the round ends here."""
         server_round = self.completed + server_round
+        replies = dict(sorted(((self._clients.client(proxy), reply) for proxy, reply in results), key=itemgetter(0)))
+        answers = {
+            client: LocalTestAnswer.from_evaluation(reply.loss, reply.num_examples, reply.metrics)
+            for client, reply in replies.items()
+        }
         if self._isp is not None:
-            self._isp.observe(server_round + 1, connections.mean_loss([result for _, result in results]))
-        tests = sorted(
-            (self._clients.client(proxy), result.loss, result.metrics.get("accuracy")) for proxy, result in results
-        )
-        rows = [(client, accuracy) for client, _, accuracy in tests if isinstance(accuracy, float)]
-        for client, accuracy in rows:
+            self._isp.observe(server_round + 1, connections.mean_loss(answers.values()))
+        known = {client: answer.accuracy for client, answer in answers.items() if answer.accuracy is not None}
+        for client, accuracy in known.items():
             self.context.recorder.client(ClientTestRecord(client, server_round, accuracy))
-        if rows:
-            self._record.client_accuracy = float(np.mean([accuracy for _, accuracy in rows]))
-        if tests:
-            self._record.client_loss = float(np.mean([loss for _, loss, _ in tests]))
+        if known:
+            self._record.client_accuracy = float(np.mean(list(known.values())))
+        if answers:
+            self._record.client_loss = float(np.mean([answer.loss for answer in answers.values()]))
         self._close_round()
         return None, {}
 
@@ -264,7 +269,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
             recorder.finish((self._parameters, self._buffers), (self._best.parameters, self._best.buffers), self.roster)
         elif every and record.round % every == 0:
             recorder.checkpoint(self.snapshot())
-            self._instruction_builder.durable = record.round
+            self._instruction_builder.last_checkpoint = record.round
 
     # Checkpoints ----------------------------------------------------------------------------------------------
 
@@ -282,6 +287,6 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         """Go on from what `snapshot` returned. Raises ConfigError if it is not of such a run."""
         self._parameters = matching(arrays, "parameters", self._parameters)
         self._buffers = matching(arrays, "buffers", self._buffers)
-        self.completed = self._instruction_builder.durable = int(matching(arrays, "round", np.array(0)))
+        self.completed = self._instruction_builder.last_checkpoint = int(matching(arrays, "round", np.array(0)))
         self._instruction_builder.key = str(matching(arrays, "key", np.array(self._instruction_builder.key)))
         scatter(arrays, self._parts())

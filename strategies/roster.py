@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsel_app.messages import Report
 from fedsel_app.wire.codec import Update
 
 Floats = NDArray[np.float64]
@@ -29,8 +30,8 @@ class Needs:
     """The candidates' loss of the current model, measured just before selection."""
     probe_batches: int | None = None
     """Mini-batches of that probe: None as the setting `probe-batches` says, 0 all training examples."""
-    reports: frozenset[str] = frozenset()
-    """Numbers that the selected measure beside their training, one each: see `clients.training.reports`."""
+    reports: frozenset[Report] = frozenset()
+    """Numbers that the selected measure beside their training, one each."""
     label_counts: bool = False
     """Every client's examples per class, sent once at enrolment."""
     class_biases: bool = False

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import Settings, SharedSettings
+from fedsel_app.messages import TrainAnswer
 from fedsel_app.network.clock import RoundWork
 from fedsel_app.records.schema import ClientTestRecord, EnrolmentRecord, RoundRecord
 from strategies.roster import Floats, Roster
@@ -51,8 +52,8 @@ class Links(Protocol):
     def observe(self, server_round: int, losses: Floats) -> tuple[Floats, Floats]:
         """This round's uplink bits/s and seconds a local step, float64 (K,) each; NaN where unknown."""
 
-    def learn(self, client: int, work_steps: float, told: Mapping[str, object]) -> None:
-        """Learn from the metrics of a client's reply, which took `work_steps` local steps."""
+    def learn(self, client: int, answer: TrainAnswer) -> None:
+        """Learn a client's speed from one of its replies."""
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The state of the links as named arrays."""

@@ -182,9 +182,9 @@ class Result:
     metrics: Mapping[str, float]
 
     @property
-    def accuracy(self) -> dict[str, float]:
-        """The score under the name that records give it; empty where it is undefined."""
-        return {"accuracy": self.score} if math.isfinite(self.score) else {}
+    def accuracy(self) -> float | None:
+        """The score under the name that messages give it; None where it is undefined."""
+        return self.score if math.isfinite(self.score) else None
 
 
 def evaluate(model: FlatModel, batches: Iterable[tuple[Tensor, Tensor]]) -> Result:

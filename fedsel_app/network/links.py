@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import NetworkConfig
+from fedsel_app.messages import TrainAnswer
 from fedsel_app.network.clock import LEAST_BYTES, RoundWork
 from fedsel_app.seeds import Purpose, stream
 
@@ -41,7 +42,7 @@ class SimulatedLinks:
         sent = work.uplink_bytes if self._config.clock_bytes == "wire" else work.uplink_value_bytes
         return work.step_s * work.work_steps + 8.0 * sent / work.uplink_bits_per_s
 
-    def learn(self, client: int, work_steps: float, told: Mapping[str, object]) -> None:
+    def learn(self, client: int, answer: TrainAnswer) -> None:
         """Ignore a reply: simulated speeds are drawn from the seed, not measured."""
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -85,13 +86,12 @@ class MeasuredLinks:
         """Mean seconds a local step of all clients."""
         return float(_filled(self._steps, self._prior[1]).mean())
 
-    def learn(self, client: int, work_steps: float, told: Mapping[str, object]) -> None:
-        """Take in the metrics of one reply: compute_s for `work_steps`, upload-bytes and upload_s of the one before."""
-        compute_s, sent, upload_s = (_number(told.get(name)) for name in ("compute_s", "upload-bytes", "upload_s"))
-        if compute_s > 0.0 and work_steps > 0.0:
-            _smooth(self._steps, client, compute_s / work_steps)
-        if sent >= LEAST_BYTES and upload_s > 0.0:
-            _smooth(self._uplinks, client, 8.0 * sent / upload_s)
+    def learn(self, client: int, answer: TrainAnswer) -> None:
+        """Learn a client's speed from one reply: its computing, and its upload of the reply before."""
+        if answer.compute_s > 0.0 and answer.work_steps > 0.0:
+            _smooth(self._steps, client, answer.compute_s / answer.work_steps)
+        if answer.upload_bytes >= LEAST_BYTES and answer.upload_s > 0.0:
+            _smooth(self._uplinks, client, 8.0 * answer.upload_bytes / answer.upload_s)
 
     def observe(self, server_round: int, losses: Floats) -> tuple[Floats, Floats]:
         """Uplink bits/s and seconds a local step of every client, float64 (K,) each."""
@@ -114,11 +114,6 @@ class MeasuredLinks:
         if state["uplinks"].shape != self._uplinks.shape or state["steps"].shape != self._steps.shape:
             raise ValueError(f"links of {state['uplinks'].shape} clients")
         self._uplinks, self._steps = state["uplinks"].astype(np.float64), state["steps"].astype(np.float64)
-
-
-def _number(told: object) -> float:
-    """A metric that a client sent; NaN if it is no finite number."""
-    return float(told) if isinstance(told, int | float) and np.isfinite(told) else float("nan")
 
 
 def _smooth(estimates: Floats, client: int, value: float) -> None:

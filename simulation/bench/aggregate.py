@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedsel_app.config import Settings
+from fedsel_app.messages import TrainAnswer
 from fedsel_app.wire.codec import Update, add_weighted
 from simulation.bench.codec import SIZE, drawn
 from simulation.bench.timing import fastest
@@ -43,9 +44,9 @@ def measure(size: int, density: float, repeats: int) -> dict[str, Any]:
         return summed
 
     ids, ones = np.arange(COHORT), np.ones(COHORT)
-    server = ServerState(make_context(Settings(), clients=COHORT, cohort=COHORT, size=size), frozenset())
+    server = ServerState(make_context(Settings(), clients=COHORT, cohort=COHORT, size=size))
     nothing = np.zeros(COHORT, np.int64)
-    replies = Replies(ids, updates, (), ones, ones, {}, nothing, nothing, [])
+    replies = Replies(ids, updates, (), (TrainAnswer(1.0, 1.0),) * COHORT, (), nothing, nothing, [])
     parameters, selection = np.zeros(size, np.float32), Selection(ids, ones)
     sum_s, _ = fastest(repeats, total)
     step_s, _ = fastest(repeats, lambda: server.step(parameters, selection, replies, ids + 1))

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fedsel_app.messages import Report
 from fedsel_app.network.clock import FORWARD_STEPS
 from strategies import STRATEGIES
 from strategies.base import SelectionStrategy
 from strategies.roster import Needs, RoundInfo
 from strategies.round.connections import SCALAR_BYTES
 
-REPORT_STEPS = {"initial-loss": FORWARD_STEPS, "rms-loss": FORWARD_STEPS, "gradient-deviation": 1.0}
+REPORT_STEPS = {Report.INITIAL_LOSS: FORWARD_STEPS, Report.RMS_LOSS: FORWARD_STEPS, Report.GRADIENT_DEVIATION: 1.0}
 """Local steps that a report takes for each mini-batch of the client's data."""
 
 
@@ -38,7 +39,7 @@ def _describe(needs: Needs) -> Iterator[str]:
     if needs.loss_probe:
         yield "losses before selection"
     for report in sorted(needs.reports):
-        yield f"{report} of the selected"
+        yield f"{report.replace('_', ' ')} of the selected"
     if needs.label_counts:
         yield "label counts, once"
     if needs.updates:

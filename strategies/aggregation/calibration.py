@@ -1,12 +1,12 @@
-"""BatchNorm statistics of the global model, recomputed by clients (HeteRo-Select, Alg. 1, line 13)."""
+"""BatchNorm calibration: clients recompute the global model's statistics (HeteRo-Select, Alg. 1, line 13)."""
 
 import logging
 
 import numpy as np
-from flwr.common import Scalar
 from numpy.typing import NDArray
 
 from fedsel_app.config import SharedSettings
+from fedsel_app.messages import LARGEST, CalibrateAnswer, CalibrateInstruction
 from fedsel_app.wire.codec import WireError
 from strategies.roster import Floats, Ints
 from strategies.round import connections, validation
@@ -15,7 +15,7 @@ LOGGER = logging.getLogger("fedsel")
 
 
 def calibrated(
-    clients: connections.Clients,
+    clients: connections.ConnectedClients,
     trained: Ints,
     parameters: NDArray[np.float32],
     buffers: NDArray[np.float32],
@@ -35,31 +35,30 @@ def calibrated(
     config = settings.calibration
     chosen = trained[: config.calibration_clients or trained.size]
     model = connections.pack(parameters, buffers)
-    task: dict[str, Scalar] = {"task": "calibrate", "round": server_round, "batches": config.calibration_batches}
-    came: list[Floats] = []
+    instruction = CalibrateInstruction(server_round, config.calibration_batches)
+    returned: list[Floats] = []
     examples: list[int] = []
-    for client, answer in clients.fit(chosen.tolist(), model, task).items():
+    for client, reply in clients.calibrate(chosen.tolist(), model, instruction).items():
         try:
-            if isinstance(answer, Exception):
-                raise WireError(str(answer))
-            values = validation.unpack_array(answer.parameters, np.float32, buffers.size).astype(np.float64)
-            if values.shape != buffers.shape or not (np.abs(values) <= validation.LARGEST).all():
+            if isinstance(reply, Exception):
+                raise WireError(str(reply))
+            values = validation.unpack_array(reply.parameters, np.float32, buffers.size).astype(np.float64)
+            if values.shape != buffers.shape or not (np.abs(values) <= LARGEST).all():
                 raise WireError(f"expected {buffers.size} finite statistics, got {values.size}")
             if (values[variances] < 0).any():
                 raise WireError("a variance is negative")
-            if not 1 <= answer.num_examples <= validation.MOST_EXAMPLES:
-                raise WireError(f"statistics of {answer.num_examples} examples")
+            answer = CalibrateAnswer.from_fit(reply.num_examples)
         except WireError as error:
             LOGGER.warning("Round %d: client %d did not calibrate: %s", server_round, client, error)
             continue
-        came.append(values)
-        examples.append(answer.num_examples)
+        returned.append(values)
+        examples.append(answer.examples)
     sent = chosen.size * (connections.model_bytes(model) + buffers.nbytes)
-    if not came:
+    if not returned:
         return buffers, int(sent)
     if settings.aggregation.aggregation == "mean":
         total = np.zeros(buffers.size)
-        for number, values in zip(examples, came, strict=True):
+        for number, values in zip(examples, returned, strict=True):
             total += number * values
         return (total / sum(examples)).astype(np.float32), int(sent)
-    return np.median(came, axis=0).astype(np.float32), int(sent)
+    return np.median(returned, axis=0).astype(np.float32), int(sent)

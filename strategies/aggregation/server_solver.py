@@ -14,10 +14,9 @@ from flwr.common import Parameters, ndarrays_to_parameters
 from numpy.typing import NDArray
 
 from fedsel_app.config import TrainingConfig
+from fedsel_app.messages import Report
 from fedsel_app.wire.codec import Update
 from strategies.roster import Floats
-
-EFFECTIVE_STEPS = "effective-steps"
 
 
 def nova_weights(weights: Floats, effective_steps: Floats) -> Floats:
@@ -50,7 +49,7 @@ class ServerSolver:
     def __init__(self, size: int, clients: int, training: TrainingConfig) -> None:
         self._solver, self._alpha, self._clients = training.solver, training.feddyn_alpha, clients
         self._mean = np.zeros(size if self._solver in ("scaffold", "feddyn") else 0)
-        self.reports = frozenset({EFFECTIVE_STEPS} if self._solver == "fednova" else ())
+        self.reports = frozenset({Report.EFFECTIVE_STEPS} if self._solver == "fednova" else ())
         self.payloads = 2 if self._solver == "scaffold" else 1
 
     def sent_model(self, parameters: Parameters) -> Parameters:
@@ -62,7 +61,7 @@ class ServerSolver:
 
     def weights(self, weights: Floats, reports: Mapping[str, Floats]) -> Floats:
         """The weights (r,) of the updates, given the numbers that the clients reported with them."""
-        return nova_weights(weights, reports[EFFECTIVE_STEPS]) if self._solver == "fednova" else weights
+        return nova_weights(weights, reports[Report.EFFECTIVE_STEPS]) if self._solver == "fednova" else weights
 
     def step(self, aggregate: Floats, updates: Sequence[Update], controls: Sequence[Update]) -> Floats:
         """The update to apply, float64 (N,); c or H is updated.

@@ -1,12 +1,10 @@
 """Server state beside the model, and the step from a round's replies to the next global model."""
 
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flwr.common import FitRes
 from numpy.typing import NDArray
 
 from fedsel_app.wire.codec import Update
@@ -17,7 +15,7 @@ from strategies.aggregation.server_optimizer import ServerOptimizer, aggregation
 from strategies.aggregation.server_solver import ServerSolver
 from strategies.checkpoint import Stateful, gather, scatter
 from strategies.roster import Floats, Ints, Selection
-from strategies.round.replies import Replies, collect
+from strategies.round.replies import Replies
 from strategies.run_context import RunContext
 
 
@@ -42,37 +40,15 @@ class Step:
 
 
 class ServerState:
-    """The server's optimiser, its part of the local solver, and with ef21 its estimates of the clients' updates.
+    """The server's optimiser, its part of the local solver, and with ef21 its estimates of the clients' updates."""
 
-    Attributes
-    ----------
-    reports : numbers that every reply must contain: those the method needs, and the solver's
-    """
-
-    def __init__(self, context: RunContext, reports: frozenset[str]) -> None:
+    def __init__(self, context: RunContext) -> None:
         self._context = context
         self.optimizer = ServerOptimizer(context.initial.size, context.server_optimizer)
         self.solver = ServerSolver(context.initial.size, context.run.clients, context.training)
         self.estimates = Estimates() if context.compression.ef21 else None
         refuse_statistics(context.privacy, context.buffers.size)
         self.privacy = Privacy(context.privacy) if context.privacy.dp_clip_norm else None
-        self.reports = reports | self.solver.reports
-
-    def collect(self, answered: Mapping[int, FitRes], selected: Ints, server_round: int) -> Replies:
-        """Decode and check the replies of the `selected` clients; the links learn from them."""
-        replies = collect(
-            answered,
-            selected,
-            server_round,
-            self._context.initial.size,
-            self.reports,
-            seed=self._context.run.seed,
-            payloads=self.solver.payloads,
-            max_norm=0.0 if self.privacy else self._context.aggregation.max_update_norm,
-        )
-        for client, work_steps in zip(replies.clients.tolist(), replies.work_steps.tolist(), strict=True):
-            self._context.links.learn(client, work_steps, answered[client].metrics)
-        return replies
 
     def step(self, parameters: NDArray[np.float32], selection: Selection, replies: Replies, examples: Ints) -> Step:
         """Weigh, aggregate and step the optimiser; the state changes. `examples` is int64 (K,), of all clients."""

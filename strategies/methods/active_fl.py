@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import Settings, setting
+from fedsel_app.messages import Report
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
@@ -103,7 +104,8 @@ class ActiveFL(SelectionStrategy[ActiveFLConfig]):
     @classmethod
     def needs(cls, config: ActiveFLConfig) -> Needs:
         """Participants' loss of the received model; with `cold-start` probe, everybody's once."""
-        return Needs(loss_probe=config.cold_start == "probe", probe_batches=0, reports=frozenset({"initial-loss"}))
+        probes = config.cold_start == "probe"
+        return Needs(loss_probe=probes, probe_batches=0, reports=frozenset({Report.INITIAL_LOSS}))
 
     def candidates(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Ints:
         """Those without a valuation."""
@@ -121,7 +123,7 @@ class ActiveFL(SelectionStrategy[ActiveFLConfig]):
         """Take up this round's probe and the participants' own measurements."""
         self._valuations = self._with_probe(self.roster)
         if outcome.clients.size:
-            measured = finite(outcome.reports["initial-loss"])
+            measured = finite(outcome.reports[Report.INITIAL_LOSS])
             self._valuations[outcome.clients] = valuations(measured, self.roster.examples[outcome.clients])
 
     def _with_probe(self, roster: Roster) -> Floats:

@@ -28,12 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import Settings, setting
+from fedsel_app.messages import Report
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
 from strategies.selection_math.sampling import finite, gumbel_top, shares
 
-SIGMA = "gradient-deviation"
+SIGMA = Report.GRADIENT_DEVIATION
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ shortfall           exploits more                                     uniform; i
 Deviations
 ----------
 - The paper rule is reconstructed: Algorithm 1 from memory, T in steps of `pacer-step-s`, which has no published value.
-- Losses are those of the received model over all the client's training examples (report `rms-loss`), not a running
+- Losses are those of the received model over all the client's training examples (`Report.RMS_LOSS`), not a running
   average over its first training batches; a client trains on |B| = min(n, local steps x batch size) of them.
 - Durations are what this round's links and the round's average kept fraction promise, not those of the last part.
 - A round waits for everybody: no over-commitment of 1.3 m. A selected client that brings nothing takes the mean
@@ -41,6 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import Settings, setting
+from fedsel_app.messages import Report
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.round.budget import round_fraction
@@ -187,7 +188,7 @@ class Oort(SelectionStrategy[OortConfig]):
     @classmethod
     def needs(cls, config: OortConfig) -> Needs:
         """The participants' root mean square loss, and every client's link."""
-        return Needs(reports=frozenset({"rms-loss"}), links=True)
+        return Needs(reports=frozenset({Report.RMS_LOSS}), links=True)
 
     def durations(self, roster: Roster, round_info: RoundInfo) -> tuple[Floats, float]:
         """Each available client's seconds for a round, float64 (n,), and the preferred seconds T."""
@@ -256,7 +257,7 @@ class Oort(SelectionStrategy[OortConfig]):
         clients, round_info, config = outcome.clients, outcome.round_info, self._constants
         gained = np.zeros(0)
         if clients.size:
-            losses = np.maximum(finite(outcome.reports["rms-loss"]), 0.0)
+            losses = np.maximum(finite(outcome.reports[Report.RMS_LOSS]), 0.0)
             gained = np.minimum(_trained(self.roster, self.context)[clients] * losses, LARGEST_LOSS)
             again = ~np.isnan(self._utilities[clients])
             mean = float(gained[again].sum() / (again.sum() + 1e-4))

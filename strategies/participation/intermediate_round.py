@@ -10,12 +10,13 @@ from flwr.common import FitIns
 from flwr.server.client_proxy import ClientProxy
 from numpy.typing import NDArray
 
+from fedsel_app.messages import LocalTestAnswer, LocalTestInstruction
 from fedsel_app.network.clock import FORWARD_STEPS, RoundWork
 from fedsel_app.records.schema import SearchRecord
 from strategies.aggregation.server_state import ServerState, Step
 from strategies.roster import Ints, Roster, RoundInfo, Selection
 from strategies.round import connections
-from strategies.round.replies import Replies
+from strategies.round.replies import Replies, ReplyCollector
 from strategies.round.round_plan import Probe
 from strategies.run_context import RunContext
 
@@ -53,7 +54,8 @@ class IntermediateRound:
     select: Callable[[Roster, RoundInfo, int, np.random.Generator], Selection]
     candidates: Callable[[Roster, RoundInfo, int, np.random.Generator], Ints]
     instruct: Callable[[Selection], list[tuple[ClientProxy, FitIns]]]
-    clients: connections.Clients
+    clients: connections.ConnectedClients
+    collector: ReplyCollector
     server: ServerState
     parameters: NDArray[np.float32]
     buffers: NDArray[np.float32]
@@ -79,7 +81,7 @@ class IntermediateRound:
                     "Round %d: client %d failed the intermediate round: %s", self.round_info.number, client, answer
                 )
         answered = {client: answer for client, answer in answers.items() if not isinstance(answer, Exception)}
-        replies = self.server.collect(answered, selection.clients, self.round_info.number)
+        replies = self.collector.collect(answered, selection.clients, self.round_info.number)
         work = replies.work(self.roster, np.zeros(0))
         self.record["failures"] = replies.failures
         self._charge(
@@ -103,14 +105,15 @@ class IntermediateRound:
             loss = self.context.surrogate(parameters, self.buffers)
             return loss if np.isfinite(loss) else float("inf")
         model = connections.pack(parameters, self.buffers)
-        answers = self.clients.evaluate(clients.tolist(), model, {"task": "test", "round": self.round_info.number})
+        replies = self.clients.evaluate(clients.tolist(), model, LocalTestInstruction(self.round_info.number))
         tested, slowest_s = [], 0.0
-        for client, answer in answers.items():
-            if isinstance(answer, Exception):
-                LOGGER.warning("Round %d: client %d failed to test: %s", self.round_info.number, client, answer)
+        for client, reply in replies.items():
+            if isinstance(reply, Exception):
+                LOGGER.warning("Round %d: client %d failed to test: %s", self.round_info.number, client, reply)
                 continue
+            answer = LocalTestAnswer.from_evaluation(reply.loss, reply.num_examples, reply.metrics)
             tested.append(answer)
-            batches = answer.num_examples / self.context.training.batch_size
+            batches = answer.examples / self.context.training.batch_size
             slowest_s = max(slowest_s, float(self.roster.step_s[client]) * batches * FORWARD_STEPS)
         self._charge(
             round_s=self.context.links.round_seconds(_probe_work(slowest_s), 0.0),

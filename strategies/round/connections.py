@@ -1,12 +1,10 @@
-"""Talking to the connected clients through Flower's proxies, by partition id."""
+"""Connections: the server talks to the clients through Flower's proxies, by partition id."""
 
-import json
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -19,7 +17,6 @@ from flwr.common import (
     GetPropertiesIns,
     GetPropertiesRes,
     Parameters,
-    Scalar,
     ndarrays_to_parameters,
 )
 from flwr.server.client_manager import ClientManager
@@ -27,22 +24,31 @@ from flwr.server.client_proxy import ClientProxy
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
-from strategies.round.validation import MOST_EXAMPLES, array_header
+from fedsel_app.messages import (
+    CalibrateInstruction,
+    EnrolAnswer,
+    EnrolInstruction,
+    EvaluateInstruction,
+    LocalTestAnswer,
+    PooledAnswers,
+    PooledInstruction,
+)
+from strategies.round.validation import array_header
 
 LOGGER = logging.getLogger("fedsel")
 R = TypeVar("R", GetPropertiesRes, FitRes, EvaluateRes)
 
 MAX_THREADS = 128
 UNAVAILABLE = "Error: Node Unavailable"
-"""How Flower's reason begins where a node that it held to be connected gives no sign of life."""
+"""Beginning of Flower's reason where a node that it held to be connected gives no sign of life."""
 ASK_AGAIN_S = 1.0
 ARRAY_HEADER_BYTES = len(array_header(0, np.dtype(np.float32)))
 SCALAR_BYTES = 8
-"""What one reported number (a loss, a count) is charged on the uplink."""
+"""Uplink charge of one reported number (a loss, a count)."""
 
 
 def pack(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> Parameters:
-    """The global model as Flower sends it: the flat parameters, and the BatchNorm statistics where there are any."""
+    """Pack the global model as Flower sends it: flat parameters (N,), and BatchNorm statistics (B,) if any."""
     return ndarrays_to_parameters([parameters, buffers] if buffers.size else [parameters])
 
 
@@ -52,7 +58,7 @@ def model_bytes(parameters: Parameters) -> int:
 
 
 def once_each(replies: Iterable[tuple[int, R]], server_round: int) -> dict[int, R]:
-    """Every client's first reply; who sends several is logged."""
+    """Keep every client's first reply; a client that sends several is logged."""
     first: dict[int, R] = {}
     for client, reply in replies:
         if client in first:
@@ -62,16 +68,16 @@ def once_each(replies: Iterable[tuple[int, R]], server_round: int) -> dict[int, 
     return first
 
 
-@dataclass(frozen=True)
-class Enrolment:
-    """What a client told about itself when it first connected."""
+class ConnectedClients:
+    """Connected clients by partition id. Flower's own client ids are random in every run and never used.
 
-    client: int
-    properties: Mapping[str, Scalar]
-
-
-class Clients:
-    """The connected clients by partition id. Flower's own client ids are random in every run and never used."""
+    Parameters
+    ----------
+    total : clients of the run, K
+    timeout_s : seconds to wait for all of them to connect
+    pool : evaluate messages into which those of a simulation are pooled; 0: one to each client
+    answer_s : seconds that a client has for an answer outside its training; 0: any
+    """
 
     def __init__(self, total: int, timeout_s: int, pool: int = 0, *, answer_s: float = 0.0) -> None:
         self._total = total
@@ -82,11 +88,11 @@ class Clients:
         self._client_of: dict[str, int] = {}
         self.proxies: dict[int, ClientProxy] = {}
 
-    def refresh(self, manager: ClientManager, label_counts: bool = False, *, wait: bool) -> list[Enrolment]:
-        """Update `proxies` to who is connected now and enrol the new ones, with their `label_counts` if asked.
+    def refresh(self, manager: ClientManager, label_counts: bool = False, *, wait: bool) -> list[EnrolAnswer]:
+        """Update `proxies` to those connected now and enrol the new ones, with their `label_counts` if asked.
 
-        With `wait`, block until all are there; who is on record as connected but not back yet, as after a restart of
-        the SuperLink, is asked again. Later, who is no client of this run is refused and the run goes on; of
+        With `wait`, block until all are there; a client on record as connected but not back yet, as after a restart of
+        the SuperLink, is asked again. Later, one that is no client of this run is refused and the run goes on; of
         two with the same partition id the one that connected last is meant.
 
         Raises
@@ -96,11 +102,13 @@ class Clients:
             or one does not say what it has.
         """
         manager.num_available()
-        connected, answers = self._meet(manager, GetPropertiesIns({"label-counts": label_counts}), wait)
-        enrolments = []
+        connected, answers = self._meet(manager, EnrolInstruction(label_counts), wait)
+        enrolled = []
         for cid, answer in answers.items():
             try:
-                enrolment = self._enrolment(answer)
+                if isinstance(answer, Exception):
+                    raise ConfigError(f"A client could not say what it has: {answer}")
+                enrolment = EnrolAnswer.from_properties(answer.properties, self._total)
             except ConfigError as error:
                 if wait:
                     raise
@@ -109,19 +117,20 @@ class Clients:
                     self._refused.add(cid)
                 continue
             self._client_of[cid] = enrolment.client
-            enrolments.append(enrolment)
+            enrolled.append(enrolment)
         known = {cid: client for cid, client in self._client_of.items() if cid in connected}
         self.proxies = {client: connected[cid] for cid, client in known.items()}
         if wait and len(self.proxies) < len(connected):
             raise ConfigError(
                 "Several clients have the same partition id; give each supernode a 'partition-id' of its own."
             )
-        return sorted(enrolments, key=lambda enrolment: enrolment.client)
+        return sorted(enrolled, key=lambda enrolment: enrolment.client)
 
     def _meet(
-        self, manager: ClientManager, ins: GetPropertiesIns, wait: bool
+        self, manager: ClientManager, instruction: EnrolInstruction, wait: bool
     ) -> tuple[dict[str, ClientProxy], dict[str, GetPropertiesRes | Exception]]:
-        """Who is connected, and what the new ones answer, by Flower's own ids."""
+        """The connected proxies, and the answers of the new ones, by Flower's own ids."""
+        ins = GetPropertiesIns(instruction.to_config())
         answers: dict[str, GetPropertiesRes | Exception] = {}
         deadline_s = time.monotonic() + self._timeout_s
         while True:
@@ -134,8 +143,8 @@ class Clients:
             connected = manager.all()
             met = {*self._client_of, *self._refused, *answers}
             new = [proxy for cid, proxy in connected.items() if cid not in met]
-            told = parallel(new, lambda proxy: proxy.get_properties(ins, timeout=self._answer_s, group_id=None))
-            answers |= {proxy.cid: answer for proxy, answer in told}
+            heard = parallel(new, lambda proxy: proxy.get_properties(ins, timeout=self._answer_s, group_id=None))
+            answers |= {proxy.cid: answer for proxy, answer in heard}
             away = [
                 cid for cid, answer in answers.items() if isinstance(answer, Exception) and UNAVAILABLE in str(answer)
             ]
@@ -145,42 +154,26 @@ class Clients:
                 del answers[cid]
             time.sleep(ASK_AGAIN_S)
 
-    def _enrolment(self, answer: GetPropertiesRes | Exception) -> Enrolment:
-        """What a client says it is and has. Raises ConfigError if it is no client of this run."""
-        if isinstance(answer, Exception):
-            raise ConfigError(f"A client could not say what it has: {answer}")
-        client = answer.properties.get("client")
-        if not isinstance(client, int) or not 0 <= client < self._total:
-            raise ConfigError(
-                f"A client has partition id {client!r}, but 'clients' is {self._total}. "
-                "Set 'clients' to the number of supernodes."
-            )
-        for name in ("examples", "steps"):
-            number = answer.properties.get(name)
-            if not isinstance(number, int) or not 1 <= number <= MOST_EXAMPLES:
-                raise ConfigError(f"Client {client} did not tell its '{name}'; every client must run this app.")
-        return Enrolment(client, answer.properties)
-
     def client(self, proxy: ClientProxy) -> int:
         """Partition id behind a proxy."""
         return self._client_of[proxy.cid]
 
     def evaluate(
-        self, clients: Iterable[int], parameters: Parameters, config: dict[str, Scalar]
+        self, clients: Iterable[int], parameters: Parameters, instruction: EvaluateInstruction
     ) -> dict[int, EvaluateRes | Exception]:
-        """Every client's answer to one evaluate instruction, by ascending id."""
+        """Ask clients to evaluate a model; every client's reply, by ascending id."""
         if self._pool:
-            return self._evaluate_pooled(list(clients), parameters, config)
-        ins = EvaluateIns(parameters, config)
+            return self._evaluate_pooled(list(clients), parameters, instruction)
+        ins = EvaluateIns(parameters, instruction.to_config())
         return self._ask(clients, lambda proxy: proxy.evaluate(ins, timeout=self._answer_s, group_id=None))
 
     def _evaluate_pooled(
-        self, clients: list[int], parameters: Parameters, config: dict[str, Scalar]
+        self, clients: list[int], parameters: Parameters, instruction: EvaluateInstruction
     ) -> dict[int, EvaluateRes | Exception]:
         """The same in few messages, each answered by its first client for all (see `clients.pooled`)."""
         parts = [clients[start :: self._pool] for start in range(min(self._pool, len(clients)))]
         asked = {
-            self.proxies[part[0]]: EvaluateIns(parameters, config | {"clients": ",".join(map(str, part))})
+            self.proxies[part[0]]: EvaluateIns(parameters, PooledInstruction(instruction, tuple(part)).to_config())
             for part in parts
         }
         found: dict[int, EvaluateRes | Exception] = {}
@@ -192,25 +185,22 @@ class Clients:
             if isinstance(reply, Exception):
                 found |= dict.fromkeys(part, reply)
                 continue
-            for answer in json.loads(str(reply.metrics["answers"])):
-                if "error" in answer:
-                    found[answer["client"]] = RuntimeError(answer["error"])
-                else:
-                    values = answer["loss"], answer["examples"], answer["metrics"]
-                    found[answer["client"]] = EvaluateRes(reply.status, *values)
+            for client, answer in PooledAnswers.from_metrics(reply.metrics).answers.items():
+                error = isinstance(answer, str)
+                found[client] = RuntimeError(answer) if error else EvaluateRes(reply.status, *answer)
         return dict(sorted(found.items()))
 
-    def fit(
-        self, clients: Iterable[int], parameters: Parameters, config: dict[str, Scalar]
+    def calibrate(
+        self, clients: Iterable[int], parameters: Parameters, instruction: CalibrateInstruction
     ) -> dict[int, FitRes | Exception]:
-        """Every client's answer to one fit instruction outside the round's training, by ascending id."""
-        ins = FitIns(parameters, config)
+        """Ask clients to calibrate a model; every client's reply, by ascending id."""
+        ins = FitIns(parameters, instruction.to_config())
         return self._ask(clients, lambda proxy: proxy.fit(ins, timeout=self._answer_s, group_id=None))
 
     def train(self, instructions: list[tuple[ClientProxy, FitIns]]) -> dict[int, FitRes | Exception]:
-        """Every client's answer to its own fit instruction, by ascending id."""
-        told = dict(instructions)
-        answers = parallel(list(told), lambda proxy: proxy.fit(told[proxy], timeout=self._answer_s, group_id=None))
+        """Ask each client to train as its own instruction says; every client's reply, by ascending id."""
+        ins_of = dict(instructions)
+        answers = parallel(list(ins_of), lambda proxy: proxy.fit(ins_of[proxy], timeout=self._answer_s, group_id=None))
         return dict(sorted((self.client(proxy), answer) for proxy, answer in answers))
 
     def _ask(self, clients: Iterable[int], call: Callable[[ClientProxy], R]) -> dict[int, R | Exception]:
@@ -218,14 +208,14 @@ class Clients:
         return dict(sorted((self.client(proxy), answer) for proxy, answer in answers))
 
 
-def mean_loss(results: list[EvaluateRes]) -> float:
-    """The mean loss over all tested examples; inf where it is no number, or nothing was tested.
+def mean_loss(answers: Iterable[LocalTestAnswer]) -> float:
+    """Mean loss over all tested examples; inf where it is no number, or nothing was tested.
 
-    Who says that it tested no example, or more than a client can have, does not count.
+    A client that claims to have tested no example, or more than a client can have, is left out.
     """
-    results = [result for result in results if 1 <= result.num_examples <= MOST_EXAMPLES]
-    examples = sum(result.num_examples for result in results)
-    loss = sum(result.num_examples * result.loss for result in results) / examples if examples else math.inf
+    answers = [answer for answer in answers if answer.credible]
+    examples = sum(answer.examples for answer in answers)
+    loss = sum(answer.examples * answer.loss for answer in answers) / examples if examples else math.inf
     return loss if math.isfinite(loss) else math.inf
 
 

@@ -1,72 +1,85 @@
-"""What each of the selected clients is told: the model, its learning rate, how much to send, and its own past."""
+"""Train instructions: every selected client gets its learning rate, kept fraction and history beside the model."""
 
 import secrets
 from collections.abc import Container
 
 import numpy as np
-from flwr.common import FitIns, Parameters, Scalar
+from flwr.common import FitIns, Parameters
 from flwr.server.client_proxy import ClientProxy
 
+from fedsel_app.messages import Report, TrainInstruction
 from strategies.roster import Floats, Roster, RoundInfo, Selection
 from strategies.round.budget import cohort_fractions, round_fraction
-from strategies.round.connections import Clients
+from strategies.round.connections import ConnectedClients
 from strategies.run_context import RunContext
 
 
 class InstructionBuilder:
-    """Writes the instructions of a run.
+    """Instruction builder: writes the train instructions of a run.
+
+    Parameters
+    ----------
+    reports : numbers that every reply must bring
+    estimated : clients of whose update the server has an estimate, under ef21; it changes from round to round
 
     Attributes
     ----------
     key : names the run to its clients, who keep their state under it
-    durable : the round of the last checkpoint; 0 is none
+    last_checkpoint : round of the last checkpoint; 0 is none
     """
 
     def __init__(
         self,
         context: RunContext,
         roster: Roster,
-        clients: Clients,
-        reports: frozenset[str],
-        estimates: Container[int] | None,
+        clients: ConnectedClients,
+        reports: frozenset[Report],
+        estimated: Container[int] = (),
     ) -> None:
         self._context, self._roster, self._clients = context, roster, clients
-        self._reports, self._estimates = reports, estimates
+        self._reports, self._estimated = tuple(sorted(reports)), estimated
         self.key = secrets.token_hex(8)
-        self.durable = 0
+        self.last_checkpoint = 0
 
     def instruct(
         self, selection: Selection, round_info: RoundInfo, sent: Parameters, *, keep_state: bool = True
     ) -> tuple[list[tuple[ClientProxy, FitIns]], float, Floats]:
-        """What each of the selected is told (without `keep_state` it forgets it), and the kept fractions."""
+        """Write the instructions of the selected.
+
+        Returns
+        -------
+        instructions
+            One for each selected client; without `keep_state` its training leaves its state as it was.
+        fraction
+            The round's kept fraction.
+        fractions
+            Each selected client's, float64 (m,).
+        """
         context, roster = self._context, self._roster
         theta, fractions = self._fractions(selection, round_info)
         rate = context.training.learning_rate(round_info.number, round_info.total)
         rates = np.full(selection.clients.size, rate) if selection.learning_rates is None else selection.learning_rates
         instructions: list[tuple[ClientProxy, FitIns]] = []
         for client, fraction, lr in zip(selection.clients.tolist(), fractions.tolist(), rates.tolist(), strict=True):
-            config: dict[str, Scalar] = {
-                "task": "train",
-                "round": round_info.number,
-                "lr": lr,
-                "kept-fraction": fraction,
-                "residual-decay": context.residual.beta(theta),
-                "curvature": round_info.number > context.budget.kept_warmup_rounds,
-                "reports": ",".join(sorted(self._reports)),
-                "run": self.key,
-                "asked": int(roster.last_selected[client]),
-                "taken": int(roster.last_returned[client]),
-                "durable": self.durable,
-            }
-            if self._estimates is not None:
-                config["estimated"] = client in self._estimates
-            if not keep_state:
-                config["keep-state"] = False
-            instructions.append((self._clients.proxies[client], FitIns(sent, config)))
+            instruction = TrainInstruction(
+                server_round=round_info.number,
+                run_key=self.key,
+                learning_rate=lr,
+                kept_fraction=fraction,
+                residual_decay=context.residual.beta(theta),
+                curvature=round_info.number > context.budget.kept_warmup_rounds,
+                last_instructed=int(roster.last_selected[client]),
+                last_aggregated=int(roster.last_returned[client]),
+                last_checkpoint=self.last_checkpoint,
+                reports=self._reports,
+                estimated=client in self._estimated,
+                keep_state=keep_state,
+            )
+            instructions.append((self._clients.proxies[client], FitIns(sent, instruction.to_config())))
         return instructions, theta, fractions
 
     def _fractions(self, selection: Selection, round_info: RoundInfo) -> tuple[float, Floats]:
-        """The round's kept fraction and each selected client's."""
+        """Kept fraction of the round, and of each selected client."""
         context, links = self._context, self._context.links
         if not context.compression.sparsifies:
             return 1.0, np.ones(selection.clients.size)

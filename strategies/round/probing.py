@@ -1,12 +1,13 @@
-"""What a round learns before it selects: who is there, what their losses are, and what their links can do."""
+"""Probing: before a round selects, it enrols new clients, measures losses and observes links."""
 
 import logging
 
 import numpy as np
-from flwr.common import Parameters, Scalar
+from flwr.common import Parameters
 from flwr.server.client_manager import ClientManager
 
 from fedsel_app.config import ConfigError
+from fedsel_app.messages import ProbeInstruction
 from fedsel_app.network.clock import FORWARD_STEPS
 from fedsel_app.records.schema import EnrolmentRecord, Failure
 from strategies.roster import Ints, Needs, Roster, RoundInfo
@@ -18,28 +19,29 @@ LOGGER = logging.getLogger("fedsel")
 
 
 class ClientProber:
-    """Fills the roster by asking the clients; what a method may not know stays NaN there."""
+    """Client prober: fills the roster by asking the clients; what a method may not know stays NaN there."""
 
-    def __init__(self, clients: connections.Clients, roster: Roster, needs: Needs, context: RunContext) -> None:
+    def __init__(
+        self, clients: connections.ConnectedClients, roster: Roster, needs: Needs, context: RunContext
+    ) -> None:
         self._clients, self._roster, self._needs, self._context = clients, roster, needs, context
 
     def enrol(self, manager: ClientManager, round_info: RoundInfo, *, wait: bool) -> int:
-        """Who is connected; with `wait`, all K must be. Returns the bytes of label counts of those not known yet."""
+        """Enrol the connected clients; with `wait`, all K must be. Returns the bytes of new label counts."""
         roster, needs, context = self._roster, self._needs, self._context
         if needs.label_counts and not roster.label_counts.size:
             roster.label_counts = np.zeros((context.run.clients, context.classes), np.int64)
         new = 0
         for enrolled in self._clients.refresh(manager, needs.label_counts, wait=wait):
-            client, properties = enrolled.client, enrolled.properties
+            client = enrolled.client
             if not roster.examples[client]:
                 new += 1
-                context.recorder.client(EnrolmentRecord(client, round_info.number, int(properties["examples"])))
-            roster.examples[client] = properties["examples"]
-            roster.local_steps[client] = properties["steps"]
+                context.recorder.client(EnrolmentRecord(client, round_info.number, enrolled.examples))
+            roster.examples[client] = enrolled.examples
+            roster.local_steps[client] = enrolled.local_steps
             if needs.label_counts:
                 try:
-                    sent = properties.get("label-counts", b"")
-                    roster.label_counts[client] = validation.decode_counts(sent, client, context.classes)
+                    roster.label_counts[client] = enrolled.counts(context.classes)
                 except ConfigError as error:
                     if wait:
                         raise
@@ -49,17 +51,20 @@ class ClientProber:
         return new * context.classes * connections.SCALAR_BYTES if needs.label_counts else 0
 
     def measure(self, round_info: RoundInfo, probed: Ints, parameters: Parameters, label_count_bytes: int) -> Probe:
-        """The losses of the `probed`, and every link. A client that fails its probe is not available in this round."""
+        """Measure the losses of the `probed` and observe every link; `label_count_bytes` are charged with the probe.
+
+        A client that fails its probe is not available in this round.
+        """
         roster, needs, context, links = self._roster, self._needs, self._context, self._context.links
         losses = np.full(context.run.clients, np.nan)
         failures: list[Failure] = []
         batches = context.evaluation.probe_batches if needs.probe_batches is None else needs.probe_batches
         # The stress test's links follow the losses: the simulator then measures them all, at nobody's charge.
         measured = roster.ids if links.needs_losses else probed
-        task: dict[str, Scalar] = {"task": "probe", "round": round_info.number, "batches": batches}
-        for client, answer in self._clients.evaluate(measured.tolist(), parameters, task).items():
+        instruction = ProbeInstruction(round_info.number, batches)
+        for client, reply in self._clients.evaluate(measured.tolist(), parameters, instruction).items():
             try:
-                losses[client] = validation.validated_loss(answer)
+                losses[client] = validation.validated_loss(reply)
             except validation.WireError as error:
                 LOGGER.warning("Round %d: client %d failed its loss probe: %s", round_info.number, client, error)
                 failures.append({"client": client, "reason": f"loss probe: {error}"})

@@ -1,4 +1,4 @@
-"""What came back of a round, decoded and checked."""
+"""Replies: what the clients send after training is decoded, checked and put in the order of their ids."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -8,39 +8,39 @@ from operator import itemgetter
 import numpy as np
 from flwr.common import FitRes
 
+from fedsel_app.messages import Report, TrainAnswer
 from fedsel_app.network.clock import RoundWork
 from fedsel_app.records.schema import Failure
 from fedsel_app.wire import codec
 from strategies.roster import Floats, Ints, Roster
 from strategies.round import validation
+from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
 
 
 @dataclass(frozen=True)
 class Replies:
-    """The usable replies in ascending order of client id, and who brought none.
+    """Usable replies in ascending order of client id, and the clients without one.
 
     Attributes
     ----------
     clients : int64 (r,)
     updates : r updates
     controls : r changes of control variates, where the solver sends them
-    losses : float64 (r,), mean training losses
-    work_steps : float64 (r,), what each computed, in local steps
-    reports : name -> float64 (r,)
-    uplink_bytes, uplink_value_bytes : int64 (r,), what each uploaded: as measured, and as 4 bytes a value
-    failures : who was asked and brought nothing usable, and why
-    unused : int64, whose usable replies do not count: others were faster, or there were too few of them
-    waited_s : the least that the round's training took, because somebody was waited for in vain
+    answers : r answers, the numbers beside the updates
+    asked_reports : reports in every answer
+    uplink_bytes, uplink_value_bytes : int64 (r,), bytes of each upload: as measured, and as 4 bytes a value
+    failures : clients without a usable reply, and the reason
+    unused : int64, clients whose usable reply is not aggregated: others were faster, or there were too few of them
+    waited_s : least duration of the round's training, because a client was waited for in vain
     """
 
     clients: Ints
     updates: tuple[codec.Update, ...]
     controls: tuple[codec.Update, ...]
-    losses: Floats
-    work_steps: Floats
-    reports: Mapping[str, Floats]
+    answers: tuple[TrainAnswer, ...]
+    asked_reports: tuple[Report, ...]
     uplink_bytes: Ints
     uplink_value_bytes: Ints
     failures: list[Failure]
@@ -48,31 +48,48 @@ class Replies:
     waited_s: float = 0.0
 
     @property
+    def losses(self) -> Floats:
+        """Mean training losses, float64 (r,)."""
+        return np.array([answer.loss for answer in self.answers], np.float64)
+
+    @property
+    def work_steps(self) -> Floats:
+        """Computing of each client in local steps, float64 (r,)."""
+        return np.array([answer.work_steps for answer in self.answers], np.float64)
+
+    @property
+    def reports(self) -> Mapping[str, Floats]:
+        """Reports by name, float64 (r,) each."""
+        return {
+            report: np.array([answer.reports[report] for answer in self.answers], np.float64)
+            for report in self.asked_reports
+        }
+
+    @property
     def broken(self) -> Ints:
-        """Ids of those who brought nothing usable."""
+        """Ids of the clients without a usable reply."""
         return np.array([failure["client"] for failure in self.failures], np.int64)
 
     @property
     def failed(self) -> Ints:
-        """Ids of those whose training did not count, ascending."""
+        """Ids of the clients whose training is not aggregated, ascending."""
         return np.union1d(self.broken, self.unused)
 
     def work(self, roster: Roster, probe_s: Floats) -> RoundWork:
-        """What the clock needs of these replies, after probes of `probe_s` seconds."""
+        """Work of these replies for the clock, after probes of `probe_s` seconds."""
         came = self.clients
         measured = roster.uplink_bits_per_s[came], roster.step_s[came]
         return RoundWork(*measured, self.work_steps, self.uplink_bytes, self.uplink_value_bytes, probe_s, self.waited_s)
 
     def only(self, clients: Ints) -> "Replies":
-        """The replies of these clients, ascending ids that all came back; nobody failed."""
+        """Keep the replies of `clients`, ascending ids that are all among them, and no failure."""
         place = np.searchsorted(self.clients, clients)
         return Replies(
             clients=self.clients[place],
             updates=tuple(self.updates[index] for index in place),
             controls=tuple(self.controls[index] for index in place) if self.controls else (),
-            losses=self.losses[place],
-            work_steps=self.work_steps[place],
-            reports={name: values[place] for name, values in self.reports.items()},
+            answers=tuple(self.answers[index] for index in place),
+            asked_reports=self.asked_reports,
             uplink_bytes=self.uplink_bytes[place],
             uplink_value_bytes=self.uplink_value_bytes[place],
             failures=[],
@@ -84,7 +101,7 @@ def collect(
     selected: Ints,
     server_round: int,
     size: int,
-    reports: Iterable[str],
+    reports: Iterable[Report],
     *,
     seed: int | None = None,
     payloads: int = 1,
@@ -95,19 +112,22 @@ def collect(
     `seed` is the run's; of two `payloads` the second is a dense change of the client's control variate. An update, or
     such a change, whose norm is above `max_norm` (0: any) times the cohort's median is left out as well.
     """
+    reports = tuple(sorted(reports))
+    answers: dict[int, TrainAnswer] = {}
     updates: dict[int, tuple[codec.Update, int]] = {}
     controls: dict[int, tuple[codec.Update, int]] = {}
     failures: list[Failure] = []
-    names = ["loss", "work-steps", *sorted(reports)]
     for client in selected.tolist():
         try:
             if client not in replies:
                 raise codec.WireError("no reply")
             reply = replies[client]
-            update = validation.decode(reply, client, server_round, size, names, seed=seed, payloads=payloads)
+            answer, update, sent_bytes = validation.decode(
+                reply, client, server_round, size, reports, seed=seed, payloads=payloads
+            )
             if payloads > 1:
                 controls[client] = validation.decode_payload(reply.parameters.tensors[1], client, server_round, size)
-            updates[client] = update
+            answers[client], updates[client] = answer, (update, sent_bytes)
         except codec.WireError as error:
             controls.pop(client, None)
             failures.append({"client": client, "reason": str(error)})
@@ -121,14 +141,12 @@ def collect(
         LOGGER.warning("Round %d: client %d is left out: %s", server_round, failure["client"], failure["reason"])
     came = sorted(updates)
     parts = {client: [sent[client] for sent in (updates, controls) if client in sent] for client in came}
-    measured = {name: np.array([float(replies[client].metrics[name]) for client in came]) for name in names}
     return Replies(
         clients=np.array(came, np.int64),
         updates=tuple(updates[client][0] for client in came),
         controls=tuple(controls[client][0] for client in came if client in controls),
-        losses=measured.pop("loss"),
-        work_steps=measured.pop("work-steps"),
-        reports=measured,
+        answers=tuple(answers[client] for client in came),
+        asked_reports=reports,
         uplink_bytes=np.array([sum(sent for _, sent in parts[client]) for client in came], np.int64),
         uplink_value_bytes=np.array(
             [sum(codec.bits_of_values(part) for part, _ in parts[client]) // 8 for client in came], np.int64
@@ -137,10 +155,40 @@ def collect(
     )
 
 
-def too_large(norms: Mapping[int, float], multiple: float) -> list[tuple[int, str]]:
-    """Who has a norm above `multiple` times the median, and how much it is. With two of them the less is the median.
+class ReplyCollector:
+    """Reply collector: decodes the replies of a run's cohorts, and the links learn from them.
 
-    Where the median is 0, or `multiple` is, nobody has.
+    Parameters
+    ----------
+    reports : numbers that every reply must bring: those of the method, and of the local solver
+    payloads : wire payloads that every reply must have
+    """
+
+    def __init__(self, context: RunContext, reports: frozenset[Report], payloads: int) -> None:
+        self._context, self._reports, self._payloads = context, reports, payloads
+
+    def collect(self, answered: Mapping[int, FitRes], asked: Ints, server_round: int) -> Replies:
+        """Decode and check the replies of the `asked` clients."""
+        context = self._context
+        replies = collect(
+            answered,
+            asked,
+            server_round,
+            context.initial.size,
+            self._reports,
+            seed=context.run.seed,
+            payloads=self._payloads,
+            max_norm=0.0 if context.privacy.dp_clip_norm else context.aggregation.max_update_norm,
+        )
+        for client, answer in zip(replies.clients.tolist(), replies.answers, strict=True):
+            context.links.learn(client, answer)
+        return replies
+
+
+def too_large(norms: Mapping[int, float], multiple: float) -> list[tuple[int, str]]:
+    """Clients whose norm is above `multiple` times the median, with a sentence. Of two norms the less is the median.
+
+    Where the median is 0, or `multiple` is, there are none.
     """
     if not norms:
         return []

@@ -1,34 +1,30 @@
-"""What clients send, checked before it is used: arrays, updates, losses and counts. Nothing here trusts a client."""
+"""Validation: what clients send is checked before it is used. Arrays are checked here, scalars in `messages`."""
 
 from collections.abc import Iterable
 from io import BytesIO
 from typing import Any
 
 import numpy as np
-from flwr.common import EvaluateRes, FitRes, Parameters, Scalar
+from flwr.common import EvaluateRes, FitRes, Parameters
 from numpy.typing import NDArray
 
-from fedsel_app.config import ConfigError
+from fedsel_app.messages import LARGEST, ProbeAnswer, Report, TrainAnswer
 from fedsel_app.wire.codec import Update
 from fedsel_app.wire.codec import WireError as WireError
 from fedsel_app.wire.codec import decode as wire_decode
 
 MOST_BYTES_A_PARAMETER = 8
-MOST_EXAMPLES = 10**9
-"""What a client may say that it has, tested or computed: examples, local steps."""
-LARGEST = float(np.sqrt(np.finfo(np.float32).max))
-"""The largest number taken from a client, and the largest norm of an update: its square still is a float32."""
 
 
 def unpack_array(parameters: Parameters, dtype: type[np.generic], most: int) -> NDArray[np.generic]:
-    """The one array of a client's reply, of `dtype` and at most `most` entries. Raises WireError if it is not that."""
+    """Decode the one array of a reply, of `dtype` and at most `most` entries. Raises WireError if it is another."""
     if len(parameters.tensors) != 1:
         raise WireError(f"expected one array, got {len(parameters.tensors)}")
     return _unpack(parameters.tensors[0], dtype, most)
 
 
 def _unpack(tensor: bytes, dtype: type[np.generic], most: int) -> NDArray[np.generic]:
-    """An array as Flower sends it. Its header is not parsed, but compared with that of an array of this length."""
+    """Decode an array as Flower sends it; its header is not parsed, but compared with that of one of this length."""
     kind = np.dtype(dtype)
     head = len(array_header(0, kind))
     count, rest = divmod(len(tensor) - head, kind.itemsize)
@@ -45,16 +41,11 @@ def array_header(count: int, kind: np.dtype[Any]) -> bytes:
     return stream.getvalue()
 
 
-def validated_loss(answer: EvaluateRes | Exception) -> float:
-    """The loss in a client's answer. Raises WireError unless it is a number from 0 to `LARGEST`, of some examples."""
-    if isinstance(answer, Exception):
-        raise WireError(str(answer))
-    loss, examples = answer.loss, answer.num_examples
-    if not 0.0 <= loss <= LARGEST:
-        raise WireError(f"a loss of {loss}; it must be a number from 0 to {LARGEST:.3g}")
-    if not 1 <= examples <= MOST_EXAMPLES:
-        raise WireError(f"a loss of {examples} examples; they must be 1 to {MOST_EXAMPLES}")
-    return loss
+def validated_loss(reply: EvaluateRes | Exception) -> float:
+    """The loss in the reply to a loss probe. Raises WireError if there is none, or as `ProbeAnswer` does."""
+    if isinstance(reply, Exception):
+        raise WireError(str(reply))
+    return ProbeAnswer.from_evaluation(reply.loss, reply.num_examples).loss
 
 
 def decode(
@@ -62,34 +53,31 @@ def decode(
     client: int,
     server_round: int,
     size: int,
-    metrics: Iterable[str],
+    reports: Iterable[Report] = (),
     *,
     seed: int | None = None,
     payloads: int = 1,
-) -> tuple[Update, int]:
-    """The update in a client's reply, the first of its `payloads`, and its bytes on the wire; `seed` is the run's.
+) -> tuple[TrainAnswer, Update, int]:
+    """The numbers of a client's reply, the update in the first of its `payloads`, and that payload's bytes.
+
+    `seed` is the run's, for indices that are drawn from it.
 
     Raises
     ------
     WireError
-        If it is not a sound update of `size` parameters, of this client for this round, with finite `metrics`.
+        If it is not a sound update of `size` parameters, of this client for this round, with its `reports`.
     """
     tensors = reply.parameters.tensors
     if len(tensors) != payloads:
         raise WireError(f"expected {payloads} payload{'s' if payloads > 1 else ''}, got {len(tensors)}")
-    for name in metrics:
-        number = reply.metrics.get(name)
-        if not isinstance(number, float) or not abs(number) <= LARGEST:
-            raise WireError(f"the update came without the finite number '{name}' (at most {LARGEST:.3g})")
-        if name == "work-steps" and not 0.0 <= number <= MOST_EXAMPLES:
-            raise WireError(f"the update took {number} local steps; 0 to {MOST_EXAMPLES} are possible")
-    return decode_payload(tensors[0], client, server_round, size, seed)
+    answer = TrainAnswer.from_metrics(reply.metrics, reports)
+    return answer, *decode_payload(tensors[0], client, server_round, size, seed)
 
 
 def decode_payload(
     tensor: bytes, client: int, server_round: int, size: int, seed: int | None = None
 ) -> tuple[Update, int]:
-    """One payload of a reply and its bytes on the wire; raises WireError as `decode` does."""
+    """Decode one payload of a reply, and count its bytes; raises WireError as `decode` does."""
     payload = _unpack(tensor, np.uint8, MOST_BYTES_A_PARAMETER * size + 4096).tobytes()
     packet = wire_decode(payload, size=size, seed=seed)
     if (packet.client, packet.server_round) != (client, server_round):
@@ -100,13 +88,3 @@ def decode_payload(
     if packet.update.norm() > LARGEST:
         raise WireError(f"an update of norm {packet.update.norm():.3g}; no training goes further than {LARGEST:.3g}")
     return packet.update, len(payload)
-
-
-def decode_counts(sent: Scalar, client: int, classes: int) -> NDArray[np.int64]:
-    """Examples per class, int64 (classes,), from their little-endian bytes. Raises ConfigError if they are not."""
-    if not isinstance(sent, bytes) or len(sent) != 8 * classes:
-        raise ConfigError(f"Client {client} did not send the examples of each of {classes} classes.")
-    counts = np.frombuffer(sent, "<i8").astype(np.int64)
-    if counts.min(initial=0) < 0 or counts.max(initial=0) > MOST_EXAMPLES:
-        raise ConfigError(f"Client {client} sent numbers of examples of each class that are not 0 to {MOST_EXAMPLES}.")
-    return counts

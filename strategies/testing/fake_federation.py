@@ -22,13 +22,13 @@ from flwr.common import (
     GetPropertiesIns,
     GetPropertiesRes,
     ReconnectIns,
-    Scalar,
     Status,
     ndarrays_to_parameters,
 )
 from flwr.server.client_proxy import ClientProxy
 from numpy.typing import NDArray
 
+from fedsel_app.messages import EnrolAnswer, ProbeAnswer, TrainAnswer, TrainInstruction, read_evaluate_instruction
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update, encode
 from strategies.base import SelectionStrategy
@@ -210,21 +210,23 @@ class FakeClientProxy(ClientProxy):
     def get_properties(self, ins: GetPropertiesIns, timeout: float | None, group_id: int | None) -> GetPropertiesRes:
         """Number of examples, local steps and label counts."""
         counts = self.federation.label_counts[self.client]
-        told = {"client": self.client, "examples": int(counts.sum()), "steps": 50, "label-counts": counts.tobytes()}
-        return GetPropertiesRes(Status(Code.OK, ""), told)
+        answer = EnrolAnswer(self.client, int(counts.sum()), 50, counts.astype("<i8").tobytes())
+        return GetPropertiesRes(Status(Code.OK, ""), answer.to_properties())
 
     def evaluate(self, ins: EvaluateIns, timeout: float | None, group_id: int | None) -> EvaluateRes:
         """Loss of the round's model."""
-        loss = float(self.federation.losses(int(ins.config["round"]))[self.client])
-        return EvaluateRes(Status(Code.OK, ""), loss, 1, {})
+        number = read_evaluate_instruction(ins.config).server_round
+        answer = ProbeAnswer(float(self.federation.losses(number)[self.client]), 1)
+        return EvaluateRes(Status(Code.OK, ""), *answer.to_evaluation())
 
     def fit(self, ins: FitIns, timeout: float | None, group_id: int | None) -> FitRes:
         """Update and reports."""
-        number = int(ins.config["round"])
+        number = TrainInstruction.from_config(ins.config).server_round
         payload = encode(self.federation.update(number, self.client), client=self.client, server_round=number)
-        names = ["loss", "work-steps", *self.federation.needs.reports]
-        metrics: dict[str, Scalar] = dict.fromkeys(names, float(self.federation.losses(number)[self.client]))
-        return FitRes(Status(Code.OK, ""), ndarrays_to_parameters([np.frombuffer(payload, np.uint8)]), 1, metrics)
+        loss = float(self.federation.losses(number)[self.client])
+        answer = TrainAnswer(loss, work_steps=loss, reports=dict.fromkeys(self.federation.needs.reports, loss))
+        arrays = ndarrays_to_parameters([np.frombuffer(payload, np.uint8)])
+        return FitRes(Status(Code.OK, ""), arrays, 1, answer.to_metrics())
 
     def get_parameters(self, ins: GetParametersIns, timeout: float | None, group_id: int | None) -> GetParametersRes:
         """Never called."""

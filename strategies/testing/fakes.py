@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import Settings, Value, read_groups
+from fedsel_app.messages import TrainAnswer
 from fedsel_app.network.clock import RoundWork
 from fedsel_app.records.schema import ClientTestRecord, EnrolmentRecord, RoundRecord
 from fedsel_app.wire.codec import Update
@@ -37,7 +38,7 @@ class SteadyLinks:
         """Mean uplink and step of every client."""
         return np.full(self._clients, self.mean_uplink_bits_per_s), np.full(self._clients, self.mean_step_s)
 
-    def learn(self, client: int, work_steps: float, told: Mapping[str, object]) -> None:
+    def learn(self, client: int, answer: TrainAnswer) -> None:
         """Nothing."""
 
     def state(self) -> dict[str, NDArray[Any]]:

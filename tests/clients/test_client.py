@@ -1,7 +1,6 @@
 """The client on the digits, its messages built by hand as the server would."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -10,22 +9,34 @@ import torch
 from clients.client import SelectionClient
 from clients.state import ClientHistory, StateStore
 from fedsel_app.data.dataset import load
+from fedsel_app.messages import CalibrateInstruction, EnrolAnswer, ProbeInstruction
 from fedsel_app.models.flat_model import build
-from tests.support.client_messages import CLIENTS, NORMED, RUN, SIZE, changed, initial, own_examples, remembered, train
+from tests.support.client_messages import (
+    CLIENTS,
+    NORMED,
+    RUN,
+    SIZE,
+    changed,
+    enrol,
+    initial,
+    instruction,
+    own_examples,
+    remembered,
+    train,
+)
 
 
-def test_properties(context):
-    properties = SelectionClient(context).get_properties({})
-    assert properties == {"client": 2, "clients": 6, "examples": len(own_examples(context)), "steps": 4}
+def test_enrolment(context):
+    assert enrol(context) == EnrolAnswer(client=2, examples=len(own_examples(context)), local_steps=4)
 
 
 def test_label_counts_are_little_endian_int64_of_the_training_part(context):
     context = changed(context, data={"holdout_fraction": 0.25})
-    properties = SelectionClient(context).get_properties({"label-counts": True})
-    counts = np.frombuffer(properties["label-counts"], "<i8")
+    answer = enrol(context, label_counts=True)
+    counts = np.frombuffer(answer.label_counts, "<i8")
     assert counts.shape == (10,)
-    assert counts.sum() == properties["examples"]
-    held = len(own_examples(context)) - properties["examples"]
+    assert counts.sum() == answer.examples
+    held = len(own_examples(context)) - answer.examples
     assert held == int(0.25 * len(own_examples(context)) + 0.5)
     whole = [int((load(context.data, RUN.seed).y_train[own_examples(context)] == label).sum()) for label in range(10)]
     assert (counts <= whole).all()
@@ -33,28 +44,23 @@ def test_label_counts_are_little_endian_int64_of_the_training_part(context):
 
 def test_the_steps_of_epochs_are_those_that_it_takes(context):
     context = changed(context, training={"local_steps": 0, "local_epochs": 2, "batch_size": 32})
-    steps = SelectionClient(context).get_properties({})["steps"]
+    steps = enrol(context).local_steps
     assert steps == 2 * int(np.ceil(len(own_examples(context)) / 32))
-    assert train(context)[2]["work-steps"] == steps
+    assert train(context)[2].work_steps == steps
 
 
 # Training
 
 
 def test_metrics_are_what_flower_can_carry(context):
-    update, examples, metrics = train(context, kept=0.1)
+    update, examples, answer = train(context, kept=0.1)
     assert examples == len(own_examples(context))
-    assert metrics["client"] == 2
-    assert metrics["work-steps"] == 4
+    assert answer.work_steps == 4
     assert update.count == 65
-    assert 0.0 < metrics["compute_s"] < 60.0
-    assert {key: type(value) for key, value in metrics.items()} == {
-        "client": int,
-        "loss": float,
-        "work-steps": float,
-        "compute_s": float,
-    }
-    json.dumps(metrics)
+    assert 0.0 < answer.compute_s < 60.0
+    assert (answer.upload_bytes, answer.upload_s, answer.reports) == (0, 0.0, {})
+    _, _, metrics = SelectionClient(context).fit(initial(context), instruction())
+    assert {type(value) for value in metrics.values()} == {int, float}
 
 
 def test_everything_kept_is_the_raw_update_dense(context):
@@ -67,12 +73,12 @@ def test_everything_kept_is_the_raw_update_dense(context):
 
 
 def test_training_lowers_the_loss_and_the_update_leads_there(context):
-    probe = {"task": "probe", "round": 1, "batches": 8}
+    probe = ProbeInstruction(1, 8).to_config()
     arrays = initial(context)
-    update, _, metrics = train(changed(context, training={"local_steps": 40}), kept=1.0)
+    update, _, answer = train(changed(context, training={"local_steps": 40}), kept=1.0)
     before, _, _ = SelectionClient(context).evaluate(arrays, probe)
     after, _, _ = SelectionClient(context).evaluate([arrays[0] + update.dense()], probe)
-    assert after < metrics["loss"] < before
+    assert after < answer.loss < before
 
 
 def test_the_largest_entries_are_sent_and_the_rest_is_remembered(context):
@@ -144,13 +150,13 @@ def test_a_lost_reply_counts_as_if_nothing_had_been_sent(context, tmp_path):
     deltas = [train(whole, server_round=number)[0].dense() for number in (1, 2, 3)]
     sent = train(context, server_round=1, beta=0.5)[0].dense()
     residual = np.float32(0.5) * (deltas[0] - sent)
-    second = train(context, server_round=2, beta=0.5, taken=1)[0].dense()
+    second = train(context, server_round=2, beta=0.5, last_aggregated=1)[0].dense()
     assert np.count_nonzero(second)
     for _ in range(2):  # the answer to round 3 does not depend on how often it is asked for
-        third = train(context, server_round=3, beta=0.5, asked=2, taken=1, kept=1.0)[0].dense()
+        third = train(context, server_round=3, beta=0.5, last_instructed=2, last_aggregated=1, kept=1.0)[0].dense()
         lost = np.float32(0.5) * (deltas[1] + residual)
         np.testing.assert_allclose(third, deltas[2] + lost, atol=1e-7)
-    after = train(context, server_round=4, beta=0.5, asked=3, taken=1, kept=1.0)[0].dense()
+    after = train(context, server_round=4, beta=0.5, last_instructed=3, last_aggregated=1, kept=1.0)[0].dense()
     fourth = train(whole, server_round=4)[0].dense()
     np.testing.assert_allclose(after, fourth + np.float32(0.5) * (deltas[2] + lost), atol=1e-7)
 
@@ -169,8 +175,8 @@ def test_the_answers_do_not_depend_on_who_was_served_before(context, tmp_path, m
         for server_round in (1, 2):
             for client in order:
                 one = changed(context, client=client, store=store)
-                update, _, metrics = train(one, server_round=server_round, curvature=True)
-                served[client, server_round] = update.indices.tobytes(), update.values.tobytes(), metrics["loss"]
+                update, _, answer = train(one, server_round=server_round, curvature=True)
+                served[client, server_round] = update.indices.tobytes(), update.values.tobytes(), answer.loss
         answers.append(served)
     assert answers[0] == answers[1]
     assert len(set(answers[0].values())) == 6
@@ -178,7 +184,7 @@ def test_the_answers_do_not_depend_on_who_was_served_before(context, tmp_path, m
 
 def test_the_run_seed_and_the_round_change_the_minibatches(context):
     arrays = initial(context)
-    losses = {train(context, arrays, server_round=number)[2]["loss"] for number in (1, 2, 3)}
+    losses = {train(context, arrays, server_round=number)[2].loss for number in (1, 2, 3)}
     assert len(losses) == 3
 
 
@@ -186,7 +192,7 @@ def test_torchs_global_generator_is_left_alone(context):
     context = changed(context, run={"model": NORMED})
     before = torch.get_rng_state()
     train(context)
-    SelectionClient(context).fit(initial(context), {"task": "calibrate", "round": 1, "batches": 2})
+    SelectionClient(context).fit(initial(context), CalibrateInstruction(1, 2).to_config())
     assert torch.equal(torch.get_rng_state(), before)
 
 

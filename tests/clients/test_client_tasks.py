@@ -9,11 +9,13 @@ from clients.client import SelectionClient
 from clients.training.steps import DivergenceError
 from fedsel_app.config import ConfigError
 from fedsel_app.data.dataset import load
+from fedsel_app.messages import CalibrateInstruction, LocalTestAnswer, LocalTestInstruction, ProbeInstruction
 from tests.support.client_messages import (
     NORMED,
     RUN,
     SIZE,
     changed,
+    enrol,
     initial,
     instruction,
     own_examples,
@@ -27,7 +29,7 @@ def test_calibration_moves_the_statistics_as_torch_does_and_nothing_else(context
     context = changed(context, run={"model": NORMED}, training={"batch_size": 10_000})
     arrays = initial(context)
     client = SelectionClient(context)
-    [buffers], examples, metrics = client.fit(arrays, {"task": "calibrate", "round": 1, "batches": 1})
+    [buffers], examples, metrics = client.fit(arrays, CalibrateInstruction(1, 1).to_config())
     dataset = load(context.data, RUN.seed)
     x = (dataset.x_train[own_examples(context)] / 255.0 - dataset.mean[0]) / dataset.std[0]
     kernel, bias = torch.tensor(arrays[0][:27]).view(3, 1, 3, 3), torch.tensor(arrays[0][27:30])
@@ -36,13 +38,13 @@ def test_calibration_moves_the_statistics_as_torch_does_and_nothing_else(context
     expected = torch.cat([0.1 * mean, 0.9 + 0.1 * variance]).numpy()
     np.testing.assert_allclose(buffers, expected, rtol=1e-4, atol=1e-5)
     assert buffers.dtype == np.float32
-    assert (examples, metrics) == (len(own_examples(context)), {"client": 2})
+    assert (examples, metrics) == (len(own_examples(context)), {})
 
 
 def test_calibration_starts_from_the_statistics_that_came(context):
     context = changed(context, run={"model": NORMED})
     arrays = initial(context)
-    order = {"task": "calibrate", "round": 1, "batches": 2}
+    order = CalibrateInstruction(1, 2).to_config()
     [near], _, _ = SelectionClient(context).fit(arrays, order)
     [far], _, _ = SelectionClient(context).fit([arrays[0], arrays[1] + np.float32(1000.0)], order)
     np.testing.assert_allclose(far - near, 0.9**2 * 1000.0, rtol=1e-4)
@@ -56,18 +58,20 @@ def test_calibration_starts_from_the_statistics_that_came(context):
 def test_the_probe_measures_this_many_minibatches(context):
     """Logits of zero give log 10 whatever the examples."""
     client = SelectionClient(context)
-    loss, probed, metrics = client.evaluate([np.zeros(SIZE, np.float32)], {"task": "probe", "round": 1, "batches": 8})
+    loss, probed, metrics = client.evaluate([np.zeros(SIZE, np.float32)], ProbeInstruction(1, 8).to_config())
     assert loss == pytest.approx(np.log(10.0))
     assert probed == 8 * 16
-    assert metrics == {"client": 2}
+    assert metrics == {}
 
 
 def test_the_probe_neither_augments_nor_depends_on_the_order(context):
-    probe = {"task": "probe", "round": 5, "batches": 3}
+    probe = ProbeInstruction(5, 3)
     augmented = changed(context, data={"augment": "crop-flip"})
-    losses = [SelectionClient(one).evaluate(initial(context), probe)[0] for one in (context, augmented, context)]
+    losses = [
+        SelectionClient(one).evaluate(initial(context), probe.to_config())[0] for one in (context, augmented, context)
+    ]
     assert losses[0] == losses[1] == losses[2]
-    other_round = SelectionClient(context).evaluate(initial(context), probe | {"round": 6})[0]
+    other_round = SelectionClient(context).evaluate(initial(context), ProbeInstruction(6, 3).to_config())[0]
     assert other_round != losses[0]
 
 
@@ -77,18 +81,17 @@ def test_the_test_part_is_what_training_does_not_see(context):
     # A model that always says 7 with certainty is right exactly on the sevens.
     always = np.zeros(SIZE, np.float32)
     always[640 + 7] = 50.0
-    loss, tested, metrics = SelectionClient(context).evaluate([always], {"task": "test", "round": 1})
-    properties = SelectionClient(context).get_properties({"label-counts": True})
-    trained_sevens = np.frombuffer(properties["label-counts"], "<i8")[7]
-    assert tested == len(labels) - properties["examples"]
-    assert metrics["client"] == 2
-    assert metrics["accuracy"] * tested == pytest.approx((labels == 7).sum() - trained_sevens)
-    assert loss == pytest.approx(50.0 * (1.0 - metrics["accuracy"]))
+    evaluation = SelectionClient(context).evaluate([always], LocalTestInstruction(1).to_config())
+    answer, enrolled = LocalTestAnswer.from_evaluation(*evaluation), enrol(context, label_counts=True)
+    trained_sevens = np.frombuffer(enrolled.label_counts, "<i8")[7]
+    assert answer.examples == len(labels) - enrolled.examples
+    assert answer.accuracy * answer.examples == pytest.approx((labels == 7).sum() - trained_sevens)
+    assert answer.loss == pytest.approx(50.0 * (1.0 - answer.accuracy))
 
 
 def test_without_a_test_part_the_test_is_refused(context):
     with pytest.raises(ValueError, match="Client 2 has no test part"):
-        SelectionClient(context).evaluate(initial(context), {"task": "test", "round": 1})
+        SelectionClient(context).evaluate(initial(context), LocalTestInstruction(1).to_config())
 
 
 # Messages that cannot be right
@@ -119,7 +122,7 @@ def test_a_model_with_statistics_must_bring_them(context):
 def test_an_unknown_task_is_refused(context):
     client = SelectionClient(context)
     with pytest.raises(ValueError, match="train or calibrate"):
-        client.fit(initial(context), {"task": "probe"})
+        client.fit(initial(context), ProbeInstruction(1, 8).to_config())
     with pytest.raises(ValueError, match="probe or test"):
         client.evaluate(initial(context), {})
 

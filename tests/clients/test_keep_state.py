@@ -1,4 +1,4 @@
-"""A client that is told not to keep its state: it trains the same, and what it remembers stays, bit for bit."""
+"""A client that is asked not to keep its state: it trains the same, and what it remembers stays, bit for bit."""
 
 import dataclasses
 
@@ -8,6 +8,8 @@ import pytest
 from clients.client import ClientContext, SelectionClient
 from clients.state import StateStore
 from fedsel_app.config import CompressionConfig, ExecutionConfig, RunConfig, TrainingConfig
+from fedsel_app.messages import TrainAnswer
+from tests.support.client_messages import instruction
 
 SIZE = 64 * 10 + 10
 KINDS = {
@@ -33,13 +35,11 @@ def context(request, tmp_path):
     )
 
 
-def train(context, server_round, **told):
+def train(context, server_round, **fields):
     arrays = [np.zeros(SIZE, np.float32)] * (2 if context.training.solver == "scaffold" else 1)
-    instruction = {"task": "train", "round": server_round, "lr": 0.1, "kept-fraction": 0.1, "residual-decay": 0.9}
-    instruction |= {"run": "run", "asked": server_round - 1, "taken": server_round - 1, "durable": 0}
-    instruction |= {"curvature": True, "estimated": server_round > 1}
-    payloads, _, metrics = SelectionClient(context).fit(arrays, instruction | told)
-    return [payload.tobytes() for payload in payloads], metrics["loss"]
+    config = instruction(server_round, curvature=True, estimated=server_round > 1, **fields)
+    payloads, _, metrics = SelectionClient(context).fit(arrays, config)
+    return [payload.tobytes() for payload in payloads], TrainAnswer.from_metrics(metrics).loss
 
 
 def remembered(context):
@@ -50,8 +50,8 @@ def test_what_it_remembers_stays_and_what_it_sends_is_what_it_would_send(context
     for server_round in (1, 2):
         before = remembered(context)
         assert bool(before) == (server_round > 1)
-        tried = train(context, server_round, **{"keep-state": False})
+        tried = train(context, server_round, keep_state=False)
         assert remembered(context) == before
-        assert train(context, server_round, **{"keep-state": False}) == tried
+        assert train(context, server_round, keep_state=False) == tried
         assert train(context, server_round) == tried
         assert remembered(context) != before

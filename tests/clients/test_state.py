@@ -12,15 +12,25 @@ def numbers(folder):
     return sorted(int(path.stem.rpartition("-")[2]) for path in folder.iterdir())
 
 
-def save(store, client, server_round, arrays=None, asked=None, taken=None, durable=0):
-    """By default every earlier round was asked for and aggregated, and there is no checkpoint."""
+def save(store, client, server_round, arrays=None, last_instructed=None, last_aggregated=None, last_checkpoint=0):
+    """By default every earlier round was last_instructed for and aggregated, and there is no checkpoint."""
     before = server_round - 1
-    past = ClientHistory(before if asked is None else asked, before if taken is None else taken, durable)
+    past = ClientHistory(
+        before if last_instructed is None else last_instructed,
+        before if last_aggregated is None else last_aggregated,
+        last_checkpoint,
+    )
     store.save(client, server_round, {"x": np.array([server_round])} if arrays is None else arrays, past)
 
 
-def counted(store, client, taken, asked=None):
-    return store.recall(client, ClientHistory(asked=taken if asked is None else asked, taken=taken))[0]
+def counted(store, client, last_aggregated, last_instructed=None):
+    return store.recall(
+        client,
+        ClientHistory(
+            last_instructed=last_aggregated if last_instructed is None else last_instructed,
+            last_aggregated=last_aggregated,
+        ),
+    )[0]
 
 
 def test_a_new_client_has_no_state_and_makes_no_folder(tmp_path):
@@ -33,7 +43,7 @@ def test_what_is_saved_comes_back_bit_for_bit_in_another_store(tmp_path):
     residual = np.array([0.1, -0.0, np.float32(1e-45)], np.float32)
     shares = np.array([0.3, 0.7])
     save(StateStore(tmp_path / "a" / "b"), 3, 1, {"residual": residual, "shares": shares})
-    loaded = counted(StateStore(tmp_path / "a" / "b"), 3, taken=1)
+    loaded = counted(StateStore(tmp_path / "a" / "b"), 3, last_aggregated=1)
     assert set(loaded) == {"residual", "shares"}
     assert loaded["residual"].tobytes() == residual.tobytes()
     assert loaded["shares"].tobytes() == shares.tobytes()
@@ -62,13 +72,13 @@ def test_a_run_cannot_name_another_folder(tmp_path, key):
 def test_a_reply_that_was_lost_is_told_apart_from_the_last_that_counted(tmp_path):
     store = StateStore(tmp_path)
     save(store, 0, 1)
-    save(store, 0, 4, asked=1, taken=1)
-    save(store, 0, 9, asked=4, taken=1)
-    state, lost = store.recall(0, ClientHistory(asked=9, taken=4))
+    save(store, 0, 4, last_instructed=1, last_aggregated=1)
+    save(store, 0, 9, last_instructed=4, last_aggregated=1)
+    state, lost = store.recall(0, ClientHistory(last_instructed=9, last_aggregated=4))
     assert (int(state["x"][0]), int(lost["x"][0])) == (4, 9)
-    state, lost = store.recall(0, ClientHistory(asked=9, taken=9))
+    state, lost = store.recall(0, ClientHistory(last_instructed=9, last_aggregated=9))
     assert (int(state["x"][0]), lost) == (9, {})
-    state, lost = store.recall(0, ClientHistory(asked=1, taken=0))
+    state, lost = store.recall(0, ClientHistory(last_instructed=1, last_aggregated=0))
     assert (state, int(lost["x"][0])) == ({}, 1)
 
 
@@ -76,17 +86,17 @@ def test_rounds_that_the_server_does_not_know_of_are_not_taken_up_and_forgotten(
     """The server went back to round 4: what happened in 5, 7 and 9 never did."""
     store = StateStore(tmp_path)
     for number, before in ((2, 0), (4, 2), (5, 4), (7, 5), (9, 7)):
-        save(store, 0, number, asked=before, taken=before, durable=2)
-    assert int(counted(store, 0, taken=4)["x"][0]) == 4
-    save(store, 0, 8, asked=4, taken=4, durable=4)
+        save(store, 0, number, last_instructed=before, last_aggregated=before, last_checkpoint=2)
+    assert int(counted(store, 0, last_aggregated=4)["x"][0]) == 4
+    save(store, 0, 8, last_instructed=4, last_aggregated=4, last_checkpoint=4)
     assert numbers(tmp_path) == [4, 8]
 
 
 def test_what_a_server_may_come_back_to_is_kept_and_no_more(tmp_path):
     """Rounds since the checkpoint, and the last before it."""
     store = StateStore(tmp_path)
-    for number, before, durable in ((1, 0, 0), (3, 1, 0), (6, 3, 5), (8, 6, 5), (12, 8, 10)):
-        save(store, 0, number, asked=before, taken=before, durable=durable)
+    for number, before, last_checkpoint in ((1, 0, 0), (3, 1, 0), (6, 3, 5), (8, 6, 5), (12, 8, 10)):
+        save(store, 0, number, last_instructed=before, last_aggregated=before, last_checkpoint=last_checkpoint)
         kept = {1: [1], 3: [1, 3], 6: [3, 6], 8: [3, 6, 8], 12: [8, 12]}[number]
         assert numbers(tmp_path) == kept
 
@@ -95,25 +105,32 @@ def test_the_last_that_counted_is_kept_however_old(tmp_path):
     store = StateStore(tmp_path)
     save(store, 0, 1)
     for number in (20, 30, 40):
-        save(store, 0, number, asked=number - 10 if number > 20 else 1, taken=1, durable=number - 1)
+        save(
+            store,
+            0,
+            number,
+            last_instructed=number - 10 if number > 20 else 1,
+            last_aggregated=1,
+            last_checkpoint=number - 1,
+        )
     assert 1 in numbers(tmp_path)
-    assert int(counted(store, 0, taken=1, asked=40)["x"][0]) == 1
+    assert int(counted(store, 0, last_aggregated=1, last_instructed=40)["x"][0]) == 1
 
 
 def test_a_state_that_is_no_longer_kept_is_refused(tmp_path):
     store = StateStore(tmp_path)
-    save(store, 0, 5, durable=4)
-    save(store, 0, 6, durable=5)
+    save(store, 0, 5, last_checkpoint=4)
+    save(store, 0, 6, last_checkpoint=5)
     with pytest.raises(StateError, match=r"Client 0 keeps .*\[5, 6\].* from round 3 or before"):
-        store.recall(0, ClientHistory(asked=3, taken=3))
+        store.recall(0, ClientHistory(last_instructed=3, last_aggregated=3))
 
 
 def test_a_client_whose_state_is_gone_does_not_go_on_without(tmp_path):
     save(StateStore(tmp_path / "here"), 0, 4)
     for _ in range(2):
         with pytest.raises(StateError, match=r"Client 0 has no state .* round 4 was aggregated.*the same folder"):
-            StateStore(tmp_path / "elsewhere").recall(0, ClientHistory(asked=6, taken=4))
-    assert StateStore(tmp_path / "elsewhere").recall(0, ClientHistory(asked=6, taken=0)) == ({}, {})
+            StateStore(tmp_path / "elsewhere").recall(0, ClientHistory(last_instructed=6, last_aggregated=4))
+    assert StateStore(tmp_path / "elsewhere").recall(0, ClientHistory(last_instructed=6, last_aggregated=0)) == ({}, {})
     assert names(tmp_path) == ["here"]
 
 
@@ -121,17 +138,17 @@ def test_a_client_that_lost_its_disk_says_so_once_and_is_taken_back(tmp_path):
     """Of rounds 2 and 5 it has nothing; what it does from round 8 on it keeps."""
     store = StateStore(tmp_path, begins_anew=True).of_run("a1")
     with pytest.raises(StateError, match=r"Client 3 has no state .* round 5 was aggregated\. It begins anew"):
-        store.recall(3, ClientHistory(asked=5, taken=5, durable=4))
-    assert store.recall(3, ClientHistory(asked=7, taken=5, durable=4)) == ({}, {})
-    save(store, 3, 8, asked=7, taken=5, durable=4)
-    assert int(counted(store, 3, taken=8)["x"][0]) == 8
+        store.recall(3, ClientHistory(last_instructed=5, last_aggregated=5, last_checkpoint=4))
+    assert store.recall(3, ClientHistory(last_instructed=7, last_aggregated=5, last_checkpoint=4)) == ({}, {})
+    save(store, 3, 8, last_instructed=7, last_aggregated=5, last_checkpoint=4)
+    assert int(counted(store, 3, last_aggregated=8)["x"][0]) == 8
 
 
 @pytest.mark.parametrize("content", [b"", b"not an archive", b"PK\x03\x04 cut short"])
 def test_a_damaged_file_is_named(tmp_path, content):
     (tmp_path / "client-5-round-2.npz").write_bytes(content)
     with pytest.raises(StateError, match=r"client-5-round-2\.npz cannot be read"):
-        counted(StateStore(tmp_path), 5, taken=2)
+        counted(StateStore(tmp_path), 5, last_aggregated=2)
 
 
 def test_a_file_cut_short_or_changed_is_named(tmp_path):
@@ -142,13 +159,13 @@ def test_a_file_cut_short_or_changed_is_named(tmp_path):
     for damaged in (whole[:2000], whole[:2000] + b"\xff" + whole[2001:]):
         path.write_bytes(damaged)
         with pytest.raises(StateError, match="cannot be read"):
-            counted(store, 5, taken=2)
+            counted(store, 5, last_aggregated=2)
 
 
 def test_pickled_objects_are_not_read(tmp_path):
     np.savez(tmp_path / "client-5-round-2.npz", x=np.array([{}], dtype=object))
     with pytest.raises(StateError, match="cannot be read"):
-        counted(StateStore(tmp_path), 5, taken=2)
+        counted(StateStore(tmp_path), 5, last_aggregated=2)
 
 
 def test_an_interrupted_write_leaves_the_old_state_and_no_litter(tmp_path, monkeypatch):
@@ -163,7 +180,7 @@ def test_an_interrupted_write_leaves_the_old_state_and_no_litter(tmp_path, monke
     with pytest.raises(StateError, match=r"Client 0 cannot write .*No space left.*state-dir"):
         save(store, 0, 2, {"x": np.zeros(1)})
     assert names(tmp_path) == ["client-0-round-1.npz"]
-    assert counted(store, 0, taken=1)["x"].tolist() == [1.0]
+    assert counted(store, 0, last_aggregated=1)["x"].tolist() == [1.0]
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):

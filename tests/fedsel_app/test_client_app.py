@@ -8,6 +8,7 @@ from fedsel_app.client_app import client_fn
 from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.data.partition import split
+from fedsel_app.messages import EnrolAnswer, EnrolInstruction
 from simulation.experiments.configuration import known_defaults
 
 
@@ -17,10 +18,14 @@ def write(path, labels, **more):
     np.savez(path, x_train=x, y_train=y, x_test=x[:1], y_test=y[:1], **more)
 
 
-def properties(node, run=None, *, counts=False):
-    """Answer of the client that a SuperNode with `node` builds, for a run that sets `run`."""
+def enrolment(node, run=None, *, counts=False):
+    """Reply of the client that a SuperNode with `node` builds, for a run that sets `run`."""
     context = Context(1, 2, node, RecordDict(), known_defaults() | {"data": "npz", "clients": 3, "cohort": 1} | run)
-    return client_fn(context).get_properties(GetPropertiesIns({"label-counts": counts}))
+    return client_fn(context).get_properties(GetPropertiesIns(EnrolInstruction(counts).to_config()))
+
+
+def enrolled(*node_and_run, **options):
+    return EnrolAnswer.from_properties(enrolment(*node_and_run, **options).properties, 3)
 
 
 @pytest.fixture
@@ -34,31 +39,31 @@ def files(tmp_path):
 def test_a_path_of_ones_own_goes_before_that_of_the_run(files):
     run = {"data-path": str(files / "server.npz"), "partition": "iid"}
     identity = {"partition-id": 1, "num-partitions": 3}
-    assert properties(identity, run).properties["examples"] == 3
+    assert enrolled(identity, run).examples == 3
     elsewhere = identity | {"data-path": str(files / "mine.npz")}
     # Five examples among three clients: 2, 2 and 1.
-    assert properties(elsewhere, run).properties["examples"] == 2
-    reported = properties(elsewhere | {"partition": "own"}, run, counts=True).properties
-    assert (reported["client"], reported["examples"]) == (1, 5)
-    assert np.frombuffer(reported["label-counts"], "<i8").tolist() == [4, 1, 0]
+    assert enrolled(elsewhere, run).examples == 2
+    answer = enrolled(elsewhere | {"partition": "own"}, run, counts=True)
+    assert (answer.client, answer.examples) == (1, 5)
+    assert answer.counts(3).tolist() == [4, 1, 0]
 
 
 def test_a_run_may_say_that_everybody_has_data_of_its_own(files):
     run = {"partition": "own", "data-path": str(files / "absent.npz")}
-    reported = properties({"partition-id": 2, "data-path": str(files / "mine.npz")}, run).properties
-    assert (reported["client"], reported["examples"]) == (2, 5)
+    answer = enrolled({"partition-id": 2, "data-path": str(files / "mine.npz")}, run)
+    assert (answer.client, answer.examples) == (2, 5)
 
 
 def test_a_client_may_keep_its_label_counts_to_itself(files):
     node = {"partition-id": 0, "data-path": str(files / "mine.npz"), "partition": "own", "share-label-counts": False}
-    assert properties(node, {}).status.code == Code.OK
+    assert enrolment(node, {}).status.code == Code.OK
     with pytest.raises(ValueError, match="Client 0 tells no label counts"):
-        properties(node, {}, counts=True)
+        enrolment(node, {}, counts=True)
 
 
 def test_a_key_that_is_no_clients_own_is_named(files):
     with pytest.raises(ConfigError, match=r"The node configuration has lr, path\. It may have partition-id"):
-        properties({"partition-id": 0, "path": "x", "lr": 0.1}, {"data-path": "y"})
+        enrolment({"partition-id": 0, "path": "x", "lr": 0.1}, {"data-path": "y"})
 
 
 def test_data_of_ones_own_cannot_be_split():

@@ -13,6 +13,7 @@ from flwr.common import parameters_to_ndarrays
 
 from clients.state import ClientHistory, StateStore
 from fedsel_app.config.arguments import parse_setting
+from fedsel_app.messages import TrainInstruction
 from fedsel_app.wire.codec import Update, decode
 from simulation.experiments.configuration import resolve
 from tests.support.in_process import run_config
@@ -49,8 +50,9 @@ def run(*settings: str) -> Run:
     with TemporaryDirectory() as folder:
 
         def on_fit(client, ins, reply):
-            key = int(ins.config["round"]), client
-            instructions[key] = dict(ins.config)
+            instruction = TrainInstruction.from_config(ins.config)
+            key = instruction.server_round, client
+            instructions[key] = instruction
             [payload] = parameters_to_ndarrays(reply.parameters)
             updates[key] = decode(payload.tobytes(), size=650).update
             return reply
@@ -60,8 +62,8 @@ def run(*settings: str) -> Run:
         with np.load(Path(folder) / "run" / "model.npz", allow_pickle=False) as model:
             parameters = model["parameters"]
         [kept] = (path for path in (Path(folder) / "fedsel-state").iterdir() if path.is_dir())
-        store, past = StateStore(kept), ClientHistory(asked=2, taken=2)
-        residuals = {client: store.recall(client, past)[0]["residual"] for client in rows[-1]["selected"]}
+        store, history = StateStore(kept), ClientHistory(2, 2)
+        residuals = {client: store.recall(client, history)[0]["residual"] for client in rows[-1]["selected"]}
     return Run(rows, parameters, instructions, updates, residuals)
 
 
@@ -90,8 +92,8 @@ def test_the_base_is_the_papers_method():
         assert row["weights"] == pytest.approx(weights)
         for client in row["selected"]:
             ins = base.instructions[row["round"], client]
-            assert ins["residual-decay"] == pytest.approx(0.85 + 0.12 * (1 - theta))
-            assert ins["lr"] == pytest.approx(0.05 * (1 - 0.5 * row["round"] / 2))
+            assert ins.residual_decay == pytest.approx(0.85 + 0.12 * (1 - theta))
+            assert ins.learning_rate == pytest.approx(0.05 * (1 - 0.5 * row["round"] / 2))
 
 
 @pytest.mark.parametrize(("without", "gone"), COMPONENTS.items())
@@ -126,7 +128,7 @@ def test_uniform_compression():
 
 def test_static_beta():
     ablated = run("residual-decay=static")
-    assert {ins["residual-decay"] for ins in ablated.instructions.values()} == {0.9}
+    assert {ins.residual_decay for ins in ablated.instructions.values()} == {0.9}
     first = {client: update for (number, client), update in ablated.updates.items() if number == 1}
     base = {client: update for (number, client), update in run().updates.items() if number == 1}
     assert first == base
@@ -145,7 +147,7 @@ def keeps_the_largest(done: Run) -> list[bool]:
     """Of each client in the last round: is all that it kept back, before its decay, smaller than all that it sent?"""
     answers = []
     for client, residual in done.residuals.items():
-        beta = done.instructions[2, client]["residual-decay"]
+        beta = done.instructions[2, client].residual_decay
         sent = np.abs(done.updates[2, client].values).min()
         answers.append(bool(np.abs(residual).max() / beta <= sent * 1.0001))
     return answers
@@ -161,7 +163,7 @@ def test_score_adaptive_learning_rate():
     for row in ablated.rows:
         rate = 0.05 * (1 - 0.5 * row["round"] / 2)
         for client, score in zip(row["selected"], row["scores"], strict=True):
-            assert ablated.instructions[row["round"], client]["lr"] == pytest.approx(rate * (1 + score))
+            assert ablated.instructions[row["round"], client].learning_rate == pytest.approx(rate * (1 + score))
     assert not np.array_equal(ablated.parameters, run().parameters)
 
 

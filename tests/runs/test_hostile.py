@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from flwr.common import FitRes, Parameters, ndarrays_to_parameters
 
+from fedsel_app.messages import TrainAnswer
 from fedsel_app.wire.codec import Update, decode, encode
 from tests.support.in_process import run_in_process
 
@@ -34,6 +35,10 @@ def with_update(reply, change, **header):
     sent = {"client": packet.client, "server_round": packet.server_round} | header
     array = np.frombuffer(encode(changed, **sent), np.uint8)
     return replace(reply, parameters=ndarrays_to_parameters([array]))
+
+
+def with_numbers(reply, **numbers):
+    return replace(reply, metrics=replace(TrainAnswer.from_metrics(reply.metrics), **numbers).to_metrics())
 
 
 def scaled(factor):
@@ -135,11 +140,11 @@ def test_what_looks_sound_is_outvoted(tmp_path, clean, attack, aggregation):
     "broken",
     [
         lambda reply: replace(reply, metrics={}),
-        lambda reply: replace(reply, metrics=reply.metrics | {"loss": float("nan")}),
-        lambda reply: replace(reply, metrics=reply.metrics | {"loss": "0"}),
-        lambda reply: replace(reply, metrics=reply.metrics | {"loss": 1e300}),
-        lambda reply: replace(reply, metrics=reply.metrics | {"work-steps": -5.0}),
-        lambda reply: replace(reply, metrics=reply.metrics | {"work-steps": 1e15}),
+        lambda reply: with_numbers(reply, loss=float("nan")),
+        lambda reply: with_numbers(reply, loss="0"),
+        lambda reply: with_numbers(reply, loss=1e300),
+        lambda reply: with_numbers(reply, work_steps=-5.0),
+        lambda reply: with_numbers(reply, work_steps=1e15),
         lambda reply: replace(reply, parameters=Parameters([], "")),
         lambda reply: replace(reply, parameters=Parameters([b"\0" * 10_000], "")),
         lambda reply: with_update(reply, lambda update: update, client=HOSTILE + 1),

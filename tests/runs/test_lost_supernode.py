@@ -10,6 +10,7 @@ import torch
 from flwr.common import NDArrays
 
 from clients.client import SelectionClient
+from fedsel_app.messages import read_fit_instruction
 from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import submit
@@ -70,7 +71,7 @@ def test_the_run_goes_on_without_it_and_it_returns_with_its_residual(tmp_path: P
     train = SelectionClient.fit
 
     def fit(self: SelectionClient, parameters: NDArrays, config: dict[str, Any]) -> Any:
-        if self._setup.client == LOST and config["round"] in absent:
+        if self._context.client == LOST and read_fit_instruction(config).server_round in absent:
             raise RuntimeError("away")
         return train(self, parameters, config)
 

@@ -43,7 +43,7 @@ def test_a_client_that_fails_fails_alone(tmp_path, monkeypatch):
     probe = client_module.SelectionClient._probe
 
     def broken(self, arrays, config):
-        if self._setup.client in (2, 5):
+        if self._context.client in (2, 5):
             raise ValueError("out of order")
         return probe(self, arrays, config)
 

@@ -7,9 +7,10 @@ import pytest
 
 from clients.training.solvers import correction, effective_steps, finish
 from fedsel_app.config import ConfigError, TrainingConfig
+from fedsel_app.messages import Report, TrainInstruction
 from fedsel_app.wire.codec import Update
 from simulation.experiments.configuration import resolve
-from strategies.aggregation.server_solver import EFFECTIVE_STEPS, ServerSolver
+from strategies.aggregation.server_solver import ServerSolver
 from tests.support.in_process import run_in_process
 
 # F_i(y) = (y - b_i)' diag(a_i) (y - b_i) / 2: the mean's minimum is sum a_i b_i / sum a_i, entry by entry.
@@ -42,7 +43,7 @@ def rounds_on_quadratics(solver, rounds, steps, momentum=0.0, alpha=1.0, present
             updates.append(Update(2, None, delta))
             controls += [] if done.sent is None else [Update(2, None, done.sent)]
             effective.append(effective_steps(steps[client], momentum))
-        shares = server.weights(np.full(len(here), 1 / len(here)), {EFFECTIVE_STEPS: np.array(effective)})
+        shares = server.weights(np.full(len(here), 1 / len(here)), {Report.EFFECTIVE_STEPS: np.array(effective)})
         aggregate = sum(share * update.values for share, update in zip(shares, updates, strict=True))
         weights = weights + server.step(aggregate, updates, controls)
         if solver == "scaffold":
@@ -192,11 +193,12 @@ def test_values_of_few_bits_cost_that_and_count_as_32_in_the_papers(tmp_path, bi
 
 @pytest.mark.parametrize("value_bits", [32, 4])
 def test_under_ef21_both_sides_keep_the_same_estimate_and_a_lost_reply_starts_it_anew(tmp_path, value_bits):
-    told = []
+    estimated = []
 
     def lose_one(client, ins, reply):
-        told.append((ins.config["round"], client, ins.config["estimated"]))
-        if (ins.config["round"], client) == (2, 1):
+        instruction = TrainInstruction.from_config(ins.config)
+        estimated.append((instruction.server_round, client, instruction.estimated))
+        if (instruction.server_round, client) == (2, 1):
             reply.parameters.tensors.clear()
         return reply
 
@@ -209,7 +211,7 @@ def test_under_ef21_both_sides_keep_the_same_estimate_and_a_lost_reply_starts_it
     }
     strategy, rows = run(tmp_path, on_fit=lose_one, **settings)
     assert [row["aggregated"] for row in rows] == [[0, 1, 2, 3], [0, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3]]
-    assert sorted(told) == [
+    assert sorted(estimated) == [
         (number, client, number > 1 and (number, client) != (3, 1)) for number in range(1, 5) for client in range(4)
     ]
     stored = sorted(tmp_path.glob("fedsel-state/*/client-*-round-4.npz"))

@@ -11,6 +11,7 @@ import pytest
 from fedsel_app.wire.codec import decode
 from tests.strategies.methods.test_terraform import exact_split
 from tests.support.in_process import run_in_process
+from tests.support.stubs import round_of
 
 CLIENTS, COHORT, ETA, ITERATIONS = 20, 16, 3, 3
 OUTPUT_LAYER = {"gradient": slice(-650, None), "bias": slice(-10, None)}
@@ -31,7 +32,7 @@ def trained(folder, **settings):
         payload = np.load(io.BytesIO(reply.parameters.tensors[0]), allow_pickle=False).tobytes()
         size = np.load(io.BytesIO(ins.parameters.tensors[0]), allow_pickle=False).size
         update = decode(payload, size=size).update.values.astype(np.float64)
-        uploads.setdefault(ins.config["round"], []).append(Upload(client, update, reply.num_examples))
+        uploads.setdefault(round_of(ins), []).append(Upload(client, update, reply.num_examples))
         return reply
 
     small = {"clients": CLIENTS, "cohort": COHORT, "rounds": 14, "eval_every": 14, "local_epochs": 1, "batch_size": 32}

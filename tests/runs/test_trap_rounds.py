@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 
+from fedsel_app.messages import Report, TrainAnswer
 from tests.support.in_process import run_in_process
 
 SMALL = {"clients": 4, "cohort": 2, "local_steps": 3, "device": "cpu"}
@@ -12,17 +13,17 @@ SMALL = {"clients": 4, "cohort": 2, "local_steps": 3, "device": "cpu"}
 
 def test_a_clients_initial_loss_is_that_of_the_model_it_was_sent(tmp_path):
     """Everybody was probed with the model of round 1 just before; training lowers the loss."""
-    told = {}
+    answers = {}
 
     def note(client, ins, reply):
-        told[client] = reply.metrics
+        answers[client] = TrainAnswer.from_metrics(reply.metrics, [Report.INITIAL_LOSS])
         return reply
 
     method, _ = run_in_process(tmp_path / "run", on_fit=note, strategy="active-fl", rounds=1, **SMALL)
-    assert len(told) == 2
-    for client, metrics in told.items():
-        assert metrics["initial-loss"] == pytest.approx(method.roster.losses[client], rel=1e-6)
-        assert metrics["loss"] < 0.99 * metrics["initial-loss"]
+    assert len(answers) == 2
+    for client, answer in answers.items():
+        assert answer.reports[Report.INITIAL_LOSS] == pytest.approx(method.roster.losses[client], rel=1e-6)
+        assert answer.loss < 0.99 * answer.reports[Report.INITIAL_LOSS]
 
 
 def test_a_run_leaves_the_global_generators_alone(tmp_path):

@@ -10,6 +10,14 @@ import pytest
 from flwr.common import ndarrays_to_parameters
 
 from fedsel_app.config import ConfigError, NetworkConfig, TrainingConfig
+from fedsel_app.messages import (
+    EnrolAnswer,
+    EnrolInstruction,
+    ProbeInstruction,
+    Report,
+    TrainInstruction,
+    read_fit_instruction,
+)
 from fedsel_app.network.links import MeasuredLinks
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
 from strategies.methods.random_selection import RandomSelection
@@ -21,6 +29,7 @@ from tests.support.stubs import (
     context_of,
     fit_reply,
     manager_of,
+    round_of,
     run_round,
     run_rounds,
     sends_its_update,
@@ -29,6 +38,8 @@ from tests.support.stubs import (
     update_reply,
     without_wall,
 )
+
+SIGMA, RHO = Report.GRADIENT_DEVIATION, Report.EFFECTIVE_STEPS
 
 
 def test_a_round_by_hand():
@@ -85,25 +96,23 @@ def test_instructions():
     assert len(first) == 2
     for _, ins in first:
         assert ins.parameters == model
-        # lr 0.1 (1 - 0.5 / 4); beta 0.85 at a kept fraction of 1.
-        assert re.fullmatch("[0-9a-f]{16}", ins.config.pop("run"))
-        assert ins.config == {
-            "asked": 0,
-            "taken": 0,
-            "durable": 0,
-            "task": "train",
-            "round": 1,
-            "lr": pytest.approx(0.0875),
-            "kept-fraction": 1.0,
-            "residual-decay": pytest.approx(0.85),
-            "curvature": False,
-            "reports": "",
-        }
+        instruction = TrainInstruction.from_config(ins.config)
+        assert re.fullmatch("[0-9a-f]{16}", instruction.run_key)
+        # lr 0.1 (1 - 0.5 / 4); beta 0.85 at a kept fraction of 1; no history.
+        assert instruction == TrainInstruction(
+            server_round=1,
+            run_key=instruction.run_key,
+            learning_rate=pytest.approx(0.0875),
+            kept_fraction=1.0,
+            residual_decay=pytest.approx(0.85),
+            curvature=False,
+        )
     [(_, ins), _] = strategy.configure_fit(4, model, manager)
-    assert ins.config["curvature"]
-    assert ins.config["lr"] == pytest.approx(0.05)
+    instruction = TrainInstruction.from_config(ins.config)
+    assert instruction.curvature
+    assert instruction.learning_rate == pytest.approx(0.05)
     # theta = 0.12 in the last round; beta = 0.85 + 0.12 * 0.88.
-    assert ins.config["residual-decay"] == pytest.approx(0.9556)
+    assert instruction.residual_decay == pytest.approx(0.9556)
 
 
 def test_hetero_select_probes_everybody_and_weighs_by_score():
@@ -120,7 +129,7 @@ def test_hetero_select_probes_everybody_and_weighs_by_score():
     # The model down and a loss of 8 bytes up, each.
     assert row["probe_bytes"] == 3 * (4 * SIZE + 8)
     [(_, ins)] = [asked for asked in proxies[0].asked if asked[0] == "evaluate"]
-    assert ins.config == {"task": "probe", "round": 1, "batches": 3}
+    assert ProbeInstruction.from_config(ins.config) == ProbeInstruction(1, 3)
     # Three forward passes are one step; then two steps and 33 bytes.
     uplinks, step_s = strategy.context.links.observe(1, np.full(3, np.nan))
     assert row["round_s"] == pytest.approx(max(step_s) + max(2 * step_s + 8 * 33 / uplinks))
@@ -167,7 +176,7 @@ class Watching(RandomSelection):
 
 
 class Asking(Watching):
-    needed = Needs(reports=frozenset({"sigma", "rho"}), label_counts=True)
+    needed = Needs(reports=frozenset({SIGMA, RHO}), label_counts=True)
 
 
 class Linked(Watching):
@@ -199,23 +208,19 @@ def test_inverted_links_charge_a_method_that_probes():
 
 def test_reports_and_label_counts_are_asked_for_charged_and_handed_on():
     def fit(client, ins):
-        assert ins.config["reports"] == "rho,sigma"
-        return update_reply(update_of(client), client, 1, sigma=client + 0.5, rho=client + 0.25)
+        assert TrainInstruction.from_config(ins.config).reports == (RHO, SIGMA)
+        return update_reply(update_of(client), client, 1, reports={SIGMA: client + 0.5, RHO: client + 0.25})
 
     counts = [np.array([client, 10], "<i8").tobytes() for client in range(3)]
-    proxies = [
-        StubProxy(
-            client, fit, properties={"client": client, "examples": 10, "steps": 2, "label-counts": counts[client]}
-        )
-        for client in range(3)
-    ]
+    answers = [EnrolAnswer(client, 10, 2, counts[client]) for client in range(3)]
+    proxies = [StubProxy(answer.client, fit, properties=answer.to_properties()) for answer in answers]
     strategy = Asking(context_of())
     [row], _ = run_round(strategy, proxies)
-    assert proxies[0].asked[0][1].config == {"label-counts": True}
+    assert proxies[0].asked[0][1].config == EnrolInstruction(label_counts=True).to_config()
     assert strategy.roster.label_counts.tolist() == [[0, 10], [1, 10], [2, 10]]
     [outcome] = strategy.absorbed
-    assert outcome.reports["sigma"].tolist() == [0.5, 1.5, 2.5]
-    assert outcome.reports["rho"].tolist() == [0.25, 1.25, 2.25]
+    assert outcome.reports[SIGMA].tolist() == [0.5, 1.5, 2.5]
+    assert outcome.reports[RHO].tolist() == [0.25, 1.25, 2.25]
     # Two numbers of 8 bytes and the counts of two classes, each client.
     assert row["probe_bytes"] == 3 * 2 * 8 + 3 * 2 * 8
 
@@ -261,7 +266,7 @@ def test_calibration_is_charged_apart_and_kept_out_of_the_weights():
     buffers = np.array([0.0, 1.0], np.float32)
 
     def fit(client, ins):
-        if ins.config["task"] == "train":
+        if isinstance(read_fit_instruction(ins.config), TrainInstruction):
             return sends_its_update(client, ins)
         return fit_reply(ndarrays_to_parameters([np.full(2, client, np.float32)]), examples=10 * (client + 1))
 
@@ -284,9 +289,9 @@ def test_the_server_evaluates_every_so_many_rounds_and_in_the_last():
 
 def noisy(client, ins):
     """Values whose float sum depends on the order."""
-    rng = np.random.default_rng([client, ins.config["round"]])
+    rng = np.random.default_rng([client, round_of(ins)])
     values = rng.normal(size=SIZE) * 10.0 ** rng.integers(-8, 8, SIZE)
-    return update_reply(dense(values.tolist()), client, ins.config["round"], loss=float(rng.random()))
+    return update_reply(dense(values.tolist()), client, round_of(ins), loss=float(rng.random()))
 
 
 def bits(arrays):

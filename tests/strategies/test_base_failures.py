@@ -18,6 +18,7 @@ from tests.support.stubs import (
     context_of,
     fit_reply,
     manager_of,
+    round_of,
     run_round,
     run_rounds,
     sends_its_update,
@@ -34,14 +35,14 @@ def raises(client, ins):
 BAD = {
     "raises": raises,
     "garbage": lambda client, ins: fit_reply(Parameters([b"junk"], ""), loss=1.0, work_steps=2.0),
-    "stale": lambda client, ins: update_reply(update_of(client), client, ins.config["round"] - 1),
-    "impostor": lambda client, ins: update_reply(update_of(0), 0, ins.config["round"]),
-    "other model": lambda client, ins: update_reply(dense([1.0] * 9), client, ins.config["round"]),
+    "stale": lambda client, ins: update_reply(update_of(client), client, round_of(ins) - 1),
+    "impostor": lambda client, ins: update_reply(update_of(0), 0, round_of(ins)),
+    "other model": lambda client, ins: update_reply(dense([1.0] * 9), client, round_of(ins)),
     "float array": lambda client, ins: fit_reply(
         ndarrays_to_parameters([np.zeros(SIZE, np.float32)]), loss=1.0, work_steps=2.0
     ),
     "not finite": lambda client, ins: update_reply(update_of(client), client, 1, work_steps=float("nan")),
-    "mute": lambda client, ins: fit_reply(sends_its_update(client, ins).parameters),
+    "mute": lambda client, ins: replace(sends_its_update(client, ins), metrics={}),
 }
 
 
@@ -82,7 +83,7 @@ def test_the_score_of_a_client_that_failed_weighs_nothing():
 @pytest.mark.parametrize("method", [Settings(), HeteroSelectConfig()], ids=["random", "hetero-select"])
 def test_a_round_with_nothing_usable_leaves_the_model_and_the_run_goes_on(method):
     def fit(client, ins):
-        return ValueError("gone") if ins.config["round"] == 2 else sends_its_update(client, ins)
+        return ValueError("gone") if round_of(ins) == 2 else sends_its_update(client, ins)
 
     kind = {Settings: RandomSelection, HeteroSelectConfig: HeteroSelect}[type(method)]
     models = []
@@ -105,7 +106,7 @@ def test_a_round_with_nothing_usable_leaves_the_model_and_the_run_goes_on(method
 @pytest.mark.parametrize("client_eval", [False, True])
 def test_the_run_goes_on_when_all_clients_are_gone_and_when_one_is_back(client_eval):
     strategy = RandomSelection(context_of(rounds=3, client_eval=client_eval))
-    proxies = trio(evaluation={"accuracy": 0.5})
+    proxies = trio(accuracy=0.5)
     manager = manager_of(proxies)
     configure = strategy.configure_fit
 
@@ -114,7 +115,7 @@ def test_the_run_goes_on_when_all_clients_are_gone_and_when_one_is_back(client_e
             for proxy in proxies:
                 client_manager.unregister(proxy)
         if server_round == 3:
-            client_manager.register(StubProxy(1, sends_its_update, cid="back", evaluation={"accuracy": 0.5}))
+            client_manager.register(StubProxy(1, sends_its_update, cid="back", accuracy=0.5))
         return configure(server_round, parameters, client_manager)
 
     strategy.configure_fit = leaving
@@ -129,7 +130,7 @@ def test_the_run_goes_on_when_all_clients_are_gone_and_when_one_is_back(client_e
 
 def test_the_run_ends_properly_when_all_clients_are_gone_at_its_end():
     strategy = RandomSelection(context_of(rounds=2, client_eval=True))
-    proxies = trio(evaluation={"accuracy": 0.5})
+    proxies = trio(accuracy=0.5)
     manager = manager_of(proxies)
     evaluate = strategy.aggregate_evaluate
 
@@ -156,8 +157,9 @@ def test_more_clients_than_configured_is_an_error_that_says_what_to_do():
 
 
 def test_client_evaluation_averages_clients_alike_and_leaves_out_who_cannot():
-    accuracies = [{"accuracy": 0.5}, {}, {"accuracy": 1.0}]
-    proxies = [StubProxy(client, sends_its_update, evaluation=told) for client, told in enumerate(accuracies)]
+    proxies = [
+        StubProxy(client, sends_its_update, accuracy=accuracy) for client, accuracy in enumerate((0.5, None, 1.0))
+    ]
     strategy = RandomSelection(context_of(client_eval=True))
     [row], _ = run_round(strategy, proxies)
     assert row["client_accuracy"] == 0.75

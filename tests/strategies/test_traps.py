@@ -50,7 +50,7 @@ from strategies.run_context import Evaluation
 from strategies.selection_math.sampling_rows import merge_tree
 from strategies.testing.fake_federation import FakeClientProxy
 from strategies.testing.method_under_test import MethodUnderTest, copied, require_same
-from tests.support.stubs import StubProxy, context_of, manager_of, run_rounds, update_of, update_reply
+from tests.support.stubs import StubProxy, context_of, manager_of, round_of, run_rounds, update_of, update_reply
 
 ROOT = Path(__file__).parent.parent.parent
 AT_ONCE = {"fedcor": {"warmup": 1, "first_steps": 5, "steps": 2}, "fedcvr-bolt": {"warmup_rounds": 1}}
@@ -73,7 +73,7 @@ def test_power_of_choice_goes_by_the_loss_before_training():
     before, after = [1.0, 2.0, 3.0, 4.0], [4.0, 3.0, 2.0, 1.0]
 
     def fit(client, ins):
-        return update_reply(update_of(client), client, ins.config["round"], loss=after[client])
+        return update_reply(update_of(client), client, round_of(ins), loss=after[client])
 
     proxies = [StubProxy(client, fit, loss=loss) for client, loss in enumerate(before)]
     method = PowerOfChoice(context_of(PowerOfChoiceConfig(candidates=4), clients=4, cohort=2, rounds=3))

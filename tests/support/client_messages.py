@@ -11,6 +11,7 @@ from clients.state import ClientHistory
 from fedsel_app.config import ExecutionConfig, RunConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.data.partition import split
+from fedsel_app.messages import EnrolAnswer, EnrolInstruction, TrainAnswer, TrainInstruction
 from fedsel_app.models.flat_model import build
 from fedsel_app.wire.codec import decode
 
@@ -44,31 +45,35 @@ def initial(context):
     return [torch.cat([t.detach().flatten() for t in tensors]).numpy() for tensors in groups if tensors]
 
 
-def instruction(server_round=1, kept=0.1, beta=0.9, curvature=False, lr=0.1, asked=None, taken=None, durable=0):
+def instruction(server_round=1, kept=0.1, beta=0.9, lr=0.1, last_instructed=None, last_aggregated=None, **fields):
     """To train; as far as nothing else is said, the server asked and aggregated the client in the round before."""
     before = server_round - 1
-    return {
-        "run": "run",
-        "asked": before if asked is None else asked,
-        "taken": before if taken is None else taken,
-        "durable": durable,
-        "task": "train",
-        "round": server_round,
-        "lr": lr,
-        "kept-fraction": kept,
-        "residual-decay": beta,
-        "curvature": curvature,
-    }
+    return TrainInstruction(
+        server_round=server_round,
+        run_key="run",
+        learning_rate=lr,
+        kept_fraction=kept,
+        residual_decay=beta,
+        last_instructed=before if last_instructed is None else last_instructed,
+        last_aggregated=before if last_aggregated is None else last_aggregated,
+        **{"curvature": False} | fields,
+    ).to_config()
 
 
 def train(context, arrays=None, **keys):
-    """A client made for this one message: its update, and everything else that it answered."""
+    """A client made for this one message: its update, its number of examples, and its answer."""
     arrays = arrays or initial(context)
     [payload], examples, metrics = SelectionClient(context).fit(arrays, instruction(**keys))
     assert payload.dtype == np.uint8
     packet = decode(payload.tobytes(), size=arrays[0].size)
     assert (packet.client, packet.server_round) == (context.client, keys.get("server_round", 1))
-    return packet.update, examples, metrics
+    return packet.update, examples, TrainAnswer.from_metrics(metrics)
+
+
+def enrol(context, **asked):
+    """The answer of a client that enrols."""
+    properties = SelectionClient(context).get_properties(EnrolInstruction(**asked).to_config())
+    return EnrolAnswer.from_properties(properties, CLIENTS)
 
 
 def own_examples(context):
@@ -81,4 +86,4 @@ def own_examples(context):
 
 def remembered(context, server_round):
     """The client's state after a round whose reply was aggregated."""
-    return context.store.of_run("run").recall(context.client, ClientHistory(asked=server_round, taken=server_round))[0]
+    return context.store.of_run("run").recall(context.client, ClientHistory(server_round, server_round))[0]

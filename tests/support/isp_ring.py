@@ -9,7 +9,7 @@ from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.wire.codec import Update
 from strategies.methods.random_selection import RandomSelection
 from tests.support.contexts import make_context
-from tests.support.stubs import Rows, StubProxy, manager_of, run_rounds, update_reply
+from tests.support.stubs import Rows, StubProxy, manager_of, round_of, run_rounds, update_reply
 
 CLIENTS = 8
 MODEL_BYTES = 4 * CLIENTS
@@ -26,7 +26,7 @@ def own_direction(length):
 
     def fit(client, ins):
         update = Update(CLIENTS, np.array([client], np.uint32), np.array([length], np.float32))
-        return update_reply(update, client, ins.config["round"])
+        return update_reply(update, client, round_of(ins))
 
     return fit
 

@@ -19,7 +19,6 @@ from flwr.common import (
     GetPropertiesRes,
     Parameters,
     ReconnectIns,
-    Scalar,
     Status,
     ndarrays_to_parameters,
     parameters_to_ndarrays,
@@ -28,6 +27,7 @@ from flwr.server import Server, SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
 
 from fedsel_app.config import NetworkConfig, Settings
+from fedsel_app.messages import Config, EnrolAnswer, LocalTestAnswer, TrainAnswer, read_fit_instruction
 from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.records.schema import as_row
 from fedsel_app.wire.codec import Update, encode
@@ -39,15 +39,20 @@ SIZE = 4
 OK = Status(Code.OK, "")
 
 
-def fit_reply(parameters: Parameters, *, examples: int = 10, **metrics: Scalar) -> FitRes:
-    """A reply that carries anything; underscores of a metric's name are dashes."""
-    return FitRes(OK, parameters, examples, {name.replace("_", "-"): value for name, value in metrics.items()})
+def fit_reply(parameters: Parameters, *, examples: int = 10, **numbers: Any) -> FitRes:
+    """A reply that carries anything; with the fields of a `TrainAnswer` as `numbers`."""
+    return FitRes(OK, parameters, examples, TrainAnswer(**numbers).to_metrics() if numbers else {})
 
 
-def update_reply(update: Update, client: int, server_round: int, **metrics: Scalar) -> FitRes:
-    """Reply of a sound client; `metrics` override or add to its numbers."""
+def update_reply(update: Update, client: int, server_round: int, **numbers: Any) -> FitRes:
+    """Reply of a sound client; `numbers` override or add to the fields of its `TrainAnswer`."""
     payload = np.frombuffer(encode(update, client=client, server_round=server_round), np.uint8)
-    return fit_reply(ndarrays_to_parameters([payload]), **{"loss": 1.0, "work_steps": 2.0} | metrics)
+    return fit_reply(ndarrays_to_parameters([payload]), **{"loss": 1.0, "work_steps": 2.0} | numbers)
+
+
+def round_of(ins: FitIns) -> int:
+    """Round of a fit message."""
+    return read_fit_instruction(ins.config).server_round
 
 
 class StubProxy(ClientProxy):
@@ -64,18 +69,16 @@ class StubProxy(ClientProxy):
         cid: str | None = None,
         loss: float | Exception = 1.0,
         examples: int = 10,
-        properties: dict[str, Scalar] | Exception | None = None,
-        evaluation: dict[str, Scalar] | None = None,
+        properties: Config | Exception | None = None,
+        accuracy: float | None = None,
     ) -> None:
         super().__init__(str(client) if cid is None else cid)
         self.client = client
         self.asked: list[tuple[str, Any]] = []
         self._fit = fit
         self._loss = loss
-        self._evaluation = {} if evaluation is None else evaluation
-        self._properties = properties
-        if properties is None:
-            self._properties = {"client": client, "clients": 0, "examples": examples, "steps": 2}
+        self._accuracy = accuracy
+        self._properties = EnrolAnswer(client, examples, 2).to_properties() if properties is None else properties
 
     def get_properties(self, ins: GetPropertiesIns, timeout: float | None, group_id: int | None) -> GetPropertiesRes:
         self.asked.append(("properties", ins))
@@ -90,7 +93,7 @@ class StubProxy(ClientProxy):
 
     def evaluate(self, ins: EvaluateIns, timeout: float | None, group_id: int | None) -> EvaluateRes:
         self.asked.append(("evaluate", ins))
-        return EvaluateRes(OK, _given(self._loss), 10, self._evaluation)
+        return EvaluateRes(OK, *LocalTestAnswer(_given(self._loss), 10, self._accuracy).to_evaluation())
 
     def reconnect(self, ins: ReconnectIns, timeout: float | None, group_id: int | None) -> DisconnectRes:
         return DisconnectRes(reason="")
@@ -159,7 +162,7 @@ def update_of(client):
 
 
 def sends_its_update(client, ins):
-    return update_reply(update_of(client), client, ins.config["round"])
+    return update_reply(update_of(client), client, round_of(ins))
 
 
 def trio(fit=sends_its_update, **options):

@@ -63,7 +63,7 @@ def test_weighted_sensitivity_and_specificity_by_hand():
     assert result.metrics == pytest.approx(
         {"weighted_sensitivity": 0.6, "weighted_specificity": 0.6, "g_mean": 0.6}, rel=1e-12
     )
-    assert result.accuracy == {"accuracy": result.score} == {"accuracy": pytest.approx(0.6)}
+    assert result.accuracy == result.score == pytest.approx(0.6)
 
 
 def test_weighted_rates_are_scikit_learns():
@@ -92,7 +92,7 @@ def test_an_undefined_score_is_not_reported(y, defined):
     result = some([[1.0], [1.0]], np.full((2, 1), y, np.float32))(MultiLabel(torch.ones(1)))
     assert math.isnan(result.score)
     assert set(result.metrics) == defined
-    assert result.accuracy == {}
+    assert result.accuracy is None
     assert math.isfinite(result.loss)
 
 
@@ -102,7 +102,7 @@ def test_regression_by_hand():
     result = some([[1.0], [4.0], [3.0]], np.float32([1, 3, 5]))(task)
     assert isinstance(task, Regression)
     assert result.loss == pytest.approx(5 / 3)
-    assert result.accuracy == {"accuracy": pytest.approx(3 / 8)}
+    assert result.accuracy == pytest.approx(3 / 8)
     assert result.metrics == {"r2": result.score}
     outputs, y = torch.tensor([[1.0], [4.0], [3.0]]), torch.tensor([1.0, 3.0, 5.0])
     assert task.losses(outputs, y).tolist() == [0.0, 1.0, 4.0]

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError, NetworkConfig
+from fedsel_app.messages import TrainAnswer
 from fedsel_app.network.clock import RoundWork
 from fedsel_app.network.links import MeasuredLinks, SimulatedLinks, inverted_uplinks, make_links
 
@@ -142,13 +143,13 @@ def test_measured_links_by_hand():
     assert links.mean_uplink_bits_per_s == 3e6
     assert links.observe(1, UNKNOWN)[1].tolist() == pytest.approx([0.3, 0.3, 0.3])
     # 500,000 bytes in 2 s are 2 Mb/s, 30 steps in 3 s 0.1 s each; the others count as client 1 then.
-    links.learn(1, 30.0, {"compute_s": 3.0, "upload-bytes": 500_000, "upload_s": 2.0})
+    links.learn(1, TrainAnswer(1.0, 30.0, compute_s=3.0, upload_bytes=500_000, upload_s=2.0))
     uplinks, step_s = links.observe(2, UNKNOWN)
     assert uplinks.tolist() == pytest.approx([2e6, 2e6, 2e6])
     assert step_s.tolist() == pytest.approx([0.1, 0.1, 0.1])
     # 4 Mb/s and 0.3 s: half of the old and half of the new.
-    links.learn(1, 10.0, {"compute_s": 3.0, "upload-bytes": 500_000, "upload_s": 1.0})
-    links.learn(2, 10.0, {"compute_s": 1.0, "upload-bytes": 125_000, "upload_s": 1.0})
+    links.learn(1, TrainAnswer(1.0, 10.0, compute_s=3.0, upload_bytes=500_000, upload_s=1.0))
+    links.learn(2, TrainAnswer(1.0, 10.0, compute_s=1.0, upload_bytes=125_000, upload_s=1.0))
     uplinks, step_s = links.observe(3, UNKNOWN)
     assert uplinks.tolist() == pytest.approx([2e6, 3e6, 1e6])
     assert step_s.tolist() == pytest.approx([0.15, 0.2, 0.1])
@@ -164,18 +165,18 @@ def test_measured_links_by_hand():
 
 
 @pytest.mark.parametrize(
-    "reported",
+    "speed",
     [
         {},
-        {"compute_s": "fast", "upload-bytes": b"", "upload_s": True},
-        {"compute_s": float("nan"), "upload-bytes": 10**6, "upload_s": float("inf")},
-        {"compute_s": -1.0, "upload-bytes": 10**6, "upload_s": 0.0},
-        {"upload-bytes": 5000, "upload_s": 1.0},
+        {"compute_s": "fast", "upload_bytes": b"", "upload_s": True},
+        {"compute_s": float("nan"), "upload_bytes": 10**6, "upload_s": float("inf")},
+        {"compute_s": -1.0, "upload_bytes": 10**6, "upload_s": 0.0},
+        {"upload_bytes": 5000, "upload_s": 1.0},
     ],
 )
-def test_what_tells_no_speed_is_passed_over(reported):
+def test_an_answer_without_a_speed_is_passed_over(speed):
     links = MeasuredLinks(NetworkConfig(), 2)
-    links.learn(0, 5.0, reported)
+    links.learn(0, TrainAnswer.from_metrics(TrainAnswer(1.0, 5.0, **speed).to_metrics()))
     assert all(np.isnan(values).all() for values in links.state().values())
 
 

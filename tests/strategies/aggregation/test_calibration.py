@@ -3,6 +3,7 @@ import pytest
 from flwr.common import Parameters, ndarrays_to_parameters
 
 from fedsel_app.config import SharedSettings, read_groups
+from fedsel_app.messages import CalibrateInstruction
 from strategies.aggregation.calibration import calibrated
 from strategies.round import connections
 from tests.support.stubs import StubProxy, fit_reply, manager_of
@@ -18,7 +19,7 @@ def statistics(*values, examples=10, dtype=np.float32):
 
 def calibrate(replies, trained, **settings):
     proxies = [StubProxy(client, lambda client, ins, reply=reply: reply) for client, reply in enumerate(replies)]
-    clients = connections.Clients(len(proxies), 0)
+    clients = connections.ConnectedClients(len(proxies), 0)
     clients.refresh(manager_of(proxies), wait=True)
     shared = SharedSettings(**read_groups({name.replace("_", "-"): value for name, value in settings.items()}))
     buffers, sent = calibrated(clients, np.array(trained), PARAMETERS, BUFFERS, 4, shared, VARIANCES)
@@ -37,7 +38,7 @@ def test_statistics_are_averaged_by_examples():
     # Two clients: the model with its statistics down, two float32 up.
     assert sent == 2 * (PARAMETERS.nbytes + BUFFERS.nbytes + 8)
     [ins] = asked(proxies[0])
-    assert ins.config == {"task": "calibrate", "round": 4, "batches": 20}
+    assert CalibrateInstruction.from_config(ins.config) == CalibrateInstruction(4, 20)
     assert ins.parameters == ndarrays_to_parameters([PARAMETERS, BUFFERS])
 
 
@@ -50,7 +51,7 @@ def test_only_the_first_trained_clients_are_asked():
     )
     np.testing.assert_array_equal(buffers, [1.5, 1.5])
     assert [len(asked(proxy)) for proxy in proxies] == [0, 1, 1, 0]
-    assert asked(proxies[1])[0].config["batches"] == 7
+    assert CalibrateInstruction.from_config(asked(proxies[1])[0].config).batches == 7
     assert sent == 2 * (PARAMETERS.nbytes + BUFFERS.nbytes + 8)
 
 
@@ -83,7 +84,7 @@ def test_if_all_fail_the_statistics_stay():
 
 def test_a_model_without_statistics_asks_nobody_and_costs_nothing():
     proxy = StubProxy(0)
-    clients = connections.Clients(1, 0)
+    clients = connections.ConnectedClients(1, 0)
     clients.refresh(manager_of([proxy]), wait=True)
     nothing = np.zeros(0, np.float32)
     buffers, sent = calibrated(clients, np.array([0]), PARAMETERS, nothing, 1, SharedSettings(), VARIANCES[:0])

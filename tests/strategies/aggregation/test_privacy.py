@@ -78,7 +78,7 @@ def test_the_server_accounts_only_what_it_releases():
     from tests.support.stubs import update_reply
 
     context = make_context(Settings(), size=4, dp_clip_norm=1.0, weighting="uniform")
-    state = ServerState(context, frozenset())
+    state = ServerState(context)
     asked = np.array([0, 1])
     selection, examples = Selection(asked, np.ones(2)), np.full(6, 10)
     nothing = collect({}, asked, 1, 4, set())

@@ -5,6 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from fedsel_app.messages import Report
 from strategies.methods.active_fl import ActiveFL, ActiveFLConfig, draw, eligible, probabilities, valuations
 from strategies.roster import RoundInfo
 from tests.support.contexts import dense, make_context, make_roster, outcome
@@ -22,7 +23,7 @@ def came(number, clients, losses):
         RoundInfo(number, 10),
         clients,
         [dense([0.0] * 12)] * len(clients),
-        reports={"initial-loss": np.array(losses, float)},
+        reports={Report.INITIAL_LOSS: np.array(losses, float)},
     )
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.config import TrainingConfig
+from fedsel_app.messages import Report
 from strategies.methods.delta import Delta, DeltaConfig, mean_gradient, scores_by_diversity, shared_out
 from strategies.roster import RoundInfo
 from tests.support.contexts import dense, make_context, make_roster, outcome
@@ -24,7 +25,7 @@ def came(clients, vectors, sigma, number=1):
     """A round whose clients had mean gradients `vectors`: updates -lr x steps x gradient = -2 gradient."""
     updates = [dense([-2.0 * x for x in vector]) for vector in vectors]
     return outcome(
-        RoundInfo(number, 10), clients, updates, reports={"gradient-deviation": np.array(sigma, float)}, size=2
+        RoundInfo(number, 10), clients, updates, reports={Report.GRADIENT_DEVIATION: np.array(sigma, float)}, size=2
     )
 
 
@@ -53,7 +54,7 @@ def test_fedis_follows_norms():
     method = absorbed(build(rule="fedis"), came([1, 4], [(3, 4), (0, 1)], [0, 0]))
     np.testing.assert_allclose(method.state()["probabilities"], [0.2, 0.4 * 5 / 6, 0.2, 0.2, 0.4 / 6])
     assert not method.needs(DeltaConfig(rule="fedis")).reports
-    assert method.needs(DeltaConfig()).reports == {"gradient-deviation"}
+    assert method.needs(DeltaConfig()).reports == {Report.GRADIENT_DEVIATION}
 
 
 def test_equal_gradients_without_noise_change_nothing():

@@ -5,6 +5,7 @@ from math import exp, log, sqrt
 import numpy as np
 import pytest
 
+from fedsel_app.messages import Report
 from strategies.methods.oort import (
     Oort,
     OortConfig,
@@ -51,7 +52,7 @@ def tried(method, utilities, last):
 
 
 def came(number, clients, losses, failed=()):
-    reports = {"rms-loss": np.array(losses, float)}
+    reports = {Report.RMS_LOSS: np.array(losses, float)}
     updates = [dense([0.0, 0.0])] * len(clients)
     return outcome(RoundInfo(number, 100), clients, updates, reports=reports, failed=failed, size=2)
 
@@ -282,7 +283,7 @@ def test_always_as_many_as_there_are(rule, losses, count):
 def test_needs_the_links_and_the_squared_losses():
     needs = Oort.needs(OortConfig())
     assert needs.links
-    assert needs.reports == {"rms-loss"}
+    assert needs.reports == {Report.RMS_LOSS}
     assert not needs.loss_probe
 
 

@@ -5,6 +5,7 @@ import pytest
 from flwr.common import parameters_to_ndarrays
 
 from fedsel_app.config import NetworkConfig
+from fedsel_app.messages import LocalTestInstruction
 from fedsel_app.network.links import SimulatedLinks
 from strategies.participation.isp import ISP, best_relative, first_improvement, mixed, moving_average
 from tests.support.isp_ring import CLIENTS, MODEL_BYTES, REPLY_BYTES, ring, run_isp, setup_for
@@ -149,7 +150,7 @@ def test_without_a_surrogate_only_the_subset_tests_a_candidate_and_each_subset_o
     # Clients always answer 1: no m helps, so all 8 sizes are tried.
     [row], proxies, _ = run_isp(setup_for(isp_draws=3), loss=1.0)
     tests = [ins for proxy in proxies for kind, ins in proxy.asked if kind == "evaluate"]
-    assert {ins.config["task"] for ins in tests} == {"test"}
+    assert {LocalTestInstruction.from_config(ins.config).server_round for ins in tests} == {1}
     assert row["probe_bytes"] == len(tests) * (MODEL_BYTES + 8)
     # Everybody tests w and, once, the candidate of all 8; three draws of m test at most 3 m times.
     assert len(tests) <= 8 + 3 * sum(range(1, 8)) + 8

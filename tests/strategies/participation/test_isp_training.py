@@ -8,6 +8,7 @@ import pytest
 from flwr.common import parameters_to_ndarrays
 
 from fedsel_app.config import EvaluationConfig, ParticipationConfig
+from fedsel_app.messages import TrainInstruction
 from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.participation.intermediate_round import restrict_view
@@ -19,13 +20,16 @@ from tests.support.isp_ring import CLIENTS, MODEL_BYTES, bits, own_direction, ri
 from tests.support.stubs import Rows, StubProxy, manager_of, run_rounds, without_wall
 
 
+def kept_states(proxy):
+    """Whether each of a client's trainings was to keep its state."""
+    return [TrainInstruction.from_config(ins.config).keep_state for kind, ins in proxy.asked if kind == "fit"]
+
+
 def test_clients_train_the_intermediate_round_without_keeping_state_and_then_the_round():
     _, proxies, _ = run_isp(setup_for(ring()))
-    fits = [[ins.config for kind, ins in proxy.asked if kind == "fit"] for proxy in proxies]
-    assert all(first["keep-state"] is False for first, *_ in fits)
-    seconds = [rest[0] for _, *rest in fits if rest]
-    assert len(seconds) == 4
-    assert all("keep-state" not in config for config in seconds)
+    kept = [kept_states(proxy) for proxy in proxies]
+    assert all(first is False for first, *_ in kept)
+    assert [second for _, *rest in kept for second in rest] == [True] * 4
 
 
 @pytest.mark.parametrize("optimizer", ["momentum", "mean", "fedadam", "fedyogi", "fedadagrad"])
@@ -45,14 +49,12 @@ def test_aggregated_searches_are_rounds_of_everybody():
     assert [row["cohort"] for row in rows] == [8, 4]
     assert [row["exchanges"] for row in rows] == [8, 4]
     assert rows[0]["search"]["found"] == 4
-    assert all("keep-state" not in ins.config for proxy in proxies for kind, ins in proxy.asked if kind == "fit")
+    assert all(all(kept_states(proxy)) for proxy in proxies)
 
 
 def test_a_sample_trains_for_the_search():
     [row], proxies, _ = run_isp(setup_for(ring(), isp_sample=0.6))
-    trained = [
-        proxy for proxy in proxies if any("keep-state" in ins.config for kind, ins in proxy.asked if kind == "fit")
-    ]
+    trained = [proxy for proxy in proxies if not all(kept_states(proxy))]
     assert len(trained) == 5
     assert row["cohort"] == 4
     assert row["exchanges"] == 5 + 4
@@ -70,7 +72,7 @@ def test_everybody_trains_for_the_search_also_where_the_method_draws_some_twice(
 
 def test_clients_that_fail_are_not_drawn_and_a_round_without_any_keeps_the_number():
     def half(client, ins):
-        if client % 2 and "keep-state" in ins.config:
+        if client % 2 and not TrainInstruction.from_config(ins.config).keep_state:
             return RuntimeError("gone")
         return own_direction(1.9)(client, ins)
 
@@ -159,7 +161,7 @@ def test_the_first_round_and_one_every_interval_search():
 def test_client_eval_gives_the_global_loss_of_the_next_round_for_nothing():
     context = setup_for(rounds=2, isp_interval=1, isp_draws=1)
     context = replace(context, evaluation=EvaluationConfig(client_eval=True))
-    rows, proxies, _ = run_isp(context, loss=1.0, evaluation={"accuracy": 0.5})
+    rows, proxies, _ = run_isp(context, loss=1.0, accuracy=0.5)
     untouched = [
         sum(not parameters_to_ndarrays(ins.parameters)[0].any() for kind, ins in proxy.asked if kind == "evaluate")
         for proxy in proxies

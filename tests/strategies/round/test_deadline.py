@@ -20,6 +20,7 @@ from tests.support.stubs import (
     StubProxy,
     context_of,
     manager_of,
+    round_of,
     run_round,
     run_rounds,
     sends_its_update,
@@ -34,9 +35,7 @@ STILL = NetworkConfig(step_min_s=1.0, step_max_s=1.0, uplink_min_bits_per_s=1e9,
 
 def slow(steps):
     """Fits in which client k takes steps[k] steps."""
-    return lambda client, ins: update_reply(
-        update_of(client), client, ins.config["round"], work_steps=float(steps[client])
-    )
+    return lambda client, ins: update_reply(update_of(client), client, round_of(ins), work_steps=float(steps[client]))
 
 
 def one_round(steps, **run):

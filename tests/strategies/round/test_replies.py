@@ -2,12 +2,14 @@ import numpy as np
 import pytest
 from flwr.common import Parameters, ndarrays_to_parameters
 
+from fedsel_app.messages import Report
 from fedsel_app.wire.codec import Update, encode
 from strategies.round.replies import collect
 from tests.support.contexts import dense
 from tests.support.stubs import fit_reply, update_reply
 
 SIZE, ROUND = 6, 7
+SIGMA, RHO = Report.GRADIENT_DEVIATION, Report.EFFECTIVE_STEPS
 SPARSE = Update(SIZE, np.array([1, 4], np.uint32), np.array([0.5, -2.0], np.float32))
 
 
@@ -42,8 +44,8 @@ BAD = {
     "other client": update_reply(SPARSE, 0, ROUND),
     "other round": update_reply(SPARSE, 1, ROUND - 1),
     "no loss": without(sound(1), "loss"),
-    "no work": without(sound(1), "work-steps"),
-    "no report": without(sound(1, sigma=1.0), "sigma"),
+    "no work": without(sound(1), "work_steps"),
+    "no report": sound(1),
     "loss not a number": sound(1, loss=float("nan")),
     "endless work": sound(1, work_steps=float("inf")),
 }
@@ -51,7 +53,7 @@ BAD = {
 
 @pytest.mark.parametrize("reply", BAD.values(), ids=BAD)
 def test_a_bad_reply_is_a_failure_with_a_reason_and_the_others_count(reply):
-    replies = collect({2: sound(2, sigma=1.0), 1: reply}, np.array([1, 2]), ROUND, SIZE, {"sigma"})
+    replies = collect({2: sound(2, reports={SIGMA: 1.0}), 1: reply}, np.array([1, 2]), ROUND, SIZE, {SIGMA})
     assert replies.clients.tolist() == [2]
     assert replies.updates == (SPARSE,)
     [failure] = replies.failures
@@ -76,18 +78,18 @@ def test_who_was_not_asked_is_not_heard():
 def test_everything_is_in_the_order_of_ids_whatever_the_order_of_arrival():
     full = dense([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     heard = {
-        5: update_reply(full, 5, ROUND, loss=0.5, work_steps=50.0, sigma=5.0, rho=55.0),
-        0: update_reply(SPARSE, 0, ROUND, loss=0.25, work_steps=10.0, sigma=0.5, rho=5.5),
-        3: update_reply(SPARSE, 3, ROUND, loss=0.75, work_steps=30.0, sigma=3.0, rho=33.0),
+        5: update_reply(full, 5, ROUND, loss=0.5, work_steps=50.0, reports={SIGMA: 5.0, RHO: 55.0}),
+        0: update_reply(SPARSE, 0, ROUND, loss=0.25, work_steps=10.0, reports={SIGMA: 0.5, RHO: 5.5}),
+        3: update_reply(SPARSE, 3, ROUND, loss=0.75, work_steps=30.0, reports={SIGMA: 3.0, RHO: 33.0}),
     }
-    replies = collect(heard, np.array([0, 3, 5]), ROUND, SIZE, {"sigma", "rho"})
+    replies = collect(heard, np.array([0, 3, 5]), ROUND, SIZE, {SIGMA, RHO})
     assert replies.clients.tolist() == [0, 3, 5]
     assert replies.updates == (SPARSE, SPARSE, full)
     assert replies.losses.tolist() == [0.25, 0.75, 0.5]
     assert replies.work_steps.tolist() == [10.0, 30.0, 50.0]
     assert {name: values.tolist() for name, values in replies.reports.items()} == {
-        "sigma": [0.5, 3.0, 5.0],
-        "rho": [5.5, 33.0, 55.0],
+        SIGMA: [0.5, 3.0, 5.0],
+        RHO: [5.5, 33.0, 55.0],
     }
     # Header and checksum 28 bytes; a bitmap of 6 entries takes one, and 2 values 8.
     assert replies.uplink_bytes.tolist() == [37, 37, 28 + 24]

@@ -1,0 +1,65 @@
+"""Messages: each instruction of the server and each answer of a client, typed, in scalars that Flower can carry.
+
+==============  ====================  ===============  ================  ======================================
+Flower message  instruction           sent with it     answer            sent with it
+==============  ====================  ===============  ================  ======================================
+get_properties  EnrolInstruction                       EnrolAnswer
+fit             TrainInstruction      global model     TrainAnswer       update as a `wire` payload, see `clients`
+fit             CalibrateInstruction  global model     CalibrateAnswer   BatchNorm statistics, float32 (B,)
+evaluate        ProbeInstruction      global model     ProbeAnswer
+evaluate        LocalTestInstruction  global model     LocalTestAnswer
+==============  ====================  ===============  ================  ======================================
+
+A field's name is its key in Flower's config, properties or metrics, and no other package names these keys. The server
+sends instructions and clients send answers; what a client says is checked for type and range where its answer is read.
+"""
+
+from fedsel_app.messages.answers import (
+    LARGEST,
+    MOST_EXAMPLES,
+    CalibrateAnswer,
+    EnrolAnswer,
+    Evaluation,
+    LocalTestAnswer,
+    PooledAnswers,
+    ProbeAnswer,
+    TrainAnswer,
+)
+from fedsel_app.messages.instructions import (
+    CalibrateInstruction,
+    EnrolInstruction,
+    EvaluateInstruction,
+    FitInstruction,
+    LocalTestInstruction,
+    PooledInstruction,
+    ProbeInstruction,
+    TrainInstruction,
+    read_evaluate_instruction,
+    read_fit_instruction,
+)
+from fedsel_app.messages.scalars import Config, Report, Scalar
+
+__all__ = [
+    "LARGEST",
+    "MOST_EXAMPLES",
+    "CalibrateAnswer",
+    "CalibrateInstruction",
+    "Config",
+    "EnrolAnswer",
+    "EnrolInstruction",
+    "EvaluateInstruction",
+    "Evaluation",
+    "FitInstruction",
+    "LocalTestAnswer",
+    "LocalTestInstruction",
+    "PooledAnswers",
+    "PooledInstruction",
+    "ProbeAnswer",
+    "ProbeInstruction",
+    "Report",
+    "Scalar",
+    "TrainAnswer",
+    "TrainInstruction",
+    "read_evaluate_instruction",
+    "read_fit_instruction",
+]

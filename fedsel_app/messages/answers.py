@@ -1,0 +1,235 @@
+"""Answers: the clients' half of the protocol. Nothing that a client says is used before it is checked here.
+
+An answer stands partly in Flower's own fields (number of examples, loss) and partly in its metrics: `to_evaluation`
+gives both as Flower's `NumPyClient` returns them, and `from_evaluation` takes both.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Self, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import ConfigError
+from fedsel_app.messages.scalars import Config, Report, Scalar
+from fedsel_app.wire.codec import WireError
+
+MOST_EXAMPLES = 10**9
+"""Upper bound of the examples and the local steps that a client may claim."""
+LARGEST = float(np.sqrt(np.finfo(np.float32).max))
+"""Upper bound of every number of a client, and of the norm of an update: its square still is a float32."""
+
+Evaluation = tuple[float, int, Config]
+"""Loss, examples and metrics: an answer to an evaluate message as Flower's `NumPyClient` returns it."""
+
+
+@dataclass(frozen=True)
+class EnrolAnswer:
+    """Enrolment: the client's identity and size."""
+
+    client: int
+    """Partition id, 0 ... K-1."""
+    examples: int
+    """Training examples."""
+    local_steps: int
+    """Local steps of a round."""
+    label_counts: bytes = b""
+    """Training examples of each class or label, little-endian int64; empty where they are not asked for."""
+
+    def to_properties(self) -> Config:
+        """The properties of a Flower message."""
+        return {
+            "client": self.client,
+            "examples": self.examples,
+            "local_steps": self.local_steps,
+            "label_counts": self.label_counts,
+        }
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, Scalar], clients: int) -> Self:
+        """The answer of one of `clients` clients; its label counts are checked where they are decoded.
+
+        Raises
+        ------
+        ConfigError
+            If it is no client of this run, or does not say what it has.
+        """
+        client = properties.get("client")
+        if not _is_integer(client) or not 0 <= client < clients:
+            raise ConfigError(
+                f"A client has partition id {client!r}, but 'clients' is {clients}. "
+                "Set 'clients' to the number of supernodes."
+            )
+        sizes: dict[str, int] = {}
+        for name in ("examples", "local_steps"):
+            number = properties.get(name)
+            if not _is_integer(number) or not 1 <= number <= MOST_EXAMPLES:
+                raise ConfigError(f"Client {client} did not tell its '{name}'; every client must run this app.")
+            sizes[name] = number
+        counts = properties.get("label_counts")
+        return cls(client, **sizes, label_counts=counts if isinstance(counts, bytes) else b"")
+
+    def counts(self, classes: int) -> NDArray[np.int64]:
+        """Training examples of each class, int64 (classes,). Raises ConfigError if the client did not send these."""
+        if len(self.label_counts) != 8 * classes:
+            raise ConfigError(f"Client {self.client} did not send the examples of each of {classes} classes.")
+        counts = np.frombuffer(self.label_counts, "<i8").astype(np.int64)
+        if counts.min(initial=0) < 0 or counts.max(initial=0) > MOST_EXAMPLES:
+            raise ConfigError(
+                f"Client {self.client} sent numbers of examples of each class that are not 0 to {MOST_EXAMPLES}."
+            )
+        return counts
+
+
+@dataclass(frozen=True)
+class TrainAnswer:
+    """Local training: the client's losses, its effort and its speed, beside its update."""
+
+    loss: float
+    """Mean training loss over the local steps."""
+    work_steps: float
+    """All that it computed, in local steps."""
+    compute_s: float = 0.0
+    """Seconds that the computing took; 0 is unknown."""
+    upload_bytes: int = 0
+    """Bytes of the last of its uploads that was timed; 0 is none."""
+    upload_s: float = 0.0
+    """Seconds of that upload; 0 is none."""
+    reports: Mapping[Report, float] = field(default_factory=dict)
+    """Numbers that the instruction asked for."""
+
+    def to_metrics(self) -> Config:
+        """The metrics of a Flower message."""
+        metrics: Config = {
+            "loss": self.loss,
+            "work_steps": self.work_steps,
+            "compute_s": self.compute_s,
+            "upload_bytes": self.upload_bytes,
+            "upload_s": self.upload_s,
+        }
+        return metrics | {report.value: number for report, number in self.reports.items()}
+
+    @classmethod
+    def from_metrics(cls, metrics: Mapping[str, Scalar], reports: Iterable[Report] = ()) -> Self:
+        """The answer with these `reports`; a time that is no number counts as unknown.
+
+        Raises
+        ------
+        WireError
+            If a number other than the times is missing, not finite, or out of its range.
+        """
+        loss, work_steps = _finite(metrics, "loss"), _finite(metrics, "work_steps")
+        if not 0.0 <= work_steps <= MOST_EXAMPLES:
+            raise WireError(f"the update took {work_steps} local steps; 0 to {MOST_EXAMPLES} are possible")
+        return cls(
+            loss=loss,
+            work_steps=work_steps,
+            compute_s=_measured(metrics.get("compute_s")),
+            upload_bytes=int(_measured(metrics.get("upload_bytes"))),
+            upload_s=_measured(metrics.get("upload_s")),
+            reports={report: _finite(metrics, report) for report in reports},
+        )
+
+
+@dataclass(frozen=True)
+class CalibrateAnswer:
+    """BatchNorm calibration: the client's weight, beside its statistics."""
+
+    examples: int
+    """Training examples of the client."""
+
+    @classmethod
+    def from_fit(cls, examples: int) -> Self:
+        """The answer in Flower's own field. Raises WireError if it is out of its range."""
+        if not 1 <= examples <= MOST_EXAMPLES:
+            raise WireError(f"statistics of {examples} examples")
+        return cls(examples)
+
+
+@dataclass(frozen=True)
+class ProbeAnswer:
+    """Loss probe: the loss of the global model on this client's training examples."""
+
+    loss: float
+    """Mean over the examples."""
+    examples: int
+    """Examples that were evaluated."""
+
+    def to_evaluation(self) -> Evaluation:
+        """The answer as Flower's `NumPyClient` returns it."""
+        return self.loss, self.examples, {}
+
+    @classmethod
+    def from_evaluation(cls, loss: float, examples: int) -> Self:
+        """The answer in Flower's own fields. Raises WireError if one of them is out of its range."""
+        if not 0.0 <= loss <= LARGEST:
+            raise WireError(f"a loss of {loss}; it must be a number from 0 to {LARGEST:.3g}")
+        if not 1 <= examples <= MOST_EXAMPLES:
+            raise WireError(f"a loss of {examples} examples; they must be 1 to {MOST_EXAMPLES}")
+        return cls(loss, examples)
+
+
+@dataclass(frozen=True)
+class LocalTestAnswer:
+    """Local test: loss and accuracy of a model on the client's own test part."""
+
+    loss: float
+    """Mean over the examples."""
+    examples: int
+    """Examples that were evaluated."""
+    accuracy: float | None
+    """The task's score, see `fedsel_app.models.tasks`; None where it is undefined."""
+
+    @property
+    def credible(self) -> bool:
+        """Whether a client can have as many examples as it says."""
+        return 1 <= self.examples <= MOST_EXAMPLES
+
+    def to_evaluation(self) -> Evaluation:
+        """The answer as Flower's `NumPyClient` returns it."""
+        return self.loss, self.examples, {} if self.accuracy is None else {"accuracy": self.accuracy}
+
+    @classmethod
+    def from_evaluation(cls, loss: float, examples: int, metrics: Mapping[str, Scalar]) -> Self:
+        """The answer in Flower's own fields and its metrics; an accuracy that is no float counts as undefined."""
+        accuracy = metrics.get("accuracy")
+        return cls(loss, examples, accuracy if isinstance(accuracy, float) else None)
+
+
+@dataclass(frozen=True)
+class PooledAnswers:
+    """Answers of several simulated clients in one message (see `PooledInstruction`)."""
+
+    answers: Mapping[int, Evaluation | str]
+    """By partition id: each client's own answer, or the text of its error."""
+
+    def to_evaluation(self) -> Evaluation:
+        """The answers as Flower's `NumPyClient` returns them: one metric, JSON."""
+        return 0.0, len(self.answers), {"answers": json.dumps(list(self.answers.items()))}
+
+    @classmethod
+    def from_metrics(cls, metrics: Mapping[str, Scalar]) -> Self:
+        """The answers in the metrics of a Flower message."""
+        pairs = json.loads(str(metrics["answers"]))
+        return cls({client: answer if isinstance(answer, str) else tuple(answer) for client, answer in pairs})
+
+
+def _is_integer(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _finite(metrics: Mapping[str, Scalar], name: str) -> float:
+    number = metrics.get(name)
+    if not isinstance(number, float) or not abs(number) <= LARGEST:
+        raise WireError(f"the update came without the finite number '{name}' (at most {LARGEST:.3g})")
+    return number
+
+
+def _measured(value: object) -> float:
+    """A time or a size; 0 if it is no finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    return float(value) if math.isfinite(value) else 0.0
