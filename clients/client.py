@@ -50,8 +50,8 @@ from fedsel_app.network.clock import FORWARD_STEPS
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update, encode
 
-Floats = NDArray[np.float32]
-Integers = NDArray[np.int64]
+Vector = NDArray[np.float32]
+Ints = NDArray[np.int64]
 
 FORWARD_BATCH = 256
 """Examples of one forward pass without gradients: larger ones are no faster and take more memory."""
@@ -171,7 +171,7 @@ class SelectionClient(NumPyClient):
         return [np.frombuffer(payload, np.uint8) for payload in payloads], len(examples), answer.to_metrics()
 
     def _upload(
-        self, model: FlatModel, delta: Floats, state: Arrays, instruction: TrainInstruction
+        self, model: FlatModel, delta: Vector, state: Arrays, instruction: TrainInstruction
     ) -> tuple[Update, Arrays]:
         """The update to send, and the state to keep of the rest."""
         context = self._context
@@ -184,13 +184,13 @@ class SelectionClient(NumPyClient):
             client=context.client,
         )
 
-        def curvature(shares: NDArray[np.float64]) -> dict[int, Floats]:
+        def curvature(shares: NDArray[np.float64]) -> dict[int, Vector]:
             return self._curvature(model, shares, instruction.server_round)
 
         scored = instruction.curvature and context.compression.curvature_layers
         return upload(delta, state, model.layers, context.compression, terms, curvature if scored else None)
 
-    def _curvature(self, model: FlatModel, shares: NDArray[np.float64], server_round: int) -> dict[int, Floats]:
+    def _curvature(self, model: FlatModel, shares: NDArray[np.float64], server_round: int) -> dict[int, Vector]:
         """Diagonal curvature at the trained weights, on one mini-batch and the layers that the Markov rule draws."""
         context, choice = self._context, self._context.compression
         examples, _ = self._examples()
@@ -236,7 +236,7 @@ class SelectionClient(NumPyClient):
         result = evaluate(model, self._batches(test, _chunks(np.arange(test.size)), model))
         return LocalTestAnswer(result.loss, result.examples, result.accuracy)
 
-    def _examples(self) -> tuple[Integers, Integers]:
+    def _examples(self) -> tuple[Ints, Ints]:
         """This client's training and test examples, as indices into the data set's training part."""
         context = self._context
         return own_examples(context.data, context.partition, context.run.clients, context.run.seed, context.client)
@@ -257,7 +257,7 @@ class SelectionClient(NumPyClient):
         return model
 
     def _batches(
-        self, examples: Integers, order: Iterable[Integers], model: FlatModel, rng: np.random.Generator | None = None
+        self, examples: Ints, order: Iterable[Ints], model: FlatModel, rng: np.random.Generator | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """The mini-batches at the positions `order` of `examples`, gathered one by one; augmented if `rng` is given."""
         context = self._context
@@ -266,7 +266,7 @@ class SelectionClient(NumPyClient):
         return (data.train_batch(examples[positions], generator) for positions in order)
 
 
-def _chunks(positions: Integers) -> list[Integers]:
+def _chunks(positions: Ints) -> list[Ints]:
     return np.split(positions, range(FORWARD_BATCH, positions.size, FORWARD_BATCH))
 
 

@@ -10,13 +10,13 @@ from fedsel_app.data.dataset import Dataset, load
 from fedsel_app.data.partition import holdout, label_counts, split
 from fedsel_app.seeds import Purpose, stream
 
-Integers = NDArray[np.int64]
+Ints = NDArray[np.int64]
 
 
 @lru_cache(maxsize=4096)
 def own_examples(
     data: DataConfig, partition: PartitionConfig, clients: int, seed: int, client: int
-) -> tuple[Integers, Integers]:
+) -> tuple[Ints, Ints]:
     """A client's training examples and its own test part, as indices into the data set's training part.
 
     Under the partition own all of them are the client's.
@@ -28,13 +28,13 @@ def own_examples(
     return holdout(mine, load(data, seed).y_train, data.holdout_fraction, rng)
 
 
-def label_counts_as_bytes(examples: Integers, dataset: Dataset) -> bytes:
+def label_counts_as_bytes(examples: Ints, dataset: Dataset) -> bytes:
     """Label counts: the number of `examples` of each class or label, as little-endian int64."""
     counts: bytes = label_counts([examples], dataset.y_train, dataset.classes)[0].astype("<i8").tobytes()
     return counts
 
 
 @lru_cache(maxsize=2)
-def _split(partition: PartitionConfig, data: DataConfig, clients: int, seed: int) -> list[Integers]:
+def _split(partition: PartitionConfig, data: DataConfig, clients: int, seed: int) -> list[Ints]:
     dataset = load(data, seed)
     return split(partition, dataset.y_train, clients, seed, dataset.owners)

@@ -118,3 +118,13 @@ def test_strategies_and_clients_hide_nothing_from_the_type_checker():
 
 def test_no_file_has_more_than_300_lines():
     assert [path for path in FILES if len(path.read_text(encoding="utf-8").splitlines()) > 300] == []
+
+
+def test_a_name_of_an_array_type_has_one_meaning():
+    meanings: dict[str, set[str]] = {}
+    for node in (node for name in NAMES for node in nodes(name)):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript):
+            meanings.setdefault(ast.unparse(node.targets[0]), set()).add(ast.unparse(node.value))
+    meanings = {alias: types for alias, types in meanings.items() if "NDArray" in "".join(types)}
+    assert meanings["Floats"] == {"NDArray[np.float64]"}
+    assert {alias: types for alias, types in meanings.items() if len(types) > 1} == {}

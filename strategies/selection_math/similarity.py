@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from fedsel_app.wire.codec import Update
 from strategies.roster import Floats, Ints
 
-Vector = NDArray[np.floating]
-
 SAME = 1e-12
 """Squared distances below this share of the squared norms are rounding: such vectors are equal."""
 BLOCK_ENTRIES = 2**16
@@ -27,7 +25,7 @@ def layer_part(update: Update, start: int, stop: int) -> Update:
     return Update(stop - start, update.indices[first:last] - np.uint32(start), update.values[first:last].copy())
 
 
-def inner_products(updates: Sequence[Update], vectors: Sequence[Vector]) -> Floats:
+def inner_products(updates: Sequence[Update], vectors: Sequence[NDArray[np.floating]]) -> Floats:
     """`update.dot(vector)` of every update with every vector (N,): float64 (vectors, updates), the same bits.
 
     Short updates of equal length are multiplied many at a time.
