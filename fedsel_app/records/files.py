@@ -55,7 +55,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Whole rows of a JSON-lines file, none if it is absent; a last line without its end is not one yet.
+    """Rows of a JSON-lines file, none if it is absent; a last line that is not finished is left out.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def rows_from_end(path: Path, last_bytes: int | None) -> Iterator[Row]:
-    """Rows of `read_rows`, newest first: of the last bytes of the file (None: all), at least one if there is one."""
+    """Rows as of `read_rows`, newest first: those of the last bytes (None: of all), at least one if there is one."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

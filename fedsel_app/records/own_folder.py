@@ -1,4 +1,4 @@
-"""Own folders and files: what fedsel made, and marked where it removes it; nothing else is removed or overwritten."""
+"""Own folders: those that fedsel made and marked, so that it removes and overwrites nothing else."""
 
 import fcntl
 import os
@@ -19,7 +19,7 @@ RUN_FILES = (
 
 
 class ForeignFolderError(OSError):
-    """A folder that fedsel needs under this name exists and is not its own."""
+    """Error of a folder that fedsel needs under this name, and that exists without being its own."""
 
 
 def make_own_folder(path: Path) -> None:

@@ -88,7 +88,7 @@ class RunFolder:
             raise ConfigError(f"The run folder {path} cannot be written: {error}. Choose another 'out'.") from error
 
     def _go_back(self) -> None:
-        """Cut the records where the checkpoint was taken."""
+        """Resume: cut the records where the checkpoint was taken."""
         self.saved = read_checkpoint(self.path)
         completed = 0 if self.saved is None else int(self.saved["round"])
         self.rows = _truncate(self._rounds, self.path / "rounds.jsonl", completed)

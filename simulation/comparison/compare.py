@@ -1,4 +1,4 @@
-"""`fedsel compare`: the runs of a comparison as processes of their own, side by side, done once.
+"""Comparison at work (`fedsel compare`): its runs as processes of their own, several at a time, each done once.
 
 A run that is finished stays as it is, one with a checkpoint goes on from it, any other begins at its first round; so a
 comparison that was killed is completed by the same command.
@@ -45,7 +45,7 @@ MEASURES = {
 
 
 def compare(comparison: Comparison, jobs: int, console: Console) -> dict[str, str]:
-    """Do what is missing of `comparison`, `jobs` runs at a time, and print the results.
+    """Carry out the unfinished runs of `comparison`, `jobs` at a time, and print the results.
 
     However it ends (an error, a signal, even SIGKILL), no process that it started stays behind.
 
@@ -60,12 +60,12 @@ def compare(comparison: Comparison, jobs: int, console: Console) -> dict[str, st
         If another process is at work on the same comparison.
     """
     comparison.out.mkdir(parents=True, exist_ok=True)
-    with _alone(comparison.out), processes.exit_on_signals():
+    with _locked(comparison.out), processes.exit_on_signals():
         comparison.write()
         (comparison.out / "runs").mkdir(exist_ok=True)
         (comparison.out / "failures.jsonl").unlink(missing_ok=True)
-        with Crew(comparison, jobs, console) as crew:
-            failures = crew.work()
+        with RunProcesses(comparison, jobs, console) as run_processes:
+            failures = run_processes.work()
     console.print(results_table(comparison))
     for name, reason in failures.items():
         console.print(f"{name} failed: {reason}", markup=False, highlight=False, soft_wrap=True)
@@ -73,8 +73,8 @@ def compare(comparison: Comparison, jobs: int, console: Console) -> dict[str, st
     return failures
 
 
-class Crew:
-    """The running processes of a comparison; leaving the block ends them all."""
+class RunProcesses:
+    """Processes of a comparison's runs; leaving the block ends them all."""
 
     def __init__(self, comparison: Comparison, jobs: int, console: Console) -> None:
         self._comparison = comparison
@@ -85,7 +85,7 @@ class Crew:
         self._failures: dict[str, str] = {}
         self._live = Live(console=console, auto_refresh=False)
 
-    def __enter__(self) -> "Crew":
+    def __enter__(self) -> "RunProcesses":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -93,7 +93,7 @@ class Crew:
             processes.end([child for _, child in self._running.values()], GRACE_S)
 
     def work(self) -> dict[str, str]:
-        """Run what is waiting; the failed runs' names, and why each failed."""
+        """Carry out the waiting runs; the failed runs' names, and why each failed."""
         if not self._console.is_terminal:
             self._until_done()
         else:
@@ -146,7 +146,7 @@ class Crew:
 
 
 def prepare(run: PlannedRun, *, side_by_side: bool) -> list[str]:
-    """The command that does what is missing of `run`; without a checkpoint that is all of it.
+    """Command that carries out `run`, from its checkpoint if it has one.
 
     One of several runs `side_by_side` trains with one worker, unless its settings say how many.
     """
@@ -162,7 +162,7 @@ def prepare(run: PlannedRun, *, side_by_side: bool) -> list[str]:
 
 
 def failure_reason(code: int, log: Path) -> str:
-    """The last line that a failed run wrote, and the signal that ended it, if one did."""
+    """Reason of a failure: the last line that the run wrote, and its exit code or the signal that ended it."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     last = lines[-1].removeprefix("fedsel: ") if lines else "nothing in its log"
     ended = f"ended by {signal.Signals(code - 128).name}" if code > 128 else f"exit code {code}"
@@ -206,8 +206,8 @@ def _gpu_share(config: AppConfig) -> float:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold the comparison's lock, which the system releases when this process ends."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a comparison; it is released with this process, however that ends."""
     with (folder / "compare.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -228,7 +228,7 @@ def plan_table(comparison: Comparison, jobs: int) -> Table:
 
 
 def results_table(comparison: Comparison) -> Table:
-    """Mean ± standard deviation over the seeds, a line a strategy and cell of the grid."""
+    """Table of means ± standard deviations over the seeds, a line a strategy and cell of the grid."""
     groups: dict[str, list[PlannedRun]] = {}
     for run in comparison.runs:
         label = " ".join([run.strategy, *(f"{key}={value}" for key, value in run.cell.items())])
@@ -247,7 +247,7 @@ def results_table(comparison: Comparison) -> Table:
 
 
 def mean_and_deviation(summaries: Sequence[Mapping[str, Any]], key: str, form: str) -> str:
-    """Mean ± standard deviation (n - 1) of what the runs have, and how many have it if not all do."""
+    """Mean ± standard deviation (n - 1) over the runs that have the number, and their share if not all do."""
     values = [summary[key] for summary in summaries if summary[key] is not None]
     if not values:
         return "–"

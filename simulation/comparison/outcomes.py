@@ -17,7 +17,7 @@ from simulation.experiments.configuration import AppConfig
 
 TRAFFIC = ("uplink_bytes", "downlink_bytes", "probe_bytes", "calibration_bytes")
 SCORES = {"g_mean": "G-mean", "r2": "R²"}
-"""Field of a round's record -> name of the score, where it is not the accuracy."""
+"""Metric of the rounds -> name of the score, where it is not the accuracy."""
 
 
 @dataclass(frozen=True)
@@ -61,37 +61,37 @@ def measures(run: Run) -> dict[str, float]:
 
 
 def _traffic_mb(run: Run, until: int) -> float:
-    """All MB up to a round, both ways, probes and calibration included."""
+    """Traffic up to a round in MB, both ways, probes and calibration included."""
     return float(sum(row.get(key, 0) for row in run.rows for key in TRAFFIC if row["round"] <= until) / MB)
 
 
 class Numbers:
-    """The `measures` of a group's runs, aligned by seed."""
+    """Measures of a group's runs, aligned by seed."""
 
     def __init__(self, group: Group) -> None:
         self._of = {name: {run.seed: measures(run) for run in runs} for name, runs in group.runs.items()}
 
     def values(self, variant: str, key: str) -> Floats:
-        """A number of all runs of a variant, float64 (n,), ascending by seed; NaN: target not reached."""
+        """Values of a measure over all runs of a variant, float64 (n,), ascending by seed; NaN: target not reached."""
         return np.array([numbers[key] for numbers in self._of[variant].values()])
 
     def reached(self, variant: str, key: str) -> Floats:
-        """The same without NaN."""
+        """Values of a measure without NaN."""
         values = self.values(variant, key)
         return values[np.isfinite(values)]
 
     def common_seeds(self, variants: Sequence[str], key: str) -> list[int]:
-        """The seeds on which all `variants` have a run and a number."""
+        """Seeds on which all `variants` have a run and a value."""
         seeds = [{seed for seed, numbers in self._of[name].items() if np.isfinite(numbers[key])} for name in variants]
         return sorted(set.intersection(*seeds))
 
     def mean(self, variant: str, key: str, seeds: Sequence[int]) -> float:
-        """Mean of a number over `seeds`, or over all runs that have it if there are none."""
+        """Mean of a measure over `seeds`, or over all runs that have a value if there are no seeds."""
         numbers = self._of[variant]
         return float(np.mean([numbers[seed][key] for seed in seeds] or self.reached(variant, key)))
 
     def pairs(self, variant: str, other: str, key: str) -> tuple[Floats, Floats]:
-        """A number of two variants on the seeds that both have."""
+        """Values of a measure of two variants on the seeds that both have."""
         first, second = self._of[variant], self._of[other]
         both = [seed for seed in first if seed in second]
         return np.array([first[seed][key] for seed in both]), np.array([second[seed][key] for seed in both])
@@ -99,11 +99,12 @@ class Numbers:
 
 def score_name(run: Run) -> str:
     """Name of the score that the records call accuracy."""
-    return next((name for key, name in SCORES.items() if key in run.rows[-1]), "accuracy")
+    metrics = {key for row in run.rows for key in row.get("metrics", {})}
+    return next((name for key, name in SCORES.items() if key in metrics), "accuracy")
 
 
-def who_was_selected(run: Run) -> NDArray[np.int8]:
-    """Selections, int8 (K, T), clients by rounds: 0 not selected, 1 aggregated, 2 selected without a usable reply."""
+def selection_matrix(run: Run) -> NDArray[np.int8]:
+    """Selections of clients by rounds, int8 (K, T): 0 not selected, 1 aggregated, 2 selected but not aggregated."""
     chosen = np.zeros((int(run.config["clients"]), len(run.rows)), np.int8)
     for position, row in enumerate(run.rows):
         chosen[row["selected"], position] = 2
@@ -112,8 +113,8 @@ def who_was_selected(run: Run) -> NDArray[np.int8]:
 
 
 def selection_counts(run: Run) -> NDArray[np.int64]:
-    """Rounds in which each client was selected, int64 (K,)."""
-    counts: NDArray[np.int64] = (who_was_selected(run) > 0).sum(axis=1, dtype=np.int64)
+    """Selection counts: rounds in which each client was selected, int64 (K,)."""
+    counts: NDArray[np.int64] = (selection_matrix(run) > 0).sum(axis=1, dtype=np.int64)
     return counts
 
 
@@ -150,16 +151,16 @@ def label_counts(data: DataConfig, partition: PartitionConfig, clients: int, see
 
 
 def client_accuracies(run: Run) -> dict[int, Floats]:
-    """Evaluated round -> the accuracies on the clients' own test parts, float64 (k,); empty without `client-eval`."""
-    told = {(row["round"], row["client"]): row["accuracy"] for row in run.client_rows if "accuracy" in row}
+    """Accuracies on the clients' own test parts: evaluated round -> float64 (k,); empty without `client-eval`."""
+    accuracies = {(row["round"], row["client"]): row["accuracy"] for row in run.client_rows if "accuracy" in row}
     rounds: dict[int, list[float]] = {}
-    for number, client in sorted(told):
-        rounds.setdefault(number, []).append(told[number, client])
+    for number, client in sorted(accuracies):
+        rounds.setdefault(number, []).append(accuracies[number, client])
     return {number: np.array(values) for number, values in rounds.items()}
 
 
 def component_means(run: Run) -> dict[str, tuple[Floats, Floats]]:
-    """Score component -> rounds (t,) and its mean over the selected clients (t,)."""
+    """Means of the score components over the selected clients: component -> rounds (t,) and means (t,)."""
     series: dict[str, list[tuple[int, float]]] = {}
     for row in run.rows:
         for name, values in row.get("components", {}).items():

@@ -29,7 +29,7 @@ WITHOUT_EFFECT = {*PLACE, "client-gpus"}
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of a comparison. `cell` is its place in the grid: the grid's keys that its strategy has."""
+    """Run of a comparison. `cell` is its place in the grid: the values of the grid's keys that its strategy has."""
 
     name: str
     strategy: str
@@ -63,7 +63,7 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All runs, the runs of the first seed first, and what they were made from."""
+    """Comparison: its runs, those of the first seed first, and the settings that they were made from."""
 
     out: Path
     strategies: Sequence[str]
@@ -127,7 +127,7 @@ def plan(
     grid: Mapping[str, Sequence[Value]],
     baseline: str | None = None,
 ) -> Comparison:
-    """Every strategy with every seed and every combination of the grid's values.
+    """Plan every strategy with every seed and every combination of the grid's values.
 
     A method's own setting, shared or in the grid, is left out for the other methods; runs that are then the same
     count once. `baseline` is by default random, or else the first strategy.
@@ -165,7 +165,7 @@ def plan(
 
 
 def run_name(strategy: str, cell: Mapping[str, Value], seed: int) -> str:
-    """A run's name, which is also its folder's."""
+    """Name of a run, and of its folder."""
     parts = [strategy, *(f"{key}={value}" for key, value in cell.items()), f"s{seed}"]
     return re.sub(r"[^\w.=+-]+", "-", "-".join(parts))
 

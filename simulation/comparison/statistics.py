@@ -90,7 +90,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(p) for p in adjusted]
 
 
-def record(values: ArrayLike, others: ArrayLike, *, higher_wins: bool) -> tuple[int, int, int]:
+def wins_ties_losses(values: ArrayLike, others: ArrayLike, *, higher_wins: bool) -> tuple[int, int, int]:
     """Wins, ties and losses of `values` against `others`, both (n,), seed by seed; NaN is worse than any number."""
     sign = 1.0 if higher_wins else -1.0
     first, second = (
@@ -134,7 +134,7 @@ def longest_gaps(selected: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def coverage(cohort: Sequence[int], label_counts: NDArray[Any]) -> float:
-    """Share of the labels that exist at all which somebody in `cohort` holds; label_counts (K, L), NaN if L = 0."""
+    """Share of the labels that exist at all that a client of `cohort` holds; label_counts (K, L), NaN if L = 0."""
     exists = label_counts.any(axis=0)
     held = label_counts[list(cohort)].any(axis=0)
     return float(held.sum() / exists.sum()) if exists.any() else np.nan

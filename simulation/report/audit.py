@@ -11,7 +11,7 @@ from simulation.comparison.outcomes import (
     label_coverage,
     measures,
     selection_counts,
-    who_was_selected,
+    selection_matrix,
 )
 from simulation.comparison.results import Comparison, Group, Run
 from simulation.comparison.statistics import Floats, gini, jain, longest_gaps, worst_tenth
@@ -19,7 +19,7 @@ from simulation.report.tables import Column, Table
 
 
 def coverages(group: Group) -> tuple[dict[str, list[Floats]], str]:
-    """Variant -> each run's label coverage by round; or nothing, and why it is not shown."""
+    """Label coverage: variant -> float64 (T,) of each run; or nothing, and a sentence on why it is not shown."""
     try:
         return {name: [label_coverage(run) for run in runs] for name, runs in group.runs.items()}, ""
     except ConfigError as error:
@@ -36,7 +36,7 @@ def participation_table(group: Group, covered: dict[str, list[Floats]]) -> Table
     rows = []
     for name, runs in group.runs.items():
         counts = [selection_counts(run) for run in runs]
-        gaps = [longest_gaps(who_was_selected(run) > 0) for run in runs]
+        gaps = [longest_gaps(selection_matrix(run) > 0) for run in runs]
         row = [_mean([count.sum() / len(run.rows) for count, run in zip(counts, runs, strict=True)])]
         row += [_mean([count.min() for count in counts]), _mean([count.mean() for count in counts])]
         row += [_mean([count.max() for count in counts]), _mean([(count == 0).sum() for count in counts])]
@@ -57,7 +57,7 @@ def participation_table(group: Group, covered: dict[str, list[Floats]]) -> Table
 
 
 def client_table(group: Group) -> Table | None:
-    """Spread of the last accuracies on the clients' own test parts; None where no run measured them."""
+    """Table of the last accuracies on the clients' own test parts; None where no run measured them."""
     columns = [Column("variant"), Column("runs"), Column("mean of clients", 4), Column("standard deviation", 4)]
     columns += [Column("worst tenth", 4), Column("worst client", 4), Column("best client", 4)]
     rows = []
@@ -74,21 +74,21 @@ def client_table(group: Group) -> Table | None:
 
 
 def run_table(comparison: Comparison) -> Table:
-    """Every run that has a folder."""
+    """Table of the runs that have a folder."""
     columns = [Column("run"), Column("strategy"), Column("cell"), Column("seed"), Column("state"), Column("rounds")]
     columns += [Column("final accuracy", 4), Column("rounds to target"), Column("simulated seconds", 1)]
     columns += [Column("MB, uplink", 3), Column("wall time in s", 1), Column("client failures")]
     return Table(
         "runs",
         "The runs",
-        "Every run that has finished a round. Client failures: selected, and nothing usable came back.",
+        "Every run that has finished a round. Client failures: selected or probed, and nothing usable was received.",
         columns,
         [_run_row(run) for run in comparison.runs],
     )
 
 
 def failure_table(runs: Sequence[Run]) -> Table | None:
-    """Every client that was selected and brought nothing usable; None if all did."""
+    """Table of client failures; None if there are none."""
     rows = [
         [run.name, row["round"], failure["client"], failure["reason"]]
         for run in runs
@@ -96,7 +96,7 @@ def failure_table(runs: Sequence[Run]) -> Table | None:
         for failure in row["failures"]
     ]
     columns = [Column("run"), Column("round"), Column("client"), Column("reason")]
-    caption = "Selected clients that brought nothing usable; their rounds went on without them."
+    caption = "Clients whose replies were missing or unusable; their rounds went on without them."
     return Table("failures", "Client failures", caption, columns, rows) if rows else None
 
 

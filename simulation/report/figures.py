@@ -1,4 +1,4 @@
-"""The figures of a report, one function each: matplotlib figures and the captions that say what they show.
+"""Figures of a report, one function each: matplotlib figures with captions.
 
 Colours are Okabe and Ito's, which the colour-blind can tell apart; line style and marker tell the variants apart too,
 so the figures also work in grey.
@@ -25,7 +25,7 @@ from simulation.comparison.outcomes import (
     cumulative,
     score_name,
     selection_counts,
-    who_was_selected,
+    selection_matrix,
 )
 from simulation.comparison.results import Group, Run
 from simulation.comparison.statistics import Floats, step_values, worst_tenth
@@ -41,7 +41,7 @@ BAND = "the line is the mean over the seeds, the band reaches from the lowest to
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure, its name in the page, and its caption."""
+    """Figure with its name in the page, its title and its caption."""
 
     name: str
     title: str
@@ -50,7 +50,7 @@ class Plot:
 
 
 def accuracy_plot(group: Group) -> Plot:
-    """The score against rounds, seconds, uplink bytes and exchanges."""
+    """Figure of the score against rounds, seconds, uplink bytes and exchanges."""
     seconds = "measured seconds" if group.all_runs[0].config.get("links") == "measured" else "simulated seconds"
     axes: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("round", ()),
@@ -82,7 +82,7 @@ def accuracy_plot(group: Group) -> Plot:
 
 
 def target_plot(group: Group, numbers: Numbers) -> Plot:
-    """Rounds, seconds and bytes to target: every run a mark, and the mean."""
+    """Figure of rounds, seconds and bytes to target: a mark for every run, and the mean."""
     names = list(group.runs)
     figure, panels = _panels(1, 3, 1.3 + 0.5 * len(names), sharey=True)
     series = (((ROUNDS, "o", 0.0),), ((SECONDS, "o", 0.0),), ((UPLINK_MB, "o", -0.15), (UPLINK_VALUE_MB, "D", 0.15)))
@@ -111,7 +111,7 @@ def target_plot(group: Group, numbers: Numbers) -> Plot:
 
 
 def participation_plot(group: Group, covered: Mapping[str, Sequence[Floats]]) -> Plot:
-    """Selection counts from most to least, and the cohorts' label coverage by round."""
+    """Figure of the selection counts from most to least, and of the cohorts' label coverage by round."""
     figure, panels = _panels(1, 2 if covered else 1, 4.0)
     for position, (name, runs) in enumerate(group.runs.items()):
         counts = [np.sort(selection_counts(run) / len(run.rows))[::-1] for run in runs]
@@ -137,11 +137,11 @@ def participation_plot(group: Group, covered: Mapping[str, Sequence[Floats]]) ->
 
 
 def selection_plot(group: Group) -> Plot:
-    """Client by round: who was selected when, one run of each variant."""
+    """Figure of the selections, clients by rounds, one run of each variant."""
     figure, panels = _grid(group, 2.6)
     colours = ListedColormap(["#FFFFFF", SELECTED, FAILED])
     for panel, (name, runs) in zip(panels, group.runs.items(), strict=False):
-        chosen = who_was_selected(runs[0])
+        chosen = selection_matrix(runs[0])
         clients, rounds = chosen.shape
         panel.imshow(
             chosen,
@@ -160,14 +160,14 @@ def selection_plot(group: Group) -> Plot:
         panel.yaxis.set_major_locator(MaxNLocator(integer=True))
     caption = (
         "Clients from top to bottom, rounds from left to right, the first seed of each variant: blue is selected, "
-        "orange is selected and nothing usable came back, white is not selected. Empty rows are clients that were "
+        "orange is selected but not aggregated, white is not selected. Empty rows are clients that were "
         "never asked."
     )
     return Plot("selection", "Who was selected when", caption, figure)
 
 
 def component_plot(group: Group) -> Plot | None:
-    """The parts of the selection scores over the rounds; None where no method records any."""
+    """Figure of the parts of the selection scores over the rounds; None where no method records any."""
     parts = {name: [component_means(run) for run in runs] for name, runs in group.runs.items()}
     parts = {name: runs for name, runs in parts.items() if any(runs)}
     if not parts:
@@ -189,23 +189,23 @@ def component_plot(group: Group) -> Plot | None:
 
 
 def client_plot(group: Group) -> Plot | None:
-    """Accuracy on the clients' own test parts: its spread at the end, its worst tenth by round; None if unmeasured."""
-    told = {name: [one for run in runs if (one := client_accuracies(run))] for name, runs in group.runs.items()}
-    told = {name: runs for name, runs in told.items() if runs}
-    if not told:
+    """Figure of the accuracies on the clients' own test parts; None where no run measured them."""
+    measured = {name: [one for run in runs if (one := client_accuracies(run))] for name, runs in group.runs.items()}
+    measured = {name: runs for name, runs in measured.items() if runs}
+    if not measured:
         return None
     names = list(group.runs)
     figure, (spread, worst) = _panels(1, 2, 4.2)
     spread.boxplot(
-        [np.concatenate([run[max(run)] for run in runs]) for runs in told.values()],
+        [np.concatenate([run[max(run)] for run in runs]) for runs in measured.values()],
         orientation="horizontal",
-        tick_labels=list(told),
+        tick_labels=list(measured),
         whis=(0, 100),
         medianprops={"color": "#D55E00"},
     )
     spread.invert_yaxis()
     spread.set_xlabel("accuracy on a client's own test part, after the last evaluation")
-    for name, runs in told.items():
+    for name, runs in measured.items():
         curves = [(np.array(list(run)), np.array([worst_tenth(one) for one in run.values()])) for run in runs]
         _band(worst, curves, names.index(name), label=name)
     worst.set_xlabel("round")
@@ -219,14 +219,14 @@ def client_plot(group: Group) -> Plot | None:
 
 
 def plots(group: Group, numbers: Numbers, covered: Mapping[str, Sequence[Floats]]) -> list[Plot]:
-    """All figures of a group that its records allow."""
+    """Figures of a group that its records allow."""
     drawn = [accuracy_plot(group), target_plot(group, numbers), participation_plot(group, covered)]
     drawn += [plot for plot in (selection_plot(group), component_plot(group), client_plot(group)) if plot]
     return drawn
 
 
 def _curve(run: Run, keys: Sequence[str], unit: float) -> tuple[Floats, Floats]:
-    """The score against what `keys` add up to; against the round if there are none."""
+    """Curve of the score against the running total of the fields `keys`, or against the round if there are none."""
     x = cumulative(run, *keys) / unit if keys else np.array([float(row["round"]) for row in run.evaluated])
     return x, np.array([row["accuracy"] for row in run.evaluated])
 

@@ -19,7 +19,7 @@ from simulation.comparison.outcomes import (
     Numbers,
 )
 from simulation.comparison.results import Group
-from simulation.comparison.statistics import FEWEST_PAIRS, Paired, holm, paired, record, t_interval
+from simulation.comparison.statistics import FEWEST_PAIRS, Paired, holm, paired, t_interval, wins_ties_losses
 from simulation.report.tables import FREE, Column, Table
 
 Key = TypeVar("Key", bound=Hashable)
@@ -31,7 +31,7 @@ MORE, NOT_MORE, TOO_FEW = "more than seed noise", "not more than seed noise", "t
 def against(
     numbers: Numbers, variant: str, others: Sequence[str], measure: Measure
 ) -> dict[str, tuple[Paired, float, str]]:
-    """A variant against each of `others`: the pairs, Holm's p over all of them, and the verdict in words."""
+    """Paired comparison of a variant with each of `others`: the pairs, Holm's p over all, and the verdict in words."""
     results = [paired(*numbers.pairs(variant, other, measure.key)) for other in others]
     return _judged(dict(zip(others, results, strict=True)))
 
@@ -49,7 +49,7 @@ def judge(result: Paired, adjusted_p: float) -> str:
 
 
 def accuracy_table(group: Group, numbers: Numbers) -> Table:
-    """Accuracies and whole-run costs of each variant."""
+    """Table of accuracies and whole-run costs, a line a variant."""
     columns = [Column("variant"), Column("runs")]
     columns += [Column(measure.name, measure.digits, estimates=True) for measure in (FINAL, STABLE, PEAK)]
     totals = (
@@ -76,7 +76,7 @@ def accuracy_table(group: Group, numbers: Numbers) -> Table:
 
 
 def target_table(group: Group, numbers: Numbers) -> Table:
-    """Rounds, seconds and bytes to target, and how many runs reached it."""
+    """Table of rounds, seconds and bytes to target, and of the runs that reached it."""
     columns = [Column("variant"), Column("runs that reached the target")]
     columns += [Column(measure.name, measure.digits, estimates=True) for measure in TO_TARGET]
     rows = [
@@ -94,7 +94,7 @@ def target_table(group: Group, numbers: Numbers) -> Table:
 
 
 def difference_table(group: Group, numbers: Numbers) -> Table:
-    """Each variant against the baseline, seed by seed."""
+    """Table of differences from the baseline, paired by seed."""
     columns = [Column("measure"), Column("variant"), Column("pairs"), Column(f"mean of {group.baseline}", FREE)]
     columns += [Column("difference", FREE, estimates=True), Column("difference in %", 1), Column("p (Holm)", 3)]
     columns += [Column("verdict")]
@@ -115,7 +115,7 @@ def difference_table(group: Group, numbers: Numbers) -> Table:
 
 
 def win_table(group: Group, numbers: Numbers, measure: Measure, name: str) -> Table:
-    """Wins, ties and losses of every variant against every other one."""
+    """Table of wins, ties and losses of every variant against every other one."""
     variants = list(group.runs)
     couples = list(combinations(variants, 2))
     judged = _judged({couple: paired(*numbers.pairs(*couple, measure.key)) for couple in couples})
@@ -124,7 +124,7 @@ def win_table(group: Group, numbers: Numbers, measure: Measure, name: str) -> Ta
         if row == column:
             return ""
         couple = (row, column) if (row, column) in judged else (column, row)
-        counts = record(*numbers.pairs(row, column, measure.key), higher_wins=measure.higher_wins)
+        counts = wins_ties_losses(*numbers.pairs(row, column, measure.key), higher_wins=measure.higher_wins)
         return " – ".join(map(str, counts)) + (" *" if judged[couple][2] == MORE else "")
 
     rows = [[row, *(cell(row, column) for column in variants)] for row in variants]
@@ -140,12 +140,12 @@ def win_table(group: Group, numbers: Numbers, measure: Measure, name: str) -> Ta
 
 
 def percent(result: Paired) -> float:
-    """The difference in percent of the other's mean; NaN where that is 0 or unknown."""
+    """Difference in percent of the other's mean; NaN where that is 0 or unknown."""
     return 100.0 * result.difference.mean / result.other_mean if result.other_mean else np.nan
 
 
 def finding_tables(group: Group, numbers: Numbers) -> list[Table]:
-    """All tables of this module; those that compare only where there are two variants."""
+    """Tables of this module; those that compare only where there are two variants."""
     tables = [target_table(group, numbers), accuracy_table(group, numbers)]
     if len(group.runs) > 1:
         tables.append(difference_table(group, numbers))

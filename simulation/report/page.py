@@ -1,4 +1,4 @@
-"""`fedsel report`: one self-contained page about a comparison or a run, and the same tables as CSV and Markdown."""
+"""Report page (`fedsel report`): one self-contained HTML file, and the same tables as CSV and Markdown."""
 
 import base64
 import io
@@ -76,7 +76,7 @@ def headline(comparison: Comparison) -> str:
 
 
 def setting_line(comparison: Comparison) -> str:
-    """The settings that a reader asks for first."""
+    """Main settings in a sentence: model, clients, partition, cohort, rounds, links and target."""
     config = comparison.groups[0].all_runs[0].config
     given = ", ".join(f"{key}={value}" for key, value in comparison.settings.items())
     return (

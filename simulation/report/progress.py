@@ -18,7 +18,7 @@ from strategies.round.connections import SCALAR_BYTES
 
 
 class RunDisplay:
-    """A progress bar with the newest accuracy, clock and bytes; a line a round where there is no terminal."""
+    """Progress bar with the newest accuracy, clock and bytes; a line a round where there is no terminal."""
 
     def __init__(self, rounds: int, console: Console) -> None:
         self._console = console
@@ -48,7 +48,7 @@ class RunDisplay:
 
 
 def print_plan(config: AppConfig, console: Console) -> None:
-    """The resolved configuration as TOML, then clients, cohort, bytes a round and workers as comments."""
+    """Print the resolved configuration as TOML, then clients, cohort, bytes a round and workers as comments."""
     expected = expected_shape(config.data)
     try:
         dataset = load(config.data, config.run.seed)

@@ -1,4 +1,4 @@
-"""A table that is written three ways: to be read (text cells), as Markdown, and as CSV with every digit."""
+"""Tables of a report, written as text cells, as Markdown, and as CSV with every digit."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ FREE = -1
 
 
 def number_text(number: float, digits: int) -> str:
-    """`digits` after the point; two significant ones where that would hide a small number."""
+    """Number with `digits` after the point; with two significant ones where that would hide a small number."""
     if digits == FREE:
         return f"{number:.4g}"
     if 1e-9 < abs(number) < 10.0 ** (1 - digits):
@@ -29,14 +29,14 @@ NAMES = ("accuracy", "target", "differences", "participation", "clients", "runs"
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its name, digits after the point of its numbers, and whether its cells are `Estimate`s."""
+    """Column: its name, digits after the point of its numbers, and whether its cells are `Estimate`s."""
 
     name: str
     digits: int = 0
     estimates: bool = False
 
     def shown(self, cell: Any) -> str:
-        """A cell to be read: a mean with its interval, or its value; a dash where there is none."""
+        """Text of a cell: a mean with its interval, or a value; a dash where there is none."""
         if isinstance(cell, Estimate):
             interval = f" [{self.shown(cell.low)}, {self.shown(cell.high)}]" if math.isfinite(cell.low) else ""
             return self.shown(cell.mean) + interval
@@ -47,7 +47,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under columns; `name` is part of the CSV file's name, `caption` says what the numbers are."""
+    """Table: rows under columns; `name` is part of the CSV file's name, `caption` explains the numbers."""
 
     name: str
     title: str
@@ -56,18 +56,18 @@ class Table:
     rows: Sequence[Sequence[Any]]
 
     def texts(self) -> list[list[str]]:
-        """The rows, to be read."""
+        """Texts of the cells, row by row."""
         return [[column.shown(cell) for column, cell in zip(self.columns, row, strict=True)] for row in self.rows]
 
     def markdown(self) -> str:
-        """The table in Markdown, its caption below."""
+        """Markdown of the table, with its caption below."""
         lines = [[column.name for column in self.columns], ["---"] * len(self.columns), *self.texts()]
         body = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
         return f"{body}\n\n{self.caption}\n"
 
 
 def csv_text(tables: Iterable[tuple[str, Table]]) -> str:
-    """Tables of one kind below one another, each row led by its table's label where any has one."""
+    """CSV text of tables of one kind, one below the other; each row begins with its table's label where any has one."""
     labelled = list(tables)
     lead = any(label for label, _ in labelled)
     output = io.StringIO()

@@ -26,7 +26,7 @@ class Scale:
     factor: float = 1.0
 
     def amount(self, value: float) -> str:
-        """A number and its unit."""
+        """Text of a number with its unit."""
         return f"{number_text(value * self.factor, self.digits)} {self.unit}".strip()
 
 
@@ -45,7 +45,7 @@ def verdict(group: Group, numbers: Numbers) -> list[str]:
 
 
 def target_text(group: Group) -> str:
-    """The target, where all runs have the same."""
+    """Text of the target, where all runs have the same."""
     targets = {float(run.config["target"]) for run in group.all_runs}
     return f"{score_name(group.all_runs[0])} {targets.pop():g}" if len(targets) == 1 else "its target"
 
@@ -63,7 +63,7 @@ def _who_reached(group: Group, numbers: Numbers) -> str:
 
 
 def _candidates(group: Group, numbers: Numbers) -> list[str]:
-    """The variants with the largest share of runs that reached the target."""
+    """Variants with the largest share of runs that reached the target."""
     shares = {name: numbers.reached(name, ROUNDS.key).size / len(runs) for name, runs in group.runs.items()}
     best = max(shares.values())
     return [name for name, share in shares.items() if share == best and best > 0]

@@ -23,7 +23,7 @@ def write_run(
     row: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> None:
-    """A run of so many rounds: each takes 10 s and sends 0.25 MB up, 0.5 MB down; its values alone are 0.1 MB."""
+    """Write a run: each round takes 10 s and sends 0.25 MB up (values alone: 0.1 MB) and 0.5 MB down."""
     folder.mkdir(parents=True)
     settings = {key.replace("_", "-"): value for key, value in settings.items()}
     settings |= {"strategy": strategy, "seed": seed, "rounds": len(accuracies), "clients": clients, "cohort": 2}
@@ -53,7 +53,7 @@ def write_run(
         written |= {} if accuracy is None else {"accuracy": accuracy, "loss": 1.0 - accuracy}
         lines.append(json.dumps(written | (dict(row) if row else {})) + "\n")
     (folder / "rounds.jsonl").write_text("".join(lines), encoding="utf-8")
-    (folder / "clients.jsonl").write_text("".join(json.dumps(told) + "\n" for told in client_rows), encoding="utf-8")
+    (folder / "clients.jsonl").write_text("".join(json.dumps(line) + "\n" for line in client_rows), encoding="utf-8")
     if finished:
         (folder / "summary.json").write_text("{}", encoding="utf-8")
 
@@ -61,7 +61,7 @@ def write_run(
 def write_plan(
     folder: Path, runs: Sequence[tuple[str, int, Mapping[str, Any]]], baseline: str = "random"
 ) -> list[Path]:
-    """comparison.json over (strategy, seed, cell); the runs' folders, which do not exist yet."""
+    """Write comparison.json over (strategy, seed, cell); the runs' folders, which do not exist yet."""
     names = [
         "-".join([strategy, *(f"{value}" for value in cell.values()), f"s{seed}"]) for strategy, seed, cell in runs
     ]
@@ -76,7 +76,7 @@ def write_plan(
 
 
 def write_comparison(folder: Path) -> None:
-    """Three methods, three seeds, 4 rounds: random is slow, hetero-select fast in all seeds, oort never there once."""
+    """Write three methods, three seeds, 4 rounds: random is slow, hetero-select fast, oort misses the target once."""
     curves = {
         "random": [[0.2, 0.5, 0.7, 0.85], [0.2, 0.5, 0.7, 0.81], [0.2, 0.5, 0.8, 0.8]],
         "hetero-select": [[0.5, 0.8, 0.8, 0.9], [0.5, 0.8, 0.8, 0.86], [0.8, 0.8, 0.8, 0.87]],
@@ -84,7 +84,7 @@ def write_comparison(folder: Path) -> None:
     }
     runs = [(strategy, seed, {}) for strategy in curves for seed in (1, 2, 3)]
     for path, (strategy, seed, _) in zip(write_plan(folder, runs), runs, strict=True):
-        told = [{"client": client, "round": 4, "accuracy": 0.6 + 0.1 * client} for client in range(4)]
+        tests = [{"client": client, "round": 4, "accuracy": 0.6 + 0.1 * client} for client in range(4)]
         write_run(
-            path, strategy, seed, curves[strategy][seed - 1], client_rows=told, holdout_fraction=0.2, client_eval=True
+            path, strategy, seed, curves[strategy][seed - 1], client_rows=tests, holdout_fraction=0.2, client_eval=True
         )

@@ -1,4 +1,4 @@
-"""Stands in for `fedsel run`: the same arguments, a run folder in the same form, numbers made from the settings.
+"""Stub of `fedsel run`: the same arguments, a run folder in the same form, numbers made from the settings.
 
 STUB, a JSON object in the environment, may say: seconds a round takes ("sleep_s"), runs that end with an error after
 round 1 ("fail"), whether to write checkpoints ("checkpoint"), and whether to start a process that hears no SIGTERM

@@ -1,4 +1,4 @@
-"""A disk that is full, or a folder that goes away: the error names the file, and what was written stays whole."""
+"""Full disk, or a folder that goes away: the error names the file, and everything written before stays whole."""
 
 import json
 import resource
@@ -20,7 +20,7 @@ LONG = 3000
 
 @contextmanager
 def no_file_above(limit):
-    """No file of this process grows beyond `limit` bytes: as on a full disk, whoever runs it, root too."""
+    """Limit of file size: no file of this process grows beyond `limit` bytes, as on a full disk, for root too."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
@@ -35,7 +35,7 @@ def record(number, text=""):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A run of one round."""
+    """Run folder with one round."""
     run = RunFolder(tmp_path / "run", CONFIG)
     run.round(record(1))
     yield run
@@ -74,7 +74,7 @@ def test_a_summary_that_does_not_fit_keeps_the_checkpoint(folder):
     assert not (folder.path / "summary.json").exists()
 
 
-def test_a_folder_that_was_removed_is_told_of(folder):
+def test_a_folder_that_was_removed_is_named(folder):
     shutil.rmtree(folder.path)
     with pytest.raises(RecordError, match=r"rounds\.jsonl cannot be written: it was removed"):
         folder.round(record(2))

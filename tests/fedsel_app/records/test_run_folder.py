@@ -92,7 +92,7 @@ def strict(text):
 
 
 def test_what_is_not_a_number_becomes_null(tmp_path):
-    """A run that was never evaluated, and losses that nobody measured."""
+    """A run that was never evaluated, and losses that were not measured."""
     run = RunFolder(tmp_path / "run", CONFIG)
     run.round(RoundRecord(1, probe_losses=[float("nan"), 1.0], loss=float("inf")))
     run.finish(FINAL, BEST, ROSTER)

@@ -13,7 +13,7 @@ from simulation.comparison.outcomes import (
     measures,
     score_name,
     selection_counts,
-    who_was_selected,
+    selection_matrix,
 )
 from simulation.comparison.results import Run, read_comparison
 from tests.support.report_runs import write_comparison, write_run
@@ -55,9 +55,9 @@ def test_numbers_are_aligned_by_seed(tmp_path):
     assert numbers.mean("oort", "rounds_to_target", []) == 2.0
 
 
-def test_who_was_selected(tmp_path):
+def test_selections_by_client_and_round(tmp_path):
     write_run(tmp_path / "run", "random", 1, [0.1, 0.2, 0.3], selected=[[0, 2], [2], []], row={"aggregated": [2]})
-    chosen = who_was_selected(read(tmp_path / "run"))
+    chosen = selection_matrix(read(tmp_path / "run"))
     assert chosen[:, :2].tolist() == [[2, 0], [0, 0], [1, 1], [0, 0]]
     write_run(tmp_path / "two", "random", 1, [0.1, 0.2, 0.3], selected=[[0, 2], [2], []])
     assert selection_counts(read(tmp_path / "two")).tolist() == [1, 0, 2, 0]
@@ -79,10 +79,10 @@ def test_label_coverage_comes_from_the_run_s_own_partition(tmp_path):
 
 
 def test_a_client_s_last_row_of_a_round_counts(tmp_path):
-    told = [
+    tests = [
         {"client": client, "round": 2, "accuracy": accuracy} for client, accuracy in ((1, 0.5), (0, 0.25), (1, 1.0))
     ]
-    write_run(tmp_path / "run", "random", 1, [0.1, 0.2], client_rows=[{"client": 0, "examples": 3}, *told])
+    write_run(tmp_path / "run", "random", 1, [0.1, 0.2], client_rows=[{"client": 0, "examples": 3}, *tests])
     accuracies = client_accuracies(read(tmp_path / "run"))
     assert {number: values.tolist() for number, values in accuracies.items()} == {2: [0.25, 1.0]}
 
@@ -94,7 +94,9 @@ def test_components_are_averaged_over_the_cohort(tmp_path):
     assert {name: (x.tolist(), y.tolist()) for name, (x, y) in means.items()} == {"loss": ([1, 2], [2.0, 2.0])}
 
 
-@pytest.mark.parametrize(("row", "name"), [({}, "accuracy"), ({"r2": 0.5}, "R²"), ({"g_mean": 0.5}, "G-mean")])
+@pytest.mark.parametrize(
+    ("row", "name"), [({}, "accuracy"), ({"metrics": {"r2": 0.5}}, "R²"), ({"metrics": {"g_mean": 0.5}}, "G-mean")]
+)
 def test_the_score_has_its_own_name(tmp_path, row, name):
     write_run(tmp_path / "run", "random", 1, [0.1], row=row)
     assert score_name(read(tmp_path / "run")) == name

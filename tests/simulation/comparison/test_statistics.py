@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simulation.comparison import statistics
-from simulation.comparison.statistics import paired, record, t_interval
+from simulation.comparison.statistics import paired, t_interval, wins_ties_losses
 
 SLEEP = ([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0], [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
 """Student's sleep data (1908), as R's `sleep` has them: t.test(paired) gives the numbers below."""
@@ -55,8 +55,8 @@ def test_holm_against_the_textbook_example():
 
 def test_a_record_counts_ties_and_what_is_missing():
     ours, theirs = [1.0, 2.0, 3.0, np.nan, np.nan], [2.0, 2.0, np.nan, 9.0, np.nan]
-    assert record(ours, theirs, higher_wins=True) == (1, 2, 2)
-    assert record(ours, theirs, higher_wins=False) == (2, 2, 1)
+    assert wins_ties_losses(ours, theirs, higher_wins=True) == (1, 2, 2)
+    assert wins_ties_losses(ours, theirs, higher_wins=False) == (2, 2, 1)
 
 
 @pytest.mark.parametrize(
