@@ -74,6 +74,13 @@ def test_named_settings_exist(name: str) -> None:
                 assert keys <= set(known_defaults())
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_named_folders_and_files_exist(name: str) -> None:
+    for span in code_spans(PAGES[name]):
+        if re.fullmatch(r"(fedsel_app|strategies|clients|simulation|tests|docs)/[\w./]*", span):
+            assert (ROOT / span).exists(), f"{name}: {span}"
+
+
 def test_the_axes_list_every_choice_of_their_settings() -> None:
     rows = re.findall(r"^\| [^|]+ \| `([a-z-]+)` \| (`.+) \|$", PAGES["docs/methods.md"], re.MULTILINE)
     assert len(rows) > 9
