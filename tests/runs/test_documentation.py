@@ -1,15 +1,18 @@
 """Documentation: every command of README.md and docs/ is carried out, scaled down and in this process.
 
 Settings, files and exit codes are those of the real commands. A run is cut to one round of few clients and takes the
-engine of `tests.support.in_process`; what only Flower, Ray or make can do is read by their own parsers.
+engine of `tests.support.in_process`; pictures are blank; a bench is reached and not carried out, which its own tests do.
+Commands of Flower, Ray and make are compared with what those programs know.
 """
 
 import importlib
+import itertools
 import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,6 +37,7 @@ from simulation.deployment.command_lines import equivalent_commands
 from simulation.deployment.flower_cli import RunResult
 from simulation.engines import ray_engine
 from simulation.experiments.configuration import AppConfig, known_defaults, resolve, resolve_run_config
+from simulation.wiring import folders
 from simulation.wiring.folders import run_folder
 from tests.support.documentation import (
     PAGES,
@@ -89,14 +93,13 @@ def generated(config: DataConfig, seed: int) -> dataset.Dataset:
 
 
 def arrays(shape: tuple[int, ...], classes: int) -> dict[str, Any]:
+    """Random images of `shape` with labels, 2000 to train and 20 to test."""
     rng = np.random.default_rng(0)
-    return {
-        f"{name}_{part}": rng.integers(
-            0, 255 if name == "x" else classes, (count, *shape) if name == "x" else count
-        ).astype("uint8" if name == "x" else "int64")
-        for part, count in (("train", 2000), ("test", 20))
-        for name in "xy"
-    }
+    found = {}
+    for part, count in (("train", 2000), ("test", 20)):
+        found[f"x_{part}"] = rng.integers(0, 256, (count, *shape)).astype(np.uint8)
+        found[f"y_{part}"] = rng.integers(0, classes, count)
+    return found
 
 
 @pytest.fixture
@@ -107,6 +110,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (tmp_path / name).write_text(code, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    seconds = (datetime.fromtimestamp(second) for second in itertools.count())  # run folders are named by the time
+    monkeypatch.setattr(folders, "datetime", SimpleNamespace(now=lambda: next(seconds)))
     monkeypatch.setattr(ray_engine, "simulate", simulate_small)
     monkeypatch.setattr(compare, "compare", compare_small)
     monkeypatch.setattr(deployed_run, "submit", submit_small)
