@@ -1,7 +1,7 @@
 """Documentation: every command of README.md and docs/ is carried out, scaled down and in this process.
 
 Settings, files and exit codes are those of the real commands. A run is cut to one round of few clients and takes the
-engine of `tests.support.in_process`; pictures are blank; a bench is reached and not carried out, which its own tests do.
+engine of `tests.support.in_process`; pictures are blank; a bench is only reached, as its own tests carry it out.
 Commands of Flower, Ray and make are compared with what those programs know.
 """
 
