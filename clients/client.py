@@ -22,9 +22,9 @@ from clients.compression.error_feedback import UploadSpec, as_sent, restore_unac
 from clients.examples import label_counts_as_bytes, own_examples
 from clients.received_arrays import check_arrays
 from clients.state import Arrays, ClientHistory, StateStore
-from clients.timings import last_upload
 from clients.training import reports, solvers
 from clients.training.steps import DivergenceError, train
+from clients.upload_time import last_upload
 from fedsel_app.config import DataConfig, SharedSettings
 from fedsel_app.data.batches import batch_order, device_data, epoch_order
 from fedsel_app.data.dataset import load

@@ -13,7 +13,7 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 from numpy.typing import NDArray
 
-from fedsel_app.messages import LocalTestAnswer, LocalTestInstruction
+from fedsel_app.messages import LocalTestAnswer, LocalTestInstruction, evaluation_metrics
 from fedsel_app.records.schema import ClientTestRecord, RoundRecord
 from fedsel_app.seeds import Purpose, stream
 from strategies.aggregation.calibration import calibrated
@@ -219,7 +219,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         result = self.context.evaluate(arrays[0], buffers)
         record_evaluation(self._record, result)
         self._best.offer(result.accuracy, arrays[0], buffers)
-        return result.loss, {"accuracy": result.accuracy}
+        return result.loss, evaluation_metrics(result.accuracy)
 
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager

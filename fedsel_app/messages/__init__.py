@@ -24,6 +24,7 @@ from fedsel_app.messages.answers import (
     PooledAnswers,
     ProbeAnswer,
     TrainAnswer,
+    evaluation_metrics,
 )
 from fedsel_app.messages.instructions import (
     CalibrateInstruction,
@@ -60,6 +61,7 @@ __all__ = [
     "Scalar",
     "TrainAnswer",
     "TrainInstruction",
+    "evaluation_metrics",
     "read_evaluate_instruction",
     "read_fit_instruction",
 ]

@@ -172,6 +172,11 @@ class ProbeAnswer:
         return cls(loss, examples)
 
 
+def evaluation_metrics(accuracy: float | None) -> Config:
+    """Metrics of an evaluation, by a client or by the server: the accuracy where it is defined."""
+    return {} if accuracy is None else {"accuracy": accuracy}
+
+
 @dataclass(frozen=True)
 class LocalTestAnswer:
     """Local test: loss and accuracy of a model on the client's own test part."""
@@ -185,12 +190,12 @@ class LocalTestAnswer:
 
     @property
     def credible(self) -> bool:
-        """Whether a client can have as many examples as it says."""
+        """True where a client can have as many examples as it says."""
         return 1 <= self.examples <= MOST_EXAMPLES
 
     def to_evaluation(self) -> Evaluation:
         """The answer as Flower's `NumPyClient` returns it."""
-        return self.loss, self.examples, {} if self.accuracy is None else {"accuracy": self.accuracy}
+        return self.loss, self.examples, evaluation_metrics(self.accuracy)
 
     @classmethod
     def from_evaluation(cls, loss: float, examples: int, metrics: Mapping[str, Scalar]) -> Self:

@@ -3,7 +3,7 @@
 Flower pushes a reply after the client has returned it, polls every three seconds, and does not report the duration of
 the push. It can be measured only around the SuperNode's call of its private function `PUSH_HOOK`, which is replaced
 here. Bytes and seconds of the last upload that is large enough to show the rate go to a file, from which the next
-training's reply reports them (see `clients.timings`): between the two there may be the answer to a loss probe. Only
+training's reply reports them (see `clients.upload_time`): between the two there may be the answer to a loss probe. Only
 durations on one machine are measured; no clocks are compared.
 
 A SuperLink takes a SuperNode that was killed for alive until two heartbeats are missing, and refuses its successor
@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from clients.timings import UPLOAD_FILE
+from clients.upload_time import UPLOAD_FILE
 from fedsel_app.network.clock import LEAST_BYTES
 
 PUSH_HOOK = "push_object_contents_from_iterable"

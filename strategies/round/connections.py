@@ -170,7 +170,7 @@ class ConnectedClients:
     def _evaluate_pooled(
         self, clients: list[int], parameters: Parameters, instruction: EvaluateInstruction
     ) -> dict[int, EvaluateRes | Exception]:
-        """The same in few messages, each answered by its first client for all (see `clients.pooled`)."""
+        """Evaluate with few messages, each answered by its first client for all (see `clients.pooled`)."""
         parts = [clients[start :: self._pool] for start in range(min(self._pool, len(clients)))]
         asked = {
             self.proxies[part[0]]: EvaluateIns(parameters, PooledInstruction(instruction, tuple(part)).to_config())
@@ -186,8 +186,8 @@ class ConnectedClients:
                 found |= dict.fromkeys(part, reply)
                 continue
             for client, answer in PooledAnswers.from_metrics(reply.metrics).answers.items():
-                error = isinstance(answer, str)
-                found[client] = RuntimeError(answer) if error else EvaluateRes(reply.status, *answer)
+                failed = isinstance(answer, str)
+                found[client] = RuntimeError(answer) if failed else EvaluateRes(reply.status, *answer)
         return dict(sorted(found.items()))
 
     def calibrate(

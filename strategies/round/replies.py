@@ -77,8 +77,7 @@ class Replies:
 
     def work(self, roster: Roster, probe_s: Floats) -> RoundWork:
         """Work of these replies for the clock, after probes of `probe_s` seconds."""
-        came = self.clients
-        measured = roster.uplink_bits_per_s[came], roster.step_s[came]
+        measured = roster.uplink_bits_per_s[self.clients], roster.step_s[self.clients]
         return RoundWork(*measured, self.work_steps, self.uplink_bytes, self.uplink_value_bytes, probe_s, self.waited_s)
 
     def only(self, clients: Ints) -> "Replies":
@@ -139,17 +138,17 @@ def collect(
     failures.sort(key=itemgetter("client"))
     for failure in failures:
         LOGGER.warning("Round %d: client %d is left out: %s", server_round, failure["client"], failure["reason"])
-    came = sorted(updates)
-    parts = {client: [sent[client] for sent in (updates, controls) if client in sent] for client in came}
+    usable = sorted(updates)
+    parts = {client: [sent[client] for sent in (updates, controls) if client in sent] for client in usable}
     return Replies(
-        clients=np.array(came, np.int64),
-        updates=tuple(updates[client][0] for client in came),
-        controls=tuple(controls[client][0] for client in came if client in controls),
-        answers=tuple(answers[client] for client in came),
+        clients=np.array(usable, np.int64),
+        updates=tuple(updates[client][0] for client in usable),
+        controls=tuple(controls[client][0] for client in usable if client in controls),
+        answers=tuple(answers[client] for client in usable),
         asked_reports=reports,
-        uplink_bytes=np.array([sum(sent for _, sent in parts[client]) for client in came], np.int64),
+        uplink_bytes=np.array([sum(sent for _, sent in parts[client]) for client in usable], np.int64),
         uplink_value_bytes=np.array(
-            [sum(codec.bits_of_values(part) for part, _ in parts[client]) // 8 for client in came], np.int64
+            [sum(codec.bits_of_values(part) for part, _ in parts[client]) // 8 for client in usable], np.int64
         ),
         failures=failures,
     )

@@ -211,8 +211,8 @@ def test_curvature_changes_which_entries_are_sent_and_not_their_values(context, 
 
 def test_curvature_layers_0_ignores_the_instruction(context, tmp_path):
     plain, _, _ = train(context)
-    told, _, _ = train(changed(context, store=StateStore(tmp_path / "other")), curvature=True)
-    assert plain == told
+    instructed, _, _ = train(changed(context, store=StateStore(tmp_path / "other")), curvature=True)
+    assert plain == instructed
 
 
 def test_the_next_layers_are_drawn_by_the_last_mask(context, monkeypatch):

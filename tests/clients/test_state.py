@@ -15,15 +15,15 @@ def numbers(folder):
 def save(store, client, server_round, arrays=None, last_instructed=None, last_aggregated=None, last_checkpoint=0):
     """By default every earlier round was last_instructed for and aggregated, and there is no checkpoint."""
     before = server_round - 1
-    past = ClientHistory(
+    history = ClientHistory(
         before if last_instructed is None else last_instructed,
         before if last_aggregated is None else last_aggregated,
         last_checkpoint,
     )
-    store.save(client, server_round, {"x": np.array([server_round])} if arrays is None else arrays, past)
+    store.save(client, server_round, {"x": np.array([server_round])} if arrays is None else arrays, history)
 
 
-def counted(store, client, last_aggregated, last_instructed=None):
+def aggregated_state(store, client, last_aggregated, last_instructed=None):
     return store.recall(
         client,
         ClientHistory(
@@ -43,7 +43,7 @@ def test_what_is_saved_comes_back_bit_for_bit_in_another_store(tmp_path):
     residual = np.array([0.1, -0.0, np.float32(1e-45)], np.float32)
     shares = np.array([0.3, 0.7])
     save(StateStore(tmp_path / "a" / "b"), 3, 1, {"residual": residual, "shares": shares})
-    loaded = counted(StateStore(tmp_path / "a" / "b"), 3, last_aggregated=1)
+    loaded = aggregated_state(StateStore(tmp_path / "a" / "b"), 3, last_aggregated=1)
     assert set(loaded) == {"residual", "shares"}
     assert loaded["residual"].tobytes() == residual.tobytes()
     assert loaded["shares"].tobytes() == shares.tobytes()
@@ -53,14 +53,14 @@ def test_clients_do_not_see_one_another(tmp_path):
     store = StateStore(tmp_path)
     for client in (1, 11, 111):
         save(store, client, 1, {"x": np.array([client])})
-    assert [int(counted(store, client, 1)["x"][0]) for client in (111, 1, 11)] == [111, 1, 11]
+    assert [int(aggregated_state(store, client, 1)["x"][0]) for client in (111, 1, 11)] == [111, 1, 11]
     assert store.recall(2, ClientHistory()) == ({}, {})
 
 
 def test_runs_do_not_see_one_another(tmp_path):
     save(StateStore(tmp_path).of_run("a1"), 0, 1)
     assert StateStore(tmp_path).of_run("b2").recall(0, ClientHistory()) == ({}, {})
-    assert int(counted(StateStore(tmp_path).of_run("a1"), 0, 1)["x"][0]) == 1
+    assert int(aggregated_state(StateStore(tmp_path).of_run("a1"), 0, 1)["x"][0]) == 1
 
 
 @pytest.mark.parametrize("key", ["", "..", "a/b", "../../etc", "a b", "x" * 65])
@@ -74,12 +74,12 @@ def test_a_reply_that_was_lost_is_told_apart_from_the_last_that_counted(tmp_path
     save(store, 0, 1)
     save(store, 0, 4, last_instructed=1, last_aggregated=1)
     save(store, 0, 9, last_instructed=4, last_aggregated=1)
-    state, lost = store.recall(0, ClientHistory(last_instructed=9, last_aggregated=4))
-    assert (int(state["x"][0]), int(lost["x"][0])) == (4, 9)
-    state, lost = store.recall(0, ClientHistory(last_instructed=9, last_aggregated=9))
-    assert (int(state["x"][0]), lost) == (9, {})
-    state, lost = store.recall(0, ClientHistory(last_instructed=1, last_aggregated=0))
-    assert (state, int(lost["x"][0])) == ({}, 1)
+    state, unacknowledged = store.recall(0, ClientHistory(last_instructed=9, last_aggregated=4))
+    assert (int(state["x"][0]), int(unacknowledged["x"][0])) == (4, 9)
+    state, unacknowledged = store.recall(0, ClientHistory(last_instructed=9, last_aggregated=9))
+    assert (int(state["x"][0]), unacknowledged) == (9, {})
+    state, unacknowledged = store.recall(0, ClientHistory(last_instructed=1, last_aggregated=0))
+    assert (state, int(unacknowledged["x"][0])) == ({}, 1)
 
 
 def test_rounds_that_the_server_does_not_know_of_are_not_taken_up_and_forgotten(tmp_path):
@@ -87,7 +87,7 @@ def test_rounds_that_the_server_does_not_know_of_are_not_taken_up_and_forgotten(
     store = StateStore(tmp_path)
     for number, before in ((2, 0), (4, 2), (5, 4), (7, 5), (9, 7)):
         save(store, 0, number, last_instructed=before, last_aggregated=before, last_checkpoint=2)
-    assert int(counted(store, 0, last_aggregated=4)["x"][0]) == 4
+    assert int(aggregated_state(store, 0, last_aggregated=4)["x"][0]) == 4
     save(store, 0, 8, last_instructed=4, last_aggregated=4, last_checkpoint=4)
     assert numbers(tmp_path) == [4, 8]
 
@@ -114,7 +114,7 @@ def test_the_last_that_counted_is_kept_however_old(tmp_path):
             last_checkpoint=number - 1,
         )
     assert 1 in numbers(tmp_path)
-    assert int(counted(store, 0, last_aggregated=1, last_instructed=40)["x"][0]) == 1
+    assert int(aggregated_state(store, 0, last_aggregated=1, last_instructed=40)["x"][0]) == 1
 
 
 def test_a_state_that_is_no_longer_kept_is_refused(tmp_path):
@@ -141,14 +141,14 @@ def test_a_client_that_lost_its_disk_says_so_once_and_is_taken_back(tmp_path):
         store.recall(3, ClientHistory(last_instructed=5, last_aggregated=5, last_checkpoint=4))
     assert store.recall(3, ClientHistory(last_instructed=7, last_aggregated=5, last_checkpoint=4)) == ({}, {})
     save(store, 3, 8, last_instructed=7, last_aggregated=5, last_checkpoint=4)
-    assert int(counted(store, 3, last_aggregated=8)["x"][0]) == 8
+    assert int(aggregated_state(store, 3, last_aggregated=8)["x"][0]) == 8
 
 
 @pytest.mark.parametrize("content", [b"", b"not an archive", b"PK\x03\x04 cut short"])
 def test_a_damaged_file_is_named(tmp_path, content):
     (tmp_path / "client-5-round-2.npz").write_bytes(content)
     with pytest.raises(StateError, match=r"client-5-round-2\.npz cannot be read"):
-        counted(StateStore(tmp_path), 5, last_aggregated=2)
+        aggregated_state(StateStore(tmp_path), 5, last_aggregated=2)
 
 
 def test_a_file_cut_short_or_changed_is_named(tmp_path):
@@ -159,13 +159,13 @@ def test_a_file_cut_short_or_changed_is_named(tmp_path):
     for damaged in (whole[:2000], whole[:2000] + b"\xff" + whole[2001:]):
         path.write_bytes(damaged)
         with pytest.raises(StateError, match="cannot be read"):
-            counted(store, 5, last_aggregated=2)
+            aggregated_state(store, 5, last_aggregated=2)
 
 
 def test_pickled_objects_are_not_read(tmp_path):
     np.savez(tmp_path / "client-5-round-2.npz", x=np.array([{}], dtype=object))
     with pytest.raises(StateError, match="cannot be read"):
-        counted(StateStore(tmp_path), 5, last_aggregated=2)
+        aggregated_state(StateStore(tmp_path), 5, last_aggregated=2)
 
 
 def test_an_interrupted_write_leaves_the_old_state_and_no_litter(tmp_path, monkeypatch):
@@ -180,7 +180,7 @@ def test_an_interrupted_write_leaves_the_old_state_and_no_litter(tmp_path, monke
     with pytest.raises(StateError, match=r"Client 0 cannot write .*No space left.*state-dir"):
         save(store, 0, 2, {"x": np.zeros(1)})
     assert names(tmp_path) == ["client-0-round-1.npz"]
-    assert counted(store, 0, last_aggregated=1)["x"].tolist() == [1.0]
+    assert aggregated_state(store, 0, last_aggregated=1)["x"].tolist() == [1.0]
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):

@@ -38,7 +38,7 @@ def named_keys(source):
             yield from (node.lineno for argument in node.args[:1] for _ in texts(argument))
         if isinstance(node, ast.Call) and last_name(node.func) in FLOWER_MESSAGES:
             yield from (inner.lineno for inner in ast.walk(node) if isinstance(inner, ast.Dict) and inner.keys)
-        if isinstance(node, ast.FunctionDef) and {"Config", "Evaluation"} & returned_names(node):
+        if isinstance(node, ast.FunctionDef) and {"Config", "Evaluation", "Scalar"} & returned_names(node):
             yield from (inner.lineno for inner in ast.walk(node) if isinstance(inner, ast.Dict) and inner.keys)
 
 
@@ -64,6 +64,7 @@ def texts(node):
         "FitIns(parameters, {'client': 1})",
         "EvaluateRes(status, 0.5, 1, metrics={'accuracy': 0.5})",
         "def fit(self) -> tuple[int, Config]:\n    return 1, {'client': 2}",
+        "def evaluate(self) -> dict[str, Scalar]:\n    return {'loss': 2}",
         "def evaluate(self) -> Evaluation:\n    return 0.5, 1, {'loss': 2}",
     ],
 )

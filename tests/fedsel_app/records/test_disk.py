@@ -99,9 +99,9 @@ def test_a_clients_state_that_does_not_fit_leaves_the_one_before(tmp_path):
     store.save(3, 1, {"residual": np.ones(4)}, ClientHistory())
     with no_file_above(2000), pytest.raises(StateError, match=r"client-3-round-2\.npz.*Free the disk"):
         store.save(3, 2, {"residual": np.ones(LONG)}, ClientHistory(1, 1))
-    counted, lost = store.recall(3, ClientHistory(1, 1))
-    np.testing.assert_array_equal(counted["residual"], np.ones(4))
-    assert lost == {}
+    aggregated, unacknowledged = store.recall(3, ClientHistory(1, 1))
+    np.testing.assert_array_equal(aggregated["residual"], np.ones(4))
+    assert unacknowledged == {}
     assert len(list((tmp_path / "state").iterdir())) == 1
 
 

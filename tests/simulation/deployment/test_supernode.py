@@ -8,7 +8,7 @@ from itertools import repeat
 
 import pytest
 
-from clients.timings import UPLOAD_FILE, last_upload
+from clients.upload_time import UPLOAD_FILE, last_upload
 from simulation.deployment import supernode
 from simulation.deployment.supernode import CONNECTION_HOOK, PUSH_HOOK, Stopwatch, measuring, retrying
 

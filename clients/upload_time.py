@@ -1,4 +1,4 @@
-"""Upload timing: a client in deployment reads what its SuperNode measured of its last upload."""
+"""Upload time: a client in deployment reads what its SuperNode measured of its last upload."""
 
 import json
 import math
