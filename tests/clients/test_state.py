@@ -69,7 +69,7 @@ def test_a_run_cannot_name_another_folder(tmp_path, key):
         StateStore(tmp_path).of_run(key)
 
 
-def test_a_reply_that_was_lost_is_told_apart_from_the_last_that_counted(tmp_path):
+def test_a_lost_reply_is_kept_apart_from_the_last_that_was_aggregated(tmp_path):
     store = StateStore(tmp_path)
     save(store, 0, 1)
     save(store, 0, 4, last_instructed=1, last_aggregated=1)
