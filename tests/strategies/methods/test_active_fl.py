@@ -28,7 +28,8 @@ def came(number, clients, losses):
 
 
 def test_the_reference_valuations_and_probabilities():
-    """baselines.md sections 3 and 15."""
+    """Valuations are 10 x 1, 20 x 0.5, 5 x 2 and 15 x 1.2; e^0.1 = 1.105171 and e^0.18 = 1.197217 over their sum
+    3 x 1.105171 + 1.197217 = 4.512730 are .244901 and .265298. With alpha_1 = .75 three of four are left out."""
     values = valuations(np.array([1, 0.5, 2, 1.2]), np.array([100, 400, 25, 225]))
     np.testing.assert_allclose(values, [10, 10, 10, 18])
     np.testing.assert_allclose(probabilities(values, 0.0, 0.01), [0.244901, 0.244901, 0.244901, 0.265298], atol=1e-6)

@@ -21,7 +21,7 @@ def sized_roster(**arguments):
 
 
 def test_the_reference_vector():
-    """baselines.md section 15: a = (.4, .3, .2, .1), S = {0, 2}, d = (1, 3), alpha = .9."""
+    """a_S = (.4, .2) sums to .6, d = (1, 3), alpha = .9: .9 x .4 + .1 x 1/4 x .6 and .9 x .2 + .1 x 3/4 x .6."""
     np.testing.assert_allclose(refreshed(np.array([0.4, 0.2]), np.array([1.0, 3.0]), 0.9), [0.375, 0.225])
 
 

@@ -25,7 +25,7 @@ def some_updates(clients, seed=0):
 
 
 def test_algorithm_1_gives_the_rows_of_the_reference():
-    """baselines.md section 11, recomputed there from the authors' code."""
+    """m p = (.8, .5, .4, .2, .1): row 1 holds .8 and .2 of the second client, row 2 its other .3, then .4, .2, .1."""
     found = rows_by_size(np.array([0.4, 0.25, 0.2, 0.1, 0.05]), 2)
     np.testing.assert_allclose(found, [[0.8, 0.2, 0, 0, 0], [0, 0.3, 0.4, 0.2, 0.1]], atol=1e-12)
 

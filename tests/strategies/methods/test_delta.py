@@ -38,7 +38,8 @@ def absorbed(method, *outcomes):
 
 
 def test_the_reference_probabilities():
-    """baselines.md section 6."""
+    """The mean gradient is (0, 2/3), so zeta^2 = 13/9, 1/9, 10/9; r = sqrt(.8 zeta^2 + .2 sigma^2) = sqrt(1.205556),
+    sqrt(.288889), sqrt(1.688889) = 1.097978, .537484, 1.299573, over their sum 2.935034."""
     gradients = [np.array(g, float) for g in [(1, 0), (0, 1), (-1, 1)]]
     scores = scores_by_diversity(gradients, np.array([0.5, 1, 2]), 0.8, 0.2)
     np.testing.assert_allclose(scores / scores.sum(), [0.374094, 0.183127, 0.442779], atol=1e-6)

@@ -36,7 +36,9 @@ def build(clients=4, classes=6, **settings):
     ],
 )  # fmt: skip
 def test_the_reference_imbalances(members, expected):
-    """baselines.md section 5."""
+    """Label counts over their sum, less 1/6, squared and summed: {1} has 5 (1/5 - 1/6)^2 + (1/6)^2 = 1/30, {2} and {3}
+    6 (1/6)^2 = 1/6, {0, 1} 5 (11/60 - 1/6)^2 + (5/60 - 1/6)^2 = 1/120; {0, 1, 2} holds (11, 11, 11, 21, 21, 15) of 90:
+    (3 x 4^2 + 2 x 6^2) / 90^2 = 2/135. The others are balanced."""
     assert qcid(COUNTS[members].sum(axis=0)) == pytest.approx(expected, abs=1e-6)
 
 
@@ -50,7 +52,8 @@ def test_the_degree_is_the_servers_form_over_inner_products(counts):
 
 
 def test_the_second_draw_has_the_reference_probabilities():
-    """baselines.md section 15: S = {1}, b_2 = 2."""
+    """With S = {1} and exponent b_2 = 2, {1, 0}, {1, 2} and {1, 3} have QCID 1/120, 1/30 and 1/15: weights 14400, 900
+    and 225, over their sum 15525."""
     logits = log_weights(COUNTS[1], COUNTS, 2, np.zeros(4))[[0, 2, 3]]
     np.testing.assert_allclose(softmax(logits), [0.927536, 0.057971, 0.014493], atol=1e-6)
 

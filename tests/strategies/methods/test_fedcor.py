@@ -27,7 +27,14 @@ def embedded(sigma, noise_variance):
      ((1, 0.81, 1, 1), [2, 1, 3], [0.503115, 0.358267, 0.143922])],
 )  # fmt: skip
 def test_the_reference_selection(annealing, picked, gains):
-    """baselines.md section 4."""
+    """Gains alpha_k / sqrt(Sigma_kk) sum_i p_i Sigma_ik, over the clients that are left.
+
+    First .33, .63 / sqrt(1.2) = .575109, .45 / sqrt(.8) = .503115 and .28 / sqrt(.9) = .295146: client 1, or with
+    .81 x .575109 = .465838 client 2. Given 1, Sigma_22 = .8 - .3^2 / 1.2 = .725, Sigma_02 = .1 - .18 / 1.2 = -.05,
+    Sigma_32 = .4: (.1 x -.05 + .3 x .725 + .2 x .4) / sqrt(.725) = .343524. Given 2, Sigma_11 = 1.0875,
+    Sigma_01 = .5625, Sigma_31 = -.15: .81 x .46125 / sqrt(1.0875) = .358267. Given both, Sigma_33 = .9 - .4^2 / .725
+    = .679310 and Sigma_03 = -.2 + .05 x .4 / .725 = -.172414: (-.0172414 + .1358621) / sqrt(.679310) = .143922.
+    """
     found = greedy(embedded(SIGMA, 1e-2), 1e-2, P, np.array(annealing, float), 3)
     assert found[0].tolist() == picked
     np.testing.assert_allclose(found[1], gains, atol=1e-6)

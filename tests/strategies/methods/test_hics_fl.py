@@ -22,7 +22,10 @@ BIASES = np.array([(0.004, -0.001, -0.001, -0.002), (0.001, 0.0005, -0.0005, -0.
 
 
 def test_the_reference_entropies_and_distances():
-    """baselines.md section 7."""
+    """Softmax of the rows over T = .0015 is (.917714, .032739, .032739, .016809), (.425893, .305166, .156677, .112264)
+    and (.004636, .960191, .017587, .017587), with entropies .371360, 1.261652 and .206039. In units of 1e-6 the inner
+    products are 6, -14 and 1 and the squares 22, 2.5 and 36, so that the angles are arccos(6 / sqrt(55)) = .628280,
+    arccos(-14 / sqrt(792)) = 2.091474 and arccos(1 / sqrt(90)) = 1.465191; to them comes 10 |H_u - H_k|."""
     entropy = entropies(BIASES, 0.0015)
     np.testing.assert_allclose(entropy, [0.371360, 1.261652, 0.206039], atol=1e-6)
     found = client_distances(BIASES, entropy, 10.0)

@@ -69,7 +69,7 @@ def assert_chosen(method, roster, number, expected):
     np.testing.assert_allclose(found / DRAWS, expected, rtol=0, atol=FOUR_SIGMA)
 
 
-# The worked vector of baselines.md 2.2 ------------------------------------------------------------------------
+# Five tried and four untried clients of the official rule ------------------------------------------------------
 
 
 def vector_scores():
@@ -83,10 +83,16 @@ def vector_scores():
 
 
 def test_the_scores_of_the_worked_vector():
+    """T is the fifth of the nine durations, 5; the cap is the largest reward, 68, and the lowest value .999 x 10 = 9.99.
+
+    (reward - 9.99) / 58.01 + sqrt(.1 ln 5 / stamp) is .000172 + .401177, .172556 + .283676, .344941 + .231620,
+    .517325 + .200589 and .689709 + .200589, the last times (5 / 8)^2 for its 8 s.
+    """
     np.testing.assert_allclose(vector_scores(), [0.40135, 0.456232, 0.576561, 0.717914, 0.347773], atol=1e-6)
 
 
 def test_the_draw_of_the_worked_vector():
+    """.7 x the second best, .576561, admits .717914, .576561 and .456232: their shares of 1.750707."""
     found = vector_scores()
     assert admitted(found, 1, 0.7).tolist() == [3, 2, 1]
     rng = np.random.default_rng(0)
@@ -102,7 +108,7 @@ CUTOFF = {"paper": 0.825, "official": 0.7}
 
 
 def reference(rule, rewards, stamps, durations, number):
-    """P(the one exploited client) where everybody was tried, from baselines.md 2.1 and 2.2; T is 5 s."""
+    """P(the one exploited client) where all clients were tried, from the rules in `oort.py`; T is 5 s."""
     total = []
     ordered = sorted(rewards)
     clip = ordered[min(int(len(rewards) * (0.95 if rule == "paper" else 0.5)), len(rewards) - 1)]

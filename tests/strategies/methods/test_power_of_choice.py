@@ -38,7 +38,8 @@ def chances(weights, losses, d, m):
 
 
 def test_the_reference_vector():
-    """baselines.md section 15: p = (.5, .3, .2), losses (1, 2, 3), d = 2, m = 1."""
+    """p = (.5, .3, .2), losses (1, 2, 3), d = 2, m = 1: client 1 is selected if the candidates are 0 and 1, which has
+    probability .5 x .3 / .5 + .3 x .5 / .7 = .514286, and client 2 otherwise."""
     expected = [0, 0.514286, 0.485714]
     np.testing.assert_allclose(chances([5, 3, 2], [1, 2, 3], 2, 1), expected, atol=1e-6)
     method, roster, draws = build(3, 1, candidates=2), make_roster(3, examples=[50, 30, 20]), 1500
