@@ -75,7 +75,7 @@ class SelectionMethod(ABC, Generic[ConfigT]):
         return available
 
     def candidates(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Ints:
-        """Clients whose loss is probed before `count` of them are selected, ids ascending: everybody. Pure."""
+        """Clients whose loss is probed before `count` of them are selected, ids ascending: all. Pure."""
         return roster.ids
 
     @abstractmethod

@@ -53,11 +53,11 @@ class Roster:
     selections : int64 (K,), rounds in which the client was selected, h_k
     last_selected : int64 (K,), the last such round l_k; 0 = never
     last_returned : int64 (K,), the last round of which its update was aggregated; 0 = never
-    failures : int64 (K,), rounds in which it was selected and nothing usable came back
+    failures : int64 (K,), rounds in which it was selected and sent nothing usable
     losses : float64 (K,), loss of this round's global model; NaN where not measured
     fit_losses : float64 (K,), mean training loss it reported when it last trained; NaN = never
     uplink_bits_per_s, step_s : float64 (K,), this round's link and seconds a local step; NaN = unknown
-    label_counts : int64 (K, classes), or (K, 0) where no method asked
+    label_counts : int64 (K, classes), or (K, 0) where the method does not need them
     """
 
     def __init__(self, clients: int) -> None:

@@ -1,8 +1,9 @@
 """`fedsel bench select`: cost of a method's selection and update on the server, by the number of clients.
 
 Every method runs in a process of its own, which the kernel ends when a round takes too long and which may not take
-more than `MEMORY_BYTES`. The model is tiny, so that only the number of clients K matters. Before the rounds that are
-measured everybody has been selected, and min(K, `REMEMBERED`) clients have sent an update, over `HISTORY` rounds.
+more than `MEMORY_BYTES`. The model is tiny, so that only the number of clients K matters, and no client trains:
+the method stands in the fake run context of the contract suite. Before the rounds that are measured every client has
+been selected, and min(K, `REMEMBERED`) clients have sent an update, over `HISTORY` rounds.
 """
 
 import argparse
@@ -95,7 +96,7 @@ class MethodBench:
     def _update(self, round_info: RoundInfo, replied: Ints) -> tuple[float, float]:
         """Wall and processor seconds of `update`."""
         noise = self._rng.standard_normal((replied.size, MODEL_SIZE)).astype(np.float32)
-        brought = outcome(
+        result = outcome(
             round_info,
             replied.tolist(),
             [Update(MODEL_SIZE, None, row) for row in noise],
@@ -104,7 +105,7 @@ class MethodBench:
             size=MODEL_SIZE,
         )
         start = _clocks()
-        self.method.learn(brought)
+        self.method.learn(result)
         return _since(start)
 
     def round(self, number: int) -> tuple[float, float]:

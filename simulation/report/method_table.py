@@ -56,8 +56,8 @@ def _cost(method: type[SelectionStrategy], needs: Needs, scale: Scale) -> tuple[
         probed = method.probe_count(method.Config(), RoundInfo(1, 1), scale.cohort, scale.clients)
         down_bytes += probed * 4 * scale.size
         up_bytes += probed * SCALAR_BYTES
-        asked = 8 if needs.probe_batches is None else needs.probe_batches or batches
-        seconds += asked * FORWARD_STEPS * scale.step_s
+        probed_batches = 8 if needs.probe_batches is None else needs.probe_batches or batches
+        seconds += probed_batches * FORWARD_STEPS * scale.step_s
     up_bytes += len(needs.reports) * scale.cohort * SCALAR_BYTES
     seconds += sum(REPORT_STEPS[report] for report in needs.reports) * batches * scale.step_s
     if needs.label_counts:

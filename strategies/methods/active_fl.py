@@ -5,17 +5,17 @@ as in the authors' organisation's FLSim and the code of FedCor:
 
 1. the alpha_1 n clients with the smallest valuation are left out (`eligible`);
 2. m - floor(alpha_3 m) of the others without replacement with probabilities in proportion to exp(alpha_2 v);
-3. the rest uniformly from everybody not drawn yet.
+3. the rest uniformly from the clients not drawn yet.
 
 The valuation is v_k = sqrt(n_k) times the mean loss, over k's training examples, of the model that k received;
-participants refresh theirs, everybody else's stays.
+participants refresh theirs, all others stay.
 
 Deviations
 ----------
 - The paper itself was not readable; constants and steps agree in three independent codes. They differ by one client in
   how the active part is rounded; here it is m - floor(alpha_3 m), as in FLSim.
-- `cold-start` probe asks every client once on the first model it could have received; uniform asks nobody, and who
-  has no valuation yet is drawn in step 3 only.
+- `cold-start` probe asks every client once on the first model it could have received; uniform asks none, and a client
+  that has no valuation yet is drawn in step 3 only.
 - With the alpha_3 = 0.1 of the paper a cohort under 10 has no uniform part.
 """
 
@@ -35,7 +35,7 @@ from strategies.selection_math.sampling import LARGEST_LOSS, finite, gumbel_top
 
 @dataclass(frozen=True)
 class ActiveFLConfig(Settings):
-    """The three alphas, and how it starts."""
+    """Settings of active federated learning: the three alphas, and the start."""
 
     excluded: float = setting(
         0.75, "share alpha_1 of the clients, lowest valuations first, left out", low=0.0, high=1.0
@@ -43,7 +43,7 @@ class ActiveFLConfig(Settings):
     sharpness: float = setting(0.01, "alpha_2 in exp(alpha_2 v)", low=0.0)
     uniform: float = setting(0.1, "share alpha_3 of the cohort that is drawn uniformly", low=0.0, high=1.0)
     cold_start: str = setting(
-        "probe", "who was never measured: measured once, or left to the uniform draw", choices=("probe", "uniform")
+        "probe", "clients never measured: measured once, or left to the uniform draw", choices=("probe", "uniform")
     )
 
 
@@ -65,7 +65,7 @@ def eligible(values: Floats, excluded: float) -> NDArray[np.bool_]:
 
 
 def probabilities(values: Floats, excluded: float, sharpness: float) -> Floats:
-    """The probabilities of step 2's first draw, float64 (n,); all 0 where nobody is eligible."""
+    """The probabilities of step 2's first draw, float64 (n,); all 0 where no client is eligible."""
     kept = eligible(values, excluded)
     odds = np.zeros(values.size)
     if kept.any():
@@ -103,7 +103,7 @@ class ActiveFL(SelectionStrategy[ActiveFLConfig]):
 
     @classmethod
     def needs(cls, config: ActiveFLConfig) -> Needs:
-        """Participants' loss of the received model; with `cold-start` probe, everybody's once."""
+        """Participants' loss of the received model; with `cold-start` probe, every client's once."""
         probes = config.cold_start == "probe"
         return Needs(loss_probe=probes, probe_batches=0, reports=frozenset({Report.INITIAL_LOSS}))
 
@@ -120,7 +120,7 @@ class ActiveFL(SelectionStrategy[ActiveFLConfig]):
         return Selection(ids[picked], components={"valuation": np.nan_to_num(values[picked])})
 
     def update(self, outcome: Outcome) -> None:
-        """Take up this round's probe and the participants' own measurements."""
+        """Take up this round's probe and the participants' measurements."""
         self._valuations = self._with_probe(self.roster)
         if outcome.clients.size:
             measured = finite(outcome.reports[Report.INITIAL_LOSS])

@@ -4,7 +4,7 @@ Chen, Chong and Quek, "Dynamic Attention-based Communication-Efficient Federated
 Here is its attention-based selection. Its growing fraction of clients is a participation policy.
 
 Attention starts at a_k = n_k / n. S_t is drawn without replacement with probabilities a. After the round, with
-d_k = ||w_{t+1} - w_k|| for k in S_t, a_k <- alpha a_k + (1 - alpha) (d_k / sum_{S_t} d) sum_{S_t} a; nobody else's
+d_k = ||w_{t+1} - w_k|| for k in S_t, a_k <- alpha a_k + (1 - alpha) (d_k / sum_{S_t} d) sum_{S_t} a; no other
 changes, and the sum of all stays 1.
 
 Deviations
@@ -32,7 +32,7 @@ from strategies.selection_math.sampling import weighted_draws
 
 @dataclass(frozen=True)
 class AdaFLConfig(Settings):
-    """How fast attention moves."""
+    """Settings of AdaFL: the pace of the attention."""
 
     decay: float = setting(0.9, "share alpha of the old attention in the new", low=0.0, high=1.0)
 

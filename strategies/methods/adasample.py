@@ -44,7 +44,7 @@ STEPS = 65
 
 @dataclass(frozen=True)
 class AdaSampleConfig(Settings):
-    """The bound, and how far sampling stays from its optimum."""
+    """Settings of AdaSample: the bound, and the distance of sampling from its optimum."""
 
     bound_offset: float = setting(
         0.0, "B/A of the convergence bound, in units of (sum p_i G_i)^2; large values prefer fast clients", low=0.0

@@ -15,7 +15,7 @@ Deviations
   distance matrix for feature vectors. L1 and L2 distances are left out.
 - A client with p_k >= 1/m gets floor(m p_k) rows of its own before Algorithm 2 runs on the rest: without that, the
   authors' code is biased.
-- Weights are renormalised over the clients that came back.
+- Weights are renormalised over the aggregated clients.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ MD, BY_SIZE, BY_SIMILARITY = range(3)
 
 @dataclass(frozen=True)
 class ClusteredSamplingConfig(Settings):
-    """How the rows are made."""
+    """Settings of clustered sampling: the algorithm, and its linkage."""
 
     algorithm: int = setting(
         BY_SIMILARITY, "rows by similarity of the last updates (2), by size (1), or all alike: MD sampling (0)",
@@ -86,6 +86,6 @@ class ClusteredSampling(SelectionStrategy[ClusteredSamplingConfig]):
         return Selection(ids[picked], weights=times / count)
 
     def update(self, outcome: Outcome) -> None:
-        """Compute the inner products of the new updates with everybody's, for algorithm 2."""
+        """Compute the inner products of the new updates with all others, for algorithm 2."""
         if self.config.algorithm == BY_SIMILARITY:
             self._gram = refreshed_gram(self._gram, self.last_updates, outcome.clients.tolist())

@@ -39,7 +39,7 @@ SIGMA = Report.GRADIENT_DEVIATION
 
 @dataclass(frozen=True)
 class DeltaConfig(Settings):
-    """What the sampling probabilities follow."""
+    """Settings of DELTA: the terms of the sampling probabilities, and the draws."""
 
     rule: str = setting("delta", "probabilities by diversity and variance, or by norm", choices=("delta", "fedis"))
     diversity_weight: float = setting(0.8, "weight a1 of zeta^2", low=0.0)
@@ -94,7 +94,7 @@ class Delta(SelectionStrategy[DeltaConfig]):
         return Needs(reports=frozenset({SIGMA} if config.rule == "delta" else ()))
 
     def probabilities(self, roster: Roster) -> Floats:
-        """What the available clients are drawn by, float64 (n,) by ascending id."""
+        """Sampling probabilities of the available clients, float64 (n,) by ascending id."""
         uniform = self.config.uniform_share
         mixed = (1.0 - uniform) * self._probabilities + uniform / self._probabilities.size
         return np.asarray(mixed[roster.ids] / mixed[roster.ids].sum())

@@ -1,4 +1,4 @@
-"""DivFL: the clients whose updates represent everybody's best.
+"""DivFL: the clients whose updates represent those of all clients best.
 
 Balakrishnan, Li, Zhou, Himayat, Smith and Bilmes, "Diverse Client Selection for Federated Learning via Submodular
 Maximization", ICLR 2022. S minimises G(S) = sum_k min_{i in S} ||g_k - g_i|| (facility location), greedily: the
@@ -8,8 +8,8 @@ Deviations
 ----------
 - g_k is the client's last update as the server received it (compressed, where the run compresses): the authors' code
   sends the gradient at the received model as well.
-- stale (the authors' "no overhead"): only participants refresh their g. Instead of asking everybody once at t = 0, the
-  first rounds draw uniformly those never selected before; the last such round is filled up with others.
+- stale (the authors' "no overhead"): only participants refresh their g. Instead of asking all once at t = 0, the first
+  rounds draw uniformly those never selected before; the last such round is filled up with others.
 - ideal: every available client trains and uploads in every round, and only the m chosen are aggregated. A choice is
   made before the round's updates come, so that it rests on updates one round old, where the paper's are fresh.
 - One who was selected and never sent anything usable has g = 0.
@@ -33,10 +33,10 @@ from strategies.selection_math.similarity import among, blocks, euclidean, layer
 
 @dataclass(frozen=True)
 class DivFLConfig(Settings):
-    """Which updates are compared, and how thorough the greedy search is."""
+    """Settings of DivFL: the updates that are compared, and the share that the greedy search looks at."""
 
     gradients: str = setting(
-        "stale", "participants alone refresh their update, or everybody trains in every round",
+        "stale", "participants alone refresh their update, or all clients train in every round",
         choices=("stale", "ideal"),
     )  # fmt: skip
     subsample: float = setting(
@@ -111,7 +111,7 @@ class DivFL(SelectionStrategy[DivFLConfig]):
         return np.sort(ids[facility_location(distances, count, self.config.subsample, rng)])
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
-        """The representatives; with ideal gradients everybody, of whom the representatives alone have weight."""
+        """The representatives; with ideal gradients all clients, of which the representatives alone have weight."""
         chosen = self.choose(roster, count, rng)
         if not self._ideal:
             return Selection(chosen)
@@ -119,5 +119,5 @@ class DivFL(SelectionStrategy[DivFLConfig]):
         return Selection(ids, weights=np.where(np.isin(ids, chosen), roster.examples[ids], 0.0))
 
     def update(self, outcome: Outcome) -> None:
-        """Compute the inner products of the new updates with everybody's."""
+        """Compute the inner products of the new updates with all others."""
         self._gram = refreshed_gram(self._gram, self.last_updates, outcome.clients.tolist())

@@ -35,7 +35,7 @@ WHOLE = 2.0**53
 
 @dataclass(frozen=True)
 class FedCBSConfig(Settings):
-    """Balance against exploration."""
+    """Settings of Fed-CBS: exploration against balance."""
 
     exploration: float = setting(10.0, "weight lambda of the exploration bonus in a round's first draw", low=0.0)
 

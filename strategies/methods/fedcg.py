@@ -25,7 +25,7 @@ top-k loses far less than the share 1 - theta.
   to do without a slow client that is in, so it starts anew from several deadlines; the first is theta_i = 1.
 - With `deadline-s` T is given and not searched.
 - Until every client was selected once, cohorts are drawn uniformly from those who were not (then from the others),
-  and only their ratios are chosen. A client that brought nothing since keeps the mean distance.
+  and only their ratios are chosen. A client that sent nothing since keeps the mean distance.
 - A compressor that does not sparsify leaves every theta_i at 1: then only the cohort is chosen.
 - The weights are gamma_i / n. Q-FedCG's quantisation levels are left out.
 """
@@ -50,7 +50,7 @@ STARTS = 16
 
 @dataclass(frozen=True)
 class FedCGConfig(Settings):
-    """What error costs, and how long the search goes on."""
+    """Settings of FedCG: the prices of error, the deadline, and the length of the search."""
 
     error_weight: float = setting(
         2.0, "time worth giving for one mean distance less between clients and who represents them, in mean rounds",
@@ -112,7 +112,7 @@ def represented(distances: Floats, cohort: Ints) -> Floats:
 
 
 def best_deadline(compute_s: Floats, upload_s: Floats, gamma: Floats, price: float, least: float) -> float:
-    """The T that minimises T + price sum gamma_i (1 - theta_i(T)) while everybody can send `least`, arrays (m,).
+    """The T that minimises T + price sum gamma_i (1 - theta_i(T)) while all of them can send `least`, arrays (m,).
 
     Convex and piecewise linear in T, so one of its corners; the earliest of equal ones.
     """
@@ -221,5 +221,5 @@ class FedCG(SelectionStrategy[FedCGConfig]):
         )
 
     def update(self, outcome: Outcome) -> None:
-        """Compute the inner products of the new updates with everybody's."""
+        """Compute the inner products of the new updates with all others."""
         self._gram = refreshed_gram(self._gram, self.last_updates, outcome.clients.tolist())

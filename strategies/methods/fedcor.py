@@ -1,4 +1,4 @@
-"""FedCor: the clients whose training is expected to lower everybody's loss most, by a Gaussian process.
+"""FedCor: the clients whose training is expected to lower all clients' losses most, by a Gaussian process.
 
 Tang, Ning, Wang, Sun, Wang, Li and Chen, "FedCor: Correlation-Based Active Client Selection Strategy for
 Heterogeneous Federated Learning", CVPR 2022 (arXiv:2103.13822). One round's loss changes of all clients are
@@ -11,7 +11,7 @@ Deviations
 ----------
 - Reconstructed from the authors' code: the paper's text was not at hand. Its leave-one-out objective is left out (it
   loops over samples instead of clients).
-- Losses are probes of everybody's whole training data at the start of a round (the code holds out 20%): a change is
+- Losses are probes of every client's whole training data at the start of a round (the code holds out 20%): a change is
   the difference of two successive probes, so it is learnt one round late, and the fit rests on one change fewer.
 - The rounds that observe later on are real rounds with a uniform cohort, and count; the code trains a throw-away model.
   Hence they replace a chosen cohort every `interval` rounds.
@@ -43,7 +43,7 @@ Observed = tuple[Ints | slice, Floats, Floats]
 
 @dataclass(frozen=True)
 class FedCorConfig(Settings):
-    """When the process observes, how it is fitted, and how selected clients step back."""
+    """Settings of FedCor: the observed rounds, the fit, and the annealing of selected clients."""
 
     warmup: int = setting(15, "uniform rounds before the first fit, of whose effects the process learns", low=1)
     interval: int = setting(10, "rounds between two later uniform rounds that it learns from", low=2)
@@ -157,18 +157,18 @@ class FedCor(SelectionStrategy[FedCorConfig]):
 
     @classmethod
     def needs(cls, config: FedCorConfig) -> Needs:
-        """Everybody's loss over its training data, in the rounds that `candidates` says."""
+        """Loss of every client over its training data, in the rounds that `candidates` says."""
         return Needs(loss_probe=True, probe_batches=0)
 
     def _warms_up(self, number: int) -> bool:
         return number <= self.config.warmup + 1
 
     def _uniform(self, number: int) -> bool:
-        """Whether the cohort of round `number`, whose effect is observed, is uniform."""
+        """True for a round `number` with a uniform cohort, whose effect is observed."""
         return self._warms_up(number) or (number - 1) % self.config.interval == 0
 
     def candidates(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Ints:
-        """Everybody before and after an observed round, nobody otherwise."""
+        """All clients before and after an observed round, none otherwise."""
         number = round_info.number
         after = self._uniform(number - 1) and number > self.config.warmup + 2
         return roster.ids if self._uniform(number) or after else np.zeros(0, np.int64)

@@ -12,11 +12,11 @@ Deviations
 ----------
 - C^d starts as the diagonal of theta^d's variance over all clients at the end of the warm-up, and theta-bar as theta;
   g_t = 1/t with t counted from there, so the start counts in the first selection only. The homophily gamma of Eq. 4
-  is not given and is 1 here. A coordinate without variance brings nothing (0/0 = 0).
-- Coalitions are found over all clients, the cohort's size many. One whose members are all away gives nobody; free
+  is not given and is 1 here. A coordinate without variance adds nothing (0/0 = 0).
+- Coalitions are found over all clients, the cohort's size many. One whose members are all away gives no client; free
   seats go, one at a time, to the coalition with the most present members left (the lowest label first). Where
   several of a coalition trained, theta-bar follows the one most similar to each member.
-- A failed client leaves its coalition's theta-bar as it was. A round that brought nothing changes nothing.
+- A failed client leaves its coalition's theta-bar as it was. A round without updates changes nothing.
 - Above `landmarks` clients, that many drawn ones are clustered and the others join their nearest's coalition.
 - alpha is taken at the end of the warm-up.
 """
@@ -46,7 +46,7 @@ TIE_BREAK = 1e-9
 
 @dataclass(frozen=True)
 class FedCVRBoltConfig(Settings):
-    """Warm-up, coalitions, and how greedy the draw is."""
+    """Settings of FedCVR-Bolt: warm-up, coalitions, and the temperature of the draw."""
 
     warmup_rounds: int = setting(30, "rounds of uniform selection before the coalitions", low=0)
     inverse_temperature: float = setting(1.0, "beta of the Boltzmann probabilities (0: uniform)", low=0.0)
@@ -225,7 +225,7 @@ class FedCVRBolt(SelectionStrategy[FedCVRBoltConfig]):
         )
 
     def update(self, outcome: Outcome) -> None:
-        """Take the models that came back and move the covariances; look for coalitions when it is time."""
+        """Take up the clients' new models, move the covariances, and look for coalitions when it is time."""
         clients, number = outcome.clients, outcome.round_info.number
         if not clients.size:
             return

@@ -25,7 +25,7 @@ from strategies.selection_math.client_time import client_seconds, fitting_fracti
 
 @dataclass(frozen=True)
 class FlexComConfig(Settings):
-    """When the cohort is to be done."""
+    """Settings of FlexCom: the cohort's deadline."""
 
     deadline: str = setting(
         "median",

@@ -18,7 +18,7 @@ from strategies.roster import Roster, RoundInfo, Selection
 
 @final
 class FullParticipation(SelectionStrategy):
-    """Everybody."""
+    """All available clients."""
 
     name = "full"
     paper = "McMahan et al. 2017 (FedAvg with C = 1)"

@@ -35,7 +35,7 @@ COLD_START_DIVERSITY = 0.5
 
 @dataclass(frozen=True)
 class HeteroSelectConfig(Settings):
-    """Weights of the score (Eq. 1) and where its parts come from."""
+    """Settings of HeteRo-Select: the weights of the score (Eq. 1) and the sources of its parts."""
 
     loss_weight: float = setting(1.0, "weight of the loss component V' (0: without it)", low=0.0)
     diversity_weight: float = setting(0.3, "weight lambda_D of the gradient diversity D", low=0.0)
@@ -70,7 +70,7 @@ class HeteroSelectConfig(Settings):
 
 
 def fairness(selections: Ints) -> Floats:
-    """F'_k = clip(1 - h_k / mean(h), -1, 1), 0 while nobody was selected (Eq. 4). int64 (n,) -> float64 (n,)."""
+    """F'_k = clip(1 - h_k / mean(h), -1, 1), 0 while no client was selected (Eq. 4). int64 (n,) -> float64 (n,)."""
     mean = selections.mean()
     return np.clip(1.0 - selections / mean, -1.0, 1.0) if mean > 0 else np.zeros(selections.shape)
 

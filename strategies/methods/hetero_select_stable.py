@@ -14,7 +14,7 @@ Deviations
   is NaN as an average one.
 - Eq. 11's norms are those of the uploaded, compressed updates, its mean that of the available clients that have one.
   The paper gives its alpha no value; the default 0.5 is ours.
-- What score-proportional ratios or weights read, where they are asked for, is the score after min-max.
+- Score-proportional ratios and weights, where the settings ask for them, read the score after min-max.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from strategies.selection_math.sampling import finite, gumbel_top, min_max
 
 @dataclass(frozen=True)
 class HeteroSelectStableConfig(Settings):
-    """How the score is put together, and the constants of its parts."""
+    """Settings of the stable HeteRo-Select: the combination of the score, and the constants of its parts."""
 
     combination: str = setting(
         "additive", "weighted sum of the components, or their product", choices=("additive", "multiplicative")
@@ -72,9 +72,10 @@ def label_divergence(counts: Ints) -> Floats:
     if not totals.any():
         return np.zeros(counts.shape[0])
     average = (counts / np.maximum(totals, 1))[totals[:, 0] > 0].mean(axis=0)
-    own = np.where(totals > 0, counts / np.maximum(totals, 1), average)
-    middle = (own + average) / 2.0
-    return np.maximum((_divergence(own, middle) + _divergence(np.broadcast_to(average, own.shape), middle)) / 2.0, 0.0)
+    label_shares = np.where(totals > 0, counts / np.maximum(totals, 1), average)
+    middle = (label_shares + average) / 2.0
+    averages = np.broadcast_to(average, label_shares.shape)
+    return np.maximum((_divergence(label_shares, middle) + _divergence(averages, middle)) / 2.0, 0.0)
 
 
 def _divergence(of: Floats, against: Floats) -> Floats:
@@ -98,7 +99,7 @@ def momentum(before: Floats, after: Floats) -> Floats:
 
 
 def fairness(selections: Ints, scale: float) -> Floats:
-    """F_k = (1 + eta h_k / max h)^-2 (Eq. 6); 1 while nobody was selected. int64 (n,) -> float64 (n,)."""
+    """F_k = (1 + eta h_k / max h)^-2 (Eq. 6); 1 while no client was selected. int64 (n,) -> float64 (n,)."""
     most = max(int(selections.max(initial=0)), 1)
     return np.asarray((1.0 + scale * selections / most) ** -2)
 
@@ -180,7 +181,7 @@ class HeteroSelectStable(SelectionStrategy[HeteroSelectStableConfig]):
         )
 
     def update(self, outcome: Outcome) -> None:
-        """Keep this round's losses for the next one's momentum, and the norms of what came back."""
+        """Keep this round's losses for the next one's momentum, and the norms of the updates."""
         measured = np.flatnonzero(~np.isnan(self.roster.losses))
         self._losses_before[measured] = finite(self.roster.losses[measured])
         for client, update in zip(outcome.clients.tolist(), outcome.updates, strict=True):

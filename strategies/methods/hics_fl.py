@@ -5,7 +5,7 @@ NeurIPS 2024 (arXiv:2310.00198). The update Delta b_k of the output layer's bias
 that the entropy of softmax(Delta b_k / T) estimates how balanced its labels are. Clients are clustered by
 arccos(cos(Delta b_u, Delta b_k)) + lambda |H_u - H_k|; then, until m are found, a cluster is drawn with probability
 proportional to exp(gamma_t x its mean entropy), gamma_t = gamma_0 (1 - t/T), and in it a client by examples.
-First everybody is seen once, m clients at a time. Aggregation is the plain mean.
+First every client is selected once, m at a time. Aggregation is the plain mean.
 
 `rule` = official is the authors' code where it differs: entropy from the row means of the output layer's weight
 update; angles from weight and bias together; Ward linkage over the rows of the distance matrix; clients within a
@@ -42,7 +42,7 @@ UNEVEN = 0.1
 
 @dataclass(frozen=True)
 class HiCSFLConfig(Settings):
-    """Temperature and clusters."""
+    """Settings of HiCS-FL: rule, temperature and clusters."""
 
     rule: str = setting("paper", "the paper's rule or the authors' code", choices=("paper", "official"))
     temperature: float = setting(0.0025, "T of softmax(Delta b / T); Delta b / T should be of order 1 to 10", above=0.0)
@@ -83,7 +83,7 @@ def draw_by_examples(labels: Ints, logits: Floats, examples: Ints, count: int, r
 
 
 def draw_uniformly(labels: Ints, logits: Floats, count: int, rng: np.random.Generator) -> Ints:
-    """Group by pi among those with somebody left, then a client of it uniformly; positions, ascending."""
+    """Group by pi among those with clients left, then a client of it uniformly; positions, ascending."""
     left = [rng.permutation(np.flatnonzero(labels == group)).tolist() for group in range(logits.size)]
     picked: list[int] = []
     while len(picked) < min(count, labels.size):

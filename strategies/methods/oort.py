@@ -26,9 +26,9 @@ Deviations
 - Losses are those of the received model over all the client's training examples (`Report.RMS_LOSS`), not a running
   average over its first training batches; a client trains on |B| = min(n, local steps x batch size) of them.
 - Durations are what this round's links and the round's average kept fraction promise, not those of the last part.
-- A round waits for everybody: no over-commitment of 1.3 m. A selected client that brings nothing takes the mean
-  utility of those that did, as the authors' stragglers do; if nobody did, nothing is learnt.
-- eps is 0 in a round with nobody left to explore (the authors' code: from the next round on, for ever).
+- A round waits for all clients: no over-commitment of 1.3 m. A selected client that sends nothing takes the mean
+  utility of those that did, as the authors' stragglers do; if none did, nothing is learnt.
+- eps is 0 in a round with no client left to explore (the authors' code: from the next round on, for ever).
 - The blacklist takes at most `blacklist-share` of the clients in both rules, the most used first, and never so many
   that too few remain. A client counts as used in every round it was selected in.
 - An index past the end of the scores, which the authors' code can read, is clamped.
@@ -52,12 +52,12 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "paper": {"explore_decay": 0.98, "cutoff": 0.95, "clip": 0.95, "blacklist_rounds": 10},
     "official": {"explore_decay": 0.95, "cutoff": 0.7, "clip": 0.98, "blacklist_rounds": -1},
 }
-"""What the settings that differ between the rules are, where they are 0."""
+"""Values of the settings that differ between the rules, for where they are 0."""
 
 
 @dataclass(frozen=True)
 class OortConfig(Settings):
-    """The rule and its constants. Where 0 stands for the rule's own value, it is that of `PUBLISHED`."""
+    """Settings of Oort: the rule and its constants. 0 stands for the rule's published value in `PUBLISHED`."""
 
     rule: str = setting("paper", "Algorithm 1, or the authors' published selector", choices=("paper", "official"))
     explore: float = setting(0.9, "share eps of the cohort that is explored, in round 1", low=0.0, high=1.0)
@@ -75,11 +75,11 @@ class OortConfig(Settings):
     pacer_percentile: float = setting(10.0, "official: T's first percentile of durations", above=0.0, high=100.0)
     pacer_delta: float = setting(5.0, "official: percentile points by which it moves", above=0.0, high=100.0)
     sample_window: float = setting(5.0, "official: explored are drawn from so many times their number", low=1.0)
-    blacklist_rounds: int = setting(0, "leave out who was selected more often (-1: nobody; 0: 10, -1)", low=-1)
+    blacklist_rounds: int = setting(0, "leave out clients selected more often (-1: none; 0: 10, -1)", low=-1)
     blacklist_share: float = setting(0.3, "largest share of the clients that is left out", low=0.0, high=1.0)
 
     def with_published(self) -> Self:
-        """These settings with the rule's own values where they are 0."""
+        """Settings with the rule's published values in place of 0."""
         published = PUBLISHED[self.rule].items()
         return replace(self, **{name: value for name, value in published if getattr(self, name) == 0})
 
@@ -156,7 +156,7 @@ def official_pace(achieved: Floats, pace: float, delta: float) -> float:
 
 
 def blacklist(selections: Ints, rounds: int, most: int) -> NDArray[np.bool_]:
-    """Who was selected in more than `rounds` rounds, the most used first, at most `most` of them. bool (n,)."""
+    """Clients selected in more than `rounds` rounds, the most used first, at most `most` of them. bool (n,)."""
     out = np.zeros(selections.size, bool)
     if rounds >= 0 and most > 0:
         used = np.flatnonzero(selections > rounds)

@@ -9,8 +9,8 @@ Reconstructed: the paper puts each round's compression error into the convergenc
 square of the learning rate, and adapts the rate to maximise the final accuracy; its closed form was not at hand.
 Here a traffic budget of `kept-fraction` a round on average is spread over the rounds so that sum_t eta_t^2 err(theta_t)
 is least, theta_min = `kept-min` <= theta_t <= 1. err is measured, not modelled: the share of the squared norm that
-top-k loses, averaged over the clients of round 1, who send everything (that round is on top of the budget; where it
-brings nothing the next one takes its place). err falls ever more slowly, so taking the steepest pieces of all the
+top-k loses, averaged over the clients of round 1, who send everything (that round is on top of the budget; where no
+update arrives the next one takes its place). err falls ever more slowly, so taking the steepest pieces of all the
 rounds' curves first is exact. The cohort is drawn uniformly and averaged by examples.
 """
 

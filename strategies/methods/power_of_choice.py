@@ -6,7 +6,7 @@ Strategies", 2020 (arXiv:2010.01243); "Towards Understanding Biased Client Selec
 
 1. A = d candidates without replacement with probabilities p_k = n_k / n (`weighted_keys`).
 2. pow-d: each reports its loss of the current model over all its training examples; cpow-d: over one mini-batch;
-   rpow-d: nobody is asked, the server takes the mean loss of the client's last local training, +inf for one never
+   rpow-d: no client is probed, the server takes the mean loss of the client's last local training, +inf for one never
    selected; adapow-d: pow-d with d falling to m after half of the rounds.
 3. S = the m candidates with the largest loss; among equals the draw's order decides.
 4. The updates are averaged with equal weights.
@@ -15,7 +15,7 @@ Deviations
 ----------
 - Round 1 already queries the candidates on the initial model (the authors' code draws it uniformly). rpow-d, which
   knows nothing then, draws round 1 with probabilities p_k.
-- Where d <= m all candidates are selected whatever they report, so nobody is asked.
+- Where d <= m all candidates are selected whatever they report, so none is probed.
 - Step 3 of pow-d, cpow-d and adapow-d breaks ties by a new draw with probabilities p_k among the candidates, since
   `select` does not learn the order in which they were drawn.
 - A candidate whose probe gave no number ranks below those that gave one. In rpow-d a client that was selected but
@@ -36,7 +36,7 @@ from strategies.selection_math.sampling import finite, largest, weighted_keys
 
 @dataclass(frozen=True)
 class PowerOfChoiceConfig(Settings):
-    """Who is compared, and by what."""
+    """Settings of Power-of-Choice: the candidates, and the losses that they are compared by."""
 
     variant: str = setting(
         "pow-d", "losses compared: of all training data, of one mini-batch, those reported at the last training, or of"
@@ -49,7 +49,7 @@ class PowerOfChoiceConfig(Settings):
 
 
 def candidate_count(config: PowerOfChoiceConfig, round_info: RoundInfo, count: int, available: int) -> int:
-    """d of a round that selects `count` clients, in `count` ... `available`."""
+    """Candidates d of a round that selects `count` clients, in `count` ... `available`."""
     if config.variant == "adapow-d" and 2 * round_info.number > round_info.total:
         return count
     default = available if config.variant == "adapow-d" else 2 * count
@@ -57,7 +57,7 @@ def candidate_count(config: PowerOfChoiceConfig, round_info: RoundInfo, count: i
 
 
 def remembered_losses(fit_losses: Floats, selections: Ints) -> Floats:
-    """rpow-d's values, float64 (n,): the last training loss; +inf for who was never selected."""
+    """Values of rpow-d, float64 (n,): the last training loss; +inf for clients that were never selected."""
     return np.where(selections == 0, np.inf, finite(fit_losses))
 
 

@@ -10,7 +10,7 @@ the set by update magnitude, splits it and keeps the upper part. One iteration i
 Deviations
 ----------
 - The most iterations T of a round are not given; `iterations` is 5.
-- An empty range, or nothing that came back, ends the round. A client that failed leaves the hard set; one that is
+- An empty range, or no update at all, ends the round. A client that failed leaves the hard set; one that is
   away does too, for the iterations it misses, and fewer than eta present ones end the round.
 - With fewer seats than hard clients (a participation policy may shrink the cohort) the hardest are taken.
 - Eq. 5 weighs the parts by clients and the variances inside by examples, as printed; the paper's law of total
@@ -36,7 +36,7 @@ TIE = 1e-12
 
 @dataclass(frozen=True)
 class TerraformConfig(Settings):
-    """What is split, where, and how often."""
+    """Settings of Terraform: the magnitude, the range of the split, and the iterations of a round."""
 
     iterations: int = setting(5, "most training iterations T of one Terraform round", low=1)
     min_clients: int = setting(4, "eta: a smaller hard set ends the round", low=1)
@@ -113,7 +113,7 @@ class Terraform(SelectionStrategy[TerraformConfig]):
 
     @classmethod
     def needs(cls, config: TerraformConfig) -> Needs:
-        """Magnitudes are read off the updates; a part of the output layer must be told from the other."""
+        """Class biases, where the magnitude is that of the biases or of the weights alone."""
         return Needs(class_biases=config.magnitude in ("bias", "weights"))
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
@@ -131,7 +131,7 @@ class Terraform(SelectionStrategy[TerraformConfig]):
         )
 
     def magnitudes(self, outcome: Outcome) -> Floats:
-        """u_k of the clients that came back, float64 (r,) (Eqs. 2 and 3)."""
+        """Magnitudes u_k of the aggregated clients, float64 (r,) (Eqs. 2 and 3)."""
         if self.config.magnitude == "loss":
             return finite(outcome.losses)
         layer = self.context.layers[-1]

@@ -1,4 +1,4 @@
-"""How long clients take, from what the server knows of their links, and what they can send by a deadline."""
+"""Client times: seconds of training and upload from the links, and the kept fractions that fit a deadline."""
 
 import math
 

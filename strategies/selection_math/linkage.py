@@ -13,7 +13,7 @@ from strategies.roster import Floats
 
 
 class Groups:
-    """The groups that are left, and their distances. The square array of distances is its own, to write to."""
+    """Groups that are left, and their distances. The square array of distances is written to."""
 
     def __init__(self, distances: Floats) -> None:
         self._distances = distances

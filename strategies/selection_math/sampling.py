@@ -1,4 +1,4 @@
-"""Pure score arithmetic that several methods share."""
+"""Sampling and scores: draws without replacement, normalisation, and losses made safe to rank."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ def gumbel_top(logits: Floats, count: int, rng: np.random.Generator) -> Ints:
 
 
 def shares(examples: Ints) -> Floats:
-    """p_k = n_k / sum n, float64 (n,); equal where nobody has told its examples."""
+    """p_k = n_k / sum n, float64 (n,); equal where no client has reported its examples."""
     total = examples.sum()
     return examples / total if total > 0 else np.full(examples.shape, 1.0 / max(examples.size, 1))
 

@@ -54,12 +54,12 @@ def rows_by_similarity(shares: Floats, distances: Floats, rows: int, how: str, r
     (rows, n).
     """
     masses = rows * shares
-    own = np.floor(masses + ROUNDING).astype(np.int64)
-    whole = np.repeat(np.arange(shares.size), own)
+    whole_rows = np.floor(masses + ROUNDING).astype(np.int64)
+    whole = np.repeat(np.arange(shares.size), whole_rows)
     table = np.zeros((rows, shares.size))
     table[np.arange(whole.size), whole] = 1.0
     left = rows - whole.size
-    rest = np.maximum(masses - own, 0.0)
+    rest = np.maximum(masses - whole_rows, 0.0)
     clients = np.flatnonzero(rest > ROUNDING)
     if not left:
         return table

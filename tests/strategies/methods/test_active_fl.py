@@ -18,7 +18,7 @@ def build(clients=4, **settings):
     return ActiveFL(make_context(ActiveFLConfig(**settings), clients=clients))
 
 
-def came(number, clients, losses):
+def outcome_of(number, clients, losses):
     return outcome(
         RoundInfo(number, 10),
         clients,
@@ -73,7 +73,7 @@ def test_everybody_is_asked_once_and_participants_refresh():
     assert method.candidates(roster, RoundInfo(1, 10), 1, rng).tolist() == [0, 1, 2]
     assert select(method, roster, 1, 1).clients.tolist() == [2]
     roster.fit_losses[:] = 99.0
-    method.update(came(1, [2], [0.5]))
+    method.update(outcome_of(1, [2], [0.5]))
     later = make_roster(4)
     assert method.candidates(later, RoundInfo(2, 10), 1, rng).tolist() == [3]
     later.losses[3] = 1.5
@@ -89,7 +89,7 @@ def test_a_cold_start_without_probe_draws_uniformly_until_known():
     found = np.bincount([method.select(roster, round_info, 1, rng).clients[0] for _ in range(1000)], minlength=4)
     np.testing.assert_allclose(found / 1000, 0.25, atol=0.06)
     method.roster = make_roster(4)
-    method.update(came(1, [0, 3], [1.0, 2.0]))
+    method.update(outcome_of(1, [0, 3], [1.0, 2.0]))
     assert {select(method, make_roster(4), 2, 1, seed).clients[0] for seed in range(50)} == {0, 3}
     assert np.isnan(method.state()["valuations"][[1, 2]]).all()
 
@@ -98,12 +98,12 @@ def test_exclusion_is_of_the_round_not_for_ever():
     """Clients that alpha_1 leaves out keep their valuation, and are selected when the others' fall."""
     method = build()
     method.roster = make_roster(4, losses=[4, 3, 2, 1])
-    method.update(came(1, [0], [4.0]))
+    method.update(outcome_of(1, [0], [4.0]))
     order = []
     for number in range(2, 6):
         picked = select(method, make_roster(4), number, 1).clients
         order += picked.tolist()
-        method.update(came(number, picked.tolist(), [0.1 / number]))
+        method.update(outcome_of(number, picked.tolist(), [0.1 / number]))
     assert order == [0, 1, 2, 3]
 
 
@@ -114,11 +114,13 @@ def test_always_as_many_as_there_are(losses, count, settings):
     method, roster = build(6, **settings), make_roster(6, losses=losses, available=[0, 1, 3, 4, 5])
     method.roster = roster
     assert select(method, roster, 1, count).clients.size == min(count, 5)
-    method.update(came(1, [0, 5], losses[:2]))
-    method.update(came(2, [], []))
+    method.update(outcome_of(1, [0, 5], losses[:2]))
+    method.update(outcome_of(2, [], []))
     assert select(method, roster, 3, count).clients.size == min(count, 5)
 
 
 def test_resumes():
     rosters = [make_roster(4, losses=[1, 2, 3, 4]), make_roster(4), make_roster(4)]
-    assert_resumes(build, rosters, [came(1, [2, 3], [1, 2]), came(2, [], []), came(3, [0, 1], [0.5, 5])], 2)
+    assert_resumes(
+        build, rosters, [outcome_of(1, [2, 3], [1, 2]), outcome_of(2, [], []), outcome_of(3, [0, 1], [0.5, 5])], 2
+    )

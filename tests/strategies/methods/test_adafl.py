@@ -60,11 +60,11 @@ def test_draws_follow_attention_among_the_available():
     np.testing.assert_allclose(found / draws, [0, 3 / 6, 2 / 6, 1 / 6], atol=0.04)
 
 
-@pytest.mark.parametrize("came", [([], []), ([2], [dense([1, 1])]), ([0, 1], [dense([0, 0]), dense([0, 0])])])
-def test_attention_stays_where_nobody_is_farther_than_the_others(came):
+@pytest.mark.parametrize("result", [([], []), ([2], [dense([1, 1])]), ([0, 1], [dense([0, 0]), dense([0, 0])])])
+def test_attention_stays_where_nobody_is_farther_than_the_others(result):
     method = build()
     method.roster = sized_roster()
-    method.update(outcome(RoundInfo(1, 10), *came, size=2, failed=[3]))
+    method.update(outcome(RoundInfo(1, 10), *result, size=2, failed=[3]))
     np.testing.assert_allclose(select(method, sized_roster(), 2, 4).scores, [0.4, 0.3, 0.2, 0.1])
 
 

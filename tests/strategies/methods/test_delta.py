@@ -21,7 +21,7 @@ def build(**settings):
     return Delta(make_context(DeltaConfig(**settings), clients=5, size=2, training=PLAIN))
 
 
-def came(clients, vectors, sigma, number=1):
+def outcome_of(clients, vectors, sigma, number=1):
     """A round whose clients had mean gradients `vectors`: updates -lr x steps x gradient = -2 gradient."""
     updates = [dense([-2.0 * x for x in vector]) for vector in vectors]
     return outcome(
@@ -29,7 +29,7 @@ def came(clients, vectors, sigma, number=1):
     )
 
 
-def absorbed(method, *outcomes):
+def learnt(method, *outcomes):
     method.roster = make_roster(5)
     method.roster.local_steps[:] = 4
     for one in outcomes:
@@ -46,20 +46,20 @@ def test_the_reference_probabilities():
 
 
 def test_a_round_moves_probability_among_its_participants_only():
-    method = absorbed(build(), came([0, 2, 3], [(1, 0), (0, 1), (-1, 1)], [0.5, 1, 2]))
+    method = learnt(build(), outcome_of([0, 2, 3], [(1, 0), (0, 1), (-1, 1)], [0.5, 1, 2]))
     expected = np.array([0.374094 * 0.6, 0.2, 0.183127 * 0.6, 0.442779 * 0.6, 0.2])
     np.testing.assert_allclose(method.state()["probabilities"], expected, atol=1e-6)
 
 
 def test_fedis_follows_norms():
-    method = absorbed(build(rule="fedis"), came([1, 4], [(3, 4), (0, 1)], [0, 0]))
+    method = learnt(build(rule="fedis"), outcome_of([1, 4], [(3, 4), (0, 1)], [0, 0]))
     np.testing.assert_allclose(method.state()["probabilities"], [0.2, 0.4 * 5 / 6, 0.2, 0.2, 0.4 / 6])
     assert not method.needs(DeltaConfig(rule="fedis")).reports
     assert method.needs(DeltaConfig()).reports == {Report.GRADIENT_DEVIATION}
 
 
 def test_equal_gradients_without_noise_change_nothing():
-    method = absorbed(build(), came([0, 1], [(1, 1), (1, 1)], [0, 0]))
+    method = learnt(build(), outcome_of([0, 1], [(1, 1), (1, 1)], [0, 0]))
     np.testing.assert_allclose(method.state()["probabilities"], 0.2)
 
 
@@ -84,7 +84,7 @@ def test_a_constant_gradient_is_recovered_from_heavy_ball_steps(momentum):
 @pytest.mark.parametrize("rule", ["delta", "fedis"])
 def test_the_mean_weight_is_the_share_of_examples(rule):
     """Enumerating all draws with replacement: E[sum of a client's weights] = omega_i, also over those available."""
-    method = absorbed(build(rule=rule), came([0, 2, 3], [(1, 0), (0, 1), (-1, 1)], [0.5, 1, 2]))
+    method = learnt(build(rule=rule), outcome_of([0, 2, 3], [(1, 0), (0, 1), (-1, 1)], [0.5, 1, 2]))
     roster = make_roster(5, examples=[10, 20, 30, 40, 50], available=[0, 2, 3, 4])
     p, omega, count = method.probabilities(roster), np.array([10, 30, 40, 50]) / 130, 3
     assert p.sum() == pytest.approx(1)
@@ -114,18 +114,18 @@ def test_weights_are_used_as_they_are_and_multiply_with_repeats():
 
 
 def test_distinct_draws_give_exactly_m():
-    method = absorbed(build(draws="distinct"), came([0, 2], [(1, 0), (90, 1)], [0, 0]))
+    method = learnt(build(draws="distinct"), outcome_of([0, 2], [(1, 0), (90, 1)], [0, 0]))
     assert all(select(method, make_roster(5), 2, 4, seed).clients.size == 4 for seed in range(20))
 
 
 def test_a_client_of_no_interest_keeps_the_uniform_share():
-    method = absorbed(build(rule="fedis", uniform_share=0.1), came(range(5), [(1, 0)] * 4 + [(0, 0)], [0] * 5))
+    method = learnt(build(rule="fedis", uniform_share=0.1), outcome_of(range(5), [(1, 0)] * 4 + [(0, 0)], [0] * 5))
     np.testing.assert_allclose(method.probabilities(make_roster(5))[4], 0.02)
 
 
 @pytest.mark.parametrize("sigma", [[np.nan, 1], [np.inf, 1], [np.nan, np.nan], [1e300, 1e300], [0, 0]])
 def test_broken_reports_leave_a_distribution(sigma):
-    method = absorbed(build(), came([0, 1], [(1e6, 0), (0, 1e-6)], sigma))
+    method = learnt(build(), outcome_of([0, 1], [(1e6, 0), (0, 1e-6)], sigma))
     p = method.state()["probabilities"]
     assert p.sum() == pytest.approx(1)
     assert (p >= 0).all()
@@ -140,10 +140,10 @@ def test_everybody_where_few_are_available():
 
 def test_state_goes_on_and_empty_outcomes_change_nothing():
     outcomes = [
-        came([0, 3], [(1, 0), (0, 3)], [1, 2]),
+        outcome_of([0, 3], [(1, 0), (0, 3)], [1, 2]),
         outcome(RoundInfo(2, 10), [], [], failed=[1], size=2),
-        came([3, 4], [(1, 1), (0, 3)], [0, 1], number=3),
+        outcome_of([3, 4], [(1, 1), (0, 3)], [0, 1], number=3),
     ]
     assert_resumes(build, [make_roster(5)] * 3, outcomes, 2)
-    method = absorbed(build(), outcomes[1])
+    method = learnt(build(), outcomes[1])
     np.testing.assert_array_equal(method.state()["probabilities"], 0.2)

@@ -43,9 +43,10 @@ def points_outcome(number=1):
     ("count", "picked", "objective"), [(1, [1], 15.888406), (2, [1, 3], 3.414214), (3, [1, 3, 0], 2)]
 )
 def test_the_reference_points(count, picked, objective):
-    """One client costs the sum of its distances: 16.88, 1 + sqrt(2) + sqrt(41) + sqrt(50) = 15.888406, 16.03, 20.88 or
-    23.09. Beside 1, client 3 (as 4, which is later) leaves 1 + sqrt(2) + 1 = 3.414214, 0 and 2 leave 14.47; then 0 (as 2)
-    leaves 1 + 1 = 2, and 4 leaves 1 + sqrt(2).
+    """A single client costs the sum of its distances: 1 + sqrt(2) + sqrt(41) + sqrt(50) = 15.888406 is the least.
+
+    The others cost 16.88, 16.03, 20.88 and 23.09. Beside 1, client 3 (as 4, which is later) leaves 1 + sqrt(2) + 1 =
+    3.414214, 0 and 2 leave 14.47; then 0 (as 2, which is later) leaves 1 + 1 = 2, and 4 leaves 1 + sqrt(2).
     """
     distances = distances_of(POINTS)
     found = facility_location(distances, count, 1.0, np.random.default_rng(0))

@@ -68,12 +68,12 @@ def test_the_method_follows_algorithm_1_written_out():
         start = rng.normal(size=SIZE).astype(np.float32)
         moves = {k: rng.normal(size=SIZE).astype(np.float32) for k in clients}
         updates = [dense(moves[k]) for k in clients]
-        came = outcome(RoundInfo(number, 10), clients, updates, failed=failed, parameters=start, size=SIZE)
-        return came, {k: start[LAYER].astype(float) + moves[k][LAYER] for k in clients}
+        result = outcome(RoundInfo(number, 10), clients, updates, failed=failed, parameters=start, size=SIZE)
+        return result, {k: start[LAYER].astype(float) + moves[k][LAYER] for k in clients}
 
     for number, cohort in ((1, [0, 1, 2, 3]), (2, [1, 4, 5, 6])):
-        came, new = trained(number, cohort)
-        method.update(came)
+        result, new = trained(number, cohort)
+        method.update(result)
         for k in cohort:
             models[k] = new[k]
     covariances = [np.eye(CLIENTS) * models[:, d].var() for d in range(6)]
@@ -89,7 +89,7 @@ def test_the_method_follows_algorithm_1_written_out():
         )
         labels = method.state()["labels"]
         failed = [int(chosen.clients[0])] if age % 2 else []
-        came, new = trained(number, [k for k in chosen.clients.tolist() if k not in failed], failed)
+        result, new = trained(number, [k for k in chosen.clients.tolist() if k not in failed], failed)
         before = models.copy()
         for j, model in new.items():
             models[j] = model
@@ -98,7 +98,7 @@ def test_the_method_follows_algorithm_1_written_out():
         for d in range(6):
             delta = models[:, d] - expected[:, d]
             covariances[d] = (1 - 1 / age) * covariances[d] + np.outer(delta, delta) / age
-        method.update(came)
+        method.update(result)
         np.testing.assert_allclose(method.state()["models"], models)
         np.testing.assert_allclose(method.state()["expected"], expected, atol=1e-12)
 
@@ -214,10 +214,10 @@ def test_coalitions_are_looked_for_every_so_often():
     found = []
     for number in range(1, 9):
         # Round by round another client joins the first group.
-        came = grouped(number)
-        moved = came.updates[min(number, 7)].values
-        moved[:] = came.updates[0].values
-        method.update(came)
+        result = grouped(number)
+        moved = result.updates[min(number, 7)].values
+        moved[:] = result.updates[0].values
+        method.update(result)
         found.append(tuple(method.state()["labels"]))
     assert found[0] == found[1] == found[2]
     assert found[3] == found[4] == found[5]

@@ -270,11 +270,11 @@ def test_a_restored_method_goes_on_identically(config):
         np.testing.assert_array_equal(values, states[1][name], err_msg=name)
 
 
-def test_absorbing_leaves_the_outcome_alone():
+def test_learning_leaves_the_outcome_alone():
     selector = method(average_decay=0.9)
-    came = outcome(RoundInfo(1, 10), [0], [dense([1.0, 2.0, 0.0, 0.0])], size=SIZE)
-    selector.learn(came)
-    before = came.aggregate.copy()
+    result = outcome(RoundInfo(1, 10), [0], [dense([1.0, 2.0, 0.0, 0.0])], size=SIZE)
+    selector.learn(result)
+    before = result.aggregate.copy()
     selector.learn(outcome(RoundInfo(2, 10), [0], [dense([5.0, 0.0, 0.0, 0.0])], size=SIZE))
-    np.testing.assert_array_equal(came.aggregate, before)
-    np.testing.assert_array_equal(came.updates[0].values, [1.0, 2.0, 0.0, 0.0])
+    np.testing.assert_array_equal(result.aggregate, before)
+    np.testing.assert_array_equal(result.updates[0].values, [1.0, 2.0, 0.0, 0.0])

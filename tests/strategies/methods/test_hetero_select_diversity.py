@@ -55,11 +55,11 @@ def test_diversity_is_one_less_the_dense_cosine(seed):
             indices = np.sort(rng.choice(30, 12, replace=False)).astype(np.uint32)
             updates.append(Update(30, indices, rng.normal(size=12).astype(np.float32)))
             last[client] = updates[-1].dense().astype(np.float64)
-        came = outcome(RoundInfo(number, 10), clients, updates, size=30)
-        selector.learn(came)
+        result = outcome(RoundInfo(number, 10), clients, updates, size=30)
+        selector.learn(result)
     expected = np.full(5, 0.5)
     for client, vector in last.items():
-        cosine = vector @ came.aggregate / np.linalg.norm(vector) / np.linalg.norm(came.aggregate)
+        cosine = vector @ result.aggregate / np.linalg.norm(vector) / np.linalg.norm(result.aggregate)
         expected[client] = min(max(1.0 - cosine, 0.0), 1.0)
     np.testing.assert_allclose(diversity_of(selector, 5), expected, atol=1e-6)
 

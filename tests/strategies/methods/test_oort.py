@@ -51,7 +51,7 @@ def tried(method, utilities, last):
     return method
 
 
-def came(number, clients, losses, failed=()):
+def outcome_of(number, clients, losses, failed=()):
     reports = {Report.RMS_LOSS: np.array(losses, float)}
     updates = [dense([0.0, 0.0])] * len(clients)
     return outcome(RoundInfo(number, 100), clients, updates, reports=reports, failed=failed, size=2)
@@ -83,7 +83,7 @@ def vector_scores():
 
 
 def test_the_scores_of_the_worked_vector():
-    """T is the fifth of the nine durations, 5; the cap is the largest reward, 68, and the lowest value .999 x 10 = 9.99.
+    """T is the fifth of nine durations, 5; the cap is the largest reward, 68, and the lowest value .999 x 10 = 9.99.
 
     (reward - 9.99) / 58.01 + sqrt(.1 ln 5 / stamp) is .000172 + .401177, .172556 + .283676, .344941 + .231620,
     .517325 + .200589 and .689709 + .200589, the last times (5 / 8)^2 for its 8 s.
@@ -185,7 +185,7 @@ def test_utility_is_the_trained_examples_times_the_root_mean_square_loss():
     """50 steps of 32 train at most 1600 examples. Who failed takes the mean."""
     method = build(4)
     method.roster = make_roster(4, examples=[100, 5000, 300, 7])
-    method.update(came(3, [0, 1], [2.0, 0.5], failed=[3]))
+    method.update(outcome_of(3, [0, 1], [2.0, 0.5], failed=[3]))
     state = method.state()
     np.testing.assert_allclose(state["utilities"], [200, 800, NAN, 500])
     assert state["last"].tolist() == [3, 3, 0, 3]
@@ -194,7 +194,7 @@ def test_utility_is_the_trained_examples_times_the_root_mean_square_loss():
 def test_nothing_is_learnt_where_nobody_came():
     method = build(4)
     before = method.state()
-    method.update(came(3, [], [], failed=[0, 1]))
+    method.update(outcome_of(3, [], [], failed=[0, 1]))
     after = method.state()
     np.testing.assert_array_equal(after["utilities"], before["utilities"])
     assert after["achieved"].tolist() == [0]
@@ -207,7 +207,7 @@ def test_the_papers_pacer_relaxes_when_the_utility_achieved_falls():
     method.roster = make_roster(2)
     preferred = []
     for number, loss in enumerate([5, 5, 4, 4, 9, 9, 1, 1], start=1):
-        method.update(came(number, [0], [loss]))
+        method.update(outcome_of(number, [0], [loss]))
         preferred.append(method.durations(timed_roster([1.0, 2.0]), RoundInfo(number + 1, 100))[1])
     assert preferred == [7, 7, 7, 14, 14, 14, 14, 21]
 
@@ -231,12 +231,12 @@ def test_the_official_pacer_goes_both_ways():
     method = build(2, rule="official", pacer_rounds=1, pacer_percentile=99.0)
     method.roster = make_roster(2)
     for number in (1, 2):
-        method.update(came(number, [0], [1.0]))
+        method.update(outcome_of(number, [0], [1.0]))
     # Round 1 explored (0), round 2 exploited: a leap.
     np.testing.assert_allclose(method.state()["achieved"], [0, 100 / 1.0001])
     assert float(method.state()["pace"]) == 94.0
-    method.update(came(3, [0], [1.0]))
-    method.update(came(4, [0], [1.0]))
+    method.update(outcome_of(3, [0], [1.0]))
+    method.update(outcome_of(4, [0], [1.0]))
     assert method.durations(timed_roster([1.0, 2.0]), RoundInfo(5, 100))[1] == np.inf
 
 
@@ -267,8 +267,8 @@ def test_everybody_is_explored_in_the_end(rule, failing):
         picked = select(method, roster, number, 4, seed=number).clients
         roster.selections[picked] += 1
         back = [k for k in picked.tolist() if k not in failing]
-        lost = [k for k in picked.tolist() if k in failing]
-        method.update(came(number, back, [exp(k % 3) for k in back], failed=lost))
+        missed = [k for k in picked.tolist() if k in failing]
+        method.update(outcome_of(number, back, [exp(k % 3) for k in back], failed=missed))
     assert (roster.selections > 0).all()
 
 
@@ -280,7 +280,7 @@ def test_always_as_many_as_there_are(rule, losses, count):
     method.roster = roster
     for number, clients in enumerate([[0, 1, 3], [3, 4, 5], [], [0, 1, 2]], start=1):
         assert select(method, roster, number, count, seed=number).clients.size == min(count, 5)
-        method.update(came(number, clients, losses[: len(clients)], failed=[4] if number == 1 else []))
+        method.update(outcome_of(number, clients, losses[: len(clients)], failed=[4] if number == 1 else []))
         roster.selections[clients] += 9
     roster = make_roster(6)
     assert select(method, roster, 5, count).clients.size == min(count, 6)
@@ -295,5 +295,9 @@ def test_needs_the_links_and_the_squared_losses():
 
 @pytest.mark.parametrize("rule", RULES)
 def test_resumes(rule):
-    rounds = [came(1, [0, 1], [2.0, 1.0]), came(2, [], [], failed=[2]), came(3, [0, 4], [2.0, 3.0], failed=[5])]
+    rounds = [
+        outcome_of(1, [0, 1], [2.0, 1.0]),
+        outcome_of(2, [], [], failed=[2]),
+        outcome_of(3, [0, 4], [2.0, 3.0], failed=[5]),
+    ]
     assert_resumes(lambda: build(rule=rule, pacer_rounds=1), [make_roster(6)] * 3, rounds, 3)

@@ -144,8 +144,8 @@ def test_the_draw_is_uniform():
 def test_failed_and_absent_clients():
     method, roster = build(), make_roster(CLIENTS)
     method.roster = roster
-    came = moved([0, 1, 2, 3, 4, 5, 6, 7], [9, 8, 9, 8, 9, 8, 1, 1])
-    method.update(came)
+    result = moved([0, 1, 2, 3, 4, 5, 6, 7], [9, 8, 9, 8, 9, 8, 1, 1])
+    method.update(result)
     assert method.state()["hard"].tolist() == [1, 3, 5, 0, 2, 4]  # ascending by magnitude, then by id
 
     roster.available[0] = False
@@ -156,8 +156,8 @@ def test_failed_and_absent_clients():
     assert fresh.components["round"].tolist() == [2.0] * fresh.clients.size
     assert fresh.clients.size == 9
 
-    lost = outcome(RoundInfo(2, 10), [], [], failed=[1, 2, 3, 4, 5], size=SIZE)
-    method.update(lost)
+    empty = outcome(RoundInfo(2, 10), [], [], failed=[1, 2, 3, 4, 5], size=SIZE)
+    method.update(empty)
     assert method.state()["hard"].size == 0
 
 
@@ -166,8 +166,8 @@ def test_an_iteration_with_failures_counts_and_goes_on_without_them():
     method.roster = make_roster(CLIENTS)
     method.update(moved(range(10), [1, 1, 1, 5, 5, 5, 5, 5, 5, 5]))
     assert method.state()["hard"].tolist() == [3, 4, 5, 6, 7, 8, 9]
-    came = moved([3, 4, 5, 6, 7, 8], [1, 1, 9, 9, 9, 9])
-    method.update(outcome(RoundInfo(2, 10), [3, 4, 5, 6, 7, 8], came.updates, failed=[9], size=SIZE))
+    result = moved([3, 4, 5, 6, 7, 8], [1, 1, 9, 9, 9, 9])
+    method.update(outcome(RoundInfo(2, 10), [3, 4, 5, 6, 7, 8], result.updates, failed=[9], size=SIZE))
     state = method.state()
     assert (state["round"], state["iteration"]) == (1, 2)
     assert state["hard"].tolist() == [5, 6, 7, 8]
@@ -184,8 +184,8 @@ def test_what_is_read_of_an_update(magnitude, expected):
 
 
 def test_losses_are_read_whatever_they_are():
-    came = outcome(RoundInfo(1, 10), [0, 1, 2], [dense(np.zeros(SIZE))] * 3, losses=[np.inf, np.nan, 2.0])
-    assert np.isfinite(build(magnitude="loss").magnitudes(came)).all()
+    result = outcome(RoundInfo(1, 10), [0, 1, 2], [dense(np.zeros(SIZE))] * 3, losses=[np.inf, np.nan, 2.0])
+    assert np.isfinite(build(magnitude="loss").magnitudes(result)).all()
     method = build(magnitude="loss", min_clients=1)
     method.roster = make_roster(CLIENTS)
     updates = [dense(np.zeros(SIZE))] * 8
