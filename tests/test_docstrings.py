@@ -1,0 +1,29 @@
+"""Docstrings begin with the term that one would search for, never with a question word."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TOPS = ("fedsel_app", "strategies", "clients", "simulation", "tests")
+QUESTION_WORDS = {"what", "who", "whose", "whom", "which", "how", "whether"}
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and text of every docstring: of modules, classes and functions, and after assignments."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value
+
+
+@pytest.mark.parametrize("top", TOPS)
+def test_no_docstring_begins_with_a_question_word(top):
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {text.strip().splitlines()[0]}"
+        for path in sorted((ROOT / top).rglob("*.py"))
+        for line, text in docstrings(ast.parse(path.read_text(encoding="utf-8")))
+        if "".join(text.split()[:1]).strip(".,:;").lower() in QUESTION_WORDS
+    ]
+    assert not found, "\n".join(found)
