@@ -48,7 +48,7 @@ def any_of(kind):
 
 
 def is_carried(scalars):
-    """Whether Flower can carry these in a config or metrics dict."""
+    """True if Flower can carry these in a config or metrics dict."""
     return all(type(key) is str and type(value) in (bool, bytes, float, int, str) for key, value in scalars.items())
 
 

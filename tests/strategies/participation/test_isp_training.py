@@ -21,7 +21,7 @@ from tests.support.stubs import Rows, StubProxy, manager_of, run_rounds, without
 
 
 def kept_states(proxy):
-    """Whether each of a client's trainings was to keep its state."""
+    """Keep-state flags of each client's trainings."""
     return [TrainInstruction.from_config(ins.config).keep_state for kind, ins in proxy.asked if kind == "fit"]
 
 
