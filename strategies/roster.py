@@ -37,7 +37,7 @@ class Needs:
     class_biases: bool = False
     """An output layer that ends with one bias a class."""
     updates: bool = False
-    """Each client's last update, in the method's `last_updates`: kept on the server, saved with the run, sent once."""
+    """Each client's last update, in the method's `last_updates`: kept by the server and saved with the run."""
     links: bool = False
     """Uplink bits/s and seconds a step; a method that needs them refuses to run without."""
 

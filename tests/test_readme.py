@@ -7,7 +7,7 @@ import pytest
 from fedsel_app.config.arguments import parse_setting
 from simulation.experiments.configuration import known_defaults, resolve
 from simulation.experiments.presets import preset_files
-from strategies import STRATEGIES
+from simulation.report.method_table import Scale, method_rows
 from tests.support.documentation import PAGES, README, ROOT, code_spans, commands, python_files
 
 LINES, METHOD_LINES, WIDTH = 150, 39, 120
@@ -25,10 +25,8 @@ def test_lines_are_wrapped_but_for_tables(name: str) -> None:
 
 def test_the_method_table_is_the_registry() -> None:
     table = README.split("<!-- methods:")[1].split("\n\n")[0]
-    rows = re.findall(r"^\| `([^`-][^`]*)` \| ([^|]+) \|", table, re.MULTILINE)
-    assert [(name, paper.strip()) for name, paper in rows] == [
-        (name, method.paper) for name, method in STRATEGIES.items()
-    ]
+    rows = re.findall(r"^\| `([^`-][^`]*)` \| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE)
+    assert rows == [row[:3] for row in method_rows(Scale(size=1, clients=10, cohort=1))]
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -41,9 +41,11 @@ def _describe(needs: Needs) -> Iterator[str]:
     for report in sorted(needs.reports):
         yield f"{report.replace('_', ' ')} of the selected"
     if needs.label_counts:
-        yield "label counts, once"
+        yield "label counts (once)"
+    if needs.class_biases:
+        yield "an output layer with class biases"
     if needs.updates:
-        yield "last updates, kept by the server"
+        yield "last updates (kept by the server)"
     if needs.links:
         yield "link speeds"
 
