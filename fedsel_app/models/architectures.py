@@ -103,7 +103,7 @@ def _cnn5_wide(sample_shape: Shape, outputs: int) -> nn.Module:
 
 
 def _alexnet(sample_shape: Shape, outputs: int) -> nn.Module:
-    """AlexNet for 32x32 images; 2,781,514 parameters for 10 classes."""
+    """AlexNet for 32x32 images; 2,781,514 parameters for 10 classes. Dropout(0.5) as in the authors' code."""
     channels, height, width = sample_shape
     flat = 256 * ((height + 1) // 16) * ((width + 1) // 16)
     return nn.Sequential(
@@ -112,7 +112,7 @@ def _alexnet(sample_shape: Shape, outputs: int) -> nn.Module:
         *(nn.Conv2d(192, 384, 3, padding=1), nn.ReLU()),
         *(nn.Conv2d(384, 256, 3, padding=1), nn.ReLU()),
         *(nn.Conv2d(256, 256, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Flatten(), nn.Linear(flat, 512), nn.ReLU(), nn.Linear(512, outputs)),
+        *(nn.Flatten(), nn.Linear(flat, 512), nn.ReLU(), nn.Dropout(0.5), nn.Linear(512, outputs)),
     )
 
 
@@ -129,29 +129,45 @@ class _Residual(nn.Module):
 
 
 def _resnet9(sample_shape: Shape, outputs: int) -> nn.Module:
-    """ResNet9; 6,621,540 parameters for 100 classes."""
+    """ResNet9; 6,621,540 parameters for 100 classes.
+
+    As in HeteRo-Select's code a residual block is relu(block(x) + x), and the last pooling takes the maximum.
+    """
+
+    def normed(inputs: int, channels: int) -> tuple[nn.Module, nn.Module]:
+        return nn.Conv2d(inputs, channels, 3, padding=1), nn.BatchNorm2d(channels)
 
     def convolution(inputs: int, channels: int, *then: nn.Module) -> nn.Module:
-        return nn.Sequential(nn.Conv2d(inputs, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.ReLU(), *then)
+        return nn.Sequential(*normed(inputs, channels), nn.ReLU(), *then)
+
+    def residual(channels: int) -> nn.Module:
+        block = _Residual(*normed(channels, channels), nn.ReLU(), *normed(channels, channels))
+        return nn.Sequential(block, nn.ReLU())
 
     return nn.Sequential(
         convolution(sample_shape[0], 64),
         convolution(64, 128, nn.MaxPool2d(2)),
-        _Residual(convolution(128, 128), convolution(128, 128)),
+        residual(128),
         convolution(128, 256, nn.MaxPool2d(2)),
         convolution(256, 512, nn.MaxPool2d(2)),
-        _Residual(convolution(512, 512), convolution(512, 512)),
-        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, outputs)),
+        residual(512),
+        *(nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(512, outputs)),
     )
 
 
 def _resnet18(sample_shape: Shape, outputs: int) -> nn.Module:
-    """ResNet-18 for small images, a 3x3 stride-1 stem and no max-pool; 11,173,962 parameters for 10 classes."""
+    """ResNet-18 for small images, a 3x3 stride-1 stem and no max-pool; 11,173,962 parameters for 10 classes.
+
+    Its convolutions start as torch's own do, as in HeteRo-Select's code; torchvision would draw them by fan-out.
+    """
     from torchvision.models import resnet18
 
     model: nn.Module = resnet18(num_classes=outputs)
     model.conv1 = nn.Conv2d(sample_shape[0], 64, 3, padding=1, bias=False)
     model.maxpool = nn.Identity()
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            module.reset_parameters()
     return model
 
 
