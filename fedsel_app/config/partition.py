@@ -20,7 +20,14 @@ class PartitionConfig(Settings):
         "0.001,0.01,0.1,0.5,1", "multi-dirichlet: concentrations, one for each of as many equal groups of clients"
     )
     psi: float = setting(0.4, "psi-lda: probability of the client's dominant class; 0 is IID", low=0.0, high=1.0)
+    client_examples: int = setting(0, "psi-lda in the code's form: examples that a client draws (0: n // K)", low=0)
     missing_classes: int = setting(40, "missing-classes: classes that each client lacks", low=0)
+    partition_form: str = setting(
+        "text",
+        "as the paper's text has it, or as the authors' code does. psi-lda: random dominant classes, which run out;"
+        " missing-classes: overlapping draws; (multi-)dirichlet: who holds n / K examples gets no more",
+        choices=("text", "code"),
+    )
     shards_per_client: int = setting(2, "shards: runs of the examples in class order that each client gets", low=1)
     min_examples: int = setting(1, "fewest training examples a client may hold", low=1)
 

@@ -44,7 +44,40 @@ def dirichlet(sizes: Ints, clients: int, alpha: float, least: int, rng: np.rando
     return table
 
 
-def multi_dirichlet(sizes: Ints, clients: int, alphas: Sequence[float], least: int, rng: np.random.Generator) -> Ints:
+def balanced_dirichlet(sizes: Ints, clients: int, alpha: float, least: int, rng: np.random.Generator) -> Ints:
+    """Balanced Dirichlet split: a class goes, in Dirichlet(alpha) proportions, to who holds fewer than n / K examples.
+
+    The balance rule of HiCS-FL's code (and of NIID-Bench's): the proportions of the others are set to 0 and the rest
+    divided by their sum. Proportions that are all 0 then, as those of a small alpha may be, are drawn again; so is the
+    whole table while somebody holds fewer than `least`, 100 times at most.
+    """
+    for _ in range(DIRICHLET_DRAWS):
+        held, table = np.zeros(clients, np.int64), np.zeros((clients, len(sizes)), np.int64)
+        for label, size in enumerate(sizes.tolist()):
+            shares = np.zeros(clients)
+            while not shares.sum():
+                shares = rng.dirichlet(np.full(clients, alpha)) * (held < sizes.sum() / clients)
+            ends = (np.cumsum(shares / shares.sum()) * size).astype(np.int64)
+            ends[-1] = size
+            table[:, label] = np.diff(np.minimum(ends, size), prepend=0)
+            held += table[:, label]
+        if held.min() >= least:
+            return table
+    raise ConfigError(
+        f"In {DIRICHLET_DRAWS} balanced Dirichlet draws some client held fewer than 'min-examples' ({least}). Lower "
+        "it, or raise 'alpha'."
+    )
+
+
+def multi_dirichlet(
+    sizes: Ints,
+    clients: int,
+    alphas: Sequence[float],
+    least: int,
+    rng: np.random.Generator,
+    *,
+    balanced: bool = False,
+) -> Ints:
     """Multi-Dirichlet split: equal groups of clients share every class alike, each by Dirichlet of its own alpha."""
     groups = len(alphas)
     if clients % groups:
@@ -54,9 +87,8 @@ def multi_dirichlet(sizes: Ints, clients: int, alphas: Sequence[float], least: i
     # The examples, class after class, are dealt to the groups in turns.
     dealt = (np.cumsum(sizes) + np.arange(groups)[::-1, None]) // groups
     shares = np.diff(dealt, axis=1, prepend=0)
-    tables = [
-        dirichlet(share, clients // groups, alpha, least, rng) for share, alpha in zip(shares, alphas, strict=True)
-    ]
+    split = balanced_dirichlet if balanced else dirichlet
+    tables = [split(share, clients // groups, alpha, least, rng) for share, alpha in zip(shares, alphas, strict=True)]
     return np.concatenate(tables)
 
 
@@ -82,13 +114,28 @@ def psi_lda(sizes: Ints, clients: int, psi: float, rng: np.random.Generator) -> 
     return table
 
 
+def psi_lda_as_coded(sizes: Ints, clients: int, psi: float, examples: int, rng: np.random.Generator) -> Ints:
+    """psi-LDA split of the authors' code: of E `examples` int(psi E) of a random dominant class, the rest of the others.
+
+    The clients draw in order from pools that are used up, so a class that has run out leaves the later ones short, and
+    psi = 0 leaves each client without one class: it is not IID.
+    """
+    classes, left = len(sizes), sizes.copy()
+    dominant = rng.integers(classes, size=clients)
+    of_dominant = int(psi * examples)
+    wanted = np.full((clients, classes), (examples - of_dominant) // max(classes - 1, 1))
+    wanted[np.arange(clients), dominant] = of_dominant
+    table = np.zeros((clients, classes), dtype=np.int64)
+    for client in range(clients):
+        table[client] = np.minimum(wanted[client], left)
+        left -= table[client]
+    return table
+
+
 def missing_classes(sizes: Ints, clients: int, missing: int, rng: np.random.Generator) -> Ints:
     """Missing-classes split: each client lacks `missing` random classes; a class is shared evenly by its holders."""
     classes = len(sizes)
-    if missing >= classes:
-        raise ConfigError(
-            f"The 'missing-classes' parameter must be below the number of classes ({classes}). Got {missing}."
-        )
+    require_some_classes(classes, missing)
     if clients * (classes - missing) < classes:
         raise ConfigError(
             f"With 'missing-classes' {missing}, {clients} clients hold {classes - missing} classes each, which cannot "
@@ -104,3 +151,11 @@ def missing_classes(sizes: Ints, clients: int, missing: int, rng: np.random.Gene
         holders = rng.permutation(np.flatnonzero(has[:, label]))
         table[holders, label] = size // len(holders) + (np.arange(len(holders)) < size % len(holders))
     return table
+
+
+def require_some_classes(classes: int, missing: int) -> None:
+    """Raise ConfigError unless clients that lack `missing` of the `classes` have some."""
+    if missing >= classes:
+        raise ConfigError(
+            f"The 'missing-classes' parameter must be below the number of classes ({classes}). Got {missing}."
+        )

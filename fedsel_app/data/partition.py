@@ -45,8 +45,9 @@ def split(
     Returns
     -------
     list of K int64 arrays
-        Each client's examples as sorted, disjoint indices. They cover all n examples, except in
-        psi-lda, where each client holds exactly n // K, and in natural with more owners than clients.
+        Each client's examples as sorted indices, disjoint but in missing-classes of the form code, where clients share
+        examples. They cover all n examples, except in that one, in psi-lda, where each client holds n // K (in the form
+        code at most `client-examples`), and in natural with more owners than clients.
 
     Raises
     ------
@@ -79,21 +80,38 @@ def split(
     if config.partition == "shards":
         return _shards(labels, clients, config.shards_per_client, config.min_examples, rng)
     sizes = np.bincount(labels)
+    as_coded = config.partition_form == "code"
     if config.partition == "dirichlet":
-        table = label_skew.dirichlet(sizes, clients, config.alpha, config.min_examples, rng)
+        dirichlet = label_skew.balanced_dirichlet if as_coded else label_skew.dirichlet
+        table = dirichlet(sizes, clients, config.alpha, config.min_examples, rng)
     elif config.partition == "multi-dirichlet":
-        table = label_skew.multi_dirichlet(sizes, clients, config.group_alphas, config.min_examples, rng)
+        alphas, least = config.group_alphas, config.min_examples
+        table = label_skew.multi_dirichlet(sizes, clients, alphas, least, rng, balanced=as_coded)
+    elif config.partition == "psi-lda" and as_coded:
+        examples = config.client_examples or len(labels) // clients
+        table = label_skew.psi_lda_as_coded(sizes, clients, config.psi, examples, rng)
+        _require_examples(table.sum(axis=1), config, "Raise 'client-examples', or lower 'clients' or 'min-examples'.")
     elif config.partition == "psi-lda":
         table = label_skew.psi_lda(sizes, clients, config.psi, rng)
+    elif as_coded:
+        parts = _overlapping(labels, clients, config.missing_classes, rng)
+        _require_examples(np.array([part.size for part in parts]), config, "Lower 'missing-classes' or 'clients'.")
+        return parts
     else:
         table = label_skew.missing_classes(sizes, clients, config.missing_classes, rng)
-        if table.sum(axis=1).min() < config.min_examples:
-            raise ConfigError(
-                f"With 'missing-classes' {config.missing_classes} and {clients} clients, client "
-                f"{table.sum(axis=1).argmin()} would hold fewer than {config.min_examples} examples. "
-                "Lower 'missing-classes', 'clients' or 'min-examples'."
-            )
+        _require_examples(table.sum(axis=1), config, "Lower 'missing-classes', 'clients' or 'min-examples'.")
     return _deal(table, labels, rng)
+
+
+def _require_examples(held: Ints, config: PartitionConfig, advice: str) -> None:
+    if held.min() < config.min_examples:
+        what = f"'missing-classes' {config.missing_classes}"
+        if config.partition == "psi-lda":
+            what = f"'psi' {config.psi:g}"
+        raise ConfigError(
+            f"With {what} and {held.size} clients, client {held.argmin()} would hold fewer than {config.min_examples} "
+            f"examples. {advice}"
+        )
 
 
 def strata(labels: NDArray[Any]) -> Ints:
@@ -196,6 +214,19 @@ def _shards(labels: Ints, clients: int, each: int, least: int, rng: np.random.Ge
     shards = np.array_split(order[np.argsort(labels[order], kind="stable")], clients * each)
     dealt = rng.permutation(len(shards)).reshape(clients, each)
     return [np.sort(np.concatenate([shards[shard] for shard in hand])) for hand in dealt]
+
+
+def _overlapping(labels: Ints, clients: int, missing: int, rng: np.random.Generator) -> list[Ints]:
+    """Missing-classes split of the authors' code: class size // K examples of each held class, drawn independently."""
+    classes = len(np.bincount(labels))
+    label_skew.require_some_classes(classes, missing)
+    members = [np.flatnonzero(labels == label) for label in range(classes)]
+    parts = []
+    for _ in range(clients):
+        held = np.sort(rng.permutation(classes)[missing:])
+        drawn = [rng.choice(members[label], members[label].size // clients, replace=False) for label in held.tolist()]
+        parts.append(np.sort(np.concatenate(drawn)))
+    return parts
 
 
 def _deal(table: Ints, labels: Ints, rng: np.random.Generator) -> list[Ints]:
