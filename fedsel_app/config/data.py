@@ -17,6 +17,13 @@ DATA_FOLDERS = {
     "ptb-xl": "data/ptb-xl",
 }
 """Data set -> folder of its files, unless `data-path` names another."""
+PUBLISHED_MOMENTS = {
+    "mnist": ((0.1307,), (0.3081,)),
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+    "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+    "tiny-imagenet": ((0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)),
+}
+"""Mean and deviation of each channel, images scaled to [0, 1], as HeteRo-Select's authors and many others have them."""
 DATA_SETS = ("digits", "npz", *DATA_FOLDERS, "ecg", "synthetic", "regression")
 """Names of the data sets."""
 
@@ -37,6 +44,11 @@ class DataConfig(Settings):
     image_size: int = setting(0, "tiny-imagenet, image-folder: scale images to this many pixels square (0: not)", low=0)
     normalize: bool = setting(
         True, "subtract the training set's mean and divide by its standard deviation (regression: never)"
+    )
+    moments: str = setting(
+        "computed",
+        "mean and deviation that normalize takes: those of the training set, or the constants published for a set",
+        choices=("computed", *PUBLISHED_MOMENTS),
     )
     augment: str = setting(
         "none",

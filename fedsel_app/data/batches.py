@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedsel_app.config import ConfigError, DataConfig
+from fedsel_app.config.data import PUBLISHED_MOMENTS
 from fedsel_app.data.dataset import Dataset, load
 
 PADDING = {"flip": 0, "crop-flip": 4}
@@ -39,7 +40,7 @@ class DeviceData:
     Raises
     ------
     ConfigError
-        Where augmentation is asked for and the samples are not (C, H, W) images.
+        Where augmentation is asked for and the samples are not (C, H, W) images, or 'moments' are of other images.
     """
 
     def __init__(self, dataset: Dataset, config: DataConfig, device: torch.device) -> None:
@@ -56,7 +57,7 @@ class DeviceData:
         per_channel = (-1,) + (1,) * (len(dataset.sample_shape) - 1)
         # One division by tensors: the same bits on every device (CUDA multiplies by a scalar's reciprocal).
         zero, one = np.zeros_like(dataset.mean), np.ones_like(dataset.std)
-        mean, std = (dataset.mean, dataset.std) if config.normalize else (zero, one)
+        mean, std = _moments(dataset, config) if config.normalize else (zero, one)
         self._offset = torch.tensor(mean * np.float32(unit), device=device).reshape(per_channel)
         self._scale = torch.tensor(std * np.float32(unit), device=device).reshape(per_channel)
         self._padding = PADDING.get(config.augment)
@@ -93,6 +94,18 @@ class DeviceData:
 
     def _normalised(self, x: Tensor) -> Tensor:
         return x.to(torch.float32, copy=True).sub_(self._offset).div_(self._scale)
+
+
+def _moments(dataset: Dataset, config: DataConfig) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    if config.moments == "computed":
+        return dataset.mean, dataset.std
+    mean, std = (np.array(values, np.float32) for values in PUBLISHED_MOMENTS[config.moments])
+    if mean.size != dataset.mean.size or dataset.x_train.dtype != np.uint8:
+        raise ConfigError(
+            f"The 'moments' parameter {config.moments} is of images with {mean.size} channels, and this data set's "
+            f"samples have shape {dataset.sample_shape}. Set 'moments' to computed."
+        )
+    return mean, std
 
 
 @lru_cache(maxsize=2)

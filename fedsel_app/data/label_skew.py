@@ -115,7 +115,7 @@ def psi_lda(sizes: Ints, clients: int, psi: float, rng: np.random.Generator) -> 
 
 
 def psi_lda_as_coded(sizes: Ints, clients: int, psi: float, examples: int, rng: np.random.Generator) -> Ints:
-    """psi-LDA split of the authors' code: of E `examples` int(psi E) of a random dominant class, the rest of the others.
+    """psi-LDA split of the authors' code: of E `examples` int(psi E) of a random dominant class.
 
     The clients draw in order from pools that are used up, so a class that has run out leaves the later ones short, and
     psi = 0 leaves each client without one class: it is not IID.

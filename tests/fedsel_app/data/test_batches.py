@@ -53,6 +53,17 @@ def test_normalisation_by_hand():
     assert next(raw.test_batches(5))[0].tolist() == [[4.0, 2.0]]
 
 
+def test_published_moments_by_hand():
+    """A pixel of 51 is 0.2: (0.2 - 0.4914) / 0.2023 and so on, channel by channel."""
+    x = np.full((2, 3, 4, 4), 51, dtype=np.uint8)
+    dataset = from_arrays({"x_train": x, "y_train": [0, 1], "x_test": x, "y_test": [0, 1]}, "x")
+    sample, _ = DeviceData(dataset, DataConfig(moments="cifar10"), CPU).train_batch(np.array([0]), None)
+    by_hand = [(0.2 - 0.4914) / 0.2023, (0.2 - 0.4822) / 0.1994, (0.2 - 0.4465) / 0.2010]
+    np.testing.assert_allclose(sample[0, :, 0, 0].numpy(), by_hand, rtol=1e-5)
+    with pytest.raises(ConfigError, match="Set 'moments' to computed"):
+        DeviceData(dataset, DataConfig(moments="mnist"), CPU)
+
+
 def test_test_batches_go_through_the_test_set_in_order():
     dataset = images()
     batches = list(DeviceData(dataset, PLAIN, CPU).test_batches(4))
