@@ -6,6 +6,7 @@ for all clients; the residual, the last mask's layer shares and the solver's mem
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -26,7 +27,7 @@ from clients.training import reports, solvers
 from clients.training.steps import DivergenceError, train
 from clients.upload_time import last_upload
 from fedsel_app.config import DataConfig, SharedSettings
-from fedsel_app.data.batches import batch_order, device_data, epoch_order
+from fedsel_app.data.batches import batch_order, device_data, epoch_order, loader_order
 from fedsel_app.data.dataset import load
 from fedsel_app.messages import (
     CalibrateInstruction,
@@ -129,7 +130,7 @@ class SelectionClient(NumPyClient):
         if training.local_epochs:
             order = epoch_order(len(examples), training.batch_size, training.local_epochs, rng)
         else:
-            order = batch_order(len(examples), training.batch_size, training.local_steps, rng)
+            order = self._order(len(examples), training.local_steps, rng)
         batches = self._batches(examples, order, model, rng)
         started = time.perf_counter()
         wanted = set(instruction.reports)
@@ -196,9 +197,12 @@ class SelectionClient(NumPyClient):
         examples, _ = self._examples()
         rng = stream(context.run.seed, Purpose.COMPRESS, server_round, context.client)
         layers = draw_layers(shares, choice.curvature_layers, choice.curvature_explore, rng)
-        order = batch_order(len(examples), context.training.batch_size, 1, rng)
-        [(x, y)] = self._batches(examples, order, model)
-        return hutchinson_diagonal(model, layers.tolist(), x, y, rng, context.training.proximal)
+        order = self._order(len(examples), 1, rng)
+        training = choice.curvature_batch == "training"
+        [(x, y)] = self._batches(examples, order, model, rng if training else None)
+        with seeded(_seed(rng), model.parameters.device) if training else nullcontext():
+            proximal = context.training.proximal
+            return hutchinson_diagonal(model, layers.tolist(), x, y, rng, proximal, training=training)
 
     def _calibrate(self, arrays: NDArrays, instruction: CalibrateInstruction) -> tuple[NDArrays, int, Config]:
         """Move the BatchNorm statistics, and no weight, by mini-batches in train mode (Alg. 1, line 13)."""
@@ -206,7 +210,7 @@ class SelectionClient(NumPyClient):
         model = self._load(arrays)
         examples, _ = self._examples()
         rng = stream(context.run.seed, Purpose.CALIBRATE, instruction.server_round, context.client)
-        order = batch_order(len(examples), context.training.batch_size, instruction.batches, rng)
+        order = self._order(len(examples), instruction.batches, rng)
         batches = self._batches(examples, order, model, rng)
         model.module.train()
         with seeded(_seed(rng), model.parameters.device), torch.no_grad():
@@ -223,8 +227,13 @@ class SelectionClient(NumPyClient):
         examples, _ = self._examples()
         rng = stream(context.run.seed, Purpose.PROBE, instruction.server_round, context.client)
         drawn = np.arange(len(examples))
+        order = np.split(drawn, range(context.training.batch_size, drawn.size, context.training.batch_size))
         if instruction.batches:
-            drawn = np.concatenate(batch_order(len(examples), context.training.batch_size, instruction.batches, rng))
+            order = self._order(len(examples), instruction.batches, rng)
+            drawn = np.concatenate(order)
+        if context.evaluation.probe_batch == "training":
+            results = [evaluate(model, [batch]) for batch in self._batches(examples, order, model, rng)]
+            return ProbeAnswer(float(np.mean([result.loss for result in results])), drawn.size)
         result = evaluate(model, self._batches(examples, _chunks(drawn), model))
         return ProbeAnswer(result.loss, result.examples)
 
@@ -235,6 +244,12 @@ class SelectionClient(NumPyClient):
             raise ValueError(f"Client {self._context.client} has no test part of its own: raise 'holdout-fraction'.")
         result = evaluate(model, self._batches(test, _chunks(np.arange(test.size)), model))
         return LocalTestAnswer(result.loss, result.examples, result.accuracy)
+
+    def _order(self, examples: int, batches: int, rng: np.random.Generator) -> list[Ints]:
+        """Positions of the examples of `batches` mini-batches, by the setting `batch-order`."""
+        training = self._context.training
+        ordered = batch_order if training.batch_order == "stream" else loader_order
+        return ordered(examples, training.batch_size, batches, rng)
 
     def _examples(self) -> tuple[Ints, Ints]:
         """This client's training and test examples, as indices into the data set's training part."""

@@ -174,7 +174,14 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         step = self._server.step(started_from, plan.selection, replies, self.roster.examples)
         self._parameters, variances = step.parameters, self.context.buffers > 0.0
         self._buffers, calibration_bytes = calibrated(
-            self._clients, clients, self._parameters, self._buffers, server_round, self.context, variances
+            self._clients,
+            clients,
+            self._parameters,
+            self._buffers,
+            server_round,
+            self.context,
+            variances,
+            self.roster.examples,
         )
         self.learn(
             Outcome(

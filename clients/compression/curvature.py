@@ -21,12 +21,20 @@ from fedsel_app.models.flat_model import FlatModel
 
 
 def hutchinson_diagonal(
-    model: FlatModel, layers: Sequence[int], x: Tensor, y: Tensor, rng: np.random.Generator, proximal: float = 0.0
+    model: FlatModel,
+    layers: Sequence[int],
+    x: Tensor,
+    y: Tensor,
+    rng: np.random.Generator,
+    proximal: float = 0.0,
+    *,
+    training: bool = False,
 ) -> dict[int, NDArray[np.float32]]:
     """Estimate diag(H) of the mean loss on one mini-batch and the proximal term, z * (H z), signed.
 
-    The model is taken in eval mode (BatchNorm by its running statistics, no dropout) and left so;
-    its parameters, gradient and buffers stay as they are.
+    The model is taken in eval mode (BatchNorm by its running statistics, no dropout), or with `training` in train mode,
+    where dropout draws from torch's generator; it is left in eval mode, with its parameters, gradient and buffers as
+    they were.
 
     Parameters
     ----------
@@ -46,7 +54,8 @@ def hutchinson_diagonal(
     dict
         Layer number -> float32 ndarray over that layer's slice of the flat vector.
     """
-    model.module.eval()
+    model.module.train(training)
+    buffers = model.buffers_vector()
     members = _members(model, layers)
     parameters = [parameter for number in layers for parameter in members[number]]
     signs = [
@@ -57,6 +66,8 @@ def hutchinson_diagonal(
     ]
     gradients = torch.autograd.grad(model.loss(x, y), parameters, create_graph=True, materialize_grads=True)
     products = torch.autograd.grad(gradients, parameters, grad_outputs=signs, materialize_grads=True)
+    model.set_buffers(buffers)
+    model.module.eval()
     estimates = iter([(z * hz + proximal).detach().flatten() for z, hz in zip(signs, products, strict=True)])
     return {number: torch.cat([next(estimates) for _ in members[number]]).cpu().numpy() for number in layers}
 

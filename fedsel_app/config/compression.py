@@ -42,6 +42,11 @@ class CompressionConfig(Settings):
         "literal", "|H| as it is, or divided by its layer's mean", choices=("literal", "layer-mean")
     )
     curvature_floor: float = setting(1e-6, "smallest |H| (literal: |H| is clamped there)", above=0.0)
+    curvature_batch: str = setting(
+        "plain",
+        "mini-batch of the curvature probe: as it is, in eval mode; or augmented, in train mode (HeteRo-Select's code)",
+        choices=("plain", "training"),
+    )
     curvature_explore: float = setting(0.2, "share of the layer draw that is uniform", low=0.0, high=1.0)
     layer_importance: str = setting(
         "mask-share",

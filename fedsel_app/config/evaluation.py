@@ -19,3 +19,9 @@ class EvaluationConfig(Settings):
     )
     stop_at_target: bool = setting(False, "end the run in the round that reaches the target")
     probe_batches: int = setting(8, "mini-batches of a loss probe, where a method needs one", low=1)
+    probe_batch: str = setting(
+        "plain",
+        "mini-batches of a loss probe: as they are, each example alike; or augmented, each mini-batch alike"
+        " (HeteRo-Select's code)",
+        choices=("plain", "training"),
+    )

@@ -12,6 +12,12 @@ class TrainingConfig(Settings):
     local_steps: int = setting(50, "local SGD steps H a round (0: use local-epochs)", low=0)
     local_epochs: int = setting(0, "passes over the client's data a round (0: use local-steps)", low=0)
     batch_size: int = setting(32, "examples a step", low=1)
+    batch_order: str = setting(
+        "stream",
+        "mini-batches of local-steps: all of batch-size, across the ends of passes; or as a data loader gives them, the"
+        " last of a pass smaller",
+        choices=("stream", "loader"),
+    )
     lr: float = setting(0.05, "local learning rate in round 0", above=0.0)
     lr_decay: float = setting(
         0.5, "share of lr lost linearly over the run: lr (1 - lr-decay min(t/T, 1))", low=0.0, high=1.0

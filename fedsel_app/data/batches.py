@@ -135,6 +135,15 @@ def batch_order(examples: int, batch_size: int, batches: int, rng: np.random.Gen
     return list(order[: size * batches].reshape(batches, size))
 
 
+def loader_order(examples: int, batch_size: int, batches: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+    """Positions of `batches` mini-batches of a shuffled data loader that starts again where it is exhausted.
+
+    The last mini-batch of a pass may be smaller, as in PyTorch's loader; the arguments are those of `batch_order`.
+    """
+    each = -(-examples // batch_size)
+    return epoch_order(examples, batch_size, -(-batches // each), rng)[:batches]
+
+
 def epoch_order(examples: int, batch_size: int, epochs: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
     """Positions of the mini-batches of whole epochs, each a random permutation whose last batch may be smaller."""
     cuts = np.arange(batch_size, examples, batch_size)

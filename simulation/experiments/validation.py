@@ -84,6 +84,11 @@ def validate_robust_aggregation(settings: SharedSettings) -> None:
     rule = config.aggregation
     if rule == "mean":
         return
+    if settings.calibration.calibration_form == "sequential":
+        raise ConfigError(
+            f"Under the 'aggregation' {rule} no single client may set the BatchNorm statistics: set 'calibration-form' to "
+            "average, or 'aggregation' to mean."
+        )
     if config.weighting not in ("method", "uniform"):
         raise ConfigError(
             f"The 'aggregation' {rule} counts every client alike, so 'weighting' {config.weighting} would be ignored: "

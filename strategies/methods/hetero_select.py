@@ -52,6 +52,10 @@ class HeteroSelectConfig(Settings):
         choices=("probe", "last-fit"),
     )  # fmt: skip
     average_decay: float = setting(0.0, "share of the old value in the running average update of D", low=0.0, below=1.0)
+    average_start: str = setting(
+        "zero", "running average update of D before the first round: zero, or the first aggregate (the authors' code)",
+        choices=("zero", "first"),
+    )  # fmt: skip
     sketch_size: int = setting(
         0, "keep a count sketch of so many numbers per client for D instead of its last update (0: exact)", low=0
     )
@@ -179,7 +183,10 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
             return
         aggregate = Update(outcome.aggregate.size, None, outcome.aggregate.astype(np.float32))
         newest = (self._sketch(aggregate) if self._sketch else aggregate).values
-        self._average = self.config.average_decay * self._average + (1.0 - self.config.average_decay) * newest
+        decay = self.config.average_decay
+        if self.config.average_start == "first" and not self._average.any():
+            decay = 0.0
+        self._average = decay * self._average + (1.0 - decay) * newest
         average_norm = float(np.sqrt(np.square(self._average).sum()))
         known = list(self.last_updates.values())
         (dots,) = inner_products(known, [self._average])

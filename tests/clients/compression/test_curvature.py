@@ -1,3 +1,4 @@
+import copy
 import itertools
 
 import numpy as np
@@ -122,3 +123,22 @@ def test_the_same_generator_gives_the_same_probe():
     )
     assert first.tobytes() == second.tobytes()
     assert first.tobytes() != other.tobytes()
+
+
+def test_in_train_mode_the_hessian_is_that_of_the_batch_statistics_and_the_running_ones_stay():
+    """With every sign of a BatchNorm's four parameters the mean is the diagonal; autograd's Hessian is the witness."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(2)
+        module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 2))
+        x, y = torch.randn(5, 2), torch.tensor([0, 1, 0, 1, 1])
+    model = FlatModel(module, CPU)
+    before = model.buffers_vector()
+    span = model.layers[1]
+    signs = list(itertools.product([-1.0, 1.0], repeat=span.stop - span.start))
+    mean = np.mean(
+        [hutchinson_diagonal(model, [1], x, y, Signs(z), training=True)[1] for z in signs], axis=0
+    )
+    assert np.array_equal(model.buffers_vector(), before)
+    assert not module.training
+    witness = copy.deepcopy(module).double().train()
+    np.testing.assert_allclose(mean, np.diag(exact_hessian(witness, x, y))[span.start : span.stop], atol=1e-6)

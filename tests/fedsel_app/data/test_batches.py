@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError, DataConfig
-from fedsel_app.data.batches import DeviceData, batch_order, device_data, epoch_order
+from fedsel_app.data.batches import DeviceData, batch_order, device_data, epoch_order, loader_order
 from fedsel_app.data.dataset import from_arrays
 
 CPU = torch.device("cpu")
@@ -179,3 +179,11 @@ def test_orders_are_shuffled_anew_in_every_pass():
     order = np.concatenate(batch_order(50, 10, 10, np.random.default_rng(0))).reshape(2, 50)
     assert not np.array_equal(order[0], order[1])
     assert not np.array_equal(order[0], np.arange(50))
+
+
+def test_a_loaders_last_batch_of_a_pass_is_smaller_and_a_new_pass_starts_shuffled():
+    order = loader_order(7, 3, 5, np.random.default_rng(0))
+    assert [len(batch) for batch in order] == [3, 3, 1, 3, 3]
+    assert sorted(np.concatenate(order[:3]).tolist()) == list(range(7))
+    assert np.concatenate(order[:3])[:6].tolist() != np.concatenate(order[3:]).tolist()
+    assert len(set(np.concatenate(order[3:]).tolist())) == 6

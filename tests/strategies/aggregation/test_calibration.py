@@ -22,7 +22,8 @@ def calibrate(replies, trained, **settings):
     clients = connections.ConnectedClients(len(proxies), 0)
     clients.refresh(manager_of(proxies), wait=True)
     shared = SharedSettings(**read_groups({name.replace("_", "-"): value for name, value in settings.items()}))
-    buffers, sent = calibrated(clients, np.array(trained), PARAMETERS, BUFFERS, 4, shared, VARIANCES)
+    examples = np.full(len(replies), 70)
+    buffers, sent = calibrated(clients, np.array(trained), PARAMETERS, BUFFERS, 4, shared, VARIANCES, examples)
     return proxies, buffers, sent
 
 
@@ -96,3 +97,23 @@ def test_where_aggregation_is_robust_one_client_cannot_move_the_statistics_far()
     replies = [statistics(1.0, 2.0), statistics(-1e9, 1e9, examples=10**9), statistics(3.0, 4.0, examples=1)]
     _, buffers, _ = calibrate(replies, [0, 1, 2], aggregation="median")
     np.testing.assert_array_equal(buffers, [1.0, 4.0])
+
+
+def test_sequential_calibration_goes_from_client_to_client_until_its_batches_are_used():
+    """70 examples make three batches of 32: of 5 batches client 1 runs three, client 2 two, and client 3 none."""
+    replies = [statistics(9.0, 9.0), statistics(1.0, 2.0), statistics(3.0, 4.0), statistics(9.0, 9.0)]
+    settings = {"calibration_form": "sequential", "calibration_batches": 5, "batch_size": 32}
+    proxies, buffers, sent = calibrate(replies, [1, 2, 3], **settings)
+    assert buffers.tolist() == [3.0, 4.0]
+    assert [len(asked(proxy)) for proxy in proxies] == [0, 1, 1, 0]
+    first, second = asked(proxies[1])[0], asked(proxies[2])[0]
+    assert [CalibrateInstruction.from_config(ins.config).batches for ins in (first, second)] == [3, 2]
+    assert first.parameters == ndarrays_to_parameters([PARAMETERS, BUFFERS])
+    assert second.parameters == ndarrays_to_parameters([PARAMETERS, np.array([1.0, 2.0], np.float32)])
+    assert sent == 2 * (PARAMETERS.nbytes + BUFFERS.nbytes + 8)
+
+
+def test_sequential_calibration_passes_over_a_client_that_fails():
+    replies = [ValueError("gone"), statistics(3.0, 4.0)]
+    _, buffers, _ = calibrate(replies, [0, 1], calibration_form="sequential", calibration_batches=5)
+    assert buffers.tolist() == [3.0, 4.0]

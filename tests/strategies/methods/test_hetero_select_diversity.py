@@ -74,6 +74,16 @@ def test_the_authors_running_average_by_hand():
     np.testing.assert_allclose(selector.state()["average"], [0.09, 0.1, 0.0, 0.0])
 
 
+def test_the_average_may_start_as_the_first_aggregate():
+    """0.9 (1, 0) + 0.1 (0, 1) = (0.9, 0.1); from zero it is 0.9 (0.1, 0) + 0.1 (0, 1) = (0.09, 0.1)."""
+    expected = {"first": 1 - 0.9 / math.hypot(0.9, 0.1), "zero": 1 - 0.09 / math.hypot(0.09, 0.1)}
+    for start, diversity in expected.items():
+        selector = method(average_decay=0.9, average_start=start, size=2)
+        selector.learn(outcome(RoundInfo(1, 10), [0], [dense([1.0, 0.0])], size=2))
+        selector.learn(outcome(RoundInfo(2, 10), [1], [dense([0.0, 1.0])], size=2))
+        np.testing.assert_allclose(diversity_of(selector)[0], diversity, atol=1e-6)
+
+
 def correlated(rng, size):
     """Two unit vectors whose entries are mostly positive: without signs, what collides would add up."""
     first = 1.0 + rng.normal(size=size)
