@@ -86,8 +86,8 @@ def validate_robust_aggregation(settings: SharedSettings) -> None:
         return
     if settings.calibration.calibration_form == "sequential":
         raise ConfigError(
-            f"Under the 'aggregation' {rule} no single client may set the BatchNorm statistics: set 'calibration-form' to "
-            "average, or 'aggregation' to mean."
+            f"Under the 'aggregation' {rule} no single client may set the BatchNorm statistics: set "
+            "'calibration-form' to average, or 'aggregation' to mean."
         )
     if config.weighting not in ("method", "uniform"):
         raise ConfigError(

@@ -8,8 +8,11 @@ from torch import nn
 from clients.client import SelectionClient
 from clients.training.steps import DivergenceError
 from fedsel_app.config import ConfigError
+from fedsel_app.data.batches import DeviceData, loader_order
 from fedsel_app.data.dataset import load
 from fedsel_app.messages import CalibrateInstruction, LocalTestAnswer, LocalTestInstruction, ProbeInstruction
+from fedsel_app.models.flat_model import build
+from fedsel_app.seeds import Purpose, stream
 from tests.support.client_messages import (
     NORMED,
     RUN,
@@ -73,6 +76,30 @@ def test_the_probe_neither_augments_nor_depends_on_the_order(context):
     assert losses[0] == losses[1] == losses[2]
     other_round = SelectionClient(context).evaluate(initial(context), ProbeInstruction(6, 3).to_config())[0]
     assert other_round != losses[0]
+
+
+def test_the_authors_probe_is_the_mean_of_augmented_minibatches_in_loader_order(context):
+    """Without augmentation, and with one pass, it is the mean of the mini-batches' mean losses by torch itself."""
+    context = changed(context, evaluation={"probe_batch": "training"}, training={"batch_order": "loader"})
+    held = len(own_examples(context))
+    batches = -(-held // context.training.batch_size)
+    loss, probed, _ = SelectionClient(context).evaluate(initial(context), ProbeInstruction(5, batches).to_config())
+    assert probed == held
+    assert held % context.training.batch_size, "so that the last mini-batch is smaller"
+    rng = stream(context.run.seed, Purpose.PROBE, 5, context.client)
+    order = loader_order(held, context.training.batch_size, batches, rng)
+    data = load(context.data, context.run.seed)
+    module = build("logistic", data.sample_shape, data.classes, context.run.seed).eval()
+    means = []
+    for positions in order:
+        chosen = own_examples(context)[positions]
+        x, _ = DeviceData(data, context.data, torch.device("cpu")).train_batch(chosen, None)
+        loss_of_batch = nn.functional.cross_entropy(module(x), torch.from_numpy(data.y_train[chosen]))
+        means.append(loss_of_batch.item())
+    assert loss == pytest.approx(np.mean(means), rel=1e-5)
+    augmented = changed(context, data={"augment": "crop-flip"})
+    moved = SelectionClient(augmented).evaluate(initial(context), ProbeInstruction(5, batches).to_config())[0]
+    assert moved != loss
 
 
 def test_the_test_part_is_what_training_does_not_see(context):

@@ -135,9 +135,7 @@ def test_in_train_mode_the_hessian_is_that_of_the_batch_statistics_and_the_runni
     before = model.buffers_vector()
     span = model.layers[1]
     signs = list(itertools.product([-1.0, 1.0], repeat=span.stop - span.start))
-    mean = np.mean(
-        [hutchinson_diagonal(model, [1], x, y, Signs(z), training=True)[1] for z in signs], axis=0
-    )
+    mean = np.mean([hutchinson_diagonal(model, [1], x, y, Signs(z), training=True)[1] for z in signs], axis=0)
     assert np.array_equal(model.buffers_vector(), before)
     assert not module.training
     witness = copy.deepcopy(module).double().train()

@@ -88,7 +88,10 @@ def test_a_model_without_statistics_asks_nobody_and_costs_nothing():
     clients = connections.ConnectedClients(1, 0)
     clients.refresh(manager_of([proxy]), wait=True)
     nothing = np.zeros(0, np.float32)
-    buffers, sent = calibrated(clients, np.array([0]), PARAMETERS, nothing, 1, SharedSettings(), VARIANCES[:0])
+    examples = np.array([10])
+    buffers, sent = calibrated(
+        clients, np.array([0]), PARAMETERS, nothing, 1, SharedSettings(), VARIANCES[:0], examples
+    )
     assert buffers.size == sent == 0
     assert asked(proxy) == []
 
