@@ -220,8 +220,8 @@ def test_the_next_layers_are_drawn_by_the_last_mask(context, monkeypatch):
     context = changed(context, run={"model": "cnn"}, compression={"curvature_layers": 1, "curvature_explore": 0.0})
     drawn = []
 
-    def record(model, layers, x, y, rng, proximal):
-        assert proximal == context.training.mu
+    def record(model, layers, x, y, rng, proximal, *, training):
+        assert (proximal, training) == (context.training.mu, False)
         drawn.append(list(layers))
         return {}
 

@@ -62,7 +62,7 @@ def test_a_search_without_a_result_names_the_nearest_keys():
         matching_settings("momentun")
     assert str(error.value) == (
         "No setting has 'momentun' in its key or its meaning. "
-        "Did you mean 'momentum' or 'isp-momentum' or 'server-momentum'?"
+        "Did you mean 'momentum' or 'moments' or 'isp-momentum'?"
     )
     with pytest.raises(ConfigError, match="`fedsel settings` lists all of them"):
         matching_settings("???")
