@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedsel_app.seeds import Purpose, stream
 from strategies.base import SelectionStrategy
 from strategies.roster import Selection
-from strategies.testing.fake_federation import LOSSES, UPDATES, FakeClientProxy, FakeFederation
+from strategies.testing.fake_federation import LOSSES, UPDATES, FakeFederation, FederationProxy
 from strategies.testing.fakes import outcome
 from strategies.testing.method_under_test import (
     CLIENTS,
@@ -160,7 +160,7 @@ def _reply_order(tested: MethodUnderTest) -> None:
         clients = sorted(range(CLIENTS), reverse=backwards)
         manager = SimpleClientManager()
         for place, client in enumerate(clients):
-            manager.register(FakeClientProxy(federation, client, f"node-{place}"))
+            manager.register(FederationProxy(federation, client, f"node-{place}"))
         parameters: Parameters | None = federation.method.initialize_parameters(manager)
         for number in (1, 2, 3):
             instructed = federation.method.configure_fit(number, parameters or Parameters([], ""), manager)

@@ -1,6 +1,6 @@
 """Fake federation: clients around a method, whose losses, links and updates follow from the seed.
 
-`FakeFederation` runs the round as `strategies.base` does, without messages; a `FakeClientProxy` is one of its clients
+`FakeFederation` runs the round as `strategies.base` does, without messages; a `FederationProxy` is one of its clients
 to Flower.
 """
 
@@ -12,20 +12,15 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from flwr.common import (
     Code,
-    DisconnectRes,
     EvaluateIns,
     EvaluateRes,
     FitIns,
     FitRes,
-    GetParametersIns,
-    GetParametersRes,
     GetPropertiesIns,
     GetPropertiesRes,
-    ReconnectIns,
     Status,
     ndarrays_to_parameters,
 )
-from flwr.server.client_proxy import ClientProxy
 from numpy.typing import NDArray
 
 from fedsel_app.messages import EnrolAnswer, ProbeAnswer, TrainAnswer, TrainInstruction, read_evaluate_instruction
@@ -33,7 +28,7 @@ from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update, encode
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, RoundInfo, Selection
-from strategies.testing.fakes import dense, outcome
+from strategies.testing.fakes import FakeClientProxy, dense, outcome
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -200,7 +195,7 @@ class FakeFederation:
 
 
 @dataclass(eq=False)
-class FakeClientProxy(ClientProxy):
+class FederationProxy(FakeClientProxy):
     """Client `client` of a `federation` as Flower's server sees it; `cid` is Flower's own id, which means nothing."""
 
     federation: FakeFederation
@@ -227,11 +222,3 @@ class FakeClientProxy(ClientProxy):
         answer = TrainAnswer(loss, work_steps=loss, reports=dict.fromkeys(self.federation.needs.reports, loss))
         arrays = ndarrays_to_parameters([np.frombuffer(payload, np.uint8)])
         return FitRes(Status(Code.OK, ""), arrays, 1, answer.to_metrics())
-
-    def get_parameters(self, ins: GetParametersIns, timeout: float | None, group_id: int | None) -> GetParametersRes:
-        """Never called."""
-        raise NotImplementedError
-
-    def reconnect(self, ins: ReconnectIns, timeout: float | None, group_id: int | None) -> DisconnectRes:
-        """Never called."""
-        raise NotImplementedError

@@ -11,7 +11,7 @@ from torch import nn
 from fedsel_app.data.sources.synthetic import generate
 from simulation.experiments.presets import read_preset
 from tests.support.in_process import run_in_process
-from tests.support.stubs import without_wall
+from tests.support.rounds import without_wall
 
 QUICK = {
     "data": "digits",

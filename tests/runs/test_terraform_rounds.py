@@ -11,7 +11,7 @@ import pytest
 from fedsel_app.wire.codec import decode
 from tests.strategies.methods.test_terraform import exact_split
 from tests.support.in_process import run_in_process
-from tests.support.stubs import round_of
+from tests.support.proxies import round_of
 
 CLIENTS, COHORT, ETA, ITERATIONS = 20, 16, 3, 3
 OUTPUT_LAYER = {"gradient": slice(-650, None), "bias": slice(-10, None)}

@@ -22,22 +22,19 @@ from fedsel_app.network.links import MeasuredLinks
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.roster import Needs
-from tests.support.contexts import dense
-from tests.support.stubs import (
-    SIZE,
+from strategies.testing.fakes import dense
+from tests.support.contexts import SIZE, context_of
+from tests.support.proxies import (
     StubProxy,
-    context_of,
     fit_reply,
     manager_of,
     round_of,
-    run_round,
-    run_rounds,
     sends_its_update,
     trio,
     update_of,
     update_reply,
-    without_wall,
 )
+from tests.support.rounds import bits, run_round, run_rounds, without_wall
 
 SIGMA, RHO = Report.GRADIENT_DEVIATION, Report.EFFECTIVE_STEPS
 
@@ -292,10 +289,6 @@ def noisy(client, ins):
     rng = np.random.default_rng([client, round_of(ins)])
     values = rng.normal(size=SIZE) * 10.0 ** rng.integers(-8, 8, SIZE)
     return update_reply(dense(values.tolist()), client, round_of(ins), loss=float(rng.random()))
-
-
-def bits(arrays):
-    return [array.tobytes() for array in arrays]
 
 
 @pytest.mark.parametrize(

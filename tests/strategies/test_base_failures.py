@@ -11,21 +11,19 @@ from fedsel_app.config import ConfigError, Settings
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.run_context import Evaluation
-from tests.support.contexts import dense
-from tests.support.stubs import (
-    SIZE,
+from strategies.testing.fakes import dense
+from tests.support.contexts import SIZE, context_of
+from tests.support.proxies import (
     StubProxy,
-    context_of,
     fit_reply,
     manager_of,
     round_of,
-    run_round,
-    run_rounds,
     sends_its_update,
     trio,
     update_of,
     update_reply,
 )
+from tests.support.rounds import run_round, run_rounds
 
 
 def raises(client, ins):

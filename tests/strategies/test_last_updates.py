@@ -7,7 +7,7 @@ import numpy as np
 from fedsel_app.wire.codec import Update
 from strategies.last_updates import LastUpdates
 from strategies.roster import RoundInfo
-from tests.support.contexts import dense, outcome
+from strategies.testing.fakes import dense, outcome
 
 SPARSE = Update(4, np.array([1, 3], np.uint32), np.array([5.0, 6.0], np.float32))
 

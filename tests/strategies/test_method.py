@@ -8,7 +8,7 @@ import pytest
 from fedsel_app.config import ConfigError, Settings, setting
 from strategies.base import SelectionStrategy
 from strategies.roster import Needs, RoundInfo, Selection
-from tests.support.contexts import make_context, make_roster
+from strategies.testing.fakes import make_context, make_roster
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,11 @@ from strategies import STRATEGIES
 from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
 from strategies.run_context import Evaluation
 from strategies.selection_math.sampling_rows import merge_tree
-from strategies.testing.fake_federation import FakeClientProxy
+from strategies.testing.fake_federation import FederationProxy
 from strategies.testing.method_under_test import MethodUnderTest, copied, require_same
-from tests.support.stubs import StubProxy, context_of, manager_of, round_of, run_rounds, update_of, update_reply
+from tests.support.contexts import context_of
+from tests.support.proxies import StubProxy, manager_of, round_of, update_of, update_reply
+from tests.support.rounds import run_rounds
 
 ROOT = Path(__file__).parent.parent.parent
 AT_ONCE = {"fedcor": {"warmup": 1, "first_steps": 5, "steps": 2}, "fedcvr-bolt": {"warmup_rounds": 1}}
@@ -91,7 +93,7 @@ def test_no_method_reads_the_servers_test_results(name):
         method = federation.method
         method.context = replace(method.context, evaluate=lambda parameters, buffers, said=said: said)
         manager = manager_of(
-            [FakeClientProxy(federation, client, str(client)) for client in range(method.context.run.clients)]
+            [FederationProxy(federation, client, str(client)) for client in range(method.context.run.clients)]
         )
         parameters, selected = method.initialize_parameters(manager), []
         for number in range(1, 6):

@@ -81,9 +81,6 @@ def own_examples(context):
     return split(context.partition, labels, CLIENTS, RUN.seed)[context.client]
 
 
-# What it says of itself
-
-
 def remembered(context, server_round):
     """The client's state after a round whose reply was aggregated."""
     return context.store.of_run("run").recall(context.client, ClientHistory(server_round, server_round))[0]

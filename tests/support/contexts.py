@@ -1,5 +1,45 @@
-"""A strategy's `RunContext` and a round's `Outcome` by hand, as the contract has them too."""
+"""Run contexts of a strategy that runs whole rounds: simulated links, and a recorder that keeps the rows."""
 
-from strategies.testing.fakes import NoRecords, dense, make_context, make_roster, outcome
+import json
+from dataclasses import replace
 
-__all__ = ["NoRecords", "dense", "make_context", "make_roster", "outcome"]
+import numpy as np
+
+from fedsel_app.config import NetworkConfig, Settings
+from fedsel_app.network.links import SimulatedLinks
+from fedsel_app.records.schema import as_row
+from strategies.testing.fakes import NoRecords, make_context
+
+SIZE = 4
+"""Parameters of the model that stub clients train."""
+
+
+class Rows(NoRecords):
+    """Recorder that keeps the rows, as JSON would."""
+
+    def __init__(self):
+        self.rows, self.clients, self.finished = [], [], 0
+
+    def client(self, record):
+        self.clients.append(as_row(record))
+
+    def round(self, record):
+        record.add_totals(self.rows[-1] if self.rows else {})
+        self.rows.append(json.loads(json.dumps(as_row(record))))
+
+    def checkpoint(self, arrays):
+        self.saved = {name: np.array(array) for name, array in arrays.items()}
+
+    def finish(self, final, best, roster):
+        self.finished += 1
+        self.parameters = final[0]
+
+
+NO_BUFFERS = np.zeros(0, np.float32)
+
+
+def context_of(method=None, *, clients=3, cohort=3, rounds=1, network=None, buffers=NO_BUFFERS, size=SIZE, **run):
+    """Everything a strategy takes: simulated links, a model of `size` zeros, and `Rows` to write to."""
+    context = make_context(method or Settings(), clients=clients, cohort=cohort, rounds=rounds, size=size, **run)
+    links = SimulatedLinks(network or NetworkConfig(), clients, context.run.seed)
+    return replace(context, links=links, buffers=buffers, recorder=Rows())

@@ -10,33 +10,29 @@ from typing import Any
 from flwr.client import Client
 from flwr.common import (
     Context,
-    DisconnectRes,
     EvaluateIns,
     EvaluateRes,
     FitIns,
     FitRes,
-    GetParametersIns,
-    GetParametersRes,
     GetPropertiesIns,
     GetPropertiesRes,
-    ReconnectIns,
     RecordDict,
 )
 from flwr.server import Server, SimpleClientManager
-from flwr.server.client_proxy import ClientProxy
 
 from fedsel_app.records.run_folder import RunFolder
 from simulation.experiments.configuration import AppConfig, resolve
 from simulation.wiring.client import make_client
 from simulation.wiring.server import make_run_context
 from strategies.base import SelectionStrategy
+from strategies.testing.fakes import FakeClientProxy
 
 ONE_AT_A_TIME = Lock()
 """A process serves one message at a time, in every engine; its clients share one model."""
 ReplyHook = Callable[[int, FitIns, FitRes], FitRes]
 
 
-class InProcessProxy(ClientProxy):
+class InProcessProxy(FakeClientProxy):
     """Serves every message by a client built anew, as Flower does it."""
 
     def __init__(self, cid: str, build: Callable[[], Client], client: int, on_fit: ReplyHook | None = None) -> None:
@@ -49,9 +45,6 @@ class InProcessProxy(ClientProxy):
         with ONE_AT_A_TIME:
             return self._build().get_properties(ins)
 
-    def get_parameters(self, ins: GetParametersIns, timeout: float | None, group_id: int | None) -> GetParametersRes:
-        raise RuntimeError("nobody asks clients for parameters")
-
     def fit(self, ins: FitIns, timeout: float | None, group_id: int | None) -> FitRes:
         with ONE_AT_A_TIME:
             reply = self._build().fit(ins)
@@ -60,9 +53,6 @@ class InProcessProxy(ClientProxy):
     def evaluate(self, ins: EvaluateIns, timeout: float | None, group_id: int | None) -> EvaluateRes:
         with ONE_AT_A_TIME:
             return self._build().evaluate(ins)
-
-    def reconnect(self, ins: ReconnectIns, timeout: float | None, group_id: int | None) -> DisconnectRes:
-        return DisconnectRes(reason="")
 
 
 def run_in_process(

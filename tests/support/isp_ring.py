@@ -4,21 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedsel_app.config import NetworkConfig, Settings
-from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.wire.codec import Update
 from strategies.methods.random_selection import RandomSelection
-from tests.support.contexts import make_context
-from tests.support.stubs import Rows, StubProxy, manager_of, round_of, run_rounds, update_reply
+from tests.support.contexts import context_of
+from tests.support.proxies import StubProxy, manager_of, round_of, update_reply
+from tests.support.rounds import run_rounds
 
 CLIENTS = 8
 MODEL_BYTES = 4 * CLIENTS
 REPLY_BYTES = 28 + 1 + 4
 """One entry of eight: header and checksum, a bitmap, a value."""
-
-
-def bits(arrays):
-    return [array.tobytes() for array in arrays]
 
 
 def own_direction(length):
@@ -46,13 +41,7 @@ def setup_for(surrogate=None, *, rounds=1, cohort=2, method=None, **changed):
     if surrogate is not None:
         settings |= {"isp_loss": "surrogate", "surrogate_path": "x.npz"}
     settings |= {"clients": CLIENTS, "cohort": cohort, "rounds": rounds} | changed
-    context = make_context(method or Settings(), size=CLIENTS, **settings)
-    return replace(
-        context,
-        recorder=Rows(),
-        links=SimulatedLinks(NetworkConfig(), CLIENTS, context.run.seed),
-        surrogate=surrogate,
-    )
+    return replace(context_of(method, size=CLIENTS, **settings), surrogate=surrogate)
 
 
 def run_isp(context, length=1.9, kind=RandomSelection, **options):
@@ -60,6 +49,3 @@ def run_isp(context, length=1.9, kind=RandomSelection, **options):
     proxies = [StubProxy(client, own_direction(length), **options) for client in range(CLIENTS)]
     rows, arrays = run_rounds(kind(context), manager_of(proxies), context.run.rounds)
     return rows, proxies, arrays
-
-
-# The parts, by hand

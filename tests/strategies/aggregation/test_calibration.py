@@ -6,7 +6,7 @@ from fedsel_app.config import SharedSettings, read_groups
 from fedsel_app.messages import CalibrateInstruction
 from strategies.aggregation.calibration import calibrated
 from strategies.round import connections
-from tests.support.stubs import StubProxy, fit_reply, manager_of
+from tests.support.proxies import StubProxy, fit_reply, manager_of
 
 PARAMETERS = np.arange(5, dtype=np.float32)
 BUFFERS = np.array([0.0, 1.0], np.float32)

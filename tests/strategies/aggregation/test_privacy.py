@@ -10,7 +10,7 @@ from scipy.stats import norm as normal
 from fedsel_app.config import ConfigError, PrivacyConfig, Settings
 from strategies.aggregation import privacy
 from strategies.aggregation.server_state import ServerState
-from tests.support.contexts import dense, make_context
+from strategies.testing.fakes import dense, make_context
 
 pytestmark = pytest.mark.skipif(find_spec("opacus") is None, reason="needs opacus")
 
@@ -75,7 +75,7 @@ def test_what_was_spent_is_remembered():
 def test_the_server_accounts_only_what_it_releases():
     from strategies.roster import Selection
     from strategies.round.replies import collect
-    from tests.support.stubs import update_reply
+    from tests.support.proxies import update_reply
 
     context = make_context(Settings(), size=4, dp_clip_norm=1.0, weighting="uniform")
     state = ServerState(context)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedsel_app.config import AggregationConfig
 from fedsel_app.wire.codec import Update
 from strategies.aggregation import robust
-from tests.support.contexts import dense
+from strategies.testing.fakes import dense
 
 EQUAL = np.full(5, 0.2)
 

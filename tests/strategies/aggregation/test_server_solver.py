@@ -8,7 +8,7 @@ from fedsel_app.config import TrainingConfig
 from fedsel_app.wire.codec import Update
 from strategies.aggregation.ef21 import Estimates
 from strategies.aggregation.server_solver import ServerSolver, nova_weights
-from tests.support.contexts import dense
+from strategies.testing.fakes import dense
 
 ZEROS = np.zeros(2)
 

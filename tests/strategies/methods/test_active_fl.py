@@ -8,7 +8,7 @@ import pytest
 from fedsel_app.messages import Report
 from strategies.methods.active_fl import ActiveFL, ActiveFLConfig, draw, eligible, probabilities, valuations
 from strategies.roster import RoundInfo
-from tests.support.contexts import dense, make_context, make_roster, outcome
+from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.resume import assert_resumes, select
 
 NAN = np.nan

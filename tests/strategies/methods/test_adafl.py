@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedsel_app.wire.codec import Update
 from strategies.methods.adafl import AdaFL, AdaFLConfig, distance, refreshed
 from strategies.roster import RoundInfo
-from tests.support.contexts import dense, make_context, make_roster, outcome
+from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.resume import assert_resumes, select
 
 

@@ -16,7 +16,7 @@ from strategies.methods.adasample import (
     sampling_distribution,
 )
 from strategies.roster import RoundInfo
-from tests.support.contexts import dense, make_context, make_roster, outcome
+from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.resume import assert_resumes, select, selections
 
 P, G, T = np.array([0.5, 0.3, 0.2]), np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0])

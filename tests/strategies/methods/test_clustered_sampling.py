@@ -11,7 +11,7 @@ from strategies.methods.clustered_sampling import ClusteredSampling, ClusteredSa
 from strategies.roster import RoundInfo
 from strategies.selection_math.sampling_rows import draw, rows_by_similarity, rows_by_size
 from strategies.selection_math.similarity import angles
-from tests.support.contexts import dense, make_context, make_roster, outcome
+from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.resume import assert_resumes, select
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedsel_app.config import CompressionConfig, ConfigError
 from strategies.methods.divfl import DivFL, DivFLConfig, facility_location
 from strategies.roster import RoundInfo
-from tests.support.contexts import dense, make_context, make_roster, outcome
+from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.resume import assert_resumes, select
 
 POINTS = np.array([(0, 0), (1, 0), (0, 1), (5, 5), (6, 5)], float)

@@ -12,7 +12,7 @@ from fedsel_app.wire.codec import Update
 from strategies.methods.fedcg import FedCG, FedCGConfig, Problem, best_deadline, cover, relative_distances, represented
 from strategies.roster import RoundInfo
 from strategies.selection_math.client_time import fitting_fractions
-from tests.support.contexts import dense, make_context, make_roster, outcome
+from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.resume import assert_resumes, select, selections
 
 POINTS = [(0, 0), (1, 0), (0, 1), (5, 5), (6, 5)]

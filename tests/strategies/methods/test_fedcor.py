@@ -9,7 +9,7 @@ from scipy.stats import multivariate_normal
 
 from strategies.methods.fedcor import FedCor, FedCorConfig, discounted_mean, fitted, greedy, likelihood_gradient
 from strategies.roster import RoundInfo
-from tests.support.contexts import dense, make_context, make_roster, outcome
+from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.resume import assert_resumes, select
 
 SIGMA = np.array([[1, 0.6, 0.1, -0.2], [0.6, 1.2, 0.3, 0], [0.1, 0.3, 0.8, 0.4], [-0.2, 0, 0.4, 0.9]])

@@ -14,7 +14,7 @@ from strategies.methods.fedcvr_bolt import (
     variance_reduction,
 )
 from strategies.roster import RoundInfo
-from tests.support.contexts import dense, make_context, make_roster, outcome
+from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.resume import assert_resumes, select, selections
 
 CLIENTS, SIZE, LAYER = 8, 12, slice(6, 12)

@@ -7,7 +7,7 @@ import pytest
 
 from fedsel_app.config import BudgetConfig, CompressionConfig, ConfigError
 from strategies.methods.flexcom import FlexCom, FlexComConfig
-from tests.support.contexts import make_context, make_roster
+from strategies.testing.fakes import make_context, make_roster
 from tests.support.resume import select, selections
 
 SIZE = 1_000_000

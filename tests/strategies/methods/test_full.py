@@ -5,7 +5,7 @@ import pytest
 from fedsel_app.config import Settings
 from strategies.methods.full import FullParticipation
 from strategies.roster import Needs
-from tests.support.contexts import make_context, make_roster
+from strategies.testing.fakes import make_context, make_roster
 from tests.support.resume import select
 
 

@@ -9,7 +9,7 @@ from fedsel_app.config import TrainingConfig
 from fedsel_app.wire.codec import Update
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig, fairness, staleness, temperature
 from strategies.roster import RoundInfo
-from tests.support.contexts import dense, make_context, make_roster, outcome
+from strategies.testing.fakes import dense, make_context, make_roster, outcome
 
 SIZE = 4
 NOW = RoundInfo(3, 10)

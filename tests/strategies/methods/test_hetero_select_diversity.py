@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fedsel_app.wire.codec import Update
 from strategies.methods.hetero_select import CountSketch, HeteroSelect, HeteroSelectConfig
 from strategies.roster import RoundInfo
-from tests.support.contexts import dense, make_context, make_roster, outcome
+from strategies.testing.fakes import dense, make_context, make_roster, outcome
 
 SIZE = 4
 

@@ -18,7 +18,7 @@ from strategies.methods.hetero_select_stable import (
     staleness,
 )
 from strategies.roster import RoundInfo
-from tests.support.contexts import dense, make_context, make_roster, outcome
+from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.resume import assert_resumes, select
 
 NAN = np.nan

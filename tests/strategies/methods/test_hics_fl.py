@@ -15,7 +15,7 @@ from strategies.methods.hics_fl import (
     group_logits,
 )
 from strategies.roster import RoundInfo
-from tests.support.contexts import dense, make_context, make_roster, outcome
+from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.resume import assert_resumes, select, selections
 
 BIASES = np.array([(0.004, -0.001, -0.001, -0.002), (0.001, 0.0005, -0.0005, -0.001), (-0.003, 0.005, -0.001, -0.001)])

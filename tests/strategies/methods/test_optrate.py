@@ -12,7 +12,7 @@ from fedsel_app.config import BudgetConfig, CompressionConfig, ConfigError, Sett
 from fedsel_app.wire.codec import Update
 from strategies.methods.optrate import OptRate, spread, top_k_error
 from strategies.roster import RoundInfo
-from tests.support.contexts import dense, make_context, make_roster, outcome
+from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.resume import assert_resumes, select, selections
 
 

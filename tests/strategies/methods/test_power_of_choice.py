@@ -8,7 +8,7 @@ import pytest
 from fedsel_app.config import ConfigError
 from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig, candidate_count, largest
 from strategies.roster import RoundInfo
-from tests.support.contexts import make_context, make_roster
+from strategies.testing.fakes import make_context, make_roster
 from tests.support.resume import select
 
 

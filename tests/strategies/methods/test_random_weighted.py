@@ -9,7 +9,7 @@ from fedsel_app.config import Settings
 from strategies.methods.random_weighted import RandomWeighted
 from strategies.roster import RoundInfo
 from strategies.selection_math.sampling import weighted_order
-from tests.support.contexts import make_context, make_roster
+from strategies.testing.fakes import make_context, make_roster
 from tests.support.resume import select
 
 

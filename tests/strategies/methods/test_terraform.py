@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedsel_app.wire.codec import Update
 from strategies.methods.terraform import Terraform, TerraformConfig, split_index, split_range
 from strategies.roster import RoundInfo
-from tests.support.contexts import dense, make_context, make_roster, outcome
+from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.resume import assert_resumes, select, selections
 
 QUARTILES = ("q1-q3", "0-1", "0-q3", "q1-1", "q3-1")

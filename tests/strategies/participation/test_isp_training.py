@@ -15,9 +15,11 @@ from strategies.participation.intermediate_round import restrict_view
 from strategies.participation.isp import ISP
 from strategies.roster import RoundInfo
 from strategies.round.round_plan import Probe
-from tests.support.contexts import make_roster
-from tests.support.isp_ring import CLIENTS, MODEL_BYTES, bits, own_direction, ring, run_isp, setup_for
-from tests.support.stubs import Rows, StubProxy, manager_of, run_rounds, without_wall
+from strategies.testing.fakes import make_roster
+from tests.support.contexts import Rows
+from tests.support.isp_ring import CLIENTS, MODEL_BYTES, own_direction, ring, run_isp, setup_for
+from tests.support.proxies import StubProxy, manager_of
+from tests.support.rounds import bits, run_rounds, without_wall
 
 
 def kept_states(proxy):

@@ -8,7 +8,9 @@ from fedsel_app.config import ParticipationConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.participation.schedules import linear_growth, scheduled, staged_share
 from strategies.roster import RoundInfo
-from tests.support.stubs import StubProxy, context_of, manager_of, run_rounds, sends_its_update
+from tests.support.contexts import context_of
+from tests.support.proxies import StubProxy, manager_of, sends_its_update
+from tests.support.rounds import run_rounds
 
 
 def counts(policy, total, cohort=20, clients=100, **settings):

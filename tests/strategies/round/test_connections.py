@@ -12,8 +12,8 @@ from fedsel_app.config import ConfigError
 from fedsel_app.messages import EnrolInstruction, ProbeInstruction, TrainAnswer
 from fedsel_app.wire.codec import Update, WireError, encode
 from strategies.round import connections, validation
-from tests.support.contexts import dense
-from tests.support.stubs import StubProxy, fit_reply, manager_of, update_reply
+from strategies.testing.fakes import dense
+from tests.support.proxies import StubProxy, fit_reply, manager_of, update_reply
 
 UPDATE = Update(6, np.array([1, 4], np.uint32), np.array([0.5, -2.0], np.float32))
 

@@ -15,19 +15,9 @@ from fedsel_app.network.links import MeasuredLinks
 from strategies.methods.random_selection import RandomSelection
 from strategies.round.deadline import ReplyDeadline, TooLate, accept_replies, over_selected_count, simulated_dropouts
 from strategies.round.replies import collect
-from tests.support.stubs import (
-    SIZE,
-    StubProxy,
-    context_of,
-    manager_of,
-    round_of,
-    run_round,
-    run_rounds,
-    sends_its_update,
-    trio,
-    update_of,
-    update_reply,
-)
+from tests.support.contexts import SIZE, context_of
+from tests.support.proxies import StubProxy, manager_of, round_of, sends_its_update, trio, update_of, update_reply
+from tests.support.rounds import run_round, run_rounds, without_wall
 
 STILL = NetworkConfig(step_min_s=1.0, step_max_s=1.0, uplink_min_bits_per_s=1e9, uplink_max_bits_per_s=1e9)
 """A second a step and hardly any transfer time: a client takes as many seconds as steps."""
@@ -58,7 +48,7 @@ def test_a_client_that_misses_the_deadline_has_failed_and_the_round_took_that_lo
 def test_a_deadline_that_all_make_changes_nothing():
     _, row, parameters = one_round([2, 3, 4], round_deadline_s=5.0)
     _, without, same = one_round([2, 3, 4])
-    assert {k: v for k, v in row.items() if k != "wall_s"} == {k: v for k, v in without.items() if k != "wall_s"}
+    assert without_wall([row]) == without_wall([without])
     np.testing.assert_array_equal(parameters, same)
 
 

@@ -5,8 +5,8 @@ from flwr.common import Parameters, ndarrays_to_parameters
 from fedsel_app.messages import Report
 from fedsel_app.wire.codec import Update, encode
 from strategies.round.replies import collect
-from tests.support.contexts import dense
-from tests.support.stubs import fit_reply, update_reply
+from strategies.testing.fakes import dense
+from tests.support.proxies import fit_reply, update_reply
 
 SIZE, ROUND = 6, 7
 SIGMA, RHO = Report.GRADIENT_DEVIATION, Report.EFFECTIVE_STEPS

@@ -16,7 +16,7 @@ from strategies.selection_math.similarity import (
     norms,
     refreshed_gram,
 )
-from tests.support.contexts import dense
+from strategies.testing.fakes import dense
 
 
 def sparse(size: int, entries: dict[int, float]) -> Update:

@@ -16,7 +16,7 @@ from fedsel_app.wire.codec import Update, encode
 from fedsel_app.wire.indices import seeded_indices
 from strategies.round.replies import collect
 from strategies.round.validation import MOST_BYTES_A_PARAMETER
-from tests.support.stubs import fit_reply
+from tests.support.proxies import fit_reply
 
 SIZE, CLIENT, ROUND, SEED = 400, 3, 7, 11
 MOST_BYTES = 64 * SIZE + 2 * (MOST_BYTES_A_PARAMETER * SIZE + 4096) + 20_000

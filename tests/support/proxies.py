@@ -1,40 +1,27 @@
-"""Flower without machines: proxies that answer from a script, what they answer, and a server over them."""
+"""Client proxies of Flower without machines: scripted answers, the replies that they give, a manager of them."""
 
-import json
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 from flwr.common import (
     Code,
-    DisconnectRes,
     EvaluateIns,
     EvaluateRes,
     FitIns,
     FitRes,
-    GetParametersIns,
-    GetParametersRes,
     GetPropertiesIns,
     GetPropertiesRes,
     Parameters,
-    ReconnectIns,
     Status,
     ndarrays_to_parameters,
-    parameters_to_ndarrays,
 )
-from flwr.server import Server, SimpleClientManager
-from flwr.server.client_proxy import ClientProxy
+from flwr.server import SimpleClientManager
 
-from fedsel_app.config import NetworkConfig, Settings
 from fedsel_app.messages import Config, EnrolAnswer, LocalTestAnswer, TrainAnswer, read_fit_instruction
-from fedsel_app.network.links import SimulatedLinks
-from fedsel_app.records.schema import as_row
 from fedsel_app.wire.codec import Update, encode
-from tests.support.contexts import NoRecords, make_context
-
-SIZE = 4
-"""Parameters of the model that stub clients train."""
+from strategies.testing.fakes import FakeClientProxy
+from tests.support.contexts import SIZE
 
 OK = Status(Code.OK, "")
 
@@ -55,7 +42,16 @@ def round_of(ins: FitIns) -> int:
     return read_fit_instruction(ins.config).server_round
 
 
-class StubProxy(ClientProxy):
+def update_of(client):
+    """Client 0, 1, 2 ... sends its number, plus one, at the entry of its number."""
+    return Update(SIZE, np.array([client], np.uint32), np.array([client + 1.0], np.float32))
+
+
+def sends_its_update(client, ins):
+    return update_reply(update_of(client), client, round_of(ins))
+
+
+class StubProxy(FakeClientProxy):
     """Client `client`, which answers at once; its `asked` remembers the instructions.
 
     `fit` gives the answer to a fit instruction, `loss` the one to a probe; an exception there is raised.
@@ -84,9 +80,6 @@ class StubProxy(ClientProxy):
         self.asked.append(("properties", ins))
         return GetPropertiesRes(OK, _given(self._properties))
 
-    def get_parameters(self, ins: GetParametersIns, timeout: float | None, group_id: int | None) -> GetParametersRes:
-        raise RuntimeError("nobody asks clients for parameters")
-
     def fit(self, ins: FitIns, timeout: float | None, group_id: int | None) -> FitRes:
         self.asked.append(("fit", ins))
         return _given(self._fit(self.client, ins))
@@ -95,9 +88,6 @@ class StubProxy(ClientProxy):
         self.asked.append(("evaluate", ins))
         return EvaluateRes(OK, *LocalTestAnswer(_given(self._loss), 10, self._accuracy).to_evaluation())
 
-    def reconnect(self, ins: ReconnectIns, timeout: float | None, group_id: int | None) -> DisconnectRes:
-        return DisconnectRes(reason="")
-
 
 def _given(answer: Any) -> Any:
     if isinstance(answer, Exception):
@@ -105,7 +95,7 @@ def _given(answer: Any) -> Any:
     return answer
 
 
-def manager_of(proxies: list[StubProxy]) -> SimpleClientManager:
+def manager_of(proxies: Iterable[FakeClientProxy]) -> SimpleClientManager:
     """A manager of connected `proxies`, in their order."""
     manager = SimpleClientManager()
     for proxy in proxies:
@@ -113,62 +103,6 @@ def manager_of(proxies: list[StubProxy]) -> SimpleClientManager:
     return manager
 
 
-class Rows(NoRecords):
-    """Recorder that keeps the rows, as JSON would."""
-
-    def __init__(self):
-        self.rows, self.clients, self.finished = [], [], 0
-
-    def client(self, record):
-        self.clients.append(as_row(record))
-
-    def round(self, record):
-        record.add_totals(self.rows[-1] if self.rows else {})
-        self.rows.append(json.loads(json.dumps(as_row(record))))
-
-    def checkpoint(self, arrays):
-        self.saved = {name: np.array(array) for name, array in arrays.items()}
-
-    def finish(self, final, best, roster):
-        self.finished += 1
-        self.parameters = final[0]
-
-
-NO_BUFFERS = np.zeros(0, np.float32)
-
-
-def context_of(method=None, *, clients=3, cohort=3, rounds=1, network=None, buffers=NO_BUFFERS, **run):
-    """Everything a strategy takes: simulated links, a model of SIZE zeros, and `Rows` to write to."""
-    context = make_context(method or Settings(), clients=clients, cohort=cohort, rounds=rounds, size=SIZE, **run)
-    links = SimulatedLinks(network or NetworkConfig(), clients, context.run.seed)
-    return replace(context, links=links, buffers=buffers, recorder=Rows())
-
-
-def run_round(strategy, proxies):
-    """The row of a run of one round, and the final model's arrays."""
-    return run_rounds(strategy, manager_of(proxies), 1)
-
-
-def run_rounds(strategy, manager, rounds):
-    """The rows of a run, and the final model's arrays."""
-    server = Server(client_manager=manager, strategy=strategy)
-    server.fit(rounds, timeout=None)
-    return strategy.context.recorder.rows, parameters_to_ndarrays(server.parameters)
-
-
-def update_of(client):
-    """Client 0, 1, 2 ... sends its number, plus one, at the entry of its number."""
-    return Update(SIZE, np.array([client], np.uint32), np.array([client + 1.0], np.float32))
-
-
-def sends_its_update(client, ins):
-    return update_reply(update_of(client), client, round_of(ins))
-
-
 def trio(fit=sends_its_update, **options):
     """Clients 0, 1 and 2 with 10, 20 and 30 examples."""
     return [StubProxy(client, fit, examples=10 * (client + 1), **options) for client in range(3)]
-
-
-def without_wall(rows):
-    return [{key: value for key, value in row.items() if key != "wall_s"} for row in rows]
