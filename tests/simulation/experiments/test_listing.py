@@ -61,8 +61,7 @@ def test_a_search_without_a_result_names_the_nearest_keys():
     with pytest.raises(ConfigError) as error:
         matching_settings("momentun")
     assert str(error.value) == (
-        "No setting has 'momentun' in its key or its meaning. "
-        "Did you mean 'momentum' or 'moments' or 'isp-momentum'?"
+        "No setting has 'momentun' in its key or its meaning. Did you mean 'momentum' or 'moments' or 'isp-momentum'?"
     )
     with pytest.raises(ConfigError, match="`fedsel settings` lists all of them"):
         matching_settings("???")
