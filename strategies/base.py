@@ -49,8 +49,9 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         )
         self._prober = ClientProber(self._clients, self.roster, self._needs, context)
         self._server = ServerState(context)
-        reports, estimates = self._needs.reports | self._server.solver.reports, self._server.estimates
-        self._instruction_builder = InstructionBuilder(context, self.roster, self._clients, reports, estimates or ())
+        reports = self._needs.reports | self._server.solver.reports
+        estimated = () if self._server.estimates is None else self._server.estimates
+        self._instruction_builder = InstructionBuilder(context, self.roster, self._clients, reports, estimated)
         self._collector = ReplyCollector(context, reports, self._server.solver.payloads)
         self._isp = ISP(context) if context.participation.searches else None
         self._parameters = context.initial
