@@ -1,4 +1,4 @@
-"""Run contexts of a strategy that runs whole rounds: simulated links, and a recorder that keeps the rows."""
+"""Run contexts with simulated links and a recorder that keeps the rows, and rosters after a first round."""
 
 import json
 from dataclasses import replace
@@ -8,7 +8,7 @@ import numpy as np
 from fedsel_app.config import NetworkConfig, Settings
 from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.records.schema import as_row
-from strategies.testing.fakes import NoRecords, make_context
+from strategies.testing.fakes import NoRecords, make_context, make_roster
 
 SIZE = 4
 """Parameters of the model that stub clients train."""
@@ -43,3 +43,10 @@ def context_of(method=None, *, clients=3, cohort=3, rounds=1, network=None, buff
     context = make_context(method or Settings(), clients=clients, cohort=cohort, rounds=rounds, size=size, **run)
     links = SimulatedLinks(network or NetworkConfig(), clients, context.run.seed)
     return replace(context, links=links, buffers=buffers, recorder=Rows())
+
+
+def seen_roster(clients=5, **arguments):
+    """Roster of `make_roster` in which every client was selected once."""
+    roster = make_roster(clients, **arguments)
+    roster.selections[:] = 1
+    return roster

@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from clients.compression.compressors import coordinate_scores, draw_layers, kept_count, layer_shares, top_indices, top_k
-from fedsel_app.models.flat_model import LayerSlice
-
-LAYERS = (LayerSlice("a", 0, 2), LayerSlice("b", 2, 6), LayerSlice("c", 6, 10))
+from tests.support.uploads import LAYERS
 
 finite = st.floats(-1e6, 1e6, width=32)
 coarse = st.sampled_from([0.0, 1.0, 2.0])  # many ties

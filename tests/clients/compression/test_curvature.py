@@ -10,8 +10,7 @@ from torch.nn import functional
 
 from clients.compression.curvature import hutchinson_diagonal
 from fedsel_app.models.flat_model import FlatModel, build
-
-CPU = torch.device("cpu")
+from tests.support.training import CPU
 
 
 class Signs:

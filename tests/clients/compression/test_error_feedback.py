@@ -7,23 +7,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from clients.compression.compressors import qsgd, rand_k, top_k
-from clients.compression.error_feedback import UploadSpec, upload
+from clients.compression.error_feedback import upload
 from clients.state import StateError
 from fedsel_app.config import CompressionConfig
 from fedsel_app.models.flat_model import LayerSlice
 from fedsel_app.wire.codec import decode, encode
 from fedsel_app.wire.indices import seeded_indices
-
-LAYERS = (LayerSlice("a", 0, 2), LayerSlice("b", 2, 6), LayerSlice("c", 6, 10))
-PLAIN = {"curvature_layers": 0}
-
-
-def spec(fraction=1 / 3, decay=1.0, estimated=False, server_round=1):
-    return UploadSpec(fraction, decay, estimated, seed=5, server_round=server_round, client=2)
-
-
-def vector(*values):
-    return np.array(values, np.float32)
+from tests.support.uploads import LAYERS, PLAIN, spec, vector
 
 
 def sent_over(choice, deltas, **changed):

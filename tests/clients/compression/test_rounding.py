@@ -8,25 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.compression.compressors import rounded
-from clients.compression.error_feedback import UploadSpec, as_sent, restore_unacknowledged, upload
+from clients.compression.error_feedback import as_sent, restore_unacknowledged, upload
 from fedsel_app.config import CompressionConfig, ConfigError
 from fedsel_app.models.flat_model import LayerSlice
-from fedsel_app.wire.codec import Update, WireError, decode, encode
+from fedsel_app.wire.codec import WireError, decode, encode
+from strategies.testing.fakes import dense
+from tests.support.uploads import PLAIN, spec
 
-PLAIN = {"curvature_layers": 0}
 TOP = {16: 1, 8: 127, 4: 7}
 
 
-def dense(values):
-    return Update(len(values), None, np.array(values, np.float32))
-
-
-def spec(server_round=1, *, estimated=False):
-    return UploadSpec(0.2, 1.0, estimated, seed=5, server_round=server_round, client=2)
-
-
 def sent_by(choice, delta, state=None, now=None):
-    return upload(delta, state or {}, (LayerSlice("all", 0, delta.size),), choice, now or spec(), None)
+    return upload(delta, state or {}, (LayerSlice("all", 0, delta.size),), choice, now or spec(0.2), None)
 
 
 @given(st.integers(1, 700), st.sampled_from([16, 8, 4]), st.integers(-44, 36), st.integers(0, 40), st.integers(0, 9999))
@@ -107,7 +100,7 @@ def test_with_feedback_the_mean_of_what_is_sent_nears_a_constant_update(compress
     choice = CompressionConfig(compressor=compressor, error_feedback_scheme=scheme, value_bits=bits, **PLAIN)
     state, total = {}, np.zeros(30)
     for t in range(1, 201):
-        update, state = sent_by(choice, delta, state, spec(t, estimated=choice.ef21 and t > 1))
+        update, state = sent_by(choice, delta, state, spec(0.2, estimated=choice.ef21 and t > 1, server_round=t))
         total += update.dense()
     found = state["estimate"] if scheme == "ef21" else total / 200
     assert np.linalg.norm(found - delta) < 0.1 * np.linalg.norm(delta)
@@ -122,7 +115,7 @@ def test_without_feedback_the_rounding_is_drawn_from_the_seed_and_nothing_is_kep
     update, state = sent_by(choice, delta)
     assert state == {}
     assert sent_by(choice, delta)[0] == update
-    again = [sent_by(choice, delta, now=spec(t))[0].dense() for t in range(1, 400)]
+    again = [sent_by(choice, delta, now=spec(0.2, server_round=t))[0].dense() for t in range(1, 400)]
     if compressor == "none":
         assert np.abs(np.mean(again, axis=0) - delta).max() < 0.1
 

@@ -2,27 +2,12 @@
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional
 
 from clients.training.steps import train
 from fedsel_app.config import TrainingConfig
 from fedsel_app.models.flat_model import FlatModel
-
-CPU = torch.device("cpu")
-
-
-def network():
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
-
-
-def minibatches(steps=12):
-    generator = torch.Generator().manual_seed(5)
-    return [
-        (torch.randn(10, 6, generator=generator), torch.randint(3, (10,), generator=generator)) for _ in range(steps)
-    ]
+from tests.support.training import CPU, minibatches, network
 
 
 def settings(**changed):

@@ -12,12 +12,8 @@ from clients.training.solvers import correction, effective_steps, finish
 from clients.training.steps import train
 from fedsel_app.config import TrainingConfig
 from fedsel_app.models.flat_model import FlatModel
-
-CPU = torch.device("cpu")
-
-
-def vector(*values):
-    return np.array(values, np.float32)
+from tests.support.training import CPU, minibatches
+from tests.support.uploads import vector
 
 
 @pytest.mark.parametrize(
@@ -70,27 +66,22 @@ def test_the_others_remember_and_send_nothing(solver):
     assert done.sent is None
 
 
-def network():
+def linear():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         return nn.Linear(6, 3)
 
 
-def minibatches():
-    generator = torch.Generator().manual_seed(5)
-    return [(torch.randn(10, 6, generator=generator), torch.randint(3, (10,), generator=generator)) for _ in range(5)]
-
-
 def test_the_correction_is_a_linear_term_of_the_loss():
-    module = network()
+    module = linear()
     plain = copy.deepcopy(module)
     constant = torch.linspace(-1, 1, 21)
     training = TrainingConfig(solver="feddyn", feddyn_alpha=0.3, momentum=0.0, clip_norm=0.0)
     model = FlatModel(module, CPU)
     start = model.parameters.clone()
-    train(model, minibatches(), training, 0.1, constant)
+    train(model, minibatches(5), training, 0.1, constant)
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
-    for x, y in minibatches():
+    for x, y in minibatches(5):
         optimizer.zero_grad()
         flat = torch.cat([parameter.flatten() for parameter in plain.parameters()])
         pull = 0.5 * 0.3 * (flat - start).square().sum()
@@ -101,11 +92,11 @@ def test_the_correction_is_a_linear_term_of_the_loss():
 
 
 def test_only_fedprox_reads_mu():
-    module, trained = network(), {}
+    module, trained = linear(), {}
     for solver in ("sgd", "fednova", "scaffold", "fedprox"):
         for mu in (0.0, 0.5):
             model = FlatModel(copy.deepcopy(module), CPU)
-            train(model, minibatches(), TrainingConfig(solver=solver, mu=mu), 0.1)
+            train(model, minibatches(5), TrainingConfig(solver=solver, mu=mu), 0.1)
             trained[solver, mu] = model.parameters
     plain = trained["sgd", 0.0]
     same = [key for key, weights in trained.items() if torch.equal(weights, plain)]

@@ -9,28 +9,14 @@ from torch.nn import functional
 from clients.training.steps import DivergenceError, train
 from fedsel_app.config import TrainingConfig
 from fedsel_app.models.flat_model import FlatModel
+from tests.support.training import CPU, minibatches, network
 
-CPU = torch.device("cpu")
 STEPS = 12
 
 
 def settings(**changed):
     plain = {"mu": 0.0, "momentum": 0.0, "clip_norm": 0.0, "weight_decay": 0.0}
     return TrainingConfig(**(plain | changed))
-
-
-def network():
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
-
-
-def minibatches(scale=1.0):
-    generator = torch.Generator().manual_seed(5)
-    return [
-        (scale * torch.randn(10, 6, generator=generator), torch.randint(3, (10,), generator=generator))
-        for _ in range(STEPS)
-    ]
 
 
 def flat(module):
@@ -134,12 +120,12 @@ def test_the_reported_loss_is_the_mean_before_the_steps():
 
 def test_divergence_is_an_error_that_names_the_learning_rate():
     with pytest.raises(DivergenceError, match=r"diverged at learning rate 1e\+30.*'clip-norm'"):
-        train(FlatModel(nn.Linear(6, 3), CPU), minibatches(1e10), settings(), 1e30)
+        train(FlatModel(nn.Linear(6, 3), CPU), minibatches(scale=1e10), settings(), 1e30)
 
 
 def test_weights_that_overflow_in_the_last_step_are_an_error():
     with pytest.raises(DivergenceError, match="learning rate"):
-        train(FlatModel(nn.Linear(6, 3), CPU), minibatches(1e10)[:1], settings(), 1e38)
+        train(FlatModel(nn.Linear(6, 3), CPU), minibatches(scale=1e10)[:1], settings(), 1e38)
 
 
 def test_no_minibatch_is_an_error():

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.data.batches import DeviceData, batch_order, device_data, epoch_order, loader_order
 from fedsel_app.data.dataset import from_arrays
+from tests.support.training import CPU
 
-CPU = torch.device("cpu")
 PLAIN = DataConfig(normalize=False)
 FLIP = DataConfig(normalize=False, augment="flip")
 CROP_FLIP = DataConfig(normalize=False, augment="crop-flip")

@@ -9,8 +9,7 @@ from torch.nn import functional
 from fedsel_app.config import ConfigError
 from fedsel_app.models.architectures import ARCHITECTURES
 from fedsel_app.models.flat_model import FlatModel, LayerSlice, build, evaluate
-
-CPU = torch.device("cpu")
+from tests.support.training import CPU
 
 
 def tiny(seed=0):

@@ -11,8 +11,7 @@ from torch import nn
 
 from fedsel_app.models.flat_model import FlatModel, evaluate
 from fedsel_app.models.tasks import Classification, MultiLabel, Regression, task_of
-
-CPU = torch.device("cpu")
+from tests.support.training import CPU
 
 
 @dataclass

@@ -2,7 +2,6 @@ import itertools
 import math
 import struct
 import tracemalloc
-import zlib
 
 import numpy as np
 import pytest
@@ -10,19 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.wire.codec import Update, WireError, add_weighted, bits_of_values, decode, encode, index_bits
+from strategies.testing.fakes import dense
+from tests.support.payloads import BITMAP, DENSE, RICE, forged_payload, payload_of, sealed
+from tests.support.updates import sparse
 
-DENSE, BITMAP, RICE = 0, 1, 2
 HUGE = 2**32 - 1
 LARGEST, SMALLEST = 3.4028234663852886e38, 1.401298464324817e-45  # of positive float32
-
-
-def sparse(size, indices, values=None):
-    values = range(1, len(indices) + 1) if values is None else values
-    return Update(size, np.array(indices, np.uint32), np.array(values, np.float32))
-
-
-def dense(values):
-    return Update(len(values), None, np.array(values, np.float32))
 
 
 def drawn(size, kept_fraction, seed):
@@ -34,20 +26,11 @@ def drawn(size, kept_fraction, seed):
     return Update(size, indices, bits.view(np.float32))
 
 
-def payload_of(update):
-    return encode(update, client=3, server_round=9)
-
-
-def sealed(body):
-    """The body with a correct CRC-32 behind it, as one who forges payloads would make it."""
-    return body + struct.pack("<I", zlib.crc32(body))
-
-
-def forged(places, values, coding=RICE, b=0, *, size=8, count=None, value_coding=1, start=b"FSEL\x01"):
+def forged(places, values, coding=RICE, b=0, *, size=8, count=None, value_coding=1, **header):
     """A payload written without `encode`, sealed correctly, that may lie anywhere else."""
     count = len(values) if count is None else count
-    header = start + struct.pack("<BBBIIII", value_coding, coding, b, size, count, 3, 9)
-    return sealed(header + places + struct.pack(f"<{len(values)}f", *values))
+    section, header = places + struct.pack(f"<{len(values)}f", *values), {"parameter": b} | header
+    return forged_payload(section, value_coding=value_coding, coding=coding, size=size, count=count, **header)
 
 
 updates = st.builds(drawn, st.integers(1, 300), st.floats(0, 1.2), st.integers(0, 2**32))

@@ -2,17 +2,16 @@
 
 import math
 import struct
-import zlib
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsel_app.wire.codec import Update, WireError, bits_of_values, decode, encode, index_bits
+from fedsel_app.wire.codec import Update, WireError, bits_of_values, decode, index_bits
 from fedsel_app.wire.rounded_values import Rounded, bits_an_entry
+from tests.support.payloads import BITMAP, DENSE, forged_payload, payload_of, sealed
 
-DENSE, BITMAP = 0, 1
 CODING = {16: 2, 8: 4, 4: 5}
 TOP = {16: 1.0, 8: 127, 4: 7}
 
@@ -23,18 +22,10 @@ def update_of(bits, norms, levels, *, size=None, indices=None):
     return Update(size or len(levels), places, grid.values(), grid)
 
 
-def payload_of(update):
-    return encode(update, client=3, server_round=9)
-
-
-def sealed(body):
-    return body + struct.pack("<I", zlib.crc32(body))
-
-
 def forged(bits, values, *, size=3, count=None, coding=DENSE, places=b""):
     """A payload with a correct header and CRC-32 around any values."""
-    header = struct.pack("<BBBIIII", CODING[bits], coding, 0, size, size if count is None else count, 3, 9)
-    return sealed(b"FSEL\x01" + header + places + values)
+    count = size if count is None else count
+    return forged_payload(places + values, value_coding=CODING[bits], coding=coding, size=size, count=count)
 
 
 def drawn(bits, count, seed):

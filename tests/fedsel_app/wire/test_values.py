@@ -2,7 +2,6 @@
 
 import math
 import struct
-import zlib
 
 import numpy as np
 import pytest
@@ -12,8 +11,7 @@ from hypothesis import strategies as st
 from fedsel_app.wire.codec import Update, WireError, bits_of_values, decode, encode, index_bits
 from fedsel_app.wire.indices import seeded_indices
 from fedsel_app.wire.values import Quantised
-
-DENSE, BITMAP, RICE, SEEDED = range(4)
+from tests.support.payloads import BITMAP, DENSE, forged_payload, payload_of, sealed
 
 
 def quantised(norms, levels, bucket, s, *, size=None, indices=None):
@@ -22,18 +20,10 @@ def quantised(norms, levels, bucket, s, *, size=None, indices=None):
     return Update(size or len(levels), places, grid.values(), grid)
 
 
-def payload_of(update, **seeded):
-    return encode(update, client=3, server_round=9, **seeded)
-
-
-def sealed(body):
-    return body + struct.pack("<I", zlib.crc32(body))
-
-
 def forged(section, *, coding=DENSE, size=8, count=None, value_coding=3):
     """A payload with a correct header and CRC-32 around any section."""
     count = size if count is None else count
-    return sealed(b"FSEL\x01" + struct.pack("<BBBIIII", value_coding, coding, 0, size, count, 3, 9) + section)
+    return forged_payload(section, value_coding=value_coding, coding=coding, size=size, count=count)
 
 
 def section(levels_bytes, *, norms=(1.0,), bucket=8, s=3, nonzero=1, places=b"", claimed=None):

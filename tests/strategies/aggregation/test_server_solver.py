@@ -5,10 +5,10 @@ import pytest
 from flwr.common import ndarrays_to_parameters, parameters_to_ndarrays
 
 from fedsel_app.config import TrainingConfig
-from fedsel_app.wire.codec import Update
 from strategies.aggregation.ef21 import Estimates
 from strategies.aggregation.server_solver import ServerSolver, nova_weights
 from strategies.testing.fakes import dense
+from tests.support.updates import sparse
 
 ZEROS = np.zeros(2)
 
@@ -80,16 +80,12 @@ def ids(*clients):
     return np.array(clients, np.int64)
 
 
-def sparse(index, value):
-    return Update(3, np.array([index], np.uint32), np.array([value], np.float32))
-
-
 def test_estimates_by_hand():
     """The changes of top-1 under ef21 of (3, -1, .5), (2, -1, .5), (2, -1, .5); another client is away once."""
     estimates = Estimates()
     assert 1 not in estimates
     found = []
-    for change in (sparse(0, 3), sparse(0, -1), sparse(1, -1)):
+    for change in (sparse(3, [0], [3]), sparse(3, [0], [-1]), sparse(3, [1], [-1])):
         [update] = estimates.update(ids(1), [change], ids())
         assert update.indices is None
         found.append(update.values.tolist())
@@ -100,25 +96,25 @@ def test_estimates_by_hand():
 
 def test_a_client_whose_reply_was_lost_starts_anew():
     estimates = Estimates()
-    estimates.update(ids(1, 2), [sparse(0, 3), sparse(0, 4)], ids())
-    estimates.update(ids(2), [sparse(1, 1)], ids(1, 5))
+    estimates.update(ids(1, 2), [sparse(3, [0], [3]), sparse(3, [0], [4])], ids())
+    estimates.update(ids(2), [sparse(3, [1], [1])], ids(1, 5))
     assert 1 not in estimates
-    first, second = estimates.update(ids(1, 2), [sparse(2, 7), sparse(2, 1)], ids())
+    first, second = estimates.update(ids(1, 2), [sparse(3, [2], [7]), sparse(3, [2], [1])], ids())
     assert first.values.tolist() == [0, 0, 7]
     assert second.values.tolist() == [4, 1, 1]
 
 
 def test_an_update_that_was_handed_out_does_not_change_later():
     estimates = Estimates()
-    [update] = estimates.update(ids(1), [sparse(0, 3)], ids())
-    estimates.update(ids(1), [sparse(0, 1)], ids())
+    [update] = estimates.update(ids(1), [sparse(3, [0], [3])], ids())
+    estimates.update(ids(1), [sparse(3, [0], [1])], ids())
     assert update.values.tolist() == [3, 0, 0]
 
 
 def test_estimates_go_on_identically():
     one, other = Estimates(), Estimates()
-    one.update(ids(1, 12), [sparse(0, 3), sparse(1, 2)], ids())
+    one.update(ids(1, 12), [sparse(3, [0], [3]), sparse(3, [1], [2])], ids())
     other.load_state(one.state())
     for estimates in (one, other):
-        [update] = estimates.update(ids(12), [sparse(0, 1)], ids())
+        [update] = estimates.update(ids(12), [sparse(3, [0], [1])], ids())
         assert update.values.tolist() == [1, 2, 0]

@@ -12,13 +12,9 @@ from fedsel_app.config import CompressionConfig, ConfigError
 from strategies.methods.divfl import DivFL, DivFLConfig, facility_location
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
+from tests.support.contexts import seen_roster
+from tests.support.points import POINTS, distances_of, points_outcome
 from tests.support.resume import assert_resumes, select
-
-POINTS = np.array([(0, 0), (1, 0), (0, 1), (5, 5), (6, 5)], float)
-
-
-def distances_of(points):
-    return np.array([[np.hypot(*(a - b)) for b in points] for a in points])
 
 
 def cost(distances, chosen):
@@ -27,16 +23,6 @@ def cost(distances, chosen):
 
 def build(**settings):
     return DivFL(make_context(DivFLConfig(**settings), clients=5, size=2))
-
-
-def seen_roster(**arguments):
-    roster = make_roster(5, **arguments)
-    roster.selections[:] = 1
-    return roster
-
-
-def points_outcome(number=1):
-    return outcome(RoundInfo(number, 10), range(5), [dense(point.tolist()) for point in POINTS], size=2)
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,12 @@ from fedsel_app.wire.codec import Update
 from strategies.methods.fedcg import FedCG, FedCGConfig, Problem, best_deadline, cover, relative_distances, represented
 from strategies.roster import RoundInfo
 from strategies.selection_math.client_time import fitting_fractions
-from strategies.testing.fakes import dense, make_context, make_roster, outcome
+from strategies.testing.fakes import make_context, make_roster, outcome
+from tests.support.contexts import seen_roster
+from tests.support.points import POINTS, distances_of, points_outcome
 from tests.support.resume import assert_resumes, select, selections
 
-POINTS = [(0, 0), (1, 0), (0, 1), (5, 5), (6, 5)]
 EVERYBODY = np.ones(5, bool)
-
-
-def distances_of(points):
-    return np.array([[np.hypot(a[0] - b[0], a[1] - b[1]) for b in points] for a in points])
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -140,17 +137,6 @@ def build(compressor="top-k", **changes):
             budget=BudgetConfig(kept_fraction=0.2, kept_min=0.05),
         )
     )
-
-
-def seen_roster(**arguments):
-    roster = make_roster(5, **arguments)
-    roster.selections[:] = 1
-    return roster
-
-
-def points_outcome(number=1, clients=range(5), failed=()):
-    updates = [dense(POINTS[client]) for client in clients]
-    return outcome(RoundInfo(number, 10), clients, updates, failed=failed, size=2)
 
 
 def test_weights_and_ratios_of_a_selection():

@@ -16,6 +16,7 @@ from strategies.methods.hics_fl import (
 )
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
+from tests.support.contexts import seen_roster
 from tests.support.resume import assert_resumes, select, selections
 
 BIASES = np.array([(0.004, -0.001, -0.001, -0.002), (0.001, 0.0005, -0.0005, -0.001), (-0.003, 0.005, -0.001, -0.001)])
@@ -85,12 +86,6 @@ def update(bias, weight=(0, 0, 0, 0)):
     return dense([9.0] * 6 + list(weight) + list(bias))
 
 
-def seen_roster(**arguments):
-    roster = make_roster(6, **arguments)
-    roster.selections[:] = 1
-    return roster
-
-
 def balanced_and_not():
     """Clients 0..2 with balanced labels, 3..5 with one-sided ones."""
     biases = [(0.001, 0.001), (0.001, 0.0011), (0.0012, 0.001), (0.02, -0.02), (0.021, -0.02), (0.02, -0.021)]
@@ -110,8 +105,8 @@ def test_the_first_pass_sees_everybody_once():
 def test_balanced_clients_are_preferred_early_and_not_at_the_end():
     method = build(balance=8.0)
     method.update(balanced_and_not())
-    early = np.concatenate([drawn.clients for drawn in selections(method, seen_roster(), 2, 2, 100)])
-    late = np.concatenate([drawn.clients for drawn in selections(method, seen_roster(), 10, 2, 200)])
+    early = np.concatenate([drawn.clients for drawn in selections(method, seen_roster(6), 2, 2, 100)])
+    late = np.concatenate([drawn.clients for drawn in selections(method, seen_roster(6), 10, 2, 200)])
     assert np.mean(early < 3) > 0.9
     assert 0.4 < np.mean(late < 3) < 0.6
 
@@ -138,7 +133,7 @@ def test_the_official_rule_changes_to_clustered_sampling_where_entropies_vary():
     method = build("official", balance=50.0, temperature=0.001)
     weights = [(0, 0, 0, 0)] * 3 + [(1, 1, -1, -1)] * 3
     method.update(outcome(RoundInfo(1, 10), range(6), [update((0.1, 0.1), weight) for weight in weights]))
-    found = selections(method, seen_roster(), 2, 2, 100)
+    found = selections(method, seen_roster(6), 2, 2, 100)
     assert 0.4 < np.mean(np.concatenate([drawn.clients for drawn in found]) < 3) < 0.6
     assert all(drawn.weights.sum() == pytest.approx(1) for drawn in found)
 
@@ -149,9 +144,9 @@ def test_equal_zero_and_huge_updates(rule, bias):
     method = build(rule)
     method.update(outcome(RoundInfo(1, 10), [0, 1, 4], [update(bias)] * 3))
     for seed in range(5):
-        assert select(method, seen_roster(), 2, 3, seed).clients.size == 3
-    assert select(method, seen_roster(available=[2, 5]), 2, 1).clients.size == 1
-    assert select(method, seen_roster(available=[2, 5]), 2, 4).clients.tolist() == [2, 5]
+        assert select(method, seen_roster(6), 2, 3, seed).clients.size == 3
+    assert select(method, seen_roster(6, available=[2, 5]), 2, 1).clients.size == 1
+    assert select(method, seen_roster(6, available=[2, 5]), 2, 4).clients.tolist() == [2, 5]
 
 
 @pytest.mark.parametrize("rule", ["paper", "official"])
@@ -161,4 +156,4 @@ def test_state_goes_on_and_empty_outcomes_change_nothing(rule):
         outcome(RoundInfo(2, 10), [], [], failed=[0]),
         outcome(RoundInfo(3, 10), [1, 4], [update((0.3, 0.1)), update((0, 0))]),
     ]
-    assert_resumes(lambda: build(rule), [seen_roster()] * 3, outcomes, 2)
+    assert_resumes(lambda: build(rule), [seen_roster(6)] * 3, outcomes, 2)

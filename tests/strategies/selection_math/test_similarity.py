@@ -17,18 +17,13 @@ from strategies.selection_math.similarity import (
     refreshed_gram,
 )
 from strategies.testing.fakes import dense
-
-
-def sparse(size: int, entries: dict[int, float]) -> Update:
-    return Update(
-        size, np.array(sorted(entries), np.uint32), np.array([entries[i] for i in sorted(entries)], np.float32)
-    )
+from tests.support.updates import sparse
 
 
 @given(st.dictionaries(st.integers(0, 9), st.floats(-5, 5, width=32)), st.integers(0, 10), st.integers(0, 10))
 def test_a_part_of_an_update_is_the_slice_of_its_dense_form(entries, a, b):
     start, stop = min(a, b), max(a, b)
-    update = sparse(10, entries)
+    update = sparse(10, sorted(entries), [entries[place] for place in sorted(entries)])
     expected = update.dense()[start:stop]
     np.testing.assert_array_equal(layer_part(update, start, stop).dense(), expected)
     np.testing.assert_array_equal(layer_part(dense(update.dense().tolist()), start, stop).dense(), expected)
@@ -41,7 +36,7 @@ def test_the_gram_matrix_refreshes_a_few_clients_and_leaves_its_input_alone():
     gram = refreshed_gram(np.zeros((4, 4)), updates, [0, 1, 3])
     vectors[2] = 0
     np.testing.assert_allclose(gram, vectors.astype(float) @ vectors.T.astype(float), atol=1e-12)
-    updates[1] = sparse(5, {0: 2.0, 4: -1.0})
+    updates[1] = sparse(5, [0, 4], [2.0, -1.0])
     again = refreshed_gram(gram, updates, [1])
     vectors[1] = (2, 0, 0, 0, -1)
     np.testing.assert_allclose(again, vectors.astype(float) @ vectors.T.astype(float), atol=1e-12)

@@ -3,7 +3,6 @@
 import logging
 import time
 import tracemalloc
-import zlib
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from fedsel_app.wire.codec import Update, encode
 from fedsel_app.wire.indices import seeded_indices
 from strategies.round.replies import collect
 from strategies.round.validation import MOST_BYTES_A_PARAMETER
+from tests.support.payloads import sealed
 from tests.support.proxies import fit_reply
 
 SIZE, CLIENT, ROUND, SEED = 400, 3, 7, 11
@@ -94,16 +94,15 @@ def mutated(rng):
         body = bytearray(tensor[CONTAINER:-4])
         for _ in range(rng.integers(1, 3)):
             body[rng.integers(4, min(60, len(body)))] = rng.choice([0, 1, 2, 3, 127, 128, 255])
-        return sealed(bytes(body)), True
+        return sealed_tensor(bytes(body)), True
     else:
-        return sealed(bytes(tensor[CONTAINER : CONTAINER + 24]) + rng.bytes(rng.integers(0, 600))), True
+        return sealed_tensor(bytes(tensor[CONTAINER : CONTAINER + 24]) + rng.bytes(rng.integers(0, 600))), True
     return bytes(tensor), False
 
 
-def sealed(body):
+def sealed_tensor(body):
     """A hostile client's own check sum, so that what follows it is reached."""
-    payload = body + zlib.crc32(body).to_bytes(4, "little")
-    return ndarrays_to_parameters([np.frombuffer(payload, np.uint8)]).tensors[0]
+    return ndarrays_to_parameters([np.frombuffer(sealed(body), np.uint8)]).tensors[0]
 
 
 def sound(replies):
