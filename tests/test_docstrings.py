@@ -2,11 +2,11 @@
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.support.sources import ROOT
+
 TOPS = ("fedsel_app", "strategies", "clients", "simulation", "tests")
 QUESTION_WORDS = {"what", "who", "whose", "whom", "which", "how", "whether"}
 

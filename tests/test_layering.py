@@ -5,11 +5,11 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.support.sources import ROOT
+
 FILES = sorted(
     path for top in ("fedsel_app", "strategies", "clients", "simulation") for path in (ROOT / top).rglob("*.py")
 )

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from strategies import STRATEGIES
+from tests.support.sources import ROOT
 
-ROOT = Path(__file__).parent.parent
 TOPS = ("fedsel_app", "strategies", "clients", "simulation")
 PACKAGES = [
     path.parent for top in TOPS for path in sorted((ROOT / top).rglob("__init__.py"), key=lambda path: path.parent)

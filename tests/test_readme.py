@@ -8,7 +8,8 @@ from fedsel_app.config.arguments import parse_setting
 from simulation.experiments.configuration import known_defaults, resolve
 from simulation.experiments.presets import preset_files
 from simulation.report.method_table import Scale, method_rows
-from tests.support.documentation import PAGES, README, ROOT, code_spans, commands, python_files
+from tests.support.documentation import PAGES, README, code_spans, commands, python_files
+from tests.support.sources import ROOT
 
 LINES, METHOD_LINES, WIDTH = 150, 39, 120
 

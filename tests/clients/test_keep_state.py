@@ -9,9 +9,8 @@ from clients.client import ClientContext, SelectionClient
 from clients.state import StateStore
 from fedsel_app.config import CompressionConfig, ExecutionConfig, RunConfig, TrainingConfig
 from fedsel_app.messages import TrainAnswer
-from tests.support.client_messages import instruction
+from tests.support.client_messages import SIZE, instruction
 
-SIZE = 64 * 10 + 10
 KINDS = {
     "error feedback and shares": (CompressionConfig(), TrainingConfig()),
     "ef21": (CompressionConfig(error_feedback_scheme="ef21"), TrainingConfig()),

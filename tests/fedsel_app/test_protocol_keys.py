@@ -2,14 +2,13 @@
 
 import ast
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 
 import pytest
 
 from fedsel_app import messages
 from fedsel_app.messages.instructions import POOL, TASK
+from tests.support.sources import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 KINDS = [kind for kind in vars(messages).values() if is_dataclass(kind)]
 KEYS = {TASK, POOL, *messages.Report} | {field.name for kind in KINDS for field in fields(kind)}
 SHARED = {"accuracy", "client", "clients", "examples", "kept_fraction", "loss"}

@@ -18,11 +18,11 @@ from fedsel_app.cli import main
 from simulation.comparison import compare as comparing
 from simulation.comparison.plan import plan
 from simulation.experiments.configuration import resolve
+from tests.support.processes import looks_in_proc, mentioning
 
 SETTINGS = {"clients": 6, "cohort": 2, "rounds": 2}
 ARGUMENTS = ["--clients", "6", "--cohort", "2", "--rounds", "2", "--seeds", "1,2"]
 RUNS = ["oort-s1", "random-s1", "oort-s2", "random-s2"]
-looks_in_proc = pytest.mark.skipif(sys.platform != "linux", reason="processes are found through /proc")
 
 
 @pytest.fixture
@@ -53,21 +53,6 @@ def records(out) -> dict[str, str]:
     """Contents of all files of the runs, with the comparison's folder replaced by OUT."""
     files = [path for path in sorted(out.rglob("*")) if path.is_file() and path.name not in ("starts.log", "x.log")]
     return {path.relative_to(out).as_posix(): path.read_text().replace(str(out), "OUT") for path in files}
-
-
-def mentioning(path: Path) -> list[str]:
-    """Command lines of processes that name `path`, this one's apart."""
-    own = {str(os.getpid()), str(os.getppid())}
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and entry.name not in own:
-            try:
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            except OSError:
-                continue
-            if str(path) in line:
-                found.append(line)
-    return found
 
 
 def test_runs_are_done_once(capsys, out):
@@ -178,7 +163,7 @@ def in_the_background(out, jobs=2):
     return process
 
 
-def await_that(condition, what, timeout_s=30.0):
+def await_condition(condition, what, timeout_s=30.0):
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, what
@@ -197,12 +182,12 @@ def test_killed_and_run_again_ends_as_if_nothing_had_happened(capsys, monkeypatc
 
     stub(monkeypatch, checkpoint=checkpoint, sleep_s=0.25, grandchild=True)
     process = in_the_background(out)
-    await_that(lambda: (out / "starts.log").exists() and len(events(out)) >= 5, "two runs ended, a third began")
+    await_condition(lambda: (out / "starts.log").exists() and len(events(out)) >= 5, "two runs ended, a third began")
     assert mentioning(out)
     os.kill(process.pid, number)
     process.join(30)
     assert process.exitcode not in (None, 0)
-    await_that(lambda: not mentioning(out), "all processes ended", 5 if number == signal.SIGKILL else 0.1)
+    await_condition(lambda: not mentioning(out), "all processes ended", 5 if number == signal.SIGKILL else 0.1)
 
     ended = {line.split(":")[0] for line in events(out) if line.endswith("end")}
     assert 2 <= len(ended) < 4
@@ -224,7 +209,7 @@ def test_two_at_work_on_one_folder_are_one_too_many(capsys, monkeypatch, out):
     stub(monkeypatch, sleep_s=30)
     process = in_the_background(out, jobs=1)
     try:
-        await_that((out / "starts.log").exists, "a run began")
+        await_condition((out / "starts.log").exists, "a run began")
         code, _, error = compared(capsys, out)
         assert (code, "Another `fedsel compare` is at work" in error) == (2, True)
     finally:

@@ -12,15 +12,14 @@ from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import submit
 from simulation.deployment.local_deployment import Deployment, app_folder
 from simulation.experiments.configuration import resolve
-from tests.runs.test_killed import rounds, written
-from tests.support.deployed import SUPERLINK, kill, resident_mb, start_again, training
+from tests.support.processes import NODES, SUPERLINK, kill, resident_mb, start_again, training
+from tests.support.rounds import rounds, written
 
 ROUNDS, SETTLED = 40, 6
 KILLED = {8: 1, 17: 2, 26: 1}
 """Round -> the client whose SuperNode is killed when it next trains after that round."""
 SETTINGS = {"strategy": "random", "clients": 3, "cohort": 2, "rounds": ROUNDS, "local-steps": 5, "model": "mlp"}
 SETTINGS |= {"links": "measured", "round-deadline-s": 60.0, "seed": 3}
-NODES = [f"partition-id={client} num-partitions=3" for client in range(3)]
 MOST_MB_A_ROUND = 0.25
 
 

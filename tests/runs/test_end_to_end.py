@@ -12,28 +12,22 @@ from pathlib import Path
 import pytest
 
 from simulation.deployment.local_deployment import free_ports
+from tests.support.processes import mentioning
+from tests.support.rounds import rounds
 
-FEDSEL = str(Path(sys.executable).parent / "fedsel")
+PROGRAM = str(Path(sys.executable).parent / "fedsel")
 SMALL = ["--clients", "3", "--cohort", "2", "--rounds", "5"]
 
 
 def fedsel(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [FEDSEL, *arguments],
+        [PROGRAM, *arguments],
         capture_output=True,
         text=True,
         timeout=400,
         env=os.environ | (environment or {}),
         check=False,
     )
-
-
-def rounds(folder: Path) -> list[dict[str, object]]:
-    """A run's rows without its wall times."""
-    rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
-    for row in rows:
-        del row["wall_s"]
-    return rows
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +99,7 @@ def test_deployed_processes_give_the_bits_of_the_simulation(simulated: Path, tmp
     assert (folder / "model.npz").read_bytes() == (simulated / "model.npz").read_bytes()
     assert "gRPC" in (folder / "processes/logs/superlink.log").read_text()
     assert "simulation.deployment.supernode" in done.stdout
-    assert not alive(str(folder))
+    assert not mentioning(folder)
 
 
 @pytest.mark.e2e
@@ -113,7 +107,7 @@ def test_deployed_processes_give_the_bits_of_the_simulation(simulated: Path, tmp
 @pytest.mark.parametrize("command", ["run", "deploy"])
 def test_ctrl_c_ends_everything(command: str, tmp_path: Path) -> None:
     folder = tmp_path / command
-    arguments = [FEDSEL, command, "--clients", "2", "--cohort", "1", "--rounds", "1000", "--out", str(folder)]
+    arguments = [PROGRAM, command, "--clients", "2", "--cohort", "1", "--rounds", "1000", "--out", str(folder)]
     with subprocess.Popen(
         arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     ) as process:
@@ -126,18 +120,4 @@ def test_ctrl_c_ends_everything(command: str, tmp_path: Path) -> None:
         process.communicate(timeout=60)
     assert process.returncode == 130
     time.sleep(5)
-    assert not alive(str(folder))
-
-
-def alive(mark: str) -> list[int]:
-    """Processes that name `mark` in their command line or environment."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                text = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
-            except OSError:
-                continue
-            if mark.encode() in text:
-                found.append(int(entry.name))
-    return found
+    assert not mentioning(folder)

@@ -1,46 +1,30 @@
 """A simulation that is killed at random moments and resumed each time ends as if nothing had happened."""
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from simulation.comparison.compare import FEDSEL
+from tests.support.rounds import rounds, written
+
 ROUNDS, KILLS = 30, 10
-FEDSEL = (sys.executable, "-P", "-m", "fedsel_app.cli", "run")
 SETTINGS = ("--rounds", str(ROUNDS), "--clients", "10", "--cohort", "3")
 SETTINGS += tuple(
     flag for value in ("local-steps=5", "checkpoint-every=4", "probe-batches=2") for flag in ("--set", value)
 )
 
 
-def rounds(folder: Path) -> list[dict]:
-    lines = (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
-    for row in rows:
-        del row["wall_s"]
-    return rows
-
-
-def written(folder: Path) -> int:
-    try:
-        return (folder / "rounds.jsonl").read_bytes().count(b"\n")
-    except OSError:
-        return 0
-
-
 @pytest.mark.slow
 @pytest.mark.e2e
 @pytest.mark.timeout(1800)
 def test_ten_kills_at_random_moments_change_nothing(tmp_path):
-    subprocess.run([*FEDSEL, *SETTINGS, "--out", str(tmp_path / "whole")], check=True, capture_output=True)
+    subprocess.run([*FEDSEL, "run", *SETTINGS, "--out", str(tmp_path / "whole")], check=True, capture_output=True)
     folder, rng = tmp_path / "killed", np.random.default_rng(20261121)
-    command = [*FEDSEL, *SETTINGS, "--out", str(folder)]
+    command = [*FEDSEL, "run", *SETTINGS, "--out", str(folder)]
     # Each later than the checkpoint that it goes back to, so that the run gets on.
     for target in np.sort(rng.choice(np.arange(1, ROUNDS), KILLS, replace=False)).tolist():
         process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -50,7 +34,7 @@ def test_ten_kills_at_random_moments_change_nothing(tmp_path):
         assert process.poll() is None, process.communicate()[0].decode()
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
-        command = [*FEDSEL, "--resume", str(folder)] if (folder / "config.json").exists() else command
+        command = [*FEDSEL, "run", "--resume", str(folder)] if (folder / "config.json").exists() else command
     subprocess.run(command, check=True, capture_output=True)
     assert rounds(folder) == rounds(tmp_path / "whole")
     for name in ("model.npz", "best-model.npz"):

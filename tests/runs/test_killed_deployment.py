@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs.test_end_to_end import alive, rounds
-from tests.runs.test_killed import written
+from simulation.comparison.compare import FEDSEL
+from tests.support.processes import mentioning
+from tests.support.rounds import rounds, written
 
-FEDSEL = (sys.executable, "-P", "-m", "fedsel_app.cli")
 SETTINGS = ("--rounds", "10", "--clients", "3", "--cohort", "2")
 SETTINGS += tuple(flag for value in ("local-steps=5", "checkpoint-every=2") for flag in ("--set", value))
 KILLED_AFTER = (3, 5, 8)
@@ -40,7 +40,7 @@ def test_three_kills_of_a_deployment_change_nothing(tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         deadline = time.monotonic() + ENDS_WITHIN_S
-        while left := alive(str(folder)):
+        while left := mentioning(folder):
             assert time.monotonic() < deadline, f"{left} outlive the process that started them"
             time.sleep(0.05)
         assert not (folder / "summary.json").exists()

@@ -12,15 +12,14 @@ from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import DeploymentError, RunResult, submit
 from simulation.deployment.local_deployment import Deployment, app_folder
 from simulation.experiments.configuration import AppConfig, resolve
-from tests.runs.test_killed import rounds, written
-from tests.support.deployed import SUPERLINK, await_text, await_that, kill, start_again, training
 from tests.support.in_process import run_config
+from tests.support.processes import NODES, SUPERLINK, await_text, await_that, kill, start_again, training
+from tests.support.rounds import rounds, written
 
 ROUNDS, KILLED_AFTER = 10, (3, 5, 8)
 """At each kill one round more is on record than the checkpoint has, at least."""
 SETTINGS = {"strategy": "hetero-select", "clients": 3, "cohort": 2, "rounds": ROUNDS, "local-steps": 5, "seed": 4}
 SETTINGS |= {"links": "simulated", "checkpoint-every": 2}
-NODES = [f"partition-id={client} num-partitions=3" for client in range(3)]
 
 
 def go_on(config: AppConfig, deployment: Deployment) -> RunResult:

@@ -1,6 +1,5 @@
 """A SuperNode that is killed in the middle of its training, and started again."""
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,24 +15,19 @@ from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import submit
 from simulation.deployment.local_deployment import Deployment, app_folder
 from simulation.experiments.configuration import resolve
-from tests.runs.test_killed import written
-from tests.support.deployed import await_that, kill, start_again, training
 from tests.support.in_process import run_config
+from tests.support.processes import NODES, await_that, kill, start_again, training
+from tests.support.rounds import read_rows, written
 
 ROUNDS, DEADLINE_S, SLACK_S = 12, 30.0, 10.0
 LOST = 1
 SETTINGS = {"strategy": "random", "clients": 3, "cohort": 3, "rounds": ROUNDS, "local-steps": 300, "seed": 5}
 SETTINGS |= {"model": "logistic", "allocation": "uniform", "link-cap": "none", "kept-cosine": 0.0}
-NODES = [f"partition-id={client} num-partitions=3" for client in range(3)]
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
 
 
 def failures(folder: Path) -> list[int]:
     """In which rounds the lost client failed."""
-    return [row["round"] for row in rows(folder) if any(failure["client"] == LOST for failure in row["failures"])]
+    return [row["round"] for row in read_rows(folder) if any(failure["client"] == LOST for failure in row["failures"])]
 
 
 @pytest.mark.slow
@@ -55,7 +49,7 @@ def test_the_run_goes_on_without_it_and_it_returns_with_its_residual(tmp_path: P
         start_again(deployment, 1 + LOST)
         assert run.result().completed, "\n".join(lines)
 
-    told, missed = rows(out), failures(out)
+    told, missed = read_rows(out), failures(out)
     print(f"selected {[row['selected'] for row in told]}, failed {missed}, {[round(row['wall_s']) for row in told]} s")
     assert missed
     assert [row["round"] for row in told] == list(range(1, ROUNDS + 1))
@@ -80,4 +74,4 @@ def test_the_run_goes_on_without_it_and_it_returns_with_its_residual(tmp_path: P
     run_config(tmp_path / "same", resolve(SETTINGS))
     assert (tmp_path / "same/model.npz").read_bytes() == (out / "model.npz").read_bytes()
     losses = [row["fit_losses"] for row in told if row["round"] not in absent]
-    assert losses == [row["fit_losses"] for row in rows(tmp_path / "same") if row["round"] not in absent]
+    assert losses == [row["fit_losses"] for row in read_rows(tmp_path / "same") if row["round"] not in absent]

@@ -1,6 +1,5 @@
 """Every method through Flower's Ray engine: three rounds of the digits with 20 clients, one process for all of them."""
 
-import json
 import multiprocessing
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -11,6 +10,7 @@ from fedsel_app.config import ConfigError
 from simulation.engines.ray_engine import simulate
 from simulation.experiments.configuration import resolve
 from strategies import STRATEGIES
+from tests.support.rounds import read_rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 CLIENTS = 20
@@ -26,7 +26,7 @@ ISP = {"participation": "isp", "isp-interval": 2, "isp-draws": 3, "holdout-fract
 def run(settings: dict[str, object]) -> list[dict[str, object]]:
     """The rows of a run."""
     folder = simulate(resolve(settings), lambda row: None)
-    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+    return read_rows(folder)
 
 
 @pytest.fixture(scope="module")

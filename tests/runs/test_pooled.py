@@ -7,6 +7,7 @@ import pytest
 from clients import client as client_module
 from simulation.experiments.configuration import resolve
 from tests.support.in_process import run_config
+from tests.support.rounds import without_wall
 
 BASE = {"clients": 7, "cohort": 3, "rounds": 3, "local-steps": 2, "batch-size": 16, "probe-batches": 2}
 RUNS = {
@@ -25,18 +26,18 @@ RUNS = {
 @pytest.fixture(scope="module", params=RUNS)
 def run(request, tmp_path_factory):
     """A run's settings, and its rounds with every client by itself."""
-    return RUNS[request.param], rounds(tmp_path_factory.mktemp("single"), RUNS[request.param], 0)
+    return RUNS[request.param], rows_of(tmp_path_factory.mktemp("single"), RUNS[request.param], 0)
 
 
-def rounds(folder, settings, pool):
+def rows_of(folder, settings, pool):
     _, rows = run_config(folder, resolve(BASE | settings), pool=pool)
-    return [json.dumps({key: value for key, value in row.items() if key != "wall_s"}) for row in rows]
+    return [json.dumps(row) for row in without_wall(rows)]
 
 
 @pytest.mark.parametrize("pool", [1, 3, 20])
 def test_the_rounds_are_the_same(tmp_path, run, pool):
     settings, single = run
-    assert rounds(tmp_path, settings, pool) == single
+    assert rows_of(tmp_path, settings, pool) == single
 
 
 def test_a_client_that_fails_fails_alone(tmp_path, monkeypatch):
@@ -48,6 +49,6 @@ def test_a_client_that_fails_fails_alone(tmp_path, monkeypatch):
         return probe(self, arrays, config)
 
     monkeypatch.setattr(client_module.SelectionClient, "_probe", broken)
-    pooled = rounds(tmp_path / "pooled", RUNS["probes"], 2)
-    assert pooled == rounds(tmp_path / "single", RUNS["probes"], 0)
+    pooled = rows_of(tmp_path / "pooled", RUNS["probes"], 2)
+    assert pooled == rows_of(tmp_path / "single", RUNS["probes"], 0)
     assert not {2, 5} & {client for row in pooled for client in json.loads(row)["selected"]}

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from ray.cluster_utils import Cluster
 
-from tests.runs.test_killed import FEDSEL, rounds, written
+from simulation.comparison.compare import FEDSEL
+from tests.support.rounds import rounds, written
 
 WORK = "ray::ClientAppActor.run"
 """Process title of a worker while it answers a message."""
@@ -48,7 +49,11 @@ def working(root: int) -> list[int]:
 
 def start(*arguments: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [*FEDSEL, *arguments], start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*FEDSEL, "run", *arguments],
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
 
 
@@ -64,7 +69,7 @@ def kill_a_worker(process: "subprocess.Popen[str]", folder: Path, root: int) -> 
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run on this machine that nothing disturbed."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    subprocess.run([*FEDSEL, *SETTINGS, "--out", str(folder)], check=True, capture_output=True)
+    subprocess.run([*FEDSEL, "run", *SETTINGS, "--out", str(folder)], check=True, capture_output=True)
     return folder
 
 

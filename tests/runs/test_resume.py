@@ -8,7 +8,9 @@ import pytest
 from fedsel_app.config import ConfigError
 from fedsel_app.records.run_folder import read_checkpoint
 from simulation.experiments.configuration import resolve
+from tests.support.client_messages import NORMED
 from tests.support.in_process import run_config
+from tests.support.rounds import rounds
 
 BASE = {
     "clients": 8,
@@ -20,7 +22,6 @@ BASE = {
     "curvature-layers": 0,
     "checkpoint-every": 2,
 }
-NORMED = "tests.support.client_messages:normed"
 RUNS = {
     "hetero-select": {"strategy": "hetero-select", "hetero-select.average-decay": 0.9, "curvature-layers": 3},
     "hetero-select-stable": {"strategy": "hetero-select-stable"},
@@ -53,16 +54,13 @@ class Killed(Exception):
 
 def end(folder):
     """Results of a run without wall times: records of rounds and clients, models and summary."""
-    rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
     models = []
     for name in ("model.npz", "best-model.npz"):
         with np.load(folder / name, allow_pickle=False) as model:
             models.append({key: model[key].tobytes() for key in model})
-    for row in rows:
-        del row["wall_s"]
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     del summary["wall_s"]
-    return rows, (folder / "clients.jsonl").read_text(encoding="utf-8"), models, summary
+    return rounds(folder), (folder / "clients.jsonl").read_text(encoding="utf-8"), models, summary
 
 
 def run_until(folder, config, last):

@@ -7,15 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.runs.test_killed import FEDSEL, rounds, written
+from simulation.comparison.compare import FEDSEL
+from tests.support.processes import memory_mb
+from tests.support.rounds import rounds, written
 
 ROUNDS, SETTLED = 300, 60
 SETTINGS = ("--rounds", str(ROUNDS), "--set", "client-failure-rate=0.1", "--set", "local-steps=5")
-
-
-def resident_mb(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return float(status.split("VmRSS:")[1].split()[0]) / 1024
 
 
 @pytest.mark.slow
@@ -23,12 +20,12 @@ def resident_mb(pid: int) -> float:
 @pytest.mark.timeout(1200)
 def test_memory_is_flat_and_every_loss_is_recorded(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    process = subprocess.Popen([*FEDSEL, *SETTINGS, "--out", str(out)], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([*FEDSEL, "run", *SETTINGS, "--out", str(out)], stdout=subprocess.DEVNULL)
     seen = []
     while process.poll() is None:
         if (done := written(out)) >= SETTLED:
             try:
-                seen.append((done, resident_mb(process.pid)))
+                seen.append((done, memory_mb(process.pid)))
             except (OSError, IndexError):  # it has just ended
                 break
         time.sleep(0.2)

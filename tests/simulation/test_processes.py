@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from simulation import processes
+from tests.support.processes import await_text
 
 
 def python_child(tmp_path: Path, code: str) -> processes.Child:
@@ -27,13 +28,6 @@ def command_lines() -> list[str]:
     return found
 
 
-def await_line(path: Path, text: str, timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while text not in (path.read_text() if path.exists() else ""):
-        assert time.monotonic() < deadline, f"no {text!r} in {path}"
-        time.sleep(0.05)
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="strays are found through /proc")
 def test_end_reaches_a_deaf_grandchild_that_left_the_group(tmp_path):
     child = python_child(
@@ -44,7 +38,7 @@ def test_end_reaches_a_deaf_grandchild_that_left_the_group(tmp_path):
         subprocess.Popen([sys.executable, "-c", deaf], start_new_session=True)
         """,
     )
-    await_line(child.log, "deaf")
+    await_text(child.log, "deaf")
     assert child.process.wait() == 0
     assert len(processes.running([child])) == 1
     assert processes.end([child], 0.3) == set()
@@ -72,12 +66,12 @@ def test_a_keeper_finds_what_wrote_its_title_over_its_environment(tmp_path):
     (tmp_path / "bare.py").write_text(BARE)
     bare = f"import subprocess as s, sys; s.Popen([sys.executable, {str(tmp_path / 'bare.py')!r}])"
     child = kept_child(tmp_path, f"{bare}; import time; time.sleep(99)")
-    await_line(child.log, "bare")
+    await_text(child.log, "bare")
     assert len(processes.running([child])) == 3
     assert processes.end([child], 20.0) == set()
     assert child.process.returncode == 128 + signal.SIGTERM
     child = kept_child(tmp_path, f"{bare}; import time; time.sleep(0.5)")
-    await_line(child.log, "bare")
+    await_text(child.log, "bare")
     assert child.process.wait(20) == 0
     assert str(tmp_path / "bare.py") not in " ".join(command_lines())
 
@@ -86,7 +80,7 @@ def test_a_keeper_finds_what_wrote_its_title_over_its_environment(tmp_path):
 def test_a_keeper_kills_what_does_not_listen(tmp_path):
     deaf = "import signal as s, time; s.signal(s.SIGTERM, s.SIG_IGN); print('deaf', flush=True); time.sleep(99)"
     child = kept_child(tmp_path, deaf)
-    await_line(child.log, "deaf")
+    await_text(child.log, "deaf")
     assert processes.end([child], 0.3) == set()
     assert child.process.returncode == 128 + signal.SIGKILL
 

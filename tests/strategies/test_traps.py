@@ -39,7 +39,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,8 +52,8 @@ from strategies.testing.method_under_test import MethodUnderTest, copied, requir
 from tests.support.contexts import context_of
 from tests.support.proxies import StubProxy, manager_of, round_of, update_of, update_reply
 from tests.support.rounds import run_rounds
+from tests.support.sources import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 AT_ONCE = {"fedcor": {"warmup": 1, "first_steps": 5, "steps": 2}, "fedcvr-bolt": {"warmup_rounds": 1}}
 """So that these decide by their own rule within a few rounds."""
 

@@ -8,6 +8,8 @@ from typing import Any
 from simulation.experiments.configuration import resolve
 
 UPLINK = 250_000
+VERSION_1_RUN = Path(__file__).parent / "version_1_run"
+"""Run folder as an earlier version of the records had it."""
 
 
 def write_run(

@@ -1,4 +1,8 @@
-"""Rounds of a strategy under Flower's own server loop, and their rows."""
+"""Rounds of a strategy under Flower's own server loop, and the rows of a run folder."""
+
+import json
+from pathlib import Path
+from typing import Any
 
 from flwr.common import parameters_to_ndarrays
 from flwr.server import Server
@@ -16,6 +20,24 @@ def run_rounds(strategy, manager, rounds):
     server = Server(client_manager=manager, strategy=strategy)
     server.fit(rounds, timeout=None)
     return strategy.context.recorder.rows, parameters_to_ndarrays(server.parameters)
+
+
+def read_rows(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a run folder, as they are written."""
+    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def rounds(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a run folder without wall times."""
+    return without_wall(read_rows(folder))
+
+
+def written(folder: Path) -> int:
+    """Rounds on record, 0 before there is a record."""
+    try:
+        return (folder / "rounds.jsonl").read_bytes().count(b"\n")
+    except OSError:
+        return 0
 
 
 def without_wall(rows):

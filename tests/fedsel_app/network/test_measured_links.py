@@ -1,6 +1,5 @@
 """A real deployment over throttled uplinks: what the server learns of them, and what hetero-select makes of it."""
 
-import json
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import submit
 from simulation.deployment.local_deployment import Deployment, app_folder, free_ports
 from simulation.experiments.configuration import resolve
+from tests.support.rounds import read_rows
 from tests.support.throttle import Throttle
 
 MBITS = (1.0, 2.0, 5.0)
@@ -55,7 +55,7 @@ def test_throttled_uplinks_are_measured_within_15_percent_and_cap_what_hetero_se
         lines: list[str] = []
         result = submit(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append)
     assert result.completed, "\n".join(lines)
-    rows = [json.loads(line) for line in (tmp_path / "run/rounds.jsonl").read_text().splitlines()]
+    rows = read_rows(tmp_path / "run")
     assert [row["aggregated"] for row in rows] == [[0, 1, 2]] * ROUNDS
 
     measured = np.array([row["uplink_bits_per_s"] for row in rows[LEARNT:]]) / 1e6

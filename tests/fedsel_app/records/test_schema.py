@@ -6,7 +6,6 @@
 
 import json
 import re
-from pathlib import Path
 from typing import get_type_hints
 
 import numpy as np
@@ -18,9 +17,9 @@ from fedsel_app.records.files import read_rows
 from fedsel_app.records.run_folder import read_checkpoint, read_config, read_rounds, read_summary
 from fedsel_app.records.schema import ClientTestRecord, EnrolmentRecord, RoundRecord, Summary, as_row
 from fedsel_app.records.summary import summarize
+from tests.support.report_runs import VERSION_1_RUN
+from tests.support.sources import ROOT
 
-ROOT = Path(__file__).parents[3]
-OLD = ROOT / "tests/support/version_1_run"
 RECORDS = (RoundRecord, schema.Failure, schema.SearchRecord, EnrolmentRecord, ClientTestRecord, Summary)
 
 
@@ -50,8 +49,8 @@ def test_totals_go_on_from_the_round_before():
 
 
 def test_version_1_is_read_by_the_names_of_today():
-    raw = [json.loads(line) for line in (OLD / "rounds.jsonl").read_text().splitlines()]
-    rows = read_rounds(OLD)
+    raw = [json.loads(line) for line in (VERSION_1_RUN / "rounds.jsonl").read_text().splitlines()]
+    rows = read_rounds(VERSION_1_RUN)
     assert all(set(row) <= names(RoundRecord) for row in rows)
     for new, old in {
         "uplink_bytes": "uplink_bytes",
@@ -61,15 +60,15 @@ def test_version_1_is_read_by_the_names_of_today():
         "failures": "failures",
     }.items():
         assert [row[new] for row in rows] == [row[old] for row in raw]
-    clients = read_rows(OLD / "clients.jsonl")
+    clients = read_rows(VERSION_1_RUN / "clients.jsonl")
     assert clients[0] == {"client": 0, "round": 1, "examples": 390}
     assert all(set(row) in (names(EnrolmentRecord), names(ClientTestRecord)) for row in clients)
 
 
 def test_a_summary_of_version_1_is_the_one_of_its_rounds():
     """The versions of the packages may be others."""
-    summary = read_summary(OLD)
-    again = as_row(summarize(read_rounds(OLD), read_config(OLD), np.array([2, 2, 2]), 650))
+    summary = read_summary(VERSION_1_RUN)
+    again = as_row(summarize(read_rounds(VERSION_1_RUN), read_config(VERSION_1_RUN), np.array([2, 2, 2]), 650))
     assert summary | {"versions": 0} == again | {"versions": 0}
     assert set(summary) <= names(Summary)
 

@@ -19,8 +19,7 @@ from simulation.deployment.certificates import Certificates, make_certificates
 from simulation.deployment.command_lines import CONNECTION, connection_toml, equivalent_commands, supernode_command
 from simulation.deployment.flower_cli import DeploymentError, environment, submit, tool
 from simulation.deployment.local_deployment import Deployment, app_folder, connected, free_ports, refused
-
-looks_in_proc = pytest.mark.skipif(sys.platform != "linux", reason="survivors are looked for in /proc")
+from tests.support.processes import await_text, looks_in_proc, mentioning
 
 NODE_CONFIGS = ["partition-id=0 num-partitions=2", "partition-id=1 num-partitions=2"]
 
@@ -95,20 +94,6 @@ def tiny_app(tmp_path: Path) -> Path:
     return tmp_path / "app"
 
 
-def mentioning(folder: Path) -> list[str]:
-    """Command lines of the running processes whose command line or environment names `folder`, by /proc."""
-    found = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit() and int(process.name) != os.getpid():
-            try:
-                command, variables = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
-            except OSError:
-                continue
-            if str(folder).encode() in command + variables:
-                found.append(command.replace(b"\0", b" ").decode())
-    return found
-
-
 def test_connection_is_the_default_one_and_trusts_the_authority_alone():
     for authority, trust in ((None, {"insecure": True}), (Path("/keys/ca.crt"), {"root-certificates": "/keys/ca.crt"})):
         assert tomllib.loads(connection_toml("127.0.0.1:9093", authority)) == {
@@ -171,13 +156,6 @@ def test_app_folder_of_an_installed_wheel_asks_for_a_checkout(tmp_path, monkeypa
 def test_every_supernode_needs_its_node_configuration(tmp_path):
     with pytest.raises(ConfigError, match="Got 3 SuperNodes and 2 node configurations"):
         Deployment(tmp_path / "processes", 3, NODE_CONFIGS)
-
-
-def await_line(path: Path, text: str, timeout_s: float = 300.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while text not in (path.read_text() if path.exists() else ""):
-        assert time.monotonic() < deadline, f"no {text!r} in {path}"
-        time.sleep(0.05)
 
 
 def test_missing_keys_are_told_before_anything_starts(tmp_path):
@@ -293,7 +271,7 @@ def test_interrupted_parent_takes_everything_along(tmp_path, tiny_app, number, m
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-    await_line(tmp_path / "out.log", moment)
+    await_text(tmp_path / "out.log", moment, 300.0)
     time.sleep(wait_s)
     assert mentioning(tmp_path)
     parent.send_signal(number)

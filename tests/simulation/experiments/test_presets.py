@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -11,8 +10,8 @@ from fedsel_app.config.arguments import parse_setting
 from simulation.experiments.configuration import known_defaults, resolve
 from simulation.experiments.presets import FOLDER, flatten, preset_files, read_preset
 from tests.support.in_process import run_config
+from tests.support.sources import ROOT
 
-ROOT = Path(__file__).parents[3]
 SMALL = [name for name in preset_files() if name.endswith("-small")]
 BIG = [name.removesuffix("-small") for name in SMALL]
 AT_HAND = {"digits", "synthetic", "regression", "ecg"}

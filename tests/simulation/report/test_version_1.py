@@ -16,13 +16,12 @@ from simulation.comparison.results import read_comparison
 from simulation.comparison.watch import read_progress
 from simulation.report import page
 from simulation.report.run_report import report_run
-
-OLD = Path(__file__).parents[2] / "support/version_1_run"
+from tests.support.report_runs import VERSION_1_RUN
 
 
 @pytest.fixture
 def folder(tmp_path):
-    return Path(shutil.copytree(OLD, tmp_path / "old"))
+    return Path(shutil.copytree(VERSION_1_RUN, tmp_path / "old"))
 
 
 def test_it_is_watched(folder):

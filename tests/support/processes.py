@@ -1,4 +1,4 @@
-"""Processes of a deployment that are killed and started again."""
+"""Processes of runs and deployments: waited for, looked for in /proc, killed and started again."""
 
 import os
 import signal
@@ -9,12 +9,17 @@ from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from simulation import processes
 from simulation.deployment.flower_cli import RunResult, environment
 from simulation.deployment.local_deployment import Deployment
 
 SUPERLINK = 0
 """Place among a deployment's children; SuperNode n has place n + 1."""
+NODES = [f"partition-id={client} num-partitions=3" for client in range(3)]
+"""Node configurations of three SuperNodes."""
+looks_in_proc = pytest.mark.skipif(sys.platform != "linux", reason="processes are found through /proc")
 KEEPER = [sys.executable, "-P", "-m", "simulation.processes"]
 
 
@@ -47,11 +52,11 @@ def await_that(holds: Callable[[], bool], run: "Future[RunResult]") -> None:
 
 
 def await_text(log: Path, text: str, timeout_s: float = 90.0) -> None:
-    """Wait until it is in the log."""
+    """Wait until it is in the log, which may not exist yet."""
     deadline = time.monotonic() + timeout_s
-    while text not in log.read_text(errors="replace"):
+    while text not in (log.read_text(errors="replace") if log.exists() else ""):
         assert time.monotonic() < deadline, f"no {text!r} in {log}"
-        time.sleep(0.1)
+        time.sleep(0.05)
 
 
 def training(node: processes.Child) -> bool:
@@ -61,12 +66,30 @@ def training(node: processes.Child) -> bool:
 
 def resident_mb(child: processes.Child, program: str) -> float:
     """Memory of the processes of the family that run `program`; 0 if none does."""
-    total = 0
+    total = 0.0
     for pid in running(child, program):
-        with suppress(OSError):
-            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-            total += sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
-    return total / 1024
+        with suppress(OSError, IndexError):
+            total += memory_mb(pid)
+    return total
+
+
+def memory_mb(pid: int) -> float:
+    """MiB that the process holds in memory. Raises OSError or IndexError if it has just ended."""
+    return float(Path(f"/proc/{pid}/status").read_text().split("VmRSS:")[1].split()[0]) / 1024
+
+
+def mentioning(folder: Path) -> list[str]:
+    """Command lines of the other processes whose command line or environment names `folder`."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and int(process.name) not in (os.getpid(), os.getppid()):
+            try:
+                command, variables = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
+            except OSError:
+                continue
+            if str(folder).encode() in command + variables:
+                found.append(command.replace(b"\0", b" ").decode(errors="replace"))
+    return found
 
 
 def running(child: processes.Child, program: str) -> Iterator[int]:
