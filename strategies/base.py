@@ -187,6 +187,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         self.learn(
             Outcome(
                 plan.round_info,
+                plan.selection,
                 started_from,
                 clients,
                 step.updates,

@@ -139,6 +139,7 @@ class Outcome:
     Attributes
     ----------
     round_info : the round
+    selection : what `select` returned for it
     parameters : float32 (N,), the global model that the clients started from
     clients : int64 (r,), those whose update was aggregated
     updates : their decoded updates
@@ -149,6 +150,7 @@ class Outcome:
     """
 
     round_info: RoundInfo
+    selection: Selection
     parameters: NDArray[np.float32]
     clients: Ints
     updates: tuple[Update, ...]

@@ -18,7 +18,8 @@ Deviations
 - p is mixed with a `uniform-share` of the uniform distribution, which bounds every weight by omega_i N / uniform-share.
 - Over the available clients p is renormalised. With m or fewer of them all take part with weights omega_i.
 - A failed client's share is lost, not given to the others: the weights are used as they are.
-- The authors' other rule (beta ||g_i|| + (1 - beta) ||g_i - mean||, without sigma) is left out.
+- Their code's rule, (n_i / n) ((1 - beta) ||g_i|| + beta ||g_i - mean g||) without sigma, is left out, as is its server
+  momentum.
 """
 
 from dataclasses import dataclass

@@ -3,14 +3,14 @@
 Zhang, Li, Li, Yin, Chen, Chen and Chen, "Fed-CBS: A Heterogeneity-Aware Client Sampling Mechanism for Federated
 Learning via Class-Imbalance Reduction", ICML 2023. The quadratic class-imbalance degree of a set S is
 QCID(S) = sum_b (share of label b in S - 1/B)^2. Clients are drawn one after the other without replacement: the first
-with weight QCID({c})^-1 + lambda sqrt(3 ln t / (2 T_c)), T_c how often c was selected, and the j-th with weight
+with weight QCID({c})^-1 + lambda sqrt(3 ln t / (2 T_c)), T_c 1 + how often c was selected, and the j-th with weight
 QCID(S + c)^-j (exponents b_j = j).
 
 Deviations
 ----------
 - Reconstructed: the paper's text was not at hand; the rule follows two third-party accounts that agree on it.
 - Clients send their label counts once, in the clear; the paper protects the products of the counts by encryption.
-- T_c starts at 1, so that the bonus of a client never selected is finite.
+- T_c counts from 1, as in one of these, so that the bonus of a client never selected is finite.
 - QCID is at least 1e-20: a perfectly balanced set is picked all but surely.
 """
 
@@ -64,8 +64,8 @@ def joined_qcid(held: Floats, counts: Floats, totals: Floats, squares: Floats) -
 
 
 def exploration_bonus(selections: Ints, server_round: int, weight: float) -> Floats:
-    """lambda sqrt(3 ln t / (2 T_c)), float64 (n,); 0 in round 1."""
-    return np.asarray(weight * np.sqrt(1.5 * np.log(server_round) / np.maximum(selections, 1)))
+    """lambda sqrt(3 ln t / (2 T_c)), T_c = 1 + `selections`, float64 (n,); 0 in round 1."""
+    return np.asarray(weight * np.sqrt(1.5 * np.log(server_round) / (1.0 + selections)))
 
 
 def log_weights(held: Ints, counts: Ints, draw: int, bonus: Floats) -> Floats:

@@ -49,7 +49,7 @@ class FedCorConfig(Settings):
     interval: int = setting(10, "rounds between two later uniform rounds that it learns from", low=2)
     annealing: float = setting(0.95, "alpha of a client is multiplied by it when selected", above=0.0, high=1.0)
     discount: float = setting(0.95, "weight of an observation, to the power of its age in rounds", above=0.0, high=1.0)
-    history: int = setting(100, "age in rounds at which an observation is forgotten", low=1)
+    history: int = setting(100, "largest age in rounds of an observation (group_size of the authors' code)", low=1)
     dimension: int = setting(15, "length of a client's embedding", low=1)
     update_mean: bool = setting(True, "mu is the discounted mean of the observations (else 0, and fits in the warm-up)")
     first_steps: int = setting(1000, "Adam steps at the end of the warm-up (update-mean)", low=1)
@@ -200,7 +200,7 @@ class FedCor(SelectionStrategy[FedCorConfig]):
         self._before = losses.copy() if watched else np.full(losses.size, np.nan)
 
     def _remember(self, change: Floats, number: int) -> None:
-        keep = self._rounds > number - self.config.history
+        keep = self._rounds >= number - self.config.history
         change = np.clip(change, -LARGEST_CHANGE, LARGEST_CHANGE)
         self._changes = np.concatenate([self._changes[keep], change[None]])
         self._rounds = np.append(self._rounds[keep], number)

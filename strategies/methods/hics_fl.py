@@ -9,7 +9,8 @@ First every client is selected once, m at a time. Aggregation is the plain mean.
 
 `rule` = official is the authors' code where it differs: entropy from the row means of the output layer's weight
 update; angles from weight and bias together; Ward linkage over the rows of the distance matrix; clients within a
-cluster uniformly; and clustered sampling (its algorithm 2) wherever the entropies' variance is at least 0.1.
+cluster uniformly; t of gamma_t from 0 instead of 1; and clustered sampling (its algorithm 2) wherever the entropies'
+variance is at least 0.1.
 
 Deviations
 ----------
@@ -142,7 +143,8 @@ class HiCSFL(SelectionStrategy[HiCSFLConfig]):
             return Selection(ids[picked], components={"entropy": entropy[picked]}, weights=times / count)
         tree = merge_tree(distances, linkage)
         labels = np.asarray(fcluster(tree, config.clusters or count, "maxclust"), np.int64) - 1
-        logits = group_logits(labels, entropy, config.balance * (1.0 - round_info.number / round_info.total))
+        t = round_info.number - 1 if official else round_info.number
+        logits = group_logits(labels, entropy, config.balance * (1.0 - t / round_info.total))
         if official:
             picked = draw_uniformly(labels, logits, count, rng)
         else:

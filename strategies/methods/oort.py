@@ -25,9 +25,12 @@ Deviations
 - The paper rule is reconstructed: Algorithm 1 from memory, T in steps of `pacer-step-s`, which has no published value.
 - Losses are those of the received model over all the client's training examples (`Report.RMS_LOSS`), not a running
   average over its first training batches; a client trains on |B| = min(n, local steps x batch size) of them.
-- Durations are what this round's links and the round's average kept fraction promise, not those of the last part.
+- Durations are what this round's links and the round's average kept fraction promise, not those of the last part. The
+  official percentile is over all clients whose duration is known, present or not.
 - A round waits for all clients: no over-commitment of 1.3 m. A selected client that sends nothing takes the mean
-  utility of those that did, as the authors' stragglers do; if none did, nothing is learnt.
+  utility of those that did, as the authors' stragglers do, and counts as they do in the official pacer's mean over
+  those exploited; if none did, nothing is learnt, and the pacer counts 0.
+- R is the number of the round in both rules (the authors' selector, first called in round 2, counts from 1 there).
 - eps is 0 in a round with no client left to explore (the authors' code: from the next round on, for ever).
 - The blacklist takes at most `blacklist-share` of the clients in both rules, the most used first, and never so many
   that too few remain. A client counts as used in every round it was selected in.
@@ -195,9 +198,11 @@ class Oort(SelectionStrategy[OortConfig]):
         context, links, ids = self.context, self.context.links, roster.ids
         sent = 1.0 if context.compression.compressor == "none" else round_fraction(round_info, context.budget)
         bits = 32.0 * sent * context.initial.size
-        each = roster.local_steps[ids] * roster.step_s[ids] + bits / roster.uplink_bits_per_s[ids]
+        registered = roster.local_steps * roster.step_s + bits / roster.uplink_bits_per_s
+        each = registered[ids]
         if self._official:
-            return each, np.inf if self._pace >= 100.0 else at_percentile(each, self._pace / 100.0)
+            known = registered[(roster.local_steps > 0) & np.isfinite(registered)]
+            return each, np.inf if self._pace >= 100.0 else at_percentile(known, self._pace / 100.0)
         mean_steps = float(roster.local_steps[ids].mean())
         step_s = self.config.pacer_step_s or mean_steps * links.mean_step_s + bits / links.mean_uplink_bits_per_s
         return each, step_s * (1.0 + self._pace)
@@ -232,7 +237,11 @@ class Oort(SelectionStrategy[OortConfig]):
         rest = np.flatnonzero(usable)
         missing = min(count, ids.size) - known.size - new.size
         picked = np.sort(np.concatenate([known, new, rng.choice(rest, size=missing, replace=False)]))
-        components = {"utility": np.nan_to_num(self._utilities[ids][picked]), "duration_s": durations_s[picked]}
+        components = {
+            "utility": np.nan_to_num(self._utilities[ids][picked]),
+            "duration_s": durations_s[picked],
+            "exploited": np.isin(picked, known).astype(np.float64),
+        }
         return Selection(ids[picked], components=components)
 
     def _scores(self, roster: Roster, round_info: RoundInfo, system: Floats, usable: NDArray[np.bool_]) -> Floats:
@@ -255,16 +264,14 @@ class Oort(SelectionStrategy[OortConfig]):
     def update(self, outcome: Outcome) -> None:
         """Refresh the utilities of those that took part and let the pacer move T."""
         clients, round_info, config = outcome.clients, outcome.round_info, self._constants
-        gained = np.zeros(0)
+        achieved = 0.0
         if clients.size:
             losses = np.maximum(finite(outcome.reports[Report.RMS_LOSS]), 0.0)
             gained = np.minimum(_trained(self.roster, self.context)[clients] * losses, LARGEST_LOSS)
-            again = ~np.isnan(self._utilities[clients])
-            mean = float(gained[again].sum() / (again.sum() + 1e-4))
             self._utilities[clients] = gained
             self._utilities[outcome.failed] = gained.mean()
             self._last[clients] = self._last[outcome.failed] = round_info.number
-        achieved = mean if self._official and clients.size else float(gained.sum())
+            achieved = self._exploited_mean(outcome.selection) if self._official else float(gained.sum())
         self._achieved = np.append(self._achieved, achieved)[-2 * config.pacer_rounds :]
         if round_info.number % config.pacer_rounds or self._achieved.size < 2 * config.pacer_rounds:
             return
@@ -272,6 +279,11 @@ class Oort(SelectionStrategy[OortConfig]):
             self._pace = official_pace(self._achieved, self._pace, config.pacer_delta)
         else:
             self._pace = paper_pace(self._achieved, self._pace)
+
+    def _exploited_mean(self, selection: Selection) -> float:
+        """Mean utility of the round's exploited clients, over their count + 1e-4 as in the authors' code."""
+        exploited = selection.clients[selection.components.get("exploited", np.zeros(selection.clients.size)) > 0]
+        return float(self._utilities[exploited].sum() / (exploited.size + 1e-4))
 
 
 def _trained(roster: Roster, context: RunContext) -> Floats:

@@ -125,7 +125,7 @@ def _require_pure(tested: MethodUnderTest, call: Callable[[FakeFederation, int, 
             call(federation, number, count)
             require_same(vars(federation.roster), roster, f"'{name}' must not change the roster.")
             require_same(federation.method.state(), state, f"'{name}' must not change the method's state.")
-        federation.finish(number, federation.select(number, count).clients)
+        federation.finish(number, federation.select(number, count))
 
 
 @_register("relabelling")
@@ -142,9 +142,9 @@ def _relabelling(tested: MethodUnderTest) -> None:
                 count = federation.observe(number)
                 counts[labels, stage, behind[federation.select(number, count).clients]] += 1
                 if stage == 0:
-                    federation.finish(1, everybody)
+                    federation.finish(1, Selection(everybody))
                     federation.observe(2)
-                    federation.finish(2, everybody)
+                    federation.finish(2, Selection(everybody))
     share = counts.mean(axis=0) / DRAWS
     bound = SIGMAS * np.sqrt(2.0 * DRAWS * share * (1.0 - share)) + 1.0
     odd = np.argwhere(np.abs(counts[0] - counts[1]) > bound)

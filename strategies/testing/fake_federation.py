@@ -171,9 +171,9 @@ class FakeFederation:
         rng = stream(self.method.context.run.seed, Purpose.SELECT, number)
         return self.method.select(self.roster, self.round_info(number), count, rng)
 
-    def finish(self, number: int, selected: Ints, failed: Iterable[int] = ()) -> None:
-        """Let the `selected` train, all but the `failed`, and the method learn from the round."""
-        losses = self.losses(number)
+    def finish(self, number: int, selection: Selection, failed: Iterable[int] = ()) -> None:
+        """Let the selected train, all but the `failed`, and the method learn from the round."""
+        losses, selected = self.losses(number), selection.clients
         missing = np.isin(selected, list(failed))
         returned, missed = selected[~missing], selected[missing]
         self.roster.record_round(number, selected, returned, losses[returned], failed=missed)
@@ -185,6 +185,7 @@ class FakeFederation:
                 losses=losses[returned],
                 reports=dict.fromkeys(sorted(self.needs.reports), losses[returned]),
                 failed=missed.tolist(),
+                selection=selection,
                 size=self._clients.drift.shape[1],
             )
         )

@@ -13,7 +13,7 @@ from fedsel_app.messages import TrainAnswer
 from fedsel_app.network.clock import RoundWork
 from fedsel_app.records.schema import ClientTestRecord, EnrolmentRecord, RoundRecord
 from fedsel_app.wire.codec import Update
-from strategies.roster import Floats, Outcome, Roster, RoundInfo
+from strategies.roster import Floats, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import Evaluation, Model, RunContext
 
 
@@ -149,13 +149,19 @@ def outcome(
     losses: Sequence[float] | Floats | None = None,
     reports: Mapping[str, Floats] | None = None,
     failed: Sequence[int] = (),
+    selection: Selection | None = None,
     parameters: NDArray[np.float32] | None = None,
     size: int = 12,
 ) -> Outcome:
-    """Outcome of a round with `updates` of `clients` (ascending), aggregated with equal weights."""
+    """Outcome of a round with `updates` of `clients` (ascending), aggregated with equal weights.
+
+    Without a `selection` it is of these and the `failed`.
+    """
+    selected = np.union1d(np.asarray(clients, np.int64), np.asarray(failed, np.int64))
     mean = np.mean([update.dense() for update in updates], axis=0, dtype=np.float64) if updates else None
     return Outcome(
         round_info=round_info,
+        selection=selection or Selection(selected),
         parameters=np.zeros(size, np.float32) if parameters is None else parameters,
         clients=np.asarray(clients, np.int64),
         updates=tuple(updates),

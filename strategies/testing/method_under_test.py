@@ -101,5 +101,5 @@ def run_round(
     count = federation.observe(number, available)
     selection = federation.select(number, count)
     require_sound(selection, federation.roster)
-    federation.finish(number, selection.clients, failed)
+    federation.finish(number, selection, failed)
     return selection, count

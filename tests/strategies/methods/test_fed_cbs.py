@@ -68,10 +68,10 @@ def test_the_third_draw_has_exponent_three():
 
 
 def test_the_first_draw_adds_the_exploration_bonus():
-    """Round 3, T = (never, 1, 4): 2 sqrt(1.5 ln 3 / T), a client never selected counting as one selected once."""
-    bonus = exploration_bonus(np.array([0, 1, 4]), 3, 2.0)
+    """Round 3, selected (never, once, 3 times), so T = 1, 2, 4: 2 sqrt(1.5 ln 3 / T)."""
+    bonus = exploration_bonus(np.array([0, 1, 3]), 3, 2.0)
     root = 1.6479184  # ln 3 x 1.5
-    np.testing.assert_allclose(bonus, 2 * np.sqrt([root, root, root / 4]), rtol=1e-6)
+    np.testing.assert_allclose(bonus, 2 * np.sqrt([root, root / 2, root / 4]), rtol=1e-6)
     logits = log_weights(np.zeros(6, np.int64), COUNTS[1:], 1, bonus)
     np.testing.assert_allclose(np.exp(logits), 1 / np.array([1 / 30, 1 / 6, 1 / 6]) + bonus)
     assert exploration_bonus(np.array([0, 7]), 1, 10.0).tolist() == [0, 0]

@@ -169,6 +169,13 @@ def test_old_observations_are_forgotten():
     assert method.state()["rounds"].tolist() == [6]
 
 
+def test_history_h_keeps_an_observation_for_h_rounds_after_its_own():
+    """The authors' code drops epoch e when e + group_size < now: of every round, h + 1 observations are left."""
+    method = build(history=2, warmup=8)
+    run(method, falling_losses(8, set(range(1, 9))))
+    assert method.state()["rounds"].tolist() == [6, 7, 8]
+
+
 @pytest.mark.parametrize("update_mean", [True, False])
 def test_when_the_process_is_fitted(update_mean):
     method = build(update_mean=update_mean, warmup_steps=3)

@@ -111,6 +111,23 @@ def test_balanced_clients_are_preferred_early_and_not_at_the_end():
     assert 0.4 < np.mean(late < 3) < 0.6
 
 
+@pytest.mark.parametrize(("rule", "gammas"), [("paper", [3.6, 3.2, 0.0]), ("official", [4.0, 3.6, 0.4])])
+def test_the_annealing_starts_at_gamma_0_in_the_official_rule_and_ends_at_0_in_the_papers(rule, gammas, monkeypatch):
+    """T = 10, gamma_0 = 4, rounds 1, 2 and 10: 4 (1 - t / 10) with t = 1, 2, 10, or from 0 with t = 0, 1, 9."""
+    seen = []
+
+    def recorded(labels, entropy, gamma):
+        seen.append(gamma)
+        return group_logits(labels, entropy, gamma)
+
+    monkeypatch.setattr("strategies.methods.hics_fl.group_logits", recorded)
+    method = build(rule, balance=4.0)
+    method.update(outcome(RoundInfo(1, 10), range(6), [update((0.1, 0.1))] * 6))
+    for number in (1, 2, 10):
+        select(method, seen_roster(), number, 2)
+    np.testing.assert_allclose(seen, gammas)
+
+
 def test_the_entropy_is_of_the_bias_alone_or_of_the_row_means():
     """Row means (.001, .003) and bias (0, 0) at T = .001: entropy of (1, e^2) / (1 + e^2), against ln 2."""
     one = outcome(RoundInfo(1, 10), [1], [update((0, 0), weight=(0.002, 0, 0.004, 0.002))])

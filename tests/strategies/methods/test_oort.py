@@ -20,7 +20,7 @@ from strategies.methods.oort import (
     scores,
     system_factor,
 )
-from strategies.roster import RoundInfo
+from strategies.roster import RoundInfo, Selection
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.resume import assert_resumes, select
 
@@ -51,10 +51,14 @@ def tried(method, utilities, last):
     return method
 
 
-def outcome_of(number, clients, losses, failed=()):
+def outcome_of(number, clients, losses, failed=(), exploited=()):
     reports = {Report.RMS_LOSS: np.array(losses, float)}
     updates = [dense([0.0, 0.0])] * len(clients)
-    return outcome(RoundInfo(number, 100), clients, updates, reports=reports, failed=failed, size=2)
+    selected = np.array(sorted([*clients, *failed]), np.int64)
+    selection = Selection(selected, components={"exploited": np.isin(selected, exploited).astype(float)})
+    return outcome(
+        RoundInfo(number, 100), clients, updates, reports=reports, failed=failed, size=2, selection=selection
+    )
 
 
 DRAWS = 1000
@@ -230,14 +234,54 @@ def test_the_official_pacer_goes_both_ways():
     assert official_pace(np.zeros(4), 98.0, 5.0) == 100.0
     method = build(2, rule="official", pacer_rounds=1, pacer_percentile=99.0)
     method.roster = make_roster(2)
-    for number in (1, 2):
-        method.update(outcome_of(number, [0], [1.0]))
+    method.update(outcome_of(1, [0], [1.0]))
+    method.update(outcome_of(2, [0], [1.0], exploited=[0]))
     # Round 1 explored (0), round 2 exploited: a leap.
     np.testing.assert_allclose(method.state()["achieved"], [0, 100 / 1.0001])
     assert float(method.state()["pace"]) == 94.0
-    method.update(outcome_of(3, [0], [1.0]))
-    method.update(outcome_of(4, [0], [1.0]))
+    method.update(outcome_of(3, [0], [1.0], exploited=[0]))
+    method.update(outcome_of(4, [0], [1.0], exploited=[0]))
     assert method.durations(timed_roster([1.0, 2.0]), RoundInfo(5, 100))[1] == np.inf
+
+
+def test_the_official_pacer_averages_the_exploited_stragglers_included():
+    """Utilities 100 x (2, 1, 6) of clients 0, 1, 2; straggler 3 takes their mean 300, and 4 another straggler's.
+
+    Exploited are 0, 3 and, never having been tried, none of 1, 2 and 4: (200 + 300) / 2.0001.
+    """
+    method = build(rule="official", pacer_rounds=1)
+    method.roster = make_roster(6)
+    method.update(outcome_of(1, [0, 1, 2], [2.0, 1.0, 6.0], failed=[3, 4], exploited=[0, 3]))
+    np.testing.assert_allclose(method.state()["achieved"], [500 / 2.0001], rtol=1e-12)
+    # 1 was filled up uniformly: tried before, yet not exploited.
+    method.update(outcome_of(2, [0, 1], [4.0, 9.0], exploited=[0]))
+    np.testing.assert_allclose(method.state()["achieved"][-1], 400 / 1.0001, rtol=1e-12)
+    method.update(outcome_of(3, [], [], failed=[0, 1], exploited=[0, 1]))
+    assert method.state()["achieved"][-1] == 0
+
+
+def test_the_selection_tells_who_is_exploited():
+    """m = 5 in round 30 of the official rule: int(5 (1 - 0.203)) = 3 exploited, then 1 untried, then 1 to fill up."""
+    method = tried(build(8, rule="official"), [50.0] * 7 + [NAN], [1] * 7 + [0])
+    picked = select(method, timed_roster([1.0] * 8), 30, 5)
+    assert picked.components["exploited"].sum() == 3
+    assert picked.components["exploited"][picked.clients == 7].tolist() == [0]
+
+
+def test_the_official_preferred_duration_is_over_all_registered_clients():
+    """Durations 1 ... 8 s: the half is index 4, 5 s, of all; of those present, 1 2 3 4, it would be 3 s.
+
+    Client 7 never enrolled: it has no duration, and of 1 ... 7 the half is index 3, 4 s.
+    """
+    method = build(8, rule="official", pacer_percentile=50.0)
+    roster = timed_roster([1.0, 2, 3, 4, 5, 6, 7, 8], available=[0, 1, 2, 3])
+    each, preferred = method.durations(roster, RoundInfo(2, 100))
+    np.testing.assert_allclose(each, [1, 2, 3, 4])
+    assert preferred == pytest.approx(5.0)
+    roster.local_steps[7] = 0
+    assert method.durations(roster, RoundInfo(2, 100))[1] == pytest.approx(4.0)
+    roster.step_s[6] = NAN
+    assert method.durations(roster, RoundInfo(2, 100))[1] == pytest.approx(4.0)
 
 
 def test_the_blacklist_takes_the_most_used():
