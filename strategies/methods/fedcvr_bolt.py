@@ -8,11 +8,17 @@ Of each C^d, K x K, only C^d alpha and the diagonal are ever read. Under Eq. 11 
 C alpha <- (1 - g) C alpha + g delta (delta . alpha) and diag C <- (1 - g) diag C + g delta^2, with delta = theta -
 theta-bar. So a round costs O(K D), and no K x K matrix over the clients is kept.
 
+The paper leaves three things open, each a setting with its first reading as the default. `normalisation`: theta~ of the
+affinity and of rho is theta_k by its norm (Alg. 1, lines 3-5), theta^d by its standard deviation over the clients
+(Cor. 2), or theta (Eq. 4). `sampled-delta`: theta-bar of a client that trained is its new model (line 13 with rho = 1),
+so that its delta is 0, or the one before, as Eq. 9 is for the unobserved only. `step-from`: t of g_t = 1/t is counted
+from the end of the warm-up or from round 1.
+
 Deviations
 ----------
 - C^d starts as the diagonal of theta^d's variance over all clients at the end of the warm-up, and theta-bar as theta;
-  g_t = 1/t with t counted from there, so the start counts in the first selection only. The homophily gamma of Eq. 4
-  is not given and is 1 here. A coordinate without variance adds nothing (0/0 = 0).
+  with t counted from there the start counts in the first selection only. The homophily gamma of Eq. 4 is not given and
+  is 1 here. A coordinate without variance adds nothing (0/0 = 0). rho is the cosine of theta~ in every reading.
 - Coalitions are found over all clients, the cohort's size many. One whose members are all away gives no client; free
   seats go, one at a time, to the coalition with the most present members left (the lowest label first). Where
   several of a coalition trained, theta-bar follows the one most similar to each member.
@@ -55,13 +61,27 @@ class FedCVRBoltConfig(Settings):
         300, "entries of the output layer that stand for a client's model, drawn once (0: all)", low=0
     )
     cluster_every: int = setting(1, "rounds between two searches for coalitions", low=1)
+    normalisation: str = setting(
+        "clients", "models compared: by their norms, by each coordinate's deviation over the clients, or as they are",
+        choices=("clients", "coordinates", "none"),
+    )  # fmt: skip
+    sampled_delta: str = setting(
+        "zero", "delta of a client that trained: 0, or its new model minus the one expected before",
+        choices=("zero", "own"),
+    )  # fmt: skip
+    step_from: str = setting(
+        "warm-up", "t of g_t = 1/t counts from the end of the warm-up, or from round 1", choices=("warm-up", "round-1")
+    )
     landmarks: int = setting(256, "clients clustered exactly; of more, so many stand for the rest", low=2)
 
 
-def normalised(models: Floats) -> Floats:
-    """theta~_k = theta_k / ||theta_k||, rows of (K, D); a zero row stays zero."""
-    norms = np.sqrt(np.square(models).sum(axis=1, keepdims=True))
-    return np.asarray(np.divide(models, norms, out=np.zeros_like(models), where=norms > 0))
+def normalised(models: Floats, normalisation: str = "clients") -> Floats:
+    """theta~ (K, D): rows by their norms, columns by their standard deviations, or as they are; x/0 is 0."""
+    if normalisation == "none":
+        return models
+    by_client = normalisation == "clients"
+    scale = np.sqrt(np.square(models).sum(axis=1, keepdims=True)) if by_client else models.std(axis=0, keepdims=True)
+    return np.asarray(np.divide(models, scale, out=np.zeros_like(models), where=scale > 0))
 
 
 def affinities(left: Floats, right: Floats, homophily: float) -> Floats:
@@ -102,13 +122,12 @@ def spectral_labels(models: Floats, coalitions: int, homophily: float, rng: np.r
 
 
 def find_coalitions(
-    models: Floats, coalitions: int, homophily: float, landmarks: int, rng: np.random.Generator
+    points: Floats, coalitions: int, homophily: float, landmarks: int, rng: np.random.Generator
 ) -> Ints:
-    """Labels, int64 (K,), of clients with parameters (K, D); through landmarks if they are more than `landmarks`.
+    """Labels, int64 (K,), of clients with models theta~ (K, D); through landmarks if they are more than `landmarks`.
 
     At least two landmarks a coalition are drawn, so that O(K (landmarks + coalitions) D) is what it costs.
     """
-    points = normalised(models)
     drawn = max(landmarks, 2 * coalitions)
     if len(points) <= drawn:
         return spectral_labels(points, coalitions, homophily, rng)
@@ -136,7 +155,7 @@ def moved_covariance(
 def expected_models(expected: Floats, before: Floats, after: Floats, labels: Ints, trained: Ints) -> Floats:
     """theta-bar_k = rho_kj theta_j for every k of trained client j's coalition (Eq. 9); the others' stay. (K, D).
 
-    rho is the cosine of the models `before` the round, theta_j the one `after` it; rho_jj = 1.
+    rho is the cosine of theta~ or the models `before` the round, theta_j the model `after` it; rho_jj = 1.
     """
     moved = expected.copy()
     points = normalised(before)
@@ -203,8 +222,12 @@ class FedCVRBolt(SelectionStrategy[FedCVRBoltConfig]):
         """Each client's coalition, int64 (K,): those last found, or new ones where `count` is not the cohort's size."""
         if self._labels.size and count == self.context.run.cohort:
             return self._labels
-        config, rng = self.config, stream(self.context.run.seed, Purpose.SELECT, server_round, 1)
-        return find_coalitions(self._models, count, config.homophily, config.landmarks, rng)
+        return self._found(count, stream(self.context.run.seed, Purpose.SELECT, server_round, 1))
+
+    def _found(self, count: int, rng: np.random.Generator) -> Ints:
+        config = self.config
+        points = normalised(self._models, config.normalisation)
+        return find_coalitions(points, count, config.homophily, config.landmarks, rng)
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """Uniform in the warm-up; then one client of each of `count` coalitions."""
@@ -239,19 +262,23 @@ class FedCVRBolt(SelectionStrategy[FedCVRBoltConfig]):
         if warm:
             labels = self.coalitions(clients.size + outcome.failed.size, number)
             self._age += 1
-            self._expected = expected_models(self._expected, self._models, after, labels, clients)
+            config, past = self.config, self._expected
+            by_coordinate = config.normalisation == "coordinates"
+            before = normalised(self._models, "coordinates") if by_coordinate else self._models
+            self._expected = expected_models(past, before, after, labels, clients)
+            if config.sampled_delta == "own":
+                self._expected[clients] = past[clients]
+            step = 1.0 / (self._age if config.step_from == "warm-up" else number)
             deltas = after - self._expected
             self._products, self._diagonal = moved_covariance(
-                self._products, self._diagonal, deltas, self._alpha, 1.0 / self._age
+                self._products, self._diagonal, deltas, self._alpha, step
             )
         self._models = after
         if number == self.config.warmup_rounds:
             self._begin()
         due = not self._labels.size or self._age % self.config.cluster_every == 0
         if self._age >= 0 and due:
-            config, rng = self.config, stream(self.context.run.seed, Purpose.SELECT, number, 2)
-            cohort = self.context.run.cohort
-            self._labels = find_coalitions(self._models, cohort, config.homophily, config.landmarks, rng)
+            self._labels = self._found(self.context.run.cohort, stream(self.context.run.seed, Purpose.SELECT, number, 2))
 
     def _begin(self) -> None:
         """The end of the warm-up: C^d is the diagonal of the variance over clients."""

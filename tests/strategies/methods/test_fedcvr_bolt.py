@@ -11,6 +11,7 @@ from strategies.methods.fedcvr_bolt import (
     expected_models,
     find_coalitions,
     moved_covariance,
+    normalised,
     variance_reduction,
 )
 from strategies.roster import RoundInfo
@@ -55,10 +56,25 @@ def cosine(a, b):
     return a @ b / scale if scale else 0.0
 
 
-def test_the_method_follows_algorithm_1_written_out():
-    """Six rounds after the warm-up, failures among them, with every C^d kept as a matrix."""
+def scaled_coordinates(models):
+    """Each coordinate divided by its standard deviation over the clients; 0 where it has none."""
+    scaled = np.zeros_like(models)
+    for d in range(models.shape[1]):
+        deviation = np.sqrt(np.mean((models[:, d] - np.mean(models[:, d])) ** 2))
+        if deviation > 0:
+            scaled[:, d] = models[:, d] / deviation
+    return scaled
+
+
+@pytest.mark.parametrize("step_from", ["warm-up", "round-1"])
+@pytest.mark.parametrize("sampled_delta", ["zero", "own"])
+@pytest.mark.parametrize("normalisation", ["clients", "coordinates", "none"])
+def test_the_method_follows_algorithm_1_written_out(normalisation, sampled_delta, step_from):
+    """Six rounds after the warm-up, failures among them, with every C^d kept as a matrix, under every reading."""
     rng = np.random.default_rng(4)
-    method = FedCVRBolt(make_context(FedCVRBoltConfig(warmup_rounds=2), clients=CLIENTS, size=SIZE, cohort=3))
+    readings = {"normalisation": normalisation, "sampled_delta": sampled_delta, "step_from": step_from}
+    config = FedCVRBoltConfig(warmup_rounds=2, **readings)
+    method = FedCVRBolt(make_context(config, clients=CLIENTS, size=SIZE, cohort=3))
     roster = make_roster(CLIENTS, examples=rng.integers(20, 200, CLIENTS))
     method.roster = roster
     alpha = roster.examples / roster.examples.sum()
@@ -90,17 +106,50 @@ def test_the_method_follows_algorithm_1_written_out():
         labels = method.state()["labels"]
         failed = [int(chosen.clients[0])] if age % 2 else []
         result, new = trained(number, [k for k in chosen.clients.tolist() if k not in failed], failed)
-        before = models.copy()
+        before = scaled_coordinates(models) if normalisation == "coordinates" else models.copy()
         for j, model in new.items():
             models[j] = model
             for k in np.flatnonzero(labels == labels[j]):
-                expected[k] = model if k == j else cosine(before[k], before[j]) * model
+                if k != j:
+                    expected[k] = cosine(before[k], before[j]) * model
+                elif sampled_delta == "zero":
+                    expected[k] = model
+        step = 1 / age if step_from == "warm-up" else 1 / number
         for d in range(6):
             delta = models[:, d] - expected[:, d]
-            covariances[d] = (1 - 1 / age) * covariances[d] + np.outer(delta, delta) / age
+            covariances[d] = (1 - step) * covariances[d] + step * np.outer(delta, delta)
         method.update(result)
         np.testing.assert_allclose(method.state()["models"], models)
         np.testing.assert_allclose(method.state()["expected"], expected, atol=1e-12)
+
+
+def test_the_three_normalisations_by_hand():
+    """Columns (1, 3, 5), (2, 2, 2) and (0, 4, -4): deviations sqrt(8/3), 0 and sqrt(32/3)."""
+    models = np.array([[1.0, 2, 0], [3, 2, 4], [5, 2, -4]])
+    np.testing.assert_allclose(normalised(models), models / np.sqrt([[5], [29], [45]]))
+    scaled = [[0.612372, 0, 0], [1.837117, 0, 1.224745], [3.061862, 0, -1.224745]]
+    np.testing.assert_allclose(normalised(models, "coordinates"), scaled, atol=1e-6)
+    np.testing.assert_array_equal(normalised(models, "none"), models)
+    np.testing.assert_array_equal(normalised(np.zeros((2, 2))), 0)
+
+
+@pytest.mark.parametrize(
+    ("normalisation", "homophily", "apart"),
+    [("clients", 1.0, [False, False, True, True]), ("coordinates", 1.0, [False, False, False, True]),
+     ("none", 0.03, [False, True, False, True])],
+)  # fmt: skip
+def test_coalitions_follow_the_normalisation(normalisation, homophily, apart):
+    """Four kinds of models in two coalitions: by direction 0 1 | 2 3, as they are the long ones 1 3 apart.
+
+    Divided by the deviations 4.0 and 2.1 they are (.2, 0), (2.2, 0), (.2, .2) and (2.2, 2.4): the last stands apart.
+    """
+    kinds = np.array([(1.0, 0, 0), (9, 0, 0), (0.9, 0.5, 0), (9, 5, 0)])
+    method = build(normalisation=normalisation, homophily=homophily)
+    models = np.zeros((CLIENTS, 6))
+    models[:, :3] = np.repeat(kinds, 2, axis=0)
+    method.load_state(method.state() | {"models": models})
+    labels = method.coalitions(2, 2)[::2]
+    assert (labels != labels[0]).tolist() == apart
 
 
 def test_of_two_that_trained_the_more_similar_one_tells_what_to_expect():
@@ -123,7 +172,7 @@ def directions(counts, spread, seed=0):
 def test_similar_clients_form_coalitions(landmarks):
     """With 12 landmarks of 60 the others join their nearest."""
     points, groups = directions([20, 25, 15], 0.3)
-    labels = find_coalitions(points, 3, 1.0, landmarks, np.random.default_rng(0))
+    labels = find_coalitions(normalised(points), 3, 1.0, landmarks, np.random.default_rng(0))
     for group in range(3):
         assert len(set(labels[groups == group])) == 1
     assert sorted(set(labels)) == [0, 1, 2]
@@ -132,7 +181,7 @@ def test_similar_clients_form_coalitions(landmarks):
 @pytest.mark.parametrize("coalitions", [1, 2, 4, 5])
 @pytest.mark.parametrize("models", [np.zeros((5, 3)), np.ones((5, 3)), np.diag([1.0, 1, 1, 1, 1])])
 def test_coalitions_of_equal_zero_or_unrelated_models(coalitions, models):
-    labels = find_coalitions(models, coalitions, 1.0, 256, np.random.default_rng(0))
+    labels = find_coalitions(normalised(models), coalitions, 1.0, 256, np.random.default_rng(0))
     assert labels.shape == (5,)
     assert ((labels >= 0) & (labels < coalitions)).all()
 
@@ -145,7 +194,7 @@ def test_more_coalitions_than_kinds_of_models_are_the_same_wherever_the_models_l
     for offset in range(8):
         moved = memory[offset : offset + models.size].reshape(models.shape)
         moved[:] = models
-        found.append(find_coalitions(moved, 10, 1.0, 256, np.random.default_rng(0)))
+        found.append(find_coalitions(normalised(moved), 10, 1.0, 256, np.random.default_rng(0)))
     assert all((labels == found[0]).all() for labels in found)
 
 
