@@ -224,7 +224,7 @@ class SelectionClient(NumPyClient):
     def _probe(self, arrays: NDArrays, instruction: ProbeInstruction) -> ProbeAnswer:
         context = self._context
         model = self._load(arrays)
-        examples, _ = self._examples()
+        examples = self._test_part() if instruction.test_part else self._examples()[0]
         rng = stream(context.run.seed, Purpose.PROBE, instruction.server_round, context.client)
         drawn = np.arange(len(examples))
         order = np.split(drawn, range(context.training.batch_size, drawn.size, context.training.batch_size))
@@ -239,11 +239,15 @@ class SelectionClient(NumPyClient):
 
     def _test(self, arrays: NDArrays) -> LocalTestAnswer:
         model = self._load(arrays)
+        test = self._test_part()
+        result = evaluate(model, self._batches(test, _chunks(np.arange(test.size)), model))
+        return LocalTestAnswer(result.loss, result.examples, result.accuracy)
+
+    def _test_part(self) -> Integers:
         _, test = self._examples()
         if not test.size:
             raise ValueError(f"Client {self._context.client} has no test part of its own: raise 'holdout-fraction'.")
-        result = evaluate(model, self._batches(test, _chunks(np.arange(test.size)), model))
-        return LocalTestAnswer(result.loss, result.examples, result.accuracy)
+        return test
 
     def _order(self, examples: int, batches: int, rng: np.random.Generator) -> list[Ints]:
         """Positions of the examples of `batches` mini-batches, by the setting `batch-order`."""

@@ -29,7 +29,9 @@ class Needs:
     loss_probe: bool = False
     """The candidates' loss of the current model, measured just before selection."""
     probe_batches: int | None = None
-    """Mini-batches of that probe: None as the setting `probe-batches` says, 0 all training examples."""
+    """Mini-batches of that probe: None as the setting `probe-batches` says, 0 all examples."""
+    probe_test_part: bool = False
+    """The probe is of the clients' own test parts instead of what they train on."""
     reports: frozenset[Report] = frozenset()
     """Numbers that the selected measure beside their training, one each."""
     label_counts: bool = False

@@ -95,13 +95,15 @@ class CalibrateInstruction(Instruction):
 
 @dataclass(frozen=True)
 class ProbeInstruction(Instruction):
-    """Loss probe: the client evaluates the global model on its training examples, without augmentation."""
+    """Loss probe: the client evaluates the global model on examples of its own, without augmentation."""
 
     task: ClassVar[str] = "probe"
     server_round: int
     """Round t = 1..T."""
     batches: int
-    """Mini-batches to draw; 0 is all training examples."""
+    """Mini-batches to draw; 0 is all examples."""
+    test_part: bool = False
+    """The examples are the client's own test part instead of those it trains on."""
 
 
 @dataclass(frozen=True)

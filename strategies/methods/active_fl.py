@@ -8,12 +8,15 @@ as in the authors' organisation's FLSim and the code of FedCor:
 3. the rest uniformly from the clients not drawn yet.
 
 The valuation is v_k = sqrt(n_k) times the mean loss, over k's training examples, of the model that k received;
-participants refresh theirs, all others stay.
+participants refresh theirs, all others stay. `valuation` mean leaves the factor out; current asks every client in
+every round for the mean loss of its model.
 
 Deviations
 ----------
 - The paper itself was not readable; constants and steps agree in three independent codes. They differ by one client in
   how the active part is rounded; here it is m - floor(alpha_3 m), as in FLSim.
+- `valuation` mean and current are no rules of the authors: a comparison with FedCVR-Bolt depends on the valuation, and
+  that paper does not say which it takes.
 - `cold-start` probe asks every client once on the first model it could have received; uniform asks none, and a client
   that has no valuation yet is drawn in step 3 only.
 - With the alpha_3 = 0.1 of the paper a cohort under 10 has no uniform part.
@@ -42,14 +45,21 @@ class ActiveFLConfig(Settings):
     )
     sharpness: float = setting(0.01, "alpha_2 in exp(alpha_2 v)", low=0.0)
     uniform: float = setting(0.1, "share alpha_3 of the cohort that is drawn uniformly", low=0.0, high=1.0)
+    valuation: str = setting(
+        "sqrt-n",
+        "v of a client: sqrt(n) times its mean loss, or the mean loss, when it last took part; or that of this round's "
+        "model, for which every client is asked",
+        choices=("sqrt-n", "mean", "current"),
+    )
     cold_start: str = setting(
         "probe", "clients never measured: measured once, or left to the uniform draw", choices=("probe", "uniform")
     )
 
 
-def valuations(losses: Floats, examples: Ints) -> Floats:
-    """v_k = sqrt(n_k) L_k, float64 (n,), cut to stay finite; NaN where the loss is."""
-    return np.asarray(np.clip(np.sqrt(examples) * np.clip(losses, 0.0, LARGEST_LOSS), 0.0, LARGEST_LOSS))
+def valuations(losses: Floats, examples: Ints, valuation: str = "sqrt-n") -> Floats:
+    """v_k = sqrt(n_k) L_k, or L_k for any other `valuation`; float64 (n,), cut to stay finite, NaN where the loss is."""
+    factors = np.sqrt(examples) if valuation == "sqrt-n" else np.ones(examples.size)
+    return np.asarray(np.clip(factors * np.clip(losses, 0.0, LARGEST_LOSS), 0.0, LARGEST_LOSS))
 
 
 def eligible(values: Floats, excluded: float) -> NDArray[np.bool_]:
@@ -103,13 +113,17 @@ class ActiveFL(SelectionStrategy[ActiveFLConfig]):
 
     @classmethod
     def needs(cls, config: ActiveFLConfig) -> Needs:
-        """Participants' loss of the received model; with `cold-start` probe, every client's once."""
+        """Participants' loss of the received model, with `cold-start` probe every client's once; or always every one's."""
+        if config.valuation == "current":
+            return Needs(loss_probe=True, probe_batches=0)
         probes = config.cold_start == "probe"
         return Needs(loss_probe=probes, probe_batches=0, reports=frozenset({Report.INITIAL_LOSS}))
 
     def candidates(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Ints:
-        """Those without a valuation."""
+        """Those without a valuation; every client under `valuation` current."""
         ids = roster.ids
+        if self.config.valuation == "current":
+            return ids
         return np.asarray(ids[np.isnan(self._valuations[ids])])
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
@@ -122,12 +136,16 @@ class ActiveFL(SelectionStrategy[ActiveFLConfig]):
     def update(self, outcome: Outcome) -> None:
         """Take up this round's probe and the participants' measurements."""
         self._valuations = self._with_probe(self.roster)
-        if outcome.clients.size:
-            measured = finite(outcome.reports[Report.INITIAL_LOSS])
-            self._valuations[outcome.clients] = valuations(measured, self.roster.examples[outcome.clients])
+        if outcome.clients.size and self.config.valuation != "current":
+            measured, examples = finite(outcome.reports[Report.INITIAL_LOSS]), self.roster.examples[outcome.clients]
+            self._valuations[outcome.clients] = valuations(measured, examples, self.config.valuation)
 
     def _with_probe(self, roster: Roster) -> Floats:
         """The valuations, float64 (K,), with this round's probe where there was none; a copy."""
-        if self.config.cold_start != "probe":
+        config = self.config
+        probed = valuations(roster.losses, roster.examples, config.valuation)
+        if config.valuation == "current":
+            return probed
+        if config.cold_start != "probe":
             return self._valuations.copy()
-        return np.where(np.isnan(self._valuations), valuations(roster.losses, roster.examples), self._valuations)
+        return np.where(np.isnan(self._valuations), probed, self._valuations)

@@ -15,6 +15,8 @@ Deviations
 ----------
 - Round 1 already queries the candidates on the initial model (the authors' code draws it uniformly). rpow-d, which
   knows nothing then, draws round 1 with probabilities p_k.
+- `loss` test is no rule of the authors: FedCVR-Bolt's paper (App. B.1) has Power-of-Choice rank by test loss, here over
+  the candidates' own test parts, which the method must not see in any other comparison.
 - Where d <= m all candidates are selected whatever they report, so none is probed.
 - Step 3 of pow-d, cpow-d and adapow-d breaks ties by a new draw with probabilities p_k among the candidates, since
   `select` does not learn the order in which they were drawn.
@@ -46,6 +48,9 @@ class PowerOfChoiceConfig(Settings):
     candidates: int = setting(
         0, "candidates d, at least the cohort (0: twice the cohort, or every client in adapow-d)", low=0
     )
+    loss: str = setting(
+        "train", "probed losses are of the training data, or of the clients' own test parts", choices=("train", "test")
+    )
 
 
 def candidate_count(config: PowerOfChoiceConfig, round_info: RoundInfo, count: int, available: int) -> int:
@@ -72,11 +77,21 @@ class PowerOfChoice(SelectionStrategy[PowerOfChoiceConfig]):
     @classmethod
     def needs(cls, config: PowerOfChoiceConfig) -> Needs:
         """A probe of the candidates: all training data, or one mini-batch in cpow-d; none in rpow-d."""
-        return Needs(loss_probe=config.variant != "rpow-d", probe_batches=1 if config.variant == "cpow-d" else 0)
+        batches, by_test = 1 if config.variant == "cpow-d" else 0, config.loss == "test"
+        return Needs(loss_probe=config.variant != "rpow-d", probe_batches=batches, probe_test_part=by_test)
 
     @classmethod
     def check_settings(cls, config: PowerOfChoiceConfig, shared: SharedSettings) -> None:
-        """Refuse fewer candidates than the cohort has clients."""
+        """Refuse fewer candidates than the cohort has clients, and a test loss that no client measures."""
+        if config.loss == "test" and config.variant == "rpow-d":
+            raise ConfigError(
+                "The 'power-of-choice.variant' rpow-d ranks by the last training losses: set 'power-of-choice.loss' to "
+                "train, or choose another variant."
+            )
+        if config.loss == "test" and shared.data.holdout_fraction == 0:
+            raise ConfigError(
+                "The 'power-of-choice.loss' test needs each client's own test part; set 'holdout-fraction' above 0."
+            )
         if 0 < config.candidates < shared.run.cohort:
             raise ConfigError(
                 f"The 'power-of-choice.candidates' parameter must be at least 'cohort' ({shared.run.cohort}). "

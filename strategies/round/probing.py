@@ -61,7 +61,7 @@ class ClientProber:
         batches = context.evaluation.probe_batches if needs.probe_batches is None else needs.probe_batches
         # The stress test's links follow the losses: the simulator then measures them all, at nobody's charge.
         measured = roster.ids if links.needs_losses else probed
-        instruction = ProbeInstruction(round_info.number, batches)
+        instruction = ProbeInstruction(round_info.number, batches, needs.probe_test_part)
         for client, reply in self._clients.evaluate(measured.tolist(), parameters, instruction).items():
             try:
                 losses[client] = validation.validated_loss(reply)
@@ -75,7 +75,10 @@ class ClientProber:
                 f"The strategy {context.run.strategy} needs each client's link; set 'links' to simulated."
             )
         losses[np.setdiff1d(measured, probed)] = np.nan
-        forward = batches or np.ceil(roster.examples[probed] / self._context.training.batch_size)
+        examples = roster.examples[probed].astype(np.float64)
+        if needs.probe_test_part:
+            examples *= context.data.holdout_fraction / (1.0 - context.data.holdout_fraction)
+        forward = batches or np.ceil(examples / context.training.batch_size)
         return Probe(
             losses=losses,
             bytes=label_count_bytes + probed.size * (connections.model_bytes(parameters) + connections.SCALAR_BYTES),

@@ -33,7 +33,7 @@ class MethodUnderTest:
     def federation(
         self, clients: int = CLIENTS, cohort: int = COHORT, *, rounds: int = ROUNDS, seed: int = 1, **kinds: Any
     ) -> FakeFederation:
-        """New instance in a `FakeFederation` of these kinds; without compression where the method refuses it."""
+        """New instance in a `FakeFederation` of these kinds; uncompressed and with test parts where it refuses others."""
         build = partial(
             make_context,
             self.method.Config(**self.settings),
@@ -47,7 +47,7 @@ class MethodUnderTest:
         try:
             method = self.method(build())
         except ConfigError:
-            method = self.method(build(compression=CompressionConfig(compressor="none")))
+            method = self.method(build(compression=CompressionConfig(compressor="none"), holdout_fraction=0.2))
         return FakeFederation(method, **kinds)
 
 

@@ -94,6 +94,34 @@ def test_a_cold_start_without_probe_draws_uniformly_until_known():
     assert np.isnan(method.state()["valuations"][[1, 2]]).all()
 
 
+def test_the_plain_valuation_leaves_out_the_root_of_the_examples():
+    """n = (100, 400), losses (1, .5): sqrt(n) gives (10, 10), the mean (1, .5), and participants refresh theirs so."""
+    np.testing.assert_allclose(valuations(np.array([1, 0.5]), np.array([100, 400]), "mean"), [1, 0.5])
+    method = build(valuation="mean", excluded=0.75)
+    roster = make_roster(4, losses=[1, 2, 3, 4], examples=[10**6, 100, 100, 100])
+    method.roster = roster
+    assert select(method, roster, 1, 1).clients.tolist() == [3]
+    method.update(came(1, [3], [0.5]))
+    np.testing.assert_allclose(method.state()["valuations"], [1, 2, 3, 0.5])
+
+
+def test_the_current_valuation_asks_everybody_in_every_round():
+    """With alpha_1 = .75 the largest of this round's losses wins, whatever an earlier part measured."""
+    config = ActiveFLConfig(valuation="current")
+    assert ActiveFL.needs(config).loss_probe
+    assert ActiveFL.needs(config).probe_batches == 0
+    assert not ActiveFL.needs(config).reports
+    method, picked = build(valuation="current", excluded=0.75), []
+    for number, losses in enumerate([[1, 2, 3, 4], [9, 2, 3, 4], [1, 2, 5, 4]], start=1):
+        roster = make_roster(4, losses=losses, examples=[100, 1, 100, 10**6])
+        method.roster = roster
+        everybody = method.candidates(roster, RoundInfo(number, 10), 1, np.random.default_rng(0))
+        assert everybody.tolist() == [0, 1, 2, 3]
+        picked += select(method, roster, number, 1).clients.tolist()
+        method.update(outcome(RoundInfo(number, 10), [picked[-1]], [dense([0.0] * 12)]))
+    assert picked == [3, 0, 2]
+
+
 def test_exclusion_is_of_the_round_not_for_ever():
     """Clients that alpha_1 leaves out keep their valuation, and are selected when the others' fall."""
     method = build()

@@ -143,3 +143,15 @@ def test_always_as_many_as_there_are(variant, losses, count):
     method, roster = build(variant=variant), make_roster(6, losses=losses, available=[0, 1, 3, 4, 5])
     roster.fit_losses[:], roster.selections[:] = losses, 1
     assert select(method, roster, 1, count).clients.size == min(count, 5)
+
+
+def test_the_test_loss_is_a_probe_of_the_test_parts():
+    """FedCVR-Bolt, App. B.1. It needs test parts, and rpow-d asks nobody."""
+    assert PowerOfChoice.needs(PowerOfChoiceConfig(loss="test")).probe_test_part
+    assert not PowerOfChoice.needs(PowerOfChoiceConfig()).probe_test_part
+    make_context_with = make_context(PowerOfChoiceConfig(loss="test"), holdout_fraction=0.2)
+    assert PowerOfChoice(make_context_with).config.loss == "test"
+    with pytest.raises(ConfigError, match=r"'power-of-choice.loss' test needs .* set 'holdout-fraction' above 0\."):
+        build(loss="test")
+    with pytest.raises(ConfigError, match="rpow-d ranks by the last training losses"):
+        PowerOfChoice(make_context(PowerOfChoiceConfig(loss="test", variant="rpow-d"), holdout_fraction=0.2))
