@@ -243,7 +243,7 @@ class SelectionClient(NumPyClient):
         result = evaluate(model, self._batches(test, _chunks(np.arange(test.size)), model))
         return LocalTestAnswer(result.loss, result.examples, result.accuracy)
 
-    def _test_part(self) -> Integers:
+    def _test_part(self) -> Ints:
         _, test = self._examples()
         if not test.size:
             raise ValueError(f"Client {self._context.client} has no test part of its own: raise 'holdout-fraction'.")

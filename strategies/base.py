@@ -14,7 +14,7 @@ from flwr.server.strategy import Strategy
 from numpy.typing import NDArray
 
 from fedsel_app.messages import LocalTestAnswer, LocalTestInstruction, evaluation_metrics
-from fedsel_app.records.schema import ClientTestRecord, RoundRecord
+from fedsel_app.records.schema import RoundRecord
 from fedsel_app.seeds import Purpose, stream
 from strategies.aggregation.calibration import calibrated
 from strategies.aggregation.server_state import ServerState
@@ -29,8 +29,9 @@ from strategies.round.deadline import ReplyDeadline, accept_replies, over_select
 from strategies.round.instructions import InstructionBuilder
 from strategies.round.probing import ClientProber
 from strategies.round.replies import Replies, ReplyCollector
+from strategies.round.round_count import RoundCount
 from strategies.round.round_plan import Plan, Probe
-from strategies.round.round_record import record_evaluation, record_search, record_training
+from strategies.round.round_record import record_client_tests, record_evaluation, record_search, record_training
 from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
@@ -57,8 +58,9 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         self._parameters = context.initial
         self._buffers = context.buffers
         self._best = Best(context.initial, context.buffers)
+        self.round_count = RoundCount(self, context.run.rounds)
         self.completed = 0
-        """Rounds before this process took the run up."""
+        """Flower rounds before this process took the run up."""
         self._ended = False
         self._plan: Plan | None = None
         self._intermediate: IntermediateRound | None = None
@@ -78,10 +80,13 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         self._started_s = time.perf_counter()
         if self._ended:
             return []
-        limits, roster = self.context.replies, self.roster
-        round_info = RoundInfo(self.completed + server_round, self.context.run.rounds)
-        record = self._record = RoundRecord(round_info.number)
-        label_count_bytes = self._prober.enrol(client_manager, round_info, wait=server_round == 1)
+        limits, roster, number = self.context.replies, self.roster, self.completed + server_round
+        label_count_bytes = self._prober.enrol(client_manager, number, wait=server_round == 1)
+        if self.round_count.over(number - 1):  # by who is there now
+            self._end()
+            return []
+        round_info = self.round_count.info(number)
+        record = self._record = RoundRecord(number, round_info.method_round, round_info.iteration)
         sent = self._server.solver.sent_model(parameters)
         rng = self._stream(Purpose.CANDIDATES, round_info)
         if self._isp is not None and self.context.surrogate is not None:
@@ -221,7 +226,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
     def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
         """Evaluate the global model on the server's test set, every `eval-every` rounds and in the last."""
         number, every = self.completed + server_round, self.context.evaluation.eval_every
-        if not server_round or self._ended or (number % every and number != self.context.run.rounds):
+        if not server_round or self._ended or not self.round_count.evaluates(number, every):
             return None
         arrays = parameters_to_ndarrays(parameters)
         buffers = arrays[1] if len(arrays) > 1 else np.zeros(0, np.float32)
@@ -249,21 +254,14 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
     ) -> tuple[float | None, dict[str, Scalar]]:
         """Mean loss and accuracy over the clients' own test parts, each with equal weight; the round ends here."""
-        server_round = self.completed + server_round
         replies = dict(sorted(((self._clients.client(proxy), reply) for proxy, reply in results), key=itemgetter(0)))
         answers = {
             client: LocalTestAnswer.from_evaluation(reply.loss, reply.num_examples, reply.metrics)
             for client, reply in replies.items()
         }
         if self._isp is not None:
-            self._isp.observe(server_round + 1, connections.mean_loss(answers.values()))
-        known = {client: answer.accuracy for client, answer in answers.items() if answer.accuracy is not None}
-        for client, accuracy in known.items():
-            self.context.recorder.client(ClientTestRecord(client, server_round, accuracy))
-        if known:
-            self._record.client_accuracy = float(np.mean(list(known.values())))
-        if answers:
-            self._record.client_loss = float(np.mean([answer.loss for answer in answers.values()]))
+            self._isp.observe(self._record.round + 1, connections.mean_loss(answers.values()))
+        record_client_tests(self._record, answers, self.context.recorder)
         self._close_round()
         return None, {}
 
@@ -272,13 +270,15 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         record.wall_s = time.perf_counter() - self._started_s
         recorder.round(record)
         reached = evaluation.stop_at_target and (record.accuracy or 0.0) >= evaluation.target
-        every = self.context.records.checkpoint_every
-        self._ended = reached or record.round == self.context.run.rounds
-        if self._ended:
-            recorder.finish((self._parameters, self._buffers), (self._best.parameters, self._best.buffers), self.roster)
-        elif every and record.round % every == 0:
+        if reached or self.round_count.over(record.round):
+            self._end()
+        elif (every := self.context.records.checkpoint_every) and record.round % every == 0:
             recorder.checkpoint(self.snapshot())
             self._instruction_builder.last_checkpoint = record.round
+
+    def _end(self) -> None:
+        self._ended, best = True, (self._best.parameters, self._best.buffers)
+        self.context.recorder.finish((self._parameters, self._buffers), best, self.roster)
 
     # Checkpoints ----------------------------------------------------------------------------------------------
 

@@ -70,6 +70,18 @@ class SelectionMethod(ABC, Generic[ConfigT]):
         """Raise ConfigError for shared settings under which the method cannot run."""
 
     @classmethod
+    def most_iterations(cls, config: ConfigT) -> int:
+        """The most Flower rounds of a round of the method's own, which `rounds` counts then: 1, it has no others."""
+        return 1
+
+    def own_round(self, roster: Roster) -> tuple[int, int]:
+        """The method's own round that the next Flower round is of and its iteration, from 1, by who is there. Pure.
+
+        Needed where `most_iterations` is above 1. At iteration 1 all rounds before are complete.
+        """
+        raise NotImplementedError
+
+    @classmethod
     def probe_count(cls, config: ConfigT, round_info: RoundInfo, count: int, available: int) -> int:
         """The most clients that `candidates` names for a cohort of `count`: all that are available."""
         return available

@@ -16,10 +16,20 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RoundInfo:
-    """Round `number` t = 1..T of `total` T."""
+    """Round `number` t = 1..T of `total` T.
+
+    Where the method has rounds of its own, `total` counts those: this is iteration `iteration` of `method_round`.
+    """
 
     number: int
     total: int
+    method_round: int | None = None
+    iteration: int | None = None
+
+    @property
+    def scheduled(self) -> int:
+        """The round t = 1..T that the run's schedules follow."""
+        return self.number if self.method_round is None else self.method_round
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,8 @@ class RoundRecord:
     """One round: a line of rounds.jsonl."""
 
     round: Annotated[int, "", "number of the round, from 1"]
+    method_round: Annotated[int | None, "", "method's own round that it is part of, where 'rounds' counts those"] = None
+    iteration: Annotated[int | None, "", "place of the round in the method's own, from 1"] = None
     cohort: Annotated[int, "clients", "replies that the round needs"] = 0
     selected: Annotated[list[int], "", "clients that were asked to train"] = field(default_factory=list)
     aggregated: Annotated[list[int], "", "clients whose updates were aggregated"] = field(default_factory=list)
@@ -116,7 +118,7 @@ class Summary:
 
     strategy: Annotated[str, "", "selection method"]
     seed: Annotated[int, "", "seed of the run"]
-    rounds: Annotated[int, "rounds", "finished"]
+    rounds: Annotated[int, "rounds", "finished, the method's own where 'rounds' counts those"]
     peak_accuracy: Annotated[float, "", "best accuracy of all evaluations"]
     final_accuracy: Annotated[float, "", "accuracy of the last evaluation"]
     stable_accuracy: Annotated[float, "", "mean accuracy of the last ten evaluations"]
@@ -145,6 +147,11 @@ class Summary:
     final_client_loss: Annotated[float | None, "", "last client_loss"] = None
     final_epsilon: Annotated[float | None, "", "last epsilon"] = None
     final_metrics: Annotated[dict[str, float] | None, "", "last metrics"] = None
+
+
+def counted_round(row: Mapping[str, Any]) -> int:
+    """Number of the round of a row of rounds.jsonl as the setting `rounds` counts."""
+    return int(row.get("method_round", row["round"]))
 
 
 def as_row(record: RoundRecord | EnrolmentRecord | ClientTestRecord | Summary) -> Row:

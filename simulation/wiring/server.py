@@ -95,5 +95,5 @@ def make_server(
     server.set_max_workers(MAX_THREADS)
     return ServerAppComponents(
         server=server,
-        config=FlowerServerConfig(num_rounds=config.run.rounds - strategy.completed, round_timeout=deadline_s),
+        config=FlowerServerConfig(num_rounds=strategy.round_count.most - strategy.completed, round_timeout=deadline_s),
     )

@@ -5,11 +5,14 @@ Here are Eqs. 2-3 (magnitudes), Eqs. 4-5 with the inter-quartile range of Sec. 6
 
 A Terraform round draws clients uniformly; each iteration trains the present hard set, aggregates by examples, sorts
 the set by update magnitude, splits it and keeps the upper part. One iteration is one Flower round; the components
-`round` and `iteration` say which (both from 1).
+`round` and `iteration` say which (both from 1). With `count` rounds the setting `rounds` counts Terraform rounds: the
+learning rate's schedule follows those, the model is evaluated at their ends, and a run takes 1 to `iterations` times
+as many Flower rounds.
 
 Deviations
 ----------
-- The most iterations T of a round are not given; `iterations` is 5.
+- The most iterations T of a round are not given; `iterations` is 5. With `count` iterations every iteration is a round
+  to all settings, which the paper's rounds are not.
 - An empty range, or no update at all, ends the round. A client that failed leaves the hard set; one that is
   away does too, for the iterations it misses, and fewer than eta present ones end the round.
 - With fewer seats than hard clients (a participation policy may shrink the cohort) the hardest are taken.
@@ -39,6 +42,11 @@ class TerraformConfig(Settings):
     """Settings of Terraform: the magnitude, the range of the split, and the iterations of a round."""
 
     iterations: int = setting(5, "most training iterations T of one Terraform round", low=1)
+    count: str = setting(
+        "iterations",
+        "what the setting rounds counts: training iterations, or Terraform rounds of them",
+        choices=("iterations", "rounds"),
+    )
     min_clients: int = setting(4, "eta: a smaller hard set ends the round", low=1)
     quartiles: str = setting(
         "q1-q3", "range of the split index", choices=("q1-q3", "0-1", "0-q3", "q1-1", "q3-1")
@@ -116,13 +124,23 @@ class Terraform(SelectionStrategy[TerraformConfig]):
         """Class biases, where the magnitude is that of the biases or of the weights alone."""
         return Needs(class_biases=config.magnitude in ("bias", "weights"))
 
+    @classmethod
+    def most_iterations(cls, config: TerraformConfig) -> int:
+        """T where `rounds` counts Terraform rounds."""
+        return config.iterations if config.count == "rounds" else 1
+
+    def own_round(self, roster: Roster) -> tuple[int, int]:
+        """The present round and its next iteration; a new round where fewer than eta hard clients are there."""
+        if np.isin(self._hard, roster.ids).sum() < self.config.min_clients:
+            return self._round + 1, 1
+        return self._round, self._iteration + 1
+
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """The hard set; `count` clients uniformly where a round begins."""
         ids = roster.ids
+        number, iteration = self.own_round(roster)
         clients = self._hard[np.isin(self._hard, ids)][-count:]
-        number, iteration = self._round, self._iteration + 1
-        if clients.size < self.config.min_clients:
-            number, iteration = self._round + 1, 1
+        if iteration == 1:
             clients = rng.choice(ids, size=min(count, ids.size), replace=False)
         constant = np.ones(clients.size)
         return Selection(

@@ -14,10 +14,10 @@ from strategies.roster import Floats, Roster, RoundInfo, Selection
 
 def round_fraction(round_info: RoundInfo, config: BudgetConfig) -> float:
     """Average kept fraction theta_t of a round (Eq. 7); 1 during the warm-up."""
-    if round_info.number <= config.kept_warmup_rounds:
+    if round_info.scheduled <= config.kept_warmup_rounds:
         return 1.0
     first = 1 if config.cosine_from == "round-1" else config.kept_warmup_rounds + 1
-    progress = (round_info.number - first) / max(round_info.total - first, 1)
+    progress = (round_info.scheduled - first) / max(round_info.total - first, 1)
     wave = 1.0 + config.kept_cosine * math.cos(math.pi * progress)
     return min(max(config.kept_fraction * wave, config.kept_floor), 1.0)
 
@@ -49,7 +49,7 @@ def client_fractions(
 
     `scores` and `caps` are float64 (m,). With no positive score all clients get the round's fraction.
     """
-    if round_info.number <= config.kept_warmup_rounds and config.kept_warmup_full:
+    if round_info.scheduled <= config.kept_warmup_rounds and config.kept_warmup_full:
         return np.ones(scores.shape)
     mean = scores.mean() if scores.size else 0.0
     share = scores / mean if config.allocation == "score" and mean > 0 else np.ones(scores.shape)

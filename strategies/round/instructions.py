@@ -57,7 +57,7 @@ class InstructionBuilder:
         """
         context, roster = self._context, self._roster
         theta, fractions = self._fractions(selection, round_info)
-        rate = context.training.learning_rate(round_info.number, round_info.total)
+        rate = context.training.learning_rate(round_info.scheduled, round_info.total)
         rates = np.full(selection.clients.size, rate) if selection.learning_rates is None else selection.learning_rates
         instructions: list[tuple[ClientProxy, FitIns]] = []
         for client, fraction, lr in zip(selection.clients.tolist(), fractions.tolist(), rates.tolist(), strict=True):
@@ -67,7 +67,7 @@ class InstructionBuilder:
                 learning_rate=lr,
                 kept_fraction=fraction,
                 residual_decay=context.residual.beta(theta),
-                curvature=round_info.number > context.budget.kept_warmup_rounds,
+                curvature=round_info.scheduled > context.budget.kept_warmup_rounds,
                 last_instructed=int(roster.last_selected[client]),
                 last_aggregated=int(roster.last_returned[client]),
                 last_checkpoint=self.last_checkpoint,

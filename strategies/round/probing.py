@@ -26,8 +26,8 @@ class ClientProber:
     ) -> None:
         self._clients, self._roster, self._needs, self._context = clients, roster, needs, context
 
-    def enrol(self, manager: ClientManager, round_info: RoundInfo, *, wait: bool) -> int:
-        """Enrol the connected clients; with `wait`, all K must be. Returns the bytes of new label counts."""
+    def enrol(self, manager: ClientManager, number: int, *, wait: bool) -> int:
+        """Enrol the connected clients in round `number`; with `wait`, all K. Returns the bytes of new label counts."""
         roster, needs, context = self._roster, self._needs, self._context
         if needs.label_counts and not roster.label_counts.size:
             roster.label_counts = np.zeros((context.run.clients, context.classes), np.int64)
@@ -36,7 +36,7 @@ class ClientProber:
             client = enrolled.client
             if not roster.examples[client]:
                 new += 1
-                context.recorder.client(EnrolmentRecord(client, round_info.number, enrolled.examples))
+                context.recorder.client(EnrolmentRecord(client, number, enrolled.examples))
             roster.examples[client] = enrolled.examples
             roster.local_steps[client] = enrolled.local_steps
             if needs.label_counts:
@@ -45,7 +45,7 @@ class ClientProber:
                 except ConfigError as error:
                     if wait:
                         raise
-                    LOGGER.warning("Round %d: %s What it has counts as nothing.", round_info.number, error)
+                    LOGGER.warning("Round %d: %s What it has counts as nothing.", number, error)
         roster.available[:] = False
         roster.available[list(self._clients.proxies)] = True
         return new * context.classes * connections.SCALAR_BYTES if needs.label_counts else 0

@@ -4,12 +4,15 @@ import math
 from collections.abc import Mapping
 from operator import itemgetter
 
-from fedsel_app.records.schema import RoundRecord, SearchRecord
+import numpy as np
+
+from fedsel_app.messages import LocalTestAnswer
+from fedsel_app.records.schema import ClientTestRecord, RoundRecord, SearchRecord
 from strategies.roster import Floats, Roster
 from strategies.round.connections import SCALAR_BYTES
 from strategies.round.replies import Replies
 from strategies.round.round_plan import Plan
-from strategies.run_context import Evaluation, Links
+from strategies.run_context import Evaluation, Links, Recorder
 
 
 def record_training(
@@ -49,6 +52,17 @@ def record_search(record: RoundRecord, costs: Mapping[str, float], search: Searc
     for name, cost in costs.items():
         setattr(record, name, getattr(record, name) + cost)
     record.search = search or None
+
+
+def record_client_tests(record: RoundRecord, answers: Mapping[int, LocalTestAnswer], recorder: Recorder) -> None:
+    """Record each client's test on its own test part, and their means, each client with equal weight."""
+    known = {client: answer.accuracy for client, answer in answers.items() if answer.accuracy is not None}
+    for client, accuracy in known.items():
+        recorder.client(ClientTestRecord(client, record.round, accuracy))
+    if known:
+        record.client_accuracy = float(np.mean(list(known.values())))
+    if answers:
+        record.client_loss = float(np.mean([answer.loss for answer in answers.values()]))
 
 
 def record_evaluation(record: RoundRecord, evaluation: Evaluation) -> None:
