@@ -114,6 +114,21 @@ def test_a_round_draws_trains_the_hard_sets_and_draws_again():
     assert fourth.components["iteration"].tolist() == [1.0] * 10
 
 
+def test_its_own_round_is_known_before_the_selection():
+    """The hard set is clients 3 ... 9; of these 4 or more go on, fewer begin the next round."""
+    method, roster = build(), make_roster(CLIENTS)
+    method.roster = roster
+    assert method.own_round(roster) == (1, 1)
+    method.update(moved(range(10), [1, 1, 1, 5, 5, 5, 5, 5, 5, 5]))
+    assert method.own_round(roster) == (1, 2)
+    roster.available[[3, 4, 5]] = False
+    assert method.own_round(roster) == (1, 2)
+    roster.available[6] = False
+    assert method.own_round(roster) == (2, 1)
+    assert Terraform.most_iterations(TerraformConfig(iterations=3)) == 1
+    assert Terraform.most_iterations(TerraformConfig(iterations=3, count="rounds")) == 3
+
+
 def test_a_hard_set_below_eta_ends_the_round_untrained():
     method = build()
     method.roster = make_roster(CLIENTS)

@@ -1,0 +1,109 @@
+"""Rounds of a method's own: what `rounds` counts, the schedules follow and the model is evaluated after."""
+
+import pytest
+
+from fedsel_app.messages import TrainInstruction
+from strategies.base import SelectionStrategy
+from strategies.methods.random_selection import RandomSelection
+from strategies.roster import RoundInfo, Selection
+from strategies.round.round_count import RoundCount
+from tests.support.contexts import make_context
+from tests.support.stubs import StubProxy, context_of, manager_of, run_rounds, sends_its_update, trio
+
+LENGTHS = (2, 1, 3)
+"""Iterations of the method's rounds 1, 2 and 3."""
+
+
+class Iterated(SelectionStrategy):
+    """Everybody in every iteration; without client 2 a round has one."""
+
+    name, paper = "iterated", "nowhere"
+    state_fields = ("_round", "_iteration")
+
+    def __init__(self, context):
+        super().__init__(context)
+        self._round, self._iteration = 1, 0
+
+    @classmethod
+    def most_iterations(cls, config):
+        return max(LENGTHS)
+
+    def own_round(self, roster):
+        again = roster.available[2] or not self._iteration
+        if again and self._iteration < LENGTHS[min(self._round, 3) - 1]:
+            return self._round, self._iteration + 1
+        return self._round + 1, 1
+
+    def select(self, roster, round_info, count, rng):
+        return Selection(roster.ids)
+
+    def update(self, outcome):
+        self._round, self._iteration = outcome.round_info.method_round, outcome.round_info.iteration
+
+
+def run(proxies, **settings):
+    strategy = Iterated(context_of(rounds=3, **settings))
+    return strategy, *run_rounds(strategy, manager_of(proxies), strategy.round_count.most)
+
+
+def test_rounds_counts_the_methods_own():
+    strategy, rows, _ = run(trio(), lr=0.4, lr_decay=0.0, lr_step_rounds=1)
+    assert strategy.round_count.most == 9
+    assert [row["round"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert [row["method_round"] for row in rows] == [1, 1, 2, 3, 3, 3]
+    assert [row["iteration"] for row in rows] == [1, 2, 1, 1, 2, 3]
+    assert strategy.context.recorder.finished == 1
+    # The model is evaluated at the ends of the method's rounds.
+    assert [row["round"] for row in rows if "accuracy" in row] == [2, 3, 6]
+
+
+def test_the_learning_rate_follows_the_methods_rounds():
+    proxies = trio()
+    run(proxies, lr=0.4, lr_decay=0.0, lr_step_rounds=1)
+    sent = [TrainInstruction.from_config(ins.config) for kind, ins in proxies[0].asked if kind == "fit"]
+    assert [instruction.learning_rate for instruction in sent] == pytest.approx([0.4, 0.4, 0.2, 0.1, 0.1, 0.1])
+    assert [instruction.server_round for instruction in sent] == [1, 2, 3, 4, 5, 6]
+
+
+def test_eval_every_counts_the_methods_rounds_and_the_last_is_evaluated():
+    _, rows, _ = run(trio(), eval_every=2)
+    assert [row["round"] for row in rows if "accuracy" in row] == [3, 6]
+
+
+def test_the_run_ends_untrained_where_the_last_round_cannot_go_on():
+    """Client 2 leaves in round 3's first iteration: round 4 would begin, and there is none."""
+    proxies, left = trio(), []
+
+    def leaves(client, ins):
+        if TrainInstruction.from_config(ins.config).server_round == 4:
+            left.append(client)
+            manager.unregister(proxies[2])
+        return sends_its_update(client, ins)
+
+    proxies[0] = StubProxy(0, leaves, examples=10)
+    manager = manager_of(proxies)
+    strategy = Iterated(context_of(rounds=3))
+    rows, _ = run_rounds(strategy, manager, 9)
+    assert left == [0]
+    assert [row["method_round"] for row in rows] == [1, 1, 2, 3]
+    assert strategy.context.recorder.finished == 1
+
+
+def test_a_resumed_run_goes_on_within_the_methods_round():
+    whole = Iterated(context_of(rounds=3, checkpoint_every=1))
+    rows, _ = run_rounds(whole, manager_of(trio()), 5)
+    resumed = Iterated(context_of(rounds=3, checkpoint_every=1))
+    resumed.restore(whole.context.recorder.saved)
+    assert resumed.completed == 5
+    rows, _ = run_rounds(resumed, manager_of(trio()), resumed.round_count.most - resumed.completed)
+    assert [(row["round"], row["method_round"], row["iteration"]) for row in rows] == [(6, 3, 3)]
+    assert resumed.context.recorder.finished == 1
+
+
+def test_without_rounds_of_its_own_every_round_is_one():
+    count = RoundCount(RandomSelection(make_context(RandomSelection.Config(), rounds=5)), 5)
+    assert count.most == 5
+    assert count.info(3) == RoundInfo(3, 5)
+    assert count.info(3).scheduled == 3
+    assert [count.over(number) for number in (0, 4, 5)] == [False, False, True]
+    assert [number for number in range(1, 6) if count.evaluates(number, 2)] == [2, 4, 5]
