@@ -57,7 +57,7 @@ class ActiveFLConfig(Settings):
 
 
 def valuations(losses: Floats, examples: Ints, valuation: str = "sqrt-n") -> Floats:
-    """v_k = sqrt(n_k) L_k, or L_k for any other `valuation`; float64 (n,), cut to stay finite, NaN where the loss is."""
+    """v_k = sqrt(n_k) L_k, or L_k for another `valuation`; float64 (n,), cut to stay finite, NaN where the loss is."""
     factors = np.sqrt(examples) if valuation == "sqrt-n" else np.ones(examples.size)
     return np.asarray(np.clip(factors * np.clip(losses, 0.0, LARGEST_LOSS), 0.0, LARGEST_LOSS))
 
@@ -113,7 +113,7 @@ class ActiveFL(SelectionStrategy[ActiveFLConfig]):
 
     @classmethod
     def needs(cls, config: ActiveFLConfig) -> Needs:
-        """Participants' loss of the received model, with `cold-start` probe every client's once; or always every one's."""
+        """Participants' loss of the received model, with `cold-start` probe every client's once; or all in every round."""
         if config.valuation == "current":
             return Needs(loss_probe=True, probe_batches=0)
         probes = config.cold_start == "probe"

@@ -270,15 +270,15 @@ class FedCVRBolt(SelectionStrategy[FedCVRBoltConfig]):
                 self._expected[clients] = past[clients]
             step = 1.0 / (self._age if config.step_from == "warm-up" else number)
             deltas = after - self._expected
-            self._products, self._diagonal = moved_covariance(
-                self._products, self._diagonal, deltas, self._alpha, step
-            )
+            self._products, self._diagonal = moved_covariance(self._products, self._diagonal, deltas, self._alpha, step)
         self._models = after
         if number == self.config.warmup_rounds:
             self._begin()
         due = not self._labels.size or self._age % self.config.cluster_every == 0
         if self._age >= 0 and due:
-            self._labels = self._found(self.context.run.cohort, stream(self.context.run.seed, Purpose.SELECT, number, 2))
+            self._labels = self._found(
+                self.context.run.cohort, stream(self.context.run.seed, Purpose.SELECT, number, 2)
+            )
 
     def _begin(self) -> None:
         """The end of the warm-up: C^d is the diagonal of the variance over clients."""

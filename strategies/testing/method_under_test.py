@@ -33,7 +33,7 @@ class MethodUnderTest:
     def federation(
         self, clients: int = CLIENTS, cohort: int = COHORT, *, rounds: int = ROUNDS, seed: int = 1, **kinds: Any
     ) -> FakeFederation:
-        """New instance in a `FakeFederation` of these kinds; uncompressed and with test parts where it refuses others."""
+        """New instance in a `FakeFederation` of these kinds; uncompressed and with test parts if it needs these."""
         build = partial(
             make_context,
             self.method.Config(**self.settings),

@@ -35,7 +35,14 @@ def trained(folder, rounds=14, **settings):
         uploads.setdefault(round_of(ins), []).append(Upload(client, update, reply.num_examples))
         return reply
 
-    small = {"clients": CLIENTS, "cohort": COHORT, "rounds": rounds, "eval_every": rounds, "local_epochs": 1, "batch_size": 32}
+    small = {
+        "clients": CLIENTS,
+        "cohort": COHORT,
+        "rounds": rounds,
+        "eval_every": rounds,
+        "local_epochs": 1,
+        "batch_size": 32,
+    }
     names = {"terraform.min-clients": ETA, "terraform.iterations": ITERATIONS}
     _, rows = run_in_process(folder, listen, preset="terraform-digits", device="cpu", **small, **names, **settings)
     return rows, uploads
@@ -76,7 +83,7 @@ def test_rounds_that_count_terraforms_rounds(tmp_path):
     The iterations are those of the run that counts iterations, as far as that goes.
     """
     schedule = {"lr_decay": 0.0, "lr_step_rounds": 100}
-    rows, uploads = trained(tmp_path / "rounds", 4, **schedule, **{"terraform.count": "rounds"})
+    rows, _ = trained(tmp_path / "rounds", 4, **schedule, **{"terraform.count": "rounds"})
     places = [(row["method_round"], row["iteration"]) for row in rows]
     assert [row["round"] for row in rows] == list(range(1, len(rows) + 1))
     assert {number for number, _ in places} == {1, 2, 3, 4}

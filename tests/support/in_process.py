@@ -90,5 +90,7 @@ def run_config(
                 return make_client(config, context, pooled=pool > 0)
 
             manager.register(InProcessProxy(cid_of(client), build, client, on_fit))
-        Server(client_manager=manager, strategy=strategy).fit(strategy.round_count.most - strategy.completed, timeout=None)
+        Server(client_manager=manager, strategy=strategy).fit(
+            strategy.round_count.most - strategy.completed, timeout=None
+        )
     return strategy, recorder.rows
