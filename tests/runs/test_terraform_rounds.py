@@ -43,8 +43,8 @@ def trained(folder, rounds=14, **settings):
         "local_epochs": 1,
         "batch_size": 32,
     }
-    names = {"terraform.min-clients": ETA, "terraform.iterations": ITERATIONS}
-    _, rows = run_in_process(folder, listen, preset="terraform-digits", device="cpu", **small, **names, **settings)
+    names = {"terraform.min-clients": ETA, "terraform.iterations": ITERATIONS, "terraform.count": "iterations"}
+    _, rows = run_in_process(folder, listen, preset="terraform-digits", device="cpu", **small, **(names | settings))
     return rows, uploads
 
 

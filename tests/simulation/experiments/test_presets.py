@@ -79,10 +79,11 @@ PRINTED = {
     "isp-ablations": "growth-every=50.0 growth-last=20 participation=isp",
     # "initially set to 0.001 and decreases every 10 iterations with a decay factor of 0.5. The global communication
     # rounds is set to 200. The number of local epochs is set to 2 and the size of a mini-batch is set to 64" (Setup)
-    "terraform-fmnist-1": "data=fashion-mnist optimizer=sgd lr=0.001 lr-step-rounds=10 lr-step-factor=0.5 rounds=200 "
-    "local-epochs=2 batch-size=64 mu=0.1 terraform.min-clients=4",
-    "terraform-cifar10-1": "model=cnn5 optimizer=adam lr=0.001 lr-step-factor=0.5 rounds=500 local-epochs=2 "
-    "batch-size=64",
+    # "decreases every 10 iterations with a decay factor of 0.5": HiCS-FL's code, whose settings these are, never does
+    "terraform-fmnist-1": "data=fashion-mnist optimizer=sgd lr=0.001 lr-decay=0.0 lr-step-rounds=0 momentum=0.9 "
+    "rounds=200 local-epochs=2 batch-size=64 mu=0.1 partition-form=code terraform.min-clients=4 terraform.count=rounds",
+    "terraform-cifar10-1": "model=cnn5 optimizer=adam lr=0.001 lr-decay=0.0 lr-step-rounds=0 momentum=0.9 rounds=500 "
+    "local-epochs=2 batch-size=64 partition-form=code terraform.count=rounds",
     "terraform-cifar100": "model=cnn5-wide partition=dirichlet alpha=0.1 rounds=100 lr=0.001 optimizer=adam",
     "terraform-tiny-imagenet": "model=resnet18 alpha=0.1 rounds=100 lr=0.01 optimizer=adam",
     # "SGD optimizer with a learning rate of 0.01, local epochs of 5, and a mini-batch size of 32" (Setup)
@@ -93,6 +94,7 @@ PRINTED = {
     # S=10 local epochs, alpha_1=0.8, alpha_2=1, alpha_3=0, beta=1 (App. B.1), 30 rounds of uniform selection (App. B.2)
     "fedcvr-bolt-table-2-synthetic": "data=synthetic synthetic-alpha=1.0 synthetic-beta=1.0 rounds=100 "
     "local-epochs=10 active-fl.excluded=0.8 active-fl.sharpness=1.0 active-fl.uniform=0.0 "
+    "active-fl.valuation=current power-of-choice.loss=test power-of-choice.candidates=0 "
     "fedcvr-bolt.inverse-temperature=1.0 fedcvr-bolt.warmup-rounds=30",
     "fedcvr-bolt-table-2-mnist": "data=mnist model=mlp partition=dirichlet alpha=0.1 rounds=200 "
     "fedcvr-bolt.coordinates=0",
