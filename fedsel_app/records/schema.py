@@ -149,7 +149,7 @@ class Summary:
     final_metrics: Annotated[dict[str, float] | None, "", "last metrics"] = None
 
 
-def counted_round(row: Mapping[str, Any]) -> int:
+def schedule_round(row: Mapping[str, Any]) -> int:
     """Number of the round of a row of rounds.jsonl as the setting `rounds` counts."""
     return int(row.get("method_round", row["round"]))
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import Value
-from fedsel_app.records.schema import Row, Summary, counted_round
+from fedsel_app.records.schema import Row, Summary, schedule_round
 
 MB = 1e6
 STABLE_ROUNDS = 10
@@ -38,13 +38,13 @@ def summarize(
     return Summary(
         strategy=str(config["strategy"]),
         seed=int(config["seed"]),
-        rounds=counted_round(rows[-1]) if rows else 0,
+        rounds=schedule_round(rows[-1]) if rows else 0,
         peak_accuracy=peak,
         final_accuracy=final,
         stable_accuracy=float(np.mean(accuracies[-STABLE_ROUNDS:])) if accuracies else math.nan,
         stability_drop=peak - final,
         target_accuracy=target,
-        rounds_to_target=counted_round(reached) if reached else None,
+        rounds_to_target=schedule_round(reached) if reached else None,
         time_to_target_s=reached["time_s"] if reached else None,
         uplink_to_target_mb=reached["total_uplink_bytes"] / MB if reached else None,
         uplink_value_to_target_mb=reached["total_uplink_value_bytes"] / MB if reached else None,

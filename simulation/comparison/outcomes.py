@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from clients.examples import own_examples
 from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
 from fedsel_app.data.dataset import load
-from fedsel_app.records.schema import counted_round
+from fedsel_app.records.schema import schedule_round
 from fedsel_app.records.summary import MB, STABLE_ROUNDS, summarize
 from simulation.comparison.results import Group, Run
 from simulation.comparison.statistics import Floats, coverage
@@ -56,14 +56,14 @@ def measures(run: Run) -> dict[str, float]:
         for key, value in summary.items()
         if value is None or isinstance(value, int | float)
     }
-    last, reached = counted_round(run.rows[-1]), summary["rounds_to_target"]
+    last, reached = schedule_round(run.rows[-1]), summary["rounds_to_target"]
     traffic_mb = {number: _traffic_mb(run, number) for number in (last, reached) if number is not None}
     return numbers | {"traffic_mb": traffic_mb[last], TRAFFIC_MB.key: traffic_mb.get(reached, np.nan)}
 
 
 def _traffic_mb(run: Run, until: int) -> float:
     """Traffic up to a round in MB, both ways, probes and calibration included."""
-    return float(sum(row.get(key, 0) for row in run.rows for key in TRAFFIC if counted_round(row) <= until) / MB)
+    return float(sum(row.get(key, 0) for row in run.rows for key in TRAFFIC if schedule_round(row) <= until) / MB)
 
 
 class Numbers:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.records.files import read_rows
-from fedsel_app.records.schema import Row, counted_round
+from fedsel_app.records.schema import Row, schedule_round
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def read_comparison(folder: Path, baseline: str | None = None) -> Comparison:
     finished = [run for run in runs if run.finished]
     for run in runs:
         if not run.finished:
-            so_far = f"{run.name} is unfinished: {counted_round(run.rows[-1])} of {run.config['rounds']} rounds."
+            so_far = f"{run.name} is unfinished: {schedule_round(run.rows[-1])} of {run.config['rounds']} rounds."
             notes.append(so_far + (" It is left out of figures and statistics." if finished else ""))
     if not finished:
         notes.append("No run is finished, so everything below is provisional and counts the rounds so far.")

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records.files import read_json, read_rows, rows_from_end
-from fedsel_app.records.schema import Row, counted_round
+from fedsel_app.records.schema import Row, schedule_round
 from fedsel_app.records.summary import MB
 
 REFRESH_S = 1.0
@@ -52,7 +52,7 @@ def read_run(name: str, folder: Path, *, failed: bool = False) -> Progress:
     return Progress(
         name,
         "finished" if (folder / "summary.json").exists() else "failed" if failed else "started",
-        counted_round(newest) if newest else 0,
+        schedule_round(newest) if newest else 0,
         config["rounds"],
         accuracy,
         newest["total_uplink_bytes"] / MB if newest else None,

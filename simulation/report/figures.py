@@ -14,7 +14,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedsel_app.records.schema import counted_round
+from fedsel_app.records.schema import schedule_round
 from simulation.comparison.outcomes import (
     ROUNDS,
     SECONDS,
@@ -228,7 +228,7 @@ def plots(group: Group, numbers: Numbers, covered: Mapping[str, Sequence[Floats]
 
 def _curve(run: Run, keys: Sequence[str], unit: float) -> tuple[Floats, Floats]:
     """Curve of the score against the running total of the fields `keys`, or against the round if there are none."""
-    x = cumulative(run, *keys) / unit if keys else np.array([float(counted_round(row)) for row in run.evaluated])
+    x = cumulative(run, *keys) / unit if keys else np.array([float(schedule_round(row)) for row in run.evaluated])
     return x, np.array([row["accuracy"] for row in run.evaluated])
 
 

@@ -12,7 +12,7 @@ from fedsel_app.data.dataset import load
 from fedsel_app.data.sources.published import expected_shape
 from fedsel_app.models import flat_model
 from fedsel_app.records.run_folder import describe
-from fedsel_app.records.schema import counted_round
+from fedsel_app.records.schema import schedule_round
 from simulation.engines.ray_engine import worker_count
 from simulation.experiments.configuration import AppConfig
 from strategies.round.connections import SCALAR_BYTES
@@ -43,7 +43,7 @@ class RunDisplay:
         """Show a finished round."""
         text = describe(row)
         if self._console.is_terminal:
-            self._progress.update(self._task, completed=counted_round(row), description=text)
+            self._progress.update(self._task, completed=schedule_round(row), description=text)
         else:
             print(f"round {row['round']}: {text}", flush=True)
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records.run_folder import read_config, read_rounds, read_summary
-from fedsel_app.records.schema import Row, counted_round
+from fedsel_app.records.schema import Row, schedule_round
 
 AXES = (
     ("round", 1.0, "round"),
@@ -26,7 +26,7 @@ def draw_run(rows: Sequence[Row], target: float, title: str, path: Path) -> Path
     evaluated = [row for row in rows if "accuracy" in row]
     figure, panels = plt.subplots(1, len(AXES), figsize=(12, 3.6), sharey=True, layout="constrained")
     for panel, (key, unit, label) in zip(panels, AXES, strict=True):
-        x = [counted_round(row) if key == "round" else row[key] / unit for row in evaluated]
+        x = [schedule_round(row) if key == "round" else row[key] / unit for row in evaluated]
         panel.plot(x, [row["accuracy"] for row in evaluated], color="#0072B2")
         panel.axhline(target, color="#D55E00", linestyle="--", linewidth=1, label=f"target {target:g}")
         panel.set_xlabel(label)

@@ -113,7 +113,7 @@ class ActiveFL(SelectionStrategy[ActiveFLConfig]):
 
     @classmethod
     def needs(cls, config: ActiveFLConfig) -> Needs:
-        """Participants' loss of the received model, with `cold-start` probe every client's once; or all in every round."""
+        """Participants' loss of the received model, with `cold-start` probe all clients' once; or always all."""
         if config.valuation == "current":
             return Needs(loss_probe=True, probe_batches=0)
         probes = config.cold_start == "probe"

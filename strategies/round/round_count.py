@@ -23,11 +23,11 @@ class RoundCount:
         return RoundInfo(number, self._rounds, *(self._next() if self._own else ()))
 
     def over(self, number: int) -> bool:
-        """Whether the run is over after Flower round `number`."""
+        """True if the run is over after Flower round `number`."""
         return number >= self.most or (self._own and self._next()[0] > self._rounds)
 
     def evaluates(self, number: int, every: int) -> bool:
-        """Whether the model is evaluated after Flower round `number`: `every` rounds at their ends, and at the last."""
+        """True if the model is evaluated after Flower round `number`: at each `every`-th round's end, and the last."""
         if not self._own:
             return number % every == 0 or self.over(number)
         following, iteration = self._next()

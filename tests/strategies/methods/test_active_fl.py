@@ -101,11 +101,11 @@ def test_the_plain_valuation_leaves_out_the_root_of_the_examples():
     roster = make_roster(4, losses=[1, 2, 3, 4], examples=[10**6, 100, 100, 100])
     method.roster = roster
     assert select(method, roster, 1, 1).clients.tolist() == [3]
-    method.update(came(1, [3], [0.5]))
+    method.update(outcome_of(1, [3], [0.5]))
     np.testing.assert_allclose(method.state()["valuations"], [1, 2, 3, 0.5])
 
 
-def test_the_current_valuation_asks_everybody_in_every_round():
+def test_the_current_valuation_asks_every_client_in_every_round():
     """With alpha_1 = .75 the largest of this round's losses wins, whatever an earlier part measured."""
     config = ActiveFLConfig(valuation="current")
     assert ActiveFL.needs(config).loss_probe
