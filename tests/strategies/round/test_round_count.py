@@ -7,8 +7,10 @@ from strategies.base import SelectionStrategy
 from strategies.methods.random_selection import RandomSelection
 from strategies.roster import RoundInfo, Selection
 from strategies.round.round_count import RoundCount
-from tests.support.contexts import make_context
-from tests.support.stubs import StubProxy, context_of, manager_of, run_rounds, sends_its_update, trio
+from strategies.testing.fakes import make_context
+from tests.support.contexts import context_of
+from tests.support.proxies import StubProxy, manager_of, sends_its_update, trio
+from tests.support.rounds import run_rounds
 
 LENGTHS = (2, 1, 3)
 """Iterations of the method's rounds 1, 2 and 3."""
