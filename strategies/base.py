@@ -113,12 +113,11 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
 
         over_selected = over_selected_count(count, limits.over_selection, roster.ids.size)
         selection = self.select(roster, round_info, over_selected, self._stream(Purpose.SELECT, round_info))
-        instructions, kept_fraction, kept_fractions = self._instruction_builder.instruct(selection, round_info, sent)
-        record.kept_fraction = kept_fraction
+        instructions, record.kept_fraction, fractions = self._instruction_builder.instruct(selection, round_info, sent)
         wanted = count if over_selected > count else selection.clients.size
         deadline = ReplyDeadline(wanted, limits.round_deadline_s)
         sent_bytes = connections.model_bytes(sent)
-        self._plan = Plan(round_info, selection, kept_fractions, sent_bytes, probe, wanted, deadline)
+        self._plan = Plan(round_info, selection, fractions, sent_bytes, probe, wanted, deadline)
         if not self.context.links.measured:
             return instructions
         return [(deadline.timed_proxy(proxy, self._clients.client(proxy)), ins) for proxy, ins in instructions]
