@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -22,11 +21,12 @@ from clients.compression.curvature import hutchinson_diagonal
 from clients.compression.error_feedback import UploadSpec, as_sent, restore_unacknowledged, upload
 from clients.examples import label_counts_as_bytes, own_examples
 from clients.received_arrays import check_arrays
+from clients.shared_model import shared_model, shared_task
 from clients.state import Arrays, ClientHistory, StateStore
 from clients.training import reports, solvers
 from clients.training.steps import DivergenceError, train
 from clients.upload_time import last_upload
-from fedsel_app.config import DataConfig, SharedSettings
+from fedsel_app.config import SharedSettings
 from fedsel_app.data.batches import batch_order, device_data, epoch_order, loader_order
 from fedsel_app.data.dataset import load
 from fedsel_app.messages import (
@@ -45,7 +45,7 @@ from fedsel_app.messages import (
     read_fit_instruction,
 )
 from fedsel_app.models.device import choose_device, prepare, seeded
-from fedsel_app.models.flat_model import FlatModel, build, evaluate
+from fedsel_app.models.flat_model import FlatModel, evaluate
 from fedsel_app.models.tasks import task_of
 from fedsel_app.network.clock import FORWARD_STEPS
 from fedsel_app.seeds import Purpose, stream
@@ -97,7 +97,7 @@ class SelectionClient(NumPyClient):
         -------
         arrays
             After training the payload as uint8, under scaffold a second one with the change of the client's control
-            variate; after calibration the BatchNorm statistics, float32 (B,).
+            variate, and the BatchNorm statistics if they are asked for; after calibration these alone, float32 (B,).
         examples
             The client's training examples.
         metrics
@@ -126,9 +126,12 @@ class SelectionClient(NumPyClient):
         if remembers:
             state = restore_unacknowledged(*store.recall(context.client, history), context.run.seed)
         examples, _ = self._examples()
+        if context.task.positive_weights == "client":
+            model.task = task_of(load(context.data, context.run.seed), model.parameters.device, examples)
         rng = stream(context.run.seed, Purpose.TRAIN, server_round, context.client)
-        if training.local_epochs:
-            order = epoch_order(len(examples), training.batch_size, training.local_epochs, rng)
+        epochs = instruction.local_epochs or training.local_epochs
+        if epochs:
+            order = epoch_order(len(examples), training.batch_size, epochs, rng)
         else:
             order = self._order(len(examples), training.local_steps, rng)
         batches = self._batches(examples, order, model, rng)
@@ -144,6 +147,7 @@ class SelectionClient(NumPyClient):
         correction = None if term is None else torch.from_numpy(term).to(model.parameters.device)
         with seeded(_seed(rng), model.parameters.device):
             report = train(model, batches, training, lr, correction)
+        statistics = [self._statistics(model)] if instruction.statistics else []
         measured[Report.EFFECTIVE_STEPS] = solvers.effective_steps(report.steps, training.momentum)
         if wanted & reports.AFTER_TRAINING:
             deviation = reports.gradient_deviation(model, self._batches(examples, passes, model))
@@ -169,7 +173,8 @@ class SelectionClient(NumPyClient):
             *last_upload(),
             reports={name: measured[name] for name in instruction.reports},
         )
-        return [np.frombuffer(payload, np.uint8) for payload in payloads], len(examples), answer.to_metrics()
+        sent = [np.frombuffer(payload, np.uint8) for payload in payloads]
+        return [*sent, *statistics], len(examples), answer.to_metrics()
 
     def _upload(
         self, model: FlatModel, delta: Vector, state: Arrays, instruction: TrainInstruction
@@ -216,10 +221,14 @@ class SelectionClient(NumPyClient):
         with seeded(_seed(rng), model.parameters.device), torch.no_grad():
             for x, _ in batches:
                 model.module(x)
+        return [self._statistics(model)], len(examples), {}
+
+    def _statistics(self, model: FlatModel) -> Vector:
+        """The model's BatchNorm statistics, float32 (B,). Raises DivergenceError where they are not finite."""
         buffers = model.buffers_vector()
         if not np.isfinite(buffers).all():
-            raise DivergenceError("The global model's BatchNorm statistics are no longer finite: lower 'lr'.")
-        return [buffers], len(examples), {}
+            raise DivergenceError("The model's BatchNorm statistics are no longer finite: lower 'lr'.")
+        return buffers
 
     def _probe(self, arrays: NDArrays, instruction: ProbeInstruction) -> ProbeAnswer:
         context = self._context
@@ -265,13 +274,14 @@ class SelectionClient(NumPyClient):
         run, execution = self._context.run, self._context.execution
         device = choose_device(execution.device)
         prepare(device, execution.threads)
-        model = _model(run.model, self._context.data, run.seed, device)
+        model = shared_model(run.model, self._context.data, run.seed, device)
         expected = {"parameters": model.size, "buffers": model.buffers_vector().size}
         if not expected["buffers"]:
             del expected["buffers"]
         if with_control:
             expected["control variate"] = model.size
         check_arrays(arrays, expected, run.model)
+        model.task = shared_task(self._context.data, run.seed, device)
         model.load(arrays[0], arrays[1] if "buffers" in expected else np.zeros(0, np.float32))
         return model
 
@@ -291,10 +301,3 @@ def _chunks(positions: Ints) -> list[Ints]:
 
 def _seed(rng: np.random.Generator) -> int:
     return int(rng.integers(2**63 - 1))
-
-
-@lru_cache(maxsize=2)
-def _model(name: str, data: DataConfig, seed: int, device: torch.device) -> FlatModel:
-    """One model for all clients and messages: every message loads its own weights and statistics into it."""
-    dataset = load(data, seed)
-    return FlatModel(build(name, dataset.sample_shape, dataset.classes, seed), device, task_of(dataset, device))

@@ -25,7 +25,8 @@ def own_examples(
     mine = np.arange(len(load(data, seed).y_train)) if own else _split(partition, data, clients, seed)[client]
     # Round 0 of this purpose drew the partition.
     rng = stream(seed, Purpose.PARTITION, 1, client)
-    return holdout(mine, load(data, seed).y_train, data.holdout_fraction, rng)
+    y, fraction = load(data, seed).y_train, partition.holdout_fraction
+    return holdout(mine, y, fraction, rng, class_examples=partition.holdout_class_examples)
 
 
 def label_counts_as_bytes(examples: Ints, dataset: Dataset) -> bytes:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedsel_app.messages import LocalTestAnswer, LocalTestInstruction, evaluation_metrics
 from fedsel_app.records.schema import RoundRecord
 from fedsel_app.seeds import Purpose, stream
-from strategies.aggregation.calibration import calibrated
+from strategies.aggregation.calibration import next_statistics
 from strategies.aggregation.server_state import ServerState
 from strategies.checkpoint import Arrays, Best, Stateful, gather, matching, scatter
 from strategies.method import ConfigT, SelectionMethod
@@ -113,11 +113,14 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
 
         over_selected = over_selected_count(count, limits.over_selection, roster.ids.size)
         selection = self.select(roster, round_info, over_selected, self._stream(Purpose.SELECT, round_info))
-        instructions, record.kept_fraction, fractions = self._instruction_builder.instruct(selection, round_info, sent)
+        statistics, epochs = self._statistics_needed(), self._isp.epochs(round_info) if self._isp is not None else 0
+        instructions, record.kept_fraction, fractions = self._instruction_builder.instruct(
+            selection, round_info, sent, statistics=statistics, local_epochs=epochs
+        )
         wanted = count if over_selected > count else selection.clients.size
         deadline = ReplyDeadline(wanted, limits.round_deadline_s)
         sent_bytes = connections.model_bytes(sent)
-        self._plan = Plan(round_info, selection, fractions, sent_bytes, probe, wanted, deadline)
+        self._plan = Plan(round_info, selection, fractions, sent_bytes, probe, wanted, deadline, statistics)
         if not self.context.links.measured:
             return instructions
         return [(deadline.timed_proxy(proxy, self._clients.client(proxy)), ins) for proxy, ins in instructions]
@@ -127,10 +130,14 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
 
     def _count(self, round_info: RoundInfo) -> int:
         """Number of clients that are to train, by the last search of ISP or by the schedule."""
-        run = self.context.run
         if self._isp is not None:
-            return self._isp.count
-        return scheduled(self.context.participation, round_info, run.cohort, run.clients)
+            return self._isp.cohort(round_info)
+        return scheduled(self.context.participation, round_info, self.context.run.cohort, self.context.run.clients)
+
+    def _statistics_needed(self) -> bool:
+        """True where the round's clients are to send the BatchNorm statistics that their training leaves."""
+        searched = self._isp is not None and self._isp.aggregates and self._intermediate is not None
+        return self._buffers.size > 0 and (searched or self.context.calibration.of_training)
 
     def _loss_candidates(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Ints:
         """Clients of which the method is to know the loss before it selects `count`; none where it needs no losses."""
@@ -144,7 +151,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
             probe,
             self.select,
             self._loss_candidates,
-            lambda selection: self._instruction_builder.instruct(selection, round_info, sent, keep_state=False)[0],
+            lambda selection: self._instruction_builder.instruct_intermediate(selection, round_info, sent),
             self._clients,
             self._collector,
             self._server,
@@ -177,16 +184,9 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         self.roster.record_round(server_round, plan.selection.clients, clients, replies.losses, failed=replies.broken)
 
         step = self._server.step(started_from, plan.selection, replies, self.roster.examples)
-        self._parameters, variances = step.parameters, self.context.buffers > 0.0
-        self._buffers, calibration_bytes = calibrated(
-            self._clients,
-            clients,
-            self._parameters,
-            self._buffers,
-            server_round,
-            self.context,
-            variances,
-            self.roster.examples,
+        self._parameters = step.parameters
+        self._buffers, calibration_bytes = next_statistics(
+            self._clients, replies, step.parameters, self._buffers, server_round, self.context, self.roster.examples
         )
         self.learn(
             Outcome(
@@ -215,7 +215,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         answered = connections.once_each(((self._clients.client(proxy), result) for proxy, result in results), number)
         for client in simulated_dropouts(selected, number, self.context):
             answered.pop(client, None)
-        replies = self._collector.collect(answered, selected, number)
+        replies = self._collector.collect(answered, selected, number, statistics=plan.statistics)
         work = replies.work(self.roster, np.zeros(0))
         finish_s = self.context.links.finish_s(work, plan.reply_deadline.arrivals_s(replies.clients))
         return accept_replies(replies, finish_s, plan.wanted, self.context.replies)
@@ -259,7 +259,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
             for client, reply in replies.items()
         }
         if self._isp is not None:
-            self._isp.observe(self._record.round + 1, connections.mean_loss(answers.values()))
+            self._isp.observe(self._record.round + 1, *connections.tested_loss(answers))
         record_client_tests(self._record, answers, self.context.recorder)
         self._close_round()
         return None, {}

@@ -21,9 +21,11 @@ from fedsel_app.config.records import RecordConfig
 from fedsel_app.config.replies import ReplyConfig
 from fedsel_app.config.residual import ResidualConfig
 from fedsel_app.config.run import RunConfig
+from fedsel_app.config.search_loss import SearchLossConfig
 from fedsel_app.config.server_optimizer import ServerOptimizerConfig
 from fedsel_app.config.settings import ConfigError, Settings, Value, refuse_unknown, require, setting
 from fedsel_app.config.shared import GROUPS, SharedSettings, read_groups
+from fedsel_app.config.task import TaskConfig
 from fedsel_app.config.training import TrainingConfig
 
 __all__ = [
@@ -45,9 +47,11 @@ __all__ = [
     "ReplyConfig",
     "ResidualConfig",
     "RunConfig",
+    "SearchLossConfig",
     "ServerOptimizerConfig",
     "Settings",
     "SharedSettings",
+    "TaskConfig",
     "TrainingConfig",
     "Value",
     "read_groups",

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedsel_app.config.plugins import unknown_name
-from fedsel_app.config.settings import ConfigError, Settings, setting
+from fedsel_app.config.settings import ConfigError, Settings, require, setting
 
 DATA_FOLDERS = {
     "mnist": "data",
@@ -66,15 +66,14 @@ class DataConfig(Settings):
     synthetic_clients: int = setting(0, "synthetic, regression: clients that it is generated for (0: `clients`)", low=0)
     regression_clusters: int = setting(2, "regression: clusters J that the clients belong to; 1 is IID", low=1)
     regression_intercept: bool = setting(False, "regression: put a 1 behind each input")
+    ptb_xl_hz: int = setting(100, "ptb-xl: samples a second of the records, 100 or 500", low=100, high=500)
     ecg_examples: int = setting(2000, "ecg: training records that are generated", low=1)
-    holdout_fraction: float = setting(
-        0.0, "share of each client's own examples kept as its own test part", low=0.0, below=1.0
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.data not in DATA_SETS and ":" not in self.data:
             raise unknown_name("data", self.data, DATA_SETS)
+        require(self.ptb_xl_hz in (100, 500), "ptb-xl-hz", "100 or 500", self.ptb_xl_hz)
         if self.data == "npz" and not self.data_path:
             raise ConfigError("The 'data' parameter npz needs the file's path in 'data-path'.")
 

@@ -1,4 +1,4 @@
-"""Settings of the partition: the split of the training examples among the clients."""
+"""Settings of the partition: the split of the training examples among the clients, their test parts and the server."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from fedsel_app.config.settings import Settings, require, setting
 
 @dataclass(frozen=True)
 class PartitionConfig(Settings):
-    """Partition: the split of the training examples among the clients."""
+    """Partition: the split of the training examples among the clients, and of each client's into its two parts."""
 
     partition: str = setting(
         "dirichlet",
@@ -30,6 +30,15 @@ class PartitionConfig(Settings):
     )
     shards_per_client: int = setting(2, "shards: runs of the examples in class order that each client gets", low=1)
     min_examples: int = setting(1, "fewest training examples a client may hold", low=1)
+    holdout_fraction: float = setting(
+        0.0, "share of each client's own examples kept as its own test part", low=0.0, below=1.0
+    )
+    holdout_class_examples: int = setting(
+        1, "fewest examples of a class at a client; where it has fewer, all of them stay in its training part", low=1
+    )
+    surrogate_examples: int = setting(
+        0, "training examples that no client gets, for isp-loss surrogate: they are the server's surrogate set", low=0
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -20,8 +20,10 @@ from fedsel_app.config.records import RecordConfig
 from fedsel_app.config.replies import ReplyConfig
 from fedsel_app.config.residual import ResidualConfig
 from fedsel_app.config.run import RunConfig
+from fedsel_app.config.search_loss import SearchLossConfig
 from fedsel_app.config.server_optimizer import ServerOptimizerConfig
 from fedsel_app.config.settings import Settings, Value
+from fedsel_app.config.task import TaskConfig
 from fedsel_app.config.training import TrainingConfig
 
 
@@ -33,6 +35,7 @@ class SharedSettings:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     data: DataConfig = field(default_factory=DataConfig)
     partition: PartitionConfig = field(default_factory=PartitionConfig)
+    task: TaskConfig = field(default_factory=TaskConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     compression: CompressionConfig = field(default_factory=CompressionConfig)
     residual: ResidualConfig = field(default_factory=ResidualConfig)
@@ -43,6 +46,7 @@ class SharedSettings:
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
     participation: ParticipationConfig = field(default_factory=ParticipationConfig)
     isp: ISPConfig = field(default_factory=ISPConfig)
+    search_loss: SearchLossConfig = field(default_factory=SearchLossConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
     replies: ReplyConfig = field(default_factory=ReplyConfig)
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)

@@ -151,6 +151,12 @@ def load_surrogate(path: Path, dataset: Dataset) -> Dataset:
     return replace(dataset, x_train=x, y_train=y, x_test=x, y_test=y, owners=None)
 
 
+def of_training_examples(dataset: Dataset, examples: NDArray[np.int64]) -> Dataset:
+    """The training examples at these positions in place of all examples of `dataset`, normalised alike."""
+    x, y = dataset.x_train[examples], dataset.y_train[examples]
+    return replace(dataset, x_train=x, y_train=y, x_test=x, y_test=y, owners=None)
+
+
 def _count(given: Any, source: str) -> int:
     array = np.asarray(given)
     if array.shape or array.dtype.kind not in "iu" or array < 1:
@@ -200,7 +206,7 @@ def _image_folder(config: DataConfig, seed: int) -> Dataset:
 
 
 def _ptb_xl(config: DataConfig, seed: int) -> Dataset:
-    return from_arrays(ptb_xl.read(config.folder), f"The folder '{config.folder}'")
+    return from_arrays(ptb_xl.read(config.folder, config.ptb_xl_hz), f"The folder '{config.folder}'")
 
 
 def _ecg(config: DataConfig, seed: int) -> Dataset:

@@ -11,6 +11,7 @@ Decentralized Data", AISTATS 2017, Sec. 3.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,8 +47,9 @@ def split(
     -------
     list of K int64 arrays
         Each client's examples as sorted indices, disjoint but in missing-classes of the form code, where clients share
-        examples. They cover all n examples, except in that one, in psi-lda, where each client holds n // K (in the form
-        code at most `client-examples`), and in natural with more owners than clients.
+        examples. They cover all n examples but the server's (see `surrogate`), except in that one, in psi-lda, where
+        each client holds n // K (in the form code at most `client-examples`), and in natural with more owners than
+        clients.
 
     Raises
     ------
@@ -61,6 +63,12 @@ def split(
             "With 'partition' own, all of a client's data file is that client's, so one file cannot be split among "
             "several clients. Use it where clients are machines of their own, each with its 'data-path'."
         )
+    if config.surrogate_examples:
+        left, _ = surrogate(config, labels, seed)
+        parts = split(
+            replace(config, surrogate_examples=0), labels[left], clients, seed, None if owners is None else owners[left]
+        )
+        return [left[part] for part in parts]
     if clients * config.min_examples > len(labels):
         raise ConfigError(
             f"The 'min-examples' parameter asks for {config.min_examples} examples for each of {clients} clients, but "
@@ -103,6 +111,37 @@ def split(
     return _deal(table, labels, rng)
 
 
+def surrogate(config: PartitionConfig, labels: NDArray[Any], seed: int) -> tuple[Ints, Ints]:
+    """Divide the examples between the clients and the server, which gets `surrogate-examples`, stratified by `strata`.
+
+    Parameters
+    ----------
+    config
+        Number of the server's examples.
+    labels : int64 array of shape (n,), or float32 array of shape (n, L) or (n,)
+        Targets of the training examples.
+    seed
+        Seed of the run.
+
+    Returns
+    -------
+    clients, server : int64 arrays
+        Sorted and disjoint; together they are all n examples.
+
+    Raises
+    ------
+    ConfigError
+        Where nothing would be left for the clients.
+    """
+    total, wanted = len(labels), config.surrogate_examples
+    if wanted >= total:
+        raise ConfigError(
+            f"The 'surrogate-examples' parameter must be below the {total} training examples. Got {wanted}."
+        )
+    # Round 0 of this purpose draws the split, round 1 the clients' test parts.
+    return holdout(np.arange(total), labels, wanted / total, stream(seed, Purpose.PARTITION, 2))
+
+
 def _require_examples(held: Ints, config: PartitionConfig, advice: str) -> None:
     if held.min() < config.min_examples:
         what = f"'missing-classes' {config.missing_classes}"
@@ -129,11 +168,14 @@ def strata(labels: NDArray[Any]) -> Ints:
     return labels
 
 
-def holdout(indices: Ints, labels: NDArray[Any], fraction: float, rng: np.random.Generator) -> tuple[Ints, Ints]:
+def holdout(
+    indices: Ints, labels: NDArray[Any], fraction: float, rng: np.random.Generator, *, class_examples: int = 1
+) -> tuple[Ints, Ints]:
     """Hold out a test part of one client's examples, stratified by `strata`.
 
     The test part has `fraction` of the examples (rounded half up), shared among the strata in
-    proportion to their size (Sainte-Lague). The training part keeps at least one example.
+    proportion to their size (Sainte-Lague). The training part keeps at least one example, and all of a stratum that has
+    fewer than `class_examples` (ISP, App. A, with 4); the fraction is that of the others.
 
     Parameters
     ----------
@@ -145,6 +187,8 @@ def holdout(indices: Ints, labels: NDArray[Any], fraction: float, rng: np.random
         Share of the examples that is tested on, in [0, 1).
     rng
         Draws the examples of the test part.
+    class_examples
+        Fewest examples of a stratum of which some are tested on.
 
     Returns
     -------
@@ -157,7 +201,9 @@ def holdout(indices: Ints, labels: NDArray[Any], fraction: float, rng: np.random
     _, starts, sizes = np.unique(classes[by_class], return_index=True, return_counts=True)
     rank = np.empty(len(indices))
     rank[by_class] = (np.arange(len(indices)) - np.repeat(starts, sizes) + 0.5) / np.repeat(sizes, sizes)
-    tested = min(int(fraction * len(indices) + 0.5), len(indices) - 1)
+    kept = np.repeat(sizes < class_examples, sizes)
+    rank[by_class[kept]] = np.inf
+    tested = min(int(fraction * (len(indices) - kept.sum()) + 0.5), len(indices) - 1)
     order = np.argsort(rank, kind="stable")
     return np.sort(shuffled[order[tested:]]), np.sort(shuffled[order[:tested]])
 

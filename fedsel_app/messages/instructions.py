@@ -80,6 +80,10 @@ class TrainInstruction(Instruction):
     """Under ef21: the server has an estimate of this client's update."""
     keep_state: bool = True
     """Without it the client's state stays as it was: the training is that of an intermediate round."""
+    statistics: bool = False
+    """The client sends the BatchNorm statistics that its training left, float32 (B,), as its last array."""
+    local_epochs: int = 0
+    """Passes over the client's data in place of its usual local work; 0: as its settings say."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ The score is what records and targets call accuracy: the larger the better, at m
 undefined (labels all alike, or without any positive or negative) it is NaN.
 
 The multi-label loss and metrics are those of ISP's ECG task (Sec. 4.3): a positive counts negatives / positives times,
-both of all training examples (once for a label that has only one kind); a label is found where its logit is above 0.
+both of all training examples, or in local training of the client's own (`positive-weights`), and once for a label that
+has only one kind there; a label is found where its logit is above 0.
 The paper leaves open how "weighted" sensitivity and specificity are weighed and how the G-mean joins them: both are
 means over the labels weighed by their positives, as scikit-learn's "weighted" averages, and the G-mean is the root of
 their product.
@@ -148,14 +149,18 @@ class Regression:
         return Scores(r2, {"r2": r2} if math.isfinite(r2) else {})
 
 
-def task_of(dataset: Dataset, device: torch.device) -> Task:
-    """The task of a data set; its loss is computed on `device`."""
+def task_of(dataset: Dataset, device: torch.device, examples: NDArray[np.int64] | None = None) -> Task:
+    """The task of a data set; its loss is computed on `device`.
+
+    The weights of the positives are those of all training examples, or of `examples` alone, positions among them.
+    """
     if dataset.task == "classification":
         return CLASSIFICATION
     if dataset.task == "regression":
         return Regression()
-    positives = dataset.y_train.sum(axis=0, dtype=np.float64)
-    negatives = len(dataset.y_train) - positives
+    y = dataset.y_train if examples is None else dataset.y_train[examples]
+    positives = y.sum(axis=0, dtype=np.float64)
+    negatives = len(y) - positives
     both = (positives > 0) & (negatives > 0)
     weights = np.divide(negatives, positives, out=np.ones_like(positives), where=both)
     return MultiLabel(torch.tensor(weights, dtype=torch.float32, device=device))

@@ -74,7 +74,7 @@ class RoundRecord:
     uplink_value_bytes: Annotated[int, "bytes", "values of these updates alone, 4 bytes each (QSGD: fixed width)"] = 0
     downlink_bytes: Annotated[int, "bytes", "models sent to the selected, 4 bytes an entry"] = 0
     probe_bytes: Annotated[int, "bytes", "probes and reports: models down, 8 bytes for each number up"] = 0
-    calibration_bytes: Annotated[int, "bytes", "BatchNorm calibration, both ways"] = 0
+    calibration_bytes: Annotated[int, "bytes", "BatchNorm calibration, both ways; statistics beside updates"] = 0
     wall_s: Annotated[float, "s", "computation, by this machine's clock"] = 0.0
     time_s: Annotated[float, "s", "the run's clock after the round: sum of round_s"] = 0.0
     total_uplink_bytes: Annotated[int, "bytes", "sum of uplink_bytes up to the round"] = 0
@@ -128,6 +128,11 @@ class Summary:
     time_to_target_s: Annotated[float | None, "s", "time_s of that round"]
     uplink_to_target_mb: Annotated[float | None, "MB", "total_uplink_bytes of that round"]
     uplink_value_to_target_mb: Annotated[float | None, "MB", "total_uplink_value_bytes of that round"]
+    exchanges_to_target: Annotated[float | None, "updates", "sum of exchanges up to that round, searches included"]
+    best_validation_round: Annotated[float | None, "", "first round of the least client_loss"]
+    exchanges_to_best_validation: Annotated[float | None, "updates", "sum of exchanges up to that round"]
+    best_validation_accuracy: Annotated[float | None, "", "accuracy of that round on the server's test set"]
+    best_validation_loss: Annotated[float | None, "", "loss of that round on the server's test set"]
     time_s: Annotated[float, "s", "sum of round_s"]
     uplink_mb: Annotated[float, "MB", "sum of uplink_bytes"]
     uplink_value_mb: Annotated[float, "MB", "sum of uplink_value_bytes"]

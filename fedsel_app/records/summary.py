@@ -5,6 +5,7 @@ import math
 import platform
 from collections.abc import Mapping, Sequence
 from functools import cache
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,17 @@ def summarize(
     def total(name: str) -> float:
         return float(sum(row.get(name, 0) for row in rows))
 
+    def exchanges_until(reached: Row | None) -> int | None:
+        """Exchanges up to a round, those of intermediate rounds included."""
+        if reached is None:
+            return None
+        return sum(int(row.get("exchanges", 0)) for row in rows if row["round"] <= reached["round"])
+
     def last(name: str) -> Any:
         return next((row[name] for row in reversed(rows) if name in row), None)
 
+    validated = [row for row in rows if row.get("client_loss") is not None]
+    best = min(validated, key=itemgetter("client_loss"), default=None)
     peak = max(accuracies, default=math.nan)
     final = accuracies[-1] if accuracies else math.nan
     return Summary(
@@ -48,6 +57,11 @@ def summarize(
         time_to_target_s=reached["time_s"] if reached else None,
         uplink_to_target_mb=reached["total_uplink_bytes"] / MB if reached else None,
         uplink_value_to_target_mb=reached["total_uplink_value_bytes"] / MB if reached else None,
+        exchanges_to_target=exchanges_until(reached),
+        best_validation_round=best["round"] if best else None,
+        exchanges_to_best_validation=exchanges_until(best),
+        best_validation_accuracy=best.get("accuracy") if best else None,
+        best_validation_loss=best.get("loss") if best else None,
         time_s=total("round_s"),
         uplink_mb=total("uplink_bytes") / MB,
         uplink_value_mb=total("uplink_value_bytes") / MB,

@@ -41,6 +41,8 @@ MEASURES = {
     "rounds_to_target": ("rounds to target", ".1f"),
     "time_to_target_s": ("s to target", ".1f"),
     "uplink_to_target_mb": ("MB to target", ".3f"),
+    "exchanges_to_target": ("exchanges to target", ".0f"),
+    "exchanges_to_best_validation": ("exchanges to best validation", ".0f"),
 }
 
 
@@ -248,7 +250,7 @@ def results_table(comparison: Comparison) -> Table:
 
 def mean_and_deviation(summaries: Sequence[Mapping[str, Any]], key: str, form: str) -> str:
     """Mean ± standard deviation (n - 1) over the runs that have the number, and their share if not all do."""
-    values = [summary[key] for summary in summaries if summary[key] is not None]
+    values = [summary[key] for summary in summaries if summary.get(key) is not None]
     if not values:
         return "–"
     deviation = f" ± {statistics.stdev(values):{form}}" if len(values) > 1 else ""

@@ -30,7 +30,7 @@ def validate_replies(settings: SharedSettings) -> None:
 
 def validate_client_evaluation(settings: SharedSettings) -> None:
     """Raise ConfigError for an evaluation on test parts that no client has."""
-    if settings.evaluation.client_eval and settings.data.holdout_fraction == 0:
+    if settings.evaluation.client_eval and settings.partition.holdout_fraction == 0:
         raise ConfigError("'client-eval' needs each client's own test part; set 'holdout-fraction' above 0.")
 
 
@@ -130,21 +130,30 @@ def validate_differential_privacy(settings: SharedSettings) -> None:
 
 def validate_participation(settings: SharedSettings, strategy: type[SelectionStrategy]) -> None:
     """Raise ConfigError for a participation policy that the method rules out, or that has no loss to search by."""
-    policy, isp = settings.participation, settings.isp
-    if policy.searches and (isp.isp_loss == "surrogate") != bool(isp.surrogate_path):
+    policy, isp, taken = settings.participation, settings.search_loss, settings.partition.surrogate_examples
+    if taken and isp.surrogate_path:
+        raise ConfigError("The surrogate set is that of 'surrogate-path' or 'surrogate-examples'; set one of the two.")
+    if taken and settings.partition.partition == "own":
         raise ConfigError(
-            "The 'isp-loss' parameter surrogate and the file's path in 'surrogate-path' go together; set both, or "
-            "set isp-loss to clients and no path."
+            "With 'partition' own no node has the whole training set, and 'surrogate-examples' would take some away at "
+            "each of them: set it to 0, and 'surrogate-path' to a file."
         )
+    if policy.searches and isp.isp_loss == "surrogate" and not (isp.surrogate_path or taken):
+        raise ConfigError(
+            "The 'isp-loss' parameter surrogate needs a surrogate set: set 'surrogate-path' to a file, or "
+            "'surrogate-examples' to a number of training examples."
+        )
+    if policy.searches and isp.isp_loss == "clients" and isp.surrogate_path:
+        raise ConfigError("The 'surrogate-path' is read where 'isp-loss' is surrogate; set that, or no path.")
     if policy.participation != "fixed" and not strategy.free_cohort:
         raise ConfigError(
             f"The strategy {strategy.name} decides itself how many clients train, so a participation policy cannot. "
             "Set 'participation' to fixed."
         )
-    if policy.searches and isp.isp_loss == "clients" and settings.data.holdout_fraction == 0:
+    if policy.searches and isp.isp_loss == "clients" and settings.partition.holdout_fraction == 0:
         raise ConfigError(
             f"The participation policy {policy.participation} tests candidate models on the clients' own test parts; "
-            "set 'holdout-fraction' above 0, or set 'isp-loss' to surrogate with a 'surrogate-path'."
+            "set 'holdout-fraction' above 0, or set 'isp-loss' to surrogate with 'surrogate-examples'."
         )
 
 

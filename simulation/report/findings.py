@@ -7,6 +7,9 @@ from typing import TypeVar
 import numpy as np
 
 from simulation.comparison.outcomes import (
+    AT_BEST_VALIDATION,
+    BEST_EXCHANGES,
+    EXCHANGES,
     FINAL,
     PEAK,
     ROUNDS,
@@ -23,7 +26,7 @@ from simulation.comparison.statistics import FEWEST_PAIRS, Paired, holm, paired,
 from simulation.report.tables import FREE, Column, Table
 
 Key = TypeVar("Key", bound=Hashable)
-COMPARED = (STABLE, ROUNDS, SECONDS, UPLINK_MB, TRAFFIC_MB)
+COMPARED = (STABLE, ROUNDS, SECONDS, UPLINK_MB, TRAFFIC_MB, EXCHANGES)
 MATRICES = ((STABLE, "accuracy"), (UPLINK_MB, "bytes"), (SECONDS, "seconds"))
 MORE, NOT_MORE, TOO_FEW = "more than seed noise", "not more than seed noise", "too few seeds to tell from seed noise"
 
@@ -76,7 +79,7 @@ def accuracy_table(group: Group, numbers: Numbers) -> Table:
 
 
 def target_table(group: Group, numbers: Numbers) -> Table:
-    """Table of rounds, seconds and bytes to target, and of the runs that reached it."""
+    """Table of rounds, seconds, bytes and exchanges to target, and of the runs that reached it."""
     columns = [Column("variant"), Column("runs that reached the target")]
     columns += [Column(measure.name, measure.digits, estimates=True) for measure in TO_TARGET]
     rows = [
@@ -88,9 +91,26 @@ def target_table(group: Group, numbers: Numbers) -> Table:
         "Up to the first evaluation at or above the target: mean and 95% t interval over the runs that reached it; "
         "runs that did not are counted in the second column and in no mean. Uplink values are 32 bits a kept value, as "
         "papers count; uplink is what the codec produced, indices included; all traffic adds downlink, probes and "
-        "calibration."
+        "calibration. Exchanges are updates that the server received, those of ISP's intermediate rounds included."
     )
-    return Table("target", "Rounds, seconds and bytes to target", caption, columns, rows)
+    return Table("target", "Rounds, seconds, bytes and exchanges to target", caption, columns, rows)
+
+
+def validation_table(group: Group, numbers: Numbers) -> Table:
+    """The best round by the clients' own test parts, the exchanges until then, and the accuracy there."""
+    columns = [Column("variant"), Column("runs with 'client-eval'")]
+    columns += [Column(measure.name, measure.digits, estimates=True) for measure in AT_BEST_VALIDATION]
+    rows = [
+        [variant, f"{numbers.reached(variant, BEST_EXCHANGES.key).size} of {len(runs)}"]
+        + [t_interval(numbers.reached(variant, measure.key)) for measure in AT_BEST_VALIDATION]
+        for variant, runs in group.runs.items()
+    ]
+    caption = (
+        "The best validation round is the first of the least mean loss on the clients' own test parts ('client-eval'); "
+        "mean and 95% t interval over the runs. Exchanges up to it are updates that the server received, those of "
+        "ISP's intermediate rounds included; the accuracy is that of the same round on the server's test set."
+    )
+    return Table("validation", "Exchanges to the best validation round", caption, columns, rows)
 
 
 def difference_table(group: Group, numbers: Numbers) -> Table:
@@ -147,6 +167,8 @@ def percent(result: Paired) -> float:
 def finding_tables(group: Group, numbers: Numbers) -> list[Table]:
     """Tables of this module; those that compare only where there are two variants."""
     tables = [target_table(group, numbers), accuracy_table(group, numbers)]
+    if any(numbers.reached(variant, BEST_EXCHANGES.key).size for variant in group.runs):
+        tables.insert(1, validation_table(group, numbers))
     if len(group.runs) > 1:
         tables.append(difference_table(group, numbers))
         tables += [win_table(group, numbers, measure, name) for measure, name in MATRICES]

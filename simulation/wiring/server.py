@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from fedsel_app.data.batches import DeviceData, device_data
-from fedsel_app.data.dataset import load, load_surrogate
+from fedsel_app.data.dataset import load, load_surrogate, of_training_examples
+from fedsel_app.data.partition import surrogate
 from fedsel_app.models import flat_model
 from fedsel_app.models.device import choose_device, prepare
 from fedsel_app.models.tasks import task_of
@@ -64,9 +65,14 @@ def make_surrogate(
     config: AppConfig, model: flat_model.FlatModel, device: torch.device
 ) -> Callable[[NDArray[np.float32], NDArray[np.float32]], float] | None:
     """Surrogate loss: a model's loss on the server's surrogate set; None unless the participation policy uses one."""
-    if not config.participation.searches or not config.isp.surrogate_path:
+    if not config.participation.searches or config.search_loss.isp_loss != "surrogate":
         return None
-    dataset = load_surrogate(Path(config.isp.surrogate_path), load(config.data, config.run.seed))
+    dataset, path = load(config.data, config.run.seed), config.search_loss.surrogate_path
+    if path:
+        dataset = load_surrogate(Path(path), dataset)
+    else:
+        _, examples = surrogate(config.partition, dataset.y_train, config.run.seed)
+        dataset = of_training_examples(dataset, examples)
     data = DeviceData(dataset, config.data, device)
 
     def loss(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> float:

@@ -1,17 +1,23 @@
-"""BatchNorm calibration: clients recompute the global model's statistics (HeteRo-Select, Alg. 1, line 13)."""
+"""BatchNorm statistics of an aggregated model: recomputed by clients, or the average of those that training left.
+
+Calibration is HeteRo-Select's (Alg. 1, line 13). Averages by examples are what plain averaging of whole models gives;
+ISP's candidates always carry them.
+"""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from flwr.common import Parameters
 from numpy.typing import NDArray
 
 from fedsel_app.config import SharedSettings
-from fedsel_app.messages import LARGEST, CalibrateAnswer, CalibrateInstruction
+from fedsel_app.messages import CalibrateAnswer, CalibrateInstruction
 from fedsel_app.wire.codec import WireError
 from strategies.roster import Floats, Ints
 from strategies.round import connections, validation
+from strategies.round.replies import Replies
+from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
 
@@ -55,12 +61,46 @@ def calibrated(
     sent = int(chosen.size * (connections.model_bytes(model) + buffers.nbytes))
     if not returned:
         return buffers, sent
-    if settings.aggregation.aggregation == "mean":
-        total = np.zeros(buffers.size)
-        for values, number in returned:
-            total += number * values
-        return (total / sum(number for _, number in returned)).astype(np.float32), sent
-    return np.median([values for values, _ in returned], axis=0).astype(np.float32), sent
+    statistics, numbers = zip(*returned, strict=True)
+    return average_statistics(statistics, numbers, robust=settings.aggregation.aggregation != "mean"), sent
+
+
+def average_statistics(
+    statistics: Sequence[Floats], examples: Sequence[int], *, robust: bool = False
+) -> NDArray[np.float32]:
+    """Average by `examples` of at least one client's statistics, float32 (B,); where `robust`, each one's median."""
+    if robust:
+        return np.median(statistics, axis=0).astype(np.float32)
+    total = np.zeros(statistics[0].size)
+    for values, number in zip(statistics, examples, strict=True):
+        total += number * values
+    return (total / sum(examples)).astype(np.float32)
+
+
+def next_statistics(
+    clients: connections.ConnectedClients,
+    replies: Replies,
+    parameters: NDArray[np.float32],
+    buffers: NDArray[np.float32],
+    server_round: int,
+    context: RunContext,
+    examples: Ints,
+) -> tuple[NDArray[np.float32], int]:
+    """The new model's statistics as `calibration-form` says, float32 (B,), and the bytes that they took.
+
+    Statistics in the `replies` are charged too, 4 bytes each; `examples` are those of all clients, int64 (K,).
+    """
+    sent_bytes = buffers.nbytes * len(replies.statistics)
+    if not context.calibration.of_training:
+        variances, trained = context.buffers > 0.0, replies.clients
+        buffers, calibration_bytes = calibrated(
+            clients, trained, parameters, buffers, server_round, context, variances, examples
+        )
+        return buffers, calibration_bytes + sent_bytes
+    if replies.statistics:
+        robust = context.aggregation.aggregation != "mean"
+        buffers = average_statistics(replies.statistics, examples[replies.clients].tolist(), robust=robust)
+    return buffers, sent_bytes
 
 
 def _statistics(
@@ -75,11 +115,7 @@ def _statistics(
         try:
             if isinstance(reply, Exception):
                 raise WireError(str(reply))
-            values = validation.unpack_array(reply.parameters, np.float32, variances.size).astype(np.float64)
-            if values.shape != variances.shape or not (np.abs(values) <= LARGEST).all():
-                raise WireError(f"expected {variances.size} finite statistics, got {values.size}")
-            if (values[variances] < 0).any():
-                raise WireError("a variance is negative")
+            values = validation.unpack_statistics(reply.parameters, variances)
             answer = CalibrateAnswer.from_fit(reply.num_examples)
         except WireError as error:
             LOGGER.warning("Round %d: client %d did not calibrate: %s", instruction.server_round, client, error)

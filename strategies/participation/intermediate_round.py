@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fedsel_app.messages import LocalTestAnswer, LocalTestInstruction
 from fedsel_app.network.clock import FORWARD_STEPS, RoundWork
 from fedsel_app.records.schema import SearchRecord
+from strategies.aggregation.calibration import average_statistics
 from strategies.aggregation.server_state import ServerState, Step
 from strategies.roster import Ints, Roster, RoundInfo, Selection
 from strategies.round import connections
@@ -81,7 +82,8 @@ class IntermediateRound:
                     "Round %d: client %d failed the intermediate round: %s", self.round_info.number, client, answer
                 )
         answered = {client: answer for client, answer in answers.items() if not isinstance(answer, Exception)}
-        replies = self.collector.collect(answered, selection.clients, self.round_info.number)
+        number, statistics = self.round_info.number, self.buffers.size > 0
+        replies = self.collector.collect(answered, selection.clients, number, statistics=statistics)
         work = replies.work(self.roster, np.zeros(0))
         self.record["failures"] = replies.failures
         self._charge(
@@ -90,36 +92,47 @@ class IntermediateRound:
             uplink_value_bytes=int(replies.uplink_value_bytes.sum()),
             downlink_bytes=sum(connections.model_bytes(ins.parameters) for _, ins in instructions),
             probe_bytes=connections.SCALAR_BYTES * len(replies.reports) * replies.clients.size,
+            calibration_bytes=self.buffers.nbytes * len(replies.statistics),
             exchanges=replies.clients.size,
         )
         return replies
 
-    def preview_step(self, selection: Selection, replies: Replies) -> Step:
-        """The server's step if `selection` alone had trained; its clients are among the `replies`."""
-        chosen = replies.only(selection.clients)
-        return self.server.preview_step(self.parameters, selection, chosen, self.roster.examples)
+    def preview_step(self, selection: Selection, replies: Replies) -> tuple[Step, NDArray[np.float32]]:
+        """The server's step if `selection` alone had trained, and its clients' mean BatchNorm statistics, float32 (B,).
 
-    def loss(self, parameters: NDArray[np.float32], clients: Ints) -> float:
-        """Loss f of a model on the surrogate set, else its mean over the `clients`' test examples; inf if unknown."""
+        The clients are among the `replies`.
+        """
+        chosen, examples = replies.only(selection.clients), self.roster.examples
+        robust = self.context.aggregation.aggregation != "mean"
+        buffers = self.buffers
+        if chosen.statistics:
+            buffers = average_statistics(chosen.statistics, examples[chosen.clients].tolist(), robust=robust)
+        return self.server.preview_step(self.parameters, selection, chosen, examples), buffers
+
+    def loss(self, parameters: NDArray[np.float32], buffers: NDArray[np.float32], clients: Ints) -> tuple[float, Ints]:
+        """Loss f of a model, inf if unknown, and the clients that tested it.
+
+        It is the loss on the surrogate set, which no client tests, else the mean over the `clients`' test examples.
+        """
         if self.context.surrogate is not None:
-            loss = self.context.surrogate(parameters, self.buffers)
-            return loss if np.isfinite(loss) else float("inf")
-        model = connections.pack(parameters, self.buffers)
+            loss = self.context.surrogate(parameters, buffers)
+            return loss if np.isfinite(loss) else float("inf"), np.zeros(0, np.int64)
+        model = connections.pack(parameters, buffers)
         replies = self.clients.evaluate(clients.tolist(), model, LocalTestInstruction(self.round_info.number))
-        tested, slowest_s = [], 0.0
+        tested, slowest_s = {}, 0.0
         for client, reply in replies.items():
             if isinstance(reply, Exception):
                 LOGGER.warning("Round %d: client %d failed to test: %s", self.round_info.number, client, reply)
                 continue
             answer = LocalTestAnswer.from_evaluation(reply.loss, reply.num_examples, reply.metrics)
-            tested.append(answer)
+            tested[client] = answer
             batches = answer.examples / self.context.training.batch_size
             slowest_s = max(slowest_s, float(self.roster.step_s[client]) * batches * FORWARD_STEPS)
         self._charge(
             round_s=self.context.links.round_seconds(_probe_work(slowest_s), 0.0),
             probe_bytes=clients.size * (connections.model_bytes(model) + connections.SCALAR_BYTES),
         )
-        return connections.mean_loss(tested)
+        return connections.tested_loss(tested)
 
     def _charge(self, **costs: float) -> None:
         for entry, cost in costs.items():

@@ -12,16 +12,24 @@ Deviations
   learning rates; where it selects fewer (it draws with replacement), all train as the shared settings say.
 - The subsets are drawn among the clients whose updates the intermediate round brought, also where all were to train.
 - A subset that was drawn before, with the same weights, is not evaluated again: its loss is the same.
-- Candidates keep the global model's BatchNorm statistics.
+- A candidate carries the BatchNorm statistics that its clients' training left, averaged by examples, as the authors
+  aggregate them; the global model's are so only with `calibration-form` training.
 - The moving average starts at the oldest loss of the window. It takes the global losses that are known: of every round
-  with a surrogate set or `client-eval`, else of this round only (where it cannot change which m comes first).
-- f weighs clients by their test examples. The global model's is taken over all clients of the intermediate round, a
-  candidate's over its own clients only (Algorithm 4, line 18).
+  with a surrogate set or `client-eval`, else of this round only (where, under the text's rule, it cannot change which m
+  comes first).
+- f weighs clients by their test examples. Every model is judged by all available clients (`isp-jury`); Algorithm 4,
+  line 18, has a candidate judged by its own clients only, and then f(w) is taken over those of the intermediate round.
+  Who did not test f(w) judges no candidate; who fails at a candidate is missing in that loss alone.
+- The first m that is found is taken as it is, as in the authors' code; Algorithm 3, line 8, mixes it with the first
+  cohort too (`isp-mix-first`).
 - A client's mini-batches are a function of seed and round, so that it trains in the intermediate round as it will in
   the round itself.
-- The new m is rounded (to even at halves) before it is kept; the authors' code truncates it.
+- The new m is rounded to the nearest (to even at halves) before it is kept, or down (`isp-rounding`, authors' code).
+- The authors' code compares the raw mean of the candidates with the moving average of the past losses, f(w) included
+  (`isp-smoothing-rule`); it takes the average of all past rounds, here it is that of the same window.
+- The authors' code begins with 7 rounds in which all clients train 3 epochs. Here the first search is in the round
+  after them (`isp-warmup-rounds`, `isp-warmup-epochs`; the round is not known of their code).
 - ISP-RI takes Eq. 6 literally: the largest smoothed improvement / m^alpha, whether or not it is above 0.
-- The authors' warm-up rounds and their rule, which smooths the past losses and not the candidate's, are left out.
 """
 
 import logging
@@ -65,9 +73,13 @@ def best_relative(counts: Sequence[int], improvements: Sequence[float], exponent
     return max(ratios, key=lambda m: ratios[m]) if ratios else None
 
 
-def mixed(found: int, old: int, momentum: float) -> int:
-    """Momentum of the number of clients: round(beta m_found + (1 - beta) m_old), at least 1 (Algorithm 3, line 8)."""
-    return max(round(momentum * found + (1.0 - momentum) * old), 1)
+def mixed(found: int, old: int, momentum: float, rounding: str = "nearest") -> int:
+    """Momentum of the number of clients: beta m_found + (1 - beta) m_old as a whole number, at least 1.
+
+    This is Algorithm 3, line 8; the `rounding` is to the nearest, or down.
+    """
+    number = momentum * found + (1.0 - momentum) * old
+    return max(math.floor(number) if rounding == "down" else round(number), 1)
 
 
 class ISP:
@@ -76,19 +88,37 @@ class ISP:
     Attributes
     ----------
     count : number of clients that train until the next search
+    aggregates : True where the round of a search is aggregated, as a round of all clients
     """
 
     def __init__(self, context: RunContext) -> None:
-        self._config = context.isp
+        self._config, self._loss_config = context.isp, context.search_loss
         self._relative = context.participation.participation == "isp-ri"
         self._seed = context.run.seed
         self.count = self._config.isp_first or context.run.cohort
+        self.aggregates = self._config.isp_intermediate == "aggregate"
+        self._clients = context.run.clients
+        self._found_before = False
         self._losses: dict[int, float] = {}
         """Round -> loss of the global model it starts from."""
+        self._jury: Ints = np.zeros(0, np.int64)
+        """Clients that tested the newest of these losses; none where the surrogate set did."""
 
     def searches(self, round_info: RoundInfo) -> bool:
-        """True in the rounds that search (Algorithm 2): the first, and every `isp-interval` rounds from there."""
-        return (round_info.number - 1) % self._config.isp_interval == 0
+        """True in the rounds that search (Algorithm 2): the first after the warm-up, then every `isp-interval` ones."""
+        elapsed = round_info.number - 1 - self._config.isp_warmup_rounds
+        return elapsed >= 0 and elapsed % self._config.isp_interval == 0
+
+    def cohort(self, round_info: RoundInfo) -> int:
+        """Number of clients that train in a round without a search: all of them in the warm-up."""
+        return self._clients if self._warms_up(round_info) else self.count
+
+    def epochs(self, round_info: RoundInfo) -> int:
+        """Local epochs of a round; 0: as many as the training settings say."""
+        return self._config.isp_warmup_epochs if self._warms_up(round_info) else 0
+
+    def _warms_up(self, round_info: RoundInfo) -> bool:
+        return round_info.number <= self._config.isp_warmup_rounds
 
     def search(self, intermediate: IntermediateRound) -> int:
         """Train the intermediate round and search its updates. Returns the number of clients that train next.
@@ -96,7 +126,7 @@ class ISP:
         Where the updates are to be aggregated these are all: the round itself is then the intermediate round.
         """
         available = intermediate.roster.ids
-        if self._config.isp_intermediate == "aggregate":
+        if self.aggregates:
             return available.size
         if available.size:
             count = math.ceil(self._config.isp_sample * available.size)
@@ -109,14 +139,18 @@ class ISP:
 
     def search_aggregated(self, intermediate: IntermediateRound, replies: Replies) -> None:
         """Search the updates of a round that is itself the intermediate round, where they are aggregated."""
-        if self._config.isp_intermediate == "aggregate":
+        if self.aggregates:
             self._search(intermediate, replies)
 
-    def observe(self, server_round: int, loss: float) -> None:
-        """Keep the loss of the global model that round `server_round` starts from, unless it is not finite."""
+    def observe(self, server_round: int, loss: float, jury: Ints | None = None) -> None:
+        """Keep the loss of the global model that round `server_round` starts from, unless it is not finite.
+
+        `jury` are the clients that tested it, int64; None where the surrogate set did.
+        """
         if math.isfinite(loss):
             self._losses[server_round] = loss
-        oldest = server_round - self._config.isp_window
+        self._jury = np.zeros(0, np.int64) if jury is None else jury
+        oldest = server_round - self._loss_config.isp_window
         self._losses = {number: known for number, known in self._losses.items() if number > oldest}
 
     def _search(self, intermediate: IntermediateRound, replies: Replies) -> None:
@@ -125,16 +159,16 @@ class ISP:
         if not clients.size:
             LOGGER.warning("Round %d: nothing came back of the intermediate round; the cohort stays.", number)
             return
-        known_loss = self._losses.get(number)
-        global_loss = intermediate.loss(intermediate.parameters, clients) if known_loss is None else known_loss
-        self.observe(number, global_loss)
-        global_losses = [loss for _, loss in sorted(self._losses.items())]
+        global_loss = self._global_loss(intermediate, clients)
+        global_losses = [loss for _, loss in sorted(self._losses.items())] or [global_loss]
         subset_losses: dict[tuple[bytes, bytes], float] = {}
         means: list[float] = []
 
         def improvement(count: int) -> float:
             means.append(self._expected_loss(intermediate, replies, count, subset_losses))
-            return global_loss - moving_average([*global_losses, means[-1]], config.isp_smoothing)
+            if self._loss_config.isp_smoothing_rule == "code":
+                return moving_average(global_losses, self._loss_config.isp_smoothing) - means[-1]
+            return global_loss - moving_average([*global_losses, means[-1]], self._loss_config.isp_smoothing)
 
         counts = range(1, clients.size + 1, config.isp_step)
         if self._relative:
@@ -144,7 +178,8 @@ class ISP:
             found, improvements = first_improvement(counts, improvement)
         if found is not None or config.isp_if_none == "all":
             reached = intermediate.roster.ids.size if found is None else found
-            self.count = mixed(reached, self.count, config.isp_momentum)
+            momentum = config.isp_momentum if self._found_before or config.isp_mix_first else 1.0
+            self.count, self._found_before = mixed(reached, self.count, momentum, config.isp_rounding), True
         intermediate.record |= {
             "global_loss": global_loss,
             "tried": list(counts[: len(means)]),
@@ -152,6 +187,17 @@ class ISP:
             "improvements": improvements,
             "found": found,
         }
+
+    def _global_loss(self, intermediate: IntermediateRound, trained: Ints) -> float:
+        """Loss f(w) of the global model: the one that is known, else the jury's, or that of the `trained` clients."""
+        number, available = intermediate.round_info.number, intermediate.roster.ids
+        same = self._loss_config.isp_jury == "same" and intermediate.context.surrogate is None
+        if number in self._losses and not (same and np.setdiff1d(self._jury, available).size):
+            return self._losses[number]
+        jury = available if same else trained
+        loss, tested = intermediate.loss(intermediate.parameters, intermediate.buffers, jury)
+        self.observe(number, loss, tested)
+        return loss
 
     def _expected_loss(
         self,
@@ -167,10 +213,11 @@ class ISP:
             # Streams 0 and 1 drew the clients that train; each subset has two of its own.
             place = 2 + 2 * (count * self._config.isp_draws + draw)
             selection = intermediate.draw(replies.clients, count, stream(*key, place), stream(*key, place + 1))
-            step = intermediate.preview_step(selection, replies)
+            step, buffers = intermediate.preview_step(selection, replies)
             subset = selection.clients.tobytes(), step.weights.tobytes()
             if subset not in subset_losses:
-                subset_losses[subset] = intermediate.loss(step.parameters, selection.clients)
+                jury = self._jury if self._loss_config.isp_jury == "same" else selection.clients
+                subset_losses[subset], _ = intermediate.loss(step.parameters, buffers, jury)
             total += subset_losses[subset]
         return total / self._config.isp_draws
 
@@ -178,9 +225,11 @@ class ISP:
         """The number of clients and the known global losses."""
         rounds: Ints = np.array(sorted(self._losses), np.int64)
         losses = np.array([self._losses[number] for number in rounds.tolist()])
-        return {"count": np.array(self.count), "rounds": rounds, "losses": losses}
+        counts = {"count": np.array(self.count), "found_before": np.array(self._found_before)}
+        return counts | {"rounds": rounds, "losses": losses, "jury": self._jury}
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
         """Go on from a state that `state` returned."""
-        self.count = int(state["count"])
+        self.count, self._found_before = int(state["count"]), bool(state["found_before"])
+        self._jury = state["jury"].astype(np.int64)
         self._losses = dict(zip(state["rounds"].tolist(), state["losses"].tolist(), strict=True))

@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -33,6 +33,7 @@ from fedsel_app.messages import (
     PooledAnswers,
     PooledInstruction,
 )
+from strategies.roster import Ints
 from strategies.round.validation import array_header
 
 LOGGER = logging.getLogger("fedsel")
@@ -208,15 +209,16 @@ class ConnectedClients:
         return dict(sorted((self.client(proxy), answer) for proxy, answer in answers))
 
 
-def mean_loss(answers: Iterable[LocalTestAnswer]) -> float:
-    """Mean loss over all tested examples; inf where it is no number, or nothing was tested.
+def tested_loss(answers: Mapping[int, LocalTestAnswer]) -> tuple[float, Ints]:
+    """Mean loss over all tested examples, and the clients that tested, ascending ids.
 
-    A client that claims to have tested no example, or more than a client can have, is left out.
+    The loss is inf where it is no number, or nothing was tested. A client that claims to have tested no example, or
+    more than a client can have, is left out.
     """
-    answers = [answer for answer in answers if answer.credible]
-    examples = sum(answer.examples for answer in answers)
-    loss = sum(answer.examples * answer.loss for answer in answers) / examples if examples else math.inf
-    return loss if math.isfinite(loss) else math.inf
+    tested = {client: answer for client, answer in sorted(answers.items()) if answer.credible}
+    examples = sum(answer.examples for answer in tested.values())
+    loss = sum(answer.examples * answer.loss for answer in tested.values()) / examples if examples else math.inf
+    return loss if math.isfinite(loss) else math.inf, np.array(list(tested), np.int64)
 
 
 def parallel(proxies: list[ClientProxy], call: Callable[[ClientProxy], R]) -> list[tuple[ClientProxy, R | Exception]]:

@@ -42,14 +42,22 @@ class InstructionBuilder:
         self.last_checkpoint = 0
 
     def instruct(
-        self, selection: Selection, round_info: RoundInfo, sent: Parameters, *, keep_state: bool = True
+        self,
+        selection: Selection,
+        round_info: RoundInfo,
+        sent: Parameters,
+        *,
+        keep_state: bool = True,
+        statistics: bool = False,
+        local_epochs: int = 0,
     ) -> tuple[list[tuple[ClientProxy, FitIns]], float, Floats]:
         """Write the instructions of the selected.
 
         Returns
         -------
         instructions
-            One for each selected client; without `keep_state` its training leaves its state as it was.
+            One for each selected client; without `keep_state` its training leaves its state as it was, with
+            `statistics` it sends those of BatchNorm, and `local_epochs` above 0 replace its usual local work.
         fraction
             The round's kept fraction.
         fractions
@@ -74,9 +82,18 @@ class InstructionBuilder:
                 reports=self._reports,
                 estimated=client in self._estimated,
                 keep_state=keep_state,
+                statistics=statistics,
+                local_epochs=local_epochs,
             )
             instructions.append((self._clients.proxies[client], FitIns(sent, instruction.to_config())))
         return instructions, theta, fractions
+
+    def instruct_intermediate(
+        self, selection: Selection, round_info: RoundInfo, sent: Parameters
+    ) -> list[tuple[ClientProxy, FitIns]]:
+        """Instructions of an intermediate round: clients keep nothing of it, and send BatchNorm statistics too."""
+        statistics = self._context.buffers.size > 0
+        return self.instruct(selection, round_info, sent, keep_state=False, statistics=statistics)[0]
 
     def _fractions(self, selection: Selection, round_info: RoundInfo) -> tuple[float, Floats]:
         """Kept fraction of the round, and of each selected client."""

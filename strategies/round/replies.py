@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 
 import numpy as np
-from flwr.common import FitRes
+from flwr.common import FitRes, Parameters
+from numpy.typing import NDArray
 
 from fedsel_app.messages import Report, TrainAnswer
 from fedsel_app.network.clock import RoundWork
@@ -34,6 +35,7 @@ class Replies:
     failures : clients without a usable reply, and the reason
     unused : int64, clients whose usable reply is not aggregated: others were faster, or there were too few of them
     waited_s : least duration of the round's training, because a client was waited for in vain
+    statistics : r BatchNorm statistics, float64 (B,) each, where the clients were asked for them
     """
 
     clients: Ints
@@ -46,6 +48,7 @@ class Replies:
     failures: list[Failure]
     unused: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     waited_s: float = 0.0
+    statistics: tuple[Floats, ...] = ()
 
     @property
     def losses(self) -> Floats:
@@ -92,6 +95,7 @@ class Replies:
             uplink_bytes=self.uplink_bytes[place],
             uplink_value_bytes=self.uplink_value_bytes[place],
             failures=[],
+            statistics=tuple(self.statistics[index] for index in place) if self.statistics else (),
         )
 
 
@@ -105,16 +109,20 @@ def collect(
     seed: int | None = None,
     payloads: int = 1,
     max_norm: float = 0.0,
+    variances: NDArray[np.bool_] | None = None,
 ) -> Replies:
     """Decode the reply of every selected client; what is malformed is a failure of that client.
 
     `seed` is the run's; of two `payloads` the second is a dense change of the client's control variate. An update, or
-    such a change, whose norm is above `max_norm` (0: any) times the cohort's median is left out as well.
+    such a change, whose norm is above `max_norm` (0: any) times the cohort's median is left out as well. With
+    `variances`, (B,), every reply must end with BatchNorm statistics, of which those are variances.
     """
+    arrays = payloads + (variances is not None)
     reports = tuple(sorted(reports))
     answers: dict[int, TrainAnswer] = {}
     updates: dict[int, tuple[codec.Update, int]] = {}
     controls: dict[int, tuple[codec.Update, int]] = {}
+    statistics: dict[int, Floats] = {}
     failures: list[Failure] = []
     for client in selected.tolist():
         try:
@@ -122,8 +130,11 @@ def collect(
                 raise codec.WireError("no reply")
             reply = replies[client]
             answer, update, sent_bytes = validation.decode(
-                reply, client, server_round, size, reports, seed=seed, payloads=payloads
+                reply, client, server_round, size, reports, seed=seed, payloads=arrays
             )
+            if variances is not None:
+                last = Parameters(reply.parameters.tensors[-1:], "")
+                statistics[client] = validation.unpack_statistics(last, variances)
             if payloads > 1:
                 controls[client] = validation.decode_payload(reply.parameters.tensors[1], client, server_round, size)
             answers[client], updates[client] = answer, (update, sent_bytes)
@@ -151,6 +162,7 @@ def collect(
             [sum(codec.bits_of_values(part) for part, _ in parts[client]) // 8 for client in usable], np.int64
         ),
         failures=failures,
+        statistics=tuple(statistics[client] for client in usable if client in statistics),
     )
 
 
@@ -166,8 +178,10 @@ class ReplyCollector:
     def __init__(self, context: RunContext, reports: frozenset[Report], payloads: int) -> None:
         self._context, self._reports, self._payloads = context, reports, payloads
 
-    def collect(self, answered: Mapping[int, FitRes], asked: Ints, server_round: int) -> Replies:
-        """Decode and check the replies of the `asked` clients."""
+    def collect(
+        self, answered: Mapping[int, FitRes], asked: Ints, server_round: int, *, statistics: bool = False
+    ) -> Replies:
+        """Decode and check the replies of the `asked` clients, with BatchNorm `statistics` if these were asked for."""
         context = self._context
         replies = collect(
             answered,
@@ -178,6 +192,7 @@ class ReplyCollector:
             seed=context.run.seed,
             payloads=self._payloads,
             max_norm=0.0 if context.privacy.dp_clip_norm else context.aggregation.max_update_norm,
+            variances=context.buffers > 0.0 if statistics else None,
         )
         for client, answer in zip(replies.clients.tolist(), replies.answers, strict=True):
             context.links.learn(client, answer)

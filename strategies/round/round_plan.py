@@ -42,6 +42,7 @@ class Plan:
     kept_fractions : float64 (m,), of each selected client
     model_bytes : of the model as it is sent to one of them
     wanted : number of replies to aggregate, the first that arrive
+    statistics : True where the selected send BatchNorm statistics too
     """
 
     round_info: RoundInfo
@@ -51,3 +52,4 @@ class Plan:
     probe: Probe
     wanted: int
     reply_deadline: ReplyDeadline
+    statistics: bool

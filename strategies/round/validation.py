@@ -41,6 +41,22 @@ def array_header(count: int, kind: np.dtype[Any]) -> bytes:
     return stream.getvalue()
 
 
+def unpack_statistics(parameters: Parameters, variances: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Decode the BatchNorm statistics of a reply, float64 (B,); those in `variances`, (B,), cannot be negative.
+
+    Raises
+    ------
+    WireError
+        If they are not B finite numbers, or a variance is negative.
+    """
+    values = unpack_array(parameters, np.float32, variances.size).astype(np.float64)
+    if values.shape != variances.shape or not (np.abs(values) <= LARGEST).all():
+        raise WireError(f"expected {variances.size} finite statistics, got {values.size}")
+    if (values[variances] < 0).any():
+        raise WireError("a variance is negative")
+    return values
+
+
 def validated_loss(reply: EvaluateRes | Exception) -> float:
     """The loss in the reply to a loss probe. Raises WireError if there is none, or as `ProbeAnswer` does."""
     if isinstance(reply, Exception):

@@ -31,7 +31,7 @@ def test_enrolment(context):
 
 
 def test_label_counts_are_little_endian_int64_of_the_training_part(context):
-    context = changed(context, data={"holdout_fraction": 0.25})
+    context = changed(context, partition={"holdout_fraction": 0.25})
     answer = enrol(context, label_counts=True)
     counts = np.frombuffer(answer.label_counts, "<i8")
     assert counts.shape == (10,)

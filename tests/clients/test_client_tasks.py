@@ -114,7 +114,7 @@ def test_a_probe_of_the_test_part_is_the_loss_of_the_test_and_not_of_the_trainin
 
 
 def test_the_test_part_is_what_training_does_not_see(context):
-    context = changed(context, data={"holdout_fraction": 0.4})
+    context = changed(context, partition={"holdout_fraction": 0.4})
     labels = load(context.data, RUN.seed).y_train[own_examples(context)]
     # A model that always says 7 with certainty is right exactly on the sevens.
     always = np.zeros(SIZE, np.float32)
@@ -177,3 +177,60 @@ def test_a_device_that_is_absent_is_refused(context, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="device"):
         train(changed(context, execution={"device": "cuda"}))
+
+
+# What an instruction may add to the training
+
+
+def test_the_statistics_that_training_left_are_sent_where_they_are_asked_for(context):
+    """One batch of all examples in one step: new = 0.9 old + 0.1 batch statistics, as calibration has them."""
+    context = changed(context, run={"model": NORMED}, training={"batch_size": 10_000, "local_steps": 1})
+    arrays = initial(context)
+    plain, _, _ = SelectionClient(context).fit(arrays, instruction())
+    sent, _, _ = SelectionClient(context).fit(arrays, instruction(statistics=True))
+    assert len(plain) == 1
+    payload, statistics = sent
+    assert payload.tobytes() == plain[0].tobytes()
+    assert statistics.dtype == np.float32
+    [calibrated], _, _ = SelectionClient(context).fit(arrays, CalibrateInstruction(1, 1).to_config())
+    np.testing.assert_allclose(statistics, calibrated, rtol=1e-5)
+
+
+def test_epochs_of_the_instruction_replace_the_clients_own_work(context):
+    batches = int(np.ceil(len(own_examples(context)) / context.training.batch_size))
+    for settings in ({}, {"local_steps": 0, "local_epochs": 1}):
+        assert train(changed(context, training=settings), local_epochs=3)[2].work_steps == 3 * batches
+
+
+def several_labels(config):
+    """Two labels: the first holds for every fourth example, the second for all but every fifth."""
+    index = np.arange(120)
+    y = np.stack([index % 4 == 0, index % 5 != 0], axis=1).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=(120, 3)).astype(np.float32)
+    return {"x_train": x, "y_train": y, "x_test": x[:9], "y_test": y[:9], "task": "multi-label"}
+
+
+@pytest.mark.parametrize("weights", ["all", "client"])
+def test_positives_weigh_by_the_clients_own_examples_in_training_alone(context, weights):
+    """At logits of 0 the gradient of a bias is (negatives - weight * positives) / 4n: 0 with the client's weights."""
+    context = changed(
+        context,
+        data={"data": "tests.clients.test_client_tasks:several_labels"},
+        partition={"partition": "iid"},
+        training={"batch_size": 10_000, "local_steps": 1, "momentum": 0.0, "mu": 0.0, "clip_norm": 0.0},
+        task={"positive_weights": weights},
+    )
+    y = load(context.data, RUN.seed).y_train
+    mine = y[own_examples(context)]
+    assert mine.any(axis=0).all()
+    arrays = [np.zeros(3 * 2 + 2, np.float32)]
+    update, _, _ = train(context, arrays, kept=1.0, lr=1.0)
+    of = {"all": y, "client": mine}[weights]
+    positive_weights = (1 - of).sum(axis=0) / of.sum(axis=0)
+    gradient = ((1 - mine) - positive_weights * mine).sum(axis=0) / (4 * len(mine))
+    np.testing.assert_allclose(update.dense()[-2:], -gradient, atol=1e-6)
+    assert np.allclose(gradient, 0.0, atol=1e-6) == (weights == "client")
+    # The loss of a probe is the same for both: log 2 times the weights of all examples.
+    loss, _, _ = SelectionClient(context).evaluate(arrays, ProbeInstruction(1, 0).to_config())
+    everywhere = np.where(mine > 0, (1 - y).sum(axis=0) / y.sum(axis=0), 1.0)
+    assert loss == pytest.approx(np.log(2.0) * everywhere.mean(), rel=1e-6)

@@ -76,7 +76,7 @@ def test_the_clients_test_the_candidates_where_there_is_no_surrogate(tmp_path):
 )
 def test_searches_leave_no_trace_in_clients_server_or_method(tmp_path, surrogate, settings):
     """A search whose finding counts for nothing leaves the run as it is without one, bit for bit."""
-    policy = {"participation": "isp", "isp_interval": 1, "isp_draws": 2, "isp_momentum": 1e-9}
+    policy = {"participation": "isp", "isp_interval": 1, "isp_draws": 2, "isp_momentum": 1e-9, "isp_mix_first": True}
     policy |= {"isp_loss": "surrogate", "surrogate_path": surrogate}
     searched, rows, state = run(tmp_path / "a", **settings, **policy)
     plain, plain_rows, plain_state = run(tmp_path / "b", **settings)

@@ -22,11 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.data.sources.ptb_xl import LABELS, SAMPLES
+from fedsel_app.data.sources.ptb_xl import LABELS, SECONDS
 from fedsel_app.seeds import Purpose, stream
 
 PREVALENCE = (0.2, 0.15, 0.1, 0.1, 0.2, 0.15)
 RATE_HZ = 100
+SAMPLES = SECONDS * RATE_HZ
 BEFORE_S, WINDOW = 0.5, 110
 """A beat's samples begin 0.5 s before its R wave, and are 110."""
 

@@ -1,7 +1,8 @@
-"""PTB-XL as PhysioNet publishes it: 12-lead electrocardiograms of 10 s, here those sampled at 100 Hz.
+"""PTB-XL as PhysioNet publishes it: 12-lead electrocardiograms of 10 s, sampled at 100 or 500 Hz.
 
 Wagner et al., "PTB-XL, a large publicly available electrocardiography dataset", Scientific Data 7:154, 2020. Read are
-ptbxl_database.csv and the records that it names in filename_lr (records100/*/*_lr.hea and .dat, WFDB files).
+ptbxl_database.csv and the records that it names in filename_lr (records100/*/*_lr.hea and .dat, WFDB files), or in
+filename_hr (records500/*/*_hr): 21,799 of them at 500 Hz are 5.2 GB as float32.
 
 The six labels are the abnormalities of ISP (Sec. 4.3); each is one SCP-ECG code of its own in the column scp_codes, so
 scp_statements.csv, which groups the codes, is not needed. A label holds where its code is named, whatever its
@@ -25,18 +26,20 @@ LABELS = ("AFIB", "PVC", "CLBBB", "CRBBB", "LAFB", "1AVB")
 fascicular block, first-degree AV block."""
 
 LEADS = ("I", "II", "III", "AVR", "AVL", "AVF", "V1", "V2", "V3", "V4", "V5", "V6")
-SAMPLES = 1000
+SECONDS = 10
+FILENAMES = {100: "filename_lr", 500: "filename_hr"}
+"""Samples a second -> column of the records' names."""
 TEST_FOLD = 10
-COLUMNS = ("filename_lr", "scp_codes", "strat_fold", "site")
+COLUMNS = ("scp_codes", "strat_fold", "site")
 
 
-def read(folder: Path) -> dict[str, NDArray[Any]]:
-    """Read all records that the database names.
+def read(folder: Path, hz: int = 100) -> dict[str, NDArray[Any]]:
+    """Read all records that the database names, those of `hz` samples a second.
 
     Returns
     -------
     dict
-        x_train, x_test : float32 (n, 12, 1000), in mV; y_train, y_test : float32 (n, 6), as `LABELS`; owners : int64
+        x_train, x_test : float32 (n, 12, 10 hz), in mV; y_train, y_test : float32 (n, 6), as `LABELS`; owners : int64
         (n,), the recording sites counted from 0, records without one as one more; task.
 
     Raises
@@ -46,29 +49,30 @@ def read(folder: Path) -> dict[str, NDArray[Any]]:
     """
     database = folder / "ptbxl_database.csv"
     if not database.is_file():
-        raise absent("ptb-xl", folder, "PhysioNet's files (ptbxl_database.csv and the folder records100)")
+        raise absent("ptb-xl", folder, f"PhysioNet's files (ptbxl_database.csv and the folder records{hz})")
     try:
         import wfdb
     except ImportError as error:
         raise ConfigError("The data set 'ptb-xl' needs the package wfdb: pip install 'fedsel[ptb-xl]'.") from error
     with database.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
+    columns = (FILENAMES[hz], *COLUMNS)
     try:
-        names = [row["filename_lr"] for row in rows]
+        names = [row[FILENAMES[hz]] for row in rows]
         codes = [ast.literal_eval(row["scp_codes"]) for row in rows]
         y = np.array([[label in given for label in LABELS] for given in codes], dtype=np.float32)
         tested = np.array([int(float(row["strat_fold"])) for row in rows], dtype=np.int64) == TEST_FOLD
         sites = np.array([float(row["site"] or np.inf) for row in rows])
     except (KeyError, ValueError, TypeError, SyntaxError) as error:
         raise ConfigError(
-            f"The file '{database}' is damaged: it must have the columns {', '.join(COLUMNS)} as published ({error}). "
+            f"The file '{database}' is damaged: it must have the columns {', '.join(columns)} as published ({error}). "
             "Fetch it again from PhysioNet."
         ) from error
     if tested.all() or not tested.any():
         raise ConfigError(f"The file '{database}' must have records in strat_fold {TEST_FOLD} and in others.")
-    x = np.empty((len(rows), len(LEADS), SAMPLES), np.float32)
+    x = np.empty((len(rows), len(LEADS), SECONDS * hz), np.float32)
     for signal, name in zip(x, names, strict=True):
-        signal[:] = _record(wfdb, folder, name)
+        signal[:] = _record(wfdb, folder, name, SECONDS * hz)
     owners = np.unique(sites[~tested], return_inverse=True)[1].astype(np.int64)
     return {
         "x_train": x[~tested],
@@ -80,8 +84,8 @@ def read(folder: Path) -> dict[str, NDArray[Any]]:
     }
 
 
-def _record(wfdb: Any, folder: Path, name: str) -> NDArray[np.float64]:
-    """One record in mV, (12, 1000), its leads in the order of `LEADS`."""
+def _record(wfdb: Any, folder: Path, name: str, samples: int) -> NDArray[np.float64]:
+    """One record in mV, (12, samples), its leads in the order of `LEADS`."""
     try:
         signal, fields = wfdb.rdsamp(str(folder / name))
         found = [lead.upper() for lead in fields["sig_name"]]
@@ -90,9 +94,9 @@ def _record(wfdb: Any, folder: Path, name: str) -> NDArray[np.float64]:
         raise ConfigError(
             f"The record '{folder / name}' (.hea and .dat) is absent or damaged: {error}. Fetch it from PhysioNet."
         ) from error
-    if ordered.shape[1] != SAMPLES or not np.isfinite(ordered).all():
+    if ordered.shape[1] != samples or not np.isfinite(ordered).all():
         raise ConfigError(
-            f"The record '{folder / name}' must have {SAMPLES} finite samples a lead. Got {ordered.shape[1]}. "
+            f"The record '{folder / name}' must have {samples} finite samples a lead. Got {ordered.shape[1]}. "
             "Fetch it from PhysioNet."
         )
     return ordered

@@ -15,7 +15,7 @@ SETS: dict[str, Expected] = {
     "femnist": ((1, leaf.SIDE, leaf.SIDE), leaf.CLASSES, 724_736),
     "tiny-imagenet": ((3, TINY_SIDE, TINY_SIDE), 200, 100_000),
     # Version 1.0.3: 21,799 records, 2,198 of them in fold 10.
-    "ptb-xl": ((len(ptb_xl.LEADS), ptb_xl.SAMPLES), len(ptb_xl.LABELS), 19_601),
+    "ptb-xl": ((len(ptb_xl.LEADS), ptb_xl.SECONDS * 100), len(ptb_xl.LABELS), 19_601),
 }
 """Setting -> shape of a sample, outputs of a model, and training examples."""
 
@@ -30,4 +30,6 @@ def expected_shape(config: DataConfig) -> Expected | None:
     shape, classes, examples = SETS[config.data]
     if config.data == "tiny-imagenet" and config.image_size:
         shape = (shape[0], config.image_size, config.image_size)
+    if config.data == "ptb-xl":
+        shape = (shape[0], ptb_xl.SECONDS * config.ptb_xl_hz)
     return shape, classes, examples

@@ -20,16 +20,16 @@ ROWS = [
 ]
 
 
-def path_of(row):
-    return f"records100/00000/{int(row['ecg_id']):05d}_lr"
+def path_of(row, hz=100):
+    return f"records{hz}/00000/{int(row['ecg_id']):05d}_{'lr' if hz == 100 else 'hr'}"
 
 
-def write_record(folder, row, microvolts, names=NAMES):
+def write_record(folder, row, microvolts, names=NAMES, hz=100):
     """Format 16: little-endian 16-bit, one sample of every lead after the other, 1000 a mV, as PhysioNet's."""
-    path = folder / path_of(row)
+    path = folder / path_of(row, hz)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.with_suffix(".dat").write_bytes(microvolts.T.astype("<i2").tobytes())
-    lines = [f"{path.name} 12 100 {microvolts.shape[1]}"]
+    lines = [f"{path.name} 12 {hz} {microvolts.shape[1]}"]
     lines += [
         f"{path.name}.dat 16 1000.0(0)/mV 16 0 {lead[0]} 0 0 {name}"
         for lead, name in zip(microvolts, names, strict=True)
@@ -37,16 +37,19 @@ def write_record(folder, row, microvolts, names=NAMES):
     path.with_suffix(".hea").write_text("\n".join(lines) + "\n")
 
 
-def write_ptb_xl(folder, rows=ROWS):
+def write_ptb_xl(folder, rows=ROWS, hz=100):
     with (folder / "ptbxl_database.csv").open("w", newline="") as file:
         columns = ["ecg_id", "report", "scp_codes", "site", "strat_fold", "filename_lr", "filename_hr"]
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
-        writer.writerows({**row, "report": 'said "a, b"\nc', "filename_lr": path_of(row)} for row in rows)
+        writer.writerows(
+            {**row, "report": 'said "a, b"\nc', "filename_lr": path_of(row), "filename_hr": path_of(row, 500)}
+            for row in rows
+        )
     rng = np.random.default_rng(0)
-    signals = rng.integers(-3000, 3000, size=(len(rows), 12, 1000))
+    signals = rng.integers(-3000, 3000, size=(len(rows), 12, 10 * hz))
     for row, signal in zip(rows, signals, strict=True):
-        write_record(folder, row, signal)
+        write_record(folder, row, signal, hz=hz)
     return signals
 
 
@@ -69,6 +72,18 @@ def test_ptb_xl(tmp_path):
     assert [LABELS[label] for label in np.flatnonzero(made.y_test[0])] == ["AFIB", "LAFB"]
     assert made.owners is not None
     assert made.owners.tolist() == [1, 2, 0]  # sites 0 and 4, and none
+
+
+def test_ptb_xl_at_500_hz(tmp_path):
+    pytest.importorskip("wfdb")
+    write_ptb_xl(tmp_path)
+    signals = write_ptb_xl(tmp_path, hz=500)
+    made = load(DataConfig(data="ptb-xl", data_path=str(tmp_path), ptb_xl_hz=500), 0)
+    assert made.sample_shape == (12, 5000)
+    np.testing.assert_allclose(made.x_train, signals[[0, 2, 3]] / 1000, atol=1e-6)
+    assert ptb_xl(tmp_path).sample_shape == (12, 1000)
+    with pytest.raises(ConfigError, match=r"'ptb-xl-hz' parameter must be 100 or 500\. Got 250"):
+        DataConfig(data="ptb-xl", ptb_xl_hz=250)
 
 
 def test_ptb_xl_absent_or_damaged(tmp_path, monkeypatch):

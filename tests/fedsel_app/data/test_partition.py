@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError, PartitionConfig
-from fedsel_app.data.partition import holdout, label_counts, split
+from fedsel_app.data.partition import holdout, label_counts, split, surrogate
 
 CONFIGS = {
     "iid": PartitionConfig(partition="iid"),
@@ -188,6 +188,40 @@ def test_holdout_is_stratified_and_random():
     assert not np.array_equal(*tests)
     train, test = holdout(np.arange(75), labels, 0.0, np.random.default_rng(0))
     assert (len(train), len(test)) == (75, 0)
+
+
+def test_a_class_with_fewer_than_four_examples_stays_in_the_training_part():
+    """ISP, App. A: 3 of class 1 and 2 of class 3 are kept; of the other 20 + 15 a fifth, 4 and 3, is tested."""
+    labels = np.repeat([0, 1, 2, 3], [20, 3, 15, 2])
+    for seed in range(20):
+        train, test = holdout(np.arange(40), labels, 0.2, np.random.default_rng(seed), class_examples=4)
+        assert np.bincount(labels[test], minlength=4).tolist() == [4, 0, 3, 0]
+        assert sorted([*train, *test]) == list(range(40))
+    train, test = holdout(np.arange(20, 23), labels, 0.2, np.random.default_rng(0), class_examples=4)
+    assert (train.tolist(), test.tolist()) == ([20, 21, 22], [])
+    exactly_four = holdout(np.arange(4), np.zeros(4, np.int64), 0.25, np.random.default_rng(0), class_examples=4)
+    assert [part.size for part in exactly_four] == [3, 1]
+
+
+@pytest.mark.parametrize("kind", ["iid", "dirichlet", "shards", "natural", "psi-lda"])
+def test_surrogate_examples_go_to_no_client(kind):
+    labels = np.repeat(np.arange(5), [100, 100, 100, 60, 40])
+    owners = np.tile(np.arange(4), 100)
+    config = PartitionConfig(partition=kind, surrogate_examples=40)
+    kept, server = surrogate(config, labels, 3)
+    # A tenth of each class.
+    assert np.bincount(labels[server]).tolist() == [10, 10, 10, 6, 4]
+    assert sorted([*kept, *server]) == list(range(400))
+    parts = split(config, labels, 4, 3, owners)
+    dealt = np.concatenate(parts)
+    assert np.intersect1d(dealt, server).size == 0
+    assert len(set(dealt.tolist())) == dealt.size == 360
+    if kind == "natural":
+        assert [set(owners[part].tolist()) for part in parts] == [{0}, {1}, {2}, {3}]
+    assert all((np.diff(part) > 0).all() for part in parts)
+    assert not np.array_equal(server, surrogate(config, labels, 4)[1])
+    with pytest.raises(ConfigError, match=r"'surrogate-examples' parameter must be below the 400 training examples"):
+        split(PartitionConfig(partition=kind, surrogate_examples=400), labels, 4, 3, owners)
 
 
 def test_label_counts():

@@ -41,6 +41,13 @@ def test_positives_weigh_as_many_times_as_negatives_outnumber_them():
     assert task_of(Labels("multi-label", y), CPU).positive_weights.tolist() == pytest.approx([3.0, 1 / 3, 1.0, 1.0])
 
 
+def test_the_positives_of_one_client_weigh_by_its_own_examples():
+    """Examples 1, 2 and 4: one positive to two negatives, two to one, always, never."""
+    y = np.array([[1, 1, 1, 0], [0, 1, 1, 0], [1, 0, 1, 0], [1, 0, 0, 1], [0, 1, 1, 0]], np.float32)
+    weights = task_of(Labels("multi-label", y), CPU, np.array([1, 2, 4])).positive_weights
+    assert weights.tolist() == pytest.approx([2.0, 0.5, 1.0, 1.0])
+
+
 def test_multi_label_losses_by_hand():
     """At logit 0 a label costs log 2; at log 3 it costs log(4/3) if it is there, log 4 if it is not."""
     task = MultiLabel(torch.tensor([3.0, 0.5]))

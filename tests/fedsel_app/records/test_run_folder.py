@@ -57,6 +57,11 @@ def test_a_run_of_four_rounds_is_summed_up(tmp_path):
             "time_to_target_s": 35.0,
             "uplink_value_to_target_mb": 3.5,
             "uplink_to_target_mb": 0.0006,
+            "exchanges_to_target": 5,
+            "best_validation_round": None,
+            "exchanges_to_best_validation": None,
+            "best_validation_accuracy": None,
+            "best_validation_loss": None,
             "time_s": 36.0,
             "uplink_value_mb": 4.0,
             "uplink_mb": 0.001,
@@ -80,10 +85,23 @@ def test_the_stable_accuracy_is_that_of_the_last_ten_evaluations():
     assert summary.stable_accuracy == pytest.approx(0.075)  # the mean of 0.03 ... 0.12
 
 
+def test_the_best_validation_round_is_the_first_of_the_least_client_loss():
+    """Exchanges until then count rounds without an evaluation too: 8 of an intermediate round and 2, 2, 3 and 4."""
+    exchanges, losses = (10, 2, 3, 4, 5), (2.0, None, 1.5, 1.25, 1.25)
+    nothing = dict.fromkeys(("time_s", "total_uplink_bytes", "total_uplink_value_bytes"), 0)
+    rows = [nothing | {"round": n, "failures": [], "exchanges": count} for n, count in enumerate(exchanges, start=1)]
+    for row, loss in zip(rows, losses, strict=True):
+        row |= {} if loss is None else {"client_loss": loss, "accuracy": row["round"] / 10, "loss": 2 * loss}
+    summary = summarize(rows, CONFIG | {"target": 0.25}, np.zeros(1, np.int64), 1)
+    assert (summary.best_validation_round, summary.exchanges_to_best_validation) == (4, 19)
+    assert (summary.best_validation_accuracy, summary.best_validation_loss) == (0.4, 2.5)
+    assert (summary.rounds_to_target, summary.exchanges_to_target) == (3, 15)
+
+
 def test_a_target_that_is_never_reached_is_null(tmp_path):
     _, summary = finished(tmp_path / "run", target=0.95)
     keys = ["rounds_to_target", "time_to_target_s", "uplink_value_to_target_mb", "uplink_to_target_mb"]
-    assert [summary[key] for key in keys] == [None] * 4
+    assert [summary[key] for key in [*keys, "exchanges_to_target"]] == [None] * 5
     assert summary["peak_accuracy"] == 0.9
 
 

@@ -26,6 +26,8 @@ REFUSED = [
     (SEARCHING, "'holdout-fraction' above 0"),
     (SEARCHING | {"isp-loss": "surrogate"}, "'surrogate-path'"),
     (SEARCHING | {"participation": "isp-ri", "surrogate-path": "x.npz"}, "'isp-loss'"),
+    (SEARCHING | {"surrogate-path": "x.npz", "surrogate-examples": 9}, "set one of the two"),
+    ({"surrogate-examples": 9, "partition": "own", "clients": 1, "cohort": 1}, "no node has the whole training set"),
     (SEARCHING | {"over-selection": 0.3, "holdout-fraction": 0.2}, "set 'over-selection' to 0"),
     ({"strategy": "fed-cbs", "share-label-counts": False}, "set 'share-label-counts' to true"),
 ]
@@ -45,6 +47,8 @@ def test_combinations_that_cannot_be_run_are_refused(values, sentence):
         ROBUST,
         PRIVATE,
         SEARCHING | {"holdout-fraction": 0.2},
+        SEARCHING | {"isp-loss": "surrogate", "surrogate-examples": 100},
+        {"strategy": "random", "surrogate-examples": 100},
         {"strategy": "oort", "share-label-counts": False},
     ],
 )

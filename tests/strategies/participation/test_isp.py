@@ -51,6 +51,9 @@ def test_what_is_found_is_mixed_with_what_was():
     assert mixed(3, 4, 0.5) == 4
     assert mixed(7, 100, 1.0) == 7
     assert mixed(0, 0, 0.5) == 1
+    # 0.5 * 16 + 0.5 * 7 = 11.5 and 0.25 * 3 + 0.75 * 8 = 6.75
+    assert (mixed(16, 7, 0.5), mixed(16, 7, 0.5, "down")) == (12, 11)
+    assert (mixed(3, 8, 0.25), mixed(3, 8, 0.25, "down")) == (7, 6)
 
 
 # The search
@@ -87,11 +90,20 @@ def test_where_no_number_helps(rule, cohort):
     assert row["cohort"] == cohort
 
 
-def test_momentum_from_the_first_number_and_between_searches():
-    settings = {"isp_momentum": 0.5, "isp_first": 8, "isp_interval": 2}
+# Round 1 finds 1; nothing improves on -1 later: all 8. (1 + 8) / 2 = 4.5, (4 + 8) / 2 = 6 and (6 + 8) / 2 = 7.
+@pytest.mark.parametrize(
+    ("settings", "cohorts"),
+    [
+        ({"isp_mix_first": True}, [4, 4, 6, 6, 7]),
+        ({}, [1, 1, 4, 4, 6]),
+        ({"isp_momentum": 0.75}, [1, 1, 6, 6, 8]),
+        ({"isp_momentum": 0.75, "isp_rounding": "down"}, [1, 1, 6, 6, 7]),
+    ],
+)
+def test_momentum_from_the_first_number_and_between_searches(settings, cohorts):
+    settings = {"isp_momentum": 0.5, "isp_first": 8, "isp_interval": 2} | settings
     rows, _, _ = run_isp(setup_for(lambda w, _: -1.0 if np.any(w) else 1.0, rounds=5, **settings))
-    # Round 1 finds 1 and mixes it with 8; nothing improves on -1 later: all 8.
-    assert [row["cohort"] for row in rows] == [4, 4, 6, 6, 7]
+    assert [row["cohort"] for row in rows] == cohorts
     assert ["search" in row for row in rows] == [True, False, True, False, True]
     assert rows[2]["search"]["found"] is None
 
@@ -121,12 +133,14 @@ def test_the_losses_of_the_last_rounds_smooth_the_search():
 def test_the_state_round_trips_and_goes_on_identically():
     context = setup_for(ring())
     policy, other = ISP(context), ISP(context)
-    policy.observe(3, 0.25)
+    policy.observe(3, 0.25, np.array([1, 4]))
     other.load_state(policy.state())
     assert {name: array.tolist() for name, array in other.state().items()} == {
         "count": 2,
+        "found_before": False,
         "rounds": [3],
         "losses": [0.25],
+        "jury": [1, 4],
     }
 
 
@@ -148,7 +162,7 @@ def test_the_intermediate_exchanges_and_bytes_are_counted_and_tests_are_probes()
 
 def test_without_a_surrogate_only_the_subset_tests_a_candidate_and_each_subset_once():
     # Clients always answer 1: no m helps, so all 8 sizes are tried.
-    [row], proxies, _ = run_isp(setup_for(isp_draws=3), loss=1.0)
+    [row], proxies, _ = run_isp(setup_for(isp_draws=3, isp_jury="subset"), loss=1.0)
     tests = [ins for proxy in proxies for kind, ins in proxy.asked if kind == "evaluate"]
     assert {LocalTestInstruction.from_config(ins.config).server_round for ins in tests} == {1}
     assert row["probe_bytes"] == len(tests) * (MODEL_BYTES + 8)
