@@ -11,8 +11,10 @@ from fedsel_app.messages import LocalTestAnswer, TrainInstruction
 from strategies.methods.random_selection import RandomSelection
 from strategies.participation.isp import ISP
 from strategies.roster import RoundInfo
+from tests.support.contexts import Rows
 from tests.support.isp_ring import CLIENTS, MODEL_BYTES, own_direction, ring, setup_for
-from tests.support.stubs import OK, Rows, StubProxy, manager_of, run_rounds, without_wall
+from tests.support.proxies import OK, StubProxy, manager_of
+from tests.support.rounds import run_rounds, without_wall
 
 EXAMPLES = [10 * (client + 1) for client in range(CLIENTS)]
 TESTED = [7, 3, 9, 1, 5, 2, 8, 4]
