@@ -24,7 +24,7 @@ from clients.received_arrays import check_arrays
 from clients.shared_model import shared_model, shared_task
 from clients.state import Arrays, ClientHistory, StateStore
 from clients.training import reports, solvers
-from clients.training.steps import DivergenceError, train
+from clients.training.steps import finite_statistics, train
 from clients.upload_time import last_upload
 from fedsel_app.config import SharedSettings
 from fedsel_app.data.batches import batch_order, device_data, epoch_order, loader_order
@@ -147,7 +147,7 @@ class SelectionClient(NumPyClient):
         correction = None if term is None else torch.from_numpy(term).to(model.parameters.device)
         with seeded(_seed(rng), model.parameters.device):
             report = train(model, batches, training, lr, correction)
-        statistics = [self._statistics(model)] if instruction.statistics else []
+        statistics = [finite_statistics(model)] if instruction.statistics else []
         measured[Report.EFFECTIVE_STEPS] = solvers.effective_steps(report.steps, training.momentum)
         if wanted & reports.AFTER_TRAINING:
             deviation = reports.gradient_deviation(model, self._batches(examples, passes, model))
@@ -221,14 +221,7 @@ class SelectionClient(NumPyClient):
         with seeded(_seed(rng), model.parameters.device), torch.no_grad():
             for x, _ in batches:
                 model.module(x)
-        return [self._statistics(model)], len(examples), {}
-
-    def _statistics(self, model: FlatModel) -> Vector:
-        """The model's BatchNorm statistics, float32 (B,). Raises DivergenceError where they are not finite."""
-        buffers = model.buffers_vector()
-        if not np.isfinite(buffers).all():
-            raise DivergenceError("The model's BatchNorm statistics are no longer finite: lower 'lr'.")
-        return buffers
+        return [finite_statistics(model)], len(examples), {}
 
     def _probe(self, arrays: NDArrays, instruction: ProbeInstruction) -> ProbeAnswer:
         context = self._context

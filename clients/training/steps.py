@@ -9,7 +9,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from clients.training.optimizers import make_optimizer
@@ -98,3 +100,11 @@ def train(
             "lower 'lr', or bound the gradient with 'clip-norm'."
         )
     return TrainingReport(mean_loss, steps)
+
+
+def finite_statistics(model: FlatModel) -> NDArray[np.float32]:
+    """The model's BatchNorm statistics, float32 (B,). Raises DivergenceError where they are not finite."""
+    buffers = model.buffers_vector()
+    if not np.isfinite(buffers).all():
+        raise DivergenceError("The model's BatchNorm statistics are no longer finite: lower 'lr'.")
+    return buffers

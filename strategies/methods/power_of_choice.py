@@ -88,7 +88,7 @@ class PowerOfChoice(SelectionStrategy[PowerOfChoiceConfig]):
                 "The 'power-of-choice.variant' rpow-d ranks by the last training losses: set 'power-of-choice.loss' to "
                 "train, or choose another variant."
             )
-        if config.loss == "test" and shared.data.holdout_fraction == 0:
+        if config.loss == "test" and shared.partition.holdout_fraction == 0:
             raise ConfigError(
                 "The 'power-of-choice.loss' test needs each client's own test part; set 'holdout-fraction' above 0."
             )

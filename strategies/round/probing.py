@@ -77,7 +77,7 @@ class ClientProber:
         losses[np.setdiff1d(measured, probed)] = np.nan
         examples = roster.examples[probed].astype(np.float64)
         if needs.probe_test_part:
-            examples *= context.data.holdout_fraction / (1.0 - context.data.holdout_fraction)
+            examples *= context.partition.holdout_fraction / (1.0 - context.partition.holdout_fraction)
         forward = batches or np.ceil(examples / context.training.batch_size)
         return Probe(
             losses=losses,

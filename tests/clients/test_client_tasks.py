@@ -103,7 +103,7 @@ def test_the_authors_probe_is_the_mean_of_augmented_minibatches_in_loader_order(
 
 
 def test_a_probe_of_the_test_part_is_the_loss_of_the_test_and_not_of_the_training_examples(context):
-    context = changed(context, data={"holdout_fraction": 0.4})
+    context = changed(context, partition={"holdout_fraction": 0.4})
     client, arrays = SelectionClient(context), initial(context)
     loss, examples, _ = client.evaluate(arrays, ProbeInstruction(1, 0, test_part=True).to_config())
     tested, on, _ = client.evaluate(arrays, LocalTestInstruction(1).to_config())
