@@ -8,6 +8,7 @@ from flwr.common import Parameters, ndarrays_to_parameters
 from flwr.server import SimpleClientManager
 
 from fedsel_app.config import ConfigError, Settings
+from fedsel_app.records.schema import ClientTestRecord
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.run_context import Evaluation
@@ -161,7 +162,5 @@ def test_client_evaluation_averages_clients_alike_and_leaves_out_who_cannot():
     strategy = RandomSelection(context_of(client_eval=True))
     [row], _ = run_round(strategy, proxies)
     assert row["client_accuracy"] == 0.75
-    assert [told for told in strategy.context.recorder.clients if "accuracy" in told] == [
-        {"client": 0, "round": 1, "accuracy": 0.5},
-        {"client": 2, "round": 1, "accuracy": 1.0},
-    ]
+    tests = [ClientTestRecord(**line) for line in strategy.context.recorder.clients if "accuracy" in line]
+    assert tests == [ClientTestRecord(0, 1, 0.5), ClientTestRecord(2, 1, 1.0)]
