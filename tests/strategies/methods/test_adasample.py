@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.special import softmax
 
 from fedsel_app.config import TrainingConfig
 from fedsel_app.wire.codec import Update
@@ -28,10 +29,6 @@ def test_the_reference_distribution():
 
 def total_time(q, reach, seconds, offset):
     return float((q @ seconds) * ((reach**2 / q).sum() + offset))
-
-
-def softmax(x):
-    return np.exp(x - x.max()) / np.exp(x - x.max()).sum()
 
 
 @pytest.mark.parametrize("offset", [0.0, 0.5, 3.0, 50.0])

@@ -5,17 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.special import softmax
 
 from strategies.methods.fed_cbs import FedCBS, FedCBSConfig, exploration_bonus, joined_qcid, log_weights, qcid
 from strategies.testing.fakes import make_context, make_roster
 from tests.support.resume import select, selections
 
 COUNTS = np.array([[5] * 6, [6, 6, 6, 6, 6, 0], [0, 0, 0, 10, 10, 10], [10, 10, 10, 0, 0, 0]])
-
-
-def softmax(logits):
-    weights = np.exp(logits - logits.max())
-    return weights / weights.sum()
 
 
 def counted_roster(counts=COUNTS, **arguments):
