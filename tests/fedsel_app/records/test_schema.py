@@ -61,7 +61,7 @@ def test_version_1_is_read_by_the_names_of_today():
     }.items():
         assert [row[new] for row in rows] == [row[old] for row in raw]
     clients = read_rows(VERSION_1_RUN / "clients.jsonl")
-    assert clients[0] == {"client": 0, "round": 1, "examples": 390}
+    assert EnrolmentRecord(**clients[0]) == EnrolmentRecord(client=0, round=1, examples=390)
     assert all(set(row) in (names(EnrolmentRecord), names(ClientTestRecord)) for row in clients)
 
 
