@@ -130,10 +130,15 @@ def settings(arguments: argparse.Namespace) -> int:
 
 
 def presets(arguments: argparse.Namespace) -> int:
-    """`fedsel presets`: list the presets by paper."""
-    from simulation.experiments.listing import preset_lines
+    """`fedsel presets`: list the presets by paper, or print one: protocol, settings, departures."""
+    from simulation.experiments.listing import departure_table, preset_description, preset_lines
 
-    print_list(preset_lines(get_terminal_size().columns))
+    width = get_terminal_size().columns
+    if arguments.name:
+        print_list([*preset_description(arguments.name, width), ""])
+        Console(width=width, highlight=False).print(departure_table(arguments.name))
+    else:
+        print_list(preset_lines(width))
     return 0
 
 
@@ -259,7 +264,9 @@ def parser() -> argparse.ArgumentParser:
     shown.add_argument("word", nargs="?", default="", metavar="WORD", help="only those with it in key or meaning")
     shown.add_argument("--markdown", action="store_true", help="all of them as docs/settings.md has them")
     listed.set_defaults(call=settings)
-    commands.add_parser("presets", help="the named presets").set_defaults(call=presets)
+    named = commands.add_parser("presets", help="the named presets, or one of them and its departures from its paper")
+    named.add_argument("name", nargs="?", default="", metavar="NAME", help="its protocol, settings and departures")
+    named.set_defaults(call=presets)
     return top
 
 

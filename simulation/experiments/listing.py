@@ -5,10 +5,13 @@ import json
 import textwrap
 from collections.abc import Iterable
 
-from fedsel_app.config import ConfigError
+from rich.table import Table
+
+from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.settings import Entry
 from simulation.experiments.configuration import setting_groups
-from simulation.experiments.presets import FOLDER, preset_files, summary
+from simulation.experiments.presets import FOLDER, load_preset, preset_files, summary
+from simulation.experiments.protocols import Protocol, differences, protocol_of, resolved
 
 GroupedEntries = dict[str, list[Entry]]
 """Purpose of a group -> its settings."""
@@ -39,7 +42,7 @@ def _matches(entry: Entry, word: str) -> bool:
 def setting_lines(groups: GroupedEntries, width: int) -> list[str]:
     """Lines of at most `width` characters: a group's purpose, then each key with its default, then its meaning."""
     sections = {
-        purpose: [(f"{entry.key} = {_default(entry)}", _meaning(entry)) for entry in entries]
+        purpose: [(f"{entry.key} = {_shown(entry.default)}", _meaning(entry)) for entry in entries]
         for purpose, entries in groups.items()
     }
     return _lines(sections, width)
@@ -52,6 +55,37 @@ def preset_lines(width: int) -> list[str]:
         folder = "" if path.parent == FOLDER else path.parent.name
         sections.setdefault(folder, []).append((name, summary(name)))
     return _lines({folder or "general": sections[folder] for folder in sorted(sections)}, width)
+
+
+def preset_description(name: str, width: int) -> list[str]:
+    """Lines of at most `width` characters on one preset: what it is, where its protocol is printed, its settings."""
+    preset = load_preset(name)
+    settings = resolved(preset)
+    first = [summary(name)] if name in preset_files() else []
+    cite = f"Protocol {preset.protocol[1]}: {protocol_of(preset).cite}" if preset.protocol else "No protocol"
+    own = [f"{key} = {_shown(settings[key])}" for key in differences(settings, Protocol())]
+    headed = {name: [*first, cite], "Settings that differ from the defaults": own}
+    return _lines({heading: [(line, "") for line in lines] for heading, lines in headed.items()}, width)
+
+
+def departure_table(name: str) -> Table:
+    """Table of a preset's departures from its protocol; a reason that several share stands at the first of them."""
+    preset = load_preset(name)
+    settings, protocol = resolved(preset), protocol_of(preset)
+    table = Table(title="Departures from the protocol", box=None, title_justify="left", pad_edge=False)
+    for column in ("setting", "paper", "ours", "why"):
+        table.add_column(column, overflow="fold", no_wrap=column == "setting")
+    by_reason: dict[str, list[str]] = {}
+    for key in differences(settings, protocol):
+        why = preset.departures[key].why if key in preset.departures else "not listed"
+        by_reason.setdefault(why, []).append(key)
+    for why, keys in by_reason.items():
+        for key in keys:
+            values = (
+                value if isinstance(value, str) else _shown(value) for value in (protocol.value(key), settings[key])
+            )
+            table.add_row(key, *values, why if key == keys[0] else "")
+    return table
 
 
 def _lines(sections: dict[str, list[tuple[str, str]]], width: int) -> list[str]:
@@ -82,13 +116,13 @@ def settings_page() -> str:
 
 
 def _table(purpose: str, entries: Iterable[Entry]) -> list[str]:
-    rows = [(f"`{entry.key}`", f"`{_default(entry)}`", _meaning(entry).replace("|", "\\|")) for entry in entries]
+    rows = [(f"`{entry.key}`", f"`{_shown(entry.default)}`", _meaning(entry).replace("|", "\\|")) for entry in entries]
     table = [("key", "default", "meaning"), ("---", "---", "---"), *rows]
     return ["", f"## {purpose.removesuffix('.')}", "", *(f"| {' | '.join(row)} |" for row in table)]
 
 
-def _default(entry: Entry) -> str:
-    return json.dumps(entry.default, ensure_ascii=False)
+def _shown(value: Value) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _meaning(entry: Entry) -> str:

@@ -1,15 +1,22 @@
-"""Presets: named settings to start from, in a folder a paper; general ones lie beside the folders."""
+"""Presets: named settings to start from, in a folder a paper; general ones lie beside the folders.
+
+Beside the settings a preset names its `protocol`, a table of the file protocol.toml in its folder, and lists in
+`departures` where it departs from it: see `simulation.experiments.protocols`.
+"""
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple, Self
 
 from fedsel_app.config import ConfigError, Settings, Value, setting
 from fedsel_app.config.plugins import unknown_name
 
 FOLDER = Path(__file__).parent
+PROTOCOL_FILE = "protocol.toml"
+"""Name of the file with a paper's protocols, in the paper's folder; it is no preset."""
 
 
 @dataclass(frozen=True)
@@ -19,10 +26,41 @@ class PresetConfig(Settings):
     preset: str = setting("", "named settings to start from: a name of `fedsel presets`, or a .toml file")
 
 
+class Departure(NamedTuple):
+    """Departure of a preset from its protocol in one setting: the preset's value, and the reason."""
+
+    ours: Value
+    why: str
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Preset as its file and those of its bases have it.
+
+    Attributes
+    ----------
+    settings : setting key -> value
+    protocol : the file of the protocol and its name there, or None
+    departures : setting key -> departure from the protocol, as listed
+    """
+
+    settings: Mapping[str, Value] = field(default_factory=dict)
+    protocol: tuple[Path, str] | None = None
+    departures: Mapping[str, Departure] = field(default_factory=dict)
+
+    def overlaid(self, upper: Self) -> "Preset":
+        """Preset that starts from this one. What `upper` sets itself, it lists itself."""
+        kept = {key: value for key, value in self.departures.items() if key not in upper.settings}
+        return Preset(
+            {**self.settings, **upper.settings}, upper.protocol or self.protocol, {**kept, **upper.departures}
+        )
+
+
 @cache
 def preset_files() -> dict[str, Path]:
     """Preset name -> file, of the presets that come with fedsel, by name."""
-    return {path.stem: path for path in sorted(FOLDER.rglob("*.toml"), key=lambda path: path.stem)}
+    files = [path for path in FOLDER.rglob("*.toml") if path.name != PROTOCOL_FILE]
+    return {path.stem: path for path in sorted(files, key=lambda path: path.stem)}
 
 
 def summary(name: str) -> str:
@@ -30,8 +68,13 @@ def summary(name: str) -> str:
     return preset_files()[name].read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
 
 
-def read_preset(name: str, above: tuple[Path, ...] = ()) -> dict[str, Value]:
-    """Settings of a preset: one that comes with fedsel, or a TOML file of setting keys.
+def read_preset(name: str) -> dict[str, Value]:
+    """Settings of a preset, as `load_preset` finds it."""
+    return dict(load_preset(name).settings)
+
+
+def load_preset(name: str, above: tuple[Path, ...] = ()) -> Preset:
+    """Preset that comes with fedsel, or a TOML file of setting keys.
 
     A preset may start from another: ``base`` names it, and for a file it is sought beside the preset that names it.
     `above` are the presets that led here.
@@ -48,16 +91,44 @@ def read_preset(name: str, above: tuple[Path, ...] = ()) -> dict[str, Value]:
         raise ConfigError(f"There is no preset file {path}.")
     if path.resolve() in above:
         raise ConfigError(f"The preset {path} starts from itself through 'base'; let one of that circle have none.")
-    try:
-        settings = flatten(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"The preset {path} cannot be read: {error}.") from error
-    base = settings.pop("base", "")
+    table = read_toml(path)
+    base, protocol, listed = table.pop("base", ""), table.pop("protocol", ""), table.pop("departures", [])
     if not isinstance(base, str):
         raise ConfigError(f"The 'base' of the preset {path} must be the name of another preset. Got {base!r}.")
     if base.endswith(".toml"):
         base = str(path.parent / base)
-    return (read_preset(base, (*above, path.resolve())) if base else {}) | settings
+    own = Preset(
+        flatten(table), (path.with_name(PROTOCOL_FILE), str(protocol)) if protocol else None, _departures(listed, path)
+    )
+    return load_preset(base, (*above, path.resolve())).overlaid(own) if base else own
+
+
+def read_toml(path: Path) -> dict[str, object]:
+    """Table of a TOML file.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"The preset {path} cannot be read: {error}.") from error
+
+
+def _departures(listed: object, path: Path) -> dict[str, Departure]:
+    """Setting key -> departure, of the entries in `listed`: each has a ``why`` and the settings that it explains."""
+    departures: dict[str, Departure] = {}
+    for entry in listed if isinstance(listed, list) else [listed]:
+        settings = flatten(entry) if isinstance(entry, Mapping) else {}
+        why = settings.pop("why", None)
+        if not isinstance(why, str) or not settings:
+            raise ConfigError(
+                f"Each entry of [[departures]] in the preset {path} must have a 'why' and settings that it explains."
+            )
+        departures |= {key: Departure(ours, why) for key, ours in settings.items()}
+    return departures
 
 
 def flatten(table: Mapping[str, object], prefix: str = "") -> dict[str, Value]:

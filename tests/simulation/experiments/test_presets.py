@@ -8,7 +8,7 @@ import pytest
 from fedsel_app.config import ConfigError
 from fedsel_app.config.arguments import parse_setting
 from simulation.experiments.configuration import known_defaults, resolve
-from simulation.experiments.presets import FOLDER, flatten, preset_files, read_preset
+from simulation.experiments.presets import FOLDER, PROTOCOL_FILE, flatten, preset_files, read_preset
 from tests.support.in_process import run_config
 from tests.support.sources import ROOT
 
@@ -19,7 +19,7 @@ SAVING = {"isp-table-2-small", "isp-table-3-small", "isp-table-6-small", "isp-ab
 """Twins with as many clients as the paper has, as a search for their number needs them; their data must be fetched."""
 SCALE = {
     *("data", "model", "augment", "clients", "cohort", "rounds", "target", "local-epochs", "batch-size", "lr"),
-    *("min-examples", "missing-classes", "ecg-examples", "calibration-batches"),
+    *("moments", "client-examples", "min-examples", "missing-classes", "ecg-examples", "calibration-batches"),
     *("isp-interval", "isp-draws", "isp-step", "isp-warmup-rounds", "isp-warmup-epochs"),
     *("isp-loss", "surrogate-examples"),
     *("growth-first", "growth-last", "growth-every"),
@@ -126,12 +126,12 @@ def commands(name: str) -> list[str]:
 
 
 def test_no_two_presets_have_one_name():
-    assert len(list(FOLDER.rglob("*.toml"))) == len(preset_files())
+    assert len([path for path in FOLDER.rglob("*.toml") if path.name != PROTOCOL_FILE]) == len(preset_files())
 
 
 def test_every_preset_is_packed_into_the_wheel_and_the_flower_app():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
-    presets = set(preset_files().values())
+    presets = set(preset_files().values()) | set(FOLDER.rglob(PROTOCOL_FILE))
     package_data = project["setuptools"]["package-data"]["simulation.experiments"]
     assert {path for pattern in package_data for path in FOLDER.glob(pattern)} == presets
     assert presets <= {path for pattern in project["flwr"]["app"]["fab-include"] for path in ROOT.glob(f"{pattern}/*")}
@@ -155,8 +155,9 @@ def test_every_protocol_has_its_presets():
 
 @pytest.mark.parametrize("name", BIG + SMALL)
 def test_a_preset_says_only_what_differs(name):
-    own = flatten(tomllib.loads(text(name)))
-    base = own.pop("base", None)
+    own = tomllib.loads(text(name))
+    base, _, _ = own.pop("base", None), own.pop("protocol", None), own.pop("departures", None)
+    own = flatten(own)
     beneath = known_defaults() if base is None else full(str(base))
     assert [key for key, value in own.items() if beneath[key] == value] == []
 

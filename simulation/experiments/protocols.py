@@ -1,0 +1,85 @@
+"""Protocols: the settings that a paper or its authors' code prescribe, and a preset's departures from them.
+
+The file protocol.toml in a paper's folder has a table for each protocol: ``cite``, then the paper's values under the
+setting keys, "not stated" where paper and code are silent. ``base`` names another table to start from. A protocol's
+value of a setting that it leaves out is the default.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedsel_app.config import ConfigError, Value
+from fedsel_app.config.plugins import unknown_name
+from simulation.experiments.configuration import known_defaults
+from simulation.experiments.presets import Preset, flatten, read_toml
+
+NOT_STATED = "not stated"
+"""Value of a setting about which a paper and its authors' code are silent."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Protocol: where it is printed, and the values of the settings that it names.
+
+    Attributes
+    ----------
+    cite : paper, table and sections
+    values : setting key -> value, or `NOT_STATED`
+    """
+
+    cite: str = ""
+    values: Mapping[str, Value] = field(default_factory=dict)
+
+    def value(self, key: str) -> Value:
+        """Value of the setting `key` to show: `NOT_STATED` for one that the protocol leaves out."""
+        return self.values.get(key, NOT_STATED)
+
+
+def read_protocol(path: Path, name: str) -> Protocol:
+    """Protocol `name` of the file at `path`.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, or has no such protocol or setting.
+    """
+    tables = read_toml(path)
+    table = tables.get(name)
+    if not isinstance(table, dict):
+        raise unknown_name("protocol", name, tables, f"another table of {path}")
+    values = flatten(table)
+    base, cite = str(values.pop("base", "")), str(values.pop("cite", ""))
+    beneath = read_protocol(path, base) if base else Protocol()
+    if unknown := values.keys() - known_defaults().keys():
+        raise ConfigError(f"The protocol {name} of {path} names {', '.join(sorted(unknown))}, and that is no setting.")
+    return Protocol(cite or beneath.cite, {**beneath.values, **values})
+
+
+def protocol_of(preset: Preset) -> Protocol:
+    """Protocol that `preset` names; an empty one where it names none."""
+    return read_protocol(*preset.protocol) if preset.protocol else Protocol()
+
+
+def resolved(preset: Preset) -> dict[str, Value]:
+    """Setting key -> value, the defaults included."""
+    return known_defaults() | dict(preset.settings)
+
+
+def differences(settings: Mapping[str, Value], protocol: Protocol) -> list[str]:
+    """Keys of `settings` whose value is not the protocol's."""
+    prescribed = known_defaults() | dict(protocol.values)
+    return [key for key, value in settings.items() if value != prescribed[key]]
+
+
+def complaints(settings: Mapping[str, Value], preset: Preset, protocol: Protocol) -> list[str]:
+    """One sentence for each of `settings` in which the departures that `preset` lists are not the true ones."""
+    departing, listed = differences(settings, protocol), preset.departures
+    missing = [key for key in departing if key not in listed]
+    stale = [key for key in listed if key not in departing]
+    wrong = [key for key in departing if key in listed and listed[key].ours != settings[key]]
+    return [
+        *(f"{key} is {settings[key]!r}, the protocol's {protocol.value(key)!r}, and not listed" for key in missing),
+        *(f"{key} is listed as a departure, and is none" for key in stale),
+        *(f"{key} is {settings[key]!r}, and listed as {listed[key].ours!r}" for key in wrong),
+    ]

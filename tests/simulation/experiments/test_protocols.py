@@ -1,0 +1,150 @@
+"""Protocols: a preset departs from its paper's only where it says so, and any other value is noticed."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from fedsel_app.config import ConfigError
+from simulation.experiments.configuration import known_defaults
+from simulation.experiments.listing import departure_table, preset_description
+from simulation.experiments.presets import PROTOCOL_FILE, Departure, Preset, load_preset, preset_files
+from simulation.experiments.protocols import (
+    NOT_STATED,
+    Protocol,
+    complaints,
+    differences,
+    protocol_of,
+    read_protocol,
+    resolved,
+)
+
+WITHOUT = {"fedcvr_bolt", "isp", "terraform"}
+"""Papers whose presets have no protocol yet."""
+PRESETS = [name for name, path in preset_files().items() if path.parent.name not in WITHOUT]
+ALWAYS = {
+    *("strategy", "data", "model", "partition", "clients", "cohort", "rounds", "local-steps", "local-epochs"),
+    *("batch-size", "optimizer", "lr", "lr-decay", "lr-step-rounds", "momentum", "weight-decay", "solver"),
+    *("compressor", "server-optimizer", "weighting"),
+}
+OF_PARTITION = {
+    "dirichlet": {"alpha"},
+    "multi-dirichlet": {"alphas"},
+    "psi-lda": {"psi", "client-examples", "partition-form"},
+    "missing-classes": {"missing-classes", "partition-form"},
+    "natural": set(),
+}
+"""Partition -> the settings that it reads."""
+
+
+def other(value):
+    """Value of the same type that no protocol has."""
+    if isinstance(value, bool):
+        return not value
+    return value + 1 if isinstance(value, int | float) else f"not {value}"
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_departs_from_its_protocol_where_it_says_so_and_nowhere_else(name):
+    preset = load_preset(name)
+    assert preset.protocol
+    assert complaints(resolved(preset), preset, protocol_of(preset)) == []
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_any_changed_value_of_a_preset_is_noticed(name):
+    preset, protocol, settings = load_preset(name), protocol_of(load_preset(name)), resolved(load_preset(name))
+    for key, value in settings.items():
+        found = complaints(settings | {key: other(value)}, preset, protocol)
+        assert len(found) == 1, key
+        assert found[0].startswith(f"{key} is "), key
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_departure_is_set_back_only_where_it_is_no_longer_listed(name):
+    preset, protocol, settings = load_preset(name), protocol_of(load_preset(name)), resolved(load_preset(name))
+    prescribed = known_defaults() | dict(protocol.values)
+    for key in preset.departures:
+        found = complaints(settings | {key: prescribed[key]}, preset, protocol)
+        assert len(found) == 1, key
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_protocol_names_training_cohort_and_partition_and_where_it_is_printed(name):
+    protocol = protocol_of(load_preset(name))
+    assert protocol.values.keys() >= ALWAYS | OF_PARTITION[str(protocol.values["partition"])]
+    assert re.search(r"Table|Fig\.", protocol.cite)
+    assert "Sec. " in protocol.cite or "App. " in protocol.cite
+    assert all(entry.why for entry in load_preset(name).departures.values())
+
+
+def test_every_protocol_is_one_of_a_preset():
+    used = {load_preset(name).protocol for name in PRESETS}
+    files = {path.with_name(PROTOCOL_FILE) for path in preset_files().values()}
+    for file in files:
+        if file.is_file():
+            tables = re.findall(r"^\[([^].]+)\]$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            assert {(file, table) for table in tables} <= used
+
+
+def test_complaints_by_hand():
+    protocol = Protocol("a table", {"lr": 0.1, "momentum": NOT_STATED, "rounds": 50})
+    preset = Preset(departures={"rounds": Departure(10, "a laptop"), "momentum": Departure(0.0, "plain SGD")})
+    true = known_defaults() | {"lr": 0.1, "rounds": 10, "momentum": 0.0}
+    assert complaints(true, preset, protocol) == []
+    assert differences(true, protocol) == ["rounds", "momentum"]
+    assert complaints(true | {"lr": 0.2}, preset, protocol) == ["lr is 0.2, the protocol's 0.1, and not listed"]
+    assert complaints(true | {"mu": 0.2}, preset, protocol) == [
+        "mu is 0.2, the protocol's 'not stated', and not listed"
+    ]
+    assert complaints(true | {"rounds": 50}, preset, protocol) == ["rounds is listed as a departure, and is none"]
+    assert complaints(true | {"rounds": 20}, preset, protocol) == ["rounds is 20, and listed as 10"]
+
+
+def test_a_preset_lists_anew_what_it_sets_anew(tmp_path):
+    (tmp_path / "protocol.toml").write_text(
+        '[one]\ncite = "Table 1"\nlr = 0.1\n[one.hetero-select]\ntemperature = 2.0\n[two]\nbase = "one"\nlr = 0.2\n',
+        encoding="utf-8",
+    )
+    (tmp_path / "first.toml").write_text(
+        'protocol = "one"\nlr = 0.3\nmu = 0.5\n[[departures]]\nwhy = "a"\nlr = 0.3\nmu = 0.5\n', encoding="utf-8"
+    )
+    (tmp_path / "second.toml").write_text('base = "first.toml"\nprotocol = "two"\nlr = 0.4\n', encoding="utf-8")
+    first, second = (load_preset(str(tmp_path / name)) for name in ("first.toml", "second.toml"))
+    assert first.departures == {"lr": Departure(0.3, "a"), "mu": Departure(0.5, "a")}
+    assert second.departures == {"mu": Departure(0.5, "a")}
+    assert protocol_of(first) == Protocol("Table 1", {"lr": 0.1, "hetero-select.temperature": 2.0})
+    assert protocol_of(second) == Protocol("Table 1", {"lr": 0.2, "hetero-select.temperature": 2.0})
+
+
+def test_wrong_protocols_and_departures_are_refused(tmp_path):
+    path = tmp_path / "protocol.toml"
+    path.write_text("[one]\nlearning = 3\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="names learning, and that is no setting"):
+        read_protocol(path, "one")
+    with pytest.raises(ConfigError, match=r"Did you mean 'one'\?"):
+        read_protocol(path, "ones")
+    (tmp_path / "a.toml").write_text("[[departures]]\nlr = 0.3\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"Each entry of \[\[departures\]\] in the preset .* must have a 'why'"):
+        load_preset(str(tmp_path / "a.toml"))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_shown_with_its_protocol_and_departures_in_80_columns(name):
+    lines, preset = preset_description(name, 80), load_preset(name)
+    shown = io.StringIO()
+    Console(file=shown, width=80).print(departure_table(name))
+    assert max(map(len, [*lines, *shown.getvalue().splitlines()])) <= 80
+    assert protocol_of(preset).cite in " ".join(" ".join(lines).split())
+    rows = [line.split() for line in shown.getvalue().splitlines()]
+    assert {row[0] for row in rows if row} >= preset.departures.keys()
+
+
+def test_the_departures_of_a_preset_as_they_are_printed():
+    shown = io.StringIO()
+    Console(file=shown, width=80).print(departure_table("paper-mnist"))
+    assert [line.split() for line in shown.getvalue().splitlines()][1:3] == [
+        ["setting", "paper", "ours", "why"],
+        ["hetero-select.score-adaptive-lr", "true", "false", "the", "uniform", "rate", "that", "Sec.", "VI-B"],
+    ]
