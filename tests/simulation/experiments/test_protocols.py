@@ -20,14 +20,13 @@ from simulation.experiments.protocols import (
     resolved,
 )
 
-WITHOUT = {"fedcvr_bolt", "isp", "terraform"}
-"""Papers whose presets have no protocol yet."""
-PRESETS = [name for name, path in preset_files().items() if path.parent.name not in WITHOUT]
+PRESETS = list(preset_files())
 ALWAYS = {
     *("strategy", "data", "model", "partition", "clients", "cohort", "rounds", "local-steps", "local-epochs"),
     *("batch-size", "optimizer", "lr", "lr-decay", "lr-step-rounds", "momentum", "weight-decay", "solver"),
     *("compressor", "server-optimizer", "weighting"),
 }
+"""Settings that every protocol has a value for."""
 OF_PARTITION = {
     "dirichlet": {"alpha"},
     "multi-dirichlet": {"alphas"},
