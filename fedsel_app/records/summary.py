@@ -40,7 +40,7 @@ def summarize(
     def last(name: str) -> Any:
         return next((row[name] for row in reversed(rows) if name in row), None)
 
-    validated = [row for row in rows if row.get("client_loss") is not None]
+    validated = [row for row in rows if row.get("client_loss") is not None and math.isfinite(row["client_loss"])]
     best = min(validated, key=itemgetter("client_loss"), default=None)
     peak = max(accuracies, default=math.nan)
     final = accuracies[-1] if accuracies else math.nan
@@ -58,7 +58,7 @@ def summarize(
         uplink_to_target_mb=reached["total_uplink_bytes"] / MB if reached else None,
         uplink_value_to_target_mb=reached["total_uplink_value_bytes"] / MB if reached else None,
         exchanges_to_target=exchanges_until(reached),
-        best_validation_round=best["round"] if best else None,
+        best_validation_round=schedule_round(best) if best else None,
         exchanges_to_best_validation=exchanges_until(best),
         best_validation_accuracy=best.get("accuracy") if best else None,
         best_validation_loss=best.get("loss") if best else None,

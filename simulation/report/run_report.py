@@ -49,7 +49,8 @@ def report_run(folder: Path, console: Console) -> None:
     table = Table(show_header=False, box=None, pad_edge=False)
     metrics = {f"final_{name}": value for name, value in summary.pop("final_metrics", {}).items()}
     for key, value in (summary | metrics).items():
-        if key != "versions":
+        measured = value is not None or "_to_target" in key
+        if key != "versions" and measured:
             shown = "not reached" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
             table.add_row(key, shown)
     console.print(table)

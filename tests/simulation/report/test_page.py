@@ -33,7 +33,22 @@ def test_costs_to_target_count_who_did_not_reach_it(report):
     assert float(table["random"]["rounds to target"]) == pytest.approx(11 / 3)
     assert float(table["hetero-select"]["MB to target, all traffic"]) == pytest.approx(0.75 * 5 / 3)
     assert float(table["hetero-select"]["MB to target, uplink values"]) == pytest.approx(0.1 * 5 / 3)
+    assert float(table["random"]["exchanges to target"]) == pytest.approx(2 * 11 / 3)
     assert (float(table["oort"]["seconds to target"]), table["oort"]["seconds to target (n)"]) == (20.0, "2")
+
+
+def test_exchanges_to_the_best_validation_round(tmp_path):
+    """The first round is the best of equals; 3 exchanges in it, searches included. One run measured no client loss."""
+    runs = [("random", seed, {}) for seed in (1, 2)] + [("oort", 1, {})]
+    for path, (strategy, seed, _) in zip(write_plan(tmp_path, runs), runs, strict=True):
+        row = {} if seed == 2 else {"client_loss": 0.5, "exchanges": 3}
+        write_run(path, strategy, seed, [0.5, 0.9, 0.8], row=row)
+    write_report(tmp_path)
+    table = by_variant(tmp_path, "validation")
+    assert [table[name]["runs with 'client-eval'"] for name in ("random", "oort")] == ["1 of 2", "1 of 1"]
+    assert float(table["oort"]["best validation round"]) == 1
+    assert float(table["oort"]["exchanges to the best validation round"]) == 3
+    assert float(table["random"]["accuracy in the best validation round"]) == 0.5
 
 
 def test_differences_are_paired_by_seed(report):
