@@ -14,6 +14,7 @@ import pytest
 from simulation.deployment.local_deployment import free_ports
 from tests.support.processes import mentioning
 from tests.support.rounds import rounds
+from tests.support.users_files import checkout, tree
 
 PROGRAM = str(Path(sys.executable).parent / "fedsel")
 SMALL = ["--clients", "3", "--cohort", "2", "--rounds", "5"]
@@ -32,8 +33,9 @@ def fedsel(*arguments: str, environment: dict[str, str] | None = None) -> subpro
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The small run with one Ray actor."""
+    """The small run with one Ray actor, in a folder that holds a checkout of the user's."""
     folder = tmp_path_factory.mktemp("runs") / "one"
+    checkout(folder)
     done = fedsel("run", *SMALL, "--set", "workers=1", "--out", str(folder))
     assert done.returncode == 0, done.stderr
     assert "Picture" in done.stdout
@@ -41,8 +43,11 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.e2e
-def test_a_run_leaves_its_records_and_nothing_else(simulated: Path) -> None:
-    names = {path.name for path in simulated.iterdir()}
+def test_a_run_leaves_its_records_and_what_was_there(simulated: Path, tmp_path: Path) -> None:
+    checkout(tmp_path)
+    theirs, found = tree(tmp_path), tree(simulated)
+    assert {name: found[name] for name in theirs} == theirs
+    names = {name for name in found.keys() - theirs.keys() if "/" not in name}
     models = {"model.npz", "best-model.npz"}
     assert names == {"config.json", "rounds.jsonl", "clients.jsonl", "summary.json", "accuracy.png"} | models
     summary = json.loads((simulated / "summary.json").read_text())

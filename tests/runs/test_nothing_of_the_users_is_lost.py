@@ -1,9 +1,6 @@
 """Commands that write into a folder change or remove no file there but those that fedsel made."""
 
 import fcntl
-import hashlib
-import os
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +11,7 @@ from clients.state import STATE_FOLDER, ClientHistory, StateStore, remove_states
 from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
 from fedsel_app.records.own_folder import MARKER, ForeignFolderError, is_own_folder, make_own_folder
-from simulation.comparison.compare import FEDSEL, prepare
+from simulation.comparison.compare import prepare
 from simulation.comparison.plan import plan
 from simulation.deployment.local_deployment import Deployment
 from simulation.engines.ray_engine import simulate
@@ -22,32 +19,9 @@ from simulation.experiments.configuration import resolve
 from simulation.report.page import write_report
 from simulation.wiring.server import make_server
 from tests.support.in_process import run_config, run_in_process
+from tests.support.users_files import checkout, tree, written
 
 SMALL = ("--rounds", "1", "--clients", "2", "--cohort", "1", "--set", "local-steps=1", "--set", "workers=1")
-
-
-def tree(folder: Path) -> dict[str, str]:
-    """Every path below the folder, with a hash of what it is and holds; symlinks are not followed."""
-    found = {}
-    for parent, folders, files in os.walk(folder):
-        for name in folders + files:
-            path = Path(parent, name)
-            if path.is_symlink():
-                content = b"link" + os.readlink(path).encode()
-            else:
-                content = b"folder" if path.is_dir() else b"file" + path.read_bytes()
-            found[path.relative_to(folder).as_posix()] = hashlib.sha256(content).hexdigest()
-    return found
-
-
-def written(path: Path, text: str = "the user's own") -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-def checkout(folder: Path) -> None:
-    for name in ("clients/client.py", "clients/__init__.py", "strategies/base.py", "pyproject.toml", ".git/HEAD"):
-        written(folder / name)
 
 
 def home(folder: Path) -> None:
@@ -109,19 +83,6 @@ def test_a_deployment_that_fails_removes_nothing(tmp_path, monkeypatch, fill):
     with pytest.raises(RuntimeError) if fill in (checkout, with_clients) else pytest.raises(SystemExit):
         raise SystemExit(main(arguments))
     assert {name: content for name, content in tree(folder).items() if name in before} == before
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize("fill", [checkout, with_clients])
-def test_a_run_that_succeeds_adds_its_own_files_and_removes_its_states(tmp_path, fill):
-    folder = tmp_path / "out"
-    fill(folder)
-    before = tree(folder)
-    subprocess.run([*FEDSEL, "run", *SMALL, "--out", str(folder)], check=True, capture_output=True)
-    after = tree(folder)
-    assert {name: content for name, content in after.items() if name in before} == before
-    assert "summary.json" in after
-    assert STATE_FOLDER not in after
 
 
 @pytest.mark.parametrize("name", ["config.json", "clients.jsonl", "summary.json", "model.npz", "accuracy.png"])

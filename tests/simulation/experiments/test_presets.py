@@ -178,7 +178,7 @@ def test_a_small_twin_differs_in_scale_alone(name):
     assert int(str(small["clients"])) <= (100 if name in SAVING else 50)
 
 
-@pytest.mark.parametrize("name", SAVING)
+@pytest.mark.parametrize("name", sorted(SAVING))
 def test_a_twin_of_isp_can_show_a_saving(name):
     """Its clients and searches are the paper's, its model has no BatchNorm, and no client tests a candidate."""
     said = "clients=100 cohort=20 isp-interval=20 isp-draws=10 isp-step=1 model=mlp isp-loss=surrogate momentum=0.9"
