@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 CHECKABLE := $(VENV)/.installed-dev
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable
-SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist worksteal
+SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4
 
 # Setting up compiles no bytecode, so the first import must be free to keep it.
 unexport PYTHONDONTWRITEBYTECODE
@@ -30,10 +30,9 @@ setup: $(CHECKABLE) ## Make .venv with everything in it (again when pyproject.to
 run: $(READY) ## Set up, then train the default federation and print its results
 	$(BIN)/fedsel run
 
-test: setup ## Set up, then run the fast tests: units side by side, whole runs in one process, then real ones
-	$(BIN)/python -m pytest --ignore=tests/runs -m "not slow" $(SIDE_BY_SIDE)
-	$(BIN)/python -m pytest tests/runs -m "not slow and not e2e" $(SIDE_BY_SIDE)
-	$(BIN)/python -m pytest tests/runs -m "not slow and e2e"
+test: setup ## Set up, then run the fast tests: units side by side, then whole runs, in one process and real ones
+	$(BIN)/python -m pytest --ignore=tests/runs -m "not slow" $(SIDE_BY_SIDE) --dist worksteal
+	$(BIN)/python -m pytest tests/runs -m "not slow" $(SIDE_BY_SIDE) --dist loadfile --no-loadscope-reorder
 
 test-slow: setup ## Set up, then run all tests, real deployments included
 	$(BIN)/python -m pytest --hypothesis-profile thorough

@@ -89,15 +89,15 @@ def generated(config: DataConfig, seed: int) -> dataset.Dataset:
     """Random samples in the shape of a published data set."""
     expected = expected_shape(config)
     assert expected is not None
-    return dataset.from_arrays(arrays(*expected[:2]), config.data)
+    return dataset.from_arrays(arrays(*expected[:2], examples=50_000), config.data)
 
 
-def arrays(shape: tuple[int, ...], classes: int) -> dict[str, Any]:
-    """Random images of `shape` with labels, 2000 to train and 20 to test."""
+def arrays(shape: tuple[int, ...], classes: int, examples: int = 2000) -> dict[str, Any]:
+    """Random images of `shape` with labels, `examples` to train and 20 to test."""
     rng = np.random.default_rng(0)
     found = {}
-    for part, count in (("train", 2000), ("test", 20)):
-        found[f"x_{part}"] = rng.integers(0, 256, (count, *shape)).astype(np.uint8)
+    for part, count in (("train", examples), ("test", 20)):
+        found[f"x_{part}"] = rng.integers(0, 256, (count, *shape), dtype=np.uint8)
         found[f"y_{part}"] = rng.integers(0, classes, count)
     return found
 
