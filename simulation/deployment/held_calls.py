@@ -1,15 +1,20 @@
 """Long polling: calls for messages that a SuperLink holds until a message has arrived whole."""
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import takewhile
 
 Key = tuple[str, int]
 MOST_HELD = 500
 """Calls held at once; further ones are answered at once. The SuperLink has threads for twice as many."""
 MOST_UPLOADS = 100_000
 """Uploads that are remembered; the oldest beyond that are those of senders that have died."""
+QUIET_S = 10.0
+"""Seconds without a further object after which an upload counts as given up."""
 
 
 class Watch:
@@ -66,36 +71,70 @@ class Arrivals:
                 watch.end()
 
 
+@dataclass
+class Upload:
+    """Upload of messages in several objects.
+
+    Attributes
+    ----------
+    missing : objects that are not stored yet
+    keys : where to announce the upload
+    messages : ids of its instructions, and of the instructions that its replies answer
+    latest_s : monotonic time of its last object
+    """
+
+    missing: set[str]
+    keys: set[Key]
+    messages: set[str]
+    latest_s: float
+
+
 class Uploads:
-    """Uploads of messages in several objects; an upload is announced when its last object is stored."""
+    """Uploads of messages; an upload is announced when its last object is stored."""
 
     def __init__(self, arrivals: Arrivals) -> None:
         self._arrivals = arrivals
         self._lock = threading.Lock()
-        self._open: OrderedDict[str, tuple[set[str], set[Key]]] = OrderedDict()
+        self._open: OrderedDict[str, Upload] = OrderedDict()
 
-    def begin(self, session: str, missing: Sequence[str], keys: Set[Key]) -> None:
-        """Begin the upload of a message whose objects `missing` are not stored yet, to be announced at `keys`."""
+    def begin(self, session: str, missing: Sequence[str], keys: Set[Key], message: str) -> None:
+        """Begin the upload of `message`, whose objects `missing` are not stored yet, to be announced at `keys`."""
         with self._lock:
-            left, announced_at = self._open.setdefault(session, (set(), set()))
-            left.update(missing)
-            announced_at.update(keys)
+            upload = self._open.setdefault(session, Upload(set(), set(), set(), 0.0))
+            upload.missing.update(missing)
+            upload.keys.update(keys)
+            upload.messages.add(message)
             while len(self._open) > MOST_UPLOADS:
                 self._open.popitem(last=False)
-        self._announce_if_whole(session)
+        self._take_notice(session)
 
     def stored(self, session: str, object_id: str) -> None:
         """Take notice of an object that is stored."""
         with self._lock:
             if session not in self._open:
                 return
-            self._open[session][0].discard(object_id)
-        self._announce_if_whole(session)
+            self._open[session].missing.discard(object_id)
+        self._take_notice(session)
 
-    def _announce_if_whole(self, session: str) -> None:
+    def under_way(self) -> set[str]:
+        """Messages of which an object is missing and another was stored within `QUIET_S`.
+
+        One who pulls such a message sleeps for a second or more before he asks again for the object. A sender that
+        is silent for longer may have died; his message is then as Flower has it.
+        """
+        since_s = time.monotonic() - QUIET_S
         with self._lock:
-            if session not in self._open or self._open[session][0]:
+            latest = takewhile(lambda upload: upload.latest_s > since_s, reversed(self._open.values()))
+            return {message for upload in latest for message in upload.messages}
+
+    def _take_notice(self, session: str) -> None:
+        with self._lock:
+            if session not in self._open:
                 return
-            _, keys = self._open.pop(session)
+            if self._open[session].missing:
+                self._open[session].latest_s = time.monotonic()
+                self._open.move_to_end(session)
+                return
+            keys = self._open.pop(session).keys
         for key in keys:
             self._arrivals.announce(key)

@@ -3,6 +3,8 @@
 - `FleetServicer.PullMessages` and the Runtime API's `pull_messages` answer at once, mostly that there is nothing, and
   are asked again every three seconds. `answer_when_stored` holds them until there is something.
 - `LinkState.store_message_and_object_tree` and `store_object` tell of it: a message is announced with its last object.
+  Before, `get_message_ins` and `get_message_res` do not find it: who pulls a message of which an object is missing
+  sleeps for a second.
 - The Runtime API's handlers are called by `answer_call`, for a ServerApp that asks through a socket instead of HTTP.
 - `flwr.superlink.main.get_objectstore_linkstate_factories` makes the stores. Those in a database take a second of
   processor time for a round of three clients; `in_memory_factories` keeps in memory what ends with the runs anyway, and
@@ -24,6 +26,8 @@ from simulation.deployment.node_file import NodeFile
 from simulation.deployment.runtime_socket import serve_socket
 
 FACTORIES_HOOK = "get_objectstore_linkstate_factories"
+UNDER_WAY = "under way"
+"""Time of delivery, for Flower, of an instruction that is still being uploaded."""
 
 
 def answer_when_stored(arrivals: Arrivals, node_hold_s: float, reply_hold_s: float) -> None:
@@ -144,14 +148,19 @@ def keep_nodes(state: Any, file: NodeFile) -> None:
 
 
 def _announce(state: Any, uploads: Uploads) -> None:
-    """Let a class of link states announce each message as soon as it and all of its objects are stored."""
+    """Let a class of link states announce and hand out each message when it and all of its objects are stored."""
     store_message, store_object = state.store_message_and_object_tree, state.store_object
+    instructions_for, replies_to = state.get_message_ins, state.get_message_res
 
     def store_message_and_object_tree(self: Any, message: Any, object_tree: Any, session_id: str) -> Any:
-        stored, missing = store_message(self, message, object_tree, session_id)
-        if stored:
-            of_node = () if message.metadata.reply_to_message_id else (("node", message.metadata.dst_node_id),)
-            uploads.begin(session_id, missing, {("run", message.metadata.run_id), *of_node})
+        metadata = message.metadata
+        answered, at_run = metadata.reply_to_message_id, ("run", metadata.run_id)
+        with self.lock:
+            stored, missing = store_message(self, message, object_tree, session_id)
+            if stored and answered:
+                uploads.begin(session_id, missing, {at_run}, answered)
+            elif stored:
+                uploads.begin(session_id, missing, {at_run, ("node", metadata.dst_node_id)}, metadata.message_id)
         return stored, missing
 
     def store_one_object(self: Any, run_id: int, session_id: str, object_id: str, object_content: bytes) -> bool:
@@ -159,5 +168,22 @@ def _announce(state: Any, uploads: Uploads) -> None:
         uploads.stored(session_id, object_id)
         return stored
 
+    def get_message_ins(self: Any, node_id: int, limit: int | None) -> Any:
+        with self.lock:
+            under_way = (self.message_ins_store.get(name) for name in uploads.under_way())
+            hidden = [message.metadata for message in under_way if message and not message.metadata.delivered_at]
+            for metadata in hidden:
+                metadata.delivered_at = UNDER_WAY
+            try:
+                return instructions_for(self, node_id, limit)
+            finally:
+                for metadata in hidden:
+                    metadata.delivered_at = ""
+
+    def get_message_res(self: Any, message_ids: set[str]) -> Any:
+        return replies_to(self, message_ids - uploads.under_way())
+
     state.store_message_and_object_tree = store_message_and_object_tree
     state.store_object = store_one_object
+    state.get_message_ins = get_message_ins
+    state.get_message_res = get_message_res

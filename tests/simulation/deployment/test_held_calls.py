@@ -49,12 +49,25 @@ def test_a_message_is_announced_with_its_last_object():
     arrivals = Arrivals()
     uploads = Uploads(arrivals)
     with arrivals.watch(NODE) as watch, arrivals.watch(OTHER) as other:
-        uploads.begin("session", ["a", "b"], {NODE})
-        uploads.begin("another", [], {OTHER})
+        uploads.begin("session", ["a", "b"], {NODE}, "in two parts")
+        uploads.begin("another", [], {OTHER}, "whole")
         assert other.arrived, "all of its objects are stored already"
         uploads.stored("session", "a")
         uploads.stored("unknown", "b")
         assert not watch.arrived
+        assert uploads.under_way() == {"in two parts"}
         uploads.stored("session", "b")
         assert watch.arrived
     assert not uploads._open
+    assert uploads.under_way() == set()
+
+
+def test_an_upload_without_a_further_object_is_under_way_no_more(monkeypatch):
+    uploads = Uploads(Arrivals())
+    uploads.begin("slow", ["a", "b"], {NODE}, "slow")
+    uploads.begin("given up", ["c"], {NODE}, "given up")
+    monkeypatch.setattr("simulation.deployment.held_calls.QUIET_S", 0.05)
+    time.sleep(0.1)
+    assert uploads.under_way() == set()
+    uploads.stored("slow", "a")
+    assert uploads.under_way() == {"slow"}
