@@ -115,7 +115,7 @@ class TrainAnswer:
         WireError
             If a number other than the times is missing, not finite, or out of its range.
         """
-        loss, work_steps = _finite(metrics, "loss"), _finite(metrics, "work_steps")
+        loss, work_steps = _not_negative(metrics, "loss"), _finite(metrics, "work_steps")
         if not 0.0 <= work_steps <= MOST_EXAMPLES:
             raise WireError(f"the update took {work_steps} local steps; 0 to {MOST_EXAMPLES} are possible")
         return cls(
@@ -124,7 +124,11 @@ class TrainAnswer:
             compute_s=_measured(metrics.get("compute_s")),
             upload_bytes=int(_measured(metrics.get("upload_bytes"))),
             upload_s=_measured(metrics.get("upload_s")),
-            reports={report: _finite(metrics, report) for report in reports},
+            # The server computes the effective steps itself.
+            reports={
+                report: (_finite if report is Report.EFFECTIVE_STEPS else _not_negative)(metrics, report)
+                for report in reports
+            },
         )
 
 
@@ -223,6 +227,13 @@ def _finite(metrics: Mapping[str, Scalar], name: str) -> float:
     number = metrics.get(name)
     if not isinstance(number, float) or not abs(number) <= LARGEST:
         raise WireError(f"the update came without the finite number '{name}' (at most {LARGEST:.3g})")
+    return number
+
+
+def _not_negative(metrics: Mapping[str, Scalar], name: str) -> float:
+    number = _finite(metrics, name)
+    if number < 0.0:
+        raise WireError(f"the update came with a '{name}' of {number:.3g}, which cannot be negative")
     return number
 
 

@@ -30,7 +30,13 @@ class ClientProber:
         self.claims = LastClaims(context.run.clients, (PROBE,), context.claims.loss_clip)
 
     def enrol(self, manager: ClientManager, number: int, *, wait: bool) -> int:
-        """Enrol the connected clients in round `number`; with `wait`, all K. Returns the bytes of new label counts."""
+        """Enrol the connected clients in round `number`; with `wait`, all K. Returns the bytes of new label counts.
+
+        Raises
+        ------
+        ConfigError
+            With `wait`, if none of them sends label counts where they are needed, or as `ConnectedClients.refresh`.
+        """
         roster, needs, context = self._roster, self._needs, self._context
         if needs.label_counts and not roster.label_counts.size:
             roster.label_counts = np.zeros((context.run.clients, context.classes), np.int64)
@@ -43,6 +49,7 @@ class ClientProber:
             roster.examples[client] = enrolled.examples
         if answers:
             self._bound_examples()
+        unsound: list[ConfigError] = []
         for enrolled in answers:
             client = enrolled.client
             if (counted := int(roster.examples[client])) < enrolled.examples:
@@ -54,9 +61,10 @@ class ClientProber:
                 try:
                     roster.label_counts[client] = np.minimum(enrolled.counts(context.classes), counted)
                 except ConfigError as error:
-                    if wait:
-                        raise
+                    unsound.append(error)
                     LOGGER.warning("Round %d: %s What it has counts as nothing.", number, error)
+        if wait and unsound and len(unsound) == len(answers):
+            raise unsound[0]
         context.recorder.clients([*new, *self._clients.enrolment.claims])
         self._clients.enrolment.claims.clear()
         roster.available[:] = False

@@ -150,12 +150,12 @@ def test_label_counts():
 @given(
     st.builds(
         TrainAnswer,
-        loss=NUMBER,
+        loss=st.floats(0.0, LARGEST),
         work_steps=st.floats(0.0, MOST_EXAMPLES),
         compute_s=st.floats(0.0, LARGEST),
         upload_bytes=st.integers(0, 2**50),
         upload_s=st.floats(0.0, LARGEST),
-        reports=st.dictionaries(st.sampled_from(Report), NUMBER),
+        reports=st.dictionaries(st.sampled_from(Report), st.floats(0.0, LARGEST)),
     )
 )
 def test_an_answer_to_training_comes_back_as_it_was_sent(answer):
@@ -171,6 +171,13 @@ def test_an_answer_without_its_finite_numbers_is_refused(name, number):
     if number is None:
         del metrics[name]
     with pytest.raises(WireError, match=rf"without the finite number '{name}' \(at most 1.84e\+19\)"):
+        TrainAnswer.from_metrics(metrics, [Report.RMS_LOSS])
+
+
+@pytest.mark.parametrize("name", ["loss", "rms_loss"])
+def test_a_negative_loss_is_refused(name):
+    metrics = TrainAnswer(1.0, 2.0, reports={Report.RMS_LOSS: 1.0}).to_metrics() | {name: -0.5}
+    with pytest.raises(WireError, match=f"'{name}' of -0.5, which cannot be negative"):
         TrainAnswer.from_metrics(metrics, [Report.RMS_LOSS])
 
 
