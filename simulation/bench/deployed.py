@@ -24,7 +24,7 @@ from rich.table import Table
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.records.run_folder import read_rounds
 from simulation.deployment.command_lines import CONNECTION
-from simulation.deployment.deployed_run import app_values, with_absolute_paths
+from simulation.deployment.deployed_run import app_values, client_nodes, with_absolute_paths
 from simulation.deployment.flower_cli import DeploymentError, submit
 from simulation.deployment.local_deployment import Deployment, app_folder
 from simulation.engines import inline_engine
@@ -117,9 +117,8 @@ def _work(settings: dict[str, Value], rounds: int) -> float:
 def _deployed(settings: dict[str, Value], folder: Path, rounds: int) -> tuple[list[float], dict[str, float]]:
     """Wall seconds of each round, and processor seconds of a later round by part."""
     out = Path(str(settings["out"]))
-    config = with_absolute_paths(resolve(settings | {"state-dir": str(folder / "state")}), local=True)
-    clients = config.run.clients
-    nodes = [f"partition-id={client} num-partitions={clients}" for client in range(clients)]
+    config = with_absolute_paths(resolve(settings), local=True)
+    clients, nodes = config.run.clients, client_nodes(config, folder / "state")
     began: Times = {}
     latest: dict[int, tuple[str, float]] = {}
     with ThreadPoolExecutor(1) as pool, Deployment(folder / "processes", clients, nodes) as deployment:

@@ -12,6 +12,7 @@ from simulation.deployment.command_lines import CONNECTION, equivalent_commands
 from simulation.deployment.flower_cli import submit
 from simulation.deployment.local_deployment import Deployment, app_folder
 from simulation.experiments.configuration import AppConfig, known_defaults
+from simulation.experiments.node_configuration import ALLOWED, code_in, node_config_text
 from simulation.report.run_report import report_run
 from simulation.wiring.folders import discard_states, run_folder
 from simulation.wiring.preflight import refuse_unrunnable
@@ -35,6 +36,7 @@ def run_deployed(
     int
         Exit code: 0 only if the run finished.
     """
+    own_data = config.data.data_path != ""
     config = with_absolute_paths(config, local=True)
     refuse_unrunnable(config)
     folder = Path(config.records.out)
@@ -42,11 +44,11 @@ def run_deployed(
         raise ConfigError(f"The run folder {folder} holds 'processes'; choose another 'out'.")
     config = replace(
         config,
-        records=replace(config.records, state_dir=str(folder)),
+        records=replace(config.records, state_dir=""),
         enrolment=replace(config.enrolment, node_keys=not insecure),
     )
     clients = config.run.clients
-    nodes = [f"partition-id={client} num-partitions={clients}" for client in range(clients)]
+    nodes = client_nodes(config, folder)
     console.print(f"Starting one SuperLink and {clients} SuperNodes; their logs are in {folder / 'processes/logs'}")
     with Deployment(
         folder / "processes", clients, nodes, certificates, insecure=insecure, keep_ca_key=keep_ca_key
@@ -57,10 +59,11 @@ def run_deployed(
         return 1
     discard_states(folder)
     report_run(folder, console)
-    defaults = known_defaults() | {key: config.values()[key] for key in ("out", "state-dir", "data-path")}
+    here = ("out", "state-dir") if own_data else ("out", "state-dir", "data-path")
+    defaults = known_defaults() | {key: config.values()[key] for key in here}
     changed = {key: value for key, value in app_values(config).items() if defaults[key] != value}
     console.print("\nThe same on separate machines:", style="bold")
-    for command in equivalent_commands(nodes, changed, insecure=insecure):
+    for command in equivalent_commands(client_nodes(config, None, own_data=own_data), changed, insecure=insecure):
         console.print(command, markup=False, highlight=False, soft_wrap=True)
     return 0
 
@@ -70,6 +73,11 @@ def run_submitted(config: AppConfig, superlink: str, federation_config: str | No
 
     `superlink` names a connection of Flower's config.toml; `local` simulates, with one supernode for each client.
     """
+    if superlink != "local" and federation_config is None and config.records.state_dir:
+        raise ConfigError(
+            "A client takes 'state-dir' from its owner alone: give it to each SuperNode, as in --node-config "
+            f'"state-dir={config.records.state_dir!r}", and leave it out here.'
+        )
     config = with_absolute_paths(config, local=superlink == "local")
     if superlink == "local" and federation_config is None:
         federation_config = f"num-supernodes={config.run.clients} client-resources-num-cpus=1"
@@ -78,6 +86,20 @@ def run_submitted(config: AppConfig, superlink: str, federation_config: str | No
     if result.completed and (Path(config.records.out) / "summary.json").exists():
         report_run(Path(config.records.out), console)
     return 0 if result.completed else 1
+
+
+def client_nodes(config: AppConfig, states: Path | None, *, own_data: bool = True) -> list[str]:
+    """Node configuration of each client: where its data and `states` lie, and what code the run may name.
+
+    Without `states` they lie in the user's own folder; without `own_data` the data does in the data set's.
+    """
+    own = {"data-path": config.data.data_path} if own_data else {}
+    if states is not None:
+        own["state-dir"] = str(states)
+    if code := code_in(config.values()):
+        own[ALLOWED] = " ".join(code)
+    clients = config.run.clients
+    return [node_config_text(client, clients, own) for client in range(clients)]
 
 
 def with_absolute_paths(config: AppConfig, *, local: bool) -> AppConfig:

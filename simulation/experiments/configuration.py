@@ -14,6 +14,7 @@ from fedsel_app.config import (
     read_groups,
     refuse_unknown,
 )
+from simulation.experiments.node_configuration import own_settings
 from simulation.experiments.presets import Preset, PresetConfig, load_preset
 from simulation.experiments.validation import validate_combination
 from strategies import STRATEGIES, find_strategy
@@ -106,11 +107,6 @@ def validate_methods(preset: Preset, name: str) -> None:
             raise ConfigError(f"[methods.{strategy}] in the preset {name}: {error}") from error
 
 
-CLIENT_SETTINGS = ("data-path", "partition", "state-dir", "share-label-counts", "device", "threads")
-"""Settings that every client may have otherwise, in its node configuration."""
-IDENTITY = ("partition-id", "num-partitions")
-
-
 def resolve_run_config(run_config: Mapping[str, Value], node_config: Mapping[str, Value] | None = None) -> AppConfig:
     """Configuration of a run that Flower launched, at a client with the settings in its `node_config`.
 
@@ -122,11 +118,6 @@ def resolve_run_config(run_config: Mapping[str, Value], node_config: Mapping[str
     ConfigError
         For a key of `node_config` that is no setting of a single client.
     """
-    own = {key: value for key, value in (node_config or {}).items() if key not in IDENTITY}
-    if foreign := own.keys() - set(CLIENT_SETTINGS):
-        raise ConfigError(
-            f"The node configuration has {', '.join(sorted(foreign))}. "
-            f"It may have {', '.join((*IDENTITY, *CLIENT_SETTINGS))}."
-        )
+    own = own_settings(node_config or {})
     defaults = known_defaults()
     return resolve({key: value for key, value in run_config.items() if defaults.get(key) != value} | own)

@@ -24,7 +24,7 @@ from strategies.round import connections
 from strategies.round.enrolment import assign
 from tests.support.contexts import context_of
 from tests.support.logs import logged
-from tests.support.processes import NODES, await_that
+from tests.support.processes import await_that, nodes
 from tests.support.proxies import StubProxy, manager_of, sends_its_update, trio
 from tests.support.rounds import read_rows, run_rounds, written
 
@@ -200,14 +200,15 @@ def test_an_impostor_with_a_valid_key_in_a_tls_deployment(tmp_path: Path) -> Non
     rounds, out = 60, tmp_path / "run"
     certificates = make_certificates(tmp_path / "certificates", [], 4)
     values = {"strategy": "random", "clients": 3, "cohort": 3, "rounds": rounds, "local-steps": 3000, "seed": 5}
-    config = resolve(values | {"out": str(out), "state-dir": str(tmp_path / "state"), "node-keys": True})
-    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", 3, NODES, certificates) as deployment:
+    config = resolve(values | {"out": str(out), "node-keys": True})
+    own = nodes(tmp_path / "state")
+    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", 3, own, certificates) as deployment:
         variables = environment(deployment.flwr_home)
         flwr(["supernode", "register", str(certificates.client(3)[1]), CONNECTION], variables)
         log: list[str] = []
         run = pool.submit(submit, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, log.append)
         await_that(lambda: written(out) >= 1, run)
-        command = supernode_command(deployment.fleet, NODES[0], certificates, 3)
+        command = supernode_command(deployment.fleet, own[0], certificates, 3)
         impostor = processes.start(
             "impostor",
             f"{tmp_path.name}/impostor",

@@ -39,7 +39,7 @@ def files(tmp_path):
 def test_a_path_of_ones_own_goes_before_that_of_the_run(files):
     run = {"data-path": str(files / "server.npz"), "partition": "iid"}
     identity = {"partition-id": 1, "num-partitions": 3}
-    assert enrolled(identity, run).examples == 3
+    assert enrolled(identity | {"data-path": run["data-path"]}, run).examples == 3
     elsewhere = identity | {"data-path": str(files / "mine.npz")}
     # Five examples among three clients: 2, 2 and 1.
     assert enrolled(elsewhere, run).examples == 2
@@ -63,7 +63,7 @@ def test_a_client_may_keep_its_label_counts_to_itself(files):
 
 def test_a_key_that_is_no_clients_own_is_named(files):
     with pytest.raises(ConfigError, match=r"The node configuration has lr, path\. It may have partition-id"):
-        enrolment({"partition-id": 0, "path": "x", "lr": 0.1}, {"data-path": "y"})
+        enrolment({"partition-id": 0, "path": "x", "lr": 0.1}, {})
 
 
 def test_data_of_ones_own_cannot_be_split():

@@ -12,7 +12,7 @@ from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import submit
 from simulation.deployment.local_deployment import Deployment, app_folder
 from simulation.experiments.configuration import resolve
-from tests.support.processes import NODES, SUPERLINK, kill, resident_mb, start_again, training
+from tests.support.processes import SUPERLINK, kill, nodes, resident_mb, start_again, training
 from tests.support.rounds import rounds, written
 
 ROUNDS, SETTLED = 40, 6
@@ -40,10 +40,10 @@ def watched(deployment: Deployment) -> dict[str, float]:
 @pytest.mark.timeout(3600)
 def test_supernodes_come_and_go_for_forty_rounds(tmp_path: Path) -> None:
     out, state = tmp_path / "run", tmp_path / "state"
-    config = resolve(SETTINGS | {"out": str(out), "state-dir": str(state)})
+    config = resolve(SETTINGS | {"out": str(out)})
     seen: dict[str, list[tuple[int, float]]] = {name: [] for name in PROCESSES}
     due = dict(KILLED)
-    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", 3, NODES) as deployment:
+    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", 3, nodes(state)) as deployment:
         lines: list[str] = []
         run = pool.submit(
             submit, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append

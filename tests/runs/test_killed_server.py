@@ -13,7 +13,7 @@ from simulation.deployment.flower_cli import DeploymentError, RunResult, submit
 from simulation.deployment.local_deployment import Deployment, app_folder
 from simulation.experiments.configuration import AppConfig, resolve
 from tests.support.in_process import run_config
-from tests.support.processes import NODES, SUPERLINK, await_text, await_that, kill, start_again, training
+from tests.support.processes import SUPERLINK, await_text, await_that, kill, nodes, start_again, training
 from tests.support.rounds import rounds, written
 
 ROUNDS, KILLED_AFTER = 10, (3, 5, 8)
@@ -32,20 +32,21 @@ def go_on(config: AppConfig, deployment: Deployment) -> RunResult:
 def test_three_kills_of_the_server_change_nothing(tmp_path: Path) -> None:
     """SuperLink and ServerApp die while clients train; the SuperNodes find the new SuperLink by themselves."""
     out = tmp_path / "run"
-    config = resolve(SETTINGS | {"out": str(out), "state-dir": str(tmp_path / "state")})
-    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", 3, NODES) as deployment:
-        nodes = deployment._children[1:]
+    config = resolve(SETTINGS | {"out": str(out)})
+    own = nodes(tmp_path / "state")
+    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", 3, own) as deployment:
+        supernodes = deployment._children[1:]
         for after in KILLED_AFTER:
             run = pool.submit(go_on, config, deployment)
-            await_that(lambda after=after: written(out) >= after and any(map(training, nodes)), run)
+            await_that(lambda after=after: written(out) >= after and any(map(training, supernodes)), run)
             kill(deployment._children[SUPERLINK])
             with pytest.raises(DeploymentError, match="SuperLink is unavailable"):
                 run.result()
             await_text(start_again(deployment, SUPERLINK).log, "Starting Fleet API")
             config = replace(config, records=replace(config.records, resume=True))
         assert go_on(config, deployment).completed
-        assert [node.process.poll() for node in nodes] == [None] * 3
-        assert [node.log.read_text().count("SuperNode ID:") for node in nodes] == [1] * 3
+        assert [node.process.poll() for node in supernodes] == [None] * 3
+        assert [node.log.read_text().count("SuperNode ID:") for node in supernodes] == [1] * 3
 
     torch.set_num_threads(1)
     run_config(tmp_path / "whole", resolve(SETTINGS))

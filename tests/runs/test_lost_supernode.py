@@ -17,7 +17,7 @@ from simulation.deployment.flower_cli import submit
 from simulation.deployment.local_deployment import Deployment, app_folder
 from simulation.experiments.configuration import resolve
 from tests.support.in_process import run_config
-from tests.support.processes import NODES, await_that, kill, start_again, training
+from tests.support.processes import await_that, kill, nodes, start_again, training
 from tests.support.rounds import read_rows, written
 
 ROUNDS, DEADLINE_S, SLACK_S = 12, 30.0, 10.0
@@ -41,9 +41,9 @@ def rounds_trained(states: Path) -> set[int]:
 @pytest.mark.timeout(900)
 def test_the_run_goes_on_without_it_and_it_returns_with_its_residual(tmp_path: Path, monkeypatch: Any) -> None:
     out = tmp_path / "run"
-    places = {"out": str(out), "state-dir": str(tmp_path / "state")}
-    config = resolve(SETTINGS | places | {"links": "measured", "round-deadline-s": DEADLINE_S})
-    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", 3, NODES) as deployment:
+    config = resolve(SETTINGS | {"out": str(out)} | {"links": "measured", "round-deadline-s": DEADLINE_S})
+    own = nodes(tmp_path / "state")
+    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", 3, own) as deployment:
         lines: list[str] = []
         trained: set[int] = set()
         run = pool.submit(

@@ -14,13 +14,17 @@ import pytest
 from simulation import processes
 from simulation.deployment.flower_cli import RunResult, environment
 from simulation.deployment.local_deployment import Deployment
+from simulation.experiments.node_configuration import node_config_text
 
 SUPERLINK = 0
 """Place among a deployment's children; SuperNode n has place n + 1."""
-NODES = [f"partition-id={client} num-partitions=3" for client in range(3)]
-"""Node configurations of three SuperNodes."""
 looks_in_proc = pytest.mark.skipif(sys.platform != "linux", reason="processes are found through /proc")
 KEEPER = [sys.executable, "-P", "-m", "simulation.processes"]
+
+
+def nodes(state: Path) -> list[str]:
+    """Node configurations of three SuperNodes, whose clients keep their state in a folder."""
+    return [node_config_text(client, 3, {"state-dir": str(state)}) for client in range(3)]
 
 
 def kill(child: processes.Child) -> None:

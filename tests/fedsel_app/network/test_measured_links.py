@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from simulation.deployment.command_lines import CONNECTION
-from simulation.deployment.deployed_run import app_values
+from simulation.deployment.deployed_run import app_values, client_nodes
 from simulation.deployment.flower_cli import submit
 from simulation.deployment.local_deployment import Deployment, app_folder, free_ports
 from simulation.experiments.configuration import resolve
@@ -42,9 +42,9 @@ def test_throttled_uplinks_are_measured_within_15_percent_and_cap_what_hetero_se
         {"strategy": "hetero-select", "model": "cnn4", "data": "npz", "data-path": str(images(tmp_path))}
         | {"partition": "iid", "links": "measured", "rounds": ROUNDS, "clients": 3, "cohort": 3, "local-steps": 2}
         | {"kept-fraction": 1.0, "kept-cosine": 0.0, "kept-warmup-rounds": 0, "allocation": "uniform"}
-        | {"out": str(tmp_path / "run"), "state-dir": str(tmp_path / "state")}
+        | {"out": str(tmp_path / "run")}
     )
-    nodes = [f"partition-id={client} num-partitions=3" for client in range(3)]
+    nodes = client_nodes(config, tmp_path / "state")
     with ExitStack() as stack:
         throttles = [
             stack.enter_context(Throttle(rate * 1e6, port, lambda: deployment.fleet))

@@ -1,0 +1,101 @@
+"""Attacks by the server, or by who poses as it: neither chooses paths or code on a client.
+
+Fall 12: a stranger on the server's machine posted a run to the Control API, and his code ran on all clients.
+"""
+
+import numpy as np
+import pytest
+from flwr.common import Context, GetPropertiesIns, RecordDict
+from flwr.common.config import parse_config_args
+
+from fedsel_app.client_app import client_fn
+from fedsel_app.config import ConfigError
+from fedsel_app.messages import EnrolAnswer, EnrolInstruction, one_line
+from simulation.deployment.deployed_run import client_nodes
+from simulation.experiments.configuration import known_defaults, resolve
+from simulation.experiments.node_configuration import node_config_text
+
+IDENTITY = {"partition-id": 0, "num-partitions": 3}
+LOADER = f"{__name__}:load_mine"
+calls: list[str] = []
+
+
+def load_mine(config):
+    calls.append(config.data)
+    x, y = np.zeros((20, 3), np.float32), np.arange(20) % 2
+    return {"x_train": x, "y_train": y, "x_test": x, "y_test": y}
+
+
+def enrolled(run=None, **node):
+    """Answer of a SuperNode's client with this in its node configuration, in a run that sets `run`."""
+    keys = {key.replace("_", "-"): value for key, value in node.items()}
+    context = Context(1, 2, IDENTITY | keys, RecordDict(), known_defaults() | {"clients": 3, "cohort": 1} | (run or {}))
+    reply = client_fn(context).get_properties(GetPropertiesIns(EnrolInstruction().to_config()))
+    return EnrolAnswer.from_properties(reply.properties, 3)
+
+
+CHOICES = {
+    "a data path": ({"data": "npz", "data-path": "/etc/passwd"}, "add data-path='...' to its --node-config"),
+    "a folder of data": ({"data-path": "/home"}, "'data-path' to '/home'"),
+    "a state folder": ({"state-dir": "/home/user"}, "add state-dir='...' to its --node-config"),
+    "a loader": ({"data": LOADER}, "code that this client does not allow"),
+    "a model": ({"model": "os:system"}, "'model' to 'os:system', code that"),
+    "a strategy": ({"strategy": "os:system"}, "'strategy' to 'os:system', code that"),
+    "a preset's file": ({"preset": "/etc/own.toml"}, "'preset' to the file '/etc/own.toml'"),
+}
+
+
+@pytest.mark.parametrize(("run", "said"), CHOICES.values(), ids=CHOICES)
+def test_a_run_configuration_chooses_neither_paths_nor_code(run, said):
+    with pytest.raises(ConfigError) as refused:
+        enrolled(run)
+    assert said in str(refused.value)
+    assert str(refused.value).count("The server sets") == 1
+    assert calls == []
+
+
+@pytest.mark.parametrize("key", ["data-path", "state-dir", "data", "model", "strategy", "preset"])
+def test_the_whole_sentence_has_room_in_the_servers_record(key):
+    with pytest.raises(ConfigError) as refused:
+        enrolled({key: f"{'x' * 1000}:y.toml"})
+    flowers = f"Message contains an Error (reason: {type(refused.value)}:<'{refused.value}'>)."
+    assert one_line(flowers).endswith("--node-config.'>).") or "fedsel submit" in one_line(flowers)
+
+
+def test_what_the_owner_sets_is_taken_instead(tmp_path):
+    arrays = load_mine(resolve({}).data)
+    np.savez(tmp_path / "mine.npz", **arrays)
+    run = {"data": "npz", "data-path": "/etc/passwd", "state-dir": "/etc", "share-label-counts": True}
+    own = {"data_path": str(tmp_path / "mine.npz"), "state_dir": str(tmp_path), "partition": "own"}
+    assert enrolled(run, **own).examples == 20
+    calls.clear()
+    assert enrolled({"data": "os:system"}, data=LOADER, partition="own").examples == 20
+    assert calls == [LOADER]
+
+
+@pytest.mark.parametrize("allowed", [LOADER, f"other:model, {LOADER}", f"other:model {LOADER}"])
+def test_code_that_the_owner_allows_is_run(allowed):
+    assert enrolled({"data": LOADER, "partition": "own"}, allow_code=allowed).examples == 20
+    with pytest.raises(ConfigError, match="code that this client does not allow"):
+        enrolled({"data": f"{LOADER}s"}, allow_code=allowed)
+
+
+@pytest.mark.parametrize("text", ["/data/my file.npz", "/it's", '/a "b" c', "/x=1 y='2'", "/\\n", "/ü\n"])
+def test_a_node_configuration_is_read_as_it_was_written(text):
+    written = node_config_text(1, 3, {"data-path": text, "state-dir": "/s"})
+    read = parse_config_args([written])
+    assert read == {"partition-id": 1, "num-partitions": 3, "data-path": text, "state-dir": "/s"}
+
+
+def test_a_deployment_of_one_user_gives_its_clients_what_they_need(tmp_path):
+    """Paths and code of `fedsel deploy` are its user's own: they go into the node configurations."""
+    config = resolve({"data": LOADER, "model": "os:system", "data-path": "/data", "clients": 2, "cohort": 1})
+    first, second = map(parse_config_args, ([text] for text in client_nodes(config, tmp_path)))
+    assert first == {
+        "partition-id": 0,
+        "num-partitions": 2,
+        "data-path": "/data",
+        "state-dir": str(tmp_path),
+        "allow-code": f"{LOADER} os:system",
+    }
+    assert second["partition-id"] == 1
