@@ -14,5 +14,7 @@ class RecordConfig(Settings):
     tensorboard: bool = setting(False, "write TensorBoard's event files into the run folder")
     out: str = setting("", "run folder (empty: runs/ in the working directory)")
     state_dir: str = setting(
-        "", "folder of a deployed client's residuals (empty: ~/.local/state/fedsel); a simulation keeps them in `out`"
+        "",
+        "folder of a deployed client's residuals, in its --node-config alone (empty: ~/.local/state/fedsel); "
+        "a simulation keeps them in `out`",
     )
