@@ -73,11 +73,13 @@ def run_submitted(config: AppConfig, superlink: str, federation_config: str | No
 
     `superlink` names a connection of Flower's config.toml; `local` simulates, with one supernode for each client.
     """
-    if superlink != "local" and federation_config is None and config.records.state_dir:
-        raise ConfigError(
-            "A client takes 'state-dir' from its owner alone: give it to each SuperNode, as in --node-config "
-            f'"state-dir={config.records.state_dir!r}", and leave it out here.'
-        )
+    if superlink != "local" and federation_config is None:
+        if config.records.state_dir and not config.records.resume:
+            raise ConfigError(
+                "A client takes 'state-dir' from its owner alone: give it to each SuperNode in its --node-config, "
+                "and leave it out here."
+            )
+        config = replace(config, records=replace(config.records, state_dir=""))
     config = with_absolute_paths(config, local=superlink == "local")
     if superlink == "local" and federation_config is None:
         federation_config = f"num-supernodes={config.run.clients} client-resources-num-cpus=1"
