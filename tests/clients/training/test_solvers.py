@@ -12,7 +12,7 @@ from clients.training.solvers import correction, finish
 from clients.training.steps import train
 from fedsel_app.config import TrainingConfig
 from fedsel_app.models.flat_model import FlatModel
-from tests.support.training import CPU, minibatches
+from tests.support.training import CPU, TorchOptimizer, minibatches
 from tests.support.uploads import vector
 
 
@@ -72,7 +72,7 @@ def test_the_correction_is_a_linear_term_of_the_loss():
     model = FlatModel(module, CPU)
     start = model.parameters.clone()
     train(model, minibatches(5), training, 0.1, constant)
-    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    optimizer = TorchOptimizer("sgd", plain, lr=0.1)
     for x, y in minibatches(5):
         optimizer.zero_grad()
         flat = torch.cat([parameter.flatten() for parameter in plain.parameters()])

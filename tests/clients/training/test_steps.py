@@ -9,7 +9,7 @@ from torch.nn import functional
 from clients.training.steps import DivergenceError, train
 from fedsel_app.config import TrainingConfig
 from fedsel_app.models.flat_model import FlatModel
-from tests.support.training import CPU, minibatches, network
+from tests.support.training import CPU, TorchOptimizer, minibatches, network
 
 STEPS = 12
 
@@ -27,7 +27,7 @@ def torch_sgd(batches, clip_norm=0.0, mu=0.0, **options):
     """The same steps by torch's own optimizer, and autograd for the proximal term."""
     module = network()
     anchors = [parameter.detach().clone() for parameter in module.parameters()]
-    optimizer = torch.optim.SGD(module.parameters(), **options)
+    optimizer = TorchOptimizer("sgd", module, **options)
     losses = []
     for x, y in batches:
         optimizer.zero_grad()

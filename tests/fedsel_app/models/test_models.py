@@ -9,7 +9,7 @@ from torch.nn import functional
 from fedsel_app.config import ConfigError
 from fedsel_app.models.architectures import ARCHITECTURES
 from fedsel_app.models.flat_model import FlatModel, LayerSlice, build, evaluate
-from tests.support.training import CPU
+from tests.support.training import CPU, TorchOptimizer
 
 
 def tiny(seed=0):
@@ -198,7 +198,7 @@ def test_frozen_and_shared_parameters():
 
 def test_a_flat_step_is_torchs_sgd_bit_for_bit():
     plain, model = tiny(), FlatModel(tiny(), CPU)
-    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
+    optimizer = TorchOptimizer("sgd", plain, lr=0.1, momentum=0.9)
     velocity = torch.zeros(51)
     for step in range(4):
         x, y = batch(seed=step)
