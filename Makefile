@@ -30,9 +30,8 @@ setup: $(CHECKABLE) ## Make .venv with everything in it (again when pyproject.to
 run: $(READY) ## Set up, then train the default federation and print its results
 	$(BIN)/fedsel run
 
-test: setup ## Set up, then run the fast tests: units side by side, then whole runs, in one process and real ones
-	$(BIN)/python -m pytest --ignore=tests/runs -m "not slow" $(SIDE_BY_SIDE) --dist worksteal
-	$(BIN)/python -m pytest tests/runs -m "not slow" $(SIDE_BY_SIDE) --dist loadfile --no-loadscope-reorder
+test: setup ## Set up, then run the fast tests side by side: whole runs first, in one process and real ones, then units
+	$(BIN)/python -m pytest tests/runs tests -m "not slow" $(SIDE_BY_SIDE) --dist loadfile --no-loadscope-reorder
 
 test-slow: setup ## Set up, then run all tests, real deployments included
 	$(BIN)/python -m pytest --hypothesis-profile thorough

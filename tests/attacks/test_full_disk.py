@@ -12,8 +12,13 @@ from tests.support.in_process import run_in_process
 SMALL = ("--rounds", "2", "--clients", "2", "--cohort", "1", "--set", "local-steps=1", "--set", "checkpoint-every=1")
 
 
+def slow(*values):
+    """Further values of a parameter, for the slow tests."""
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("limit_bytes", [0, 100, 1000, 5_000, 10_000, 20_000])
+@pytest.mark.parametrize("limit_bytes", [0, 1000, 10_000, *slow(100, 5_000, 20_000)])
 def test_an_inline_run_ends_with_a_sentence_about_the_file(tmp_path, capsys, limit_bytes):
     arguments = ["run", "--strategy", "random", "--engine", "inline", *SMALL, "--out", str(tmp_path / "run")]
     with no_file_above(limit_bytes):
@@ -53,7 +58,7 @@ def test_no_limit_and_a_large_one_are_fine(monkeypatch, limit_bytes):
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("limit_bytes", [0, 1000, 20_000])
+@pytest.mark.parametrize("limit_bytes", [1000, *slow(0, 20_000)])
 def test_a_report_names_the_file_that_does_not_fit(tmp_path, capsys, limit_bytes):
     run_in_process(tmp_path / "run", rounds=1, clients=2, cohort=1, local_steps=1)
     with no_file_above(limit_bytes):

@@ -12,6 +12,7 @@ from simulation.report import page
 from simulation.report.findings import MORE, TOO_FEW
 from simulation.report.page import write_report
 from simulation.report.tables import FREE, Column, Table, csv_text, number_text
+from tests.support.pictures import draw_blank_pictures
 from tests.support.report_runs import write_plan, write_run
 
 
@@ -38,12 +39,13 @@ def test_costs_to_target_count_who_did_not_reach_it(report):
     assert (float(table["oort"]["seconds to target"]), table["oort"]["seconds to target (n)"]) == (20.0, "2")
 
 
-def test_exchanges_to_the_best_validation_round(tmp_path):
+def test_exchanges_to_the_best_validation_round(tmp_path, monkeypatch):
     """The first round is the best of equals; 3 exchanges in it, searches included. One run measured no client loss."""
     runs = [("random", seed, {}) for seed in (1, 2)] + [("oort", 1, {})]
     for path, (strategy, seed, _) in zip(write_plan(tmp_path, runs), runs, strict=True):
         row = {} if seed == 2 else {"client_loss": 0.5, "exchanges": 3}
         write_run(path, strategy, seed, [0.5, 0.9, 0.8], row=row)
+    draw_blank_pictures(monkeypatch)
     write_report(tmp_path)
     table = by_variant(tmp_path, "validation")
     assert [table[name]["runs with 'client-eval'"] for name in ("random", "oort")] == ["1 of 2", "1 of 1"]
@@ -61,13 +63,14 @@ def test_a_report_begins_with_what_the_methods_share(report):
     assert not (report / "report-pipelines.csv").exists()
 
 
-def test_a_report_shows_the_settings_in_which_the_methods_differ(tmp_path):
+def test_a_report_shows_the_settings_in_which_the_methods_differ(tmp_path, monkeypatch):
     paths = write_plan(tmp_path, [("fedcg", 1, {}), ("random", 1, {})])
     plan = json.loads((tmp_path / "comparison.json").read_text(encoding="utf-8"))
     papers = {"fedcg": "Jiang 2022", "random": "McMahan 2017"}
     (tmp_path / "comparison.json").write_text(json.dumps(plan | {"pipelines": {"papers": papers}}), encoding="utf-8")
     write_run(paths[0], "fedcg", 1, [0.5, 0.9], mu=0.0)
     write_run(paths[1], "random", 1, [0.5, 0.9], mu=0.0, compressor="none", error_feedback=False)
+    draw_blank_pictures(monkeypatch)
     write_report(tmp_path)
     assert rows(tmp_path, "pipelines") == [
         {"strategy": "fedcg", "compressor": "top-k", "error-feedback": "true", "protocol": "Jiang 2022"},
@@ -152,7 +155,7 @@ def test_a_page_that_would_be_too_large_is_drawn_coarser(tmp_path, monkeypatch):
 
 def test_the_command_on_one_run(tmp_path, capsys, monkeypatch):
     """`fedsel report` on one run; texts of the run are escaped."""
-    monkeypatch.setattr(page, "RESOLUTIONS", (36,))
+    draw_blank_pictures(monkeypatch)
     assert main(["report", str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     failure = {"failures": [{"client": 0, "reason": "<b>|lost"}]}
