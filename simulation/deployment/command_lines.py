@@ -44,7 +44,8 @@ def equivalent_commands(
 
     `server` is the address under which the clients reach the SuperLink's host.
     """
-    switches = "FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1"
+    home = "FLWR_HOME=$PWD/.flwr/remote"
+    switches = f"{home} FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1"
     certificates = None if insecure else Certificates(Path("certificates"))
     addresses = "--fleet-api-address 0.0.0.0:9092 --control-api-address 127.0.0.1:9093"
     warning = "; not encrypted, so only in a network that you trust" if insecure else ""
@@ -58,7 +59,7 @@ def equivalent_commands(
         f"cat > .flwr/remote/config.toml <<END\n{connection_toml('127.0.0.1:9093', authority, '$PWD/')}END",
         f"cat > .flwr/remote/run-config.toml <<'END'\n{to_toml(run_config)}END",
     ]
-    remote = "FLWR_HOME=$PWD/.flwr/remote flwr"
+    remote = f"{home} flwr"
     if certificates is not None:
         keys = [str(certificates.client(index)[1]) for index in range(len(node_configs))]
         commands += ["# when the SuperLink has said that it starts the Fleet API"]

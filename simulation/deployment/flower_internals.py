@@ -9,6 +9,8 @@ SuperNode:
   where it is refused (`simulation.deployment.supernode.retrying`).
 - `start_client_internal.push_object_contents_from_iterable` uploads a reply, and is replaced by one that is measured.
 - `start_client_internal.time.sleep` waits half a second for the reply; `Nap` ends when it is there.
+- `flower_supernode._parse_supernode_lifespan_config` gives the configuration. Where nobody asks for tasks over HTTP,
+  `serve_messages` puts a secret there that nobody knows, so that no other user of the machine claims one.
 - `NodeState` and the handlers of the Runtime API are called by `NodeTasks` and `NodeTask`.
 
 ServerApp, see `DeployedServerApp`: `HttpGrid.send_and_receive` asks every three seconds, in each thread of its own, and
@@ -18,6 +20,7 @@ Streaming calls in Flower's APIs, and an app process that stays, would replace a
 """
 
 import os
+import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -33,6 +36,7 @@ from simulation.deployment.replies import SharedReplies
 from simulation.deployment.runtime_socket import SOCKET, SocketRuntime
 
 CONNECTION_HOOK, PUSH_HOOK, SLEEP_HOOK = "_init_connection", "push_object_contents_from_iterable", "time"
+CONFIG_HOOK = "_parse_supernode_lifespan_config"
 Connect = Callable[..., AbstractContextManager[Any]]
 
 
@@ -146,6 +150,7 @@ def serve_messages(
 
     program: Any = import_module("flwr.supernode.cli.flower_supernode")
     start, connect = node.start_client_internal, connecting(getattr(node, CONNECTION_HOOK))
+    parse = getattr(program, CONFIG_HOOK)
     nap = Nap()
     arrived: list[Callable[[], None]] = []
 
@@ -160,8 +165,17 @@ def serve_messages(
 
             yield (node_id, waiting(receive), *between, confirm_and_answer)
 
+    def served_here(isolation: str, install: bool) -> bool:
+        return isolation == ISOLATION_MODE_SUBPROCESS and not install
+
+    def parse_closed() -> Any:
+        config = parse()
+        if served_here(config.isolation, config.runtime_dependency_install):
+            config.superexec_auth_secret = secrets.token_bytes(32)
+        return config
+
     def start_with_runner(**options: Any) -> None:
-        if options["isolation"] == ISOLATION_MODE_SUBPROCESS and not options["runtime_dependency_install"]:
+        if served_here(options["isolation"], options["runtime_dependency_install"]):
             options["isolation"] = ISOLATION_MODE_PROCESS
             arrived.append(start_runner(NodeTasks(options["state_factory"].state()), nap.wake))
         start(**options)
@@ -169,6 +183,7 @@ def serve_messages(
     setattr(node, PUSH_HOOK, pushing(getattr(node, PUSH_HOOK)))
     setattr(node, CONNECTION_HOOK, connection)
     setattr(node, SLEEP_HOOK, nap)
+    setattr(program, CONFIG_HOOK, parse_closed)
     program.start_client_internal = start_with_runner
     program.flower_supernode()
 

@@ -26,6 +26,8 @@ GRACE_S = 10.0
 REFUSED = ("CERTIFICATE_VERIFY_FAILED", "Failed to activate SuperNode", "must be registered", "generator didn't yield")
 """Words in the log of a SuperNode that the SuperLink refuses; its process does not end by itself."""
 POLL_S = 0.2
+SUPERLINK = "superlink"
+"""Name of the SuperLink's process, and of its FLWR_HOME within the deployment's folder."""
 
 
 class Deployment:
@@ -54,7 +56,8 @@ class Deployment:
     Attributes
     ----------
     flwr_home : Path
-        FLWR_HOME of the command line; its connection named `CONNECTION` leads to this SuperLink.
+        FLWR_HOME of the SuperLink and of the command line, which thereby has its account (see `control_account`); the
+        connection named `CONNECTION` leads to this SuperLink.
     logs : Path
         ``superlink.log``, ``supernode-0.log`` and so on.
     fleet : str
@@ -79,7 +82,7 @@ class Deployment:
                 f"Got {supernodes} SuperNodes and {len(node_configs)} node configurations."
             )
         self.folder = folder.resolve()
-        self.flwr_home = self.folder / "cli"
+        self.flwr_home = self.folder / SUPERLINK
         self.logs = self.folder / "logs"
         self.fleet = ""
         self.certificates = certificates
@@ -143,10 +146,10 @@ class Deployment:
             left.unlink()
         addresses = ["--fleet-api-address", self.fleet, "--control-api-address", f"127.0.0.1:{control}"]
         self._spawn(
-            "superlink", [*superlink_command(self.certificates, database), *addresses, *_runtime_address(runtime)]
+            SUPERLINK, [*superlink_command(self.certificates, database), *addresses, *_runtime_address(runtime)]
         )
         self._await(
-            "superlink", lambda: all(_reachable(port) for port in (fleet_port, control, runtime)), START_TIMEOUT_S
+            SUPERLINK, lambda: all(_reachable(port) for port in (fleet_port, control, runtime)), START_TIMEOUT_S
         )
         if self.certificates is not None:
             register(self.certificates, len(self._node_configs), environment(self.flwr_home))

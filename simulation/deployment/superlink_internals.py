@@ -10,22 +10,31 @@
   processor time for a round of three clients; `in_memory_factories` keeps in memory what ends with the runs anyway, and
   in the database the nodes alone, so that a SuperLink that is started again knows them.
 
-Streaming calls, and a faster database, would replace them.
+- `flower_superlink._parse_superlink_lifespan_config` gives the configuration, and `_get_superexec_command` the command
+  of the process that starts the ServerApps; `close_to_strangers` lets neither Control API nor tasks to other users.
+
+Streaming calls, a faster database, and accounts without an identity provider would replace them.
 """
 
 import inspect
+import secrets
+import sys
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from simulation.deployment.control_account import ControlAccount, open_account
 from simulation.deployment.flower_internals import answer_of, decode_request
 from simulation.deployment.held_calls import Arrivals, Uploads
 from simulation.deployment.node_file import NodeFile
 from simulation.deployment.runtime_socket import serve_socket
 
 FACTORIES_HOOK = "get_objectstore_linkstate_factories"
+CONFIG_HOOK, SUPEREXEC_HOOK = "_parse_superlink_lifespan_config", "_get_superexec_command"
 UNDER_WAY = "under way"
 """Time of delivery, for Flower, of an instruction that is still being uploaded."""
 
@@ -68,7 +77,35 @@ def answer_when_stored(arrivals: Arrivals, node_hold_s: float, reply_hold_s: flo
     _announce(InMemoryLinkState, Uploads(arrivals))
     with tempfile.TemporaryDirectory(prefix="fedsel-") as folder:
         setattr(main, FACTORIES_HOOK, partial(in_memory_factories, socket_folder=Path(folder)))
+        close_to_strangers(import_module("flwr.superlink.cli.flower_superlink"), Path(folder), open_account)
         flower_superlink()
+
+
+def close_to_strangers(program: Any, folder: Path, account: Callable[[str], ControlAccount]) -> None:
+    """Let Flower's `program` serve its Control API to one account, and its tasks to its own SuperExec.
+
+    `folder` is this user's alone; `account` opens the account for an address.
+    """
+    from flwr.common.constant import ISOLATION_MODE_SUBPROCESS
+
+    parse, command_of = getattr(program, CONFIG_HOOK), getattr(program, SUPEREXEC_HOOK)
+    secret = folder / "superexec-secret"
+    secret.touch(mode=0o600)
+    secret.write_bytes(secrets.token_bytes(32))
+
+    def parse_closed() -> Any:
+        config = parse()
+        config.authn_plugin = account(config.control_address)
+        if config.isolation == ISOLATION_MODE_SUBPROCESS:
+            config.superexec_auth_secret = secret.read_bytes()
+        return config
+
+    def command(*arguments: Any, **options: Any) -> list[str]:
+        rest = command_of(*arguments, **options)[1:]
+        return [sys.executable, "-m", "simulation.deployment.superexec", str(secret), *rest]
+
+    setattr(program, CONFIG_HOOK, parse_closed)
+    setattr(program, SUPEREXEC_HOOK, command)
 
 
 def in_memory_factories(database: str, federation_manager: Any, socket_folder: Path | None = None) -> tuple[Any, Any]:

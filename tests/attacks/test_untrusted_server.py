@@ -3,6 +3,12 @@
 Fall 12: a stranger on the server's machine posted a run to the Control API, and his code ran on all clients.
 """
 
+import json
+import subprocess
+import sys
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from flwr.common import Context, GetPropertiesIns, RecordDict
@@ -11,9 +17,14 @@ from flwr.common.config import parse_config_args
 from fedsel_app.client_app import client_fn
 from fedsel_app.config import ConfigError
 from fedsel_app.messages import EnrolAnswer, EnrolInstruction, one_line
-from simulation.deployment.deployed_run import client_nodes
+from simulation.deployment.command_lines import CONNECTION
+from simulation.deployment.deployed_run import app_values, client_nodes
+from simulation.deployment.flower_cli import environment, flwr, submit
+from simulation.deployment.local_deployment import Deployment, app_folder
 from simulation.experiments.configuration import known_defaults, resolve
 from simulation.experiments.node_configuration import node_config_text
+from tests.support.processes import await_that, looks_in_proc
+from tests.support.rounds import written
 
 IDENTITY = {"partition-id": 0, "num-partitions": 3}
 LOADER = f"{__name__}:load_mine"
@@ -99,3 +110,47 @@ def test_a_deployment_of_one_user_gives_its_clients_what_they_need(tmp_path):
         "allow-code": f"{LOADER} os:system",
     }
     assert second["partition-id"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@looks_in_proc
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("insecure", [False, True], ids=["TLS", "insecure"])
+def test_a_stranger_on_the_machine_gets_nothing_from_a_running_deployment(tmp_path, insecure):
+    """Fall 12: another user posts a run to the Control API, over gRPC and HTTP, and seeks tasks and their tokens."""
+    out = tmp_path / "run"
+    values = {"strategy": "random", "clients": 1, "cohort": 1, "rounds": 3, "local-steps": 3000, "out": str(out)}
+    config = resolve(values)
+    node = client_nodes(config, tmp_path / "state", own_data=False)
+    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "p", 1, node, insecure=insecure) as deployment:
+        lines: list[str] = []
+        home, values = deployment.flwr_home, app_values(config)
+        run = pool.submit(submit, app_folder(), CONNECTION, values, home, None, lines.append)
+        await_that(lambda: written(out) >= 1, run)
+        address = tomllib.loads((home / "config.toml").read_text())["superlink"][CONNECTION]["address"]
+        runtimes = [port_of(child) for child in deployment._children]
+        authority = "" if deployment.certificates is None else str(deployment.certificates.authority)
+        arguments = [address, ",".join(runtimes), str(app_folder()), authority]
+        outcomes = stranger(tmp_path, arguments)
+        assert run.result().completed, "\n".join(lines)
+        runs = flwr(["list", CONNECTION], environment(home))["runs"]
+        own = flwr(["supernode", "list", CONNECTION], environment(home))["nodes"]
+    assert len(outcomes) >= 7 + 2 * len(runtimes)
+    assert {name: said for name, said in outcomes.items() if not said.startswith("refused")} == {}
+    assert (len(runs), len(own)) == (1, 1)
+
+
+def port_of(child):
+    """Address of the Runtime API of a process of a deployment."""
+    words = child.process.args
+    return f"127.0.0.1:{words[words.index('--port') + 1]}"
+
+
+def stranger(folder, arguments):
+    """Outcomes of all attempts of another user."""
+    command = [sys.executable, "-m", "tests.support.stranger", *arguments]
+    variables = environment(folder / "stranger") | {"PYTHONPATH": str(app_folder())}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=variables, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])

@@ -1,0 +1,63 @@
+"""Control account: a SuperLink's Control API answers the command line of the user who started it, and nobody else.
+
+Whoever may submit a run executes code on the SuperLink and, as far as their owners let it, on the clients. Flower's own
+SuperLink asks nobody for an account: every user of the machine reaches a port of its loopback address. Here each start
+draws a token, and leaves it in the credential store of its FLWR_HOME (0600), where the command line `flwr` with the
+same FLWR_HOME finds it by the address of the connection.
+"""
+
+import hmac
+import os
+import secrets
+from collections.abc import Sequence
+
+from flwr.cli.auth_plugin import OidcCliPlugin
+from flwr.common.constant import ACCESS_TOKEN_KEY, NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
+from flwr.supercore.auth.typing import AccountAuthCredentials, AccountAuthLoginDetails, AccountInfo
+from flwr.supercore.utils import get_flwr_home, get_metadata_str
+from flwr.superlink.auth_plugin import ControlAuthnPlugin
+
+from fedsel_app.records.own_folder import PRIVATE
+
+Metadata = Sequence[tuple[str, str | bytes]]
+ANY_ADDRESS = ("0.0.0.0", "[::]")
+
+
+class ControlAccount(ControlAuthnPlugin):
+    """Account of who knows the `token`; Flower's only one, so that federation and nodes are as without accounts."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+
+    def validate_tokens_in_metadata(self, metadata: Metadata) -> tuple[bool, AccountInfo | None]:
+        """Validate the token of a call."""
+        said = get_metadata_str(metadata, ACCESS_TOKEN_KEY) or ""
+        if not hmac.compare_digest(said.encode(), self._token):
+            return False, None
+        return True, AccountInfo(flwr_aid=NOOP_FLWR_AID, account_name=NOOP_ACCOUNT_NAME)
+
+    def refresh_tokens(self, metadata: Metadata) -> tuple[Metadata | None, AccountInfo | None]:
+        """Refresh nothing: the token holds as long as the SuperLink runs."""
+        return None, None
+
+    def get_login_details(self) -> AccountAuthLoginDetails | None:
+        """Nothing: there is no way to log in."""
+        return None
+
+    def get_auth_tokens(self, device_code: str) -> AccountAuthCredentials | None:
+        """Nothing."""
+        return None
+
+
+def open_account(control_address: str) -> ControlAccount:
+    """Draw the token of a SuperLink with its Control API at this address, and store it for the command line.
+
+    Raises OSError if the credential store cannot be written.
+    """
+    token = secrets.token_urlsafe(32)
+    host, _, port = control_address.rpartition(":")
+    get_flwr_home().mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+    store = OidcCliPlugin(f"127.0.0.1:{port}" if host in ANY_ADDRESS else control_address)
+    store.store_tokens(AccountAuthCredentials(access_token=token, refresh_token=token))
+    os.chmod(store.store.file_path, 0o600)
+    return ControlAccount(token)
