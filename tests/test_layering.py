@@ -73,7 +73,8 @@ def test_flowers_internals_are_named_in_few_files():
         if any(used.startswith(FLOWER_INTERNALS) and used != "flwr.simulation.run_simulation" for used in imports(name))
     }
     deployed = {
-        f"simulation/deployment/{name}.py" for name in ("flower_internals", "superlink_internals", "app_process")
+        f"simulation/deployment/{name}.py"
+        for name in ("flower_internals", "superlink_internals", "app_process", "control_account", "superexec")
     }
     assert private == {"simulation/engines/flower_internals.py", *deployed}
 

@@ -4,6 +4,10 @@ Whoever may submit a run executes code on the SuperLink and, as far as their own
 SuperLink asks nobody for an account: every user of the machine reaches a port of its loopback address. Here each start
 draws a token, and leaves it in the credential store of its FLWR_HOME (0600), where the command line `flwr` with the
 same FLWR_HOME finds it by the address of the connection.
+
+Private of Flower are `ControlAuthnPlugin`, of which its own distribution has no other than one that lets everybody in,
+and `OidcCliPlugin`, as which the command line sends the token. Accounts in Flower without an identity provider would
+replace both.
 """
 
 import hmac
