@@ -11,7 +11,6 @@ replace both.
 """
 
 import hmac
-import os
 import secrets
 from collections.abc import Sequence
 
@@ -56,12 +55,11 @@ class ControlAccount(ControlAuthnPlugin):
 def open_account(control_address: str) -> ControlAccount:
     """Draw the token of a SuperLink with its Control API at this address, and store it for the command line.
 
-    Raises OSError if the credential store cannot be written.
+    Raises OSError if FLWR_HOME cannot be made.
     """
     token = secrets.token_urlsafe(32)
     host, _, port = control_address.rpartition(":")
     get_flwr_home().mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-    store = OidcCliPlugin(f"127.0.0.1:{port}" if host in ANY_ADDRESS else control_address)
-    store.store_tokens(AccountAuthCredentials(access_token=token, refresh_token=token))
-    os.chmod(store.store.file_path, 0o600)
+    command_line = OidcCliPlugin(f"127.0.0.1:{port}" if host in ANY_ADDRESS else control_address)
+    command_line.store_tokens(AccountAuthCredentials(access_token=token, refresh_token=token))
     return ControlAccount(token)

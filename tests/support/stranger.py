@@ -60,13 +60,14 @@ def post(address: str, path: str, request: Any) -> Any:
         return answer.read()
 
 
-def tokens_in_command_lines() -> list[str]:
-    """Tokens in the command lines of all processes, which every user can read."""
+def tokens_in_command_lines(runtime: str) -> list[str]:
+    """Tokens for a Runtime API in the command lines of all processes, which every user can read."""
     found = []
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             words = process.read_bytes().split(b"\0")
-            found += [words[at + 1].decode() for at, word in enumerate(words) if word == b"--token"]
+            if runtime.encode() in words and b"--token" in words:
+                found.append(words[words.index(b"--token") + 1].decode())
     return found
 
 
@@ -81,6 +82,7 @@ def main() -> None:
     stub = ControlStub(grpc.intercept_channel(channel, RuntimeVersionClientInterceptor(component_name="flwr CLI")))
     start = control_pb2.StartRunRequest(fab=fab_to_proto(fab))
     forged = ((ACCESS_TOKEN_KEY, NOOP_FLWR_AID), (REFRESH_TOKEN_KEY, NOOP_FLWR_AID))
+    first, *_ = runtimes.split(",")
     outcomes = {
         "start a run": attempt(lambda: stub.StartRun(start, timeout=TIMEOUT_S)),
         "start a run, with a forged token": attempt(lambda: stub.StartRun(start, timeout=TIMEOUT_S, metadata=forged)),
@@ -89,7 +91,7 @@ def main() -> None:
         "register a node": attempt(
             lambda: stub.RegisterNode(control_pb2.RegisterNodeRequest(public_key=b"mine"), timeout=TIMEOUT_S)
         ),
-        "find a token": f"found {found}" if (found := tokens_in_command_lines()) else "refused: there is none",
+        "find a token": f"found {found}" if (found := tokens_in_command_lines(first)) else "refused: there is none",
     }
     for place, runtime in enumerate(runtimes.split(",")):
         tasks = runtime_pb2.PullPendingTasksRequest()
@@ -100,7 +102,6 @@ def main() -> None:
         outcomes[f"claim a task of {place}"] = attempt(
             lambda at=runtime, ask=claim: post(at, "/v1/runtime/claim-task", ask)
         )
-    first = runtimes.split(",")[0]
     outcomes["start a run over HTTP"] = attempt(lambda: post(first, "/v1/control/start-run", start))
     print(json.dumps(outcomes))
 
