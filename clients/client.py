@@ -18,7 +18,7 @@ from torch import Tensor
 
 from clients.compression.compressors import draw_layers
 from clients.compression.curvature import hutchinson_diagonal
-from clients.compression.error_feedback import UploadSpec, as_sent, restore_unacknowledged, upload
+from clients.compression.error_feedback import UploadSpec, as_sent, restore_untaken, upload
 from clients.examples import label_counts_as_bytes, own_examples
 from clients.received_arrays import check_arrays
 from clients.shared_model import shared_model, shared_task
@@ -127,7 +127,8 @@ class SelectionClient(NumPyClient):
         history = ClientHistory(instruction.last_instructed, instruction.last_aggregated, instruction.last_checkpoint)
         state: Arrays = {}
         if remembers:
-            state = restore_unacknowledged(*store.recall(context.client, history), context.run.seed)
+            recalled = store.recall(context.client, history)
+            state = restore_untaken(*recalled, instruction.taken, context.run.seed)
         examples, _ = self._examples()
         if context.task.positive_weights == "client":
             model.task = task_of(load(context.data, context.run.seed), model.parameters.device, examples)

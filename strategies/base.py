@@ -180,9 +180,9 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
             LOGGER.warning("Round %d: too little came back; the model stays as it is.", server_round)
         if self._isp is not None and self._intermediate is not None:
             self._isp.search_aggregated(self._intermediate, replies)
-        self.roster.record_round(server_round, plan.selection.clients, clients, replies.losses, failed=replies.broken)
-
         step = self._server.step(started_from, plan.selection, replies, self.roster.examples)
+        selected, losses = plan.selection.clients, replies.losses
+        self.roster.record_round(server_round, selected, clients, losses, step.taken, failed=replies.broken)
         self._parameters = step.parameters
         self._buffers, calibration_bytes = next_statistics(
             self._clients, replies, step.parameters, self._buffers, server_round, self.context, self.roster.examples
@@ -195,14 +195,14 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
                 clients,
                 step.updates,
                 step.aggregate,
-                replies.losses,
+                losses,
                 replies.reports,
                 replies.failed,
             )
         )
         wall_s = time.perf_counter() - self._started_s
-        record, links = self._record, self.context.links
-        record_training(record, plan, replies, step.weights, self.roster, links, calibration_bytes, wall_s)
+        record, roster, links = self._record, self.roster, self.context.links
+        record_training(record, plan, replies, step.weights, step.taken, roster, links, calibration_bytes, wall_s)
         if self._intermediate is not None:
             record_search(record, self._intermediate.costs, self._intermediate.record)
         record.epsilon = step.epsilon

@@ -67,6 +67,7 @@ class Roster:
     selections : int64 (K,), rounds in which the client was selected, h_k
     last_selected : int64 (K,), the last such round l_k; 0 = never
     last_returned : int64 (K,), the last round of which its update was aggregated; 0 = never
+    taken : float64 (K,), share of its last aggregated update that was taken, see `strategies.aggregation.robust`
     failures : int64 (K,), rounds in which it was selected and sent nothing usable
     losses : float64 (K,), loss of this round's global model; NaN where not measured
     fit_losses : float64 (K,), mean training loss it reported when it last trained; NaN = never
@@ -81,6 +82,7 @@ class Roster:
         self.selections = np.zeros(clients, np.int64)
         self.last_selected = np.zeros(clients, np.int64)
         self.last_returned = np.zeros(clients, np.int64)
+        self.taken = np.ones(clients)
         self.failures = np.zeros(clients, np.int64)
         self.losses = np.full(clients, np.nan)
         self.fit_losses = np.full(clients, np.nan)
@@ -101,16 +103,17 @@ class Roster:
             setattr(self, name, state[name].copy())
 
     def record_round(
-        self, server_round: int, selected: Ints, returned: Ints, fit_losses: Floats, *, failed: Ints
+        self, server_round: int, selected: Ints, returned: Ints, fit_losses: Floats, taken: Floats, *, failed: Ints
     ) -> None:
         """Count a round in which `selected` trained, the updates of `returned` were aggregated and `failed` failed.
 
-        `fit_losses` are the mean training losses of those that returned.
+        `fit_losses` are the mean training losses of those that returned, `taken` the shares taken of their updates.
         """
         self.selections[selected] += 1
         self.last_selected[selected] = server_round
         self.last_returned[returned] = server_round
         self.fit_losses[returned] = fit_losses
+        self.taken[returned] = taken
         self.failures[failed] += 1
 
     @property

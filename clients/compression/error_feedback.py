@@ -7,7 +7,8 @@ I. Fatkhullin, "EF21: A New, Simpler, Theoretically Better, and Practically Fast
 contracts, so there rand-k does not scale its entries up, and qsgd scales its values down. Values of fewer than 32 bits
 are rounded to the nearest with error feedback, which then holds the rounding too, and at random without it.
 
-A reply that did not arrive counts as if nothing had been sent: e = beta v (`restore_unacknowledged`).
+A reply that did not arrive counts as if nothing had been sent, e = beta v; of one of which the server took the share a,
+the rest comes back: e = beta (v - a C(v)) (`restore_untaken`). "ef21" has no residual: there the estimate stands.
 
 Deviations: "ef21" estimates the local update, not a gradient, and starts at g = 0 with a first message that is
 compressed as any other; the server averages the g of the clients that replied, not of all.
@@ -96,21 +97,23 @@ def upload(
     return update, kept
 
 
-def restore_unacknowledged(state: State, unacknowledged: State, seed: int) -> dict[str, NDArray[Any]]:
-    """Restore the state of a client whose last upload was not aggregated.
+def restore_untaken(state: State, unacknowledged: State, taken: float, seed: int) -> dict[str, NDArray[Any]]:
+    """Restore the residual of a client whose last upload was not aggregated, or taken in part.
 
-    `state` is the state before that upload, `unacknowledged` the one after it. The residual e = beta v then holds all
-    that the client had to send; everything else is as it was in `state`.
+    `state` is the one after the last upload that was aggregated, of which the server took the share `taken`;
+    `unacknowledged` the one after a later upload, which begins with what was left of the other, and of which it took
+    nothing. Everything but the residual is as it was in `state`.
     """
-    if "sent" not in unacknowledged:
+    last, share = (unacknowledged, 0.0) if "sent" in unacknowledged else (state, taken)
+    if "sent" not in last or share == 1.0:
         return dict(state)
-    packet = decode(unacknowledged["sent"].tobytes(), size=int(unacknowledged["size"]), seed=seed)
-    sent = packet.update.dense() * unacknowledged["decay"]
-    return {**state, "residual": unacknowledged["residual"] + sent if "residual" in unacknowledged else sent}
+    packet = decode(last["sent"].tobytes(), size=int(last["size"]), seed=seed)
+    untaken = packet.update.dense() * (last["decay"] * np.float32(1.0 - share))
+    return {**state, "residual": last["residual"] + untaken if "residual" in last else untaken}
 
 
 def as_sent(payload: bytes, size: int, decay: float) -> dict[str, NDArray[Any]]:
-    """Arrays from which `restore_unacknowledged` takes an upload back: payload, model size, residual decay."""
+    """Arrays from which `restore_untaken` takes an upload back: payload, model size, residual decay."""
     return {"sent": np.frombuffer(payload, np.uint8), "size": np.array(size), "decay": np.array(decay, np.float32)}
 
 

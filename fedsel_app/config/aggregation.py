@@ -19,8 +19,24 @@ class AggregationConfig(Settings):
         "of the updates: the weighted mean, or what a few hostile clients cannot steer, each client counting alike",
         choices=("mean", "median", "trimmed-mean", "krum", "multi-krum"),
     )
-    trim_share: float = setting(0.1, "share of its values that trimmed-mean cuts at each end", low=0.0, below=0.5)
+    trim_share: float = setting(
+        0.2, "values of an entry that trimmed-mean cuts at each end, as a share of the cohort", low=0.0, below=0.5
+    )
     krum_malicious: int = setting(1, "hostile clients a round that krum and multi-krum withstand, f", low=0)
+    quorum: float = setting(
+        0.5,
+        "share of the cohort that must have sent an entry for median and trimmed-mean to vote on it; below it, their "
+        "mean",
+        above=0.0,
+        high=1.0,
+    )
+    update_clip: float = setting(
+        1.0,
+        "norm to which a robust aggregation first scales updates down, in multiples of the round's median (0: any)",
+        low=0.0,
+    )
     max_update_norm: float = setting(
-        1e6, "largest norm of an update, in multiples of the round's median (0: any; without effect under dp)", low=0.0
+        100.0,
+        "norm above which an update is left out, in multiples of the round's median (0: any; without effect under dp)",
+        low=0.0,
     )

@@ -72,6 +72,8 @@ class TrainInstruction(Instruction):
     """Last round in which this client was asked to train; 0 is never."""
     last_aggregated: int = 0
     """Last round whose update of this client was aggregated; 0 is never."""
+    taken: float = 1.0
+    """Share of that update which the server took, in [0, 1]; the rest goes back into the client's residual."""
     last_checkpoint: int = 0
     """Round of the server's checkpoint, to which it may go back; 0 is none."""
     reports: tuple[Report, ...] = ()

@@ -3,39 +3,44 @@
 Coordinate-wise median and trimmed mean: D. Yin, Y. Chen, K. Ramchandran, P. Bartlett, "Byzantine-Robust Distributed
 Learning: Towards Optimal Statistical Rates", ICML 2018, arXiv 1803.01498. Krum and Multi-Krum: P. Blanchard,
 E. M. El Mhamdi, R. Guerraoui, J. Stainer, "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent",
-NeurIPS 2017.
+NeurIPS 2017. Before every rule each update is scaled down to `update-clip` times the cohort's median norm: Z. Sun,
+P. Kairouz, A. T. Suresh, H. B. McMahan, "Can You Really Backdoor Federated Learning?", 2019, arXiv 1911.07963.
 
-Absent entries. A client that compresses with error feedback sends a few entries and keeps the rest back, so
-an entry that it does not send is no vote for zero; as such a vote, the median of ten clients that send a tenth each is
-zero nearly everywhere, and nothing is ever learned. So the median and the trimmed mean of an entry are those of the
-clients that sent it, times their share of the cohort (times the sum of the weights, 1 but for unbiased methods): the
-scale that the mean has. An entry that one or two clients send cannot be judged: there each of them counts as if its
-whole update had been scaled down to the cohort's median norm, as in Z. Sun, P. Kairouz, A. T. Suresh, H. B. McMahan,
-"Can You Really Backdoor Federated Learning?", 2019, arXiv 1911.07963, so that a hostile client is worth one honest one
-there. Krum compares whole updates, absent entries as zeros.
+Absent entries. A client that compresses with error feedback sends a few entries and keeps the rest back. If an absent
+entry were a vote for zero, the median of ten clients that send a fifth each would be zero nearly everywhere; if an
+entry that few send were given back, those few would send it for ever (docs/security.md has the numbers for both). So
+the median and the trimmed mean of an entry are those of the clients that sent it, times their share of the cohort, the
+scale that the mean has. They need a quorum: of an entry that less than the share `quorum` of the cohort sent, the
+centre is the mean, where each client is worth no more than its clipped update. Two colluders who send every entry are
+then outvoted where honest clients send it too, and elsewhere are worth two honest ones. Krum compares whole updates,
+absent entries as zeros.
 
 Every client counts alike: of the weights only the sum is used, since hostile clients choose their scores and numbers
-of examples. Values that are left out are dropped, and not put back into their client's residual: a client that is
-outvoted would otherwise send an ever larger update.
+of examples.
 
-Deviations: the trimmed mean cuts ceil(share s) of the s values of an entry from each end (at most what leaves one or
-two), so that already of three values the outer ones go. Flower's `aggregate_median`, `aggregate_trimmed_avg` and
-`aggregate_krum` do the same for dense updates (tests compare), but need all of them as dense arrays at once, have no
-notion of an absent entry, and do not return Krum's choice; here the dense form exists for `BLOCK` entries at a time.
+Rejected, and given back to the client's residual, is what clipping cuts off, and the whole update that Krum does not
+choose. A value that is outvoted is none of it: the centre stands for all who sent the entry, and who moves it with
+values that are always cut would have the honest ones send ever larger values.
+
+Deviations: the trimmed mean cuts ceil(share r) values of an entry from each end, r the cohort, of however few values
+(at most what leaves one or two). Flower's `aggregate_median`, `aggregate_trimmed_avg` and `aggregate_krum` do the same
+for dense updates that are not clipped (tests compare), but need all of them as dense arrays at once, have no notion of
+an absent entry, and do not return Krum's choice; here the dense form exists for `BLOCK` entries at a time.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import AggregationConfig
+from fedsel_app.messages import lower_median
 from fedsel_app.wire.codec import Update, add_weighted
 from strategies.roster import Floats, Ints
 
 BLOCK = 2**14
-JUDGED = 3
-"""The fewest values of an entry among which a wrong one can be recognised."""
 Centre = Callable[[Floats, Ints], Floats]
 """(values (r, b) in ascending order with NaN last, values that are there (b,), at least 1) -> their centre (b,)."""
 
@@ -49,29 +54,37 @@ def median(ordered: Floats, counts: Ints) -> Floats:
 
 
 def trimmed_mean(ordered: Floats, counts: Ints, share: float) -> Floats:
-    """Trimmed mean: the mean without the ceil(share s) least and most of s values."""
-    cut = np.minimum(np.ceil(share * counts - 1e-9).astype(np.int64), (counts - 1) // 2)
+    """Trimmed mean: the mean without the ceil(share r) least and most of an entry's values; it leaves one or two."""
+    cut = np.minimum(math.ceil(share * len(ordered) - 1e-9), (counts - 1) // 2)
     rank = np.arange(len(ordered))[:, None]
     kept = (rank >= cut) & (rank < counts - cut)
     mean: Floats = np.where(kept, ordered, 0.0).sum(axis=0) / (counts - 2 * cut)
     return mean
 
 
-def coordinate_wise(updates: Sequence[Update], centre: Centre) -> Floats:
-    """Coordinate-wise centre of the values sent of each entry, times the share of clients that sent it, float64 (N,).
+def clipped(updates: Sequence[Update], multiple: float) -> tuple[tuple[Update, ...], Floats]:
+    """Norm clipping: updates no larger than `multiple` (0: any) times their median norm, and the share left of each.
 
-    Of an entry that fewer than `JUDGED` sent it is the mean, of updates no larger than their median norm.
+    Of two middle norms the less is the median. The shares are float64 (r,), in [0, 1].
     """
     norms = np.array([update.norm() for update in updates])
-    most = np.sort(norms)[(norms.size - 1) // 2]
+    most = multiple * lower_median(norms) if multiple else math.inf
     shares = np.divide(most, norms, out=np.ones(norms.size), where=norms > most)
+    return tuple(_scaled(update, share) for update, share in zip(updates, shares.tolist(), strict=True)), shares
+
+
+def coordinate_wise(updates: Sequence[Update], centre: Centre, quorum: float) -> Floats:
+    """Coordinate-wise centre of the values sent of each entry, times the share of clients that sent it, float64 (N,).
+
+    Of an entry that less than the share `quorum` of the clients sent the centre is the mean.
+    """
     total = np.zeros(updates[0].size)
     for start, block in _blocks(updates, absent=np.nan):
         counts = np.isfinite(block).sum(axis=0)
-        many = counts >= JUDGED
-        found = total[start : start + many.size]
-        found[many] = centre(np.sort(block[:, many], axis=0), counts[many]) * (counts[many] / len(updates))
-        found[~many] = np.nansum(block[:, ~many] * shares[:, None], axis=0) / len(updates)
+        voted = counts >= max(quorum * len(updates) - 1e-9, 1)
+        found = total[start : start + voted.size]
+        found[voted] = centre(np.sort(block[:, voted], axis=0), counts[voted]) * (counts[voted] / len(updates))
+        found[~voted] = np.nansum(block[:, ~voted], axis=0) / len(updates)
     return total
 
 
@@ -92,24 +105,49 @@ def krum_order(distances: Floats, malicious: int) -> Ints:
     return np.argsort(scores, kind="stable")
 
 
-def combine(updates: Sequence[Update], weights: Floats, config: AggregationConfig) -> tuple[Floats, Floats]:
-    """The aggregate of r >= 1 updates, float64 (N,), and the weight of each in it, float64 (r,)."""
-    count, rule = len(updates), config.aggregation
-    if rule in ("krum", "multi-krum"):
-        order = krum_order(squared_distances(updates), config.krum_malicious)
-        chosen = order[: 1 if rule == "krum" else max(count - config.krum_malicious, 1)]
-        share = weights.sum() / chosen.size
-        weights = np.zeros(count)
-        weights[chosen] = share
-    elif rule != "mean":
-        total = float(weights.sum())
+@dataclass(frozen=True)
+class Combined:
+    """Combination of r updates by the setting `aggregation`.
+
+    Attributes
+    ----------
+    updates : the updates as they were combined: clipped, where the rule is robust
+    aggregate : float64 (N,)
+    weights : float64 (r,), of each update in the aggregate
+    taken : float64 (r,), share of each update that was taken; the rest is rejected, and its client's to send again
+    """
+
+    updates: tuple[Update, ...]
+    aggregate: Floats
+    weights: Floats
+    taken: Floats
+
+
+def combine(updates: tuple[Update, ...], weights: Floats, config: AggregationConfig) -> Combined:
+    """Combine r >= 1 updates of which the weighted mean would have these weights, float64 (r,)."""
+    count, rule, total = len(updates), config.aggregation, float(weights.sum())
+    taken = np.ones(count)
+    if rule != "mean":
+        updates, taken = clipped(updates, config.update_clip)
+        weights = np.full(count, total / count)
+    if rule in ("median", "trimmed-mean"):
         centre: Centre = median
         if rule == "trimmed-mean":
             centre = lambda ordered, counts: trimmed_mean(ordered, counts, config.trim_share)  # noqa: E731
-        return total * coordinate_wise(updates, centre), np.full(count, total / count)
+        return Combined(updates, total * coordinate_wise(updates, centre, config.quorum), weights, taken)
+    if rule in ("krum", "multi-krum"):
+        order = krum_order(squared_distances(updates), config.krum_malicious)
+        chosen = order[: 1 if rule == "krum" else max(count - config.krum_malicious, 1)]
+        choice = np.zeros(count)
+        choice[chosen] = 1.0
+        weights, taken = choice * (total / chosen.size), choice * taken
     aggregate = np.zeros(updates[0].size)
     add_weighted(aggregate, updates, weights.tolist())
-    return aggregate, weights
+    return Combined(updates, aggregate, weights, taken)
+
+
+def _scaled(update: Update, share: float) -> Update:
+    return update if share == 1.0 else Update(update.size, update.indices, update.values * np.float32(share))
 
 
 def _blocks(updates: Sequence[Update], *, absent: float) -> Iterator[tuple[int, Floats]]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedsel_app.wire.codec import Update
 from strategies.aggregation.ef21 import Estimates
 from strategies.aggregation.privacy import Privacy, refuse_statistics
-from strategies.aggregation.robust import combine
+from strategies.aggregation.robust import Combined, combine
 from strategies.aggregation.server_optimizer import ServerOptimizer, aggregation_weights
 from strategies.aggregation.server_solver import ServerSolver
 from strategies.checkpoint import Stateful, gather, scatter
@@ -26,8 +26,9 @@ class Step:
     Attributes
     ----------
     parameters : float32 (N,), the next global model; the old one where no update was aggregated
-    updates : the clients' updates; with ef21 the server's estimates of them
+    updates : the clients' updates as they were combined; with ef21 the server's estimates of them
     weights : float64 (r,), of each update in the aggregate
+    taken : float64 (r,), share of each update that the setting `aggregation` took
     aggregate : float64 (N,), the updates combined by the setting `aggregation`; None where there are none
     epsilon : privacy spent so far; None without differential privacy
     """
@@ -35,6 +36,7 @@ class Step:
     parameters: NDArray[np.float32]
     updates: tuple[Update, ...]
     weights: Floats
+    taken: Floats
     aggregate: Floats | None
     epsilon: float | None = None
 
@@ -65,15 +67,16 @@ class ServerState:
         )
         weights = self.solver.weights(weights, replies.reports)
         if not clients.size:
-            return Step(parameters, updates, weights, None)
+            return Step(parameters, updates, weights, np.zeros(0), None)
         epsilon = None
         if self.privacy is not None:
-            aggregate, weights = self.privacy.protect(updates)
+            combined = Combined(updates, *self.privacy.protect(updates), np.ones(clients.size))
             epsilon = self.privacy.epsilon()
         else:
-            aggregate, weights = combine(updates, weights, self._context.aggregation)
-        step = self.solver.step(aggregate, updates, replies.controls)
-        return Step(self.optimizer.step(parameters, step), updates, weights, aggregate, epsilon)
+            combined = combine(updates, weights, self._context.aggregation)
+        step = self.solver.step(combined.aggregate, combined.updates, replies.controls)
+        moved = self.optimizer.step(parameters, step)
+        return Step(moved, combined.updates, combined.weights, combined.taken, combined.aggregate, epsilon)
 
     def preview_step(
         self, parameters: NDArray[np.float32], selection: Selection, replies: Replies, examples: Ints

@@ -78,6 +78,7 @@ class InstructionBuilder:
                 curvature=round_info.scheduled > context.budget.kept_warmup_rounds,
                 last_instructed=int(roster.last_selected[client]),
                 last_aggregated=int(roster.last_returned[client]),
+                taken=float(roster.taken[client]),
                 last_checkpoint=self.last_checkpoint,
                 reports=self._reports,
                 estimated=client in self._estimated,

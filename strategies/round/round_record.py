@@ -1,5 +1,6 @@
 """Round record: the steps of a round that write into it. Its fields are those of `fedsel_app.records.schema`."""
 
+import logging
 import math
 from collections.abc import Mapping
 from operator import itemgetter
@@ -14,12 +15,17 @@ from strategies.round.replies import Replies
 from strategies.round.round_plan import Plan
 from strategies.run_context import Evaluation, Links, Recorder
 
+LOGGER = logging.getLogger("fedsel")
+NOTED = 0.5
+"""Share taken of an update below which its client is named in the log; an honest update is seldom twice the median."""
+
 
 def record_training(
     record: RoundRecord,
     plan: Plan,
     replies: Replies,
     weights: Floats,
+    taken: Floats,
     roster: Roster,
     links: Links,
     calibration_bytes: int,
@@ -35,6 +41,9 @@ def record_training(
     record.probe_losses = roster.losses[selection.clients].tolist()
     record.aggregated = aggregated.tolist()
     record.weights = weights.tolist()
+    if (taken < 1.0).any():
+        record.taken = taken.tolist()
+        _log_rejected(record.round, record.aggregated, record.taken)
     record.fit_losses = replies.losses.tolist()
     record.failures = sorted([*plan.probe.failures, *replies.failures], key=itemgetter("client"))
     record.unused = replies.unused.tolist()
@@ -45,6 +54,13 @@ def record_training(
     record.probe_bytes = plan.probe.bytes + SCALAR_BYTES * len(replies.reports) * aggregated.size
     record.calibration_bytes = calibration_bytes
     record.exchanges = int(aggregated.size)
+
+
+def _log_rejected(number: int, clients: list[int], taken: list[float]) -> None:
+    """Name the clients of whose updates a share below `NOTED` was taken."""
+    noted = [f"{share:.3g} of client {client}'s" for client, share in zip(clients, taken, strict=True) if share < NOTED]
+    if noted:
+        LOGGER.warning("Round %d: the 'aggregation' rejects updates, and takes %s.", number, ", ".join(noted))
 
 
 def record_search(record: RoundRecord, costs: Mapping[str, float], search: SearchRecord) -> None:

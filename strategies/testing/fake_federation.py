@@ -176,7 +176,7 @@ class FakeFederation:
         losses, selected = self.losses(number), selection.clients
         missing = np.isin(selected, list(failed))
         returned, missed = selected[~missing], selected[missing]
-        self.roster.record_round(number, selected, returned, losses[returned], failed=missed)
+        self.roster.record_round(number, selected, returned, losses[returned], np.ones(returned.size), failed=missed)
         self.method.learn(
             outcome(
                 self.round_info(number),

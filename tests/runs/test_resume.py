@@ -59,6 +59,7 @@ RUNS = {
     "feddyn": {"strategy": "random", "solver": "feddyn", "compressor": "none", "server-optimizer": "mean"},
     "ef21": {"strategy": "random", "error-feedback-scheme": "ef21"},
     "rand-k": {"strategy": "random", "compressor": "rand-k"},
+    "multi-krum": {"strategy": "random", "cohort": 5, "aggregation": "multi-krum"},
     "fedyogi": {"strategy": "random", "server-optimizer": "fedyogi", "server-lr": 0.01},
     "batchnorm": {"strategy": "random", "model": NORMED, "calibration-batches": 3},
 }

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from clients.compression.compressors import qsgd, rand_k, top_k
-from clients.compression.error_feedback import upload
+from clients.compression.error_feedback import as_sent, restore_untaken, upload
 from clients.state import StateError
 from fedsel_app.config import CompressionConfig
 from fedsel_app.models.flat_model import LayerSlice
-from fedsel_app.wire.codec import decode, encode
+from fedsel_app.wire.codec import Update, decode, encode
 from fedsel_app.wire.indices import seeded_indices
 from tests.support.uploads import LAYERS, PLAIN, spec, vector
 
@@ -60,6 +60,25 @@ def test_ef21_without_the_estimate_that_the_server_has_is_an_error():
     choice = CompressionConfig(error_feedback_scheme="ef21", **PLAIN)
     with pytest.raises(StateError, match=r"Client 2.*'state-dir'"):
         upload(vector(3, -1), {}, (LayerSlice("all", 0, 2),), choice, spec(estimated=True), None)
+
+
+def test_what_the_server_did_not_take_comes_back_by_hand():
+    """v = (4, 2), of which 4 was sent; with beta = 0.5 the residual is 0.5 (v - a C(v))."""
+    payload = encode(Update(2, np.array([0], np.uint32), vector(4)), client=2, server_round=1)
+    state = {"residual": vector(0, 1), "shares": np.ones(1), **as_sent(payload, 2, 0.5)}
+    for taken, residual in ((1.0, [0, 1]), (0.25, [1.5, 1]), (0.0, [2, 1])):
+        restored = restore_untaken(state, {}, taken, seed=5)
+        assert restored["residual"].tolist() == residual
+        assert restored["shares"] is state["shares"]
+    # A later upload that was lost holds all that was left of this one.
+    later = {"residual": vector(3, 0), **as_sent(payload, 2, 0.5)}
+    assert restore_untaken(state, later, 0.25, seed=5)["residual"].tolist() == [5, 0]
+
+
+def test_without_error_feedback_nothing_comes_back():
+    estimate = {"estimate": vector(1, 2)}
+    assert restore_untaken(estimate, {}, 0.0, seed=5) == estimate
+    assert restore_untaken({}, {}, 0.0, seed=5) == {}
 
 
 def test_top_k_of_each_layer_keeps_its_share_of_each():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.compression.compressors import rounded
-from clients.compression.error_feedback import as_sent, restore_unacknowledged, upload
+from clients.compression.error_feedback import as_sent, restore_untaken, upload
 from fedsel_app.config import CompressionConfig, ConfigError
 from fedsel_app.models.flat_model import LayerSlice
 from fedsel_app.wire.codec import WireError, decode, encode
@@ -85,7 +85,7 @@ def test_the_residual_is_what_the_server_did_not_decode(compressor, bits):
     assert state["residual"].tobytes() == (delta - received.dense()).tobytes()
     assert np.any(state["residual"][received.dense() != 0])
     # Lost on its way, nothing of the update is forgotten.
-    restored = restore_unacknowledged({}, {**state, **as_sent(payload, 400, 1.0)}, seed=5)["residual"]
+    restored = restore_untaken({}, {**state, **as_sent(payload, 400, 1.0)}, 1.0, seed=5)["residual"]
     np.testing.assert_allclose(restored, delta, rtol=0, atol=1e-6)
     plain, _ = sent_by(CompressionConfig(compressor=compressor, **PLAIN), delta)
     assert (received.indices is None) == (plain.indices is None)

@@ -17,20 +17,35 @@ from tests.support.updates import sparse
 EQUAL = np.full(5, 0.2)
 
 
-def aggregate(updates, rule, weights=None, **settings):
+def combined(updates, rule, weights=None, **settings):
     weights = np.full(len(updates), 1 / len(updates)) if weights is None else weights
-    return robust.combine(updates, weights, AggregationConfig(aggregation=rule, **settings))
+    return robust.combine(tuple(updates), weights, AggregationConfig(aggregation=rule, **settings))
+
+
+def aggregate(updates, rule, weights=None, **settings):
+    result = combined(updates, rule, weights, **settings)
+    return result.aggregate, result.weights
 
 
 def test_an_entry_counts_for_those_who_sent_it():
     updates = [sparse(4, [0, 1], [3, 4]), sparse(4, [0], [5]), sparse(4, [0, 3], [6, -8]), sparse(4, [0, 3], [4, -3])]
-    found, weights = aggregate(updates, "median")
-    # Norms 5, 5, 10, 5. Entry 0: the median of 3, 5, 6, 4. Entry 1: 4 by one of four. Entry 3: by two of four, whose
-    # update of norm 10 counts half.
-    np.testing.assert_allclose(found, [4.5, 4 / 4, 0.0, (-8 / 2 - 3) / 4])
-    np.testing.assert_array_equal(weights, [0.25] * 4)
-    # Of four values a quarter is one at each end.
-    np.testing.assert_allclose(aggregate(updates, "trimmed-mean", trim_share=0.25)[0], found)
+    # Norms 5, 5, 10, 5: the third update counts half. Entry 0: the median of 3, 5, 3, 4. Entry 1: 4 by one of four.
+    # Entry 3: the mean of -4 and -3, by two of four.
+    result = combined(updates, "median", quorum=0.75)
+    np.testing.assert_allclose(result.aggregate, [3.5, 4 / 4, 0.0, -3.5 * 2 / 4])
+    np.testing.assert_array_equal(result.weights, [0.25] * 4)
+    np.testing.assert_array_equal(result.taken, [1.0, 1.0, 0.5, 1.0])
+    assert [update.values.tolist() for update in result.updates] == [[3, 4], [5], [3, -4], [4, -3]]
+    # A quarter of the cohort is one at each end.
+    trimmed = aggregate(updates, "trimmed-mean", trim_share=0.25, quorum=0.75)[0]
+    np.testing.assert_allclose(trimmed, result.aggregate)
+
+
+def test_below_the_quorum_the_clients_who_sent_an_entry_are_averaged():
+    updates = [sparse(2, [0], [4]), sparse(2, [0], [4]), sparse(2, [0], [-4]), *[sparse(2, [1], [4])] * 3]
+    for quorum, expected in ((0.5, 4 * 3 / 6), (0.6, 4 / 6)):
+        found, _ = aggregate(updates, "median", quorum=quorum)
+        np.testing.assert_allclose(found, [expected, 4 * 3 / 6])
 
 
 def sparse_updates(size, most):
@@ -43,35 +58,37 @@ def as_update(row):
     return Update(len(row), np.array(places, np.uint32), np.array([row[place] for place in places], np.float32))
 
 
-def by_hand(rows, centre):
+def by_hand(rows, centre, clip=1.0):
     norms = [math.sqrt(sum((value or 0) ** 2 for value in row)) for row in rows]
-    most = statistics.median_low(norms)
+    most = clip * statistics.median_low(norms)
+    shares = [min(1, most / norm) if norm else 1 for norm in norms]
     expected = []
     for values in zip(*rows, strict=True):
-        sent = sorted(value for value in values if value is not None)
-        if len(sent) >= 3:
-            expected.append(centre(sent) * len(sent) / len(rows))
-        else:
-            told = [(value, norm) for value, norm in zip(values, norms, strict=True) if value]
-            expected.append(sum(value * min(1, most / norm) for value, norm in told) / len(rows))
+        sent = sorted(value * share for value, share in zip(values, shares, strict=True) if value is not None)
+        found = (centre if 2 * len(sent) >= len(rows) else statistics.fmean)(sent) if sent else 0.0
+        expected.append(found * len(sent) / len(rows))
     return expected
 
 
-def cut_a_fifth(ordered):
-    for _ in range(-(-len(ordered) // 5)):
-        if len(ordered) > 2:
-            ordered = ordered[1:-1]
-    return statistics.fmean(ordered)
+def cut_a_fifth_of(cohort):
+    def trimmed(ordered):
+        for _ in range(-(-cohort // 5)):
+            if len(ordered) > 2:
+                ordered = ordered[1:-1]
+        return statistics.fmean(ordered)
+
+    return trimmed
 
 
-@given(sparse_updates(7, 9))
-def test_median_and_trimmed_mean_entry_by_entry(rows):
+@given(sparse_updates(7, 9), st.sampled_from([1.0, 2.0]))
+def test_median_and_trimmed_mean_entry_by_entry(rows, clip):
     updates = [as_update(row) for row in rows]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(robust, "BLOCK", 3)
-        np.testing.assert_allclose(aggregate(updates, "median")[0], by_hand(rows, statistics.median))
-        found = aggregate(updates, "trimmed-mean", trim_share=0.2)[0]
-        np.testing.assert_allclose(found, by_hand(rows, cut_a_fifth), atol=1e-12)
+        found = aggregate(updates, "median", update_clip=clip)[0]
+        np.testing.assert_allclose(found, by_hand(rows, statistics.median, clip), rtol=1e-5, atol=1e-5)
+        found = aggregate(updates, "trimmed-mean", trim_share=0.2, update_clip=clip)[0]
+        np.testing.assert_allclose(found, by_hand(rows, cut_a_fifth_of(len(rows)), clip), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("count", [5, 10])
@@ -79,12 +96,11 @@ def test_dense_updates_as_flower_does_it(count):
     rng = np.random.default_rng(count)
     arrays = rng.normal(size=(count, 40)).astype(np.float32)
     updates, results = [dense(row) for row in arrays], [([row.astype(np.float64)], 1) for row in arrays]
-    np.testing.assert_allclose(aggregate(updates, "median")[0], aggregate_median(results)[0])
-    np.testing.assert_allclose(
-        aggregate(updates, "trimmed-mean", trim_share=0.2)[0], aggregate_trimmed_avg(results, 0.2)[0]
-    )
+    np.testing.assert_allclose(aggregate(updates, "median", update_clip=0.0)[0], aggregate_median(results)[0])
+    found, _ = aggregate(updates, "trimmed-mean", trim_share=0.2, update_clip=0.0)
+    np.testing.assert_allclose(found, aggregate_trimmed_avg(results, 0.2)[0])
     for malicious in (0, 1):
-        settings = {"krum_malicious": malicious}
+        settings = {"krum_malicious": malicious, "update_clip": 0.0}
         np.testing.assert_allclose(
             aggregate(updates, "krum", **settings)[0], aggregate_krum(results, malicious, 0)[0], rtol=1e-6
         )
@@ -106,16 +122,17 @@ def test_krum_by_trying_every_set_of_neighbours(rows):
         sets = itertools.combinations(others, min(max(len(full) - 1 - 2, 1), len(others)))
         scores.append(min(map(sum, sets)))
     best = scores.index(min(scores))
-    found, weights = aggregate(updates, "krum", krum_malicious=1)
+    found, weights = aggregate(updates, "krum", krum_malicious=1, update_clip=0.0)
     np.testing.assert_allclose(found, full[best])
     assert np.flatnonzero(weights).tolist() == [best]
 
 
 def test_krum_leaves_out_the_far_ones():
     updates = [dense([1.0, 1.0]), dense([1.5, 1.0]), dense([90.0, -90.0]), dense([1.0, 1.5]), dense([1.25, 1.25])]
-    found, weights = aggregate(updates, "multi-krum", krum_malicious=1)
-    np.testing.assert_array_equal(weights, [0.25, 0.25, 0.0, 0.25, 0.25])
-    np.testing.assert_allclose(found, [4.75 / 4, 4.75 / 4])
+    result = combined(updates, "multi-krum", krum_malicious=1, update_clip=2.0)
+    np.testing.assert_array_equal(result.weights, [0.25, 0.25, 0.0, 0.25, 0.25])
+    np.testing.assert_array_equal(result.taken, [1.0, 1.0, 0.0, 1.0, 1.0])
+    np.testing.assert_allclose(result.aggregate, [4.75 / 4, 4.75 / 4])
 
 
 def test_weights_count_by_their_sum_alone():
@@ -125,6 +142,12 @@ def test_weights_count_by_their_sum_alone():
         np.testing.assert_allclose(alike, claimed)
     # An unbiased method's weights of sum 2 double the step.
     np.testing.assert_allclose(aggregate(updates, "median", np.array([1.0, 0.5, 0.5]))[0], [10.0])
+
+
+def test_where_most_updates_are_zero_nothing_moves():
+    result = combined([dense([0.0, 0.0])] * 2 + [dense([3.0, 4.0])], "median")
+    assert result.aggregate.tolist() == [0.0, 0.0]
+    assert result.taken.tolist() == [1.0, 1.0, 0.0]
 
 
 @pytest.mark.parametrize("rule", ["median", "trimmed-mean", "krum", "multi-krum"])
