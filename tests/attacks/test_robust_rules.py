@@ -171,15 +171,15 @@ def test_two_colluders_cost_the_median_little_accuracy(tmp_path):
     assert lied >= clean - 0.03
 
 
-PROMISED = (("x 1000", 2), ("sign flip x 10", 1))
-"""Lies, and liars of ten, of which docs/security.md promises that they cost a robust rule 3 points at most."""
+PROMISED = ("median", "trimmed-mean", "multi-krum")
+"""Rules of which docs/security.md promises that two liars of ten cost 3 points of accuracy at most."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", PROMISED)
 @pytest.mark.parametrize("method", STRATEGIES)
 def test_liars_cost_at_most_three_points_where_it_is_promised(tmp_path, rule, method):
     clean = accuracy(tmp_path / "clean", rule, method)
-    for lie, liars in PROMISED:
+    for lie, liars in [*((lie, 2) for lie in LIES), ("sign flip x 10", 1)]:
         lied = accuracy(tmp_path / f"{lie}-{liars}", rule, method, lie, LIARS[:liars])
         assert lied >= clean - 0.03, f"{liars} liars, {lie}: {lied:.3f} instead of {clean:.3f}"
