@@ -31,7 +31,7 @@ from fedsel_app.records.validation import check_fields
 CHECKPOINT = "checkpoint.npz"
 PLACE = (
     *("out", "resume", "state-dir", "engine", "workers", "ray-address", "checkpoint-every"),
-    *("connect-timeout-s", "enrol-timeout-s", "node-keys"),
+    *("connect-timeout-s", "enrol-timeout-s", "reply-timeout-s", "node-keys"),
 )
 """Settings that a resumed run may have otherwise: they change where it runs, and no number."""
 Model = tuple[NDArray[np.float32], NDArray[np.float32]]

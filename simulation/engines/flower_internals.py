@@ -3,7 +3,8 @@
 - `flwr.server.superlink.fleet.vce.vce_api.add_messages_to_queue` and the `send_and_receive` of the in-memory grid poll
   ten times a second. `event_driven_delivery` and `EventDrivenServerApp` replace them, so that a message or a reply is
   seen as soon as it is stored.
-- `RayBackend.process_message` fails the messages of a dead worker, and goes on. `end_on_worker_death` ends the run.
+- `RayBackend.process_message` waits for an answer without end, and fails the messages of a dead worker. `WorkerWatch`
+  replaces it, with Flower's pool of idle workers.
 - `BasicActorPool.terminate_all_actors` ends each worker by a task that never returns, which Ray reports as a failure.
   `quiet_termination` replaces it.
 - `pool_size_from_resources` counts the workers that a Ray cluster has room for; `cluster_workers` calls it.
@@ -11,6 +12,7 @@
 `RESTARTS` are options of Ray that Flower passes on with the resources of a worker.
 """
 
+import logging
 import math
 import re
 import time
@@ -18,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from queue import Empty, Queue
 from threading import Event
+from typing import Any, cast
 
 import ray
 from flwr.app import Context, Message
@@ -30,10 +33,18 @@ from flwr.simulation.ray_transport.ray_actor import BasicActorPool, pool_size_fr
 from flwr.superlink.grid import InMemoryGrid
 from ray.exceptions import ActorDiedError
 
+from fedsel_app.network.reply_timeout import ReplyTimeout
+
+LOGGER = logging.getLogger("fedsel")
 STOP_POLL_S = 0.1
 """Seconds between two looks at whether the engine stops."""
 EXPIRY_POLL_S = 10.0
 """Seconds between two looks at whether a message that nobody answers has expired."""
+START_S = 300.0
+"""Seconds that a worker has for its first answer in any case: it starts, and imports."""
+NODE_LOOK_S = 5.0
+"""Seconds between two looks at whether a node of Ray is alive, while an answer is awaited."""
+NO_NODE = "Ray's raylet was killed, or is frozen"
 RESTARTS = {"max_restarts": 10, "max_task_retries": 1}
 """Ray restarts a dead worker this often, and gives it the message that it had once more: a client that is asked again
 answers the same, so nothing in the run changes. A message that ends two workers is its client's failure."""
@@ -116,27 +127,92 @@ def deliver_when_stored(
             queue.put(message)
 
 
-@contextmanager
-def end_on_worker_death(end: Callable[[str], None]) -> Iterator[None]:
-    """Call `end` with the beginning of a sentence when a worker is dead for good.
+class WorkerWatch:
+    """Watch over the workers of a run: each message is answered in time, or is a failure of its client.
 
-    Flower keeps a dead worker in its pool and hands it most messages, as it fails them at once: rounds of failures in a
-    run that ends well.
+    A worker that does not answer in time is frozen, or hangs: it is killed, and another takes its place.
+
+    Parameters
+    ----------
+    timeouts : times within which answers are awaited
+    end : called with the beginning of a sentence when the run cannot go on
     """
-    process = RayBackend.process_message
 
-    def process_message(self: RayBackend, message: Message, context: Context) -> tuple[Message, Context]:
+    def __init__(self, timeouts: ReplyTimeout, end: Callable[[str], None]) -> None:
+        self._timeouts = timeouts
+        self._end = end
+        self._ready = set[Any]()
+        """Workers that have answered; before its first answer one must start and import."""
+
+    def process_message(self, backend: RayBackend, message: Message, context: Context) -> tuple[Message, Context]:
+        """Have a worker answer `message`, in place of Flower's method.
+
+        Flower keeps a dead worker in its pool and hands it most messages, as it fails them at once: rounds of failures
+        in a run that ends well. Here a worker that is dead for good ends the run.
+
+        Raises
+        ------
+        TimeoutError
+            If there is no answer in time.
+        RayError
+            If the client raises.
+        """
+        pool, client, kind = (
+            cast(BasicActorPool, backend.pool),
+            context.node_config["partition-id"],
+            message.metadata.message_type,
+        )
+        worker: Any = pool.pool.pop()
+        limit_s = self._timeouts.longest_wait_s(kind)
+        if worker not in self._ready:
+            limit_s = max(limit_s, START_S)
         try:
-            return process(self, message, context)
+            began_s = time.monotonic()
+            answer = worker.run.remote(backend.app_fn, message, str(client), context)
+            if not self._answered(answer, limit_s):
+                ray.kill(worker)
+                worker = pool.create_actor_fn()
+                sentence = (
+                    f"Client {client} has not answered within {limit_s:.0f} s (see 'reply-timeout-s'): its Ray worker "
+                    "is killed and replaced, and the client has failed."
+                )
+                LOGGER.warning(sentence)
+                raise TimeoutError(sentence)
+            self._ready.add(worker)
+            _, reply, updated = ray.get(answer)
+            self._timeouts.learn(kind, time.monotonic() - began_s)
+            return reply, updated
         except ActorDiedError as error:
-            end(describe_death(error))
+            self._end(describe_death(error) if self._node_alive() else NO_NODE)
             raise
+        finally:
+            pool.pool.append(worker)
 
-    RayBackend.process_message = process_message  # type: ignore[method-assign]
+    def _answered(self, answer: Any, limit_s: float) -> bool:
+        """Wait for an answer, but not longer than `limit_s` seconds; end the run if no node of Ray is alive."""
+        deadline_s, look_s = time.monotonic() + limit_s, min(NODE_LOOK_S, limit_s)
+        while not ray.wait([answer], timeout=look_s)[0]:
+            if not self._node_alive():
+                self._end(NO_NODE)
+            look_s = min(NODE_LOOK_S, deadline_s - time.monotonic())
+            if look_s <= 0.0:
+                return False
+        return True
+
+    @staticmethod
+    def _node_alive() -> bool:
+        return any(node["Alive"] for node in ray.nodes())  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def watched_workers(watch: WorkerWatch) -> Iterator[None]:
+    """Let messages be answered under `watch` within the block."""
+    process_message = RayBackend.process_message
+    RayBackend.process_message = lambda *arguments: watch.process_message(*arguments)  # type: ignore[method-assign]
     try:
         yield
     finally:
-        RayBackend.process_message = process  # type: ignore[method-assign]
+        RayBackend.process_message = process_message  # type: ignore[method-assign]
 
 
 def describe_death(error: ActorDiedError) -> str:

@@ -4,6 +4,7 @@ import logging
 import os
 import resource
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from flwr.server import ServerAppComponents
 
 from clients.state import STATE_FOLDER
 from fedsel_app.config import ConfigError
+from fedsel_app.network.reply_timeout import ReplyTimeout
 from simulation.engines.choice import worker_count
 from simulation.experiments.configuration import AppConfig
 from simulation.wiring.client import make_client
@@ -23,6 +25,10 @@ from simulation.wiring.preflight import refuse_unrunnable
 from simulation.wiring.server import make_server
 
 FAILED = 1
+SHUTDOWN_S = 20.0
+"""Seconds that Ray has to end."""
+ENDING = threading.Lock()
+"""Held by the thread that ends this process."""
 MESSAGES_PER_WORKER = 2
 """Messages into which a question to all clients is divided, for each worker: one that is done early takes more."""
 
@@ -30,18 +36,20 @@ MESSAGES_PER_WORKER = 2
 def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, verbose: bool = False) -> Path:
     """Simulate a run to its end, or with `resume` go on from its last checkpoint; return the run folder.
 
-    `on_round` is called with the record of each finished round. Ctrl-C and a worker that is dead for good end Ray and
-    this process. Errors of the server and of the engine are raised here.
+    `on_round` is called with the record of each finished round. Ctrl-C, a worker that is dead for good and a raylet that
+    is killed or frozen end Ray and this process. Errors of the server and of the engine are raised here.
     """
     refuse_unrunnable(config)
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a thread that calls Ray after its end would start another
     from flwr.simulation import run_simulation
 
     from simulation.engines.flower_internals import (
         RESTARTS,
         EventDrivenServerApp,
-        end_on_worker_death,
+        WorkerWatch,
         event_driven_delivery,
         quiet_termination,
+        watched_workers,
     )
     from simulation.engines.ray_cluster import join
 
@@ -68,8 +76,9 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
         return make_client(config, context, pooled=True)
 
     try:
-        ended = end_on_worker_death(lambda reason: _end_everything(reason, folder, FAILED))
-        with ended, event_driven_delivery(), quiet_termination():
+        timeouts = ReplyTimeout(config.replies.reply_timeout_s)
+        watch = WorkerWatch(timeouts, lambda reason: _end_everything(reason, folder, FAILED))
+        with watched_workers(watch), event_driven_delivery(), quiet_termination():
             run_simulation(
                 server_app=EventDrivenServerApp(server_fn=server_fn),
                 client_app=ClientApp(client_fn=client_fn),
@@ -99,10 +108,19 @@ def refuse_file_size_limit() -> None:
 
 
 def _end_everything(reason: str, folder: Path, code: int) -> None:
-    """End Ray and this process: Flower's server thread waits for replies that will not come, so nothing can return."""
+    """End Ray and this process: Flower's server thread waits for replies that will not come, so nothing can return.
+
+    Ray's own end takes for ever where its raylet is frozen; it is killed with this process then.
+    """
     import ray
 
-    ray.shutdown()
-    sys.stderr.write(stop_sentence(reason, folder))
-    sys.stderr.flush()
-    os._exit(code)
+    if not ENDING.acquire(blocking=False):
+        threading.Event().wait()
+    shutdown = threading.Thread(target=ray.shutdown, daemon=True)
+    try:
+        shutdown.start()
+        shutdown.join(SHUTDOWN_S)
+    finally:
+        sys.stderr.write(stop_sentence(reason, folder))
+        sys.stderr.flush()
+        os._exit(code)

@@ -1,0 +1,51 @@
+"""Reply timeout: the time within which an answer is awaited, from what answers of its kind have taken so far.
+
+It decides who counts as frozen, and nothing else: as long as every answer comes in time, no number of a run depends on
+it.
+"""
+
+import math
+import threading
+
+MULTIPLE = 10.0
+"""Longest wait for an answer, in times of the slowest one so far."""
+LEAST_S = 120.0
+"""Seconds that are waited in any case, unless the first answers have less."""
+
+
+def longest_wait_s(first_s: float, slowest_s: float | None) -> float:
+    """Longest wait for an answer, in seconds.
+
+    Parameters
+    ----------
+    first_s : wait for the first answers, the setting `reply-timeout-s`; 0: without end
+    slowest_s : slowest answer so far; None before the first
+    """
+    if not first_s:
+        return math.inf
+    if slowest_s is None:
+        return first_s
+    return max(min(first_s, LEAST_S), MULTIPLE * slowest_s)
+
+
+class ReplyTimeout:
+    """Reply timeouts of a run, by the kind of question; threads may share it.
+
+    Parameters
+    ----------
+    first_s : see `longest_wait_s`
+    """
+
+    def __init__(self, first_s: float) -> None:
+        self._first_s = first_s
+        self._slowest_s: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def longest_wait_s(self, kind: str) -> float:
+        """Longest wait for an answer of this kind, in seconds; inf: without end."""
+        return longest_wait_s(self._first_s, self._slowest_s.get(kind))
+
+    def learn(self, kind: str, seconds: float) -> None:
+        """Take notice of what an answer of this kind took."""
+        with self._lock:
+            self._slowest_s[kind] = max(seconds, self._slowest_s.get(kind, 0.0))
