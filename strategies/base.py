@@ -173,7 +173,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         plan, server_round = self._plan, self.completed + server_round
         if plan is None or plan.round_info.number != server_round:
             raise RuntimeError(f"Round {server_round} was aggregated without having been configured.")
-        connections.log_failures(failures, server_round)
+        connections.log_failures(failures, server_round, self._clients.enrolment.client_of)
         replies = self._accepted(plan, results)
         clients, started_from = replies.clients, self._parameters
         if not clients.size:

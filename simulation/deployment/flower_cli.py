@@ -5,11 +5,13 @@
 
 import json
 import os
+import queue
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +20,17 @@ from typing import Any
 from fedsel_app.config import ConfigError, Value
 
 COMMAND_TIMEOUT_S = 300.0
+SILENCE_S, ANSWER_S = 60.0, 60.0
+"""Seconds without a line of the log after which the SuperLink is asked for the run, and that it has for the answer."""
 POLL_S = 1.0
 
 
 class DeploymentError(RuntimeError):
     """A Flower process or command failed; the message quotes its output."""
+
+
+class NoAnswerError(DeploymentError):
+    """A command of Flower that does not come to an end."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,7 @@ def submit(
     Raises
     ------
     DeploymentError
-        If a command of Flower fails.
+        If a command of Flower fails, or the SuperLink does not answer.
     """
     variables = environment(flwr_home)
     with tempfile.TemporaryDirectory() as folder:
@@ -77,6 +85,12 @@ def submit(
         if federation_config is not None:
             options += ["--federation-config", federation_config]
         run_id = int(flwr(["run", str(app.absolute()), superlink, *options], variables)["run-id"])
+
+    def result() -> RunResult | None:
+        run = flwr(["list", superlink, "--run-id", str(run_id)], variables, ANSWER_S)["runs"][0]
+        ended = run["status"].startswith("finished")
+        return RunResult(run_id, run["status"], run["status-details"]) if ended else None
+
     try:
         with subprocess.Popen(
             [tool("flwr"), "log", str(run_id), superlink, "--stream"],
@@ -88,19 +102,43 @@ def submit(
             errors="replace",
         ) as log:
             try:
-                for line in log.stdout or ():
-                    on_line(line.rstrip("\n"))
+                show(log.stdout or (), on_line, lambda: result() is not None)
             finally:
                 log.terminate()
-        while True:
-            run = flwr(["list", superlink, "--run-id", str(run_id)], variables)["runs"][0]
-            if run["status"].startswith("finished"):
-                return RunResult(run_id, run["status"], run["status-details"])
+        while (ended := result()) is None:
             time.sleep(POLL_S)
+    except NoAnswerError as error:
+        raise DeploymentError(
+            f"The SuperLink is frozen, or cannot be reached: {error} The rounds so far are kept; go on with --resume."
+        ) from error
     except BaseException:
         with suppress(DeploymentError):
-            flwr(["stop", str(run_id), superlink], variables)
+            flwr(["stop", str(run_id), superlink], variables, ANSWER_S)
         raise
+    return ended
+
+
+def show(lines: Iterable[str], on_line: Callable[[str], None], over: Callable[[], bool]) -> None:
+    """Hand `lines` to `on_line` as they come, to their end; `over` is asked after each `SILENCE_S` without one."""
+    arrived: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def read() -> None:
+        with suppress(ValueError):  # the file is closed under this thread
+            for line in lines:
+                arrived.put(line)
+        arrived.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        try:
+            line = arrived.get(timeout=SILENCE_S)
+        except queue.Empty:
+            if over():
+                return
+            continue
+        if line is None:
+            return
+        on_line(line.rstrip("\n"))
 
 
 def to_toml(values: Mapping[str, Value]) -> str:
@@ -138,8 +176,18 @@ def _toml_value(value: Value) -> str:
     return repr(value)
 
 
-def flwr(arguments: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
-    """Run one `flwr` command and return its JSON answer. Raises DeploymentError if it fails or does not answer."""
+def flwr(
+    arguments: Sequence[str], variables: Mapping[str, str], timeout_s: float = COMMAND_TIMEOUT_S
+) -> dict[str, Any]:
+    """Run one `flwr` command and return its JSON answer.
+
+    Raises
+    ------
+    NoAnswerError
+        If it does not answer within `timeout_s` seconds.
+    DeploymentError
+        If it fails.
+    """
     command = [tool("flwr"), *arguments, "--format", "json"]
     # A local SuperLink that this starts keeps its directory, and Ray's workers look there for modules first.
     neutral = Path(variables.get("FLWR_HOME", Path.home() / ".flwr"))
@@ -152,11 +200,11 @@ def flwr(arguments: Sequence[str], variables: Mapping[str, str]) -> dict[str, An
             env=variables,
             cwd=neutral,
             text=True,
-            timeout=COMMAND_TIMEOUT_S,
+            timeout=timeout_s,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise DeploymentError(f"`flwr {arguments[0]}` did not answer within {COMMAND_TIMEOUT_S:g} s.") from error
+        raise NoAnswerError(f"`flwr {arguments[0]}` took more than {timeout_s:g} s.") from error
     try:
         answer: dict[str, Any] = json.loads(done.stdout)
     except json.JSONDecodeError:

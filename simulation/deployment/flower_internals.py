@@ -11,7 +11,8 @@ SuperNode:
 - `start_client_internal.time.sleep` waits half a second for the reply; `Nap` ends when it is there.
 - `flower_supernode._parse_supernode_lifespan_config` gives the configuration. Where nobody asks for tasks over HTTP,
   `serve_messages` puts a secret there that nobody knows, so that no other user of the machine claims one.
-- `NodeState` and the handlers of the Runtime API are called by `NodeTasks` and `NodeTask`.
+- `NodeState` and the handlers of the Runtime API are called by `NodeTasks` and `NodeTask`, which keeps a reply out of
+  its `msg_store` until the task is done.
 
 ServerApp, see `DeployedServerApp`: `HttpGrid.send_and_receive` asks every three seconds, in each thread of its own, and
 its client makes each call of the Runtime API over HTTP, for which `SocketRuntime` stands in where it can.
@@ -22,7 +23,7 @@ Streaming calls in Flower's APIs, and an app process that stays, would replace a
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from typing import Any, cast
@@ -32,6 +33,7 @@ from flwr.common.constant import ISOLATION_MODE_PROCESS, ISOLATION_MODE_SUBPROCE
 from flwr.server import Grid, ServerApp
 from google.protobuf.message_factory import GetMessageClass
 
+from fedsel_app.config import Value
 from simulation.deployment.replies import SharedReplies
 from simulation.deployment.runtime_socket import SOCKET, SocketRuntime
 
@@ -74,15 +76,30 @@ def answer_of(handler: Callable[[], Any]) -> bytes:
 
 
 class NodeTask:
-    """Task of a SuperNode: one message that its app process answers through the calls of Flower's Runtime API."""
+    """Task of a SuperNode: one message that its app process answers through the calls of Flower's Runtime API.
+
+    Attributes
+    ----------
+    kind : type of the message, once the app process has it; empty before
+    """
 
     def __init__(self, state: Any, token: str) -> None:
         self._state = state
         self._token = token
         self._task = state.get_task_by_token(token)
+        self._reply: tuple[str, Any] | None = None
+        """Id and store entry of a reply that the SuperNode is not to see yet."""
+        self.kind = ""
+
+    @property
+    def run_config(self) -> Mapping[str, Value]:
+        """Configuration of the run, as Flower has it."""
+        run = self._state.get_run(self._task.run_id)
+        config: Mapping[str, Value] = self._state.get_run_series_context(run.series_id).run_config
+        return config
 
     def alive(self) -> bool:
-        """True until the task is done, or a minute has passed without a heartbeat of the app process."""
+        """True until the task is done, or the app process has sent no heartbeats."""
         return self._state.get_task_by_token(self._token) is not None
 
     def call(self, name: str, request: bytes) -> bytes:
@@ -94,24 +111,56 @@ class NodeTask:
         handlers: dict[str, Callable[[], Any]] = {
             "SendTaskHeartbeat": lambda: common.send_task_heartbeat(decoded, self._state, self._task),
             "PullTaskInput": lambda: node.pull_task_input(decoded, self._state, self._task),
-            "PullMessages": lambda: node.pull_messages(decoded, self._state, self._task),
+            "PullMessages": lambda: self._pull_messages(decoded),
             "PullObject": lambda: node.pull_object(decoded, self._state, self._task),
             "ConfirmMessageReceived": lambda: node.confirm_message_received(decoded, self._state),
-            "PushMessages": lambda: node.push_messages(decoded, self._state, self._task),
+            "PushMessages": lambda: self._push_messages(decoded),
             "PushObject": lambda: node.push_object(decoded, self._state, self._task),
-            "PushTaskOutput": lambda: node.push_task_output(decoded, self._state, self._task),
+            "PushTaskOutput": lambda: self._push_task_output(decoded),
         }
         if not self.alive():
-            return b"\1The SuperNode has given up this message, as no heartbeat came for a minute."
+            return b"\1The SuperNode has given up this message, as no heartbeats came."
         return answer_of(handlers[name])
+
+    def _pull_messages(self, request: Any) -> Any:
+        from flwr.supernode.servicer.runtime import runtime_handlers as node
+
+        response = node.pull_messages(request, self._state, self._task)
+        for message in response.messages_list:
+            self.kind = message.metadata.message_type
+        return response
+
+    def _push_messages(self, request: Any) -> Any:
+        """Store the reply out of the SuperNode's sight: it would wait without end for what a dead process keeps."""
+        from flwr.supernode.servicer.runtime import runtime_handlers as node
+
+        with self._state.lock_msg_store:
+            response = node.push_messages(request, self._state, self._task)
+            name = request.messages_list[0].metadata.message_id
+            self._reply = name, self._state.msg_store.pop(name)
+        return response
+
+    def _push_task_output(self, request: Any) -> Any:
+        """End the task, with a reply that is whole."""
+        from flwr.supernode.servicer.runtime import runtime_handlers as node
+
+        response = node.push_task_output(request, self._state, self._task)
+        if self._reply is not None:
+            name, entry = self._reply
+            with self._state.lock_msg_store:
+                self._state.msg_store[name] = entry
+        return response
 
     def fail(self) -> None:
         """Answer the message with Flower's "ClientApp stopped responding."; nothing if that has been done."""
-        if self.alive():
-            for message in self._state.get_messages(run_ids=[self._task.run_id], is_reply=False, limit=1):
-                self._state.record_message_processing_start(message_id=message.metadata.message_id)
-            self._state.finish_task(self._task.task_id, SubStatus.FAILED, "The app process ended.")
-            self._state._on_task_tokens_expired([self._task])
+        if self.kind and not self.alive():
+            return
+        if self._reply is not None:
+            self._state.object_store.delete(self._reply[0])
+        for message in self._state.get_messages(run_ids=[self._task.run_id], is_reply=False, limit=1):
+            self._state.record_message_processing_start(message_id=message.metadata.message_id)
+        self._state.finish_task(self._task.task_id, SubStatus.FAILED, "The app process ended.")
+        self._state._on_task_tokens_expired([self._task])
 
 
 class NodeTasks:

@@ -36,8 +36,8 @@ MESSAGES_PER_WORKER = 2
 def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, verbose: bool = False) -> Path:
     """Simulate a run to its end, or with `resume` go on from its last checkpoint; return the run folder.
 
-    `on_round` is called with the record of each finished round. Ctrl-C, a worker that is dead for good and a raylet that
-    is killed or frozen end Ray and this process. Errors of the server and of the engine are raised here.
+    `on_round` is called with the record of each finished round. Ctrl-C, a worker that is dead for good and a raylet
+    that is killed or frozen end Ray and this process. Errors of the server and of the engine are raised here.
     """
     refuse_unrunnable(config)
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a thread that calls Ray after its end would start another

@@ -21,6 +21,7 @@ from fedsel_app.models.cost import forward_flops
 from fedsel_app.models.device import choose_device, prepare, require_precision
 from fedsel_app.models.tasks import task_of
 from fedsel_app.network.links import make_links
+from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.run_folder import RunFolder
 from fedsel_app.records.tensorboard import EventFiles
 from simulation.experiments.configuration import AppConfig
@@ -28,6 +29,7 @@ from simulation.experiments.validation import validate_task
 from simulation.wiring.folders import run_folder
 from strategies.base import SelectionStrategy
 from strategies.round.connections import MAX_THREADS
+from strategies.round.timeout_proxy import TimeoutClientManager
 from strategies.run_context import Evaluation, Recorder, RunContext
 
 EVALUATION_BATCH = 256
@@ -122,7 +124,9 @@ def make_server(
     """Build Flower's server for one run, resumed where `resume` is set; for `pool` see `RunContext`."""
     strategy = make_strategy(config, open_run_folder(config, on_round), pool=pool)
     deadline_s = config.replies.round_deadline_s or None if config.network.links == "measured" else None
-    server = Server(client_manager=SimpleClientManager(), strategy=strategy)
+    # The Ray engine watches over its workers itself.
+    manager = SimpleClientManager() if pool else TimeoutClientManager(ReplyTimeout(config.replies.reply_timeout_s))
+    server = Server(client_manager=manager, strategy=strategy)
     server.set_max_workers(MAX_THREADS)
     return ServerAppComponents(
         server=server,

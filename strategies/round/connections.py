@@ -33,6 +33,7 @@ from fedsel_app.messages import (
     one_line,
 )
 from strategies.round.enrolment import Enrolment
+from strategies.round.timeout_proxy import NodeError
 from strategies.round.validation import array_header
 
 LOGGER = logging.getLogger("fedsel")
@@ -226,11 +227,19 @@ class ConnectedClients:
         return dict(sorted((self.client(proxy), answer) for proxy, answer in answers))
 
 
-def log_failures(failures: Iterable[tuple[ClientProxy, FitRes] | BaseException], server_round: int) -> None:
-    """Log each of Flower's failures on a line: the exception, or the message of a status that is not OK."""
+def log_failures(
+    failures: Iterable[tuple[ClientProxy, FitRes] | BaseException], server_round: int, client_of: Mapping[str, int]
+) -> None:
+    """Log each of Flower's failures on a line: the exception, or the message of a status that is not OK.
+
+    `client_of` is the partition id of each node.
+    """
     for failure in failures:
-        reason = one_line(failure if isinstance(failure, BaseException) else failure[1].status.message)
-        LOGGER.warning("Round %d: a client failed: %s", server_round, reason)
+        exception = isinstance(failure, BaseException)
+        reason = one_line(failure if exception else failure[1].status.message)
+        node = failure.node if isinstance(failure, NodeError) else "" if exception else failure[0].cid
+        name = f"client {client_of[node]}" if node in client_of else "a client"
+        LOGGER.warning("Round %d: %s failed: %s", server_round, name, reason)
 
 
 def parallel(
