@@ -30,6 +30,7 @@ from fedsel_app.records.run_folder import read_summary
 from simulation import processes
 from simulation.comparison.placement import gpu_count, visible_gpus
 from simulation.comparison.plan import Comparison, PlannedRun
+from simulation.comparison.round_watch import RoundWatch
 from simulation.comparison.warm_server import WarmServer
 from simulation.comparison.watch import REFRESH_S, progress_table, read_progress, read_run
 from simulation.engines.choice import choose
@@ -39,7 +40,7 @@ PREPARATION = "simulation.preparation"
 POLL_S = 0.05
 GRACE_S = 3.0
 RESTARTS = 2
-"""Times that a run goes on from its checkpoint after its process was killed."""
+"""Times that a run goes on from its checkpoint after its process was killed, or froze."""
 MEASURES = {
     "final_accuracy": ("final accuracy", ".4f"),
     "stable_accuracy": ("stable accuracy", ".4f"),
@@ -89,6 +90,7 @@ class RunProcesses:
         self._waiting = [run for run in comparison.runs if not run.finished]
         self._jobs = min(jobs, len(self._waiting))
         self._running: dict[int, tuple[PlannedRun, processes.Child]] = {}
+        self._watches: dict[int, RoundWatch] = {}
         self._failures: dict[str, str] = {}
         self._restarts: Counter[str] = Counter()
         self._server: WarmServer | None = None
@@ -122,6 +124,9 @@ class RunProcesses:
             for slot, (run, child) in list(self._running.items()):
                 if child.process.poll() is not None:
                     self._finish(slot, run, child)
+                elif limit_s := self._watches[slot].overdue_s(time.monotonic()):
+                    self._say(f"{run.name}: killed, as it wrote no round for {limit_s:.0f} s (see 'reply-timeout-s')")
+                    self._kill(child)
             if self._console.is_terminal and (time.monotonic() > shown + REFRESH_S or not self._running):
                 self._live.update(progress_table(read_progress(self._comparison.out)), refresh=True)
                 shown = time.monotonic()
@@ -132,16 +137,22 @@ class RunProcesses:
         arguments = prepare(run, side_by_side=self._jobs > 1, inline=inline)
         environment = visible_gpus(slot, run.config, gpu_count()) if self._jobs > 1 else {}
         log, mark = run.folder.with_name(f"{run.name}.log"), str(run.folder)
-        server = self._warm_server(run) if inline else None
-        with processes.signals_deferred():
-            if server is not None:
-                child = server.start(run.name, mark, arguments, log, environment)
-            else:
-                command = [*FEDSEL, *arguments]
-                child = processes.start(
-                    run.name, mark, command, log, Path.cwd(), os.environ | environment, with_parent=True
-                )
-            self._running[slot] = run, child
+        try:
+            server = self._warm_server(run) if inline else None
+            with processes.signals_deferred():
+                if server is not None:
+                    child = server.start(run.name, mark, arguments, log, environment)
+                else:
+                    command = [*FEDSEL, *arguments]
+                    child = processes.start(
+                        run.name, mark, command, log, Path.cwd(), os.environ | environment, with_parent=True
+                    )
+                self._running[slot] = run, child
+        except TimeoutError as error:
+            if not self._again(run, str(error)):
+                raise
+            return
+        self._watches[slot] = RoundWatch(run, time.monotonic())
 
     def _warm_server(self, run: PlannedRun) -> WarmServer:
         """The server that forks the inline runs, with the data of `run` loaded; another where it was killed."""
@@ -149,8 +160,13 @@ class RunProcesses:
             self._server.close()
             self._server = None
         self._server = self._server or WarmServer(FEDSEL[-1], PREPARATION)
-        self._server.prepare(run.config.values())
+        self._server.prepare(run.config.values(), run.config.replies.reply_timeout_s or math.inf)
         return self._server
+
+    def _kill(self, child: processes.Child) -> None:
+        """Kill the process of a run, and the warm server where that does not see it: it is frozen too."""
+        if processes.end([child], GRACE_S) and self._server is not None:
+            self._server.close()
 
     def _finish(self, slot: int, run: PlannedRun, child: processes.Child) -> None:
         code = child.process.wait()
@@ -161,15 +177,21 @@ class RunProcesses:
             accuracy = "" if progress.accuracy is None else f", accuracy {progress.accuracy:.4f}"
             self._say(f"{run.name}: finished after {progress.round} rounds{accuracy}")
             return
-        if code > 128 and self._restarts[run.name] < RESTARTS:
-            self._restarts[run.name] += 1
-            self._say(f"{run.name}: {ended_by(code)}, and taken up again")
-            self._waiting.insert(0, run)
+        if code > 128 and self._again(run, ended_by(code)):
             return
         self._failures[run.name] = reason = failure_reason(code, child.log)
         with (self._comparison.out / "failures.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"name": run.name, "exit_code": code, "message": reason}) + "\n")
         self._say(f"{run.name}: failed, {reason}")
+
+    def _again(self, run: PlannedRun, reason: str) -> bool:
+        """Take a run up again whose process ended for `reason`; False if that was done often enough."""
+        if self._restarts[run.name] == RESTARTS:
+            return False
+        self._restarts[run.name] += 1
+        self._say(f"{run.name}: {reason}, and taken up again")
+        self._waiting.insert(0, run)
+        return True
 
     def _say(self, line: str) -> None:
         if not self._console.is_terminal:

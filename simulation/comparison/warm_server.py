@@ -18,6 +18,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +30,8 @@ from fedsel_app.config import Value
 from simulation import processes
 
 POLL_S = 0.02
+FORK_S = 60.0
+"""Seconds that a server has to fork a child."""
 PR_SET_PDEATHSIG = 1
 KILLED = 128 + signal.SIGKILL
 
@@ -78,19 +81,32 @@ class WarmServer:
         )
         self._requests, self._sent = cast(IO[bytes], self._process.stdin), cast(IO[bytes], self._process.stdout)
 
-    def prepare(self, values: Mapping[str, Value]) -> None:
-        """Have the server load what runs with the settings `values` share. Raises OSError if it ends at that."""
-        self._request({"prepare": dict(values)})
+    def prepare(self, values: Mapping[str, Value], timeout_s: float) -> None:
+        """Have the server load what runs with the settings `values` share.
+
+        Raises
+        ------
+        TimeoutError
+            If that takes more than `timeout_s` seconds; the server is killed then.
+        OSError
+            If the server ends.
+        """
+        self._request({"prepare": dict(values)}, timeout_s)
 
     def start(
         self, name: str, mark: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str]
     ) -> processes.Child:
         """Run the program with `arguments` in a child; for `name`, `mark` and `log` see `processes.start`.
 
-        Raises OSError if the server has ended.
+        Raises
+        ------
+        TimeoutError
+            If the server does not answer within `FORK_S`; it is killed then.
+        OSError
+            If it has ended.
         """
         marked = {**environment, processes.MARK: mark}
-        pid = self._request({"arguments": list(arguments), "log": str(log), "environment": marked})
+        pid = self._request({"arguments": list(arguments), "log": str(log), "environment": marked}, FORK_S)
         return processes.Child(name, ForkedProcess(pid, self), log, mark)
 
     def close(self) -> None:
@@ -99,12 +115,16 @@ class WarmServer:
         self._process.communicate()
         self.running = False
 
-    def _request(self, request: Mapping[str, Any]) -> int:
+    def _request(self, request: Mapping[str, Any], timeout_s: float) -> int:
+        deadline_s = time.monotonic() + timeout_s
         with suppress(BrokenPipeError):
             self._requests.write(json.dumps(request).encode() + b"\n")
             self._requests.flush()
         while self.running and not self._replies:
             self.receive(POLL_S)
+            if time.monotonic() > deadline_s:
+                self.close()
+                raise TimeoutError(f"the process that starts the runs has not answered within {timeout_s:g} s")
         if not self._replies:
             raise OSError(
                 f"The process that starts the runs ended with exit code {self._process.wait()}. What was done is kept: "
