@@ -9,7 +9,8 @@ from rich.console import Console
 from fedsel_app.config import ConfigError, Value
 from simulation.deployment.certificates import Certificates
 from simulation.deployment.command_lines import CONNECTION, equivalent_commands
-from simulation.deployment.flower_cli import submit
+from simulation.deployment.flower_cli import DeploymentError, submit
+from simulation.deployment.full_disk import refuse_full
 from simulation.deployment.local_deployment import Deployment, app_folder
 from simulation.experiments.configuration import AppConfig, known_defaults
 from simulation.experiments.node_configuration import ALLOWED, code_in, node_config_text
@@ -35,6 +36,13 @@ def run_deployed(
     -------
     int
         Exit code: 0 only if the run finished.
+
+    Raises
+    ------
+    DeploymentError
+        If a process ends, or does not start or answer.
+    RecordError
+        If that is for want of room on the disk.
     """
     own_data = config.data.data_path != ""
     config = with_absolute_paths(config, local=True)
@@ -50,11 +58,16 @@ def run_deployed(
     clients = config.run.clients
     nodes = client_nodes(config, folder)
     console.print(f"Starting one SuperLink and {clients} SuperNodes; their logs are in {folder / 'processes/logs'}")
-    with Deployment(
-        folder / "processes", clients, nodes, certificates, insecure=insecure, keep_ca_key=keep_ca_key
-    ) as deployment:
-        result = submit(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, show_line)
+    try:
+        with Deployment(
+            folder / "processes", clients, nodes, certificates, insecure=insecure, keep_ca_key=keep_ca_key
+        ) as deployment:
+            result = submit(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, show_line)
+    except DeploymentError:
+        refuse_full(folder)
+        raise
     if not result.completed:
+        refuse_full(folder)
         console.print(f"The run did not finish: {result.status} {result.details}", style="red", markup=False)
         return 1
     discard_states(folder)

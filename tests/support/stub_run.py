@@ -1,9 +1,10 @@
 """Stub of `fedsel run`: the same arguments, a run folder in the same form, numbers made from the settings.
 
 STUB, a JSON object in the environment, may say: seconds a round takes ("sleep_s"), runs that end with an error after
-round 1 ("fail"), a run that is killed after its first round ("kill"; "always": also when it is taken up again; "victim"
-is "server": by way of its parent), whether to write checkpoints ("checkpoint"), and whether to start a process that
-hears no SIGTERM ("grandchild"). Every start and end is a line in starts.log beside the comparison's runs/.
+round 1 ("fail"), a run that is killed after its first round ("kill"; "always": also when it is taken up again;
+"signal": by another than SIGKILL; "victim" is "server": by way of its parent), whether to write checkpoints
+("checkpoint"), and whether to start a process that hears no SIGTERM ("grandchild"). Every start and end is a line in
+starts.log beside the comparison's runs/.
 """
 
 import json
@@ -48,7 +49,8 @@ def main() -> None:
         if stub.get("checkpoint"):
             (folder / "checkpoint.npz").write_text(str(number))
         if folder.name == stub.get("kill") and (option == "--preset" or stub.get("always")):
-            os.kill(os.getppid() if stub.get("victim") == "server" else os.getpid(), signal.SIGKILL)
+            victim = os.getppid() if stub.get("victim") == "server" else os.getpid()
+            os.kill(victim, signal.Signals[stub.get("signal", "SIGKILL")])
             time.sleep(30)
         if folder.name in stub.get("fail", ()):
             print("all is well\nfedsel: The round failed.\n", flush=True)

@@ -22,7 +22,7 @@ from simulation.deployment.app_runner import AppRunner
 from simulation.deployment.flower_internals import NodeTask, NodeTasks
 
 CLIENT_APP = """
-import os, signal, sys
+import os, signal, sys, time
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -43,6 +43,8 @@ def answer(message, context):
         os.kill(os.getpid(), signal.SIGKILL)
     if deed == "freeze":
         os.kill(os.getpid(), signal.SIGSTOP)
+    if deed == "hang":
+        time.sleep(300)
     context.state["seen"] = ConfigRecord({"messages": context.state["seen"]["messages"] + 1})
     own = sorted(name for name in sys.modules if name.split(".")[0] in ("simulation", "clients", "fedsel_app"))
     found = {"pid": os.getpid(), "answered": answered, "own": own, "file": __file__}
@@ -75,14 +77,14 @@ class Node:
         self.bundle = Fab(sha256(bundle).hexdigest(), bundle, {})
         self.arrived = AppRunner(NodeTasks(self.state), self.answered.set).arrived
 
-    def begin(self, run_id: int) -> None:
+    def begin(self, run_id: int, **run_config: float) -> None:
         run = Run.create_empty(run_id)
         run.fab_id, run.fab_version, run.fab_hash = "tests/tinyapp", "1.0.0", self.bundle.hash_str
         run.series_id = run_id
         state = RecordDict({"seen": ConfigRecord({"messages": 0})})
         self.state.store_run(run)
         self.state.store_fab(self.bundle)
-        self.state.set_run_series_context(run_id, Context(run_id, 7, {}, state, {}, run_id))
+        self.state.set_run_series_context(run_id, Context(run_id, 7, {}, state, run_config, run_id))
 
     def ask(self, run_id: int, deed: str) -> Message:
         """Have a message answered: the reply without its content, which `content` reads."""
@@ -166,3 +168,52 @@ def test_one_process_answers_a_run_and_is_replaced_where_it_must_be(node: Node, 
     monkeypatch.setattr(NodeTask, "alive", alive)
     assert not Path(f"/proc/{other['pid']}").exists(), "a frozen process is ended"
     assert node.found(2)["answered"] == 1
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_a_message_has_one_answer_whenever_its_process_is_killed_or_frozen(node: Node, capfd, monkeypatch) -> None:
+    """Killed while it pushes its reply, when that is whole and when all is over; frozen between two messages; hanging.
+
+    Before, the SuperNode waited without end for the rest of a reply, or sent a second one in the place of the next.
+    """
+    monkeypatch.setattr(app_runner, "LOOK_S", 0.05)
+    node.begin(1, **{"reply-timeout-s": 3.0})
+    call, alive = NodeTask.call, NodeTask.alive
+    for name, answered in (("PushMessages", False), ("PushObject", False), ("PushTaskOutput", True)):
+        pid = node.found(1)["pid"]
+
+        def killed(task: NodeTask, called: str, request: bytes, pid: int = pid, name: str = name) -> bytes:
+            answer = call(task, called, request)
+            if called == name:
+                os.kill(pid, signal.SIGKILL)
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            return answer
+
+        monkeypatch.setattr(NodeTask, "call", killed)
+        assert node.ask(1, "report").has_error() != answered, name
+        monkeypatch.setattr(NodeTask, "call", call)
+
+    frozen = node.found(1)["pid"]
+    os.kill(frozen, signal.SIGSTOP)
+
+    def silent(task: NodeTask) -> bool:
+        record = node.state.task_token_store.get(task._task.task_id)
+        if record and state_of(frozen) == "T":
+            record.active_until -= timedelta(minutes=5)
+        return alive(task)
+
+    monkeypatch.setattr(NodeTask, "alive", silent)
+    assert node.ask(1, "report").error.reason == "ClientApp stopped responding."
+    monkeypatch.setattr(NodeTask, "alive", alive)
+    assert node.found(1)["answered"] == 1
+
+    assert node.ask(1, "hang").error.reason == "ClientApp stopped responding."
+    assert node.found(1)["answered"] == 1
+    said = capfd.readouterr().out
+    assert "The app process is replaced, as it sends no heartbeats; its message has failed." in said
+    assert "The app process is replaced, as it has not answered within " in said

@@ -1,0 +1,399 @@
+"""Fall 14: nothing waits for ever. Frozen, hanging and killed processes are noticed, and replaced or left out."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from flwr.server import SimpleClientManager
+
+from fedsel_app.network.reply_timeout import LEAST_S, ReplyTimeout, longest_wait_s
+from simulation.comparison import compare as comparing
+from simulation.comparison import warm_server
+from simulation.comparison.compare import FEDSEL
+from simulation.comparison.round_watch import RoundWatch
+from simulation.deployment import flower_cli
+from simulation.deployment.command_lines import CONNECTION
+from simulation.deployment.deployed_run import app_values
+from simulation.deployment.flower_cli import DeploymentError, show, submit
+from simulation.deployment.local_deployment import Deployment, app_folder
+from simulation.engines import flower_internals
+from simulation.engines.flower_internals import NO_NODE, START_S, WorkerWatch
+from simulation.experiments.configuration import resolve
+from strategies.methods.random_selection import RandomSelection
+from strategies.round.timeout_proxy import NodeError, TimeoutClientManager, TimeoutProxy
+from tests.runs.test_compare import compared, out, records, stub  # noqa: F401 - `out` is a fixture
+from tests.runs.test_ray_workers import titles
+from tests.support.contexts import context_of
+from tests.support.logs import logged
+from tests.support.processes import SUPERLINK, await_that, running, training
+from tests.support.proxies import StubProxy, sends_its_update
+from tests.support.rounds import read_rows, run_rounds, written
+
+# The rule
+
+
+@pytest.mark.parametrize(
+    ("first_s", "slowest_s", "wait_s"),
+    [
+        (0.0, None, float("inf")),
+        (0.0, 3.0, float("inf")),
+        (1800.0, None, 1800.0),
+        (1800.0, 0.1, 120.0),
+        (1800.0, 12.0, 120.0),
+        (1800.0, 13.0, 130.0),
+        (5.0, None, 5.0),
+        (5.0, 0.4, 5.0),
+        (5.0, 0.6, 6.0),
+    ],
+)
+def test_the_longest_wait_is_ten_times_the_slowest_answer(first_s, slowest_s, wait_s):
+    assert longest_wait_s(first_s, slowest_s) == wait_s
+
+
+def test_each_kind_of_question_has_its_own_slowest_answer():
+    timeouts = ReplyTimeout(600.0)
+    for seconds in (20.0, 50.0, 30.0):
+        timeouts.learn("train", seconds)
+    timeouts.learn("evaluate", 1.0)
+    waits = [timeouts.longest_wait_s(kind) for kind in ("train", "evaluate", "query")]
+    assert waits == [500.0, LEAST_S, 600.0]
+
+
+# Clients in deployment
+
+
+class SilentProxy(StubProxy):
+    """Client that has answered until `begin`, and then never does."""
+
+    over = threading.Event()
+
+    def fit(self, ins, timeout, group_id):
+        if self.begin <= len(self.asked):
+            self.over.wait(60.0)
+        return super().fit(ins, timeout, group_id)
+
+
+@pytest.fixture
+def silent():
+    proxy = SilentProxy(1, sends_its_update, examples=20, cid="node-1")
+    proxy.begin = 2
+    yield proxy
+    proxy.over.set()
+
+
+def test_a_client_that_falls_silent_is_a_recorded_failure_and_named(silent):
+    manager = TimeoutClientManager(ReplyTimeout(0.2))
+    for proxy in (StubProxy(0, sends_its_update), silent, StubProxy(2, sends_its_update)):
+        manager.register(proxy)
+    with logged() as log:
+        rows, _ = run_rounds(RandomSelection(context_of(rounds=2)), manager, 2)
+    assert [row["aggregated"] for row in rows] == [[0, 1, 2], [0, 2]]
+    assert [failure["client"] for failure in rows[1]["failures"]] == [1]
+    assert "Round 2: client 1 failed: no answer within 0 s (see 'reply-timeout-s')" in log()
+
+
+def test_nothing_changes_where_nobody_is_late():
+    managers = [TimeoutClientManager(ReplyTimeout(60.0)), SimpleClientManager()]
+    for manager in managers:
+        for client in range(3):
+            manager.register(StubProxy(client, sends_its_update))
+    with_timeout, without = (run_rounds(RandomSelection(context_of(rounds=2)), manager, 2) for manager in managers)
+    wall = {"wall_s": 0.0}
+    assert [row | wall for row in with_timeout[0]] == [row | wall for row in without[0]]
+    assert with_timeout[1][0].tobytes() == without[1][0].tobytes()
+
+
+def test_an_error_of_a_client_passes_through_with_its_node():
+    def raises(client, ins):
+        raise ValueError("the GPU is gone")
+
+    proxy = TimeoutProxy(StubProxy(0, raises, cid="node-0"), ReplyTimeout(60.0))
+    with pytest.raises(NodeError, match="the GPU is gone") as caught:
+        proxy.fit(None, None, None)
+    assert caught.value.node == "node-0"
+
+
+# Ray workers
+
+
+class FakeRay:
+    """Ray whose workers answer never, and whose clock is that of the waiting."""
+
+    def __init__(self, alive):
+        self.alive, self.killed, self.now_s = alive, [], 0.0
+
+    def wait(self, answers, timeout):
+        self.now_s += timeout
+        return [], answers
+
+    def kill(self, worker):
+        self.killed.append(worker)
+
+    def nodes(self):
+        return [{"Alive": self.alive}]
+
+
+class FrozenWorker:
+    """Worker that takes a message and never answers."""
+
+    run = SimpleNamespace(remote=lambda *arguments: "answer")
+
+
+def ask(watch, pool):
+    message = SimpleNamespace(metadata=SimpleNamespace(message_type="train"))
+    backend = SimpleNamespace(pool=pool, app_fn=None)
+    return watch.process_message(backend, message, SimpleNamespace(node_config={"partition-id": 7}))
+
+
+@pytest.mark.parametrize(("ready", "waited_s"), [(True, 130.0), (False, START_S)])
+def test_a_frozen_worker_is_killed_and_replaced(monkeypatch, ready, waited_s):
+    """Its client is named; the wait is ten times the slowest answer, and longer only for a worker that starts."""
+    ray = FakeRay(alive=True)
+    monkeypatch.setattr(flower_internals, "ray", ray)
+    monkeypatch.setattr(flower_internals, "time", SimpleNamespace(monotonic=lambda: ray.now_s))
+    timeouts = ReplyTimeout(200.0)
+    timeouts.learn("train", 13.0)
+    watch, frozen, fresh = WorkerWatch(timeouts, pytest.fail), FrozenWorker(), FrozenWorker()
+    watch._ready |= {frozen} if ready else set()
+    pool = SimpleNamespace(pool=[frozen], create_actor_fn=lambda: fresh)
+    with logged() as log, pytest.raises(TimeoutError):
+        ask(watch, pool)
+    assert ray.now_s == waited_s
+    assert (ray.killed, pool.pool) == ([frozen], [fresh])
+    assert log() == (
+        f"Client 7 has not answered within {waited_s:.0f} s (see 'reply-timeout-s'): its Ray worker is killed and "
+        "replaced, and the client has failed.\n"
+    )
+
+
+def test_a_raylet_that_is_gone_ends_the_run(monkeypatch):
+    class Ended(Exception):
+        pass
+
+    def end(reason):
+        raise Ended(reason)
+
+    monkeypatch.setattr(flower_internals, "ray", FakeRay(alive=False))
+    pool = SimpleNamespace(pool=[FrozenWorker()])
+    with pytest.raises(Ended, match=NO_NODE):
+        ask(WorkerWatch(ReplyTimeout(200.0), end), pool)
+
+
+# The log of a deployed run
+
+
+def test_a_silent_log_is_followed_by_a_question(monkeypatch):
+    """A SuperLink that is frozen writes nothing; neither does one whose ServerApp is."""
+    monkeypatch.setattr(flower_cli, "SILENCE_S", 0.01)
+    over, shown, asked = threading.Event(), [], []
+
+    def lines():
+        yield "round 1\n"
+        over.wait(60.0)
+
+    def ended():
+        asked.append(len(shown))
+        return len(asked) == 3
+
+    show(lines(), shown.append, ended)
+    over.set()
+    assert (shown, len(asked)) == (["round 1"], 3)
+    show(iter(["a\n", "b"]), shown.append, pytest.fail)
+    assert shown == ["round 1", "a", "b"]
+
+
+# Comparisons
+
+
+def watched(folder, **settings):
+    return RoundWatch(SimpleNamespace(folder=folder, config=resolve(settings)), now_s=0.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "limits_s"),
+    [
+        ({"reply-timeout-s": 600}, [600.0, 120.0, 500.0]),
+        ({"reply-timeout-s": 600, "participation": "isp", "holdout-fraction": 0.2}, [600.0, 600.0, 600.0]),
+        ({"reply-timeout-s": 0}, [float("inf")] * 3),
+    ],
+)
+def test_a_run_is_overdue_after_ten_of_its_slowest_rounds(tmp_path, settings, limits_s):
+    """Rounds after 1 s, and then after 50 s; a search makes rounds differ, so that it has the first limit."""
+    watch, now_s = watched(tmp_path, **settings), 0.0
+    for limit_s, next_s in zip(limits_s, (1.0, 50.0, 0.0), strict=True):
+        if limit_s < float("inf"):
+            assert watch.overdue_s(now_s + limit_s) == 0.0
+            assert watch.overdue_s(now_s + limit_s + 0.1) == limit_s
+        else:
+            assert watch.overdue_s(1e9) == 0.0
+        now_s += next_s
+        with (tmp_path / "rounds.jsonl").open("a") as file:
+            file.write("{}\n")
+        assert watch.overdue_s(now_s) == 0.0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("victim", ["run", "server"])
+def test_a_comparison_whose_process_is_frozen_goes_on(capsys, monkeypatch, tmp_path, out, victim):  # noqa: F811
+    """Frozen after its first round; with the warm server nobody sees any more that runs end."""
+    monkeypatch.setattr(warm_server, "FORK_S", 3.0)
+    arguments = ("--jobs", "2", "--set", "reply-timeout-s=3")
+    stub(monkeypatch, checkpoint=True)
+    assert compared(capsys, tmp_path / "calm", *arguments)[0] == 0
+    stub(monkeypatch, checkpoint=True, kill="random-s1", signal="SIGSTOP", victim=victim)
+    code, said, error = compared(capsys, out, *arguments)
+    assert (code, error) == (0, "")
+    assert "killed, as it wrote no round for " in said or "has not answered within 3 s" in said
+    assert "random-s1: ended by SIG" in said
+    assert "and taken up again" in said
+    assert records(out) == records(tmp_path / "calm")
+
+
+@pytest.mark.slow
+def test_a_run_that_freezes_again_and_again_fails_alone(capsys, monkeypatch, out):  # noqa: F811
+    stub(monkeypatch, kill="random-s1", signal="SIGSTOP", always=True)
+    code, said, _ = compared(capsys, out, "--jobs", "2", "--set", "reply-timeout-s=2")
+    assert code == 1
+    assert said.count("random-s1: killed, as it wrote no round for ") == comparing.RESTARTS + 1
+    assert len(list(out.glob("runs/*/summary.json"))) == 3
+
+
+# Real processes
+
+TIMEOUT_S = 20.0
+RAY = (*FEDSEL, "run", "--engine", "ray", "--strategy", "random", "--clients", "6", "--cohort", "3")
+RAY += ("--set", "workers=2", "--set", "local-steps=300", "--set", f"reply-timeout-s={TIMEOUT_S:g}")
+RAYLET_S = 120.0
+"""Seconds in which Ray notices that a raylet is frozen: a minute, on a quiet machine."""
+
+
+def family(root: int, title: str) -> list[int]:
+    """Processes below `root` whose command line begins with `title`, or names that program."""
+    processes = titles()
+    below = {root}
+    while more := {pid for pid, (parent, _) in processes.items() if parent in below} - below:
+        below |= more
+    return sorted(pid for pid in below if processes.get(pid, (0, ""))[1].split(" ")[0].endswith(title))
+
+
+def start_ray(folder: Path, rounds: int) -> "subprocess.Popen[str]":
+    """A run that has written three rounds."""
+    command = [*RAY, "--rounds", str(rounds), "--out", str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    while written(folder) < 3:
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.02)
+    return process
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.timeout(900)
+def test_a_frozen_ray_worker_is_replaced_and_its_client_has_failed(tmp_path):
+    folder = tmp_path / "run"
+    process = start_ray(folder, 8)
+    while not (workers := family(process.pid, "ray::ClientAppActor.run")):
+        time.sleep(0.01)
+    os.kill(workers[0], signal.SIGSTOP)
+    frozen_s, before = time.monotonic(), written(folder)
+    while written(folder) == before:
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.05)
+    noticed_s = time.monotonic() - frozen_s
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
+    assert noticed_s < 2 * TIMEOUT_S
+    rows = read_rows(folder)
+    [failure] = [failure for row in rows for failure in row["failures"]]
+    assert f"Client {failure['client']} has not answered within" in output
+    assert "its Ray worker is killed and replaced" in output
+    assert not rows[-1]["failures"]
+    print(f"noticed after {noticed_s:.0f} s")
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_raylet_that_is_killed_or_frozen_ends_the_run_with_a_sentence(tmp_path, number):
+    folder = tmp_path / "run"
+    process = start_ray(folder, 100_000)
+    [raylet] = family(process.pid, "/raylet")
+    os.kill(raylet, number)
+    began_s = time.monotonic()
+    output, _ = process.communicate(timeout=2 * RAYLET_S)
+    print(f"ended after {time.monotonic() - began_s:.0f} s")
+    assert process.returncode == 1
+    assert output.rstrip().endswith(
+        f"{NO_NODE}; the rounds so far are kept. Go on with: fedsel run --resume {folder}"
+    ), output[-2000:]
+
+
+NODE_NAMES = ["partition-id=0 num-partitions=2", "partition-id=1 num-partitions=2"]
+DEPLOYED = {"strategy": "random", "clients": 2, "cohort": 2, "rounds": 100_000, "local-steps": 500, "model": "logistic"}
+FLOWERS_S = 60.0
+"""Seconds without a heartbeat after which Flower gives a node or a task up."""
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.timeout(1800)
+def test_frozen_processes_of_a_deployment(tmp_path):
+    """A SuperNode, an app process, the ServerApp and the SuperLink, one after the other, in one deployment."""
+    folder = tmp_path / "run"
+    places = {"out": str(folder), "state-dir": str(tmp_path / "state"), "checkpoint-every": 2}
+    config = resolve(DEPLOYED | places)
+    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", 2, NODE_NAMES, insecure=True) as deployment:
+        lines: list[str] = []
+
+        def submitted(config):
+            return pool.submit(
+                submit, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append
+            )
+
+        def failed(client, after):
+            return any(client == failure["client"] for row in read_rows(folder)[after:] for failure in row["failures"])
+
+        superlink, _, node = deployment._children
+        run = submitted(config)
+        for what, program in (("SuperNode", "simulation.deployment.supernode"), ("app process", "app_process.py")):
+            before = written(folder)
+            await_that(lambda before=before: written(folder) >= before + 3 and training(node), run)
+            before, [pid] = written(folder), running(node, program)
+            os.kill(pid, signal.SIGSTOP)
+            began_s = time.monotonic()
+            await_that(lambda before=before: failed(1, before), run)
+            print(f"frozen {what}: a recorded failure after {time.monotonic() - began_s:.0f} s")
+            assert time.monotonic() - began_s < 2 * FLOWERS_S
+            os.kill(pid, signal.SIGCONT) if what == "SuperNode" else None
+            await_that(lambda: 1 in read_rows(folder)[-1]["aggregated"], run)
+        assert "The app process is replaced, as it sends no heartbeats; its message has failed." in node.log.read_text()
+        assert any("client 1 failed: " in line for line in lines)
+
+        [pid] = running(superlink, "flwr-serverapp")
+        os.kill(pid, signal.SIGSTOP)
+        began_s = time.monotonic()
+        result = run.result()
+        print(f"frozen ServerApp: {result} after {time.monotonic() - began_s:.0f} s")
+        assert not result.completed
+        assert time.monotonic() - began_s < 4 * FLOWERS_S
+        os.kill(pid, signal.SIGKILL)
+
+        before = written(folder)
+        run = submitted(replace(config, records=replace(config.records, resume=True)))
+        await_that(lambda: written(folder) > before, run)
+        [pid] = running(deployment._children[SUPERLINK], "simulation.deployment.superlink")
+        os.kill(pid, signal.SIGSTOP)
+        began_s = time.monotonic()
+        with pytest.raises(DeploymentError, match="The SuperLink is frozen, or cannot be reached"):
+            run.result()
+        print(f"frozen SuperLink: {time.monotonic() - began_s:.0f} s")
+        assert time.monotonic() - began_s < 4 * FLOWERS_S
