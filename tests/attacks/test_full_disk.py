@@ -1,10 +1,14 @@
 """File-size limits and quotas: as on a full disk, a command ends with a sentence about the file, and in time."""
 
 import resource
+import subprocess
+import sys
 
 import pytest
 
 from fedsel_app.cli import main
+from fedsel_app.records.files import RecordError
+from simulation.deployment.full_disk import PROBE_BYTES, refuse_full
 from simulation.engines import ray_engine
 from tests.support.full_disk import no_file_above
 from tests.support.in_process import run_in_process
@@ -66,3 +70,45 @@ def test_a_report_names_the_file_that_does_not_fit(tmp_path, capsys, limit_bytes
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert str(tmp_path / "run" / "report") in error
+
+
+def refusal(folder, limit_bytes):
+    with no_file_above(limit_bytes), pytest.raises(RecordError) as refused:
+        refuse_full(folder)
+    return str(refused.value)
+
+
+def test_the_file_of_a_deployment_that_has_reached_the_limit_is_named(tmp_path):
+    log = tmp_path / "superlink.log"
+    log.write_bytes(bytes(2 * PROBE_BYTES))
+    refuse_full(tmp_path)
+    assert refusal(tmp_path, 2 * PROBE_BYTES).startswith(f"{log} cannot be written: File too large.")
+    with no_file_above(2 * PROBE_BYTES + 1):
+        refuse_full(tmp_path)
+
+
+def test_a_folder_without_room_is_named(tmp_path):
+    (tmp_path / "config.json").touch()
+    sentence = refusal(tmp_path, PROBE_BYTES - 1)
+    assert sentence.startswith(f"{tmp_path} cannot be written: File too large.")
+    assert sentence.endswith(f"go on with: fedsel deploy --resume {tmp_path}")
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.timeout(300)
+def test_a_deployment_whose_log_is_full_ends_with_a_sentence_about_it(tmp_path, capsys):
+    arguments = ["deploy", "--insecure", "--strategy", "random", *SMALL, "--out", str(tmp_path / "run")]
+    with no_file_above(1000):
+        assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "superlink.log cannot be written: File too large." in error
+
+
+def test_under_a_limit_no_bytecode_is_written(tmp_path):
+    """Python writes as much of it as fits, and the module cannot be imported any more after that."""
+    code = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (9, 9)); import fedsel_app, sys; "
+    code += "print(sys.dont_write_bytecode)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"

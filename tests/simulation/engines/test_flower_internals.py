@@ -10,13 +10,16 @@ from flwr.server.superlink.fleet.vce.backend.raybackend import RayBackend
 from flwr.simulation.ray_transport.ray_actor import BasicActorPool
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
+from fedsel_app.network.reply_timeout import ReplyTimeout
+from simulation.engines import flower_internals
 from simulation.engines.flower_internals import (
+    WorkerWatch,
     deliver_when_stored,
     describe_death,
-    end_on_worker_death,
     event_driven_delivery,
     event_driven_replies,
     quiet_termination,
+    watched_workers,
 )
 
 DIED = """The actor died unexpectedly before finishing this task.
@@ -37,23 +40,34 @@ def test_a_dead_worker_is_named_by_its_pid_and_machine():
     assert describe_death(ActorDiedError()).startswith("The Ray worker died")
 
 
-def test_only_a_worker_that_is_dead_for_good_ends_the_run(monkeypatch):
-    raised, ended = [], []
+class Worker:
+    """Worker that takes every message."""
 
-    def process(backend, message, context):
+    run = SimpleNamespace(remote=lambda *arguments: "answer")
+
+
+def test_only_a_worker_that_is_dead_for_good_ends_the_run(monkeypatch):
+    raised, ended, worker = [], [], Worker()
+
+    def get(answer):
         raise raised[-1]
 
-    monkeypatch.setattr(RayBackend, "process_message", process)
-    backend = RayBackend.__new__(RayBackend)
-    with end_on_worker_death(ended.append):
+    answering = SimpleNamespace(wait=lambda answers, timeout: (answers, []), get=get, nodes=lambda: [{"Alive": True}])
+    monkeypatch.setattr(flower_internals, "ray", answering)
+    process_message = RayBackend.process_message
+    backend, context = RayBackend.__new__(RayBackend), SimpleNamespace(node_config={"partition-id": 0})
+    backend.pool, backend.app_fn = SimpleNamespace(pool=[worker]), None
+    message = SimpleNamespace(metadata=SimpleNamespace(message_type="train"))
+    with watched_workers(WorkerWatch(ReplyTimeout(60.0), ended.append)):
         for error in (ValueError("of one client"), ActorUnavailableError("it is started anew", None), Death()):
             assert not ended
             raised.append(error)
             with pytest.raises(type(error)):
-                backend.process_message(None, None)
+                backend.process_message(message, context)
+            assert backend.pool.pool == [worker]
     assert len(ended) == 1
     assert "417" in ended[0]
-    assert RayBackend.process_message is process
+    assert RayBackend.process_message is process_message
 
 
 def test_workers_are_ended_by_ray(monkeypatch):
