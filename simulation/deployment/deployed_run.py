@@ -69,6 +69,8 @@ def run_deployed(
     if not result.completed:
         refuse_full(folder)
         console.print(f"The run did not finish: {result.status} {result.details}", style="red", markup=False)
+        if (folder / "config.json").exists():
+            console.print(f"Go on with: fedsel deploy --resume {folder}", markup=False, soft_wrap=True)
         return 1
     discard_states(folder)
     report_run(folder, console)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from queue import Empty, Queue
 from threading import Event
-from typing import Any, cast
+from typing import Any
 
 import ray
 from flwr.app import Context, Message
@@ -157,12 +157,9 @@ class WorkerWatch:
         RayError
             If the client raises.
         """
-        pool, client, kind = (
-            cast(BasicActorPool, backend.pool),
-            context.node_config["partition-id"],
-            message.metadata.message_type,
-        )
-        worker: Any = pool.pool.pop()
+        pool: Any = backend.pool
+        client, kind = context.node_config["partition-id"], message.metadata.message_type
+        worker = pool.pool.pop()
         limit_s = self._timeouts.longest_wait_s(kind)
         if worker not in self._ready:
             limit_s = max(limit_s, START_S)

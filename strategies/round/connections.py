@@ -235,9 +235,10 @@ def log_failures(
     `client_of` is the partition id of each node.
     """
     for failure in failures:
-        exception = isinstance(failure, BaseException)
-        reason = one_line(failure if exception else failure[1].status.message)
-        node = failure.node if isinstance(failure, NodeError) else "" if exception else failure[0].cid
+        if isinstance(failure, BaseException):
+            node, reason = failure.node if isinstance(failure, NodeError) else "", one_line(failure)
+        else:
+            node, reason = failure[0].cid, one_line(failure[1].status.message)
         name = f"client {client_of[node]}" if node in client_of else "a client"
         LOGGER.warning("Round %d: %s failed: %s", server_round, name, reason)
 

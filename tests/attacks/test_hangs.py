@@ -6,7 +6,6 @@ import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,18 +20,19 @@ from simulation.comparison.round_watch import RoundWatch
 from simulation.deployment import flower_cli
 from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values
-from simulation.deployment.flower_cli import DeploymentError, show, submit
+from simulation.deployment.flower_cli import ANSWER_S, SILENCE_S, show, submit
 from simulation.deployment.local_deployment import Deployment, app_folder
 from simulation.engines import flower_internals
 from simulation.engines.flower_internals import NO_NODE, START_S, WorkerWatch
 from simulation.experiments.configuration import resolve
+from simulation.experiments.node_configuration import node_config_text
 from strategies.methods.random_selection import RandomSelection
 from strategies.round.timeout_proxy import NodeError, TimeoutClientManager, TimeoutProxy
 from tests.runs.test_compare import compared, out, records, stub  # noqa: F401 - `out` is a fixture
 from tests.runs.test_ray_workers import titles
 from tests.support.contexts import context_of
 from tests.support.logs import logged
-from tests.support.processes import SUPERLINK, await_that, running, training
+from tests.support.processes import await_that, mentioning, running, training
 from tests.support.proxies import StubProxy, sends_its_update
 from tests.support.rounds import read_rows, run_rounds, written
 
@@ -337,7 +337,6 @@ def test_a_raylet_that_is_killed_or_frozen_ends_the_run_with_a_sentence(tmp_path
     ), output[-2000:]
 
 
-NODE_NAMES = ["partition-id=0 num-partitions=2", "partition-id=1 num-partitions=2"]
 DEPLOYED = {"strategy": "random", "clients": 2, "cohort": 2, "rounds": 100_000, "local-steps": 500, "model": "logistic"}
 FLOWERS_S = 60.0
 """Seconds without a heartbeat after which Flower gives a node or a task up."""
@@ -346,34 +345,33 @@ FLOWERS_S = 60.0
 @pytest.mark.slow
 @pytest.mark.e2e
 @pytest.mark.timeout(1800)
-def test_frozen_processes_of_a_deployment(tmp_path):
-    """A SuperNode, an app process, the ServerApp and the SuperLink, one after the other, in one deployment."""
+def test_a_deployment_goes_on_without_who_is_frozen_and_ends_without_its_server(tmp_path):
+    """A SuperNode, then an app process, then the ServerApp."""
     folder = tmp_path / "run"
-    places = {"out": str(folder), "state-dir": str(tmp_path / "state"), "checkpoint-every": 2}
-    config = resolve(DEPLOYED | places)
-    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", 2, NODE_NAMES, insecure=True) as deployment:
+    config = resolve(DEPLOYED | {"out": str(folder)})
+    nodes = [node_config_text(client, 2, {"state-dir": str(tmp_path / "state")}) for client in range(2)]
+    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", 2, nodes, insecure=True) as deployment:
         lines: list[str] = []
-
-        def submitted(config):
-            return pool.submit(
-                submit, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append
-            )
-
-        def failed(client, after):
-            return any(client == failure["client"] for row in read_rows(folder)[after:] for failure in row["failures"])
-
+        run = pool.submit(
+            submit, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append
+        )
         superlink, _, node = deployment._children
-        run = submitted(config)
+
+        def failed(after):
+            return any(failure["client"] == 1 for row in read_rows(folder)[after:] for failure in row["failures"])
+
         for what, program in (("SuperNode", "simulation.deployment.supernode"), ("app process", "app_process.py")):
             before = written(folder)
             await_that(lambda before=before: written(folder) >= before + 3 and training(node), run)
             before, [pid] = written(folder), running(node, program)
             os.kill(pid, signal.SIGSTOP)
             began_s = time.monotonic()
-            await_that(lambda before=before: failed(1, before), run)
-            print(f"frozen {what}: a recorded failure after {time.monotonic() - began_s:.0f} s")
-            assert time.monotonic() - began_s < 2 * FLOWERS_S
-            os.kill(pid, signal.SIGCONT) if what == "SuperNode" else None
+            await_that(lambda before=before: failed(before), run)
+            frozen_s = time.monotonic() - began_s
+            print(f"frozen {what}: a recorded failure after {frozen_s:.0f} s")
+            assert frozen_s < 2 * FLOWERS_S
+            if what == "SuperNode":
+                os.kill(pid, signal.SIGCONT)
             await_that(lambda: 1 in read_rows(folder)[-1]["aggregated"], run)
         assert "The app process is replaced, as it sends no heartbeats; its message has failed." in node.log.read_text()
         assert any("client 1 failed: " in line for line in lines)
@@ -382,18 +380,38 @@ def test_frozen_processes_of_a_deployment(tmp_path):
         os.kill(pid, signal.SIGSTOP)
         began_s = time.monotonic()
         result = run.result()
-        print(f"frozen ServerApp: {result} after {time.monotonic() - began_s:.0f} s")
-        assert not result.completed
-        assert time.monotonic() - began_s < 4 * FLOWERS_S
-        os.kill(pid, signal.SIGKILL)
+        frozen_s = time.monotonic() - began_s
+        print(f"frozen ServerApp: {result} after {frozen_s:.0f} s")
+        assert result.status == "finished:failed"
+        assert "No heartbeat" in result.details
+        assert frozen_s < 4 * FLOWERS_S
 
-        before = written(folder)
-        run = submitted(replace(config, records=replace(config.records, resume=True)))
-        await_that(lambda: written(folder) > before, run)
-        [pid] = running(deployment._children[SUPERLINK], "simulation.deployment.superlink")
-        os.kill(pid, signal.SIGSTOP)
-        began_s = time.monotonic()
-        with pytest.raises(DeploymentError, match="The SuperLink is frozen, or cannot be reached"):
-            run.result()
-        print(f"frozen SuperLink: {time.monotonic() - began_s:.0f} s")
-        assert time.monotonic() - began_s < 4 * FLOWERS_S
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.timeout(900)
+def test_a_deployment_whose_superlink_is_frozen_ends_with_a_sentence(tmp_path):
+    folder, log = tmp_path / "run", tmp_path / "log"
+    settings = [f"{key}={value}" for key, value in DEPLOYED.items()]
+    command = [*FEDSEL, "deploy", "--insecure", "--out", str(folder)]
+    command += [word for setting in settings for word in ("--set", setting)]
+    with log.open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    while written(folder) < 2:
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.05)
+    [pid] = [
+        pid
+        for pid, (_, command_line) in titles().items()
+        if f"{folder}/processes/superlink.db" in command_line and "simulation.processes" not in command_line
+    ]
+    os.kill(pid, signal.SIGSTOP)
+    began_s = time.monotonic()
+    code = process.wait(4 * (SILENCE_S + ANSWER_S))
+    print(f"frozen SuperLink: ended after {time.monotonic() - began_s:.0f} s")
+    assert code == 1
+    assert log.read_text().rstrip().splitlines()[-1] == (
+        "fedsel: The SuperLink is frozen, or cannot be reached: `flwr list` took more than 60 s. The rounds so far are "
+        "kept; go on with --resume."
+    )
+    assert not mentioning(folder)
