@@ -1,14 +1,16 @@
 """Round watch: notices a run of a comparison whose process is frozen or hangs, by the rounds that it writes.
 
-A round takes at most as long as the reply timeout says, with rounds in the place of answers: `reply-timeout-s` for the
-first, then ten times the slowest so far. Where the participation policy searches, rounds differ by more than that, and
-`reply-timeout-s` holds for all of them.
+A round has twice the reply timeout, with rounds in the place of answers, as it may wait for a client that falls silent:
+twice `reply-timeout-s` for the first, then twenty times the slowest so far. Where the participation policy searches,
+rounds differ by more than that, and all of them have as long as the first.
 """
 
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from simulation.comparison.plan import PlannedRun
 
 ROUND = "round"
+TIMEOUTS = 2.0
+"""Reply timeouts in a round."""
 
 
 class RoundWatch:
@@ -28,7 +30,7 @@ class RoundWatch:
         if self._bytes > before:  # a resumed run shortens the file
             self._timeouts.learn(ROUND, now_s - self._since_s)
             self._since_s = now_s
-        limit_s = max(self._timeouts.longest_wait_s(ROUND), self._least_s)
+        limit_s = TIMEOUTS * max(self._timeouts.longest_wait_s(ROUND), self._least_s)
         return limit_s if now_s - self._since_s > limit_s else 0.0
 
     def _written(self) -> int:

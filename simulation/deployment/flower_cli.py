@@ -20,7 +20,7 @@ from typing import Any
 from fedsel_app.config import ConfigError, Value
 
 COMMAND_TIMEOUT_S = 300.0
-SILENCE_S, ANSWER_S = 60.0, 60.0
+SILENCE_S, ANSWER_S = 60.0, 120.0
 """Seconds without a line of the log after which the SuperLink is asked for the run, and that it has for the answer."""
 POLL_S = 1.0
 

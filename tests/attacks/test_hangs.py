@@ -219,12 +219,12 @@ def watched(folder, **settings):
 @pytest.mark.parametrize(
     ("settings", "limits_s"),
     [
-        ({"reply-timeout-s": 600}, [600.0, 120.0, 500.0]),
-        ({"reply-timeout-s": 600, "participation": "isp", "holdout-fraction": 0.2}, [600.0, 600.0, 600.0]),
+        ({"reply-timeout-s": 600}, [1200.0, 240.0, 1000.0]),
+        ({"reply-timeout-s": 600, "participation": "isp", "holdout-fraction": 0.2}, [1200.0, 1200.0, 1200.0]),
         ({"reply-timeout-s": 0}, [float("inf")] * 3),
     ],
 )
-def test_a_run_is_overdue_after_ten_of_its_slowest_rounds(tmp_path, settings, limits_s):
+def test_a_run_is_overdue_after_twenty_of_its_slowest_rounds(tmp_path, settings, limits_s):
     """Rounds after 1 s, and then after 50 s; a search makes rounds differ, so that it has the first limit."""
     watch, now_s = watched(tmp_path, **settings), 0.0
     for limit_s, next_s in zip(limits_s, (1.0, 50.0, 0.0), strict=True):
@@ -245,7 +245,7 @@ def test_a_run_is_overdue_after_ten_of_its_slowest_rounds(tmp_path, settings, li
 def test_a_comparison_whose_process_is_frozen_goes_on(capsys, monkeypatch, tmp_path, out, victim):  # noqa: F811
     """Frozen after its first round; with the warm server nobody sees any more that runs end."""
     monkeypatch.setattr(warm_server, "FORK_S", 3.0)
-    arguments = ("--jobs", "2", "--set", "reply-timeout-s=3")
+    arguments = ("--jobs", "2", "--set", "reply-timeout-s=2")
     stub(monkeypatch, checkpoint=True)
     assert compared(capsys, tmp_path / "calm", *arguments)[0] == 0
     stub(monkeypatch, checkpoint=True, kill="random-s1", signal="SIGSTOP", victim=victim)
@@ -260,7 +260,7 @@ def test_a_comparison_whose_process_is_frozen_goes_on(capsys, monkeypatch, tmp_p
 @pytest.mark.slow
 def test_a_run_that_freezes_again_and_again_fails_alone(capsys, monkeypatch, out):  # noqa: F811
     stub(monkeypatch, kill="random-s1", signal="SIGSTOP", always=True)
-    code, said, _ = compared(capsys, out, "--jobs", "2", "--set", "reply-timeout-s=2")
+    code, said, _ = compared(capsys, out, "--jobs", "2", "--set", "reply-timeout-s=1")
     assert code == 1
     assert said.count("random-s1: killed, as it wrote no round for ") == comparing.RESTARTS + 1
     assert len(list(out.glob("runs/*/summary.json"))) == 3
@@ -411,7 +411,7 @@ def test_a_deployment_whose_superlink_is_frozen_ends_with_a_sentence(tmp_path):
     print(f"frozen SuperLink: ended after {time.monotonic() - began_s:.0f} s")
     assert code == 1
     assert log.read_text().rstrip().splitlines()[-1] == (
-        "fedsel: The SuperLink is frozen, or cannot be reached: `flwr list` took more than 60 s. The rounds so far are "
-        "kept; go on with --resume."
+        "fedsel: The SuperLink is frozen, or cannot be reached: `flwr list` took more than 120 s. The rounds so far "
+        "are kept; go on with --resume."
     )
     assert not mentioning(folder)
