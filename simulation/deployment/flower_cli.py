@@ -23,6 +23,8 @@ COMMAND_TIMEOUT_S = 300.0
 SILENCE_S, ANSWER_S = 60.0, 120.0
 """Seconds without a line of the log after which the SuperLink is asked for the run, and that it has for the answer."""
 POLL_S = 1.0
+UNAVAILABLE = "SuperLink is unavailable"
+"""Words of a command that has found nobody at the SuperLink's address, or nobody who answers."""
 
 
 class DeploymentError(RuntimeError):
@@ -30,7 +32,7 @@ class DeploymentError(RuntimeError):
 
 
 class NoAnswerError(DeploymentError):
-    """A command of Flower that does not come to an end."""
+    """A command of Flower has had no answer from the SuperLink."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,8 @@ def submit(
             time.sleep(POLL_S)
     except NoAnswerError as error:
         raise DeploymentError(
-            f"The SuperLink is frozen, or cannot be reached: {error} The rounds so far are kept; go on with --resume."
+            f"The SuperLink has ended, is frozen, or cannot be reached: {error} The rounds so far are kept; go on with "
+            "--resume."
         ) from error
     except BaseException:
         with suppress(DeploymentError):
@@ -184,7 +187,7 @@ def flwr(
     Raises
     ------
     NoAnswerError
-        If it does not answer within `timeout_s` seconds.
+        If it does not answer within `timeout_s` seconds, or the SuperLink does not.
     DeploymentError
         If it fails.
     """
@@ -211,5 +214,7 @@ def flwr(
         answer = {}
     if not answer.get("success"):
         reason = answer.get("error-message") or (done.stderr + done.stdout).strip()
+        if UNAVAILABLE in reason:
+            raise NoAnswerError(f"`flwr {arguments[0]}` says that the {UNAVAILABLE}.")
         raise DeploymentError(f"`flwr {arguments[0]}` failed: {reason}")
     return answer

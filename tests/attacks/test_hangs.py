@@ -410,8 +410,7 @@ def test_a_deployment_whose_superlink_is_frozen_ends_with_a_sentence(tmp_path):
     code = process.wait(4 * (SILENCE_S + ANSWER_S))
     print(f"frozen SuperLink: ended after {time.monotonic() - began_s:.0f} s")
     assert code == 1
-    assert log.read_text().rstrip().splitlines()[-1] == (
-        "fedsel: The SuperLink is frozen, or cannot be reached: `flwr list` took more than 120 s. The rounds so far "
-        "are kept; go on with --resume."
-    )
+    sentence = log.read_text().rstrip().splitlines()[-1]
+    assert sentence.startswith("fedsel: The SuperLink has ended, is frozen, or cannot be reached: `flwr list` ")
+    assert sentence.endswith(" The rounds so far are kept; go on with --resume.")
     assert not mentioning(folder)
