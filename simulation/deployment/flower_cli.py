@@ -214,7 +214,6 @@ def flwr(
         answer = {}
     if not answer.get("success"):
         reason = answer.get("error-message") or (done.stderr + done.stdout).strip()
-        if UNAVAILABLE in reason:
-            raise NoAnswerError(f"`flwr {arguments[0]}` says that the {UNAVAILABLE}.")
-        raise DeploymentError(f"`flwr {arguments[0]}` failed: {reason}")
+        failure = NoAnswerError if UNAVAILABLE in reason else DeploymentError
+        raise failure(f"`flwr {arguments[0]}` failed: {' '.join(reason.split())}")
     return answer
