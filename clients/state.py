@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsel_app.config import ConfigError
 from fedsel_app.npz import NpzError, read_arrays
 from fedsel_app.records.own_folder import is_anothers, is_own_folder, make_own_folder, remove_if_empty
 
@@ -170,6 +171,24 @@ def _write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def user_state_folder() -> Path:
+    """Folder for the states of this user's clients where `state-dir` names none (XDG Base Directory Specification).
+
+    $XDG_STATE_HOME/fedsel, or ~/.local/state/fedsel.
+
+    Raises
+    ------
+    ConfigError
+        If the user has no home folder.
+    """
+    named = os.environ.get("XDG_STATE_HOME", "")
+    try:
+        base = Path(named) if os.path.isabs(named) else Path.home() / ".local" / "state"
+    except RuntimeError as error:
+        raise ConfigError(f"This user has no folder for the clients' states ({error}); set 'state-dir'.") from error
+    return base / "fedsel"
 
 
 def remove_states(folder: Path) -> None:

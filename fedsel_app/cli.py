@@ -45,6 +45,7 @@ def configuration(arguments: argparse.Namespace, **defaults: Value) -> "AppConfi
     """Configuration of a new run, or with --resume of the run in that folder."""
     from fedsel_app.records.run_folder import PLACE, read_config
     from simulation.experiments.configuration import resolve
+    from simulation.flower_app.settings import refuse_own_app
 
     values = overrides(arguments)
     if not arguments.resume:
@@ -52,7 +53,9 @@ def configuration(arguments: argparse.Namespace, **defaults: Value) -> "AppConfi
     if foreign := values.keys() - set(PLACE) | values.keys() & {"out"}:
         raise ConfigError(f"--resume goes on with the run's own settings; leave out {', '.join(sorted(foreign))}.")
     folder = Path(arguments.resume).absolute()
-    return resolve(read_config(folder) | values | {"out": str(folder), "resume": True})
+    before = read_config(folder)
+    refuse_own_app(before, folder)
+    return resolve(before | values | {"out": str(folder), "resume": True})
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,8 +1,17 @@
-"""Imports that stay: what a process imports is kept from its garbage collector."""
+"""Imports: fedsel's own packages win over namesakes, and what a process imports is kept from its garbage collector."""
 
 import gc
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+OWN = ("clients", "simulation", "strategies")
+"""fedsel's top-level packages beside `fedsel_app`, whose names others may have too."""
 
 
 @contextmanager
@@ -19,3 +28,82 @@ def uncollected_imports() -> Iterator[None]:
         if not gc.get_freeze_count():
             gc.freeze()
         gc.enable()
+
+
+class OwnPackages:
+    """Finder of fedsel's own packages: beside this one, wherever a namesake stands on the path.
+
+    A Ray worker has the working directory first on its path, and a script the folder that it lies in.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Find one of `OWN` beside this package; nothing else."""
+        return PathFinder.find_spec(name, [str(ROOT)]) if name in OWN else None
+
+
+class MissingModules:
+    """Finder of last resort: a module that fedsel's package lacks may be one of the user's package of that name."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Find nothing. Raises ImportError with both paths where the user has a package of the same name."""
+        top = name.partition(".")[0]
+        if top in OWN and name != top and (other := namesake(top)):
+            raise ImportError(_conflict(top, other))
+        return None
+
+
+def prefer_own_packages() -> None:
+    """Let `import` find fedsel's own packages first. Raises ImportError where a namesake is imported already."""
+    for name in OWN:
+        if name in sys.modules and (other := _place(sys.modules[name].__spec__)) and _is_foreign(other):
+            raise ImportError(_conflict(name, other))
+    if OwnPackages not in sys.meta_path:
+        sys.meta_path.insert(0, OwnPackages)
+        sys.meta_path.append(MissingModules)
+
+
+def refuse_namesakes() -> None:
+    """Raise ImportError where the path has a user's module of the name of one of fedsel's packages."""
+    for name in OWN:
+        if other := namesake(name):
+            raise ImportError(_conflict(name, other))
+
+
+def namesake(name: str) -> Path | None:
+    """The module or package `name` on the path that is not fedsel's; a folder without __init__.py is none."""
+    entries = [entry for entry in sys.path if Path(entry).resolve() != ROOT]
+    other = _place(PathFinder.find_spec(name, entries))
+    return other if other is not None and _is_foreign(other) else None
+
+
+def _place(spec: ModuleSpec | None) -> Path | None:
+    """File of a module, or folder of a package; None for a namespace."""
+    if spec is None or spec.origin is None:
+        return None
+    file = Path(spec.origin).resolve()
+    return file.parent if spec.submodule_search_locations else file
+
+
+def _is_foreign(place: Path) -> bool:
+    """True for what lies neither beside this package nor in another copy of fedsel."""
+    return place.parent != ROOT and not (place.parent / "fedsel_app").is_dir()
+
+
+def _conflict(name: str, other: Path) -> str:
+    return (
+        f"{other} and fedsel's own package {ROOT / name} have the same name, '{name}', and a process can import one of "
+        "them only: rename yours, or move it into a package of another name."
+    )
+
+
+@dataclass(frozen=True)
+class AfterImports:
+    """Function of one argument for another process, where it finds fedsel's own packages, as this one is read first."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, context: Any) -> Any:
+        """Call the function."""
+        return self.function(context)

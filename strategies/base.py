@@ -61,7 +61,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         self.round_count = RoundCount(self, context.run.rounds)
         self.completed = 0
         """Flower rounds before this process took the run up."""
-        self._ended = False
+        self.ended = False
         self._plan: Plan | None = None
         self._intermediate: IntermediateRound | None = None
         self._record = RoundRecord(0)
@@ -78,7 +78,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
     ) -> list[tuple[ClientProxy, FitIns]]:
         """First half of a round: enrol new clients, probe losses, select the cohort and instruct it."""
         self._started_s = time.perf_counter()
-        if self._ended:
+        if self.ended:
             return []
         limits, roster, number = self.context.replies, self.roster, self.completed + server_round
         label_count_bytes = self._prober.enrol(client_manager, number, wait=server_round == 1)
@@ -168,7 +168,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         failures: list[tuple[ClientProxy, FitRes] | BaseException],
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
         """Second half of a round: decode, aggregate, step the server, calibrate BatchNorm, update the method."""
-        if self._ended:
+        if self.ended:
             return None, {}
         plan, server_round = self._plan, self.completed + server_round
         if plan is None or plan.round_info.number != server_round:
@@ -224,7 +224,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
     def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
         """Evaluate the global model on the server's test set, every `eval-every` rounds and in the last."""
         number, every = self.completed + server_round, self.context.evaluation.eval_every
-        if not server_round or self._ended or not self.round_count.evaluates(number, every):
+        if not server_round or self.ended or not self.round_count.evaluates(number, every):
             return None
         arrays = parameters_to_ndarrays(parameters)
         buffers = arrays[1] if len(arrays) > 1 else np.zeros(0, np.float32)
@@ -237,7 +237,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, EvaluateIns]]:
         """With `client-eval`, have every client evaluate the model on its test part; else the round ends here."""
-        if self._ended:
+        if self.ended:
             return []
         if not self.context.evaluation.client_eval or self._record.loss is None or not self._clients.proxies:
             self._close_round()
@@ -271,7 +271,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
             self._instruction_builder.last_checkpoint = record.round
 
     def _end(self) -> None:
-        self._ended, best = True, (self._best.parameters, self._best.buffers)
+        self.ended, best = True, (self._best.parameters, self._best.buffers)
         self.context.recorder.finish((self._parameters, self._buffers), best, self.roster)
 
     # Checkpoints ----------------------------------------------------------------------------------------------

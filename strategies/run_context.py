@@ -112,6 +112,8 @@ class RunContext(SharedSettings):
     """Loss of a model on the server's surrogate set, where ISP uses one."""
     lowest_score: float = 0.0
     """Least score that a client can have on its own test part; minus infinity where the task has no least."""
+    losses_optional: bool = False
+    """True where clients need not tell their training loss: it is unknown then, NaN."""
     pool: int = 0
     """Number of messages into which one to many clients is bundled, where a client can answer for others; 0: none.
 

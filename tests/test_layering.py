@@ -17,7 +17,7 @@ LEAVES = ("config", "messages", "network", "wire")
 PURE = {f"fedsel_app/{name}.py" for name in ("seeds", "data/partition", "data/label_skew")}
 PURE |= {name for name in NAMES if name.split("/")[:-1] in [["fedsel_app", leaf] for leaf in LEAVES]}
 FLOWER_INTERNALS = ("flwr.server.superlink", "flwr.simulation.", "flwr.supercore", "flwr.superlink", "flwr.supernode")
-ENTRY_POINTS = {f"fedsel_app/{name}.py" for name in ("server_app", "client_app", "cli")}
+ENTRY_POINTS = {f"fedsel_app/{name}.py" for name in ("__init__", "server_app", "client_app", "cli")}
 FORBIDDEN = {
     "strategies": {"clients", "simulation", "torch"},
     "clients": {"strategies", "simulation"},

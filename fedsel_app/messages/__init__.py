@@ -26,6 +26,16 @@ from fedsel_app.messages.answers import (
     evaluation_metrics,
 )
 from fedsel_app.messages.bounds import lower_median, winsorised
+from fedsel_app.messages.embedded import (
+    PARTITION_ID,
+    Ability,
+    AppEnrolment,
+    AppTrainInstruction,
+    embed,
+    embedded,
+    told_loss,
+    users_part,
+)
 from fedsel_app.messages.instructions import (
     CalibrateInstruction,
     EnrolInstruction,
@@ -44,6 +54,10 @@ from fedsel_app.messages.texts import one_line
 __all__ = [
     "LARGEST",
     "MOST_EXAMPLES",
+    "PARTITION_ID",
+    "Ability",
+    "AppEnrolment",
+    "AppTrainInstruction",
     "CalibrateInstruction",
     "Config",
     "EnrolAnswer",
@@ -61,10 +75,14 @@ __all__ = [
     "Scalar",
     "TrainAnswer",
     "TrainInstruction",
+    "embed",
+    "embedded",
     "evaluation_metrics",
     "lower_median",
     "one_line",
     "read_evaluate_instruction",
     "read_fit_instruction",
+    "told_loss",
+    "users_part",
     "winsorised",
 ]

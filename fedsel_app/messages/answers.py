@@ -83,7 +83,7 @@ class TrainAnswer:
     """Local training: the client's losses, its effort and its speed, beside its update."""
 
     loss: float
-    """Mean training loss over the local steps."""
+    """Mean training loss over the local steps; NaN where a user's own client does not tell it."""
     work_steps: float
     """All that it computed, in local steps."""
     compute_s: float = 0.0
@@ -107,19 +107,25 @@ class TrainAnswer:
         return metrics | {report.value: number for report, number in self.reports.items()}
 
     @classmethod
-    def from_metrics(cls, metrics: Mapping[str, Scalar], reports: Iterable[Report] = ()) -> Self:
+    def from_metrics(
+        cls, metrics: Mapping[str, Scalar], reports: Iterable[Report] = (), *, loss_optional: bool = False
+    ) -> Self:
         """The answer with these `reports`; a time that is no number counts as unknown.
+
+        With `loss_optional` the loss may be NaN, unknown: a user's own client does not always return one.
 
         Raises
         ------
         WireError
             If a number other than the times is missing, not finite, or out of its range.
         """
-        loss, work_steps = _not_negative(metrics, "loss"), _finite(metrics, "work_steps")
+        work_steps = _finite(metrics, "work_steps")
+        loss = metrics.get("loss")
+        unknown = loss_optional and isinstance(loss, float) and math.isnan(loss)
         if not 0.0 <= work_steps <= MOST_EXAMPLES:
             raise WireError(f"the update took {work_steps} local steps; 0 to {MOST_EXAMPLES} are possible")
         return cls(
-            loss=loss,
+            loss=math.nan if unknown else _not_negative(metrics, "loss"),
             work_steps=work_steps,
             compute_s=_measured(metrics.get("compute_s")),
             upload_bytes=int(_measured(metrics.get("upload_bytes"))),

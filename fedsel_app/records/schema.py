@@ -68,7 +68,9 @@ class RoundRecord:
     )
     weights: Annotated[list[float], "", "weight of each aggregated update"] = field(default_factory=list)
     taken: Annotated[list[float] | None, "", "share taken of each aggregated update; absent if 1 of all"] = None
-    fit_losses: Annotated[list[float], "", "mean training loss of each aggregated client"] = field(default_factory=list)
+    fit_losses: Annotated[list[float], "", "mean training loss of each aggregated client; null if unknown"] = field(
+        default_factory=list
+    )
     exchanges: Annotated[int, "updates", "received and usable, those of a search too"] = 0
     round_s: Annotated[float, "s", "duration on the run's clock, simulated or measured"] = 0.0
     uplink_bytes: Annotated[int, "bytes", "updates as encoded, header and indices included"] = 0

@@ -17,6 +17,7 @@ from simulation.comparison.statistics import Floats, coverage
 from simulation.experiments.configuration import AppConfig
 
 TRAFFIC = ("uplink_bytes", "downlink_bytes", "probe_bytes", "calibration_bytes")
+UNKNOWN_LABELS = "only the clients know what they hold"
 SCORES = {"g_mean": "G-mean", "r2": "R²"}
 """Metric of the rounds -> name of the score, where it is not the accuracy."""
 
@@ -132,6 +133,8 @@ def label_coverage(run: Run) -> Floats:
     ConfigError
         Where the run's data or partition cannot be had again, or it has no labels.
     """
+    if run.config["partition"] == "own":
+        raise ConfigError(UNKNOWN_LABELS)
     config = AppConfig.from_values(run.config)
     counts = label_counts(replace(config.data, download=False), config.partition, config.run.clients, run.seed)
     return np.array([coverage(row["selected"], counts) if row["selected"] else np.nan for row in run.rows])
@@ -147,7 +150,7 @@ def label_counts(data: DataConfig, partition: PartitionConfig, clients: int, see
         Where the data cannot be had, or the targets are numbers.
     """
     if partition.partition == "own":
-        raise ConfigError("only the clients know what they hold")
+        raise ConfigError(UNKNOWN_LABELS)
     dataset = load(data, seed)
     if dataset.task == "regression":
         raise ConfigError("a regression has no labels")

@@ -7,15 +7,17 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flwr.client import Client, ClientApp
+from flwr.client import ClientApp
 from flwr.common import Context
 from flwr.server import ServerAppComponents
 
 from clients.state import STATE_FOLDER
 from fedsel_app.config import ConfigError
+from fedsel_app.imports import AfterImports
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from simulation.engines.choice import worker_count
 from simulation.experiments.configuration import AppConfig
@@ -72,16 +74,13 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
     def server_fn(context: Context) -> ServerAppComponents:
         return make_server(config, on_round, pool=MESSAGES_PER_WORKER * workers)
 
-    def client_fn(context: Context) -> Client:
-        return make_client(config, context, pooled=True)
-
     try:
         timeouts = ReplyTimeout(config.replies.reply_timeout_s)
         watch = WorkerWatch(timeouts, lambda reason: _end_everything(reason, folder, FAILED))
         with watched_workers(watch), event_driven_delivery(), quiet_termination():
             run_simulation(
                 server_app=EventDrivenServerApp(server_fn=server_fn),
-                client_app=ClientApp(client_fn=client_fn),
+                client_app=ClientApp(client_fn=AfterImports(partial(make_client, config, pooled=True))),
                 num_supernodes=config.run.clients,
                 backend_config={"init_args": engine, "client_resources": resources},  # type: ignore[dict-item]
                 verbose_logging=verbose,

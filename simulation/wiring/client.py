@@ -7,9 +7,8 @@ from flwr.common import Context
 
 from clients.client import ClientContext, SelectionClient
 from clients.pooled import PooledClient
-from clients.state import STATE_FOLDER, StateStore
+from clients.state import STATE_FOLDER, StateStore, user_state_folder
 from simulation.experiments.configuration import AppConfig
-from simulation.wiring.folders import user_state_folder
 
 
 def make_client(config: AppConfig, context: Context, *, pooled: bool = False) -> Client:

@@ -27,24 +27,6 @@ def run_folder(config: AppConfig) -> Path:
     return Path("runs").absolute() / name.replace("/", "-").replace(":", "-")
 
 
-def user_state_folder() -> Path:
-    """Folder for the states of this user's clients where `state-dir` names none (XDG Base Directory Specification).
-
-    $XDG_STATE_HOME/fedsel, or ~/.local/state/fedsel.
-
-    Raises
-    ------
-    ConfigError
-        If the user has no home folder.
-    """
-    named = os.environ.get("XDG_STATE_HOME", "")
-    try:
-        base = Path(named) if os.path.isabs(named) else Path.home() / ".local" / "state"
-    except RuntimeError as error:
-        raise ConfigError(f"This user has no folder for the clients' states ({error}); set 'state-dir'.") from error
-    return base / "fedsel"
-
-
 def refuse_foreign_states(folder: Path, *, resume: bool) -> None:
     """Raise ConfigError if the run in `folder` would keep its clients' states in a folder that is not its own."""
     state = folder / STATE_FOLDER

@@ -54,7 +54,7 @@ class Replies:
 
     @property
     def losses(self) -> Floats:
-        """Mean training losses, float64 (r,)."""
+        """Mean training losses, float64 (r,); NaN where one is unknown."""
         return np.array([answer.loss for answer in self.answers], np.float64)
 
     @property
@@ -112,12 +112,14 @@ def collect(
     payloads: int = 1,
     max_norm: float = 0.0,
     variances: NDArray[np.bool_] | None = None,
+    losses_optional: bool = False,
 ) -> Replies:
     """Decode the reply of every selected client; what is malformed is a failure of that client.
 
     `seed` is the run's; of two `payloads` the second is a dense change of the client's control variate. An update, or
     such a change, whose norm is above `max_norm` (0: any) times the cohort's median is left out as well. With
-    `variances`, (B,), every reply must end with BatchNorm statistics, of which those are variances.
+    `variances`, (B,), every reply must end with BatchNorm statistics, of which those are variances. With
+    `losses_optional` a client need not tell its loss.
     """
     arrays = payloads + (variances is not None)
     reports = tuple(sorted(reports))
@@ -132,7 +134,14 @@ def collect(
                 raise codec.WireError("no reply")
             reply = replies[client]
             answer, update, sent_bytes = validation.decode(
-                reply, client, server_round, size, reports, seed=seed, payloads=arrays
+                reply,
+                client,
+                server_round,
+                size,
+                reports,
+                seed=seed,
+                payloads=arrays,
+                loss_optional=losses_optional,
             )
             if variances is not None:
                 last = Parameters(reply.parameters.tensors[-1:], "")
@@ -208,6 +217,7 @@ class ReplyCollector:
             payloads=self._payloads,
             max_norm=0.0 if context.privacy.dp_clip_norm else context.aggregation.max_update_norm,
             variances=context.buffers > 0.0 if statistics else None,
+            losses_optional=context.losses_optional,
         )
         replies = replace(replies, answers=self._bounded(replies, server_round, local_epochs))
         for client, answer in zip(replies.clients.tolist(), replies.answers, strict=True):

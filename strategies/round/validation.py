@@ -73,10 +73,11 @@ def decode(
     *,
     seed: int | None = None,
     payloads: int = 1,
+    loss_optional: bool = False,
 ) -> tuple[TrainAnswer, Update, int]:
     """The numbers of a client's reply, the update in the first of its `payloads`, and that payload's bytes.
 
-    `seed` is the run's, for indices that are drawn from it.
+    `seed` is the run's, for indices that are drawn from it; with `loss_optional` the loss may be unknown.
 
     Raises
     ------
@@ -86,7 +87,7 @@ def decode(
     tensors = reply.parameters.tensors
     if len(tensors) != payloads:
         raise WireError(f"expected {payloads} payload{'s' if payloads > 1 else ''}, got {len(tensors)}")
-    answer = TrainAnswer.from_metrics(reply.metrics, reports)
+    answer = TrainAnswer.from_metrics(reply.metrics, reports, loss_optional=loss_optional)
     return answer, *decode_payload(tensors[0], client, server_round, size, seed)
 
 

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from clients.state import STATE_FOLDER, ClientHistory, StateError, StateStore
+from clients.state import STATE_FOLDER, ClientHistory, StateError, StateStore, user_state_folder
 from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
 from fedsel_app.records.own_folder import ForeignFolderError, is_own_folder, make_own_folder
@@ -22,7 +22,6 @@ from simulation.experiments.configuration import resolve
 from simulation.report import page
 from simulation.report.page import write_report
 from simulation.wiring.client import make_client
-from simulation.wiring.folders import user_state_folder
 from tests.support.in_process import run_in_process
 from tests.support.report_runs import write_plan, write_run
 from tests.support.sources import ROOT

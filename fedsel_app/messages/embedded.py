@@ -1,0 +1,116 @@
+"""Embedded messages: fedsel's instructions and answers in those of a user's own Flower app, their keys with a prefix.
+
+The user's client gets the user's own keys, and the mod `selecting` those with the prefix; a client without the mod
+passes over them. See `clients.selecting` and `simulation.flower_app`.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+from fedsel_app.messages.answers import LARGEST, EnrolAnswer
+from fedsel_app.messages.instructions import TrainInstruction
+from fedsel_app.messages.scalars import Config, Scalar
+
+PREFIX = "fedsel."
+LOSS_NAMES = ("loss", "train_loss", "train-loss")
+"""Metrics under which users' clients are known to return their mean training loss."""
+PARTITION_ID = "partition-id"
+"""Flower's name of a client's identity, in its node configuration; a user's client may return it as a property."""
+
+
+class Ability(StrEnum):
+    """Abilities that a user adds to the mod `selecting`, a function each."""
+
+    EXAMPLES = "examples"
+    LOSSES = "losses"
+    LABEL_COUNTS = "label_counts"
+    GRADIENT_DEVIATION = "gradient_deviation"
+    CURVATURE = "curvature"
+
+
+@dataclass(frozen=True)
+class AppTrainInstruction(TrainInstruction):
+    """Local training by a user's own client, whose update the mod compresses by the settings that come with it."""
+
+    seed: int = 0
+    """Of the run."""
+    compression: str = ""
+    """Settings of the compression, as JSON."""
+    statistics_positions: str = ""
+    """Positions of the running statistics among the arrays, commas between them."""
+
+
+def embed(own: Mapping[str, Scalar], users: Mapping[str, Scalar]) -> Config:
+    """The user's keys as they are, and fedsel's `own` with the prefix."""
+    return {**users, **{PREFIX + key: value for key, value in own.items()}}
+
+
+def embedded(config: Mapping[str, Scalar]) -> Config:
+    """fedsel's own keys, without the prefix; empty where there are none."""
+    return {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
+
+
+def users_part(config: Mapping[str, Scalar]) -> Config:
+    """The user's keys alone."""
+    return {key: value for key, value in config.items() if not key.startswith(PREFIX)}
+
+
+def told_loss(metrics: Mapping[str, Scalar]) -> float:
+    """Mean training loss among the metrics of a user's fit; NaN where there is none from 0 to `LARGEST`."""
+    for name in LOSS_NAMES:
+        loss = metrics.get(name)
+        if isinstance(loss, int | float) and not isinstance(loss, bool) and 0.0 <= loss <= LARGEST:
+            return float(loss)
+    return math.nan
+
+
+@dataclass(frozen=True)
+class AppEnrolment:
+    """Enrolment of a user's own client, with the mod `selecting` or without.
+
+    Without the mod, identity and examples are those that the client's own `get_properties` may return.
+    """
+
+    client: int | None
+    """Partition id; None where the client does not tell it."""
+    examples: int = 0
+    """Training examples; 0: unknown until its first training."""
+    label_counts: bytes = b""
+    """As in `EnrolAnswer`."""
+    abilities: frozenset[Ability] | None = None
+    """Functions that the mod has; None without the mod."""
+
+    def to_properties(self, users: Mapping[str, Scalar]) -> Config:
+        """The properties of a Flower message, beside the user's own. Raises ValueError without a partition id."""
+        if self.client is None:
+            raise ValueError(
+                f"The mod `selecting` needs a '{PARTITION_ID}' in the node configuration: "
+                'flower-supernode --node-config "partition-id=0 num-partitions=..."'
+            )
+        answer = EnrolAnswer(self.client, self.examples, self.label_counts).to_properties()
+        return embed(answer | {"abilities": ",".join(sorted(self.abilities or ()))}, users)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, Scalar]) -> Self:
+        """The enrolment in a client's properties. What is of another type than it must be counts as not told."""
+        own = embedded(properties)
+        if not own:
+            return cls(_whole(properties.get(PARTITION_ID)), _whole(properties.get("examples")) or 0)
+        counts, abilities = own.get("label_counts"), str(own.get("abilities", "")).split(",")
+        return cls(
+            _whole(own.get("client")),
+            _whole(own.get("examples")) or 0,
+            counts if isinstance(counts, bytes) else b"",
+            frozenset(_known(abilities)),
+        )
+
+
+def _known(abilities: Iterable[str]) -> Iterable[Ability]:
+    return (ability for ability in Ability if ability in abilities)
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,139 @@
+"""Array layout: a model's list of arrays as flat parameters and running statistics, and back.
+
+A Flower client of anybody's sends its model as a list of arrays, in PyTorch usually the values of `state_dict()`. The
+round works on vectors: the parameters, which are compressed and which a server optimiser moves, and the running
+statistics of BatchNorm, which are averaged by examples. Arrays of whole numbers or truth values (BatchNorm's
+`num_batches_tracked`) are neither: they stay as they are in the server's first model.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import ConfigError
+from fedsel_app.models.flat_model import LayerSlice
+
+Vector = NDArray[np.float32]
+
+
+def batch_norm_statistics(arrays: Sequence[NDArray[Any]]) -> list[int]:
+    """Positions of the running means and variances, by the order in which PyTorch's state_dict has them.
+
+    Two float vectors of one length, followed by a single whole number (`num_batches_tracked`).
+    """
+    found: list[int] = []
+    for position in range(2, len(arrays)):
+        mean, variance, count = arrays[position - 2 : position + 1]
+        pair = mean.ndim == 1 and mean.shape == variance.shape and _is_float(mean) and _is_float(variance)
+        if pair and count.shape == () and np.issubdtype(count.dtype, np.integer):
+            found += [position - 2, position - 1]
+    return found
+
+
+class ArrayLayout:
+    """Layout of a list of arrays.
+
+    Parameters
+    ----------
+    arrays
+        The initial model. Arrays that are not of floats are kept; the others are float32 on the way.
+    statistics
+        Positions of the running statistics; None: those that `batch_norm_statistics` finds.
+
+    Attributes
+    ----------
+    parameters, statistics : tuple of int
+        Positions of the arrays of either kind.
+    size : int
+        Number of parameters N.
+    layers : tuple of LayerSlice
+        A matrix (or kernel) and the vector of its outputs behind it are a layer, every other array one of its own; they
+        tile [0, size).
+    classes : int
+        Outputs of the last layer.
+    has_class_biases : bool
+        True where the last layer ends with a vector of its outputs.
+
+    Raises
+    ------
+    ConfigError
+        Where a position has no float array, or nothing is left to train.
+    """
+
+    def __init__(self, arrays: Sequence[NDArray[Any]], statistics: Collection[int] | None = None) -> None:
+        self._arrays = [np.array(array) for array in arrays]
+        floats = [position for position, array in enumerate(self._arrays) if _is_float(array)]
+        chosen = sorted(set(batch_norm_statistics(self._arrays) if statistics is None else statistics))
+        if wrong := [position for position in chosen if position not in floats]:
+            raise ConfigError(f"The running statistics are said to be at position {wrong[0]}, where no float array is.")
+        self.statistics = tuple(chosen)
+        self.parameters = tuple(position for position in floats if position not in chosen)
+        if not self.parameters:
+            raise ConfigError("The model has no array of floats to train: 'parameters' are a list of NumPy arrays.")
+        self.size = sum(self._arrays[position].size for position in self.parameters)
+        members = self._members()
+        sizes = [sum(self._arrays[position].size for position in layer) for layer in members]
+        starts = [0, *np.cumsum(sizes).tolist()]
+        self.layers = tuple(
+            LayerSlice("arrays " + " and ".join(map(str, layer)), start, stop)
+            for layer, start, stop in zip(members, starts, starts[1:], strict=False)
+        )
+        self.has_class_biases = len(members[-1]) == 2 and self._arrays[members[-1][0]].ndim > 1
+        last = self._arrays[members[-1][-1]]
+        self.classes = last.shape[0] if last.ndim else 1
+
+    def _members(self) -> list[list[int]]:
+        """Positions of each layer's arrays."""
+        layers: list[list[int]] = []
+        for position in self.parameters:
+            array, before = self._arrays[position], layers[-1] if layers else []
+            joins = len(before) == 1 and before[0] == position - 1 and array.ndim == 1
+            if joins and self._arrays[before[0]].ndim and len(array) in _ends(self._arrays[before[0]]):
+                before.append(position)
+            else:
+                layers.append([position])
+        return layers
+
+    def flatten(self, arrays: Sequence[NDArray[Any]]) -> tuple[Vector, Vector]:
+        """The parameters, float32 (N,), and the running statistics, float32 (B,). Raises ValueError for another model.
+
+        Another model is one with arrays of other shapes, or another number of them.
+        """
+        shapes, expected = [array.shape for array in arrays], [array.shape for array in self._arrays]
+        if shapes != expected:
+            raise ValueError(
+                f"The model has {len(expected)} arrays of the shapes {expected}, and {len(shapes)} of the shapes "
+                f"{shapes} came: a client's fit returns all arrays that it got, in their order."
+            )
+        return self._joined(arrays, self.parameters), self._joined(arrays, self.statistics)
+
+    def restore(self, parameters: Vector, statistics: Vector) -> list[NDArray[Any]]:
+        """The list of arrays in their own shapes and dtypes; those of whole numbers as they were at first."""
+        arrays = [array.copy() for array in self._arrays]
+        for values, positions in ((parameters, self.parameters), (statistics, self.statistics)):
+            start = 0
+            for position in positions:
+                like = self._arrays[position]
+                arrays[position] = values[start : start + like.size].reshape(like.shape).astype(like.dtype)
+                start += like.size
+        return arrays
+
+    def initial(self) -> tuple[Vector, Vector]:
+        """The initial model, flat."""
+        return self.flatten(self._arrays)
+
+    @staticmethod
+    def _joined(arrays: Sequence[NDArray[Any]], positions: Sequence[int]) -> Vector:
+        parts = [np.asarray(arrays[position], np.float32).ravel() for position in positions]
+        return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+
+
+def _is_float(array: NDArray[Any]) -> bool:
+    return np.issubdtype(array.dtype, np.floating)
+
+
+def _ends(array: NDArray[Any]) -> tuple[int, int]:
+    """Numbers of outputs that an array of weights can have: its first axis (PyTorch), or its last (Keras)."""
+    return array.shape[0], array.shape[-1]

@@ -1,0 +1,113 @@
+"""Client proxies of a user's Flower app: the round speaks its own protocol to them, and they the user's to clients."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from flwr.common import (
+    Code,
+    DisconnectRes,
+    EvaluateIns,
+    EvaluateRes,
+    FitIns,
+    FitRes,
+    GetParametersIns,
+    GetParametersRes,
+    GetPropertiesIns,
+    GetPropertiesRes,
+    ReconnectIns,
+)
+from flwr.server.client_manager import ClientManager
+from flwr.server.client_proxy import ClientProxy
+from flwr.server.criterion import Criterion
+
+from fedsel_app.config import ConfigError
+from simulation.flower_app.app_clients import AppClients
+
+R = TypeVar("R", GetPropertiesRes, FitRes, EvaluateRes)
+
+
+class AppClientProxy(ClientProxy):
+    """Client proxy in front of one of Flower's, whose messages are in the user's form."""
+
+    def __init__(self, proxy: ClientProxy, clients: AppClients) -> None:
+        super().__init__(proxy.cid)
+        self.proxy, self._clients = proxy, clients
+
+    def _noting(self, call: Callable[[], R]) -> R:
+        """Make the call, and note its failure."""
+        try:
+            reply = call()
+        except Exception as error:
+            self._clients.note_failure(self, error)
+            raise
+        if reply.status.code != Code.OK:
+            self._clients.note_failure(self, reply.status.message)
+        return reply
+
+    def get_properties(self, ins: GetPropertiesIns, timeout: float | None, group_id: int | None) -> GetPropertiesRes:
+        """Enrol the client."""
+        return self._noting(lambda: self._clients.enrol(self.proxy, ins, timeout))
+
+    def fit(self, ins: FitIns, timeout: float | None, group_id: int | None) -> FitRes:
+        """Let the client train."""
+        return self._noting(lambda: self._clients.fit(self.proxy, ins, timeout, group_id))
+
+    def evaluate(self, ins: EvaluateIns, timeout: float | None, group_id: int | None) -> EvaluateRes:
+        """Let the client evaluate."""
+        return self._noting(lambda: self._clients.evaluate(self.proxy, ins, timeout, group_id))
+
+    def get_parameters(self, ins: GetParametersIns, timeout: float | None, group_id: int | None) -> GetParametersRes:
+        """Pass the call on."""
+        return self.proxy.get_parameters(ins, timeout, group_id)
+
+    def reconnect(self, ins: ReconnectIns, timeout: float | None, group_id: int | None) -> DisconnectRes:
+        """Pass the call on."""
+        return self.proxy.reconnect(ins, timeout, group_id)
+
+
+class AppClientManager(ClientManager):
+    """Client manager whose proxies are `AppClientProxy`, one for each that `manager` has."""
+
+    def __init__(self, clients: AppClients) -> None:
+        self._clients = clients
+        self._proxies: dict[str, AppClientProxy] = {}
+        self.manager: ClientManager | None = None
+
+    @property
+    def _behind(self) -> ClientManager:
+        if self.manager is None:
+            raise RuntimeError("The strategy was asked for clients before Flower's server had any.")
+        return self.manager
+
+    def all(self) -> dict[str, ClientProxy]:
+        """All connected clients. Raises ConfigError where those that have enrolled cannot take part."""
+        if self._clients.refusal:
+            raise ConfigError(self._clients.refusal)
+        connected = self._behind.all()
+        self._clients.identities.update(connected)
+        for node, proxy in connected.items():
+            if node not in self._proxies or self._proxies[node].proxy is not proxy:
+                self._proxies[node] = AppClientProxy(proxy, self._clients)
+        return {node: self._proxies[node] for node in connected}
+
+    def num_available(self) -> int:
+        """Number of connected clients."""
+        return self._behind.num_available()
+
+    def wait_for(self, num_clients: int, timeout: int = 86400) -> bool:
+        """Wait until that many clients are connected; true if they are."""
+        return self._behind.wait_for(num_clients, timeout)
+
+    def register(self, client: ClientProxy) -> bool:
+        """Raise NotImplementedError: Flower registers its clients itself."""
+        raise NotImplementedError
+
+    def unregister(self, client: ClientProxy) -> None:
+        """Raise NotImplementedError: Flower unregisters its clients itself."""
+        raise NotImplementedError
+
+    def sample(
+        self, num_clients: int, min_num_clients: int | None = None, criterion: Criterion | None = None
+    ) -> list[ClientProxy]:
+        """Raise NotImplementedError: the strategy selects."""
+        raise NotImplementedError

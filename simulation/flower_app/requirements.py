@@ -1,0 +1,71 @@
+"""Requirements of a run on the user's clients: what works with a client as it is, with the mod, or with a function."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fedsel_app.config import ConfigError
+from fedsel_app.messages import Ability, Report
+from simulation.experiments.configuration import AppConfig
+from simulation.flower_app.settings import app_config
+from strategies import STRATEGIES
+
+MOD = "ClientApp(client_fn, mods=[selecting])"
+BY_FUNCTION = {Report.GRADIENT_DEVIATION: Ability.GRADIENT_DEVIATION}
+"""Reports that need a function of the user's."""
+BY_EVALUATE = (Report.INITIAL_LOSS,)
+"""Reports that a client's `evaluate` gives."""
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """Requirement: its subject in the words of a sentence, and the function that meets it; None: the mod does."""
+
+    subject: str
+    ability: Ability | None = None
+
+
+def requirements(config: AppConfig) -> Iterator[Requirement]:
+    """Everything that a run needs of its clients and that a client without the mod does not give."""
+    needs, name = config.strategy.needs(config.method), config.run.strategy
+    for report in sorted(needs.reports - set(BY_EVALUATE)):
+        words = report.replace("_", " ")
+        yield Requirement(f"The strategy {name} needs the {words} of the selected", BY_FUNCTION.get(report))
+    if needs.label_counts:
+        yield Requirement(f"The strategy {name} needs each client's label counts", Ability.LABEL_COUNTS)
+    if not config.compression.lossless:
+        coded = f"'compressor' {config.compression.compressor}, 'value-bits' {config.compression.value_bits}"
+        yield Requirement(f"Compression ({coded}) needs clients that compress")
+        if config.compression.curvature_layers:
+            yield Requirement("Scores by curvature ('curvature-layers') need it of the clients", Ability.CURVATURE)
+
+
+def unmet(config: AppConfig, abilities: frozenset[Ability] | None) -> str:
+    """Sentence on the first requirement that a client with these functions does not meet; empty where it meets all.
+
+    `abilities` are None for a client without the mod.
+    """
+    for requirement in requirements(config):
+        if requirement.ability is not None and requirement.ability not in (abilities or ()):
+            function = f"ClientApp(client_fn, mods=[selecting({requirement.ability}=...)])"
+            return f"{requirement.subject}, which only a function of yours tells: write {function}."
+        if abilities is None:
+            return (
+                f"{requirement.subject}, and a client without the mod does not: write {MOD}, with "
+                "`from fedsel_app import selecting`."
+            )
+    return ""
+
+
+def support_rows() -> Iterator[tuple[str, str, str, str]]:
+    """Method, whether it works with an unchanged client and with the mod, and its function: rows of docs/flower-app.md.
+
+    With their default settings; a method that needs a compressor has top-k.
+    """
+    for name in STRATEGIES:
+        try:
+            config = app_config(name, {})
+        except ConfigError:
+            config = app_config(name, {"compressor": "top-k"})
+        needed = list(requirements(config))
+        functions = ", ".join(f"`{each.ability}`" for each in needed if each.ability)
+        yield f"`{name}`", "no" if needed else "yes", "with a function" if functions else "yes", functions or "none"

@@ -1,0 +1,93 @@
+"""Settings of a run within a user's own Flower app: those of the server and the method; the client's are its own."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+
+from fedsel_app.config import GROUPS, ConfigError, Settings, Value
+from simulation.experiments.configuration import AppConfig
+from strategies import find_strategy
+
+OWN_APP = "flower-app"
+"""The settings `data` and `model` of such a run, in its records."""
+USERS_GROUPS = ("data", "partition", "task", "calibration", "isp", "search_loss", "execution")
+"""Groups of settings about what the user's app does itself, or what it cannot do."""
+DESCRIBED = ("local_steps", "local_epochs", "batch_size", "lr", "lr_decay", "lr_step_rounds", "lr_step_factor")
+"""Fields of the training settings that tell the server how the clients train; the others are the clients' own."""
+USERS_KEYS = ("model", "state-dir")
+DEFAULTS: Mapping[str, Value] = {
+    "partition": "own",
+    # A client's evaluate has test data of its own; how much is not known.
+    "holdout-fraction": 0.5,
+    "solver": "sgd",
+    "local-steps": 0,
+    "local-epochs": 1,
+    "lr-decay": 0.0,
+    "calibration-form": "training",
+    "server-optimizer": "mean",
+    "compressor": "none",
+    "curvature-layers": 0,
+    "links": "measured",
+    # The first answer of a client loads its data, and perhaps downloads it.
+    "connect-timeout-s": 600,
+    "enrol-timeout-s": 600.0,
+}
+"""Settings of such a run that are others than in fedsel's own app."""
+
+
+def app_config(strategy: str, given: Mapping[str, Value]) -> AppConfig:
+    """Configuration of a run of `strategy` with the settings `given` as keywords.
+
+    A keyword is a setting's key with underscores for dashes; the method's own settings may stand without its name.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown setting, one of the user's client, a value out of range, or settings that exclude one another.
+    """
+    method = find_strategy(strategy)
+    own = method.Config.keys(f"{method.name}.")
+    settable = server_settings()
+    values: dict[str, Value] = {}
+    for keyword, value in given.items():
+        key = keyword.replace("_", "-")
+        if key not in settable and f"{method.name}.{key}" in own:
+            key = f"{method.name}.{key}"
+        if key in _keys(GROUPS.values()) and key not in settable:
+            raise ConfigError(
+                f"The setting '{key}' belongs to the clients, and in a Flower app of your own these are yours: set it "
+                "in your client, and leave it out here."
+            )
+        values[key] = value
+    config = AppConfig.from_values({**DEFAULTS, **values, "strategy": strategy})
+    if config.participation.searches:
+        raise ConfigError(
+            f"The 'participation' {config.participation.participation} lets clients train for models that it then "
+            "drops, which a Flower app of your own does not: set 'participation' to another."
+        )
+    return config
+
+
+def recorded(config: AppConfig) -> dict[str, Value]:
+    """The settings as config.json has them: data and model are the user's own."""
+    return config.values() | {"data": OWN_APP, "model": OWN_APP}
+
+
+def refuse_own_app(settings: Mapping[str, Value], folder: Path) -> None:
+    """Raise ConfigError if the run in `folder`, with these recorded settings, is one of a user's own app."""
+    if settings.get("data") == OWN_APP:
+        raise ConfigError(
+            f"The run in {folder} is one of a Flower app of your own: to go on with it, give its strategy(...) "
+            f"out={str(folder)!r} and resume=True, and run the app again."
+        )
+
+
+def server_settings() -> set[str]:
+    """Keys of the shared settings that a user's own app can set."""
+    groups = [group for name, group in GROUPS.items() if name not in (*USERS_GROUPS, "training")]
+    described = {field.name.replace("_", "-") for field in fields(GROUPS["training"]) if field.name in DESCRIBED}
+    return _keys(groups) - set(USERS_KEYS) | described
+
+
+def _keys(groups: Iterable[type[Settings]]) -> set[str]:
+    return {key for group in groups for key in group.defaults()}

@@ -1,0 +1,55 @@
+"""Array layout: parameters, running statistics and kept arrays of a list, and the way back."""
+
+import numpy as np
+import pytest
+import torch
+
+from fedsel_app.config import ConfigError
+from fedsel_app.models.array_layout import ArrayLayout, batch_norm_statistics
+
+
+def state_dict():
+    net = torch.nn.Sequential(torch.nn.Conv2d(1, 3, 3), torch.nn.BatchNorm2d(3), torch.nn.Linear(5, 2))
+    return [value.numpy() for value in net.state_dict().values()]
+
+
+def test_pytorchs_running_statistics_are_found_by_their_order():
+    assert batch_norm_statistics(state_dict()) == [4, 5]
+    layout = ArrayLayout(state_dict())
+    assert (layout.parameters, layout.statistics) == ((0, 1, 2, 3, 7, 8), (4, 5))
+    assert (layout.size, layout.classes, layout.has_class_biases) == (27 + 3 + 3 + 3 + 10 + 2, 2, True)
+    assert [(layer.start, layer.stop) for layer in layout.layers] == [(0, 30), (30, 36), (36, 48)]
+
+
+def test_the_list_comes_back_in_its_shapes_and_dtypes_and_whole_numbers_stay():
+    arrays = [np.arange(6.0).reshape(2, 3), np.array([7]), np.float16(0.5) * np.ones(2, np.float16), np.array([True])]
+    layout = ArrayLayout(arrays)
+    parameters, statistics = layout.flatten(arrays)
+    assert parameters.tolist() == [0, 1, 2, 3, 4, 5, 0.5, 0.5]
+    back = layout.restore(parameters + 1, statistics)
+    assert [array.dtype for array in back] == [array.dtype for array in arrays]
+    assert back[0].tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert (back[1].tolist(), back[2].tolist(), back[3].tolist()) == ([7], [1.5, 1.5], [True])
+
+
+def test_statistics_may_be_named():
+    layout = ArrayLayout([np.ones(2, np.float32), np.zeros(3, np.float32)], [1])
+    parameters, statistics = layout.flatten([np.full(2, 5.0), np.full(3, 6.0)])
+    assert (parameters.tolist(), statistics.tolist()) == ([5, 5], [6, 6, 6])
+
+
+@pytest.mark.parametrize(
+    ("arrays", "statistics", "message"),
+    [
+        ([np.array([1])], None, "no array of floats"),
+        ([np.ones(1), np.array([1])], [1], "at position 1, where no float array is"),
+    ],
+)
+def test_a_model_that_cannot_be_trained_is_refused(arrays, statistics, message):
+    with pytest.raises(ConfigError, match=message):
+        ArrayLayout(arrays, statistics)
+
+
+def test_another_model_is_refused():
+    with pytest.raises(ValueError, match=r"has 1 arrays of the shapes \[\(2,\)\], and 1 of the shapes \[\(3,\)\] came"):
+        ArrayLayout([np.ones(2)]).flatten([np.ones(3)])

@@ -1,0 +1,115 @@
+"""The example app: simulated through `flwr run` and deployed, before and after the ten lines of fedsel."""
+
+import json
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from fedsel_app.config import Value
+from fedsel_app.records.run_folder import read_rounds
+from simulation.comparison.watch import read_run
+from simulation.deployment.command_lines import CONNECTION, connection_toml
+from simulation.deployment.flower_cli import environment, submit, tool
+from simulation.deployment.local_deployment import Deployment, free_ports
+from simulation.report.page import write_report
+from tests.support.sources import ROOT
+
+EXAMPLE = ROOT / "examples" / "flower-app"
+METHODS = ("oort", "power-of-choice", "hetero-select", "fedcg")
+UNCHANGED = ("random", "power-of-choice")
+CLIENTS = 6
+
+
+def example(folder: Path, *, unchanged: bool) -> Path:
+    """A copy of the app; with `unchanged` its client app is the one before fedsel, and updates go whole."""
+    shutil.copytree(EXAMPLE, folder)
+    if unchanged:
+        shutil.copy(folder / "before" / "client_app.py", folder / "flower_app" / "client_app.py")
+        server = folder / "flower_app" / "server_app.py"
+        server.write_text(server.read_text().replace('"compressor": "top-k"', '"compressor": "none"'))
+    return folder
+
+
+def carry_out(app: Path, link: str, home: Path, work: Path, method: str, federation: str | None) -> Path:
+    """Run the app with a method in a folder where its SuperLink stands; the run's own folder."""
+    lines: list[str] = []
+    settings: Mapping[str, Value] = {"strategy": method, "num-server-rounds": 3}
+    result = submit(app, link, settings, home, federation, lines.append)
+    assert result.completed, "\n".join(lines)
+    return work / "runs" / str(result.run_id)
+
+
+def check(folder: Path, method: str, *, compressed: bool) -> None:
+    """Three rounds are on record, and what reads records reads them."""
+    rows = read_rounds(folder)
+    assert [len(row["aggregated"]) for row in rows] == [3, 3, 3]
+    assert rows[-1]["accuracy"] > rows[0]["accuracy"] > 0.2
+    size = json.loads((folder / "summary.json").read_text())["model_parameters"]
+    assert (rows[-1]["uplink_bytes"] < 3 * 4 * size) == compressed
+    assert read_run("run", folder).state == "finished"
+    page = write_report(folder, None).read_text()
+    assert method in page
+    assert "flower-app" in page
+
+
+@pytest.fixture
+def simulating(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Working directory of a simulating SuperLink, as `flwr run` starts one but without its 15 seconds for that."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states"))
+    control, runtime = free_ports(2)
+    home = tmp_path / "flower"
+    home.mkdir()
+    (home / "config.toml").write_text(connection_toml(f"127.0.0.1:{control}", None))
+    command = [tool("flower-superlink"), "--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(runtime)]
+    command += ["--control-api-address", f"127.0.0.1:{control}"]
+    with (
+        (tmp_path / "superlink.log").open("wb") as log,
+        subprocess.Popen(command, cwd=home, env=environment(home), stdout=log, stderr=log) as superlink,
+    ):
+        await_port(control)
+        yield home
+        superlink.terminate()
+
+
+def await_port(port: int) -> None:
+    """Wait until something answers at a port of this machine, a minute or two."""
+    for _ in range(600):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
+            return
+        time.sleep(0.2)
+    raise TimeoutError(f"Nothing answers at port {port}.")
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.parametrize(("methods", "unchanged"), [(METHODS, False), (UNCHANGED, True)])
+def test_methods_simulated_through_flwr_run(
+    tmp_path: Path, simulating: Path, methods: tuple[str, ...], unchanged: bool
+) -> None:
+    app = example(tmp_path / "app", unchanged=unchanged)
+    federation = f"num-supernodes={CLIENTS} client-resources-num-cpus=1"
+    for method in methods:
+        folder = carry_out(app, CONNECTION, simulating, simulating, method, federation)
+        check(folder, method, compressed=not unchanged)
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.parametrize(("methods", "unchanged"), [(METHODS, False), (UNCHANGED, True)])
+def test_methods_deployed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, methods: tuple[str, ...], unchanged: bool
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states"))
+    app = example(tmp_path / "app", unchanged=unchanged)
+    nodes = [f"partition-id={client} num-partitions={CLIENTS}" for client in range(CLIENTS)]
+    with Deployment(tmp_path / "processes", CLIENTS, nodes, insecure=True) as deployment:
+        for method in methods:
+            work = tmp_path / "processes" / "work"
+            folder = carry_out(app, CONNECTION, deployment.flwr_home, work, method, None)
+            check(folder, method, compressed=not unchanged)

@@ -1,0 +1,171 @@
+"""Strategies in a user's own Flower app: unchanged clients, clients with the mod, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from clients.selecting import selecting
+from clients.state import ClientHistory, StateStore
+from fedsel_app.config import ConfigError
+from simulation.flower_app.strategy import strategy
+from tests.support.own_app import CLIENTS, BrokenClient, KnownClient, data, losses, model, run_app, trained
+
+SIZES = {"clients": CLIENTS, "cohort": 2}
+
+
+def rows(folder, name="rounds.jsonl"):
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+def build(name, folder=None, **settings):
+    return strategy(name, parameters=model(), out=folder, **{"rounds": 3} | SIZES | settings)
+
+
+def label_counts(context):
+    return np.bincount(data(context.node_config["partition-id"])[1], minlength=2)
+
+
+def test_random_with_an_unchanged_client_is_federated_averaging(tmp_path):
+    """The hand-written loop averages the arrays of those that were selected, by their examples."""
+    final = run_app(build("random", tmp_path / "run"), 3)
+    arrays = model()
+    for row in rows(tmp_path / "run"):
+        cohort = row["selected"]
+        assert row["aggregated"] == cohort
+        weights = np.array([len(data(client)[1]) for client in cohort], np.float64)
+        replies = [trained(arrays, client) for client in cohort]
+        arrays = [np.average(parts, axis=0, weights=weights) for parts in zip(*replies, strict=True)]
+        arrays[3] = np.array(0)
+    for found, expected, like in zip(final, arrays, model(), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        assert found.dtype == like.dtype
+    told = {row["client"]: row["examples"] for row in rows(tmp_path / "run", "clients.jsonl")}
+    assert told == {client: 10 * (client + 1) for row in rows(tmp_path / "run") for client in row["selected"]}
+
+
+def test_a_loss_probe_is_the_unchanged_clients_evaluate(tmp_path):
+    run_app(build("power-of-choice", tmp_path / "run"), 3)
+    first = rows(tmp_path / "run")[0]
+    expected = [losses(model(), *data(client)).mean() for client in first["selected"]]
+    np.testing.assert_allclose(first["probe_losses"], expected, rtol=1e-6)
+    assert first["fit_losses"] == first["probe_losses"]
+    assert "accuracy" not in first
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "mods", "message"),
+    [
+        ("oort", {}, (), r"needs the rms loss of the selected, and a client without the mod does not: .*\[selecting\]"),
+        ("random", {"compressor": "top-k"}, (), r"Compression \('compressor' top-k.*mods=\[selecting\]"),
+        ("fed-cbs", {}, (selecting,), r"needs each client's label counts.*write .*selecting\(label_counts=\.\.\.\)"),
+        ("delta", {}, (), r"the gradient deviation of the selected.*selecting\(gradient_deviation=\.\.\.\)"),
+    ],
+)
+def test_a_need_that_the_clients_cannot_meet_is_refused_by_name(name, settings, mods, message):
+    with pytest.raises(ConfigError, match=message):
+        run_app(build(name, **settings), 3, mods=mods)
+
+
+def test_the_mod_hands_the_users_arrays_and_config_on_and_compresses_with_error_feedback(tmp_path):
+    """Sent and residual (over its decay) are the client's change; the statistics go whole."""
+    seen = []
+    options = {"compressor": "top-k", "kept_fraction": 0.3, "kept_warmup_rounds": 0, "fit_config": {"mine": 7}}
+    built = build("random", tmp_path / "run", cohort=1, rounds=1, **options)
+    after = run_app(built, 1, mods=[selecting], state_dir=tmp_path, seen=seen)
+    [(client, config, parameters)] = seen
+    assert config == {"mine": 7}
+    for found, expected in zip(parameters, model(), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-7)
+        assert found.dtype == expected.dtype
+    own = trained(model(), client)
+    before, sent, whole = (
+        np.concatenate([arrays[place].ravel() for place in (0, 4, 5)]) for arrays in (model(), after, own)
+    )
+    [row] = rows(tmp_path / "run")
+    assert np.count_nonzero(sent - before) == np.ceil(10 * row["kept_fractions"][0]) < 10
+    [folder] = (tmp_path / "fedsel-state").glob("*/client-*")
+    state, _ = StateStore(folder.parent).recall(client, ClientHistory(1, 1))
+    decay = float(state["decay"])
+    np.testing.assert_allclose(sent - before + state["residual"] / decay, whole - before, atol=1e-6)
+    np.testing.assert_allclose(after[2], own[2])
+
+
+def test_oort_selects_with_the_mod_by_the_users_losses(tmp_path):
+    """The root of the mean squared loss comes from the function, and the mean loss without one."""
+    mod = selecting(losses=lambda context, arrays: losses(arrays, *data(context.node_config["partition-id"])))
+    for mods in ([mod], [selecting]):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        run_app(build("oort", folder), 3, mods=mods)
+        assert {client for row in rows(folder) for client in row["aggregated"]} == set(range(CLIENTS))
+
+
+def test_label_counts_of_the_user_reach_the_method(tmp_path):
+    run_app(build("fed-cbs", tmp_path / "run"), 3, mods=[selecting(label_counts=label_counts)])
+    first, *_ = rows(tmp_path / "run", "clients.jsonl")
+    assert first["examples"] == 10
+    assert rows(tmp_path / "run")[0]["probe_bytes"] == CLIENTS * 2 * 8
+
+
+def test_a_run_goes_on_from_its_checkpoint_to_the_same_model(tmp_path):
+    settings = {"compressor": "top-k", "kept_fraction": 0.3, "checkpoint_every": 2, "rounds": 4}
+    built = [build("random", tmp_path / name, **settings) for name in ("whole", "parts")]
+    whole = run_app(built[0], 4, mods=[selecting], state_dir=tmp_path / "whole-states")
+    run_app(built[1], 3, mods=[selecting], state_dir=tmp_path / "part-states")
+    built[1]._inner.context.recorder.close()
+    resumed = build("random", tmp_path / "parts", resume=True, **settings)
+    parts = run_app(resumed, 4, mods=[selecting], nodes=[7, 5, 3, 1], state_dir=tmp_path / "part-states")
+    for found, expected in zip(parts, whole, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    selected = [[row["selected"] for row in rows(tmp_path / name)] for name in ("whole", "parts")]
+    assert selected[0] == selected[1]
+    assert (tmp_path / "parts" / "summary.json").exists()
+    assert len(rows(tmp_path / "parts", "clients.jsonl")) == len(rows(tmp_path / "whole", "clients.jsonl"))
+
+
+def test_unchanged_clients_are_numbered_by_ascending_node_id_unless_they_tell_theirs(tmp_path):
+    """Client 0 has the highest node id, so its 10 examples are the number 3's; with get_properties they are its own."""
+    for kind, expected in (({}, {3: 10, 2: 20, 1: 30, 0: 40}), ({"kind": KnownClient}, {0: 10, 1: 20, 2: 30, 3: 40})):
+        folder = tmp_path / str(len(kind))
+        run_app(build("full", folder, cohort=CLIENTS, rounds=1), 1, nodes=[1000, 300, 20, 9], **kind)
+        assert {row["client"]: row["examples"] for row in rows(folder, "clients.jsonl")} == expected
+
+
+def test_the_users_central_test_is_recorded(tmp_path):
+    asked = []
+
+    def evaluate(number, arrays, config):
+        asked.append((number, len(arrays), config))
+        return 0.25, {"accuracy": 0.75, "f1": 0.5}
+
+    run_app(build("random", tmp_path / "run", evaluate_fn=evaluate, eval_every=2), 3)
+    assert asked == [(number, 6, {}) for number in (0, 2, 3)]
+    assert [row.get("accuracy") for row in rows(tmp_path / "run")] == [None, 0.75, 0.75]
+    assert rows(tmp_path / "run")[1]["metrics"] == {"f1": 0.5}
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["data"] == "flower-app"
+
+
+def test_rounds_that_bring_nothing_end_with_an_error():
+    with pytest.raises(RuntimeError, match=r"In 3 rounds no client brought a usable update. The last failure: Client"):
+        run_app(build("random", rounds=20), 20, kind=BrokenClient)
+
+
+def test_more_rounds_than_the_strategy_was_told_are_refused():
+    with pytest.raises(ConfigError, match="The 1 'rounds' of the strategy are over"):
+        run_app(build("random", rounds=1), 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("random", {"momentum": 0.5}, "The setting 'momentum' belongs to the clients"),
+        ("random", {"partition": "iid"}, "The setting 'partition' belongs to the clients"),
+        ("random", {"kept_fractoin": 0.5}, "Did you mean 'kept-fraction'"),
+        ("rondom", {}, "Did you mean 'random'"),
+        ("random", {"participation": "isp"}, "'participation' isp lets clients train for models"),
+        ("hics-fl", {"parameters": [np.ones(3)]}, "reads the biases of the output layer"),
+    ],
+)
+def test_settings_that_a_users_app_cannot_have_are_refused(name, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        strategy(name, **{"parameters": model()} | SIZES | settings)

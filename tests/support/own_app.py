@@ -1,0 +1,99 @@
+"""A user's own Flower app in this process: clients of a small linear model, behind Flower's own ClientApp."""
+
+import numpy as np
+from flwr.app import Context, RecordDict
+from flwr.client import ClientApp, NumPyClient
+from flwr.common import parameters_to_ndarrays
+from flwr.server import Server, SimpleClientManager
+from flwr.server.compat.grid_client_proxy import GridClientProxy
+
+CLIENTS, FEATURES, CLASSES = 4, 3, 2
+
+
+def model():
+    """A matrix, its biases, a double, and running statistics as PyTorch's state_dict has them."""
+    rng = np.random.default_rng(1)
+    weight = rng.normal(size=(CLASSES, FEATURES)).astype(np.float32)
+    statistics = [np.zeros(2, np.float32), np.ones(2, np.float32), np.array(0)]
+    return [rng.normal(size=2), *statistics, weight, np.zeros(CLASSES, np.float32)]
+
+
+def data(client):
+    """10, 20, 30 ... examples, of another distribution at every client."""
+    rng = np.random.default_rng(100 + client)
+    x = rng.normal(client, 1.0, (10 * (client + 1), FEATURES)).astype(np.float32)
+    return x, (x.sum(axis=1) > 3.0 * client).astype(np.int64)
+
+
+def losses(arrays, x, y):
+    """Squared error of each example."""
+    targets = np.eye(CLASSES, dtype=np.float32)[y]
+    return np.square(x @ arrays[4].T + arrays[5] - targets).sum(axis=1)
+
+
+def trained(arrays, client):
+    """The arrays after three steps on the client's data; statistics and count move too."""
+    x, y = data(client)
+    scale, mean, variance, count, weight, bias = (array.copy() for array in arrays)
+    for _ in range(3):
+        error = x @ weight.T + bias - np.eye(CLASSES, dtype=np.float32)[y]
+        weight -= (0.01 * error.T @ x / len(y)).astype(np.float32)
+        bias -= (0.01 * error.mean(axis=0)).astype(np.float32)
+    mean += np.float32(0.1 * client)
+    return [scale * 0.9, mean, variance * np.float32(0.5), count + 3, weight, bias]
+
+
+class OwnClient(NumPyClient):
+    """A client as Flower's documentation has one: arrays in, all arrays out; `seen` collects what its fits get."""
+
+    def __init__(self, client, seen):
+        self.client, self.seen = client, seen
+
+    def fit(self, parameters, config):
+        self.seen.append((self.client, config, parameters))
+        after = trained(parameters, self.client)
+        return after, len(data(self.client)[1]), {"train_loss": float(losses(parameters, *data(self.client)).mean())}
+
+    def evaluate(self, parameters, config):
+        found = losses(parameters, *data(self.client))
+        return float(found.mean()), len(found), {"accuracy": 0.5}
+
+
+class KnownClient(OwnClient):
+    """A client that tells which it is."""
+
+    def get_properties(self, config):
+        return {"partition-id": self.client}
+
+
+class BrokenClient(OwnClient):
+    """A client that forgets an array."""
+
+    def fit(self, parameters, config):
+        return parameters[:-1], 10, {}
+
+
+class AppGrid:
+    """Flower's grid, in front of one ClientApp in this process."""
+
+    def __init__(self, app, contexts):
+        self._app, self._contexts = app, contexts
+
+    def send_and_receive(self, messages, timeout=None):
+        return [self._app(message, self._contexts[message.metadata.dst_node_id]) for message in messages]
+
+
+def run_app(strategy, rounds, *, mods=(), kind=OwnClient, nodes=None, state_dir="", seen=None):
+    """Run Flower's server with the strategy and four clients of the app; return the final arrays."""
+    seen = [] if seen is None else seen
+    app = ClientApp(lambda context: kind(context.node_config["partition-id"], seen).to_client(), mods=list(mods))
+    contexts = {}
+    for client, node in enumerate(nodes or range(90, 90 + CLIENTS)):
+        config = {"partition-id": client, "num-partitions": CLIENTS, "state-dir": str(state_dir)}
+        contexts[node] = Context(run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config={})
+    manager = SimpleClientManager()
+    for node in contexts:
+        manager.register(GridClientProxy(node, AppGrid(app, contexts), 1))
+    server = Server(client_manager=manager, strategy=strategy)
+    server.fit(rounds, timeout=None)
+    return parameters_to_ndarrays(server.parameters)
