@@ -51,6 +51,11 @@ def set_config(message: Message, config: Config) -> None:
         message.content = compat.evaluateins_to_recorddict(EvaluateIns(read_model(message), config), keep_input=True)
 
 
+def set_model(message: Message, model: Parameters) -> None:
+    """Replace the model in a message to train."""
+    message.content = compat.fitins_to_recorddict(FitIns(model, read_config(message)), keep_input=True)
+
+
 def evaluation_of(model: Parameters, config: Config, message: Message) -> Message:
     """A message to evaluate `model`, to the client that `message` is for."""
     content = compat.evaluateins_to_recorddict(EvaluateIns(model, config), keep_input=True)

@@ -34,6 +34,7 @@ from fedsel_app.messages.embedded import (
     embed,
     embedded,
     told_loss,
+    told_steps,
     users_part,
 )
 from fedsel_app.messages.instructions import (
@@ -83,6 +84,7 @@ __all__ = [
     "read_evaluate_instruction",
     "read_fit_instruction",
     "told_loss",
+    "told_steps",
     "users_part",
     "winsorised",
 ]

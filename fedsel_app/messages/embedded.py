@@ -29,6 +29,7 @@ class Ability(StrEnum):
     LABEL_COUNTS = "label_counts"
     GRADIENT_DEVIATION = "gradient_deviation"
     CURVATURE = "curvature"
+    CONTROL_VARIATES = "control_variates"
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class AppTrainInstruction(TrainInstruction):
     """Settings of the compression, as JSON."""
     statistics_positions: str = ""
     """Positions of the running statistics among the arrays, commas between them."""
+    with_control: bool = False
+    """Under SCAFFOLD: the server's control variate, float32 (N,), follows the model's arrays."""
 
 
 def embed(own: Mapping[str, Scalar], users: Mapping[str, Scalar]) -> Config:
@@ -65,6 +68,14 @@ def told_loss(metrics: Mapping[str, Scalar]) -> float:
         if isinstance(loss, int | float) and not isinstance(loss, bool) and 0.0 <= loss <= LARGEST:
             return float(loss)
     return math.nan
+
+
+def told_steps(metrics: Mapping[str, Scalar]) -> tuple[int, float]:
+    """Local steps and their learning rate among the metrics of a user's fit. Raises ValueError if one is missing."""
+    steps, lr = _whole(metrics.get("steps")), metrics.get("lr")
+    if steps is None or steps < 1 or not isinstance(lr, float) or not 0.0 < lr <= LARGEST:
+        raise ValueError(f"With control variates fit returns the metrics 'steps' and 'lr'. Got {dict(metrics)}.")
+    return steps, lr
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,7 @@ class AppClients:
         self.evaluate_config: RoundConfig = _nothing
         self.identities = identities
         self.refusal = self.last_failure = ""
+        self._stand_in_noted = False
         self._examples = np.zeros(config.run.clients, np.int64)
         for client, examples in known_examples.items():
             self._examples[client] = examples
@@ -118,6 +119,7 @@ class AppClients:
             self.refusal = self.refusal or MIXED
         if self.refusal:
             raise ConfigError(self.refusal)
+        self._note_stand_in(enrolment.abilities)
         client = self.identities.number(proxy.cid) if enrolment.client is None else enrolment.client
         self._abilities[proxy.cid], self._clients[proxy.cid] = enrolment.abilities, client
         examples = enrolment.examples
@@ -130,6 +132,17 @@ class AppClients:
                 examples = self._roster.examples[client] = int(self._roster.examples[client]) or self._stand_in()
         answer = EnrolAnswer(client, int(examples), enrolment.label_counts)
         return GetPropertiesRes(OK, answer.to_properties())
+
+    def _note_stand_in(self, abilities: frozenset[Ability] | None) -> None:
+        """Log once where clients have no function for the losses that a report is made of."""
+        needed = Report.RMS_LOSS in self._config.strategy.needs(self._config.method).reports
+        if needed and abilities is not None and Ability.LOSSES not in abilities and not self._stand_in_noted:
+            self._stand_in_noted = True
+            LOGGER.warning(
+                "The strategy %s reckons with the root of each client's mean squared loss. The clients' mod has no "
+                "function for it, selecting(losses=...): the mean loss of their evaluate stands in.",
+                self._config.run.strategy,
+            )
 
     def _stand_in(self) -> int:
         """Examples that a client counts for until it tells them: the median of the others', or 1."""
@@ -155,12 +168,12 @@ class AppClients:
     # Training -------------------------------------------------------------------------------------------------
 
     def model(self, flat: Parameters) -> Parameters:
-        """The round's model, flat parameters and statistics, as the user's list of arrays."""
+        """The round's model, flat parameters and statistics, as the user's list of arrays; then a control variate."""
         before, model = self._model
         if before is not flat or model is None:
-            parameters, *statistics = parameters_to_ndarrays(flat)
-            arrays = self._layout.restore(parameters, statistics[0] if statistics else np.zeros(0, np.float32))
-            model = ndarrays_to_parameters(arrays)
+            parameters, *others = parameters_to_ndarrays(flat)
+            statistics = others.pop(0) if self._layout.statistics else np.zeros(0, np.float32)
+            model = ndarrays_to_parameters([*self._layout.restore(parameters, statistics), *others])
             self._model = flat, model
         return model
 
@@ -208,6 +221,7 @@ class AppClients:
             seed=self._config.run.seed,
             compression=json.dumps(self._config.compression.values()),
             statistics_positions=",".join(map(str, self._layout.statistics)),
+            with_control=self._config.training.solver == "scaffold",
         )
 
     @staticmethod

@@ -21,25 +21,28 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.criterion import Criterion
 
 from fedsel_app.config import ConfigError
+from fedsel_app.network.reply_timeout import ReplyTimeout
 from simulation.flower_app.app_clients import AppClients
+from strategies.round.timeout_proxy import NodeError, TimeoutProxy
 
 R = TypeVar("R", GetPropertiesRes, FitRes, EvaluateRes)
 
 
 class AppClientProxy(ClientProxy):
-    """Client proxy in front of one of Flower's, whose messages are in the user's form."""
+    """Client proxy in front of one of Flower's, `origin`, whose messages are in the user's form and end in time."""
 
-    def __init__(self, proxy: ClientProxy, clients: AppClients) -> None:
-        super().__init__(proxy.cid)
-        self.proxy, self._clients = proxy, clients
+    def __init__(self, origin: ClientProxy, timeouts: ReplyTimeout, clients: AppClients) -> None:
+        super().__init__(origin.cid)
+        self.origin, self._clients = origin, clients
+        self.proxy = TimeoutProxy(origin, timeouts)
 
     def _noting(self, call: Callable[[], R]) -> R:
-        """Make the call, and note its failure."""
+        """Make the call, and note its failure. Raises NodeError where it raises."""
         try:
             reply = call()
         except Exception as error:
             self._clients.note_failure(self, error)
-            raise
+            raise NodeError(self.cid, str(error)) from error
         if reply.status.code != Code.OK:
             self._clients.note_failure(self, reply.status.message)
         return reply
@@ -68,8 +71,8 @@ class AppClientProxy(ClientProxy):
 class AppClientManager(ClientManager):
     """Client manager whose proxies are `AppClientProxy`, one for each that `manager` has."""
 
-    def __init__(self, clients: AppClients) -> None:
-        self._clients = clients
+    def __init__(self, clients: AppClients, timeouts: ReplyTimeout) -> None:
+        self._clients, self._timeouts = clients, timeouts
         self._proxies: dict[str, AppClientProxy] = {}
         self.manager: ClientManager | None = None
 
@@ -86,8 +89,8 @@ class AppClientManager(ClientManager):
         connected = self._behind.all()
         self._clients.identities.update(connected)
         for node, proxy in connected.items():
-            if node not in self._proxies or self._proxies[node].proxy is not proxy:
-                self._proxies[node] = AppClientProxy(proxy, self._clients)
+            if node not in self._proxies or self._proxies[node].origin is not proxy:
+                self._proxies[node] = AppClientProxy(proxy, self._timeouts, self._clients)
         return {node: self._proxies[node] for node in connected}
 
     def num_available(self) -> int:

@@ -32,6 +32,8 @@ def requirements(config: AppConfig) -> Iterator[Requirement]:
         yield Requirement(f"The strategy {name} needs the {words} of the selected", BY_FUNCTION.get(report))
     if needs.label_counts:
         yield Requirement(f"The strategy {name} needs each client's label counts", Ability.LABEL_COUNTS)
+    if config.training.solver == "scaffold":
+        yield Requirement("The 'solver' scaffold needs clients that correct their gradients", Ability.CONTROL_VARIATES)
     if not config.compression.lossless:
         coded = f"'compressor' {config.compression.compressor}, 'value-bits' {config.compression.value_bits}"
         yield Requirement(f"Compression ({coded}) needs clients that compress")

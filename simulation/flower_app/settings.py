@@ -12,7 +12,16 @@ OWN_APP = "flower-app"
 """The settings `data` and `model` of such a run, in its records."""
 USERS_GROUPS = ("data", "partition", "task", "calibration", "isp", "search_loss", "execution")
 """Groups of settings about what the user's app does itself, or what it cannot do."""
-DESCRIBED = ("local_steps", "local_epochs", "batch_size", "lr", "lr_decay", "lr_step_rounds", "lr_step_factor")
+DESCRIBED = (
+    "solver",
+    "local_steps",
+    "local_epochs",
+    "batch_size",
+    "lr",
+    "lr_decay",
+    "lr_step_rounds",
+    "lr_step_factor",
+)
 """Fields of the training settings that tell the server how the clients train; the others are the clients' own."""
 USERS_KEYS = ("model", "state-dir")
 DEFAULTS: Mapping[str, Value] = {
@@ -60,6 +69,11 @@ def app_config(strategy: str, given: Mapping[str, Value]) -> AppConfig:
             )
         values[key] = value
     config = AppConfig.from_values({**DEFAULTS, **values, "strategy": strategy})
+    if config.training.solver not in ("sgd", "scaffold"):
+        raise ConfigError(
+            f"The 'solver' {config.training.solver} is a matter of the clients' steps, and in a Flower app of your own "
+            "these are yours: leave it out, or set it to scaffold with the function control_variates."
+        )
     if config.participation.searches:
         raise ConfigError(
             f"The 'participation' {config.participation.participation} lets clients train for models that it then "

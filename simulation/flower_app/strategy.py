@@ -16,6 +16,7 @@ from fedsel_app.config import ConfigError, Value
 from fedsel_app.messages import Config
 from fedsel_app.models.array_layout import ArrayLayout
 from fedsel_app.network.links import make_links
+from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.reading import check_client, read_rows
 from fedsel_app.records.run_folder import RunFolder, describe
 from fedsel_app.records.schema import Row
@@ -143,7 +144,8 @@ class AppStrategy(Strategy):
 
     def __init__(self, inner: SelectionStrategy, clients: AppClients, test: CentralTest) -> None:
         self._inner, self._clients, self._test = inner, clients, test
-        self._manager = AppClientManager(clients)
+        timeouts = ReplyTimeout(inner.context.replies.reply_timeout_s)
+        self._manager = AppClientManager(clients, timeouts)
         self._flat = inner.initialize_parameters(self._manager)
         self._blas = ThreadpoolController()
 

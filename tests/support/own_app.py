@@ -66,6 +66,14 @@ class KnownClient(OwnClient):
         return {"partition-id": self.client}
 
 
+class CountingClient(OwnClient):
+    """A client that tells its steps and their learning rate."""
+
+    def fit(self, parameters, config):
+        after, examples, metrics = super().fit(parameters, config)
+        return after, examples, metrics | {"steps": 3, "lr": 0.01}
+
+
 class BrokenClient(OwnClient):
     """A client that forgets an array."""
 

@@ -9,7 +9,17 @@ from clients.selecting import selecting
 from clients.state import ClientHistory, StateStore
 from fedsel_app.config import ConfigError
 from simulation.flower_app.strategy import strategy
-from tests.support.own_app import CLIENTS, BrokenClient, KnownClient, data, losses, model, run_app, trained
+from tests.support.own_app import (
+    CLIENTS,
+    BrokenClient,
+    CountingClient,
+    KnownClient,
+    data,
+    losses,
+    model,
+    run_app,
+    trained,
+)
 
 SIZES = {"clients": CLIENTS, "cohort": 2}
 
@@ -59,6 +69,12 @@ def test_a_loss_probe_is_the_unchanged_clients_evaluate(tmp_path):
         ("oort", {}, (), r"needs the rms loss of the selected, and a client without the mod does not: .*\[selecting\]"),
         ("random", {"compressor": "top-k"}, (), r"Compression \('compressor' top-k.*mods=\[selecting\]"),
         ("fed-cbs", {}, (selecting,), r"needs each client's label counts.*write .*selecting\(label_counts=\.\.\.\)"),
+        (
+            "random",
+            {"solver": "scaffold"},
+            (selecting,),
+            r"correct their gradients.*selecting\(control_var",
+        ),
         ("delta", {}, (), r"the gradient deviation of the selected.*selecting\(gradient_deviation=\.\.\.\)"),
     ],
 )
@@ -105,6 +121,43 @@ def test_label_counts_of_the_user_reach_the_method(tmp_path):
     first, *_ = rows(tmp_path / "run", "clients.jsonl")
     assert first["examples"] == 10
     assert rows(tmp_path / "run")[0]["probe_bytes"] == CLIENTS * 2 * 8
+
+
+def test_scaffold_corrects_by_the_control_variates(tmp_path):
+    """In round 2 the term is mean(c) - c_i, each c_i the mean gradient of round 1: -delta / (steps lr)."""
+    terms = {}
+
+    def take(context, arrays):
+        terms.setdefault(context.node_config["partition-id"], []).append(np.concatenate([arrays[4].ravel(), arrays[5]]))
+
+    built = build("full", solver="scaffold", cohort=CLIENTS, rounds=2)
+    mod = selecting(control_variates=take)
+    run_app(built, 2, mods=[mod], kind=CountingClient, state_dir=tmp_path)
+    before, after = model(), [trained(model(), client) for client in range(CLIENTS)]
+    gradients = np.array(
+        [np.concatenate([(arrays[place] - before[place]).ravel() for place in (4, 5)]) / -0.03 for arrays in after]
+    )
+    for client, (first, second) in terms.items():
+        assert not first.any()
+        np.testing.assert_allclose(second, gradients.mean(axis=0) - gradients[client], rtol=1e-4, atol=1e-5)
+
+
+def test_the_users_curvature_and_losses_are_asked_for(tmp_path):
+    asked = []
+
+    def curvature(context, arrays):
+        asked.append("curvature")
+        return [np.ones_like(array) for array in arrays]
+
+    def own_losses(context, arrays):
+        asked.append("losses")
+        return losses(arrays, *data(context.node_config["partition-id"]))
+
+    options = {"compressor": "top-k", "kept_warmup_rounds": 0, "curvature_layers": 1, "rounds": 1}
+    mod = selecting(curvature=curvature, losses=own_losses, examples=lambda context: 7)
+    run_app(build("power-of-choice", tmp_path / "run", **options), 1, mods=[mod], state_dir=tmp_path)
+    assert sorted(asked) == ["curvature"] * 2 + ["losses"] * CLIENTS
+    assert [row["examples"] for row in rows(tmp_path / "run", "clients.jsonl")] == [7] * CLIENTS
 
 
 def test_a_run_goes_on_from_its_checkpoint_to_the_same_model(tmp_path):
@@ -160,6 +213,7 @@ def test_more_rounds_than_the_strategy_was_told_are_refused():
     [
         ("random", {"momentum": 0.5}, "The setting 'momentum' belongs to the clients"),
         ("random", {"partition": "iid"}, "The setting 'partition' belongs to the clients"),
+        ("random", {"solver": "feddyn"}, "The 'solver' feddyn is a matter of the clients' steps"),
         ("random", {"kept_fractoin": 0.5}, "Did you mean 'kept-fraction'"),
         ("rondom", {}, "Did you mean 'random'"),
         ("random", {"participation": "isp"}, "'participation' isp lets clients train for models"),
