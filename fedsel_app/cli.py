@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from fedsel_app.config import ConfigError, Value
-from fedsel_app.config.arguments import parse_grid, parse_seeds, parse_setting, positive
+from fedsel_app.config.arguments import folder, parse_grid, parse_seeds, parse_setting, positive
 from fedsel_app.imports import uncollected_imports
 from simulation.bench import commands as bench
+from simulation.deployment import commands as deployment
 from simulation.deployment.flower_cli import DeploymentError
 from simulation.experiments import commands as experiments
 
@@ -150,29 +151,12 @@ def deploy(arguments: argparse.Namespace) -> int:
     return run_deployed(config, Console(), certificates, **safety)
 
 
-def certificates(arguments: argparse.Namespace) -> int:
-    """`fedsel certificates`: make TLS certificates and client keys for separate machines."""
-    from simulation.deployment.certificates import make_certificates
-
-    made = make_certificates(arguments.folder, arguments.server, arguments.clients)
-    print(
-        f"Made in {made.folder}: ca.crt for everybody; server.crt and server.key for the server; of clients/, client-N "
-        "for client N and the .pub files for the server. Copy ca.key nowhere."
-    )
-    return 0
-
-
 def submit(arguments: argparse.Namespace) -> int:
     """`fedsel submit`: hand a run to Flower and wait for its end."""
     from simulation.deployment.deployed_run import run_submitted
 
     config = configuration(arguments)
     return run_submitted(config, arguments.superlink, arguments.federation_config, Console())
-
-
-def folder(text: str) -> Path:
-    """Absolute path, for argparse."""
-    return Path(text).absolute()
 
 
 def parser() -> argparse.ArgumentParser:
@@ -213,12 +197,6 @@ def parser() -> argparse.ArgumentParser:
     )
     real.add_argument("--keep-ca-key", action="store_true", help="keep the key that signed the certificates made")
     real.set_defaults(call=deploy)
-
-    keys = commands.add_parser("certificates", help="TLS certificates and client keys for separate machines")
-    keys.add_argument("--server", required=True, action="append", metavar="HOST", help="its name or IP address")
-    keys.add_argument("--clients", required=True, type=positive, metavar="N")
-    keys.add_argument("--out", dest="folder", required=True, type=folder, metavar="DIR")
-    keys.set_defaults(call=certificates)
 
     sent = commands.add_parser("submit", help="`flwr run` with an exit code: 0 only if the run finished")
     add_settings(sent)
@@ -264,6 +242,7 @@ def parser() -> argparse.ArgumentParser:
     table.add_argument("--cohort", type=int, default=10, help="clients selected a round M")
     table.set_defaults(call=methods)
 
+    deployment.register(commands)
     bench.register(commands)
     experiments.register(commands)
     return top

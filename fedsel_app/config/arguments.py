@@ -3,6 +3,7 @@
 import argparse
 import tomllib
 from contextlib import suppress
+from pathlib import Path
 from typing import Protocol
 
 from fedsel_app.config import ConfigError, Value
@@ -68,3 +69,8 @@ def positive(text: str) -> int:
     if number < 1:
         raise ValueError
     return number
+
+
+def folder(text: str) -> Path:
+    """Absolute path, for argparse."""
+    return Path(text).absolute()

@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedsel_app.config import Value
+from simulation.deployment.app_signature import SIGNATURES, TRUSTED
 from simulation.deployment.certificates import Certificates
 from simulation.deployment.flower_cli import to_toml
 
 CONNECTION = "fedsel"
 """Name of the SuperLink's connection in the command line's configuration."""
+SIGNING = Path("signing")
 DATABASE = Path(".flwr/remote/superlink.db")
 
 
@@ -26,14 +28,21 @@ def superlink_command(certificates: Certificates | None, database: Path) -> list
     return ["python", "-m", "simulation.deployment.superlink", *safety, "--database", str(database)]
 
 
-def supernode_command(fleet: str, node_config: str, certificates: Certificates | None, client: int) -> list[str]:
-    """Command line of one client's SuperNode without its own address; `fleet` is the SuperLink's address."""
+def supernode_command(
+    fleet: str, node_config: str, certificates: Certificates | None, client: int, trusted: Path | None = None
+) -> list[str]:
+    """Command line of one client's SuperNode without its own address; `fleet` is the SuperLink's address.
+
+    It imports apps alone that are signed by who stands in the file `trusted`, if that is given.
+    """
     command = ["python", "-m", "simulation.deployment.supernode"]
     if certificates is None:
         command += ["--insecure"]
     else:
         key = str(certificates.client(client)[0])
         command += ["--root-certificates", str(certificates.authority), "--auth-supernode-private-key", key]
+    if trusted is not None:
+        command += ["--trusted-entities", str(trusted)]
     return [*command, "--superlink", fleet, "--node-config", node_config]
 
 
@@ -64,12 +73,19 @@ def equivalent_commands(
         keys = [str(certificates.client(index)[1]) for index in range(len(node_configs))]
         commands += ["# when the SuperLink has said that it starts the Fleet API"]
         commands += [f"{remote} supernode register {key} {CONNECTION}" for key in keys]
+    commands += [
+        "# in a checkout that somebody has read whom the clients trust; signatures.json goes to the server",
+        f"fedsel sign --out {SIGNING}",
+        f"cp {SIGNING / SIGNATURES} .flwr/remote/",
+    ]
     for index, node_config in enumerate(node_configs):
-        held = "" if certificates is None else f" and copies of {authority} and {certificates.client(index)[0]}"
+        held = [str(SIGNING / TRUSTED)]
+        if certificates is not None:
+            held += [str(authority), str(certificates.client(index)[0])]
+        command = supernode_command(f"{server}:9092", node_config, certificates, index, SIGNING / TRUSTED)
         commands += [
-            f"# on client machine {index}, with the same packages installed{held}",
-            "FLWR_TELEMETRY_ENABLED=0 "
-            + shlex.join(supernode_command(f"{server}:9092", node_config, certificates, index)),
+            f"# on client machine {index}, with the same packages installed and copies of {', '.join(held)}",
+            f"FLWR_TELEMETRY_ENABLED=0 {shlex.join(command)}",
         ]
     return [
         *commands,

@@ -58,11 +58,12 @@ def run_deployed(
     clients = config.run.clients
     nodes = client_nodes(config, folder)
     console.print(f"Starting one SuperLink and {clients} SuperNodes; their logs are in {folder / 'processes/logs'}")
+    app, place = app_folder(), folder / "processes"
     try:
         with Deployment(
-            folder / "processes", clients, nodes, certificates, insecure=insecure, keep_ca_key=keep_ca_key
+            place, clients, nodes, certificates, insecure=insecure, keep_ca_key=keep_ca_key, app=app
         ) as deployment:
-            result = submit(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, show_line)
+            result = submit(app, CONNECTION, app_values(config), deployment.flwr_home, None, show_line)
     except DeploymentError:
         refuse_full(folder)
         raise

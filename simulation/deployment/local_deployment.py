@@ -13,9 +13,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from fedsel_app.config import ConfigError
 from fedsel_app.records.own_folder import ForeignFolderError, make_own_folder, working_in
 from simulation import processes
+from simulation.deployment.app_signature import TRUSTED, sign_app
 from simulation.deployment.certificates import Certificates, make_certificates
 from simulation.deployment.command_lines import CONNECTION, connection_toml, superlink_command, supernode_command
 from simulation.deployment.flower_cli import DeploymentError, environment, flwr, tool
@@ -47,6 +50,8 @@ class Deployment:
         Neither TLS nor authentication.
     keep_ca_key : bool
         Whether to keep the key of the authority that signs made certificates; no run needs it.
+    app : Path, optional
+        Folder of the one app that the SuperNodes import, as it is when they start; by default they import any.
     detours : sequence of str
         Addresses at which the SuperNodes reach the SuperLink, one for each, if they differ from its own.
 
@@ -74,6 +79,7 @@ class Deployment:
         *,
         insecure: bool = False,
         keep_ca_key: bool = False,
+        app: Path | None = None,
         detours: Sequence[str] = (),
     ) -> None:
         if supernodes < 1 or len(node_configs) != supernodes:
@@ -88,6 +94,7 @@ class Deployment:
         self.certificates = certificates
         self._insecure = insecure
         self._keep_ca_key = keep_ca_key
+        self._app = app
         self._detours = detours
         self._node_configs = node_configs
         self._token = secrets.token_hex(8)
@@ -153,9 +160,13 @@ class Deployment:
         )
         if self.certificates is not None:
             register(self.certificates, len(self._node_configs), environment(self.flwr_home))
+        trusted = None
+        if self._app is not None:
+            sign_app(self._app, self.flwr_home, Ed25519PrivateKey.generate())
+            trusted = self.flwr_home / TRUSTED
         for index, (port, node_config) in enumerate(zip(node_ports, self._node_configs, strict=True)):
             fleet = self._detours[index] if self._detours else self.fleet
-            command = supernode_command(fleet, node_config, self.certificates, index)
+            command = supernode_command(fleet, node_config, self.certificates, index, trusted)
             self._spawn(f"supernode-{index}", [*command, *_runtime_address(port)])
         deadline = time.monotonic() + START_TIMEOUT_S + START_TIMEOUT_PER_SUPERNODE_S * len(node_ports)
         for child in self._children[1:]:

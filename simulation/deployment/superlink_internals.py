@@ -27,6 +27,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from simulation.deployment.app_signature import signatures_of
 from simulation.deployment.control_account import ControlAccount, open_account
 from simulation.deployment.flower_internals import answer_of, decode_request
 from simulation.deployment.held_calls import Arrivals, Uploads
@@ -116,14 +117,29 @@ def in_memory_factories(database: str, federation_manager: Any, socket_folder: P
     from flwr.server.superlink.linkstate import LinkStateFactory
     from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
     from flwr.supercore.object_store import ObjectStoreFactory
+    from flwr.supercore.utils import get_flwr_home
 
     objects = ObjectStoreFactory(FLWR_IN_MEMORY_DB_NAME)
     links = LinkStateFactory(FLWR_IN_MEMORY_DB_NAME, federation_manager, objects)
     if database != FLWR_IN_MEMORY_DB_NAME:
         keep_nodes(links.state(), NodeFile(Path(database)))
+    attach_signatures(links.state(), get_flwr_home())
     if socket_folder is not None:
         serve_socket(socket_folder, partial(answer_call, links.state()))
     return objects, links
+
+
+def attach_signatures(state: Any, folder: Path) -> None:
+    """Let a link state hand out each app with the signatures of it in `folder` (see `app_signature`)."""
+    get_fab = state.get_fab
+
+    def get_signed(fab_hash: str) -> Any:
+        fab = get_fab(fab_hash)
+        if fab is not None:
+            fab.verifications.update(signatures_of(folder, fab_hash))
+        return fab
+
+    state.get_fab = get_signed
 
 
 def answer_call(state: Any, token: str, name: str, request: bytes) -> bytes:

@@ -60,10 +60,15 @@ NAMES = (
     "fedsel deploy",
     "fedsel partition",
     "fedsel report",
+    "fedsel sign",
     "fedsel submit",
     "flwr run",
 )
 """Commands that a sentence names without their arguments."""
+
+
+MADE, SIGNED = ("fedsel", "certificates"), ("fedsel", "sign")
+"""Commands of `fedsel` that a deployment on separate machines begins with."""
 
 
 def run_small(config: AppConfig) -> Path:
@@ -188,10 +193,10 @@ def check_flwr_run(arguments: list[str]) -> None:
 def test_the_commands_for_separate_machines_are_those_that_deploy_prints() -> None:
     page = PAGES["docs/deployment.md"]
     ours = [command for command in commands(page) if command.words[0] not in ("fedsel", "make")]
-    ours += [command for command in commands(page) if command.words[:2] == ("fedsel", "certificates")]
+    ours += [command for command in commands(page) if command.words[:2] in (MADE, SIGNED)]
     [node] = [command.words[-1] for command in ours if "--node-config" in command.words]
     printed = "\n".join(equivalent_commands([node] * 3, {}))
-    assert len(ours) == 6
+    assert len(ours) == 7
     assert set(ours) <= set(parse_script(printed))
     [connection] = [text for script in code_blocks(page, "bash") for text in here_documents(script)]
     assert tomllib.loads(connection) in [tomllib.loads(text) for text in here_documents(printed)]

@@ -11,7 +11,7 @@ PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for
 """Path below the root -> text."""
 README = PAGES["README.md"]
 PROGRAMS = ("fedsel", "make", "flwr", "flower-superlink", "python", "ray")
-SHELL = ("cat", "export", "mkdir")
+SHELL = ("cat", "cp", "export", "mkdir")
 """Commands of the shell around those of a program."""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HERE_DOCUMENT = re.compile(r"<<(['\"]?)(\w+)\1\n(.*?)^\2$", re.MULTILINE | re.DOTALL)

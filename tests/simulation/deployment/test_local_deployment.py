@@ -111,7 +111,7 @@ def test_free_ports_differ_and_can_be_bound():
 @pytest.mark.parametrize("insecure", [False, True])
 def test_equivalent_commands_do_their_part_in_a_shell(tmp_path, insecure):
     """The lines run in bash with fake programs that print their arguments."""
-    for name in ("fedsel", "flwr", "python"):
+    for name in ("cp", "fedsel", "flwr", "python"):
         (tmp_path / name).write_text('#!/bin/sh\necho "$(basename "$0") $1"; for a in "$@"; do echo "  $a"; done\n')
         (tmp_path / name).chmod(0o755)
     config = {"strategy": "it's $HOME", "hetero-select.alpha": 0.5}
@@ -132,7 +132,8 @@ def test_equivalent_commands_do_their_part_in_a_shell(tmp_path, insecure):
     assert calls.count("  --insecure") == (3 if insecure else 0)
     made = [] if insecure else ["fedsel certificates"]
     known = [] if insecure else ["flwr supernode"] * 2
-    assert [line for line in calls if not line.startswith(" ")] == [*made, *link, *known, *nodes, "flwr run"]
+    signed = ["fedsel sign", "cp signing/signatures.json"]
+    assert [line for line in calls if not line.startswith(" ")] == [*made, *link, *known, *signed, *nodes, "flwr run"]
     assert calls.count("  server.example:9092") == 2
     assert all(f"  {node_config}" in calls for node_config in NODE_CONFIGS)
     assert tomllib.loads((tmp_path / ".flwr/remote/run-config.toml").read_text()) == config

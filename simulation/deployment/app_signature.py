@@ -1,0 +1,96 @@
+"""App signature: who has read the app signs it, and SuperNodes with ``--trusted-entities`` import no other.
+
+A run brings its app along, as a bundle (FAB), and Flower's SuperNode can verify an Ed25519 signature of it. Flower's
+SuperLink has signatures of apps on Flower Hub alone; one of `simulation.deployment.superlink` also hands out those in
+`SIGNATURES` of its FLWR_HOME. The key needs to be on neither server nor clients.
+
+Private of Flower are `build_fab_from_disk` and the form of what is signed and of a signature; signing a local app with
+`flwr` would replace them.
+"""
+
+import base64
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_ssh_private_key,
+)
+
+from fedsel_app.config import ConfigError
+from fedsel_app.records.own_folder import make_private_folder
+
+SIGNATURES, TRUSTED, KEY = "signatures.json", "trusted.yaml", "key"
+"""Files of a folder of signatures: for the SuperLink, for the SuperNodes, and for nobody else."""
+
+
+def sign_app(app: Path, folder: Path, key: Ed25519PrivateKey) -> str:
+    """Sign the app as it is now, add the signature to those in `folder`, and say there whom to trust.
+
+    Returns the SHA-256 of the bundle. Raises ConfigError if `folder` cannot be written.
+    """
+    from flwr.cli.build import build_fab_from_disk
+    from flwr.supercore.primitives.asymmetric_ed25519 import create_message_to_sign
+
+    content = build_fab_from_disk(app)
+    digest, signed_at = hashlib.sha256(content), int(time.time())
+    signature = base64.urlsafe_b64encode(key.sign(create_message_to_sign(digest.digest(), signed_at))).decode()
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    name = f"fpk_{hashlib.sha256(public.encode()).hexdigest()[:32]}"
+    signed = _read(folder)
+    signed[digest.hexdigest()] = dict(signed.get(digest.hexdigest(), {})) | {
+        name: json.dumps({"signed_at": signed_at, "signature": signature})
+    }
+    try:
+        (folder / SIGNATURES).write_text(json.dumps(signed, indent=1), encoding="utf-8")
+        (folder / TRUSTED).write_text(f"{name}: {public}\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"The signature cannot be written to {folder}: {error}.") from error
+    return digest.hexdigest()
+
+
+def signatures_of(folder: Path, bundle: str) -> dict[str, str]:
+    """Signatures in `folder` of the bundle with this SHA-256, in Flower's form, which says so if there is any."""
+    signed = _read(folder).get(bundle, {})
+    return {"valid_license": "Valid"} | dict(signed) if signed else {}
+
+
+def signing_key(folder: Path) -> Ed25519PrivateKey:
+    """Load the key in `folder`, which is made with it if it is absent.
+
+    Raises ConfigError if it cannot be read or made, or is no Ed25519 key in OpenSSH's form without a password.
+    """
+    path = folder / KEY
+    try:
+        if not folder.exists():
+            make_private_folder(folder)
+            (folder / ".gitignore").write_text("*\n")
+        if not path.exists():
+            made = Ed25519PrivateKey.generate()
+            path.touch(mode=0o600)
+            path.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+        key = load_ssh_private_key(path.read_bytes(), None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise ConfigError(f"The key {path} cannot be used: {error}.") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ConfigError(f"The key {path} is no Ed25519 key, which Flower asks for. Make one with `fedsel sign`.")
+    return key
+
+
+def _read(folder: Path) -> dict[str, Mapping[str, str]]:
+    path = folder / SIGNATURES
+    try:
+        signed = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"The signatures in {path} cannot be read: {error}.") from error
+    if not isinstance(signed, dict) or not all(isinstance(entry, dict) for entry in signed.values()):
+        raise ConfigError(f"The signatures in {path} are none. Make them with `fedsel sign`.")
+    return signed
