@@ -171,7 +171,7 @@ def test_a_client_imports_no_app_that_nobody_has_signed_whom_it_trusts(tmp_path)
     code = changed / "fedsel_app" / "client_app.py"
     code.write_text(f"open({str(touched)!r}, 'w').close()\n{code.read_text()}")
     values = {"strategy": "random", "clients": 1, "cohort": 1, "rounds": 1, "local-steps": 1}
-    config = resolve(values | {"connect-timeout-s": 5, "enrol-timeout-s": 5.0})
+    config = resolve(values)
     node = client_nodes(config, tmp_path / "state", own_data=False)
     with Deployment(tmp_path / "p", 1, node, insecure=True, app=app_folder()) as deployment:
 

@@ -192,8 +192,9 @@ def check_flwr_run(arguments: list[str]) -> None:
 
 def test_the_commands_for_separate_machines_are_those_that_deploy_prints() -> None:
     page = PAGES["docs/deployment.md"]
-    ours = [command for command in commands(page) if command.words[0] not in ("fedsel", "make")]
-    ours += [command for command in commands(page) if command.words[:2] in (MADE, SIGNED)]
+    there = [command for command in commands(page) if str(command) not in NAMES]
+    ours = [command for command in there if command.words[0] not in ("fedsel", "make")]
+    ours += [command for command in there if command.words[:2] in (MADE, SIGNED)]
     [node] = [command.words[-1] for command in ours if "--node-config" in command.words]
     printed = "\n".join(equivalent_commands([node] * 3, {}))
     assert len(ours) == 7
