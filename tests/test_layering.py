@@ -74,7 +74,14 @@ def test_flowers_internals_are_named_in_few_files():
     }
     deployed = {
         f"simulation/deployment/{name}.py"
-        for name in ("flower_internals", "superlink_internals", "app_process", "control_account", "superexec")
+        for name in (
+            "flower_internals",
+            "superlink_internals",
+            "app_process",
+            "control_account",
+            "app_signature",
+            "superexec",
+        )
     }
     assert private == {"simulation/engines/flower_internals.py", *deployed}
 
