@@ -62,6 +62,7 @@ NAMES = (
     "fedsel report",
     "fedsel sign",
     "fedsel submit",
+    "fedsel watch",
     "flwr run",
 )
 """Commands that a sentence names without their arguments."""
