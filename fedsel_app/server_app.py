@@ -18,7 +18,7 @@ def log_round(row: dict[str, Any]) -> None:
 
 def server_fn(context: Context) -> ServerAppComponents:
     """Build the server; each finished round is printed on one line."""
-    return make_server(resolve_run_config(context.run_config), log_round)
+    return make_server(resolve_run_config(context.run_config), log_round, deployed=app.deployed)
 
 
 app = DeployedServerApp(server_fn=server_fn)

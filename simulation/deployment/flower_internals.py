@@ -238,12 +238,20 @@ def serve_messages(
 
 
 class DeployedServerApp(ServerApp):
-    """A ServerApp whose threads share one call for all the replies that they wait for, on the SuperLink's socket."""
+    """A ServerApp whose threads share one call for all the replies that they wait for, on the SuperLink's socket.
+
+    Attributes
+    ----------
+    deployed : True while the clients are SuperNodes, and not simulated
+    """
+
+    deployed = False
 
     def __call__(self, grid: Grid, context: Context) -> None:
         """Run the server."""
         from flwr.superlink.grid import HttpGrid
 
+        self.deployed = isinstance(grid, HttpGrid)
         if not isinstance(grid, HttpGrid):
             super().__call__(grid, context)
             return

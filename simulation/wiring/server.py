@@ -119,13 +119,20 @@ def make_strategy(config: AppConfig, folder: RunFolder, *, pool: int = 0) -> Sel
 
 
 def make_server(
-    config: AppConfig, on_round: Callable[[dict[str, Any]], None] | None = None, *, pool: int = 0
+    config: AppConfig,
+    on_round: Callable[[dict[str, Any]], None] | None = None,
+    *,
+    pool: int = 0,
+    deployed: bool = False,
 ) -> ServerAppComponents:
-    """Build Flower's server for one run, resumed where `resume` is set; for `pool` see `RunContext`."""
+    """Build Flower's server for one run, resumed where `resume` is set; for `pool` see `RunContext`.
+
+    A `deployed` client has failed that does not answer in time: in a simulation its message may wait for a worker.
+    """
     strategy = make_strategy(config, open_run_folder(config, on_round), pool=pool)
     deadline_s = config.replies.round_deadline_s or None if config.network.links == "measured" else None
-    # The Ray engine watches over its workers itself.
-    manager = SimpleClientManager() if pool else TimeoutClientManager(ReplyTimeout(config.replies.reply_timeout_s))
+    timeouts = ReplyTimeout(config.replies.reply_timeout_s)
+    manager = TimeoutClientManager(timeouts) if deployed else SimpleClientManager()
     server = Server(client_manager=manager, strategy=strategy)
     server.set_max_workers(MAX_THREADS)
     return ServerAppComponents(
