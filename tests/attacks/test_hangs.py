@@ -90,7 +90,7 @@ def silent():
 
 
 def test_a_client_that_falls_silent_is_a_recorded_failure_and_named(silent):
-    manager = TimeoutClientManager(ReplyTimeout(0.2))
+    manager = TimeoutClientManager(ReplyTimeout(0.5))
     for proxy in (StubProxy(0, sends_its_update), silent, StubProxy(2, sends_its_update)):
         manager.register(proxy)
     with logged() as log:
