@@ -57,8 +57,8 @@ from strategies.roster import Roster
 LOGGER = logging.getLogger("fedsel")
 OK = Status(Code.OK, "")
 MIXED = (
-    "Some clients tell which they are and some do not: give every ClientApp mods=[selecting], or none of them, or let "
-    "every get_properties return its 'partition-id'."
+    "Some clients tell which they are and some do not, so that two may seem to be the same: give every ClientApp "
+    "mods=[selecting], or none of them, or let every get_properties return its 'partition-id'."
 )
 RoundConfig = Callable[[int], Config]
 """Config of the user's that goes with a round's messages, by the number of the round."""
@@ -78,7 +78,7 @@ class AppClients:
     ----------
     fit_config, evaluate_config : the user's configs of the messages
     identities : of the clients that do not tell theirs
-    refusal : sentence on why the clients cannot take part; empty where they can
+    refusal : sentence on why the last client that cannot take part cannot; empty where all can
     last_failure : sentence on the last message that failed; empty where none has
     """
 
@@ -105,6 +105,11 @@ class AppClients:
         self._tell_identity: set[bool] = set()
         self._model: tuple[Parameters | None, Parameters | None] = (None, None)
 
+    @property
+    def any_enrolled(self) -> bool:
+        """True if a client can take part."""
+        return bool(self._clients)
+
     # Enrolment ------------------------------------------------------------------------------------------------
 
     def enrol(self, proxy: ClientProxy, ins: GetPropertiesIns, timeout: float | None) -> GetPropertiesRes:
@@ -113,13 +118,13 @@ class AppClients:
         reply = proxy.get_properties(asked, timeout, None)
         implemented = reply.status.code == Code.OK
         enrolment = AppEnrolment.from_properties(reply.properties if implemented else {})
-        self._tell_identity.add(enrolment.client is not None)
-        self.refusal = self.refusal or unmet(self._config, enrolment.abilities)
-        if len(self._tell_identity) > 1:
-            self.refusal = self.refusal or MIXED
-        if self.refusal:
-            raise ConfigError(self.refusal)
+        if sentence := unmet(self._config, enrolment.abilities):
+            self.refusal = sentence
+            raise ConfigError(sentence)
         self._note_stand_in(enrolment.abilities)
+        self._tell_identity.add(enrolment.client is not None)
+        if len(self._tell_identity) > 1:
+            LOGGER.warning(MIXED)
         client = self.identities.number(proxy.cid) if enrolment.client is None else enrolment.client
         self._abilities[proxy.cid], self._clients[proxy.cid] = enrolment.abilities, client
         examples = enrolment.examples

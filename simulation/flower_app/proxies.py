@@ -20,7 +20,6 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.criterion import Criterion
 
-from fedsel_app.config import ConfigError
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from simulation.flower_app.app_clients import AppClients
 from strategies.round.timeout_proxy import NodeError, TimeoutProxy
@@ -83,9 +82,7 @@ class AppClientManager(ClientManager):
         return self.manager
 
     def all(self) -> dict[str, ClientProxy]:
-        """All connected clients. Raises ConfigError where those that have enrolled cannot take part."""
-        if self._clients.refusal:
-            raise ConfigError(self._clients.refusal)
+        """All connected clients."""
         connected = self._behind.all()
         self._clients.identities.update(connected)
         for node, proxy in connected.items():

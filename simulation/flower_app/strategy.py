@@ -167,7 +167,7 @@ class AppStrategy(Strategy):
             try:
                 return self._inner.configure_fit(server_round, self._flat, self._manager)
             except ConfigError as error:
-                if not self._clients.refusal:
+                if self._clients.any_enrolled or not self._clients.refusal:
                     raise
                 raise ConfigError(self._clients.refusal) from error
 

@@ -91,17 +91,25 @@ class AppGrid:
         return [self._app(message, self._contexts[message.metadata.dst_node_id]) for message in messages]
 
 
-def run_app(strategy, rounds, *, mods=(), kind=OwnClient, nodes=None, state_dir="", seen=None):
-    """Run Flower's server with the strategy and four clients of the app; return the final arrays."""
+def run_app(strategy, rounds, *, mods=(), kind=OwnClient, nodes=None, strays=(), state_dir="", seen=None):
+    """Run Flower's server with the strategy and four clients of the app; return the final arrays.
+
+    The nodes in `strays` have the app without its mods.
+    """
     seen = [] if seen is None else seen
-    app = ClientApp(lambda context: kind(context.node_config["partition-id"], seen).to_client(), mods=list(mods))
+
+    def client_fn(context):
+        return kind(context.node_config["partition-id"], seen).to_client()
+
+    app, unchanged = ClientApp(client_fn, mods=list(mods)), ClientApp(client_fn)
     contexts = {}
     for client, node in enumerate(nodes or range(90, 90 + CLIENTS)):
         config = {"partition-id": client, "num-partitions": CLIENTS, "state-dir": str(state_dir)}
         contexts[node] = Context(run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config={})
     manager = SimpleClientManager()
     for node in contexts:
-        manager.register(GridClientProxy(node, AppGrid(app, contexts), 1))
+        grid = AppGrid(unchanged if node in strays else app, contexts)
+        manager.register(GridClientProxy(node, grid, 1))
     server = Server(client_manager=manager, strategy=strategy)
     server.fit(rounds, timeout=None)
     return parameters_to_ndarrays(server.parameters)

@@ -83,6 +83,11 @@ def test_a_need_that_the_clients_cannot_meet_is_refused_by_name(name, settings, 
         run_app(build(name, **settings), 3, mods=mods)
 
 
+def test_a_stray_node_that_cannot_take_part_ends_no_run(tmp_path):
+    run_app(build("oort", tmp_path / "run"), 3, mods=[selecting], nodes=[1, 2, 3, 4, 5], strays=[5])
+    assert [len(row["aggregated"]) for row in rows(tmp_path / "run")] == [2, 2, 2]
+
+
 def test_the_mod_hands_the_users_arrays_and_config_on_and_compresses_with_error_feedback(tmp_path):
     """Sent and residual (over its decay) are the client's change; the statistics go whole."""
     seen = []
