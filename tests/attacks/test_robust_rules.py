@@ -173,12 +173,16 @@ def test_two_colluders_cost_the_median_little_accuracy(tmp_path):
 
 PROMISED = ("median", "trimmed-mean", "multi-krum")
 """Rules of which docs/security.md promises that two liars of ten cost 3 points of accuracy at most."""
+NOT_PROMISED = {("adasample", "multi-krum")}
+"""Methods and rules that do not hold: draws with replacement leave fewer than the 7 replies that two liars need."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", PROMISED)
-@pytest.mark.parametrize("method", STRATEGIES)
-def test_liars_cost_at_most_three_points_where_it_is_promised(tmp_path, rule, method):
+@pytest.mark.parametrize(
+    ("method", "rule"),
+    [(method, rule) for method in STRATEGIES for rule in PROMISED if (method, rule) not in NOT_PROMISED],
+)
+def test_liars_cost_at_most_three_points_where_it_is_promised(tmp_path, method, rule):
     clean = accuracy(tmp_path / "clean", rule, method)
     for lie, liars in [*((lie, 2) for lie in LIES), ("sign flip x 10", 1)]:
         lied = accuracy(tmp_path / f"{lie}-{liars}", rule, method, lie, LIARS[:liars])
