@@ -287,11 +287,11 @@ class SelectionClient(NumPyClient):
     def _batches(
         self, examples: Ints, order: Iterable[Ints], model: FlatModel, rng: np.random.Generator | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """The mini-batches at the positions `order` of `examples`, gathered one by one; augmented if `rng` is given."""
+        """The mini-batches at the positions `order` of `examples`; augmented if `rng` is given."""
         context = self._context
         data = device_data(context.data, context.run.seed, model.parameters.device)
         generator = None if rng is None else torch.Generator().manual_seed(_seed(rng))
-        return (data.train_batch(examples[positions], generator) for positions in order)
+        return data.train_batches((examples[positions] for positions in order), generator)
 
 
 def _seed(rng: np.random.Generator) -> int:

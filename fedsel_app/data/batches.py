@@ -3,7 +3,7 @@
 The whole set lies on the device once per process, images as uint8; clients are index arrays into it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -21,6 +21,9 @@ PADDING = {"flip": 0, "crop-flip": 4}
 
 KEPT_BYTES = 1 << 26
 """Largest normalised test set that is kept from its first use on."""
+
+GATHERED_BYTES = 1 << 20
+"""Most bytes of normalised mini-batches that are gathered together, unless one alone has more."""
 
 
 class DeviceData:
@@ -89,6 +92,22 @@ class DeviceData:
         if self._padding is not None and generator is not None:
             x = _crop_and_flip(x, self._padding, generator)
         return self._normalised(x), self.y_train.index_select(0, index)
+
+    def train_batches(
+        self, order: Iterable[NDArray[np.int64]], generator: torch.Generator | None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Mini-batches of the training examples at each of `order`, as `train_batch` makes them.
+
+        Small ones are gathered and normalised several at a time where nothing is drawn for each.
+        """
+        if self._padding is not None and generator is not None:
+            yield from (self.train_batch(positions, generator) for positions in order)
+            return
+        most_examples = GATHERED_BYTES // (4 * self.x_train[0].numel())
+        for together in _groups(order, most_examples):
+            x, y = self.train_batch(np.concatenate(together), None)
+            sizes = [positions.size for positions in together]
+            yield from zip(x.split(sizes), y.split(sizes), strict=True)
 
     def test_batches(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches of the normalised test set, in order, of `batch_size` examples; the last may be smaller."""
@@ -159,6 +178,18 @@ def epoch_order(examples: int, batch_size: int, epochs: int, rng: np.random.Gene
 def chunks(positions: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
     """Consecutive parts of `positions`, of `size` each; the last may be smaller."""
     return [positions[start : start + size] for start in range(0, positions.size, size)]
+
+
+def _groups(order: Iterable[NDArray[np.int64]], most: int) -> Iterator[list[NDArray[np.int64]]]:
+    """Consecutive mini-batches together, `most` examples at most or one mini-batch."""
+    together: list[NDArray[np.int64]] = []
+    for positions in order:
+        if together and sum(map(len, together)) + positions.size > most:
+            yield together
+            together = []
+        together.append(positions)
+    if together:
+        yield together
 
 
 def _crop_and_flip(x: Tensor, padding: int, generator: torch.Generator) -> Tensor:

@@ -47,7 +47,7 @@ class BestEffortClients:
         """Loss of the loaded model on the client's mini-batches."""
         drawn = np.concatenate(self._order(client, self._task.probe_batches))
         chunks = np.split(drawn, range(FORWARD_BATCH, drawn.size, FORWARD_BATCH))
-        return evaluate(self._model, (self._data.train_batch(chunk, None) for chunk in chunks)).loss
+        return evaluate(self._model, self._data.train_batches(chunks, None)).loss
 
     def test(self) -> float:
         """Accuracy of the loaded model on the test set."""
@@ -56,7 +56,7 @@ class BestEffortClients:
     def train(self, parameters: Vector, client: int) -> Vector:
         """Change of the weights after the local steps of FedProx."""
         self.load(parameters)
-        batches = (self._data.train_batch(chunk, None) for chunk in self._order(client, self._task.steps))
+        batches = self._data.train_batches(self._order(client, self._task.steps), None)
         train(self._model, batches, self._training, self._training.lr)
         return self._model.export() - parameters
 

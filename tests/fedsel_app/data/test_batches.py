@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError, DataConfig
+from fedsel_app.data import batches
 from fedsel_app.data.batches import DeviceData, batch_order, device_data, epoch_order, loader_order
 from fedsel_app.data.dataset import from_arrays
 from tests.support.training import CPU
@@ -110,6 +111,23 @@ def test_flip_mirrors_about_half_of_the_images_and_moves_none():
     kept = [np.array_equal(image, new) for image, new in zip(dataset.x_train, made.numpy(), strict=True)]
     assert sum(mirrored) + sum(kept) == 400
     assert 150 <= sum(mirrored) <= 250
+
+
+@pytest.mark.parametrize("together", [1, 13, 1000])
+@pytest.mark.parametrize("config", [PLAIN, CROP_FLIP])
+def test_batches_that_are_gathered_together_are_the_same(monkeypatch, together, config):
+    data = DeviceData(images(), config, CPU)
+    monkeypatch.setattr(batches, "GATHERED_BYTES", together * 4 * 3 * 6 * 7)
+    order = np.split(np.random.default_rng(0).permutation(40), [5, 10, 15, 20, 32, 39])
+    one_by_one, found = (torch.Generator().manual_seed(1) for _ in range(2))
+    expected = [data.train_batch(positions, one_by_one) for positions in order]
+    made = list(data.train_batches(iter(order), found))
+    assert len(made) == len(expected)
+    for (x, y), (expected_x, expected_y) in zip(made, expected, strict=True):
+        assert torch.equal(x, expected_x)
+        assert torch.equal(y, expected_y)
+        assert x.is_contiguous()
+    assert list(data.train_batches([], found)) == []
 
 
 @pytest.mark.parametrize("config", [FLIP, CROP_FLIP])
