@@ -5,7 +5,9 @@
 
 import logging
 import os
+import sys
 import time
+import traceback
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from simulation.bench.peer_tasks import PeerResult, PeerRun, read_run, write_json
+from simulation.bench.peer_tasks import PeerResult, PeerRun, read_run, result_of, write_result
 
 
 @lru_cache(maxsize=1)
@@ -94,11 +96,19 @@ def simulate(run: PeerRun) -> PeerResult:
         num_supernodes=task.clients,
         backend_config={"init_args": {"num_cpus": run.workers}, "client_resources": {"num_cpus": 1.0}},
     )
-    return PeerResult(np.diff(ends).tolist(), examples, run.test_loss(last))
+    return result_of(run, np.diff(ends).tolist(), examples, last)
 
 
 def main(run: str, result: str) -> None:
-    """Simulate the run of one file and write its result into another."""
+    """Simulate the run of one file and write its result into another.
+
+    Where Flower's engine fails, its server's thread waits for answers for ever; the process ends all the same.
+    """
     os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    write_json(Path(result), simulate(read_run(Path(run))))
+    try:
+        write_result(Path(result), simulate(read_run(Path(run))))
+    except BaseException:  # noqa: BLE001 - printed, and then the process ends
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)

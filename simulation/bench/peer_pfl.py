@@ -27,7 +27,7 @@ from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
 from torch.nn import functional
 
-from simulation.bench.peer_tasks import SEED, PeerResult, PeerRun, read_run, write_json
+from simulation.bench.peer_tasks import SEED, PeerResult, PeerRun, read_run, result_of, write_result
 
 
 def _loss(model: nn.Module, x: Tensor, y: Tensor, eval: bool = False) -> Tensor:
@@ -91,11 +91,13 @@ def simulate(run: PeerRun) -> PeerResult:
         model_eval_params=NNEvalHyperParams(local_batch_size=None),
         callbacks=[times],
     )
-    loss = run.test_loss([weight.detach().numpy() for weight in module.parameters()])
-    return PeerResult(np.diff(times.ends).tolist(), [task.epochs * examples for examples in times.examples], loss)
+    examples = [task.epochs * examples for examples in times.examples]
+    return result_of(
+        run, np.diff(times.ends).tolist(), examples, [weight.detach().numpy() for weight in module.parameters()]
+    )
 
 
 def main(run: str, result: str) -> None:
     """Simulate the run of one file and write its result into another; all workers draw the same cohorts."""
     with NumpySeedScope(SEED):
-        write_json(Path(result), simulate(read_run(Path(run))))
+        write_result(Path(result), simulate(read_run(Path(run))))

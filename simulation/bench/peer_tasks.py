@@ -15,6 +15,7 @@ from fedsel_app.data.dataset import load
 from fedsel_app.data.partition import split
 from fedsel_app.models.flat_model import build, channels_last
 from fedsel_app.models.tasks import CLASSIFICATION
+from fedsel_app.seeds import Purpose, stream
 
 SEED = 1
 CPU = torch.device("cpu")
@@ -26,12 +27,14 @@ FORWARD_BATCH = 256
 class PeerTask:
     """Task: K IID clients, of which a cohort takes epochs of plain SGD a round; the server takes the mean.
 
-    fedsel's contender has `model` with `channels_last`, by the name of the function with that suffix.
+    fedsel's contender has `model` with `channels_last`, by the name of the function with that suffix. The model without
+    dropout is that of the rounds in which nothing is drawn (`simulation.bench.peers.compare_models`).
     """
 
     name: str
     source: str
     model: str
+    model_without_dropout: str
     clients: int
     cohort: int
     epochs: int
@@ -53,6 +56,15 @@ def two_convolutions(sample_shape: tuple[int, ...], outputs: int) -> nn.Module:
     return model
 
 
+def two_convolutions_without_dropout(sample_shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """The same CNN with the same weights, whose dropout layers drop nothing."""
+    model = two_convolutions(sample_shape, outputs)
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return model
+
+
 def lenet(sample_shape: tuple[int, ...], outputs: int) -> nn.Module:
     """Small CNN of Flower's PyTorch quickstart; 62,006 parameters for CIFAR-10."""
     channels, height, width = sample_shape
@@ -68,6 +80,11 @@ def two_convolutions_channels_last(sample_shape: tuple[int, ...], outputs: int) 
     return channels_last(two_convolutions(sample_shape, outputs))
 
 
+def two_convolutions_without_dropout_channels_last(sample_shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """The same CNN as users of fedsel would have it."""
+    return channels_last(two_convolutions_without_dropout(sample_shape, outputs))
+
+
 def lenet_channels_last(sample_shape: tuple[int, ...], outputs: int) -> nn.Module:
     """The same CNN as users of fedsel would have it."""
     return channels_last(lenet(sample_shape, outputs))
@@ -78,11 +95,13 @@ PEER_TASKS = {
         "CIFAR-10 IID, 50 of 1,000 clients, 1 epoch of batch 10",
         "Granqvist et al. 2024 (pfl-research), arXiv:2404.06430: CIFAR10-IID",
         f"{__name__}:{two_convolutions.__name__}",
+        f"{__name__}:{two_convolutions_without_dropout.__name__}",
         *(1000, 50, 1, 10, 0.1),
     ),
     "100-of-100": PeerTask(
         "CIFAR-10 IID, 100 of 100 clients, 5 epochs of batch 50",
         "Flower's PyTorch quickstart: its small CNN",
+        f"{__name__}:{lenet.__name__}",
         f"{__name__}:{lenet.__name__}",
         *(100, 100, 5, 50, 0.01),
     ),
@@ -117,10 +136,15 @@ class PeerRun:
         return build(self.task.model, dataset.sample_shape, dataset.classes, SEED)
 
     def training_set(self) -> tuple[Tensor, Tensor, list[NDArray[np.int64]]]:
-        """Normalised images, float32 (n, C, H, W), their classes, int64 (n,), and each client's examples."""
+        """Normalised images, float32 (n, C, H, W), their classes, int64 (n,), and each client's examples, shuffled.
+
+        pfl-research takes them in this order. A file may have its images by class, and each mini-batch would be of one.
+        """
         data, labels = device_data(self.data, SEED, CPU), load(self.data, SEED).y_train
         x, y = data.train_batch(np.arange(len(labels)), None)
-        return x, y, split(PartitionConfig(partition="iid"), labels, self.task.clients, SEED)
+        parts = split(PartitionConfig(partition="iid"), labels, self.task.clients, SEED)
+        rngs = (stream(SEED, Purpose.TRAIN, 0, client) for client in range(self.task.clients))
+        return x, y, [rng.permutation(part) for rng, part in zip(rngs, parts, strict=True)]
 
     def test_loss(self, parameters: list[NDArray[np.float32]]) -> float:
         """Mean loss on the test set of the model with these parameters, one array a tensor."""
@@ -137,11 +161,28 @@ class PeerRun:
 
 @dataclass(frozen=True)
 class PeerResult:
-    """Result of a contender's process: seconds and trained examples of each round, and the test loss after the last."""
+    """Result of a contender's process.
+
+    Attributes
+    ----------
+    seconds, examples : wall seconds of each round, and the examples that it trained on
+    loss : test loss after the last round
+    parameters : model after the last round, float32 (N,)
+    """
 
     seconds: list[float]
     examples: list[int]
     loss: float
+    parameters: NDArray[np.float32]
+
+
+def result_of(
+    run: PeerRun, seconds: list[float], examples: list[int], parameters: list[NDArray[np.float32]]
+) -> PeerResult:
+    """Result of a run that ends with these parameters, one array a tensor."""
+    return PeerResult(
+        seconds, examples, run.test_loss(parameters), np.concatenate([part.ravel() for part in parameters])
+    )
 
 
 def read_run(path: Path) -> PeerRun:
@@ -150,6 +191,20 @@ def read_run(path: Path) -> PeerRun:
     return PeerRun(**values | {"task": PeerTask(**values["task"])})
 
 
-def write_json(path: Path, value: PeerRun | PeerResult) -> None:
-    """Write a run or a result for the other process."""
-    path.write_text(json.dumps(asdict(value)), encoding="utf-8")
+def write_run(path: Path, run: PeerRun) -> None:
+    """Write a run for a contender's process."""
+    path.write_text(json.dumps(asdict(run)), encoding="utf-8")
+
+
+def read_result(path: Path) -> PeerResult:
+    """Read the result of a contender's process."""
+    with np.load(path, allow_pickle=False) as arrays:
+        return PeerResult(
+            arrays["seconds"].tolist(), arrays["examples"].tolist(), float(arrays["loss"]), arrays["parameters"]
+        )
+
+
+def write_result(path: Path, result: PeerResult) -> None:
+    """Write a result for the bench."""
+    with path.open("wb") as file:
+        np.savez(file, allow_pickle=False, **vars(result))

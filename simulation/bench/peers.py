@@ -15,18 +15,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from fedsel_app.config import ConfigError
+from fedsel_app.config import ConfigError, DataConfig
+from fedsel_app.data.dataset import load
 from fedsel_app.records.run_folder import read_rounds
-from simulation.bench.peer_tasks import PEER_TASKS, SEED, PeerResult, PeerRun, PeerTask, write_json
+from simulation.bench.peer_tasks import PEER_TASKS, SEED, PeerResult, PeerRun, PeerTask, read_result, write_run
 from simulation.deployment.flower_cli import DeploymentError
 
 WARM_UP = 1
@@ -36,6 +38,12 @@ PACKAGES = {PFL: "pfl"}
 """Contender -> package that it needs and fedsel does not."""
 LOSS_TOLERANCE = 0.1
 """Share by which the test losses of contenders may differ: they draw cohorts, mini-batches and dropout themselves."""
+EQUAL_CLIENTS, EQUAL_EPOCHS, EQUAL_ROUNDS = 4, 2, 2
+"""Sizes of the run in which nothing is drawn."""
+MODEL_TOLERANCE = 1e-3
+"""Share of the change of the weights by which the models after that run may differ: float32 sums in another order."""
+
+Vector = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -81,33 +89,66 @@ def fedsel_result(run: PeerRun, folder: Path) -> PeerResult:
     clients = [json.loads(line) for line in (out / "clients.jsonl").read_text(encoding="utf-8").splitlines()]
     examples = {row["client"]: row["examples"] for row in clients}
     trained = [task.epochs * sum(examples[client] for client in row["aggregated"]) for row in rows]
-    return PeerResult([row["wall_s"] for row in rows], trained, rows[-1]["loss"])
+    with np.load(out / "model.npz", allow_pickle=False) as model:
+        return PeerResult([row["wall_s"] for row in rows], trained, rows[-1]["loss"], model["parameters"])
 
 
 def peer_result(module: str, run: PeerRun, folder: Path, processes: int) -> PeerResult:
     """Carry out a peer's module in its own processes; the first one's result."""
-    write_json(folder / "run.json", run)
+    write_run(folder / "run.json", run)
     addresses = ",".join(f"localhost:{port}" for port in _free_ports(processes))
     started = []
     for rank in range(processes):
         ranks = {"PFL_WORKER_ADDRESSES": addresses, "PFL_WORKER_RANK": str(rank)} if processes > 1 else {}
-        files = str(folder / "run.json"), str(folder / f"result-{rank}.json")
+        files = str(folder / "run.json"), str(folder / f"result-{rank}.npz")
         command = ["-c", f"import sys; from {module} import main; main(*sys.argv[1:])", *files]
         started.append(_started(command, run, folder / f"errors-{rank}", ranks))
     _wait(started, folder)
-    return PeerResult(**json.loads((folder / "result-0.json").read_text(encoding="utf-8")))
+    return read_result(folder / "result-0.npz")
+
+
+def result_of_contender(contender: str, run: PeerRun, folder: Path) -> PeerResult:
+    """Carry out a run by a contender; `folder` must be empty."""
+    if contender == FEDSEL:
+        return fedsel_result(run, folder)
+    if contender == PFL:
+        return peer_result("simulation.bench.peer_pfl", run, folder, run.workers)
+    return peer_result("simulation.bench.peer_flower", run, folder, 1)
+
+
+def run_without_chance(task: PeerTask, data: DataConfig, folder: Path) -> PeerRun:
+    """Run of a few clients of different sizes, which take each step on all of their examples; writes its data set."""
+    dataset, examples = load(data, SEED), EQUAL_CLIENTS * task.batch - EQUAL_CLIENTS // 2
+    parts = {"train": slice(examples), "test": slice(task.batch)}
+    arrays = {f"{name}_{part}": getattr(dataset, f"{name}_{part}")[few] for part, few in parts.items() for name in "xy"}
+    np.savez(folder / "few.npz", allow_pickle=False, classes=dataset.classes, **arrays)
+    sizes = {"clients": EQUAL_CLIENTS, "cohort": EQUAL_CLIENTS, "epochs": EQUAL_EPOCHS}
+    few_task = replace(task, model=task.model_without_dropout, **sizes)
+    return PeerRun(few_task, str(folder / "few.npz"), EQUAL_ROUNDS, threads=1, workers=1)
+
+
+def compare_models(contenders: Sequence[str], task: PeerTask, data: DataConfig) -> float:
+    """Let contenders train the task's model in rounds in which nothing is drawn, and compare their models.
+
+    Returns the largest difference from fedsel's, as a share of the change of the weights; raises DeploymentError where
+    it is more than rounding.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        run = run_without_chance(task, data, Path(name))
+        models = {}
+        for number, contender in enumerate(contenders):
+            folder = Path(name) / f"{number}"
+            folder.mkdir()
+            models[contender] = result_of_contender(contender, run, folder).parameters
+        start = np.concatenate([weight.detach().numpy().ravel() for weight in run.initial_model().parameters()])
+    return refuse_different_models(task, models, start)
 
 
 def measure(contender: str, run: PeerRun) -> PeerTime:
     """Measure a contender in one run of `run.rounds` rounds, of which the first are left out."""
     with tempfile.TemporaryDirectory() as name:
         started = time.perf_counter()
-        if contender == FEDSEL:
-            result = fedsel_result(run, Path(name))
-        elif contender == PFL:
-            result = peer_result("simulation.bench.peer_pfl", run, Path(name), run.workers)
-        else:
-            result = peer_result("simulation.bench.peer_flower", run, Path(name), 1)
+        result = result_of_contender(contender, run, Path(name))
         whole_s = time.perf_counter() - started
     if len(set(result.examples)) != 1 or len(result.examples) != run.rounds:
         raise DeploymentError(
@@ -127,6 +168,22 @@ def best_of(times: Sequence[PeerTime]) -> list[PeerTime]:
     fedsel_s = best[FEDSEL].median_s
     ordered = sorted(best.values(), key=lambda time: time.contender != FEDSEL)
     return [PeerTime(**asdict(time) | {"of_fedsel": time.median_s / fedsel_s}) for time in ordered]
+
+
+def refuse_different_models(task: PeerTask, models: Mapping[str, Vector], start: Vector) -> float:
+    """Return the largest difference of a model from fedsel's; raise DeploymentError where it is more than rounding."""
+    change = models[FEDSEL] - start
+    shares = {
+        contender: float(np.linalg.norm(model - models[FEDSEL]) / np.linalg.norm(change))
+        for contender, model in models.items()
+    }
+    if differing := {contender: share for contender, share in shares.items() if not share <= MODEL_TOLERANCE}:
+        said = ", ".join(f"{contender}'s by {share:.2%}" for contender, share in differing.items())
+        raise DeploymentError(
+            f"The contenders of {task.name} do not do the same work: after rounds in which nothing is drawn, models "
+            f"differ from fedsel's, {said} of the change of its weights."
+        )
+    return max(shares.values())
 
 
 def refuse_unequal(times: Sequence[PeerTime]) -> None:
@@ -155,6 +212,10 @@ def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]
         for heading in ("workers", "median s", "fastest s", "of fedsel", "start s", "examples a round", "loss"):
             table.add_column(heading, justify="right")
         runs = [_peer_run(PEER_TASKS[name], path, WARM_UP + arguments.rounds, number) for number in workers]
+        difference = compare_models(present, PEER_TASKS[name], runs[0].data)
+        console.print(
+            f"{name}: after {EQUAL_ROUNDS} rounds in which nothing is drawn, models differ by {difference:.1e}."
+        )
         times = [measure(contender, one) for one in runs for contender in present]
         for best in best_of(times):
             table.add_row(

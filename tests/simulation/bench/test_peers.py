@@ -12,12 +12,23 @@ from rich.console import Console
 from fedsel_app.config import ConfigError
 from fedsel_app.models.flat_model import build
 from simulation.bench import peers
-from simulation.bench.peer_tasks import PEER_TASKS, PeerRun, PeerTask, read_run, write_json
-from simulation.bench.peers import FEDSEL, FLOWER, PFL, PeerTime, best_of, measure, refuse_unequal
+from simulation.bench.peer_tasks import PEER_TASKS, PeerRun, PeerTask, read_run, write_run
+from simulation.bench.peers import (
+    FEDSEL,
+    FLOWER,
+    PFL,
+    PeerTime,
+    best_of,
+    compare_models,
+    measure,
+    refuse_different_models,
+    refuse_unequal,
+    run_without_chance,
+)
 from simulation.deployment.flower_cli import DeploymentError
 
 LENET = PEER_TASKS["100-of-100"].model
-TINY = PeerTask("tiny", "this test", LENET, clients=6, cohort=3, epochs=2, batch=5, lr=0.02)
+TINY = PeerTask("tiny", "this test", LENET, LENET, clients=6, cohort=3, epochs=2, batch=5, lr=0.02)
 
 
 def images(folder):
@@ -53,7 +64,7 @@ def test_the_tasks_are_those_of_the_peers_own_papers():
 
 def test_a_run_reaches_its_process_as_it_was(tmp_path):
     run = PeerRun(TINY, "images.npz", rounds=3, threads=1, workers=2)
-    write_json(tmp_path / "run.json", run)
+    write_run(tmp_path / "run.json", run)
     assert read_run(tmp_path / "run.json") == run
 
 
@@ -72,9 +83,23 @@ def test_contenders_start_from_the_same_weights_and_share_the_partition(tmp_path
     assert len(y) == 60
 
 
+def test_mini_batches_in_the_order_of_a_file_sorted_by_class_are_of_several_classes(tmp_path):
+    labels = np.repeat([0, 1], 100)
+    x = np.zeros((200, 16, 16), np.uint8)
+    np.savez(tmp_path / "sorted.npz", x_train=x, y_train=labels, x_test=x[:2], y_test=labels[[0, -1]])
+    run = PeerRun(TINY, str(tmp_path / "sorted.npz"), rounds=1, threads=1, workers=1)
+    _, y, clients = run.training_set()
+    assert sorted(np.concatenate(clients)) == list(range(200))
+    assert all(len(set(y[part[:10]].tolist())) == 2 for part in clients)
+    _, _, again = run.training_set()
+    assert all(np.array_equal(one, other) for one, other in zip(clients, again, strict=True))
+
+
 @pytest.mark.parametrize("task", PEER_TASKS.values(), ids=list(PEER_TASKS))
-def test_fedsels_contender_has_the_same_model(task):
-    plain, ours = (build(name, (3, 32, 32), 10, seed=1).eval() for name in (task.model, f"{task.model}_channels_last"))
+@pytest.mark.parametrize("field", ["model", "model_without_dropout"])
+def test_fedsels_contender_has_the_same_model(task, field):
+    name = getattr(task, field)
+    plain, ours = (build(name, (3, 32, 32), 10, seed=1).eval() for name in (name, f"{name}_channels_last"))
     assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), ours.parameters(), strict=True))
     x = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(ours(x), plain(x), rtol=1e-4, atol=1e-5)
@@ -93,8 +118,38 @@ def test_unequal_work_is_refused(changed):
         refuse_unequal([equal, replace(equal, contender=FLOWER, **changed)])
 
 
+@pytest.mark.parametrize("task", PEER_TASKS.values(), ids=list(PEER_TASKS))
+def test_a_model_without_dropout_is_the_same_model_and_draws_nothing(task):
+    plain, exact = (build(name, (3, 32, 32), 10, seed=1) for name in (task.model, task.model_without_dropout))
+    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), exact.parameters(), strict=True))
+    x = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(exact.train()(x), plain.eval()(x))
+
+
+def test_nothing_is_drawn_in_the_rounds_whose_models_are_compared(tmp_path):
+    task = replace(TINY, clients=1000, cohort=50)
+    run = run_without_chance(task, PeerRun(task, images(tmp_path), 1, 1, 1).data, tmp_path)
+    _, labels, clients = run.training_set()
+    assert run.task.cohort == run.task.clients == len(clients)
+    assert sorted(map(len, clients)) == [4, 4, 5, 5], "different sizes: equal ones would hide a wrong weighting"
+    assert max(map(len, clients)) <= run.task.batch, "one mini-batch has all of a client's examples"
+    assert run.task.epochs > 1
+    assert len(labels) == 18
+
+
+def test_models_that_differ_by_more_than_rounding_are_refused():
+    start, ours = np.zeros(4, np.float32), np.array([3, 0, 4, 0], np.float32)
+    nearly = ours + np.float32(1e-3)
+    # |(1e-3, ...)| = 2e-3 of |(3, 0, 4, 0)| = 5
+    assert refuse_different_models(TINY, {FEDSEL: ours, PFL: nearly}, start) == pytest.approx(4e-4, rel=1e-3)
+    for model in (ours * np.float32(1.01), np.full(4, np.nan, np.float32)):
+        with pytest.raises(DeploymentError, match=r"tiny do not do the same work.* untouched Flower's by (1\.00|nan)%"):
+            refuse_different_models(TINY, {FEDSEL: ours, FLOWER: model}, start)
+
+
 def test_an_absent_peer_is_left_out_with_a_sentence(monkeypatch):
     monkeypatch.setattr(peers, "_is_installed", lambda package: False)
+    monkeypatch.setattr(peers, "compare_models", lambda contenders, task, data: 1e-6)
     monkeypatch.setattr(peers, "measure", lambda contender, run: measured(contender, run.workers, 1.0))
     output = io.StringIO()
     arguments = argparse.Namespace(tasks="50-of-1000", rounds=1, workers="1,2", data_path="")
@@ -134,3 +189,10 @@ def test_every_contender_that_is_installed_does_the_same_work(tmp_path, workers)
     # 3 clients of 10 examples, twice
     assert {one.examples for one in times} == {60}
     assert all(one.fastest_s > 0 and one.start_s > 0 for one in times)
+
+
+@pytest.mark.slow
+def test_contenders_end_with_the_same_model_where_nothing_is_drawn(tmp_path):
+    contenders = [FEDSEL, FLOWER] + ([PFL] if peers._is_installed("pfl") else [])
+    data = PeerRun(TINY, images(tmp_path), rounds=1, threads=1, workers=1).data
+    assert compare_models(contenders, TINY, data) < 1e-4
