@@ -76,6 +76,7 @@ def test_flowers_internals_are_named_in_few_files():
         f"simulation/deployment/{name}.py"
         for name in (
             "flower_internals",
+            "fleet_calls",
             "superlink_internals",
             "app_process",
             "control_account",

@@ -107,7 +107,7 @@ class DeviceData:
         for together in _groups(order, most_examples):
             x, y = self.train_batch(np.concatenate(together), None)
             sizes = [positions.size for positions in together]
-            yield from zip(x.split(sizes), y.split(sizes), strict=True)
+            yield from zip(torch.split(x, sizes), torch.split(y, sizes), strict=True)
 
     def test_batches(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches of the normalised test set, in order, of `batch_size` examples; the last may be smaller."""

@@ -122,8 +122,9 @@ def run_without_chance(task: PeerTask, data: DataConfig, folder: Path) -> PeerRu
     parts = {"train": slice(examples), "test": slice(task.batch)}
     arrays = {f"{name}_{part}": getattr(dataset, f"{name}_{part}")[few] for part, few in parts.items() for name in "xy"}
     np.savez(folder / "few.npz", allow_pickle=False, classes=dataset.classes, **arrays)
-    sizes = {"clients": EQUAL_CLIENTS, "cohort": EQUAL_CLIENTS, "epochs": EQUAL_EPOCHS}
-    few_task = replace(task, model=task.model_without_dropout, **sizes)
+    few_task = replace(
+        task, model=task.model_without_dropout, clients=EQUAL_CLIENTS, cohort=EQUAL_CLIENTS, epochs=EQUAL_EPOCHS
+    )
     return PeerRun(few_task, str(folder / "few.npz"), EQUAL_ROUNDS, threads=1, workers=1)
 
 

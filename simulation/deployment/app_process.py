@@ -35,6 +35,8 @@ from google.protobuf.message_factory import GetMessageClass
 METHODS = runtime_pb2.DESCRIPTOR.services_by_name["Runtime"].methods_by_name
 READY, DONE, FAILED = b"ready", b"\0", b"\1"
 """First word of this process; first byte of the answer to a call."""
+BUNDLE = "PullBundle"
+"""Call for the bundle of the task's app, which `PullTaskInput` leaves out: this process needs it once."""
 
 
 class RuntimePipe:
@@ -50,13 +52,21 @@ class RuntimePipe:
     def __getattr__(self, name: str) -> Callable[[Any], Any]:
         return partial(self._call, name)
 
+    def bundle(self) -> bytes:
+        """Return the bundle (FAB) of the task's app."""
+        return self._ask(BUNDLE, b"")
+
     def _call(self, name: str, request: Any) -> Any:
+        answer = self._ask(name, request.SerializeToString())
+        return GetMessageClass(METHODS[name].output_type).FromString(answer)
+
+    def _ask(self, name: str, request: bytes) -> bytes:
         with self._lock:
-            self._pipe.send_bytes(name.encode() + b"\0" + request.SerializeToString())
+            self._pipe.send_bytes(name.encode() + b"\0" + request)
             answer = self._pipe.recv_bytes()
         if answer[:1] != DONE:
             raise RuntimeError(answer[1:].decode())
-        return GetMessageClass(METHODS[name].output_type).FromString(answer[1:])
+        return answer[1:]
 
 
 def answer_messages(pipe: Connection) -> None:
@@ -68,13 +78,13 @@ def answer_messages(pipe: Connection) -> None:
             pipe.recv_bytes()
         except EOFError:
             return
-        answer_message(runtime, partial(import_app, apps))
+        answer_message(runtime, partial(import_app, runtime, apps))
 
 
-def import_app(apps: dict[str, ClientApp], run: Run, fab: Fab) -> ClientApp:
-    """Return the app of the bundle `fab`, unpacked and imported the first time and kept in `apps`."""
+def import_app(runtime: RuntimePipe, apps: dict[str, ClientApp], run: Run, fab: Fab) -> ClientApp:
+    """Return the app of the bundle `fab`, asked for, unpacked and imported the first time and kept in `apps`."""
     if fab.hash_str not in apps:
-        install_from_fab(fab.content, skip_prompt=True)
+        install_from_fab(runtime.bundle(), skip_prompt=True)
         load = get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)
         apps[fab.hash_str] = load(run.fab_id, run.fab_version, fab.hash_str)
     return apps[fab.hash_str]

@@ -7,6 +7,8 @@ SuperNode:
 - `start_client_internal._init_connection` connects to the SuperLink, and its `receive` returns at once; a loop asks
   again after three seconds. `serve_messages` replaces it by one that waits for a message (`waiting`) and tries again
   where it is refused (`simulation.deployment.supernode.retrying`).
+- `start_client_internal.grpc_request_response` makes that connection, and is handed a stub that carries objects
+  (`simulation.deployment.fleet_calls`).
 - `start_client_internal.push_object_contents_from_iterable` uploads a reply, and is replaced by one that is measured.
 - `start_client_internal.time.sleep` waits half a second for the reply; `Nap` ends when it is there.
 - `flower_supernode._parse_supernode_lifespan_config` gives the configuration. Where nobody asks for tasks over HTTP,
@@ -15,7 +17,8 @@ SuperNode:
   its `msg_store` until the task is done.
 
 ServerApp, see `DeployedServerApp`: `HttpGrid.send_and_receive` asks every three seconds, in each thread of its own, and
-its client makes each call of the Runtime API over HTTP, for which `SocketRuntime` stands in where it can.
+its client makes each call of the Runtime API over HTTP, for which `SocketRuntime` stands in where it can. The log goes
+over HTTP too: `flwr.supercore.logger.LOG_UPLOAD_INTERVAL` is set to a second in place of five times a second.
 
 Streaming calls in Flower's APIs, and an app process that stays, would replace all of it.
 """
@@ -25,6 +28,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from importlib import import_module
 from typing import Any, cast
 
@@ -34,11 +38,14 @@ from flwr.server import Grid, ServerApp
 from google.protobuf.message_factory import GetMessageClass
 
 from fedsel_app.config import Value
+from simulation.deployment.app_process import BUNDLE, DONE
 from simulation.deployment.replies import SharedReplies
 from simulation.deployment.runtime_socket import SOCKET, SocketRuntime
 
-CONNECTION_HOOK, PUSH_HOOK, SLEEP_HOOK = "_init_connection", "push_object_contents_from_iterable", "time"
+CONNECTION_HOOK, STUB_HOOK = "_init_connection", "grpc_request_response"
+PUSH_HOOK, SLEEP_HOOK = "push_object_contents_from_iterable", "time"
 CONFIG_HOOK = "_parse_supernode_lifespan_config"
+LOG_HOOK, LOG_UPLOAD_S = "LOG_UPLOAD_INTERVAL", 1.0
 Connect = Callable[..., AbstractContextManager[Any]]
 
 
@@ -107,10 +114,16 @@ class NodeTask:
         from flwr.supercore.servicer.runtime import runtime_handlers as common
         from flwr.supernode.servicer.runtime import runtime_handlers as node
 
+        if not self.alive():
+            return b"\1The SuperNode has given up this message, as no heartbeats came."
+        if name == BUNDLE:
+            bundle: bytes = self._state.get_fab(self._task.fab_hash).content
+            return DONE + bundle
+
         decoded = decode_request(name, request)
         handlers: dict[str, Callable[[], Any]] = {
             "SendTaskHeartbeat": lambda: common.send_task_heartbeat(decoded, self._state, self._task),
-            "PullTaskInput": lambda: node.pull_task_input(decoded, self._state, self._task),
+            "PullTaskInput": lambda: self._pull_task_input(decoded),
             "PullMessages": lambda: self._pull_messages(decoded),
             "PullObject": lambda: node.pull_object(decoded, self._state, self._task),
             "ConfirmMessageReceived": lambda: node.confirm_message_received(decoded, self._state),
@@ -118,9 +131,15 @@ class NodeTask:
             "PushObject": lambda: node.push_object(decoded, self._state, self._task),
             "PushTaskOutput": lambda: self._push_task_output(decoded),
         }
-        if not self.alive():
-            return b"\1The SuperNode has given up this message, as no heartbeats came."
         return answer_of(handlers[name])
+
+    def _pull_task_input(self, request: Any) -> Any:
+        """The input without the bundle's content, for which the app process asks when it needs it."""
+        from flwr.supernode.servicer.runtime import runtime_handlers as node
+
+        response = node.pull_task_input(request, self._state, self._task)
+        response.fab.ClearField("content")
+        return response
 
     def _pull_messages(self, request: Any) -> Any:
         from flwr.supernode.servicer.runtime import runtime_handlers as node
@@ -184,6 +203,7 @@ def serve_messages(
     pushing: Callable[[Callable[..., None]], Callable[..., None]],
     waiting: Callable[[Callable[[], Any]], Callable[[], Any]],
     start_runner: Callable[[NodeTasks, Callable[[], None]], Callable[[], None]],
+    make_stub: Callable[..., Any],
 ) -> None:
     """Run Flower's SuperNode, as its command line says, with these parts of it replaced.
 
@@ -194,6 +214,8 @@ def serve_messages(
     start_runner
         Takes the SuperNode's tasks and a function to be called after each answer; returns a function that is called
         whenever a message has been received. Not called where the command line asks for another isolation.
+    make_stub
+        Takes a gRPC channel and, as `store`, the SuperNode's objects; returns a stub of the Fleet API.
     """
     from flwr.supernode import start_client_internal as node
 
@@ -227,6 +249,8 @@ def serve_messages(
         if served_here(options["isolation"], options["runtime_dependency_install"]):
             options["isolation"] = ISOLATION_MODE_PROCESS
             arrived.append(start_runner(NodeTasks(options["state_factory"].state()), nap.wake))
+        stub = partial(make_stub, store=options["state_factory"].objectstore_factory.store())
+        setattr(node, STUB_HOOK, partial(getattr(node, STUB_HOOK), adapter_cls=stub))
         start(**options)
 
     setattr(node, PUSH_HOOK, pushing(getattr(node, PUSH_HOOK)))
@@ -249,12 +273,14 @@ class DeployedServerApp(ServerApp):
 
     def __call__(self, grid: Grid, context: Context) -> None:
         """Run the server."""
+        from flwr.supercore import logger
         from flwr.superlink.grid import HttpGrid
 
         self.deployed = isinstance(grid, HttpGrid)
         if not isinstance(grid, HttpGrid):
             super().__call__(grid, context)
             return
+        setattr(logger, LOG_HOOK, LOG_UPLOAD_S)
         grid.send_and_receive = SharedReplies(grid)  # type: ignore[method-assign]
         over_http = grid._runtime_client
         if SOCKET in os.environ:

@@ -29,6 +29,7 @@ from typing import Any
 
 from simulation.deployment.app_signature import signatures_of
 from simulation.deployment.control_account import ControlAccount, open_account
+from simulation.deployment.fleet_calls import carry_objects
 from simulation.deployment.flower_internals import answer_of, decode_request
 from simulation.deployment.held_calls import Arrivals, Uploads
 from simulation.deployment.node_file import NodeFile
@@ -74,6 +75,7 @@ def answer_when_stored(arrivals: Arrivals, node_hold_s: float, reply_hold_s: flo
         return pull_of_app(request, state, task)
 
     FleetServicer.PullMessages = pull_messages_of_node  # type: ignore[method-assign]
+    carry_objects(FleetServicer)
     runtime_handlers.pull_messages = pull_messages_of_app
     _announce(InMemoryLinkState, Uploads(arrivals))
     with tempfile.TemporaryDirectory(prefix="fedsel-") as folder:

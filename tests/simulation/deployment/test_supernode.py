@@ -1,5 +1,6 @@
 """Upload times, measured by the SuperNode and reported by the client."""
 
+import inspect
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,16 +11,19 @@ import pytest
 
 from clients.upload_time import UPLOAD_FILE, last_upload
 from simulation.deployment import supernode
-from simulation.deployment.flower_internals import CONNECTION_HOOK, PUSH_HOOK, SLEEP_HOOK
+from simulation.deployment.flower_internals import CONNECTION_HOOK, LOG_HOOK, PUSH_HOOK, SLEEP_HOOK, STUB_HOOK
 from simulation.deployment.supernode import LONGEST_PAUSE_S, SHORTEST_PAUSE_S, Stopwatch, measuring, retrying, waiting
 
 
 def test_flower_still_has_the_place_where_uploads_can_be_seen():
+    from flwr.supercore import logger
     from flwr.supercore.inflatable import inflatable_utils
     from flwr.supernode import start_client_internal
 
     assert getattr(start_client_internal, PUSH_HOOK) is getattr(inflatable_utils, PUSH_HOOK)
     assert callable(getattr(start_client_internal, CONNECTION_HOOK))
+    assert "adapter_cls" in inspect.signature(getattr(start_client_internal, STUB_HOOK)).parameters
+    assert isinstance(getattr(logger, LOG_HOOK), float)
     assert getattr(start_client_internal, SLEEP_HOOK) is time
 
 
