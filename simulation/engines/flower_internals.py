@@ -3,6 +3,8 @@
 - `flwr.server.superlink.fleet.vce.vce_api.add_messages_to_queue` and the `send_and_receive` of the in-memory grid poll
   ten times a second. `event_driven_delivery` and `EventDrivenServerApp` replace them, so that a message or a reply is
   seen as soon as it is stored.
+- `flwr.server.superlink.fleet.vce.vce_api.run_api` raises where Ray does not start, and the server waits on;
+  `watched_workers` ends the run.
 - `RayBackend.process_message` waits for an answer without end, and fails the messages of a dead worker. `WorkerWatch`
   replaces it, with Flower's pool of idle workers.
 - `BasicActorPool.terminate_all_actors` ends each worker by a task that never returns, which Ray reports as a failure.
@@ -140,7 +142,7 @@ class WorkerWatch:
 
     def __init__(self, timeouts: ReplyTimeout, end: Callable[[str], None]) -> None:
         self._timeouts = timeouts
-        self._end = end
+        self.end = end
         self._ready = set[Any]()
         """Workers that have answered; before its first answer one must start and import."""
 
@@ -180,7 +182,7 @@ class WorkerWatch:
             self._timeouts.learn(kind, time.monotonic() - began_s)
             return reply, updated
         except ActorDiedError as error:
-            self._end(describe_death(error) if self._node_alive() else NO_NODE)
+            self.end(describe_death(error) if self._node_alive() else NO_NODE)
             raise
         finally:
             pool.pool.append(worker)
@@ -190,7 +192,7 @@ class WorkerWatch:
         deadline_s, look_s = time.monotonic() + limit_s, min(NODE_LOOK_S, limit_s)
         while not ray.wait([answer], timeout=look_s)[0]:
             if not self._node_alive():
-                self._end(NO_NODE)
+                self.end(NO_NODE)
             look_s = min(NODE_LOOK_S, deadline_s - time.monotonic())
             if look_s <= 0.0:
                 return False
@@ -203,13 +205,26 @@ class WorkerWatch:
 
 @contextmanager
 def watched_workers(watch: WorkerWatch) -> Iterator[None]:
-    """Let messages be answered under `watch` within the block."""
-    process_message = RayBackend.process_message
+    """Let messages be answered under `watch` within the block; an engine that fails ends the run.
+
+    Flower's server would wait without end for the answers of an engine that did not start.
+    """
+    process_message, run_api = RayBackend.process_message, vce_api.run_api
+
+    def run_or_end(*arguments: Any, **options: Any) -> None:
+        try:
+            run_api(*arguments, **options)
+        except Exception as error:
+            watch.end(f"Ray failed ({str(error.__cause__ or error).strip()})")
+            raise
+
+    vce_api.run_api = run_or_end
     RayBackend.process_message = lambda *arguments: watch.process_message(*arguments)  # type: ignore[method-assign]
     try:
         yield
     finally:
         RayBackend.process_message = process_message  # type: ignore[method-assign]
+        vce_api.run_api = run_api
 
 
 def describe_death(error: ActorDiedError) -> str:

@@ -70,6 +70,20 @@ def test_only_a_worker_that_is_dead_for_good_ends_the_run(monkeypatch):
     assert RayBackend.process_message is process_message
 
 
+def test_an_engine_that_does_not_start_ends_the_run(monkeypatch):
+    """The server waited twelve hours for its answers."""
+    ended = []
+
+    def run_api(app_fn):
+        raise RuntimeError("Simulation Runtime crashed.") from OSError("The current node timed out during startup.")
+
+    monkeypatch.setattr(vce_api, "run_api", run_api)
+    with watched_workers(WorkerWatch(ReplyTimeout(60.0), ended.append)), pytest.raises(RuntimeError):
+        vce_api.run_api(None)
+    assert ended == ["Ray failed (The current node timed out during startup.)"]
+    assert vce_api.run_api is run_api
+
+
 def test_workers_are_ended_by_ray(monkeypatch):
     ended = []
     monkeypatch.setattr(ray, "kill", ended.append)
