@@ -3,7 +3,6 @@
 import json
 import shutil
 import socket
-import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -13,10 +12,11 @@ import pytest
 
 from fedsel_app.config import Value
 from fedsel_app.records.run_folder import read_rounds
+from simulation import processes
 from simulation.comparison.watch import read_run
 from simulation.deployment.command_lines import CONNECTION, connection_toml
 from simulation.deployment.flower_cli import environment, submit, tool
-from simulation.deployment.local_deployment import Deployment, free_ports
+from simulation.deployment.local_deployment import GRACE_S, Deployment, free_ports
 from simulation.report.page import write_report
 from tests.support.sources import ROOT
 
@@ -69,13 +69,13 @@ def simulating(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     (home / "config.toml").write_text(connection_toml(f"127.0.0.1:{control}", None))
     command = [tool("flower-superlink"), "--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(runtime)]
     command += ["--control-api-address", f"127.0.0.1:{control}"]
-    with (
-        (tmp_path / "superlink.log").open("wb") as log,
-        subprocess.Popen(command, cwd=home, env=environment(home), stdout=log, stderr=log) as superlink,
-    ):
+    log = tmp_path / "superlink.log"
+    superlink = processes.start("superlink", str(home), command, log, home, environment(home), with_parent=True)
+    try:
         await_port(control)
         yield home
-        superlink.terminate()
+    finally:
+        assert not processes.end([superlink], GRACE_S)
 
 
 def await_port(port: int) -> None:
