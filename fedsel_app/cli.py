@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 
-from fedsel_app.config import ConfigError, Value
+from fedsel_app.config import ConfigError, RunConfig, Value
 from fedsel_app.config.arguments import folder, parse_grid, parse_seeds, parse_setting, positive
 from fedsel_app.imports import uncollected_imports
 from simulation.bench import commands as bench
 from simulation.deployment import commands as deployment
 from simulation.deployment.flower_cli import DeploymentError
 from simulation.experiments import commands as experiments
+from simulation.report.terminal import whole_table, wide_console
 
 if TYPE_CHECKING:
     from simulation.experiments.configuration import AppConfig
@@ -62,8 +62,11 @@ def configuration(arguments: argparse.Namespace, **defaults: Value) -> "AppConfi
 def run(arguments: argparse.Namespace) -> int:
     """`fedsel run`: simulate one run, or print its configuration and plan."""
     with uncollected_imports():
+        from fedsel_app.data.dataset import load
+        from fedsel_app.records.run_folder import completed_rounds
         from simulation.engines.choice import choose
         from simulation.report.progress import RunDisplay, print_plan
+        from simulation.wiring.folders import run_folder
 
         if not arguments.dry_run:
             from simulation.report.run_report import report_run
@@ -74,8 +77,10 @@ def run(arguments: argparse.Namespace) -> int:
         print_plan(config, console)
         return 0
     choice = choose(config)
-    console.print(f"Engine: {choice}", markup=False, highlight=False, soft_wrap=True)
-    with RunDisplay(config.run.rounds, console) as display:
+    data = load(config.data, config.run.seed).description
+    console.print(f"Engine: {choice}\nData: {data}", markup=False, highlight=False, soft_wrap=True)
+    completed = completed_rounds(run_folder(config)) if config.records.resume else 0
+    with RunDisplay(config.run.rounds, console, completed, measured=config.network.links == "measured") as display:
         folder = choice.simulate(config, display.show, verbose=arguments.verbose)
     report_run(folder, console)
     return 0
@@ -87,10 +92,9 @@ def compare(arguments: argparse.Namespace) -> int:
     from simulation.comparison.placement import default_jobs, gpu_count
     from simulation.comparison.plan import plan
 
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = wide_console()
     grid = dict(parse_grid(text) for text in arguments.grid)
-    strategies = [name.strip() for name in arguments.strategies.split(",")]
-    seeds = parse_seeds(arguments.seeds)
+    strategies, seeds = strategies_of(arguments), parse_seeds(arguments.seeds)
     comparison = plan(arguments.folder, strategies, seeds, overrides(arguments), grid, arguments.baseline)
     comparison.check()
     jobs = arguments.jobs or default_jobs([run.config for run in comparison.runs], gpu_count())
@@ -100,11 +104,23 @@ def compare(arguments: argparse.Namespace) -> int:
     return FAILURE if comparing.compare(comparison, jobs, console) else 0
 
 
+def strategies_of(arguments: argparse.Namespace) -> list[str]:
+    """Strategies of a comparison: those of --strategies, or of the preset."""
+    from simulation.experiments.presets import load_preset
+
+    if arguments.strategies:
+        return [name.strip() for name in arguments.strategies.split(",")]
+    strategies = list(load_preset(arguments.preset).strategies) if arguments.preset else []
+    if not strategies:
+        raise ConfigError("A comparison needs --strategies NAME,... or a --preset that has some: `fedsel presets`.")
+    return strategies
+
+
 def watch(arguments: argparse.Namespace) -> int:
     """`fedsel watch`: show the progress of a comparison or a run until it ends."""
     from simulation.comparison.watch import watch
 
-    watch(arguments.folder, Console(width=None if sys.stdout.isatty() else 160))
+    watch(arguments.folder, wide_console())
     return 0
 
 
@@ -133,11 +149,29 @@ def methods(arguments: argparse.Namespace) -> int:
 
     scale = Scale(arguments.size, arguments.clients, arguments.cohort)
     title = f"Costs in round 1 at N = {scale.size:,}, K = {scale.clients}, M = {scale.cohort}"
-    table = Table("strategy", "paper", "needs", "MB", "client s", title=title)
+    table = whole_table("strategy", "paper", "needs", "MB", "client s", fold=False, title=title)
     for row in method_rows(scale):
         table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    wide_console().print(table)
     return 0
+
+
+def check(arguments: argparse.Namespace) -> int:
+    """`fedsel check`: put a selection method through the contract suite, a line for each check that it takes."""
+    from strategies import find_strategy
+    from strategies.testing import CHECKS, check_results
+
+    method = find_strategy(arguments.strategy)
+    failed = 0
+    for result in check_results(method):
+        under = " ".join(f"{method.name}.{key.replace('_', '-')}={value}" for key, value in result.settings.items())
+        promised = result.check != "coverage" or method.explores
+        sentence = CHECKS[result.check].__doc__ if promised else "Not promised: the class says explores = False."
+        outcome = "passed" if result.failure is None else "FAILED"
+        print(f"{outcome}  {result.check}{f' ({under})' * bool(under)}: {result.failure or sentence}", flush=True)
+        failed += result.failure is not None
+    print(f"{arguments.strategy}: {failed} checks failed." if failed else f"{arguments.strategy} keeps the contract.")
+    return FAILURE if failed else 0
 
 
 def deploy(arguments: argparse.Namespace) -> int:
@@ -164,22 +198,28 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="fedsel", description="Federated learning on Flower: simulate, compare, deploy.")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
+    meanings = {entry.key: f"{entry.meaning} ({entry.default})" for entry in RunConfig.entries()}
+
+    def add_whole_number(command: argparse.ArgumentParser, key: str) -> None:
+        command.add_argument(f"--{key}", type=int, help=meanings[key])
+
     def add_shared(command: argparse.ArgumentParser) -> None:
         command.add_argument("--preset", help="named settings to start from, or a .toml file")
-        command.add_argument("--rounds", type=int)
-        command.add_argument("--clients", type=int)
-        command.add_argument("--cohort", type=int)
+        for key in ("rounds", "clients", "cohort"):
+            add_whole_number(command, key)
         command.add_argument("--resume", metavar="DIR", help="go on with the interrupted run in this folder")
         command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="see `fedsel settings`")
 
     def add_settings(command: argparse.ArgumentParser) -> None:
         command.add_argument("--strategy", help="selection method, or package.module:Class")
         add_shared(command)
-        command.add_argument("--seed", type=int)
+        add_whole_number(command, "seed")
         command.add_argument("--out", type=lambda text: str(Path(text).absolute()), help="run folder")
 
     def add_engine(command: argparse.ArgumentParser) -> None:
-        command.add_argument("--engine", choices=("auto", "inline", "ray"), help="the setting of that name")
+        command.add_argument(
+            "--engine", choices=("auto", "inline", "ray"), help="in this process, or through Ray (auto)"
+        )
 
     one = commands.add_parser("run", help="simulate one run on this machine")
     add_settings(one)
@@ -205,7 +245,7 @@ def parser() -> argparse.ArgumentParser:
     sent.set_defaults(call=submit)
 
     several = commands.add_parser("compare", help="simulate several methods on the same seeds, what is done only once")
-    several.add_argument("--strategies", required=True, metavar="NAME,...", help="selection methods")
+    several.add_argument("--strategies", metavar="NAME,...", help="selection methods (those of the preset)")
     several.add_argument("--seeds", default="1,2,3", metavar="SEED,...", help="the same for every method (1,2,3)")
     several.add_argument(
         "--grid", action="append", default=[], metavar="KEY=V1,V2", help="every value in turn; with all other grids"
@@ -229,8 +269,8 @@ def parser() -> argparse.ArgumentParser:
 
     drawn = commands.add_parser("partition", help="a picture of the classes that each client holds")
     drawn.add_argument("--preset", help="named settings to start from, or a .toml file")
-    drawn.add_argument("--clients", type=int)
-    drawn.add_argument("--seed", type=int)
+    add_whole_number(drawn, "clients")
+    add_whole_number(drawn, "seed")
     drawn.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="see `fedsel settings`")
     drawn.add_argument("--grid", action="append", default=[], metavar="KEY=V1,V2", help="a panel for every value")
     drawn.add_argument("--out", dest="picture", required=True, type=folder, metavar="FILE", help=".png, .pdf or .svg")
@@ -241,6 +281,10 @@ def parser() -> argparse.ArgumentParser:
     table.add_argument("--clients", type=int, default=100, help="clients K")
     table.add_argument("--cohort", type=int, default=10, help="clients selected a round M")
     table.set_defaults(call=methods)
+
+    checked = commands.add_parser("check", help="what a selection method promises, tried out")
+    checked.add_argument("strategy", metavar="METHOD", help="its name, or package.module:Class")
+    checked.set_defaults(call=check)
 
     deployment.register(commands)
     bench.register(commands)

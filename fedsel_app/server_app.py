@@ -11,14 +11,15 @@ from simulation.experiments.configuration import resolve_run_config
 from simulation.wiring.server import make_server
 
 
-def log_round(row: dict[str, Any]) -> None:
-    """Print the record of a round on one line."""
-    print(f"round {row['round']}: {describe(row)}", flush=True)
-
-
 def server_fn(context: Context) -> ServerAppComponents:
     """Build the server; each finished round is printed on one line."""
-    return make_server(resolve_run_config(context.run_config), log_round, deployed=app.deployed)
+    config = resolve_run_config(context.run_config)
+
+    def print_round(row: dict[str, Any]) -> None:
+        shown = describe(row, measured=config.network.links == "measured")
+        print(f"round {row['round']} of {config.run.rounds}: {shown}", flush=True)
+
+    return make_server(config, print_round, deployed=app.deployed)
 
 
 app = DeployedServerApp(server_fn=server_fn)

@@ -12,7 +12,12 @@ class CompressionConfig(Settings):
     compressor: str = setting(
         "top-k",
         "the largest entries, random ones that the seed tells, all of them on a random grid, or all as they are",
-        choices=("top-k", "rand-k", "qsgd", "none"),
+        choices={
+            "top-k": "the largest entries",
+            "rand-k": "random entries, which the seed tells both sides",
+            "qsgd": "all entries on a random grid of qsgd-levels levels",
+            "none": "all entries as they are",
+        },
     )
     value_bits: int = setting(
         32,

@@ -12,7 +12,15 @@ class ParticipationConfig(Settings):
     participation: str = setting(
         "fixed",
         "clients a round: cohort; growing with the rounds (adafl-*); falling (decay); or searched for (isp, isp-ri)",
-        choices=("fixed", "adafl-full", "adafl-econom", "adafl-staged", "decay", "isp", "isp-ri"),
+        choices={
+            "fixed": "cohort in every round",
+            "adafl-full": "ever more, from growth-first to all clients",
+            "adafl-econom": "one more every growth-every rounds, up to growth-last",
+            "adafl-staged": "a share of all clients that grows in stages",
+            "decay": "the cohort, less decay-rate of it each round",
+            "isp": "the number that a search finds best, every isp-interval rounds",
+            "isp-ri": "the number whose improvement for each client is best",
+        },
     )
     growth_first: int = setting(0, "first cohort of adafl-full and adafl-econom (0: the papers' 10 and 5)", low=0)
     growth_last: int = setting(20, "last cohort of adafl-econom", low=1)

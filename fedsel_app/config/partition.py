@@ -13,7 +13,16 @@ class PartitionConfig(Settings):
     partition: str = setting(
         "dirichlet",
         "how the training examples are split among the clients",
-        choices=("iid", "dirichlet", "multi-dirichlet", "psi-lda", "missing-classes", "shards", "natural", "own"),
+        choices={
+            "iid": "at random, as many for each",
+            "dirichlet": "each class in shares drawn by Dirichlet(alpha)",
+            "multi-dirichlet": "equal groups of clients, each with a concentration of its own (alphas)",
+            "psi-lda": "a dominant class for each client, with probability psi, the rest IID",
+            "missing-classes": "clients that lack missing-classes classes each",
+            "shards": "shards-per-client runs of the examples in class order",
+            "natural": "by the owners that the data set names",
+            "own": "each client's data are all its own, in a deployment",
+        },
     )
     alpha: float = setting(0.5, "dirichlet: concentration; small is skewed", above=0.0)
     alphas: str = setting(

@@ -2,6 +2,10 @@
 
 import difflib
 import importlib
+import inspect
+import os
+import sys
+import traceback
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,6 +15,8 @@ from fedsel_app.config.settings import ConfigError
 def load_object(path: str, setting: str) -> Callable[..., Any]:
     """Import the function or class that `path` ("package.module:name") names.
 
+    A module is found where Python finds it, and last of all in the working directory.
+
     Raises
     ------
     ConfigError
@@ -19,6 +25,8 @@ def load_object(path: str, setting: str) -> Callable[..., Any]:
     module_name, _, name = path.partition(":")
     if not module_name or not name:
         raise ConfigError(f"The '{setting}' parameter must have the form package.module:name. Got {path!r}.")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
@@ -31,6 +39,31 @@ def load_object(path: str, setting: str) -> Callable[..., Any]:
             f"The '{setting}' parameter names '{name}', but the module '{module_name}' has no such function or class."
         )
     return loaded  # type: ignore[no-any-return]
+
+
+def call(path: str, setting: str, *arguments: Any) -> Any:
+    """Call the function that `path` ("package.module:name") names.
+
+    Raises
+    ------
+    ConfigError
+        Naming the function, where it cannot be imported, or raises; one that it raises itself is passed on.
+    """
+    function = load_object(path, setting)
+    try:
+        return function(*arguments)
+    except ConfigError:
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)[1:]
+        own = [frame for frame in frames if frame.filename == inspect.getsourcefile(function)]
+        place = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+        raise ConfigError(f"The function '{path}' ('{setting}') raised {described(error)}{place}.") from error
+
+
+def described(error: Exception) -> str:
+    """Type and text of an error on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
 
 
 def unknown_name(setting: str, name: str, known: Iterable[str], otherwise: str = "package.module:name") -> ConfigError:

@@ -12,7 +12,13 @@ class ServerOptimizerConfig(Settings):
     server_optimizer: str = setting(
         "momentum",
         "w += lr (momentum M + update), w += lr update, or w += lr M / (sqrt(V) + tau)",
-        choices=("momentum", "mean", "fedadam", "fedyogi", "fedadagrad"),
+        choices={
+            "momentum": "w += lr (momentum M + update)",
+            "mean": "w += lr update",
+            "fedadam": "w += lr M / (sqrt(V) + tau), V a moving average of squares",
+            "fedyogi": "as fedadam, V moving by the sign of the difference",
+            "fedadagrad": "as fedadam, V the sum of squares",
+        },
     )
     server_momentum: float = setting(0.5, "decay beta_s of the server's momentum", low=0.0, below=1.0)
     server_lr: float = setting(1.0, "server learning rate", above=0.0)

@@ -31,23 +31,29 @@ def setting(
     high: float = math.inf,
     above: float = -math.inf,
     below: float = math.inf,
-    choices: tuple[str, ...] = (),
+    choices: tuple[str, ...] | Mapping[str, str] = (),
 ) -> Any:
-    """Declare one setting: its default, its meaning (with its unit), and its bounds or choices.
+    """Declare one setting: its default, its meaning (with its unit), and its bounds or choices, with their meanings.
 
     `low` and `high` are closed bounds, `above` and `below` open ones.
     """
     bounds = {"low": low, "high": high, "above": above, "below": below}
-    return field(default=default, metadata={"doc": doc, "choices": choices, "bounds": bounds})
+    meanings = choices if isinstance(choices, Mapping) else dict.fromkeys(choices, "")
+    metadata = {"doc": doc, "choices": tuple(meanings), "choice_meanings": meanings, "bounds": bounds}
+    return field(default=default, metadata=metadata)
 
 
 class Entry(NamedTuple):
-    """One setting as it is listed; `allowed` are its choices or its bounds, empty where it has neither."""
+    """One setting as it is listed; `allowed` are its choices or its bounds, empty where it has neither.
+
+    `choices` has the meaning of each choice, empty where that of the setting says it.
+    """
 
     key: str
     default: Value
     meaning: str
     allowed: str
+    choices: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ class Settings:
         """Every setting of the group, as it is listed."""
         defaults, metadata = cls.defaults(prefix), [item.metadata for item in fields(cls)]
         return [
-            Entry(key, default, declared["doc"], "" if _allowed(declared) == ANYTHING else _allowed(declared))
+            Entry(key, default, declared["doc"], _allowed(declared), declared["choice_meanings"])
             for (key, default), declared in zip(defaults.items(), metadata, strict=True)
         ]
 
@@ -119,7 +125,8 @@ ANYTHING = "in (-∞, ∞)"
 
 def _allowed(metadata: Mapping[str, Any]) -> str:
     choices: tuple[str, ...] = metadata["choices"]
-    return "one of " + ", ".join(choices) if choices else "in " + _interval(**metadata["bounds"])
+    interval = "in " + _interval(**metadata["bounds"])
+    return "one of " + ", ".join(choices) if choices else interval if interval != ANYTHING else ""
 
 
 def _interval(low: float, high: float, above: float, below: float) -> str:

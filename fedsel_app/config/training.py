@@ -26,14 +26,20 @@ class TrainingConfig(Settings):
     lr_step_factor: float = setting(0.5, "what lr is multiplied by every lr-step-rounds", above=0.0, high=1.0)
     optimizer: str = setting(
         "sgd", "how a local gradient becomes a step; it remembers nothing of earlier rounds",
-        choices=("sgd", "adam", "adamw"),
+        choices={"sgd": "with momentum", "adam": "by moments of the round", "adamw": "adam, its decay apart"},
     )  # fmt: skip
     momentum: float = setting(0.9, "local momentum of sgd; of adam and adamw the decay beta1", low=0.0, below=1.0)
     weight_decay: float = setting(0.0, "L2 penalty of the local steps (adamw: decay apart from the gradient)", low=0.0)
     solver: str = setting(
         "fedprox",
         "what the local steps descend, and what clients and server remember for it",
-        choices=("fedprox", "sgd", "scaffold", "feddyn", "fednova"),
+        choices={
+            "fedprox": "the loss and mu / 2 times the squared distance from the global model",
+            "sgd": "the loss alone",
+            "scaffold": "gradients corrected by control variates of client and server",
+            "feddyn": "the loss, a linear term that is remembered, and feddyn-alpha / 2 times the squared distance",
+            "fednova": "the loss alone; the server takes updates by their effective steps",
+        },
     )
     mu: float = setting(0.1, "proximal coefficient of the solver fedprox; 0 is plain SGD", low=0.0)
     feddyn_alpha: float = setting(0.1, "regularisation coefficient of the solver feddyn", above=0.0)

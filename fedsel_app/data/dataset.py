@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import ConfigError, DataConfig
-from fedsel_app.config.plugins import load_object
+from fedsel_app.config import ConfigError, DataConfig, plugins
 from fedsel_app.data.arrays import TASKS, check_labels, check_samples, check_targets, moments, read_npz
 from fedsel_app.data.partition import holdout
 from fedsel_app.data.sources import digits, ecg, image_folders, leaf, ptb_xl, regression, synthetic, torchvision_sets
 from fedsel_app.seeds import Purpose, stream
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
+MOST_LISTED = 5
+"""Classes without any example that are named."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,16 @@ class Dataset:
     task: str = "classification"
 
     @property
+    def description(self) -> str:
+        """Examples, shape of a sample and classes, and which of these no example has."""
+        sizes = f"{len(self.y_train):,} training and {len(self.y_test):,} test examples of shape {self.sample_shape}"
+        if self.task != "classification":
+            return f"{sizes}, {self.task}, {self.classes} outputs"
+        absent = np.setdiff1d(np.arange(self.classes), np.concatenate([self.y_train, self.y_test]))
+        listed = ", ".join(map(str, absent[:MOST_LISTED])) + ", ..." * (absent.size > MOST_LISTED)
+        return f"{sizes}, {self.classes} classes" + f" (no example has {listed})" * bool(absent.size)
+
+    @property
     def sample_shape(self) -> tuple[int, ...]:
         """Shape of one sample."""
         return tuple(self.x_train.shape[1:])
@@ -66,12 +77,14 @@ def load(config: DataConfig, seed: int) -> Dataset:
     """
     if config.data in LOADERS:
         return LOADERS[config.data](config, seed)
-    made = load_object(config.data, "data")(config)
+    made = plugins.call(config.data, "data", config)
     if isinstance(made, Dataset):
         return made
+    if isinstance(made, tuple) and len(made) == len(KEYS):
+        made = dict(zip(KEYS, made, strict=True))
     if not isinstance(made, Mapping):
         raise ConfigError(
-            f"The function '{config.data}' must return a Dataset or a dict of {', '.join(KEYS)}. "
+            f"The function '{config.data}' must return a Dataset, or a dict or tuple of the arrays {', '.join(KEYS)}. "
             f"Got {type(made).__name__}."
         )
     return from_arrays(made, f"The function '{config.data}'")

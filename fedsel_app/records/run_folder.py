@@ -219,11 +219,18 @@ def read_checkpoint(path: Path) -> dict[str, NDArray[Any]] | None:
     return arrays
 
 
-def describe(row: Row) -> str:
-    """One line about a round: accuracy, simulated seconds, MB sent, failures."""
+def completed_rounds(path: Path) -> int:
+    """Rounds after which the run in the folder at `path` would be taken up; raises as `read_checkpoint` does."""
+    saved = read_checkpoint(path)
+    return 0 if saved is None else int(saved["round"])
+
+
+def describe(row: Row, *, measured: bool = False) -> str:
+    """One line about a round: accuracy, seconds that were simulated or `measured`, MB sent, failures."""
     accuracy = f"accuracy {row['accuracy']:.4f}, " if "accuracy" in row else ""
     failures = f", {len(row['failures'])} failed" if row["failures"] else ""
-    return f"{accuracy}{row['time_s']:.1f} s, {row['total_uplink_bytes'] / 1e6:.3f} MB sent{failures}"
+    seconds = f"{row['time_s']:.1f} {'measured' if measured else 'simulated'} s"
+    return f"{accuracy}{seconds}, {row['total_uplink_bytes'] / 1e6:.3f} MB sent{failures}"
 
 
 def read_rounds(folder: Path) -> list[Row]:

@@ -34,6 +34,7 @@ from simulation.comparison.round_watch import RoundWatch
 from simulation.comparison.warm_server import WarmServer
 from simulation.comparison.watch import REFRESH_S, progress_table, read_progress, read_run
 from simulation.engines.choice import choose
+from simulation.report.terminal import whole_table
 
 FEDSEL = (sys.executable, "-P", "-m", "fedsel_app.cli")
 PREPARATION = "simulation.preparation"
@@ -241,7 +242,7 @@ def _locked(folder: Path) -> Iterator[None]:
 def plan_table(comparison: Comparison, jobs: int) -> Table:
     """Table of the planned runs: done and left, a line a run."""
     caption = f"{comparison.kind} In {comparison.out}, side by side: {jobs}".lstrip()
-    table = Table("run", "strategy", "seed", "engine", "rounds", "done", "what is left", caption=caption)
+    table = whole_table("run", "strategy", "seed", "engine", "rounds", "done", "what is left", caption=caption)
     for run in comparison.runs:
         done = read_run(run.name, run.folder).round
         left = "nothing" if run.finished else "goes on from its checkpoint" if run.checkpointed else "all of it"
@@ -264,10 +265,8 @@ def results_table(comparison: Comparison) -> Table:
         label = " ".join([run.strategy, *(f"{key}={value}" for key, value in run.cell.items())])
         groups.setdefault(label, []).append(run)
     title = f"Mean ± standard deviation over the seeds {', '.join(map(str, comparison.seeds))}"
-    table = Table(title=title, caption=comparison.kind or None)
-    table.add_column("strategy", overflow="fold")
-    for column in ("runs", *(title for title, _ in MEASURES.values()), "client failures"):
-        table.add_column(column, justify="right")
+    numbers = "runs", *(title for title, _ in MEASURES.values()), "client failures"
+    table = whole_table("strategy", numbers=numbers, title=title, caption=comparison.kind)
     for label, runs in groups.items():
         read = (read_summary(run.folder) for run in runs)
         summaries = [summary for summary in read if summary is not None]

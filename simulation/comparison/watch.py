@@ -15,6 +15,7 @@ from fedsel_app.records.run_folder import read_config
 from fedsel_app.records.schema import Row, schedule_round
 from fedsel_app.records.summary import MB
 from simulation.comparison.plan_file import read_plan
+from simulation.report.terminal import whole_table
 
 REFRESH_S = 1.0
 TAIL_BYTES = 1 << 16
@@ -85,11 +86,8 @@ def read_progress(folder: Path) -> list[Progress]:
 def progress_table(runs: Sequence[Progress]) -> Table:
     """Table of the runs, a line each."""
     ended = sum(run.state in ENDED for run in runs)
-    table = Table(title=f"{ended} of {len(runs)} runs ended")
-    table.add_column("run", overflow="fold")
-    table.add_column("state")
-    for column in ("round", "accuracy", "MB sent", "simulated s", "last round"):
-        table.add_column(column, justify="right")
+    numbers = ("round", "accuracy", "MB sent", "simulated s", "last round")
+    table = whole_table("run", "state", numbers=numbers, title=f"{ended} of {len(runs)} runs ended")
     for run in runs:
         age = "" if run.age_s is None or run.state in ENDED else f"{run.age_s:.0f} s ago"
         rounds = "" if run.rounds is None else f"{run.round}/{run.rounds}"

@@ -13,7 +13,13 @@ def register(commands: Subparsers) -> None:
     """Add `settings` and `presets` to the commands of `fedsel`."""
     listed = commands.add_parser("settings", help="settings by group: default, meaning, choices or bounds")
     shown = listed.add_mutually_exclusive_group()
-    shown.add_argument("word", nargs="?", default="", metavar="WORD", help="only those with it in key or meaning")
+    shown.add_argument(
+        "word",
+        nargs="?",
+        default="",
+        metavar="WORD",
+        help="only those with it, with their choices",
+    )
     shown.add_argument("--markdown", action="store_true", help="all of them as docs/settings.md has them")
     listed.set_defaults(call=settings)
     named = commands.add_parser("presets", help="the named presets, or one of them and its departures from its paper")
@@ -28,7 +34,8 @@ def settings(arguments: argparse.Namespace) -> int:
     if arguments.markdown:
         print(settings_page(), end="")
     else:
-        print_list(setting_lines(matching_settings(arguments.word), get_terminal_size().columns))
+        found, width = matching_settings(arguments.word), get_terminal_size().columns
+        print_list(setting_lines(found, width, choices=bool(arguments.word)))
     return 0
 
 

@@ -39,13 +39,21 @@ def _matches(entry: Entry, word: str) -> bool:
     return any(word.lower() in text.lower() for text in (entry.key, entry.meaning, entry.allowed))
 
 
-def setting_lines(groups: GroupedEntries, width: int) -> list[str]:
-    """Lines of at most `width` characters: a group's purpose, then each key with its default, then its meaning."""
-    sections = {
-        purpose: [(f"{entry.key} = {_shown(entry.default)}", _meaning(entry)) for entry in entries]
-        for purpose, entries in groups.items()
-    }
-    return _lines(sections, width)
+def setting_lines(groups: GroupedEntries, width: int, *, choices: bool = False) -> list[str]:
+    """Lines of at most `width` characters: a group's purpose, then each key with its default, then its meaning.
+
+    With `choices` each choice has a line of its own, with its meaning.
+    """
+    lines: list[str] = []
+    for purpose, entries in groups.items():
+        lines += ["", *_wrapped(purpose, width, 0)] if lines else _wrapped(purpose, width, 0)
+        for entry in entries:
+            apart = choices and bool(entry.choices)
+            meaning = entry.meaning if apart else _meaning(entry)
+            lines += [*_wrapped(f"{entry.key} = {_shown(entry.default)}", width, 2), *_wrapped(meaning, width, 6)]
+            for choice, described in entry.choices.items() if apart else ():
+                lines += _wrapped(f"{choice}: {described}" if described else choice, width, 8)
+    return lines
 
 
 def preset_lines(width: int) -> list[str]:
@@ -63,7 +71,7 @@ def preset_description(name: str, width: int) -> list[str]:
     settings, first = resolved(preset), [summary(name)] if name in preset_files() else []
     kind = f"{OWN}: {', '.join(preset.methods)}" if preset.methods else EQUAL
     headed = {
-        name: [*first, _cited(preset), f"Comparisons: {kind}"],
+        name: [*first, _cited(preset), f"Comparisons: {kind}", f"Strategies: {', '.join(preset.strategies) or 'any'}"],
         "Settings that differ from the defaults": _set(settings, known_defaults()),
     }
     for method in preset.methods or {}:

@@ -1,7 +1,8 @@
 """Presets: named settings to start from, in a folder a paper; general ones lie beside the folders.
 
 Beside the settings a preset names its `protocol`, a table of the file protocol.toml in its folder, and lists in
-`departures` where it departs from it: see `simulation.experiments.protocols`. A table ``[methods.NAME]`` is a preset in
+`departures` where it departs from it: see `simulation.experiments.protocols`. `strategies` are those of the paper's
+table, which a comparison takes unless it names others. A table ``[methods.NAME]`` is a preset in
 itself, on top of it: the settings that the runs of the strategy NAME have otherwise, their protocol and departures.
 """
 
@@ -47,12 +48,14 @@ class Preset:
     protocols : file and name there of each protocol, the later on top of the earlier
     departures : setting key -> departure from the protocol, as listed
     methods : strategy -> what its runs have otherwise; None as in the base
+    strategies : those that a comparison has unless it names others
     """
 
     settings: Mapping[str, Value] = field(default_factory=dict)
     protocols: tuple[tuple[Path, str], ...] = ()
     departures: Mapping[str, Departure] = field(default_factory=dict)
     methods: Mapping[str, Self] | None = None
+    strategies: tuple[str, ...] = ()
 
     def overlaid(self, upper: Self) -> Self:
         """Preset that starts from this one. What `upper` sets itself, it sets for every method and lists itself."""
@@ -63,6 +66,7 @@ class Preset:
             protocols=upper.protocols or self.protocols,
             departures={**lower.departures, **upper.departures},
             methods=lower.methods if upper.methods is None else upper.methods,
+            strategies=upper.strategies or self.strategies,
         )
 
     def without(self, keys: Container[str]) -> Self:
@@ -112,12 +116,15 @@ def load_preset(name: str, above: tuple[Path, ...] = ()) -> Preset:
     if path.resolve() in above:
         raise ConfigError(f"The preset {path} starts from itself through 'base'; let one of that circle have none.")
     table = read_toml(path)
-    base, methods = table.pop("base", ""), table.pop("methods", None)
+    base, methods, strategies = table.pop("base", ""), table.pop("methods", None), table.pop("strategies", [])
     if not isinstance(base, str):
         raise ConfigError(f"The 'base' of the preset {path} must be the name of another preset. Got {base!r}.")
     if base.endswith(".toml"):
         base = str(path.parent / base)
-    own = replace(_preset(table, path), methods=None if methods is None else _methods(methods, path))
+    if not isinstance(strategies, list) or not all(isinstance(name, str) for name in strategies):
+        raise ConfigError(f"The 'strategies' of the preset {path} must be a list of names. Got {strategies!r}.")
+    named = None if methods is None else _methods(methods, path)
+    own = replace(_preset(table, path), methods=named, strategies=tuple(strategies))
     return load_preset(base, (*above, path.resolve())).overlaid(own) if base else own
 
 

@@ -1,11 +1,13 @@
 """Progress of a run on the terminal, and the plan of a run."""
 
+import time
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
 import tomli_w
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fedsel_app.config import ConfigError
 from fedsel_app.data.dataset import load
@@ -17,20 +19,34 @@ from simulation.engines.choice import choose
 from simulation.experiments.configuration import AppConfig
 from strategies.round.connections import SCALAR_BYTES
 
+LEAST_LEFT_S = 60.0
+"""Seconds from which on a line says how much time is left."""
+
 
 class RunDisplay:
-    """Progress bar with the newest accuracy, clock and bytes; a line a round where there is no terminal."""
+    """Progress of a run: a bar with its newest round and the time left; a line a round where there is no terminal.
 
-    def __init__(self, rounds: int, console: Console) -> None:
-        self._console = console
+    Parameters
+    ----------
+    rounds : rounds of the run
+    console : where it is shown
+    completed : rounds before this process took the run up
+    measured : the rounds' seconds are measured ones, not simulated
+    """
+
+    def __init__(self, rounds: int, console: Console, completed: int = 0, *, measured: bool = False) -> None:
+        self._console, self._rounds, self._completed, self._measured = console, rounds, completed, measured
+        self._began_s = time.monotonic()
         columns = (
-            TextColumn("round"), MofNCompleteColumn(), BarColumn(),
-            TextColumn("{task.description}"), TimeElapsedColumn(),
+            TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"),
+            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
         )  # fmt: skip
         self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
-        self._task = self._progress.add_task("connecting clients", total=rounds)
+        self._task = self._progress.add_task("connecting clients", total=rounds, completed=completed)
 
     def __enter__(self) -> Self:
+        if self._completed:
+            self._console.print(f"Going on after round {self._completed} of {self._rounds}.", highlight=False)
         self._progress.start()
         return self
 
@@ -41,11 +57,14 @@ class RunDisplay:
 
     def show(self, row: dict[str, Any]) -> None:
         """Show a finished round."""
-        text = describe(row)
+        text, done = describe(row, measured=self._measured), schedule_round(row)
         if self._console.is_terminal:
-            self._progress.update(self._task, completed=schedule_round(row), description=text)
-        else:
-            print(f"round {row['round']}: {text}", flush=True)
+            self._progress.update(self._task, completed=done, description=text)
+            return
+        began, now_s = self._completed, time.monotonic()
+        left_s = (now_s - self._began_s) / max(done - began, 1) * (self._rounds - done)
+        left = f"; about {timedelta(seconds=round(left_s))} left" if left_s >= LEAST_LEFT_S else ""
+        print(f"round {row['round']} of {self._rounds}: {text}{left}", flush=True)
 
 
 def print_plan(config: AppConfig, console: Console) -> None:
@@ -53,13 +72,12 @@ def print_plan(config: AppConfig, console: Console) -> None:
     expected = expected_shape(config.data)
     try:
         dataset = load(config.data, config.run.seed)
-        shape, classes = dataset.sample_shape, dataset.classes
-        examples = f"{len(dataset.y_train):,} training and {len(dataset.y_test):,} test examples"
+        shape, classes, data = dataset.sample_shape, dataset.classes, dataset.description
     except ConfigError as absent:
         if expected is None:
             raise
         shape, classes, count = expected
-        examples = f"{count:,} training examples, once they are there: {absent}"
+        data = f"{count:,} training examples of shape {shape}, {classes} classes, once they are there: {absent}"
     module = flat_model.build(config.run.model, shape, classes, config.run.seed)
     size = sum(parameter.numel() for parameter in module.parameters())
     dense = 4 * size
@@ -68,7 +86,7 @@ def print_plan(config: AppConfig, console: Console) -> None:
     console.print(tomli_w.dumps(config.values()).rstrip(), markup=False, highlight=False, soft_wrap=True)
     for line in (
         f"# model: {config.run.model}, {size:,} parameters, {dense / 1e6:.3f} MB",
-        f"# data: {config.data.data}, {examples}",
+        f"# data: {config.data.data}, {data}",
         f"# clients: {config.run.clients}, cohort: {config.run.cohort}, rounds: {config.run.rounds}",
         f"# a round sends about {config.run.cohort * kept * dense / 1e6:.3f} MB of values up, "
         f"{config.run.cohort * dense / 1e6:.3f} MB down, {probe / 1e6:.3f} MB for probes",

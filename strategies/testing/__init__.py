@@ -6,9 +6,10 @@ promise: ``exact_cohort = False``, that a cohort is as large as asked for (draws
 """
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from itertools import product
+from typing import NamedTuple
 
 from fedsel_app.config import Value
 from strategies.base import SelectionStrategy
@@ -59,6 +60,25 @@ def variants(method: type[SelectionStrategy]) -> list[dict[str, Value]]:
             options = range(int(low), int(high) + 1)
         found += [{item.name: option} for option in options if option != item.default]
     return found
+
+
+class CheckResult(NamedTuple):
+    """Result of one check of a method under one choice of its settings; `failure` is None where it passed."""
+
+    settings: Mapping[str, Value]
+    check: str
+    failure: ContractError | None
+
+
+def check_results(method: type[SelectionStrategy]) -> Iterator[CheckResult]:
+    """Put a method through every check under each of its `variants`, one after the other."""
+    for settings, name in product(variants(method), CHECKS):
+        failure = None
+        try:
+            CHECKS[name](method, **settings)
+        except ContractError as error:
+            failure = error
+        yield CheckResult(settings, name, failure)
 
 
 def check_method(method: type[SelectionStrategy], **settings: Value) -> None:

@@ -195,19 +195,23 @@ def _failures(tested: MethodUnderTest) -> None:
 
 
 def _kind_of_losses(kind: str) -> None:
-    @_register(f"losses-{kind}")
     def losses(tested: MethodUnderTest) -> None:
         federation = tested.federation(losses=kind)
         for number in STAGES:
             run_round(federation, number)
 
+    losses.__doc__ = f"Rounds go on where the clients' losses are of the kind '{kind}'."
+    _register(f"losses-{kind}")(losses)
+
 
 def _kind_of_updates(kind: str) -> None:
-    @_register(f"updates-{kind}")
     def updates(tested: MethodUnderTest) -> None:
         federation = tested.federation(updates=kind)
         for number in STAGES:
             run_round(federation, number)
+
+    updates.__doc__ = f"Rounds go on where the clients' updates are of the kind '{kind}'."
+    _register(f"updates-{kind}")(updates)
 
 
 for _kind in [*LOSSES][1:]:

@@ -196,7 +196,7 @@ def test_reading_where_there_is_no_run_says_so(tmp_path):
 
 def test_a_round_in_one_line():
     row = {"accuracy": 0.51239, "time_s": 12.34, "total_uplink_bytes": 1_234_567, "failures": []}
-    assert describe(row) == "accuracy 0.5124, 12.3 s, 1.235 MB sent"
+    assert describe(row) == "accuracy 0.5124, 12.3 simulated s, 1.235 MB sent"
     del row["accuracy"]
     row["failures"] = [{"client": 1, "reason": "no reply"}, {"client": 2, "reason": "no reply"}]
-    assert describe(row) == "12.3 s, 1.235 MB sent, 2 failed"
+    assert describe(row, measured=True) == "12.3 measured s, 1.235 MB sent, 2 failed"

@@ -1,0 +1,185 @@
+"""First contact: the sentences that a new user's first commands print, right or wrong."""
+
+import io
+import sys
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from fedsel_app.cli import main
+from simulation.report import progress
+from simulation.report.progress import RunDisplay
+
+SMALL = ["--clients", "4", "--cohort", "2", "--set", "local-steps=1", "--engine", "inline"]
+MODULE = '''
+import numpy as np
+from torch import nn
+
+from strategies.base import SelectionStrategy
+from strategies.roster import Selection
+
+
+def load(config):
+    """Labels 1 to 3, as a tuple."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(90, 6)).astype("float32"), rng.integers(1, 4, 90)
+    return x[:60], y[:60], x[60:], y[60:]
+
+
+def broken(config):
+    return {}["absent"]
+
+
+def seven(sample_shape, classes):
+    return nn.Linear(7, classes)
+
+
+def two(sample_shape, classes):
+    return nn.Linear(sample_shape[0], 2)
+
+
+def unfinished(sample_shape, classes):
+    return nn.Linear(sample_shape[0], classes).unknown
+
+
+class First(SelectionStrategy):
+    name, paper, explores = "first", "nowhere", False
+
+    def select(self, roster, round_info, count, rng):
+        return Selection(roster.ids[rng.permutation(roster.ids.size) < count])
+
+
+class Greedy(First):
+    explores = True
+
+    def select(self, roster, round_info, count, rng):
+        return Selection(roster.ids[:count])
+'''
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """Name of a module in the working directory, which Python has not been told of."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != ""])
+    name = f"mine_{abs(hash(str(tmp_path)))}"
+    (tmp_path / f"{name}.py").write_text(MODULE, encoding="utf-8")
+    yield name
+    sys.modules.pop(name, None)
+
+
+def called(capsys, *arguments):
+    code = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def refused(capsys, *arguments):
+    """Sentence with which a command refuses its settings: one line, and exit code 2."""
+    code, _, err = called(capsys, *arguments)
+    assert (code, err.count("\n")) == (2, 1), err
+    return err
+
+
+def test_a_users_function_is_found_in_the_working_directory_and_may_return_a_tuple(capsys, mine, tmp_path):
+    code, out, err = called(
+        capsys, "run", "--rounds", 1, *SMALL, "--set", f"data={mine}:load", "--out", tmp_path / "run"
+    )
+    assert code == 0, err
+    assert "Data: 60 training and 30 test examples of shape (6,), 4 classes (no example has 0)\n" in out
+    assert "round 1 of 1: accuracy " in out
+    assert " simulated s, " in out
+
+
+def test_the_plan_says_shape_and_classes(capsys, mine):
+    code, out, _ = called(capsys, "run", "--dry-run", "--set", f"data={mine}:load")
+    assert code == 0
+    assert f"# data: {mine}:load, 60 training and 30 test examples of shape (6,), 4 classes (no example has 0)" in out
+
+
+def test_an_exception_in_a_users_function_names_the_function_and_the_line(capsys, mine, tmp_path):
+    sentence = refused(capsys, "run", "--set", f"data={mine}:broken")
+    line = 1 + MODULE.splitlines().index('    return {}["absent"]')
+    assert f"The function '{mine}:broken' ('data') raised KeyError: 'absent' " in sentence
+    assert f"({tmp_path / mine}.py, line {line})." in sentence
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("seven", "does not take samples of shape (6,), as this data set's are: RuntimeError: "),
+        ("two", "gives outputs of shape (2, 2) for two samples. This data set needs (2, 4): 4 outputs for each."),
+        ("unfinished", "('model') raised AttributeError: "),
+    ],
+)
+def test_a_model_that_does_not_fit_the_data_is_refused_before_anything_starts(capsys, mine, model, said):
+    assert said in refused(capsys, "run", "--set", f"data={mine}:load", "--set", f"model={mine}:{model}")
+
+
+def test_a_file_beside_the_data_set_that_is_asked_for_is_offered(capsys, mine, tmp_path):
+    (tmp_path / "data").mkdir()
+    np.savez(tmp_path / "data" / "mnist.npz", x_train=np.zeros(1))
+    sentence = refused(capsys, "run", "--set", "data=mnist")
+    assert f"--set data=npz --set data-path={tmp_path / 'data' / 'mnist.npz'}" in sentence
+
+
+def test_a_check_says_what_passed_and_what_is_not_promised(capsys, mine):
+    code, out, _ = called(capsys, "check", f"{mine}:First")
+    assert code == 0
+    assert "passed  same-seed: The same seed gives the same run." in out
+    assert "passed  coverage: Not promised: the class says explores = False." in out
+    assert out.endswith(f"{mine}:First keeps the contract.\n")
+
+
+def test_a_check_that_fails_says_why_and_goes_on(capsys, mine):
+    code, out, _ = called(capsys, "check", f"{mine}:Greedy")
+    assert code == 1
+    assert "FAILED  coverage: The method first fails the check 'coverage': " in out
+    assert "passed  state: " in out
+    assert out.endswith(f"{mine}:Greedy: 2 checks failed.\n")
+
+
+def test_the_choices_of_a_setting_have_a_line_each(capsys):
+    _, out, _ = called(capsys, "settings", "partition")
+    lines = [line.strip() for line in out.splitlines()]
+    assert "iid: at random, as many for each" in lines
+    assert "code" in lines
+
+
+def test_options_say_what_they_mean(capsys):
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    words = " ".join(capsys.readouterr().out.split())
+    for sentence in ("communication rounds T (20)", "clients K (20)", "clients selected a round, M (5)"):
+        assert sentence in words
+
+
+def test_tables_are_as_wide_as_columns_says_and_cut_nothing(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = called(capsys, "methods")
+    assert max(map(len, out.splitlines())) == 80
+    assert "…" not in out
+    assert "hetero-select-stable" in out
+
+
+def test_a_preset_of_a_table_brings_its_strategies(capsys, mine, tmp_path):
+    arguments = ["compare", "--seeds", 1, "--out", tmp_path / "compared", "--dry-run"]
+    _, out, _ = called(capsys, *arguments, "--preset", "fedcvr-bolt-table-2-synthetic-small")
+    assert [name for name in ("fedcvr-bolt-s1", "random-s1", "power-of-choice-s1", "active-fl-s1") if name in out]
+    assert "needs --strategies NAME,... or a --preset that has some" in refused(capsys, *arguments)
+
+
+def test_a_resumed_run_shows_its_round_and_a_long_one_the_time_left(capsys, monkeypatch):
+    now_s = iter([0.0, 50.0, 100.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now_s))
+    written = io.StringIO()
+    with RunDisplay(20, Console(file=written, width=80), 12, measured=True) as display:
+        for number in (13, 14):
+            row = {"round": number, "accuracy": 0.5, "time_s": 1.0, "total_uplink_bytes": 2e6, "failures": []}
+            display.show(row)
+    assert written.getvalue() == "Going on after round 12 of 20.\n"
+    assert capsys.readouterr().out.splitlines() == [
+        "round 13 of 20: accuracy 0.5000, 1.0 measured s, 2.000 MB sent; about 0:05:50 left",
+        "round 14 of 20: accuracy 0.5000, 1.0 measured s, 2.000 MB sent; about 0:05:00 left",
+    ]
