@@ -22,6 +22,7 @@ from simulation.deployment.app_signature import TRUSTED, sign_app
 from simulation.deployment.certificates import Certificates, make_certificates
 from simulation.deployment.command_lines import CONNECTION, connection_toml, superlink_command, supernode_command
 from simulation.deployment.flower_cli import DeploymentError, environment, flwr, tool
+from simulation.deployment.ports import free_ports
 
 START_TIMEOUT_S = 90.0
 START_TIMEOUT_PER_SUPERNODE_S = 10.0
@@ -231,15 +232,6 @@ def app_folder() -> Path:
             "Run this from a checkout installed with `pip install -e .`."
         )
     return folder
-
-
-def free_ports(count: int) -> list[int]:
-    """Find `count` different free TCP ports of 127.0.0.1."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [item.getsockname()[1] for item in sockets]
-    for item in sockets:
-        item.close()
-    return ports
 
 
 def _runtime_address(port: int) -> list[str]:

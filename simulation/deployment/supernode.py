@@ -16,6 +16,7 @@ until then. Flower's SuperNode gives up at the first refusal; this one tries aga
 
 import json
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -30,6 +31,7 @@ from fedsel_app.network.clock import LEAST_BYTES
 from simulation.deployment.app_runner import AppRunner
 from simulation.deployment.fleet_calls import CarryingStub
 from simulation.deployment.flower_internals import serve_messages
+from simulation.deployment.ports import free_ports
 
 CONNECT_TIMEOUT_S, RETRY_S = 90.0, 3.0
 """Seconds in which to try to connect, and between two tries: two heartbeats take a minute."""
@@ -136,8 +138,15 @@ def waiting(receive: Callable[[], Any]) -> Callable[[], Any]:
     return wait
 
 
+def with_port(arguments: list[str]) -> list[str]:
+    """Arguments of a SuperNode with a free port for its app process, where they name none: several share a machine."""
+    named = any(argument.split("=")[0] == "--port" for argument in arguments)
+    return arguments if named else [*arguments, "--port", str(free_ports(1)[0])]
+
+
 def main() -> None:
     """Run the SuperNode until it is ended."""
+    sys.argv[1:] = with_port(sys.argv[1:])
     with tempfile.TemporaryDirectory(prefix="fedsel-") as folder:
         file = Path(folder) / "upload.json"
         os.environ[UPLOAD_FILE] = str(file)

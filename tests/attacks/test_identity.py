@@ -17,7 +17,8 @@ from simulation.deployment.certificates import make_certificates
 from simulation.deployment.command_lines import CONNECTION, supernode_command
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import environment, flwr, submit, tool
-from simulation.deployment.local_deployment import Deployment, app_folder, free_ports
+from simulation.deployment.local_deployment import Deployment, app_folder
+from simulation.deployment.ports import free_ports
 from simulation.experiments.configuration import resolve
 from strategies.methods.random_selection import RandomSelection
 from strategies.round import connections

@@ -3,7 +3,6 @@
 import io
 import sys
 
-import numpy as np
 import pytest
 from rich.console import Console
 
@@ -117,13 +116,6 @@ def test_a_model_that_does_not_fit_the_data_is_refused_before_anything_starts(ca
     assert said in refused(capsys, "run", "--set", f"data={mine}:load", "--set", f"model={mine}:{model}")
 
 
-def test_a_file_beside_the_data_set_that_is_asked_for_is_offered(capsys, mine, tmp_path):
-    (tmp_path / "data").mkdir()
-    np.savez(tmp_path / "data" / "mnist.npz", x_train=np.zeros(1))
-    sentence = refused(capsys, "run", "--set", "data=mnist")
-    assert f"--set data=npz --set data-path={tmp_path / 'data' / 'mnist.npz'}" in sentence
-
-
 def test_a_check_says_what_passed_and_what_is_not_promised(capsys, mine):
     code, out, _ = called(capsys, "check", f"{mine}:First")
     assert code == 0
@@ -166,7 +158,7 @@ def test_tables_are_as_wide_as_columns_says_and_cut_nothing(capsys, monkeypatch)
 def test_a_preset_of_a_table_brings_its_strategies(capsys, mine, tmp_path):
     arguments = ["compare", "--seeds", 1, "--out", tmp_path / "compared", "--dry-run"]
     _, out, _ = called(capsys, *arguments, "--preset", "fedcvr-bolt-table-2-synthetic-small")
-    assert [name for name in ("fedcvr-bolt-s1", "random-s1", "power-of-choice-s1", "active-fl-s1") if name in out]
+    assert all(f" {name}-s1 " in out for name in ("fedcvr-bolt", "random", "power-of-choice", "active-fl"))
     assert "needs --strategies NAME,... or a --preset that has some" in refused(capsys, *arguments)
 
 

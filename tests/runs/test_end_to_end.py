@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.deployment.local_deployment import free_ports
+from simulation.deployment.ports import free_ports
 from tests.support.processes import mentioning
 from tests.support.rounds import rounds
 from tests.support.users_files import checkout, tree

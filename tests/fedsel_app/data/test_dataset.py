@@ -159,7 +159,7 @@ def test_a_users_function():
     assert isinstance(made, Dataset)
     assert made.sample_shape == (1, 4, 5)
     assert np.array_equal(load(DataConfig(data=f"{__name__}:as_dataset"), 0).x_test, made.x_test)
-    with pytest.raises(ConfigError, match=r"as_list' must return a Dataset or a dict of.*Got list"):
+    with pytest.raises(ConfigError, match=r"as_list' must return a Dataset, or a dict or tuple of.*Got list"):
         load(DataConfig(data=f"{__name__}:as_list"), 0)
     with pytest.raises(ConfigError, match="'data' parameter names 'absent'"):
         load(DataConfig(data=f"{__name__}:absent"), 0)
@@ -212,6 +212,13 @@ def test_absent_torchvision_sets_name_the_folder_and_the_way_out(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=f"absent from '{tmp_path / 'data'}'"):
         load(DataConfig(data="cifar10"), 0)
+
+
+def test_a_file_named_like_an_absent_set_is_offered(tmp_path):
+    file = tmp_path / "mnist.npz"
+    file.touch()
+    with pytest.raises(ConfigError, match=f"To read the file {file}: --set data=npz --set data-path={file}$"):
+        load(DataConfig(data="mnist", data_path=str(tmp_path)), 0)
 
 
 def test_a_failed_download_gives_the_reason(tmp_path, monkeypatch):

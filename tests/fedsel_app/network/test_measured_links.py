@@ -9,7 +9,8 @@ import pytest
 from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values, client_nodes
 from simulation.deployment.flower_cli import submit
-from simulation.deployment.local_deployment import Deployment, app_folder, free_ports
+from simulation.deployment.local_deployment import Deployment, app_folder
+from simulation.deployment.ports import free_ports
 from simulation.experiments.configuration import resolve
 from tests.support.rounds import read_rows
 from tests.support.throttle import Throttle

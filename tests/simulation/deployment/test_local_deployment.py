@@ -18,7 +18,8 @@ from simulation import processes
 from simulation.deployment.certificates import Certificates, make_certificates
 from simulation.deployment.command_lines import CONNECTION, connection_toml, equivalent_commands, supernode_command
 from simulation.deployment.flower_cli import DeploymentError, environment, submit, tool
-from simulation.deployment.local_deployment import Deployment, app_folder, connected, free_ports, refused
+from simulation.deployment.local_deployment import Deployment, app_folder, connected, refused
+from simulation.deployment.ports import free_ports
 from tests.support.processes import await_text, looks_in_proc, mentioning
 
 NODE_CONFIGS = ["partition-id=0 num-partitions=2", "partition-id=1 num-partitions=2"]

@@ -12,7 +12,15 @@ import pytest
 from clients.upload_time import UPLOAD_FILE, last_upload
 from simulation.deployment import supernode
 from simulation.deployment.flower_internals import CONNECTION_HOOK, LOG_HOOK, PUSH_HOOK, SLEEP_HOOK, STUB_HOOK
-from simulation.deployment.supernode import LONGEST_PAUSE_S, SHORTEST_PAUSE_S, Stopwatch, measuring, retrying, waiting
+from simulation.deployment.supernode import (
+    LONGEST_PAUSE_S,
+    SHORTEST_PAUSE_S,
+    Stopwatch,
+    measuring,
+    retrying,
+    waiting,
+    with_port,
+)
 
 
 def test_flower_still_has_the_place_where_uploads_can_be_seen():
@@ -41,6 +49,13 @@ class Clock:
 
     def sleep(self, seconds):
         self.now_s += seconds
+
+
+def test_supernodes_on_one_machine_take_free_ports_unless_told():
+    assert with_port(["--insecure", "--port=1"]) == ["--insecure", "--port=1"]
+    ports = [with_port(["--insecure"])[-2:] for _ in range(3)]
+    assert [flag for flag, _ in ports] == ["--port"] * 3
+    assert all(int(port) > 1023 for _, port in ports)
 
 
 def test_pushes_side_by_side_count_once_and_pauses_do_not():
