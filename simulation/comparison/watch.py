@@ -86,8 +86,8 @@ def read_progress(folder: Path) -> list[Progress]:
 def progress_table(runs: Sequence[Progress]) -> Table:
     """Table of the runs, a line each."""
     ended = sum(run.state in ENDED for run in runs)
-    numbers = ("round", "accuracy", "MB sent", "simulated s", "last round")
-    table = whole_table("run", "state", numbers=numbers, title=f"{ended} of {len(runs)} runs ended")
+    columns = ("round", "accuracy", "MB sent", "simulated s", "last round")
+    table = whole_table("run", "state", numbers=columns, title=f"{ended} of {len(runs)} runs ended")
     for run in runs:
         age = "" if run.age_s is None or run.state in ENDED else f"{run.age_s:.0f} s ago"
         rounds = "" if run.rounds is None else f"{run.round}/{run.rounds}"

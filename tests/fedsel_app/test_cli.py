@@ -92,7 +92,10 @@ def test_a_dry_run_knows_a_published_set_before_it_is_there(capsys):
     code, out, _ = called(capsys, "run", "--dry-run", "--set", "data=mnist", "--set", "data-path=nowhere")
     assert code == 0
     assert "# model: logistic, 7,850 parameters" in out
-    assert "60,000 training examples of shape (1, 28, 28), 10 classes, once they are there: The data set 'mnist' is absent" in out
+    assert (
+        "60,000 training examples of shape (1, 28, 28), 10 classes, once they are there: The data set 'mnist' is absent"
+        in out
+    )
 
 
 def test_a_dry_run_wants_a_file_of_ones_own(capsys):

@@ -56,6 +56,7 @@ RAY = (Path(str(find_spec("ray").origin)).parent / "scripts/scripts.py").read_te
 """Ray's command line, whose import would set up Ray's logging here."""
 NAMES = (
     "fedsel bench",
+    "fedsel check",
     "fedsel compare",
     "fedsel deploy",
     "fedsel partition",

@@ -162,7 +162,9 @@ def test_every_protocol_has_its_presets():
 def test_a_preset_says_only_what_differs(name):
     own = tomllib.loads(text(name))
     base = own.pop("base", None)
-    own = flatten({key: value for key, value in own.items() if key not in ("protocol", "departures", "methods", "strategies")})
+    own = flatten(
+        {key: value for key, value in own.items() if key not in ("protocol", "departures", "methods", "strategies")}
+    )
     beneath = known_defaults() if base is None else full(str(base))
     assert [key for key, value in own.items() if beneath[key] == value] == []
 
