@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedsel_app.config import ConfigError, plugins
+from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import unknown_name
 from fedsel_app.models.architectures import ARCHITECTURES
+from fedsel_app.models.own_model import own_model
 from fedsel_app.models.tasks import CLASSIFICATION, Task
 from fedsel_app.seeds import Purpose, torch_seed
 
@@ -43,11 +44,7 @@ def build(name: str, sample_shape: tuple[int, ...], classes: int, seed: int) -> 
         # Not torch.manual_seed: it would seed the GPUs as well.
         torch.default_generator.manual_seed(torch_seed(seed, Purpose.INIT))
         if ":" in name:
-            model = plugins.call(name, "model", sample_shape, classes)
-            if not isinstance(model, nn.Module):
-                raise ConfigError(f"The function '{name}' must return a torch.nn.Module. Got {type(model).__name__}.")
-            _refuse_misfit(model, name, sample_shape, classes)
-            return model
+            return own_model(name, sample_shape, classes)
         if name not in ARCHITECTURES:
             raise unknown_name("model", name, ARCHITECTURES)
         needed = ARCHITECTURES[name].misfit(sample_shape)
@@ -60,27 +57,6 @@ def build(name: str, sample_shape: tuple[int, ...], classes: int, seed: int) -> 
         if ARCHITECTURES[name].samples == "images":
             channels_last(model)
         return model
-
-
-def _refuse_misfit(model: nn.Module, name: str, sample_shape: tuple[int, ...], classes: int) -> None:
-    """Raise ConfigError where a user's model does not take two samples, or has not `classes` outputs for each."""
-    training = model.training
-    try:
-        with torch.no_grad():
-            outputs = model.eval()(torch.zeros(2, *sample_shape))
-    except Exception as error:
-        raise ConfigError(
-            f"The model '{name}' does not take samples of shape {sample_shape}, as this data set's are: "
-            f"{plugins.described(error)}."
-        ) from error
-    model.train(training)
-    shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else ()
-    if shape != (2, classes) and (shape, classes) != ((2,), 1):
-        given = f"outputs of shape {shape}" if shape else f"a {type(outputs).__name__}"
-        raise ConfigError(
-            f"The model '{name}' gives {given} for two samples. This data set needs (2, {classes}): "
-            f"{classes} outputs for each."
-        )
 
 
 def channels_last(model: nn.Module) -> nn.Module:

@@ -34,7 +34,7 @@ from simulation.comparison.round_watch import RoundWatch
 from simulation.comparison.warm_server import WarmServer
 from simulation.comparison.watch import REFRESH_S, progress_table, read_progress, read_run
 from simulation.engines.choice import choose
-from simulation.report.terminal import whole_table
+from simulation.terminal import whole_table
 
 FEDSEL = (sys.executable, "-P", "-m", "fedsel_app.cli")
 PREPARATION = "simulation.preparation"

@@ -15,7 +15,7 @@ from fedsel_app.records.run_folder import read_config
 from fedsel_app.records.schema import Row, schedule_round
 from fedsel_app.records.summary import MB
 from simulation.comparison.plan_file import read_plan
-from simulation.report.terminal import whole_table
+from simulation.terminal import whole_table
 
 REFRESH_S = 1.0
 TAIL_BYTES = 1 << 16
