@@ -81,7 +81,7 @@ class Settings:
         """Every setting of the group, as it is listed."""
         defaults, metadata = cls.defaults(prefix), [item.metadata for item in fields(cls)]
         return [
-            Entry(key, default, declared["doc"], _allowed(declared), declared["choice_meanings"])
+            Entry(key, default, declared["doc"], _allowed(declared).replace(ANYTHING, ""), declared["choice_meanings"])
             for (key, default), declared in zip(defaults.items(), metadata, strict=True)
         ]
 
@@ -125,8 +125,7 @@ ANYTHING = "in (-∞, ∞)"
 
 def _allowed(metadata: Mapping[str, Any]) -> str:
     choices: tuple[str, ...] = metadata["choices"]
-    interval = "in " + _interval(**metadata["bounds"])
-    return "one of " + ", ".join(choices) if choices else interval if interval != ANYTHING else ""
+    return "one of " + ", ".join(choices) if choices else "in " + _interval(**metadata["bounds"])
 
 
 def _interval(low: float, high: float, above: float, below: float) -> str:

@@ -220,7 +220,8 @@ def read_checkpoint(path: Path) -> dict[str, NDArray[Any]] | None:
 
 
 def completed_rounds(path: Path) -> int:
-    """Rounds after which the run in the folder at `path` would be taken up; raises as `read_checkpoint` does."""
+    """Rounds after which the run in the folder at `path` would be taken up; raises as `refuse_damaged` does."""
+    refuse_links(path)
     saved = read_checkpoint(path)
     return 0 if saved is None else int(saved["round"])
 
