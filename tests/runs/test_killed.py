@@ -11,10 +11,11 @@ import pytest
 from simulation.comparison.compare import FEDSEL
 from tests.support.rounds import rounds, written
 
-ROUNDS, KILLS = 30, 10
+ROUNDS, LAST_KILLED, KILLS = 60, 40, 10
+"""Rounds; the last that is waited for, so that the run is not over half a second later; kills."""
 SETTINGS = ("--rounds", str(ROUNDS), "--clients", "10", "--cohort", "3")
 SETTINGS += tuple(
-    flag for value in ("local-steps=5", "checkpoint-every=4", "probe-batches=2") for flag in ("--set", value)
+    flag for value in ("local-steps=100", "checkpoint-every=4", "probe-batches=2") for flag in ("--set", value)
 )
 
 
@@ -26,7 +27,7 @@ def test_ten_kills_at_random_moments_change_nothing(tmp_path):
     folder, rng = tmp_path / "killed", np.random.default_rng(20261121)
     command = [*FEDSEL, "run", *SETTINGS, "--out", str(folder)]
     # Each later than the checkpoint that it goes back to, so that the run gets on.
-    for target in np.sort(rng.choice(np.arange(1, ROUNDS), KILLS, replace=False)).tolist():
+    for target in np.sort(rng.choice(np.arange(1, LAST_KILLED), KILLS, replace=False)).tolist():
         process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         while written(folder) < target and process.poll() is None:
             time.sleep(0.01)
