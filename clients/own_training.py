@@ -36,8 +36,8 @@ from fedsel_app.messages import (
     Scalar,
     TrainAnswer,
     embed,
-    told_loss,
-    told_steps,
+    reported_loss,
+    reported_steps,
 )
 from fedsel_app.models.array_layout import ArrayLayout
 from fedsel_app.seeds import Purpose
@@ -126,7 +126,7 @@ def train(
     if finished.sent is not None:
         change = Update(layout.size, None, finished.sent)
         payloads.append(encode(change, client=client, server_round=instruction.server_round))
-    answer = TrainAnswer(told_loss(result.metrics), 0.0, compute_s, *last_upload(), reports=measured)
+    answer = TrainAnswer(reported_loss(result.metrics), 0.0, compute_s, *last_upload(), reports=measured)
     sent: NDArrays = [np.frombuffer(payload, np.uint8) for payload in payloads]
     sent += [statistics] if instruction.statistics else []
     return flower.answer_fit(reply, result, ndarrays_to_parameters(sent), embed(answer.to_metrics(), result.metrics))
@@ -138,7 +138,7 @@ def _finish(
     """Result of the solver after a training that moved the weights by `delta`."""
     if control is None:
         return solvers.Finished({})
-    steps, lr = told_steps(metrics)
+    steps, lr = reported_steps(metrics)
     return solvers.finish(TrainingConfig(solver="scaffold", momentum=0.0), state, control, delta, steps, lr)
 
 

@@ -2,7 +2,6 @@
 
 import difflib
 import importlib
-import inspect
 import os
 import sys
 import traceback
@@ -55,8 +54,8 @@ def call(path: str, setting: str, *arguments: Any) -> Any:
     except ConfigError:
         raise
     except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)[1:]
-        own = [frame for frame in frames if frame.filename == inspect.getsourcefile(function)]
+        file = sys.modules[path.partition(":")[0]].__file__
+        own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
         place = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
         raise ConfigError(f"The function '{path}' ('{setting}') raised {described(error)}{place}.") from error
 

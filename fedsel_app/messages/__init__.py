@@ -33,8 +33,8 @@ from fedsel_app.messages.embedded import (
     AppTrainInstruction,
     embed,
     embedded,
-    told_loss,
-    told_steps,
+    reported_loss,
+    reported_steps,
     users_part,
 )
 from fedsel_app.messages.instructions import (
@@ -83,8 +83,8 @@ __all__ = [
     "one_line",
     "read_evaluate_instruction",
     "read_fit_instruction",
-    "told_loss",
-    "told_steps",
+    "reported_loss",
+    "reported_steps",
     "users_part",
     "winsorised",
 ]

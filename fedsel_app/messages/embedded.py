@@ -61,7 +61,7 @@ def users_part(config: Mapping[str, Scalar]) -> Config:
     return {key: value for key, value in config.items() if not key.startswith(PREFIX)}
 
 
-def told_loss(metrics: Mapping[str, Scalar]) -> float:
+def reported_loss(metrics: Mapping[str, Scalar]) -> float:
     """Mean training loss among the metrics of a user's fit; NaN where there is none from 0 to `LARGEST`."""
     for name in LOSS_NAMES:
         loss = metrics.get(name)
@@ -70,7 +70,7 @@ def told_loss(metrics: Mapping[str, Scalar]) -> float:
     return math.nan
 
 
-def told_steps(metrics: Mapping[str, Scalar]) -> tuple[int, float]:
+def reported_steps(metrics: Mapping[str, Scalar]) -> tuple[int, float]:
     """Local steps and their learning rate among the metrics of a user's fit. Raises ValueError if one is missing."""
     steps, lr = _whole(metrics.get("steps")), metrics.get("lr")
     if steps is None or steps < 1 or not isinstance(lr, float) or not 0.0 < lr <= LARGEST:
@@ -106,7 +106,7 @@ class AppEnrolment:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Scalar]) -> Self:
-        """The enrolment in a client's properties. What is of another type than it must be counts as not told."""
+        """The enrolment in a client's properties. What is of another type than it must be counts as absent."""
         own = embedded(properties)
         if not own:
             return cls(_whole(properties.get(PARTITION_ID)), _whole(properties.get("examples")) or 0)

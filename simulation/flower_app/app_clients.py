@@ -43,7 +43,7 @@ from fedsel_app.messages import (
     one_line,
     read_evaluate_instruction,
     read_fit_instruction,
-    told_loss,
+    reported_loss,
     winsorised,
 )
 from fedsel_app.models.array_layout import ArrayLayout
@@ -155,18 +155,18 @@ class AppClients:
         return 1 if math.isnan(middle) else int(middle)
 
     def count_examples(self, server_round: int) -> list[EnrolmentRecord]:
-        """Write the examples that clients told with their replies into the roster; the records of the new ones."""
-        told = self._examples > 0
-        if not told.any():
+        """Write the examples that clients reported with their replies into the roster; the records of the new ones."""
+        reported = self._examples > 0
+        if not reported.any():
             return []
         roster, claimed = self._roster, self._examples.astype(np.float64)
-        bounded = winsorised(claimed, self._config.claims.example_clip, claimed[told])
+        bounded = winsorised(claimed, self._config.claims.example_clip, claimed[reported])
         enrolled = roster.examples > 0
-        roster.examples[enrolled & ~told] = self._stand_in()
-        roster.examples[told] = np.maximum(bounded[told], 1.0).astype(np.int64)
+        roster.examples[enrolled & ~reported] = self._stand_in()
+        roster.examples[reported] = np.maximum(bounded[reported], 1.0).astype(np.int64)
         steps = self._config.training.steps
         roster.local_steps[enrolled] = [steps(examples) for examples in roster.examples[enrolled].tolist()]
-        new = [client for client in np.flatnonzero(told).tolist() if client not in self._recorded]
+        new = [client for client in np.flatnonzero(reported).tolist() if client not in self._recorded]
         self._recorded.update(new)
         return [EnrolmentRecord(client, server_round, int(self._examples[client])) for client in new]
 
@@ -211,7 +211,7 @@ class AppClients:
         if abilities is not None:
             metrics = self._with_steps(embedded(reply.metrics), steps)
             return FitRes(OK, reply.parameters, reply.num_examples, metrics)
-        answer = TrainAnswer(told_loss(reply.metrics), steps, took_s, reports=measured)
+        answer = TrainAnswer(reported_loss(reply.metrics), steps, took_s, reports=measured)
         (after, statistics), (before, _) = map(
             self._layout.flatten, (parameters_to_ndarrays(reply.parameters), parameters_to_ndarrays(model))
         )

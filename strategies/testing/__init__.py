@@ -70,15 +70,15 @@ class CheckResult(NamedTuple):
     failure: ContractError | None
 
 
-def check_results(method: type[SelectionStrategy]) -> Iterator[CheckResult]:
-    """Put a method through every check under each of its `variants`, one after the other."""
-    for settings, name in product(variants(method), CHECKS):
+def check_results(method: type[SelectionStrategy], **settings: Value) -> Iterator[CheckResult]:
+    """Put a method through every check, one after the other, under `settings` or else under each of its `variants`."""
+    for chosen, name in product([settings] if settings else variants(method), CHECKS):
         failure = None
         try:
-            CHECKS[name](method, **settings)
+            CHECKS[name](method, **chosen)
         except ContractError as error:
             failure = error
-        yield CheckResult(settings, name, failure)
+        yield CheckResult(chosen, name, failure)
 
 
 def check_method(method: type[SelectionStrategy], **settings: Value) -> None:
@@ -89,5 +89,6 @@ def check_method(method: type[SelectionStrategy], **settings: Value) -> None:
     ContractError
         Naming the method and the first check that it fails.
     """
-    for chosen, check in product([settings] if settings else variants(method), CHECKS.values()):
-        check(method, **chosen)
+    for result in check_results(method, **settings):
+        if result.failure is not None:
+            raise result.failure
