@@ -22,10 +22,10 @@ from fedsel_app.records.run_folder import RunFolder, describe
 from fedsel_app.records.schema import Row
 from simulation.experiments.configuration import AppConfig
 from simulation.flower_app.app_clients import AppClients, RoundConfig
-from simulation.flower_app.central_test import CentralTest, EvaluateFn
 from simulation.flower_app.identities import Identities
 from simulation.flower_app.proxies import AppClientManager
 from simulation.flower_app.settings import app_config, recorded
+from simulation.flower_app.testing import CentralTest, EvaluateFn
 from simulation.flower_app.unkept_records import UnkeptRecords
 from strategies.base import SelectionStrategy
 from strategies.run_context import RunContext

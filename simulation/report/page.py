@@ -3,7 +3,6 @@
 import base64
 import io
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 
 from jinja2 import Environment
@@ -22,6 +21,7 @@ from simulation.report.audit import (
 )
 from simulation.report.figures import Plot, plots
 from simulation.report.findings import finding_tables
+from simulation.report.page_template import TEMPLATE
 from simulation.report.tables import NAMES, Table, csv_text, markdown_text
 from simulation.report.verdict import verdict
 
@@ -116,9 +116,8 @@ def _png(plot: Plot, dots: int) -> str:
 
 
 def _html(comparison: Comparison, sections: list[Section], common: list[Table], dots: int) -> str:
-    template = files("simulation.report").joinpath("page.html.j2").read_text(encoding="utf-8")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(template).render(
+    return environment.from_string(TEMPLATE).render(
         title=headline(comparison),
         settings=setting_line(comparison),
         notes=comparison.notes,

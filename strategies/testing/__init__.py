@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from fedsel_app.config import Value
 from strategies.base import SelectionStrategy
+from strategies.testing.checked_method import CheckFailed, MethodUnderTest
 from strategies.testing.checks import CHECK_FUNCTIONS, CheckFunction
-from strategies.testing.method_under_test import CheckFailed, MethodUnderTest
 
 
 class ContractError(AssertionError):

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from fedsel_app.seeds import Purpose, stream
 from strategies.base import SelectionStrategy
 from strategies.roster import Selection
-from strategies.testing.fake_federation import LOSSES, UPDATES, FakeFederation, FederationProxy
-from strategies.testing.fakes import outcome
-from strategies.testing.method_under_test import (
+from strategies.testing.checked_method import (
     CLIENTS,
     COHORT,
     ROUNDS,
@@ -27,6 +25,8 @@ from strategies.testing.method_under_test import (
     require_same,
     run_round,
 )
+from strategies.testing.fake_federation import LOSSES, UPDATES, FakeFederation, FederationProxy
+from strategies.testing.fakes import outcome
 
 STAGES = (1, 2, 3, 20, 21, 22, 40, 41, 42)
 """Rounds early and late, on both sides of any warm-up; between them nobody was connected."""

@@ -47,8 +47,8 @@ from strategies import STRATEGIES
 from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
 from strategies.run_context import Evaluation
 from strategies.selection_math.sampling_rows import merge_tree
+from strategies.testing.checked_method import MethodUnderTest, copied, require_same
 from strategies.testing.fake_federation import FederationProxy
-from strategies.testing.method_under_test import MethodUnderTest, copied, require_same
 from tests.support.contexts import context_of
 from tests.support.proxies import StubProxy, manager_of, round_of, update_of, update_reply
 from tests.support.rounds import run_rounds

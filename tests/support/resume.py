@@ -6,7 +6,7 @@ import numpy as np
 
 from strategies.base import SelectionStrategy
 from strategies.roster import Outcome, Roster, RoundInfo, Selection
-from strategies.testing.method_under_test import copied, require_same
+from strategies.testing.checked_method import copied, require_same
 
 
 def select(method: SelectionStrategy, roster: Roster, number: int, count: int, seed: int = 0) -> Selection:

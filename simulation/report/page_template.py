@@ -1,4 +1,7 @@
-<!DOCTYPE html>
+"""Template of the report page: Jinja in a module, as Flower bundles no files of HTML into an app."""
+# ruff: noqa: E501
+
+TEMPLATE = """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -81,3 +84,4 @@ figcaption { margin-top: .4rem; }
 <p class="soft">The same tables lie beside this page as report.md and report-*.csv.</p>
 </body>
 </html>
+"""

@@ -1,0 +1,75 @@
+"""The built app: `flwr build` leaves nothing out, and a run from an empty folder gives the bits of the checkout."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from simulation.deployment.flower_cli import tool
+from tests.runs.test_end_to_end import SMALL, flower_home
+from tests.support.in_process import run_in_process
+from tests.support.rounds import rounds
+from tests.support.sources import ROOT
+
+PACKAGES = ("fedsel_app", "strategies", "clients", "simulation")
+__all__ = ["flower_home"]
+
+
+def carry_out(command: list[str], folder: Path, **variables: str) -> str:
+    """Output of a command that must succeed, started in `folder`."""
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | variables, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Bundle that `flwr build` makes of the checkout, in a copy whose folder has a name as Flower wants it."""
+    checkout = tmp_path_factory.mktemp("sources") / "fedsel"
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
+        shutil.copy(ROOT / name, checkout)
+    empty = tmp_path_factory.mktemp("built")
+    carry_out([tool("flwr"), "build", "--app", str(checkout)], empty)
+    (built,) = empty.iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder into which `flwr install` has put the bundle."""
+    home = tmp_path_factory.mktemp("empty")
+    carry_out([tool("flwr"), "install", str(bundle)], home, FLWR_HOME=str(home))
+    (folder,) = (home / "apps").iterdir()
+    return folder
+
+
+@pytest.mark.e2e
+def test_a_run_from_the_built_app_in_an_empty_folder(bundle: Path, installed: Path, tmp_path: Path) -> None:
+    sources = {path.relative_to(ROOT) for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()}
+    sources = {path.as_posix() for path in sources if "__pycache__" not in path.parts}
+    with zipfile.ZipFile(bundle) as archive:
+        assert sources | {"pyproject.toml", "README.md", "LICENSE"} == {*archive.namelist()} - {".info/CONTENT"}
+
+    program = "import sys, fedsel_app.cli as cli; print(cli.__file__); sys.exit(cli.main(sys.argv[1:]))"
+    begin = [sys.executable, "-c", program]
+    run = [*begin, "run", "--preset", "terraform-digits", "--rounds", "2", "--out", str(tmp_path / "run")]
+    assert carry_out(run, installed).startswith(str(installed))
+    carry_out([*begin, "report", str(tmp_path / "run")], installed)
+    assert "<!DOCTYPE html>" in (tmp_path / "run" / "report.html").read_text()
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_flwr_run_of_the_built_app(installed: Path, tmp_path: Path, flower_home: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "fedsel_app.cli", "submit", "local", *SMALL, "--out", str(tmp_path / "run")]
+    carry_out(command, installed, **flower_home)
+    run_in_process(tmp_path / "here", clients=3, cohort=2, rounds=5)
+    assert rounds(tmp_path / "run") == rounds(tmp_path / "here")
