@@ -13,6 +13,7 @@ from fedsel_app.config import ConfigError, RunConfig, Value
 from fedsel_app.config.arguments import folder, parse_grid, parse_seeds, parse_setting, positive
 from fedsel_app.imports import uncollected_imports
 from simulation.bench import commands as bench
+from simulation.claims import commands as claims
 from simulation.deployment import commands as deployment
 from simulation.deployment.flower_cli import DeploymentError
 from simulation.experiments import commands as experiments
@@ -250,6 +251,7 @@ def parser() -> argparse.ArgumentParser:
     deployment.register(commands)
     bench.register(commands)
     experiments.register(commands)
+    claims.register(commands)
     return top
 
 

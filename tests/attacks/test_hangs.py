@@ -13,10 +13,9 @@ import pytest
 from flwr.server import SimpleClientManager
 
 from fedsel_app.network.reply_timeout import LEAST_S, ReplyTimeout, longest_wait_s
-from simulation.comparison import compare as comparing
-from simulation.comparison import warm_server
-from simulation.comparison.compare import FEDSEL
+from simulation.comparison import run_processes, warm_server
 from simulation.comparison.round_watch import RoundWatch
+from simulation.comparison.run_processes import FEDSEL
 from simulation.deployment import flower_cli
 from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values
@@ -271,7 +270,7 @@ def test_a_run_that_freezes_again_and_again_fails_alone(capsys, monkeypatch, out
     stub(monkeypatch, kill="random-s1", signal="SIGSTOP", always=True)
     code, said, _ = compared(capsys, out, "--jobs", "2", "--set", "reply-timeout-s=1")
     assert code == 1
-    assert said.count("random-s1: killed, as it wrote no round for ") == comparing.RESTARTS + 1
+    assert said.count("random-s1: killed, as it wrote no round for ") == run_processes.RESTARTS + 1
     assert len(list(out.glob("runs/*/summary.json"))) == 3
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from fedsel_app.cli import main
 from simulation.comparison import compare as comparing
-from simulation.comparison import placement
+from simulation.comparison import placement, run_processes
 from simulation.comparison.plan import plan
 from simulation.experiments.configuration import resolve
 from tests.support.processes import looks_in_proc, mentioning
@@ -29,11 +29,11 @@ RUNS = ["oort-s1", "random-s1", "oort-s2", "random-s2"]
 @pytest.fixture
 def out(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(
-        comparing, "FEDSEL", (sys.executable, "-S", str(Path(__file__).parents[1] / "support" / "stub_run.py"))
+        run_processes, "FEDSEL", (sys.executable, "-S", str(Path(__file__).parents[1] / "support" / "stub_run.py"))
     )
-    monkeypatch.setattr(comparing, "PREPARATION", "")
-    monkeypatch.setattr(comparing, "POLL_S", 0.02)
-    monkeypatch.setattr(comparing, "GRACE_S", 0.3)
+    monkeypatch.setattr(run_processes, "PREPARATION", "")
+    monkeypatch.setattr(run_processes, "POLL_S", 0.02)
+    monkeypatch.setattr(run_processes, "GRACE_S", 0.3)
     return tmp_path / "out"
 
 
@@ -223,7 +223,7 @@ def test_a_run_that_is_killed_again_and_again_fails_alone(capsys, monkeypatch, o
     stub(monkeypatch, kill="random-s1", always=True)
     code, said, _ = compared(capsys, out, "--jobs", "2")
     assert code == 1
-    assert said.count("random-s1: ended by SIGKILL, and taken up again") == comparing.RESTARTS
+    assert said.count("random-s1: ended by SIGKILL, and taken up again") == run_processes.RESTARTS
     assert "(ended by SIGKILL; see " in said
     assert {path.parent.name for path in out.glob("runs/*/summary.json")} == set(RUNS) - {"random-s1"}
 
@@ -260,9 +260,11 @@ def test_a_terminal_shows_the_table(out):
 
 def test_a_killed_run_says_by_what(tmp_path):
     (tmp_path / "log").write_text("round 1\n\n")
-    assert comparing.failure_reason(128 + 9, tmp_path / "log") == f"round 1 (ended by SIGKILL; see {tmp_path / 'log'})"
+    assert (
+        run_processes.failure_reason(128 + 9, tmp_path / "log") == f"round 1 (ended by SIGKILL; see {tmp_path / 'log'})"
+    )
     (tmp_path / "log").write_text("")
-    assert comparing.failure_reason(1, tmp_path / "log").startswith("nothing in its log (exit code 1")
+    assert run_processes.failure_reason(1, tmp_path / "log").startswith("nothing in its log (exit code 1")
 
 
 def test_means_and_deviations():

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from simulation.comparison.compare import FEDSEL
+from simulation.comparison.run_processes import FEDSEL
 from tests.support.rounds import rounds, written
 
 ROUNDS, LAST_KILLED, KILLS = 60, 40, 10

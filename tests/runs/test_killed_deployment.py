@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.comparison.compare import FEDSEL
+from simulation.comparison.run_processes import FEDSEL
 from tests.support.processes import mentioning
 from tests.support.rounds import rounds, written
 

@@ -11,8 +11,8 @@ from clients.state import STATE_FOLDER, ClientHistory, StateStore, remove_states
 from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
 from fedsel_app.records.own_folder import MARKER, ForeignFolderError, is_own_folder, make_own_folder
-from simulation.comparison.compare import RunProcesses, prepare
 from simulation.comparison.plan import plan
+from simulation.comparison.run_processes import RunProcesses, prepare
 from simulation.deployment import deployed_run
 from simulation.deployment.flower_cli import DeploymentError, RunResult
 from simulation.deployment.local_deployment import Deployment

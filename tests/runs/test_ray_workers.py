@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ray.cluster_utils import Cluster
 
-from simulation.comparison.compare import FEDSEL
+from simulation.comparison.run_processes import FEDSEL
 from tests.support.rounds import rounds, written
 
 WORK = "ray::ClientAppActor.run"

@@ -1,0 +1,112 @@
+"""Commands on claims: `fedsel claims` lists them, `fedsel claims run` decides them, `... report` writes the ledger."""
+
+import argparse
+import re
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedsel_app.config import ConfigError
+from fedsel_app.config.arguments import Subparsers, folder, parse_setting, positive
+
+if TYPE_CHECKING:
+    from simulation.claims.measured import Measured
+
+FAILURE = 1
+SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def seconds(text: str) -> float:
+    """Time of the command line in seconds: a number, with s, m or h behind it."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 90s, 30m or 2h")
+    return float(found[1]) * SECONDS[found[2]]
+
+
+def listed(arguments: argparse.Namespace) -> int:
+    """`fedsel claims`: a line a claim, with its source, scale, cost and verdict."""
+    from simulation.claims.listing import claims_table
+    from simulation.terminal import wide_console
+
+    wide_console().print(claims_table(_measured(arguments)))
+    return 0
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """`fedsel claims run`: carry out what is missing of the named claims and rankings, or of all."""
+    from rich.console import Console
+
+    from simulation.claims.claim import claim_files, load_claims
+    from simulation.claims.ranking import load_rankings, ranking_files
+    from simulation.claims.runs import run_claims
+    from simulation.claims.study import Study
+
+    named = tuple(arguments.names)
+    if bool(named) == arguments.all:
+        raise ConfigError("`fedsel claims run` takes names from the list of `fedsel claims`, or --all.")
+    claims = [name for name in named if name not in ranking_files()]
+    studies: list[Study] = []
+    if arguments.all:
+        studies = [study for study in (*load_claims(), *load_rankings()) if not study.left_open]
+    else:
+        studies += load_claims(tuple(claims)) if claims else []
+        rankings = tuple(name for name in named if name not in claim_files() and name in ranking_files())
+        studies += load_rankings(rankings) if rankings else []
+    place = dict(parse_setting(text) for text in arguments.set)
+    failures = run_claims(studies, arguments.runs, place, arguments.jobs or 0, arguments.budget, Console())
+    for name, reason in failures.items():
+        print(f"{name} failed: {reason}")
+    print(f"Next: fedsel claims report --runs {arguments.runs} --out DIR")
+    return FAILURE if failures else 0
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """`fedsel claims report`: write the ledger as Markdown, as a page, and its picture."""
+    from simulation.claims.claim import load_claims
+    from simulation.claims.ledger import write_ledger
+    from simulation.claims.ranking import load_rankings
+
+    page, markdown, picture = write_ledger(arguments.out, load_claims(), load_rankings(), _measured(arguments))
+    print(f"Ledger: {page}\nMarkdown: {markdown}\nPicture: {picture}")
+    return 0
+
+
+def _measured(arguments: argparse.Namespace) -> "Measured":
+    from simulation.claims.measured import SHIPPED, read_measured
+    from simulation.claims.runs import FILE
+
+    path = SHIPPED if arguments.runs is None else arguments.runs / FILE
+    if not path.is_file():
+        raise ConfigError(f"There are no measured runs in {path}: `fedsel claims run` makes them.")
+    return read_measured(path)
+
+
+def register(commands: Subparsers) -> None:
+    """Add `claims` to the commands of `fedsel`."""
+    claims = commands.add_parser("claims", help="claims of the papers: listed, run on paired seeds, and decided")
+    where: dict[str, Any] = {
+        "dest": "runs",
+        "type": folder,
+        "metavar": "DIR",
+        "help": "folder of the runs (those of fedsel)",
+    }
+    claims.add_argument("--runs", **where)
+    claims.set_defaults(call=listed)
+    below = claims.add_subparsers(metavar="COMMAND")
+
+    carried = below.add_parser("run", help="carry out the runs that are missing, each once")
+    carried.add_argument("names", nargs="*", metavar="NAME", help="claims and rankings")
+    carried.add_argument("--all", action="store_true", help="all of them but those that are left open")
+    carried.add_argument("--out", dest="runs", required=True, type=folder, metavar="DIR", help="folder of the runs")
+    carried.add_argument("--budget", type=seconds, default=inf, metavar="TIME", help="end after it, such as 30m or 2h")
+    carried.add_argument("--jobs", type=positive, metavar="N", help="runs side by side (what cores and GPUs allow)")
+    carried.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="data-path, download and so on"
+    )
+    carried.set_defaults(call=run)
+
+    written = below.add_parser("report", help="the ledger as Markdown, as a page, and as a picture")
+    written.add_argument("--runs", **where)
+    written.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for the ledger")
+    written.set_defaults(call=report)

@@ -1,0 +1,217 @@
+"""Ledger (`fedsel claims report`): published beside measured, and the verdict of each claim."""
+
+from collections.abc import Sequence
+from math import isfinite
+from pathlib import Path
+
+import numpy as np
+from jinja2 import Environment
+from matplotlib.figure import Figure
+
+from fedsel_app.records.files import write_text
+from simulation.claims.claim import Claim
+from simulation.claims.ledger_template import TEMPLATE
+from simulation.claims.measured import Measured
+from simulation.claims.ranking import Place, Ranking, places
+from simulation.claims.verdict import DECIDED, DOES_NOT, HOLDS, NO_DIFFERENCE, NOT_RUN, UNDECIDED, Verdict, decide
+from simulation.report.tables import ABSENT, Column, Table, number_text
+
+COMMAND = "fedsel claims run --all --out runs/claims"
+COLOURS = {HOLDS: "#009E73", DOES_NOT: "#D55E00", NO_DIFFERENCE: "#0072B2", UNDECIDED: "#777777"}
+HEADINGS = {HOLDS: "Hold", DOES_NOT: "Do not hold", NO_DIFFERENCE: "No difference within the margin"}
+
+
+def write_ledger(out: Path, claims: Sequence[Claim], rankings: Sequence[Ranking], measured: Measured) -> list[Path]:
+    """Write ledger.md, ledger.html and ledger.svg into the folder `out`; their paths."""
+    verdicts = decide(claims, measured)
+    opening = opening_lines(claims, rankings, verdicts, measured)
+    tables = [table for paper in _papers(claims) for table in [paper_table(paper, claims, verdicts)]]
+    tables += [ranking_table(ranking, measured) for ranking in rankings]
+    notes = [note(claim, verdicts[claim.name]) for claim in claims]
+    out.mkdir(parents=True, exist_ok=True)
+    picture = out / "ledger.svg"
+    interval_figure(claims, verdicts).savefig(picture, metadata={"Date": None})
+    markdown = out / "ledger.md"
+    write_text(markdown, markdown_page(opening, tables, notes))
+    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(TEMPLATE)
+    page = out / "ledger.html"
+    drawing = picture.read_text(encoding="utf-8")
+    drawing = drawing[drawing.index("<svg") :]
+    write_text(page, template.render(opening=opening, tables=tables, notes=notes, drawing=drawing, command=COMMAND))
+    return [page, markdown, picture]
+
+
+def _papers(claims: Sequence[Claim]) -> list[str]:
+    return list(dict.fromkeys(claim.paper for claim in claims))
+
+
+def opening_lines(
+    claims: Sequence[Claim], rankings: Sequence[Ranking], verdicts: dict[str, list[Verdict]], measured: Measured
+) -> list[tuple[str, str]]:
+    """Opening of the ledger, a heading and a sentence a line: the claims by verdict, and what to use."""
+    words = {claim.name: verdicts[claim.name][0].word for claim in claims}
+    lines = []
+    for word, heading in HEADINGS.items():
+        names = [name for name, found in words.items() if found == word]
+        lines.append((f"{heading} ({len(names)})", ", ".join(names) or "none"))
+    undecided = [name for name, found in words.items() if found == UNDECIDED]
+    seeds = [f"{name} ({_seeds(verdicts[name][0].seeds_needed)})" for name in undecided]
+    lines.append((f"Undecided ({len(undecided)}), and seeds that would decide", ", ".join(seeds) or "none"))
+    open_ = [name for name, found in words.items() if found == NOT_RUN]
+    lines.append((f"Not run ({len(open_)})", ", ".join(open_) or "none"))
+    for ranking in rankings:
+        found = [sentence for metric in ranking.metrics if (sentence := advice(places(ranking, metric, measured)))]
+        for metric, sentence in zip(ranking.metrics, found, strict=False):
+            lines.append((f"{ranking.title}, {metric.name.removeprefix('accuracy ')}", sentence))
+    return lines
+
+
+def advice(order: Sequence[Place]) -> str:
+    """Sentence on who is first in a ranking, who is level with it, and where random selection is; empty without any."""
+    if not order:
+        return ""
+    level = [place.strategy for place in order[1:] if not place.behind]
+    sentence = f"{order[0].strategy} is first with {order[0].accuracy.mean:.4f}"
+    sentence += f", level with it: {', '.join(level)}" if level else ", and nothing level with it"
+    random = next((place for place in order if place.strategy == "random"), None)
+    if random is not None and random.behind:
+        sentence += f"; random is behind with {random.accuracy.mean:.4f}"
+    elif random is not None:
+        sentence += "; random is as good"
+    return sentence + "."
+
+
+def paper_table(paper: str, claims: Sequence[Claim], verdicts: dict[str, list[Verdict]]) -> Table:
+    """Table of a paper's claims: published beside measured, a row for each metric."""
+    columns = ["claim", "published", "metric", "claimed side", "other side", "advantage", "seeds", "verdict", "p"]
+    rows: list[list[object]] = []
+    for claim in claims:
+        if claim.paper != paper:
+            continue
+        for index, verdict in enumerate(verdicts[claim.name]):
+            pairs = verdict.pairs
+            lead = [f"{claim.name}: {claim.sentence}", claim.published] if index == 0 else ["", ""]
+            means = [_mean(pairs.claimed), _mean(pairs.other)]
+            p = f"{verdict.p:.2g}" if verdict.word != NOT_RUN else ABSENT
+            rows.append([*lead, pairs.metric.name, *means, advantage_text(verdict), verdict.pairs.advantages.size,
+                         verdict_text(claim, verdict), p])  # fmt: skip
+    caption = (
+        "Means over the seeds; advantage of the claimed side with its 95% interval, paired by seed: of costs the share "
+        "saved, of scores the difference. p is adjusted within the paper (Holm)."
+    )
+    return Table("claims", paper, caption, [Column(name) for name in columns], rows)
+
+
+def _mean(values: object) -> str:
+    array = np.asarray(values, np.float64)
+    return number_text(float(array.mean()), -1) if array.size else ABSENT
+
+
+def advantage_text(verdict: Verdict) -> str:
+    """Text of an advantage and its interval: percent for a cost, points for an accuracy, else the difference."""
+    found, metric = verdict.advantage, verdict.pairs.metric
+    if found.n < 2:
+        return ABSENT
+    factor, unit = (100.0, "%") if metric.ratio else (100.0, " points") if "accuracy" in metric.key else (1.0, "")
+    low, mean, high = (f"{factor * value:.3g}" for value in (found.low, found.mean, found.high))
+    return f"{mean}{unit} [{low}, {high}]"
+
+
+def verdict_text(claim: Claim, verdict: Verdict) -> str:
+    """Verdict, and what qualifies it: the setting that it hangs on, runs that missed the target, seeds needed."""
+    if verdict.word == NOT_RUN:
+        return f"{NOT_RUN}: {claim.left_open}" if claim.left_open else NOT_RUN
+    parts = [verdict.word]
+    if verdict.word == UNDECIDED:
+        parts.append(f"{_seeds(verdict.seeds_needed)} would decide")
+    if any(verdict.pairs.missed):
+        first, second = verdict.pairs.missed
+        parts.append(f"target missed by {first} claimed and {second} other runs")
+    if claim.hangs_on:
+        parts.append(f"hangs on {claim.hangs_on}")
+    return "; ".join(parts)
+
+
+def _seeds(needed: float) -> str:
+    return f"{needed:.0f} seeds" if isfinite(needed) else "more than 1,000 seeds"
+
+
+def note(claim: Claim, found: Sequence[Verdict]) -> tuple[str, str]:
+    """Name of a claim, and its source, scale and rule in sentences."""
+    rule, kind = claim.rule, "share saved" if claim.metrics[0].ratio else "difference"
+    sides = " against ".join(
+        " ".join([side.strategy, *(f"{key}={value}" for key, value in side.settings.items())]) for side in claim.sides
+    )
+    scale = "at the paper's protocol" if claim.scale == "protocol" else f"reduced: {claim.reduced}"
+    text = (
+        f"{claim.source}. {sides}, {scale}. Rule ({kind}): holds above {rule.confirm:g}, does not below "
+        f"{rule.refute:g}, no difference within ±{rule.margin:g}; {rule.seeds} seeds for an expected {rule.effect:g} ± "
+        f"{rule.deviation:g} with power {rule.power:g}."
+    )
+    if claim.settings or claim.preset:
+        shared = [f"preset {claim.preset}"] if claim.preset else []
+        text += f" Runs: {', '.join([*shared, *(f'{key}={value}' for key, value in claim.settings.items())])}."
+    return claim.name, text
+
+
+def ranking_table(ranking: Ranking, measured: Measured) -> Table:
+    """Table of a ranking: each method's place and accuracy in every currency."""
+    by_metric = {metric.name: places(ranking, metric, measured) for metric in ranking.metrics}
+    columns = [Column("method")]
+    for name in by_metric:
+        columns += [Column("place"), Column(name, 4, estimates=True)]
+    first = next(iter(by_metric.values()))
+    rows: list[list[object]] = []
+    for place in first:
+        row: list[object] = [place.strategy]
+        for order in by_metric.values():
+            index = next(index for index, other in enumerate(order) if other.strategy == place.strategy)
+            mark = "" if order[index].behind else " (level)" if index else ""
+            row += [f"{index + 1}{mark}", order[index].accuracy]
+        rows.append(row)
+    seeds = first[0].accuracy.n if first else 0
+    caption = (
+        f"{seeds} seeds that all methods have, 95% intervals. Level: not behind the first by more than seed noise "
+        "(paired t tests, Holm over the methods)."
+    )
+    return Table("ranking", ranking.title, caption, columns, rows)
+
+
+def interval_figure(claims: Sequence[Claim], verdicts: dict[str, list[Verdict]]) -> Figure:
+    """Figure of the advantages in the first metric of each claim, with 95% intervals: costs left, scores right."""
+    known = [(claim, verdicts[claim.name][0]) for claim in claims if verdicts[claim.name][0].advantage.n > 1]
+    panels = [[(claim, found) for claim, found in known if claim.metrics[0].ratio == ratio] for ratio in (True, False)]
+    figure = Figure(figsize=(12.0, 1.2 + 0.28 * max(1, *map(len, panels))), layout="constrained")
+    titles = "share of the cost saved", "difference, as a share of the rule's 'confirm' or 'margin'"
+    for axes, panel, title in zip(figure.subplots(1, 2), panels, titles, strict=True):
+        for row, (claim, found) in enumerate(panel):
+            unit = 1.0 if claim.metrics[0].ratio else max(claim.rule.confirm, claim.rule.margin)
+            advantage = found.advantage
+            axes.plot([advantage.low / unit, advantage.high / unit], [row, row], color=COLOURS[found.word], lw=2)
+            axes.plot([advantage.mean / unit], [row], "o", color=COLOURS[found.word])
+        axes.axvline(0.0, color="black", lw=0.8)
+        axes.set_yticks(range(len(panel)), [claim.name for claim, _ in panel], fontsize=8)
+        axes.invert_yaxis()
+        axes.set_xlabel(title)
+    handles = [figure.axes[0].plot([], [], "o-", color=colour, label=word)[0] for word, colour in COLOURS.items()]
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False)
+    return figure
+
+
+def markdown_page(opening: Sequence[tuple[str, str]], tables: Sequence[Table], notes: Sequence[tuple[str, str]]) -> str:
+    """Markdown of the ledger."""
+    lines = [
+        *("# Ledger", ""),
+        *(f"- **{heading}:** {text}" for heading, text in opening),
+        *("", "```bash", COMMAND, "fedsel claims report --runs runs/claims --out docs", "```", ""),
+        *("![advantages of the claims with their intervals](ledger.svg)", ""),
+    ]
+    for table in tables:
+        lines += [f"## {table.title}", "", table.markdown()]
+    lines += ["## Rules", "", *(f"- **{name}**: {text}" for name, text in notes)]
+    return "\n".join(lines) + "\n"
+
+
+def decided(verdicts: dict[str, list[Verdict]]) -> int:
+    """Number of claims that are decided in their first metric."""
+    return sum(found[0].word in DECIDED for found in verdicts.values())

@@ -1,0 +1,133 @@
+"""Metrics of claims: a number of each run, and the advantage of one run over another on the same seed."""
+
+from dataclasses import dataclass, replace
+from math import isfinite, log1p
+
+import numpy as np
+
+from fedsel_app.records.schema import schedule_round
+from simulation.comparison.outcomes import TRAFFIC, client_accuracies, cumulative, label_coverage, measures
+from simulation.comparison.results import Run
+from simulation.comparison.statistics import step_values, worst_tenth
+
+MB = 1e6
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Metric: its key and title, and the way in which two runs are compared in it.
+
+    Attributes
+    ----------
+    ratio : True for a cost, of which the share saved counts; False for a difference
+    higher_wins : whether more of it is better
+    whole : measure of the whole run, which a run that never reached its target has spent at least
+    cost : entries of a round that are summed up to the budget; None where there is no budget
+    budget : how much of the cost may be spent
+    """
+
+    key: str
+    title: str
+    ratio: bool = False
+    higher_wins: bool = False
+    whole: str = ""
+    cost: tuple[str, ...] | None = None
+    unit: float = 1.0
+    budget: float | None = None
+
+    @property
+    def budgeted(self) -> bool:
+        """True for a score at a budget."""
+        return self.cost is not None
+
+    @property
+    def column(self) -> str:
+        """Key of the metric among those of a measured run: with its budget, where it has one."""
+        return f"{self.key}={self.budget:g}" if self.budgeted else self.key
+
+    @property
+    def name(self) -> str:
+        """Title, with the budget where there is one."""
+        return self.title.format(self.budget) if self.budgeted else self.title
+
+    def within(self, budget: float | None) -> "Metric":
+        """The same metric with a budget."""
+        return replace(self, budget=budget) if self.budgeted else self
+
+    def advantage(self, stated: float) -> float:
+        """Advantage on the scale of the tests: a share saved becomes the logarithm of the ratio of both costs."""
+        return -log1p(-stated) if self.ratio else stated
+
+    def limit(self, margin: float) -> float:
+        """Margin on the scale of the tests: a share of cost more, or a difference."""
+        return log1p(margin) if self.ratio else margin
+
+    def stated(self, advantage: float) -> float:
+        """Inverse of `advantage`: the share saved, or the difference."""
+        return float(-np.expm1(-advantage)) if self.ratio else advantage
+
+    def of_pair(self, claimed: float, other: float) -> float:
+        """Advantage of the claimed side over the other on one seed; NaN where a value is, or a cost is 0."""
+        if not self.ratio:
+            return claimed - other if self.higher_wins else other - claimed
+        return float(np.log(other / claimed)) if claimed > 0 and other > 0 else np.nan
+
+
+METRICS = {
+    metric.key: metric
+    for metric in (
+        Metric("rounds_to_target", "rounds to the target", ratio=True, whole="rounds"),
+        Metric("time_to_target_s", "simulated seconds to the target", ratio=True, whole="time_s"),
+        Metric("uplink_value_to_target_mb", "MB to the target, values sent up", ratio=True, whole="uplink_value_mb"),
+        Metric("uplink_to_target_mb", "MB to the target, sent up", ratio=True, whole="uplink_mb"),
+        Metric("traffic_to_target_mb", "MB to the target, every byte", ratio=True, whole="traffic_mb"),
+        Metric("exchanges_to_target", "exchanges to the target", ratio=True, whole="exchanges"),
+        Metric("exchanges", "exchanges, whole run", ratio=True),
+        Metric("time_s", "simulated seconds, whole run", ratio=True),
+        Metric("stable_accuracy", "accuracy, mean of the last ten evaluations", higher_wins=True),
+        Metric("final_accuracy", "accuracy at the end", higher_wins=True),
+        Metric("peak_accuracy", "best accuracy", higher_wins=True),
+        Metric("final_client_accuracy", "mean of the clients' accuracies at the end", higher_wins=True),
+        Metric("worst_tenth_accuracy", "mean accuracy of the worst tenth of the clients at the end", higher_wins=True),
+        Metric("final_client_loss", "mean of the clients' losses at the end"),
+        Metric("stability_drop", "best accuracy less the final one"),
+        Metric("selection_count_std", "standard deviation of the clients' selection counts"),
+        Metric("label_coverage", "share of the labels in a cohort, mean over the rounds", higher_wins=True),
+        Metric("accuracy_at_rounds", "accuracy after {:g} rounds", higher_wins=True, cost=()),
+        Metric("accuracy_at_exchanges", "accuracy after {:g} exchanges", higher_wins=True, cost=("exchanges",)),
+        Metric("accuracy_at_time_s", "accuracy after {:g} simulated seconds", higher_wins=True, cost=("round_s",)),
+        Metric(
+            "accuracy_at_uplink_mb", "accuracy after {:g} MB sent up", higher_wins=True, cost=("uplink_bytes",), unit=MB
+        ),
+        Metric("accuracy_at_traffic_mb", "accuracy after {:g} MB in all", higher_wins=True, cost=TRAFFIC, unit=MB),
+    )
+}
+"""Metric key -> metric."""
+
+
+def measured_values(run: Run, metrics: list[Metric]) -> dict[str, float | None]:
+    """Values of `metrics` of a finished run, by their `column`, and of the whole run where a metric needs it.
+
+    A value that the run does not have is None, such as the cost to a target that it did not reach.
+    """
+    known = measures(run)
+    values: dict[str, float] = {}
+    for metric in metrics:
+        if metric.cost is not None and metric.budget is not None:
+            spent = cumulative(run, *metric.cost) / metric.unit if metric.cost else _evaluated_rounds(run)
+            accuracies = [row["accuracy"] for row in run.evaluated]
+            values[metric.column] = float(step_values(spent, accuracies, [metric.budget])[0])
+        elif metric.key == "label_coverage":
+            values[metric.column] = float(np.nanmean(label_coverage(run)))
+        elif metric.key == "worst_tenth_accuracy":
+            accuracies_of = client_accuracies(run)
+            values[metric.column] = worst_tenth(accuracies_of[max(accuracies_of)]) if accuracies_of else np.nan
+        else:
+            values[metric.column] = known.get(metric.key, np.nan)
+        if metric.whole:
+            values[metric.whole] = known[metric.whole]
+    return {key: value if isfinite(value) else None for key, value in values.items()}
+
+
+def _evaluated_rounds(run: Run) -> list[int]:
+    return [schedule_round(row) for row in run.evaluated]

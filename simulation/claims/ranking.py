@@ -1,0 +1,125 @@
+"""Rankings: one TOML file each; methods at equal bytes, seconds and rounds, on the same seeds."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from fedsel_app.config import ConfigError
+from fedsel_app.config.plugins import unknown_name
+from simulation.claims.claim import RANKINGS
+from simulation.claims.measured import Measured
+from simulation.claims.metrics import METRICS, Metric
+from simulation.claims.power import LEVEL
+from simulation.claims.study import Side, Study
+from simulation.comparison.statistics import Estimate, Floats, holm, paired, t_interval
+from simulation.experiments.presets import flatten
+
+FOLDER = Path(__file__).parent / RANKINGS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking(Study):
+    """Ranking, as its file has it.
+
+    Attributes
+    ----------
+    title : the workload
+    strategies : methods that are ranked
+    budgets : metric "accuracy_at_..." -> how much of it each method may spend
+    seed_count : seeds, 1 to this
+    """
+
+    title: str
+    strategies: Sequence[str]
+    budgets: Mapping[str, float]
+    seed_count: int
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """A side for each method, without settings of its own."""
+        return tuple(Side(strategy) for strategy in self.strategies)
+
+    @property
+    def seeds(self) -> range:
+        """Seeds of its runs."""
+        return range(1, self.seed_count + 1)
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """Its currencies."""
+        return [METRICS[key].within(budget) for key, budget in self.budgets.items()]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Place of a method in a currency.
+
+    Attributes
+    ----------
+    behind : True if it is behind the first by more than seed noise (paired t tests, Holm over the methods)
+    """
+
+    strategy: str
+    accuracy: Estimate
+    behind: bool
+
+
+@cache
+def ranking_files() -> dict[str, Path]:
+    """Ranking name -> file."""
+    return {path.stem: path for path in sorted(FOLDER.glob("*.toml"))}
+
+
+def load_rankings(names: tuple[str, ...] = ()) -> list[Ranking]:
+    """Rankings of the given names, or all of them.
+
+    Raises
+    ------
+    ConfigError
+        For a name that no ranking has, or a file that is no ranking.
+    """
+    for name in names:
+        if name not in ranking_files():
+            raise unknown_name("ranking", name, ranking_files())
+    return [read_ranking(path) for name, path in ranking_files().items() if not names or name in names]
+
+
+def read_ranking(path: Path) -> Ranking:
+    """Ranking in a file. Raises ConfigError, which names the file, if it is none."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        ranking = Ranking(**table | {"name": path.stem, "settings": flatten(table.get("settings", {}))})
+        for key in ranking.budgets:
+            if key not in METRICS or not METRICS[key].budgeted:
+                raise ConfigError(f"'{key}' is no metric with a budget")
+    except (tomllib.TOMLDecodeError, OSError, TypeError, ValueError) as error:
+        raise ConfigError(f"The ranking {path} cannot be read: {error}") from error
+    return ranking
+
+
+def places(ranking: Ranking, metric: Metric, measured: Measured) -> list[Place]:
+    """Methods from the best mean to the worst, on the seeds that all have; none where fewer than two seeds are."""
+    rows = {
+        side.strategy: {
+            seed: value for seed in ranking.seeds if (value := _value(ranking, side, seed, metric, measured))
+        }
+        for side in ranking.sides
+    }
+    common = sorted(set.intersection(*(set(row) for row in rows.values())))
+    if len(common) < 2:
+        return []
+    scores: dict[str, Floats] = {name: np.array([row[seed] for seed in common]) for name, row in rows.items()}
+    order = sorted(scores, key=lambda name: (-scores[name].mean(), name))
+    first, *others = order
+    adjusted = holm([paired(scores[name], scores[first]).p for name in others])
+    behind = {first: False, **{name: p < LEVEL for name, p in zip(others, adjusted, strict=True)}}
+    return [Place(name, t_interval(scores[name]), behind[name]) for name in order]
+
+
+def _value(ranking: Ranking, side: Side, seed: int, metric: Metric, measured: Measured) -> float | None:
+    values = measured.values(ranking, side, seed)
+    return None if values is None else values.get(metric.column)

@@ -1,0 +1,151 @@
+"""Runs of claims (`fedsel claims run`): each run once, however many claims ask for it, and measured when it ends."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fedsel_app.config import ConfigError, Value
+from fedsel_app.records.run_folder import PLACE, read_summary
+from simulation.claims.measured import (
+    PLACE_OF_DATA,
+    Measured,
+    has_all,
+    identity,
+    read_measured,
+    write_measured,
+)
+from simulation.claims.metrics import Metric, measured_values
+from simulation.claims.study import Study
+from simulation.comparison.pipelines import Pipelines
+from simulation.comparison.placement import default_jobs, gpu_count
+from simulation.comparison.plan import Comparison, PlannedRun
+from simulation.comparison.results import read_comparison
+from simulation.comparison.run_processes import carry_out
+from simulation.engines.choice import estimate
+from simulation.experiments.configuration import AppConfig
+
+FILE = "measured.jsonl"
+
+
+@dataclass(frozen=True)
+class AskedRun:
+    """Run that claims ask for, and the metrics that they want of it."""
+
+    identity: str
+    config: AppConfig
+    metrics: tuple[Metric, ...]
+
+
+def asked_runs(studies: Sequence[Study]) -> list[AskedRun]:
+    """Runs of all `studies`, each once, the first seeds of every study before its next ones."""
+    runs: dict[str, AskedRun] = {}
+    for study in studies:
+        for seed in study.seeds:
+            for side in study.sides:
+                config = study.configuration(side, seed)
+                name = identity(config)
+                before = runs[name].metrics if name in runs else ()
+                joined = tuple({metric.column: metric for metric in (*before, *study.metrics)}.values())
+                runs[name] = AskedRun(name, config, joined)
+    return list(runs.values())
+
+
+def missing_runs(studies: Sequence[Study], measured: Measured) -> list[AskedRun]:
+    """Runs of `studies` that were not measured."""
+    return [
+        run
+        for run in asked_runs(studies)
+        if run.identity not in measured.rows or not has_all(measured.rows[run.identity], run.metrics)
+    ]
+
+
+def run_claims(
+    studies: Sequence[Study], out: Path, place: Mapping[str, Value], jobs: int, budget_s: float, console: Console
+) -> dict[str, str]:
+    """Carry out and measure what is missing in `out`; the failed runs' names, and why each failed.
+
+    `place` are settings that change no number: where the data are, and where the runs go.
+
+    Raises
+    ------
+    ConfigError
+        For a setting that is none of place, or a run that would be refused.
+    """
+    for key in place:
+        if key not in {*PLACE, *PLACE_OF_DATA} - {"out", "resume"}:
+            raise ConfigError(
+                f"A claim has its own '{key}'; --set takes what changes no number: {', '.join(sorted(PLACE_OF_DATA))}."
+            )
+    missing = missing_runs(studies, read_measured(out / FILE))
+    if not missing:
+        console.print(f"Nothing is missing: all runs are measured in {out / FILE}.", soft_wrap=True)
+        return {}
+    asked = {_name(run): run for run in missing}
+    planned = [_planned(run, out, place) for run in missing]
+    strategies = list(dict.fromkeys(run.strategy for run in planned))
+    seeds = sorted({run.seed for run in planned})
+    comparison = Comparison(out, strategies, seeds, {}, {}, strategies[0], Pipelines(), planned)
+    comparison.check()
+
+    def measure(run: PlannedRun) -> None:
+        keep(out / FILE, asked[run.name], run.folder)
+
+    for run in planned:
+        if run.finished:
+            measure(run)
+    jobs = jobs or default_jobs([run.config for run in planned], gpu_count())
+    return carry_out(comparison, jobs, console, finished=measure, budget_s=budget_s)
+
+
+def keep(path: Path, asked: AskedRun, folder: Path) -> None:
+    """Add the run in `folder` to the measured ones; what other claims asked of it before stays."""
+    rows: dict[str, Mapping[str, Any]] = dict(read_measured(path).rows)
+    (group,) = read_comparison(folder).groups
+    (run,) = group.all_runs
+    summary = read_summary(folder)
+    if summary is None:
+        raise ConfigError(f"The run in {folder} is unfinished: start `fedsel claims run` again.")
+    before = rows[asked.identity]["values"] if asked.identity in rows else {}
+    rows[asked.identity] = {
+        "run": asked.identity,
+        "strategy": run.strategy,
+        "seed": run.seed,
+        "wall_s": round(float(summary["wall_s"]), 2),
+        "values": before | {key: _short(value) for key, value in measured_values(run, list(asked.metrics)).items()},
+    }
+    write_measured(path, rows)
+
+
+def cost_s(study: Study, measured: Measured) -> float:
+    """Seconds on one core that all runs of a study take: as measured, or else as the engines estimate it.
+
+    Raises
+    ------
+    ConfigError
+        Where there is no estimate, as the data are absent and their size is not known.
+    """
+    total = 0.0
+    for side in study.sides:
+        known = measured.seconds(study, side)
+        one = sum(known) / len(known) if known else estimate(study.configuration(side, study.seeds[0])).inline_s
+        total += one * len(study.seeds)
+    return total
+
+
+def _planned(asked: AskedRun, out: Path, place: Mapping[str, Value]) -> PlannedRun:
+    name = _name(asked)
+    values = {**asked.config.values(), **place, "out": str(out / "runs" / name)}
+    config = AppConfig.from_values(values)
+    return PlannedRun(name, config.run.strategy, config.run.seed, {}, out / "runs" / name, config)
+
+
+def _name(asked: AskedRun) -> str:
+    return f"{asked.config.run.strategy}-s{asked.config.run.seed}-{asked.identity}"
+
+
+def _short(value: float | None) -> float | None:
+    """Value with eight significant digits."""
+    return None if value is None else float(f"{value:.8g}")

@@ -1,0 +1,162 @@
+"""Verdicts: a claim is decided by one-sided paired t tests, adjusted within its paper.
+
+Two one-sided tests (Schuirmann 1987) against the margin say "no difference"; else a test against the advantage that
+would confirm and one against that which would refute. Holm's adjustment holds the family-wise error of all claims of a
+paper, of the tests of either kind.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+
+import numpy as np
+import scipy
+
+from simulation.claims.claim import Claim
+from simulation.claims.measured import Measured
+from simulation.claims.metrics import Metric
+from simulation.claims.power import LEVEL, seeds_for, seeds_for_equivalence
+from simulation.comparison.statistics import Estimate, Floats, holm, t_interval
+
+HOLDS, DOES_NOT, NO_DIFFERENCE, UNDECIDED = "holds", "does not hold", "no difference", "undecided"
+NOT_RUN = "not run"
+DECIDED = (HOLDS, DOES_NOT, NO_DIFFERENCE)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Paired values of a claim in one metric.
+
+    Attributes
+    ----------
+    claimed, other : float64 (n,), of the seeds that both sides have
+    advantages : float64 (n,), in favour of the claimed side
+    missed : runs of the claimed side, and of the other, that never reached their target
+    """
+
+    metric: Metric
+    claimed: Floats
+    other: Floats
+    advantages: Floats
+    missed: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Verdict on a claim in one metric.
+
+    Attributes
+    ----------
+    advantage : mean and 95% interval as stated: a share saved, or a difference; unadjusted
+    p : adjusted p-value of the test that decided, or of the best one
+    seeds_needed : seeds that would decide it, if what was measured is true; infinite: more than a thousand
+    """
+
+    word: str
+    pairs: Pairs
+    advantage: Estimate
+    p: float
+    seeds_needed: float
+
+
+def decide(claims: Sequence[Claim], measured: Measured) -> dict[str, list[Verdict]]:
+    """Verdicts on each claim, one a metric, by claim name; the claims of a paper are adjusted together."""
+    verdicts: dict[str, list[Verdict]] = {}
+    for paper in dict.fromkeys(claim.paper for claim in claims):
+        family = [claim for claim in claims if claim.paper == paper]
+        tests = [(claim, paired_values(claim, metric, measured)) for claim in family for metric in claim.metrics]
+        judged = _judge([(claim, pairs) for claim, pairs in tests if len(pairs.advantages) > 1])
+        for claim, pairs in tests:
+            verdict = judged.get((claim.name, pairs.metric.key)) or Verdict(
+                NOT_RUN, pairs, t_interval(pairs.advantages), 1.0, inf
+            )
+            verdicts.setdefault(claim.name, []).append(verdict)
+    return verdicts
+
+
+def paired_values(claim: Claim, metric: Metric, measured: Measured) -> Pairs:
+    """Values of both sides on the seeds that both have; what a run spent in vain counts as its cost to the target.
+
+    A seed on which neither side reached its target is left out.
+    """
+    rows: list[tuple[float, float]] = []
+    missed = [0, 0]
+    for seed in claim.seeds:
+        both = [measured.values(claim, side, seed) for side in claim.sides]
+        if both[0] is None or both[1] is None:
+            continue
+        found = [_number(values, metric.column) for values in both if values is not None]
+        absent = [not isfinite(value) for value in found]
+        missed = [count + gone for count, gone in zip(missed, absent, strict=True)]
+        if metric.whole and sum(absent) == 1:
+            spent = [_number(values, metric.whole) for values in both if values is not None]
+            found = [whole if gone else value for whole, gone, value in zip(spent, absent, found, strict=True)]
+        rows.append((found[0], found[1]))
+    claimed, other = np.array(rows, np.float64).reshape(-1, 2).T
+    advantages = np.array([metric.of_pair(first, second) for first, second in rows], np.float64)
+    counted = np.isfinite(advantages)
+    return Pairs(metric, claimed[counted], other[counted], advantages[counted], (missed[0], missed[1]))
+
+
+def _number(values: Mapping[str, float | None], key: str) -> float:
+    value = values.get(key)
+    return np.nan if value is None else float(value)
+
+
+def _judge(tests: Sequence[tuple[Claim, Pairs]]) -> dict[tuple[str, str], Verdict]:
+    """Verdicts by claim and metric, of tests that are adjusted together."""
+    directed, alike = [], []
+    for claim, pairs in tests:
+        rule, metric = claim.rule, pairs.metric
+        above = p_above(pairs.advantages, metric.advantage(rule.confirm))
+        below = p_above(-pairs.advantages, -metric.advantage(rule.refute))
+        directed.append(min(1.0, 2.0 * min(above, below)))
+        alike.append(p_within(pairs.advantages, metric.limit(rule.margin)))
+    verdicts = {}
+    for (claim, pairs), p, p_alike in zip(tests, holm(directed), holm(alike), strict=True):
+        rule, metric, mean = claim.rule, pairs.metric, float(pairs.advantages.mean())
+        ahead = mean > metric.advantage(rule.confirm)
+        alike_holds = p_alike < LEVEL and pairs.missed[0] == pairs.missed[1]
+        if alike_holds:
+            word = NO_DIFFERENCE
+        elif p < LEVEL and pairs.missed[0 if ahead else 1] == 0:
+            word = HOLDS if ahead else DOES_NOT
+        else:
+            word = UNDECIDED
+        if rule.equal:
+            word = {NO_DIFFERENCE: HOLDS, HOLDS: DOES_NOT}.get(word, word)
+        shown = p_alike if alike_holds else min(p, p_alike) if word == UNDECIDED else p
+        verdicts[claim.name, metric.key] = Verdict(word, pairs, stated_interval(pairs), shown, _needed(claim, pairs))
+    return verdicts
+
+
+def p_above(values: Floats, threshold: float) -> float:
+    """One-sided p-value of the t test that the mean of `values` (n >= 2,) is above `threshold`.
+
+    Values that are all alike have p = 0 above it and 1 at it or below.
+    """
+    if np.ptp(values) == 0.0:
+        return float(values[0] <= threshold)
+    return float(scipy.stats.ttest_1samp(values, threshold, alternative="greater").pvalue)
+
+
+def p_within(values: Floats, limit: float) -> float:
+    """P-value of two one-sided t tests that the mean of `values` lies within plus or minus `limit`."""
+    return max(p_above(values, -limit), p_above(-values, -limit))
+
+
+def stated_interval(pairs: Pairs) -> Estimate:
+    """Mean advantage and its 95% interval, as a share saved or a difference."""
+    found, metric = t_interval(pairs.advantages), pairs.metric
+    return Estimate(metric.stated(found.mean), metric.stated(found.low), metric.stated(found.high), found.n)
+
+
+def _needed(claim: Claim, pairs: Pairs) -> float:
+    """Seeds that would decide the claim with its power if its mean and deviation are the true ones."""
+    rule, metric = claim.rule, pairs.metric
+    mean, deviation = float(pairs.advantages.mean()), float(pairs.advantages.std(ddof=1))
+    return min(
+        seeds_for(mean - metric.advantage(rule.confirm), deviation, rule.power),
+        seeds_for(metric.advantage(rule.refute) - mean, deviation, rule.power),
+        seeds_for_equivalence(mean, metric.limit(rule.margin), deviation, rule.power),
+    )
