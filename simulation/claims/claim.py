@@ -65,25 +65,21 @@ class Rule:
         _require(len(kinds) == 1, "'metrics' must be costs, or scores, not both: their differences have other units")
         needs_budget = any(METRICS[name].budgeted for name in self.metrics)
         _require(needs_budget == (self.budget is not None), "'budget' goes with the metrics 'accuracy_at_...' only")
-        ordered = (
-            self.refute <= self.confirm <= self.effect if self.equal else self.refute <= self.confirm < self.effect
-        )
-        _require(ordered, "'refute' <= 'confirm' < 'effect' must hold")
+        _require(self.refute <= self.confirm, "'refute' <= 'confirm' must hold")
+        _require(self.equal or self.confirm < self.effect, "'confirm' < 'effect' must hold")
         _require(self.margin > 0 and self.deviation > 0, "'margin' and 'deviation' must be above 0")
         _require(0.5 <= self.power < 1, "'power' must be in [0.5, 1)")
         _require(self.seeds >= FEWEST_SEEDS, f"'seeds' must be {FEWEST_SEEDS} at least")
-        _require(
-            self.seeds >= self._needed(), f"'seeds' must be {self._needed()} at least for the 'power' {self.power:g}"
-        )
+        needed = self._needed()
+        _require(self.seeds >= needed, f"'seeds' must be {needed} at least for the 'power' {self.power:g}")
 
     def _needed(self) -> float:
         """Seeds that the power asks for, if effect and deviation are as expected."""
         scale = METRICS[self.metrics[0]]
+        effect = scale.advantage(self.effect)
         if self.equal:
-            return seeds_for_equivalence(
-                scale.advantage(self.effect), scale.limit(self.margin), self.deviation, self.power
-            )
-        return seeds_for(scale.advantage(self.effect) - scale.advantage(self.confirm), self.deviation, self.power)
+            return seeds_for_equivalence(effect, scale.limit(self.margin), self.deviation, self.power)
+        return seeds_for(effect - scale.advantage(self.confirm), self.deviation, self.power)
 
     def metric(self, name: str) -> Metric:
         """Metric of the name `name`, with the budget of this rule."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 from jinja2 import Environment
@@ -14,8 +15,10 @@ from simulation.claims.ledger_template import TEMPLATE
 from simulation.claims.measured import Measured
 from simulation.claims.ranking import Place, Ranking, places
 from simulation.claims.verdict import DECIDED, DOES_NOT, HOLDS, NO_DIFFERENCE, NOT_RUN, UNDECIDED, Verdict, decide
-from simulation.report.tables import ABSENT, Column, Table, number_text
+from simulation.report.tables import ABSENT, Column, Table, markdown_text, number_text
 
+WIDTH = 120
+"""Characters of a line of Markdown."""
 COMMAND = "fedsel claims run --all --out runs/claims"
 COLOURS = {HOLDS: "#009E73", DOES_NOT: "#D55E00", NO_DIFFERENCE: "#0072B2", UNDECIDED: "#777777"}
 HEADINGS = {HOLDS: "Hold", DOES_NOT: "Do not hold", NO_DIFFERENCE: "No difference within the margin"}
@@ -202,14 +205,26 @@ def markdown_page(opening: Sequence[tuple[str, str]], tables: Sequence[Table], n
     """Markdown of the ledger."""
     lines = [
         *("# Ledger", ""),
-        *(f"- **{heading}:** {text}" for heading, text in opening),
+        *(_item(f"**{heading}:** {text}") for heading, text in opening),
         *("", "```bash", COMMAND, "fedsel claims report --runs runs/claims --out docs", "```", ""),
         *("![advantages of the claims with their intervals](ledger.svg)", ""),
     ]
     for table in tables:
         lines += [f"## {table.title}", "", table.markdown()]
-    lines += ["## Rules", "", *(f"- **{name}**: {text}" for name, text in notes)]
+    lines += ["## Rules", "", *(_item(f"**{name}**: {text}") for name, text in notes)]
     return "\n".join(lines) + "\n"
+
+
+def _item(text: str) -> str:
+    """Item of a Markdown list, wrapped."""
+    return fill(
+        markdown_text(text),
+        WIDTH,
+        initial_indent="- ",
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def decided(verdicts: dict[str, list[Verdict]]) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from fedsel_app.config import ConfigError, Value
-from fedsel_app.records.run_folder import PLACE, read_summary
+from fedsel_app.records.run_folder import PLACE
 from simulation.claims.measured import (
     PLACE_OF_DATA,
     Measured,
@@ -40,7 +40,7 @@ class AskedRun:
 
 
 def asked_runs(studies: Sequence[Study]) -> list[AskedRun]:
-    """Runs of all `studies`, each once, the first seeds of every study before its next ones."""
+    """Runs of all `studies`, each once: one study after the other, seed by seed."""
     runs: dict[str, AskedRun] = {}
     for study in studies:
         for seed in study.seeds:
@@ -105,15 +105,12 @@ def keep(path: Path, asked: AskedRun, folder: Path) -> None:
     rows: dict[str, Mapping[str, Any]] = dict(read_measured(path).rows)
     (group,) = read_comparison(folder).groups
     (run,) = group.all_runs
-    summary = read_summary(folder)
-    if summary is None:
-        raise ConfigError(f"The run in {folder} is unfinished: start `fedsel claims run` again.")
     before = rows[asked.identity]["values"] if asked.identity in rows else {}
     rows[asked.identity] = {
         "run": asked.identity,
         "strategy": run.strategy,
         "seed": run.seed,
-        "wall_s": round(float(summary["wall_s"]), 2),
+        "wall_s": round(float(sum(row["wall_s"] for row in run.rows)), 2),
         "values": before | {key: _short(value) for key, value in measured_values(run, list(asked.metrics)).items()},
     }
     write_measured(path, rows)

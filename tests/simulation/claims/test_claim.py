@@ -1,0 +1,129 @@
+"""Claims and rankings as files: each can be run, and a file that is none is refused by name."""
+
+import re
+
+import pytest
+import tomli_w
+
+from fedsel_app.config import ConfigError
+from simulation.claims.claim import claim_files, load_claims, read_claim
+from simulation.claims.measured import identity
+from simulation.claims.ranking import load_rankings, read_ranking
+from simulation.claims.runs import asked_runs
+from strategies import STRATEGIES
+
+PAPERS = "HeteRo-Select (informativeness)", "HeteRo-Select (stability)", "ISP", "Terraform", "FedCVR-Bolt"
+CLAIM = {
+    "paper": "P",
+    "source": "Table 1",
+    "sentence": "A is ahead of B.",
+    "published": "1 against 2",
+    "scale": "protocol",
+    "claimed": {"strategy": "oort"},
+    "other": {"strategy": "random"},
+    "rule": {
+        "metrics": ["stable_accuracy"],
+        "confirm": 0.0,
+        "refute": 0.0,
+        "margin": 0.01,
+        "effect": 0.02,
+        "deviation": 0.02,
+        "power": 0.8,
+        "seeds": 10,
+    },
+}
+
+
+def written(tmp_path, **changes):
+    rule = CLAIM["rule"] | changes.pop("rule", {})
+    path = tmp_path / "mine.toml"
+    path.write_text(tomli_w.dumps(CLAIM | changes | {"rule": rule}), encoding="utf-8")
+    return path
+
+
+def test_at_least_thirty_claims_of_every_paper_and_ten_baselines():
+    claims = load_claims()
+    assert len(claims) >= 30
+    found = {claim.paper for claim in claims}
+    assert set(PAPERS) < found
+    assert len(found - set(PAPERS)) >= 10
+
+
+def test_every_claim_and_ranking_has_settings_that_can_be_run():
+    for study in (*load_claims(), *load_rankings()):
+        configs = [study.configuration(side, 1) for side in study.sides]
+        assert len({identity(config) for config in configs}) == len(study.sides), study.name
+        assert len(study.seeds) >= 5, study.name
+
+
+def test_a_ranking_has_all_methods():
+    for ranking in load_rankings():
+        assert sorted(ranking.strategies) == sorted(STRATEGIES), ranking.name
+
+
+def test_what_is_reduced_is_said():
+    for claim in load_claims():
+        assert bool(claim.reduced) == (claim.scale == "reduced"), claim.name
+        assert re.search(r"Table|Fig|Sec|Theorem", claim.source), claim.name
+
+
+def test_a_run_that_two_claims_ask_for_is_one_run(tmp_path):
+    accuracy = read_claim(written(tmp_path))
+    seconds = read_claim(written(tmp_path, rule={"metrics": ["time_to_target_s"], "effect": 0.3, "deviation": 0.3}))
+    runs = asked_runs([accuracy, seconds])
+    assert len(runs) == 2 * 10
+    assert {metric.key for metric in runs[0].metrics} == {"stable_accuracy", "time_to_target_s"}
+
+
+def test_a_run_is_known_by_what_changes_its_numbers(tmp_path):
+    claim = read_claim(written(tmp_path, settings={"lr": 0.1}))
+    config = claim.configuration(claim.claimed, 3)
+    assert config.run.seed == 3
+    name = identity(config)
+    same = read_claim(written(tmp_path, settings={"lr": 0.1, "data-path": "elsewhere", "workers": 2}))
+    assert identity(same.configuration(same.claimed, 3)) == name
+    for settings in ({"lr": 0.2}, {"lr": 0.1, "oort": {"explore": 0.5}}):
+        other = read_claim(written(tmp_path, settings=settings))
+        assert identity(other.configuration(other.claimed, 3)) != name
+    assert identity(claim.configuration(claim.claimed, 4)) != name
+    assert identity(claim.configuration(claim.other, 3)) != name
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"scale": "large"}, "'scale' must be one of protocol, reduced"),
+        ({"scale": "reduced"}, "'reduced' goes with the scale reduced"),
+        ({"rule": {"metrics": ["acuracy"]}}, "Did you mean 'peak_accuracy'"),
+        ({"rule": {"metrics": []}}, "'metrics' must name one metric at least"),
+        ({"rule": {"metrics": ["stable_accuracy", "time_to_target_s"]}}, "must be costs, or scores"),
+        ({"rule": {"metrics": ["accuracy_at_rounds"]}}, "'budget' goes with"),
+        ({"rule": {"confirm": 0.03}}, "'confirm' < 'effect' must hold"),
+        ({"rule": {"refute": 0.01}}, "'refute' <= 'confirm' must hold"),
+        ({"rule": {"seeds": 4}}, "'seeds' must be 5 at least"),
+        ({"rule": {"seeds": 9}}, "'seeds' must be 10 at least for the 'power' 0.8"),
+        ({"rule": {"color": "red"}}, "'color' is none of"),
+        ({"verdict": "holds"}, "'verdict' is none of"),
+        ({"claimed": {"lr": 0.1}}, "lacks 'strategy'"),
+    ],
+)
+def test_a_file_that_is_no_claim_is_refused(tmp_path, changes, said):
+    path = written(tmp_path, **changes)
+    with pytest.raises(ConfigError, match=re.escape(said)) as error:
+        read_claim(path)
+    assert str(path) in str(error.value)
+
+
+def test_unknown_names_are_refused_with_the_nearest():
+    name = next(iter(claim_files()))
+    with pytest.raises(ConfigError, match=f"Did you mean '{name}'"):
+        load_claims((name + "x",))
+    with pytest.raises(ConfigError, match="The 'ranking' parameter must be one of"):
+        load_rankings(("mnist",))
+
+
+def test_a_file_that_is_no_ranking_is_refused(tmp_path):
+    path = tmp_path / "r.toml"
+    path.write_text('title = "T"\nstrategies = ["random"]\nseed_count = 5\n[budgets]\npeak_accuracy = 1.0\n')
+    with pytest.raises(ConfigError, match="'peak_accuracy' is no metric with a budget"):
+        read_ranking(path)

@@ -1,0 +1,128 @@
+"""Ledger: its opening, tables and rules from measured values; the committed one is what its runs give."""
+
+from math import isfinite
+
+import pytest
+
+from fedsel_app.cli import main
+from fedsel_app.config import ConfigError
+from simulation.claims.claim import load_claims
+from simulation.claims.ledger import advice, write_ledger
+from simulation.claims.measured import SHIPPED, identity, read_measured
+from simulation.claims.ranking import Place, Ranking, load_rankings, places
+from simulation.claims.runs import missing_runs
+from simulation.claims.verdict import DECIDED, NOT_RUN, decide
+from simulation.comparison.statistics import Estimate
+from tests.simulation.claims.test_verdict import CHEAT, HONEST, Runs, claim
+from tests.support.pictures import draw_blank_pictures
+from tests.support.sources import ROOT
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return read_measured(SHIPPED)
+
+
+def test_the_committed_ledger_is_what_its_runs_give(tmp_path, monkeypatch, shipped):
+    draw_blank_pictures(monkeypatch)
+    _, markdown, _ = write_ledger(tmp_path, load_claims(), load_rankings(), shipped)
+    assert markdown.read_text(encoding="utf-8") == (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8")
+
+
+def test_at_least_24_claims_are_decided_or_shown_undecidable_with_five_seeds_each(shipped):
+    verdicts = decide(load_claims(), shipped)
+    settled = [
+        found[0]
+        for found in verdicts.values()
+        if found[0].word in DECIDED or (found[0].word != NOT_RUN and isfinite(found[0].seeds_needed))
+    ]
+    assert sum(verdict.pairs.advantages.size >= 5 for verdict in settled) >= 24
+
+
+def test_every_measured_run_belongs_to_a_study(shipped):
+    asked = {
+        identity(study.configuration(side, seed))
+        for study in (*load_claims(), *load_rankings())
+        for side in study.sides
+        for seed in study.seeds
+    }
+    assert set(shipped.rows) <= asked
+
+
+def test_the_opening_names_verdicts_and_the_page_shows_both_sides(tmp_path):
+    scores = {HONEST: {seed: 0.70 + 0.001 * seed for seed in range(1, 11)}}
+    scores[CHEAT] = {seed: 0.75 + 0.002 * seed for seed in range(1, 11)}
+    claims = [claim("ahead", CHEAT, HONEST), claim("behind", HONEST, CHEAT), claim("absent", "divfl", HONEST)]
+    page, markdown, picture = write_ledger(tmp_path, claims, [], Runs(scores))
+    text = markdown.read_text(encoding="utf-8")
+    assert text.splitlines()[2:7] == [
+        "- **Hold (1):** ahead",
+        "- **Do not hold (1):** behind",
+        "- **No difference within the margin (0):** none",
+        "- **Undecided (0), and seeds that would decide:** none",
+        "- **Not run (1):** absent",
+    ]
+    # Means 0.7555 and 0.761 - 0.7055: the paired differences are 0.05 + 0.001 s, 5.55 points on average.
+    assert "| ahead: S. | 1 | accuracy, mean of the last ten evaluations | 0.761 | 0.7055 | 5.55 points [5.33, 5.77] |" in text
+    assert "ahead: S." in page.read_text(encoding="utf-8")
+    assert picture.read_text(encoding="utf-8").lstrip().startswith("<?xml")
+
+
+def test_a_ranking_tells_who_is_level_with_the_first():
+    ranking = Ranking(
+        name="r", title="T", strategies=("oort", "random", "divfl"), budgets={"accuracy_at_rounds": 5}, seed_count=5
+    )
+    (metric,) = ranking.metrics
+    noise = (0.00, 0.01, -0.01, 0.02, -0.02)
+    values = {
+        "oort": {seed: 0.80 + noise[seed - 1] for seed in ranking.seeds},
+        "random": {seed: 0.80 - noise[seed - 1] - 0.001 for seed in ranking.seeds},
+        "divfl": {seed: 0.70 + noise[seed - 1] for seed in ranking.seeds},
+    }
+    found = places(ranking, metric, Runs(values))
+    assert [(place.strategy, place.behind) for place in found] == [("oort", False), ("random", False), ("divfl", True)]
+    assert advice(found) == "oort is first with 0.8000, level with it: random; random is as good."
+    del values["divfl"][3]
+    assert [place.accuracy.n for place in places(ranking, metric, Runs(values))] == [4, 4, 4]
+    assert places(ranking, metric, Runs({})) == []
+
+
+def test_advice_where_random_is_behind():
+    order = [Place("oort", Estimate(0.9, 0.8, 1.0, 5), False), Place("random", Estimate(0.5, 0.4, 0.6, 5), True)]
+    assert advice(order) == "oort is first with 0.9000, and nothing level with it; random is behind with 0.5000."
+
+
+def test_the_list_has_a_line_a_claim(capsys):
+    assert main(["claims"]) == 0
+    said = capsys.readouterr().out
+    for study in (*load_claims(), *load_rankings()):
+        assert study.name[:20] in said
+    assert f"{len(load_claims())} claims, " in said
+
+
+def test_left_open_claims_say_why():
+    open_ = [claim for claim in load_claims() if claim.left_open]
+    assert open_
+    assert all(missing_runs([claim], read_measured(SHIPPED)) for claim in open_)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["claims", "run", "--out", "x"], "takes names from the list of `fedsel claims`, or --all"),
+        (["claims", "run", "fedcor-randum", "--out", "x"], "Did you mean 'fedcor-random'?"),
+        (["claims", "run", "fedcor-random", "--out", "x", "--set", "lr=0.1"], "A claim has its own 'lr'"),
+        (["claims", "--runs", "nowhere"], "There are no measured runs in"),
+    ],
+)
+def test_wrong_arguments_are_told(tmp_path, monkeypatch, capsys, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_damaged_measured_runs_are_told(tmp_path):
+    path = tmp_path / "measured.jsonl"
+    path.write_text('{"run": "a", "strategy": "random", "seed": 1, "wall_s": 1.0, "values": []}\n')
+    with pytest.raises(ConfigError, match="values"):
+        read_measured(path)

@@ -1,0 +1,166 @@
+"""Verdicts: by hand, at their edges, and how often they are wrong."""
+
+from dataclasses import dataclass
+from math import inf, log
+
+import numpy as np
+import pytest
+
+from simulation.claims.claim import Claim, Rule
+from simulation.claims.study import Side
+from simulation.claims.verdict import DOES_NOT, HOLDS, NO_DIFFERENCE, NOT_RUN, UNDECIDED, decide, p_above, p_within
+
+SEEDS = 10
+HONEST, TWIN, CHEAT = "random", "random-weighted", "oort"
+
+
+@dataclass
+class Runs:
+    """Values of each method by seed, in place of measured runs."""
+
+    of: dict
+
+    def values(self, study, side, seed):
+        found = self.of.get(side.strategy, {}).get(seed)
+        return None if found is None else found if isinstance(found, dict) else {study.metrics[0].column: found}
+
+
+def claim(name, claimed, other, metric="stable_accuracy", paper="P", **rule):
+    defaults = {"confirm": 0.0, "refute": 0.0, "margin": 0.02, "effect": 0.03, "deviation": 0.02, "power": 0.8}
+    return Claim(
+        name=name,
+        paper=paper,
+        source="Table 1",
+        sentence="S.",
+        published="1",
+        scale="protocol",
+        claimed=Side(claimed),
+        other=Side(other),
+        rule=Rule(metrics=(metric,), seeds=SEEDS, **defaults | rule),
+    )
+
+
+def word(claims, runs, name):
+    return decide(claims, runs)[name][0].word
+
+
+def test_error_rates_of_the_verdicts():
+    """A claim true by construction is confirmed, its opposite refuted, and twins are no difference, in 95% of 40."""
+    claims = [claim("true", CHEAT, HONEST), claim("false", HONEST, CHEAT), claim("twins", TWIN, HONEST)]
+    rng, right = np.random.default_rng(0), dict.fromkeys(("true", "false", "twins"), 0)
+    for _ in range(40):
+        shared = rng.normal(0.8, 0.05, SEEDS)
+        noise = {name: rng.normal(0.0, 0.01, SEEDS) for name in (HONEST, TWIN, CHEAT)}
+        scores = {name: shared + noise[name] + 0.04 * (name == CHEAT) for name in noise}
+        runs = Runs({name: dict(enumerate(values, start=1)) for name, values in scores.items()})
+        expected = {"true": HOLDS, "false": DOES_NOT, "twins": NO_DIFFERENCE}
+        for name, found in decide(claims, runs).items():
+            right[name] += found[0].word == expected[name]
+    assert min(right.values()) >= 38, right
+
+
+def test_error_rates_of_costs():
+    claims = [claim("true", CHEAT, HONEST, "time_s", effect=0.2, deviation=0.1, margin=0.1)]
+    claims += [claim("twins", TWIN, HONEST, "time_s", effect=0.2, deviation=0.1, margin=0.1)]
+    rng, right = np.random.default_rng(3), 0
+    for _ in range(40):
+        shared = rng.lognormal(5.0, 0.5, SEEDS)
+        noise = {name: rng.lognormal(0.0, 0.05, SEEDS) for name in (HONEST, TWIN, CHEAT)}
+        costs = {name: shared * noise[name] * (0.75 if name == CHEAT else 1.0) for name in noise}
+        found = decide(claims, Runs({name: dict(enumerate(values, start=1)) for name, values in costs.items()}))
+        right += (found["true"][0].word, found["twins"][0].word) == (HOLDS, NO_DIFFERENCE)
+    assert right >= 38
+
+
+def test_p_values_by_hand():
+    """Mean 2, deviation 1, n = 4: t = 4 against 0, and 2 against 1; both tails of t with 3 degrees are printed ones."""
+    values = np.array([1.0, 1.5, 2.5, 3.0]) * 1.0
+    values = 2.0 + (values - 2.0) / values.std(ddof=1)
+    assert p_above(values, 0.0) == pytest.approx(0.01400, abs=1e-4)
+    assert p_above(values, 1.0) == pytest.approx(0.06966, abs=1e-4)
+    assert p_within(values, 3.0) == pytest.approx(0.06966, abs=1e-4)
+
+
+def test_values_that_are_all_alike():
+    alike = np.full(5, 0.25)
+    assert (p_above(alike, 0.2), p_above(alike, 0.25), p_above(alike, 0.3)) == (0.0, 1.0, 1.0)
+
+
+def test_share_saved_is_of_geometric_means():
+    """Costs of 50 and 100 on one seed, 80 and 100 on the other: ratio sqrt(0.4)."""
+    runs = Runs({CHEAT: {1: 50.0, 2: 80.0}, HONEST: {1: 100.0, 2: 100.0}})
+    (verdict,) = decide([claim("c", CHEAT, HONEST, "time_s", effect=0.5, deviation=0.3)], runs)["c"]
+    assert verdict.advantage.mean == pytest.approx(1.0 - 0.4**0.5)
+    assert verdict.pairs.advantages == pytest.approx([log(2.0), log(1.25)])
+
+
+def missed(cost, whole):
+    return {"time_to_target_s": cost, "time_s": whole}
+
+
+def test_a_target_missed_by_the_claimed_side_confirms_nothing():
+    """Its cost counts as the whole run's at least: that may refute, and never confirm."""
+    rule = {"metric": "time_to_target_s", "effect": 0.5, "deviation": 0.4}
+    claims = [claim("c", CHEAT, HONEST, **rule), claim("d", HONEST, CHEAT, **rule)]
+    near = {seed: missed(100.0 + seed, 500.0) for seed in range(1, SEEDS + 1)}
+    never = {seed: missed(None, 500.0) for seed in range(1, SEEDS + 1)}
+    found = decide(claims, Runs({CHEAT: never, HONEST: near}))
+    assert (found["c"][0].word, found["d"][0].word) == (DOES_NOT, HOLDS)
+    assert found["c"][0].pairs.missed == (SEEDS, 0)
+    cheap = {seed: missed(None, 20.0) for seed in range(1, SEEDS + 1)}
+    found = decide(claims, Runs({CHEAT: cheap, HONEST: near}))
+    assert (found["c"][0].word, found["d"][0].word) == (UNDECIDED, UNDECIDED)
+
+
+def test_seeds_on_which_neither_reached_the_target_are_left_out():
+    rows = {seed: missed(None, 500.0) for seed in range(1, SEEDS + 1)} | {1: missed(100.0, 500.0)}
+    others = {seed: missed(None, 500.0) for seed in range(1, SEEDS + 1)} | {1: missed(200.0, 500.0)}
+    (verdict,) = decide(
+        [claim("c", CHEAT, HONEST, "time_to_target_s", effect=0.5, deviation=0.4)], Runs({CHEAT: rows, HONEST: others})
+    )["c"]
+    assert (verdict.word, verdict.pairs.advantages.size) == (NOT_RUN, 1)
+
+
+def test_claims_of_a_paper_are_adjusted_together():
+    """One difference of p = 0.03 holds alone, and is undecided among four claims; another paper's do not count."""
+    values = np.array([0.002, 0.004, 0.010, 0.001, -0.001, 0.003, 0.009, -0.002, 0.012, 0.000]) * 10.0
+    values = values - values.mean() + 2.55 * values.std(ddof=1) / 10**0.5
+    noisy = np.array([1.0, -1.0] * 5)
+    runs = Runs(
+        {
+            CHEAT: dict(enumerate(values, start=1)),
+            TWIN: dict(enumerate(noisy, start=1)),
+            HONEST: dict.fromkeys(range(1, SEEDS + 1), 0.0),
+        }
+    )
+    rule = {"margin": 1e-6, "effect": 0.05, "deviation": 0.05}
+    one = claim("one", CHEAT, HONEST, **rule)
+    others = [claim(f"other-{index}", TWIN, HONEST, **rule) for index in range(3)]
+    assert word([one], runs, "one") == HOLDS
+    assert word([one, *others], runs, "one") == UNDECIDED
+    elsewhere = [claim(f"other-{index}", TWIN, HONEST, paper="Q", **rule) for index in range(3)]
+    assert word([one, *elsewhere], runs, "one") == HOLDS
+
+
+def test_a_claim_of_equality_holds_where_there_is_no_difference():
+    rng = np.random.default_rng(4)
+    rule = {"effect": 0.0, "equal": True, "margin": 0.02, "deviation": 0.01}
+    same = {seed: 0.8 + rng.normal(0.0, 0.005) for seed in range(1, SEEDS + 1)}
+    runs = Runs({TWIN: same, HONEST: dict.fromkeys(same, 0.8), CHEAT: {seed: x + 0.1 for seed, x in same.items()}})
+    assert word([claim("c", TWIN, HONEST, **rule)], runs, "c") == HOLDS
+    assert word([claim("c", CHEAT, HONEST, **rule)], runs, "c") == DOES_NOT
+    assert word([claim("c", HONEST, CHEAT, **rule)], runs, "c") == DOES_NOT
+
+
+def test_undecided_says_how_many_seeds_would_decide():
+    """A mean of half a deviation needs 34 pairs (Cohen's table) to be told from 0."""
+    values = np.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0])
+    values = values / values.std(ddof=1) + 0.5
+    runs = Runs({CHEAT: dict(enumerate(values, start=1)), HONEST: dict.fromkeys(range(1, SEEDS + 1), 0.0)})
+    (verdict,) = decide([claim("c", CHEAT, HONEST, margin=0.01, effect=2.0, deviation=1.0)], runs)["c"]
+    assert (verdict.word, verdict.seeds_needed) == (UNDECIDED, 34)
+
+
+def test_without_runs_nothing_is_decided():
+    (verdict,) = decide([claim("c", CHEAT, HONEST)], Runs({}))["c"]
+    assert (verdict.word, verdict.seeds_needed) == (NOT_RUN, inf)
