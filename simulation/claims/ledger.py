@@ -1,12 +1,15 @@
 """Ledger (`fedsel claims report`): published beside measured, and the verdict of each claim."""
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from textwrap import fill
 
 import numpy as np
 from jinja2 import Environment
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from fedsel_app.records.files import write_text
@@ -21,7 +24,21 @@ WIDTH = 120
 """Characters of a line of Markdown."""
 COMMAND = "fedsel claims run --all --out runs/claims"
 COLOURS = {HOLDS: "#009E73", DOES_NOT: "#D55E00", NO_DIFFERENCE: "#0072B2", UNDECIDED: "#777777"}
-HEADINGS = {HOLDS: "Hold", DOES_NOT: "Do not hold", NO_DIFFERENCE: "No difference within the margin"}
+COUNTED = {
+    HOLDS: "hold",
+    DOES_NOT: "do not",
+    NO_DIFFERENCE: "show no difference within their margin",
+    UNDECIDED: "are undecided",
+    NOT_RUN: "were not run",
+}
+FEW = 5
+"""Most claims of a paper that shares its line of the opening with others."""
+OTHERS = "Baselines"
+CAPTION = (
+    "Means over the seeds. The advantage of the claimed side has its 95% interval and is paired by seed: of costs it "
+    "is the share saved, of scores the difference. p is adjusted within the paper (Holm). A run that missed its target "
+    "counts with its whole cost; a seed on which both sides missed it is left out."
+)
 
 
 def write_ledger(out: Path, claims: Sequence[Claim], rankings: Sequence[Ranking], measured: Measured) -> list[Path]:
@@ -33,14 +50,18 @@ def write_ledger(out: Path, claims: Sequence[Claim], rankings: Sequence[Ranking]
     notes = [note(claim, verdicts[claim.name]) for claim in claims]
     out.mkdir(parents=True, exist_ok=True)
     picture = out / "ledger.svg"
-    interval_figure(claims, verdicts).savefig(picture, metadata={"Date": None})
+    with rc_context({"svg.hashsalt": "fedsel"}):
+        interval_figure(claims, verdicts).savefig(picture, metadata={"Date": None})
     markdown = out / "ledger.md"
     write_text(markdown, markdown_page(opening, tables, notes))
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(TEMPLATE)
     page = out / "ledger.html"
     drawing = picture.read_text(encoding="utf-8")
     drawing = drawing[drawing.index("<svg") :]
-    write_text(page, template.render(opening=opening, tables=tables, notes=notes, drawing=drawing, command=COMMAND))
+    write_text(
+        page,
+        template.render(opening=opening, tables=tables, notes=notes, drawing=drawing, command=COMMAND, caption=CAPTION),
+    )
     return [page, markdown, picture]
 
 
@@ -51,22 +72,26 @@ def _papers(claims: Sequence[Claim]) -> list[str]:
 def opening_lines(
     claims: Sequence[Claim], rankings: Sequence[Ranking], verdicts: dict[str, list[Verdict]], measured: Measured
 ) -> list[tuple[str, str]]:
-    """Opening of the ledger, a heading and a sentence a line: the claims by verdict, and what to use."""
-    words = {claim.name: verdicts[claim.name][0].word for claim in claims}
-    lines = []
-    for word, heading in HEADINGS.items():
-        names = [name for name, found in words.items() if found == word]
-        lines.append((f"{heading} ({len(names)})", ", ".join(names) or "none"))
-    undecided = [name for name, found in words.items() if found == UNDECIDED]
-    seeds = [f"{name} ({_seeds(verdicts[name][0].seeds_needed)})" for name in undecided]
-    lines.append((f"Undecided ({len(undecided)}), and seeds that would decide", ", ".join(seeds) or "none"))
-    open_ = [name for name, found in words.items() if found == NOT_RUN]
-    lines.append((f"Not run ({len(open_)})", ", ".join(open_) or "none"))
+    """Opening of the ledger, a heading and a sentence a line: the claims by paper and verdict, and what to use."""
+    lines = [(f"{len(claims)} claims", f"{_counts(claims, verdicts)}.")]
+    papers = [paper for paper in _papers(claims) if sum(claim.paper == paper for claim in claims) > FEW]
+    for paper in [*papers, OTHERS]:
+        family = [claim for claim in claims if claim.paper == paper or (paper == OTHERS and claim.paper not in papers)]
+        holding = [claim.name for claim in family if verdicts[claim.name][0].word == HOLDS]
+        if family:
+            lines.append((paper, f"{_counts(family, verdicts)}. Hold: {', '.join(holding) or 'none'}."))
     for ranking in rankings:
-        found = [sentence for metric in ranking.metrics if (sentence := advice(places(ranking, metric, measured)))]
-        for metric, sentence in zip(ranking.metrics, found, strict=False):
-            lines.append((f"{ranking.title}, {metric.name.removeprefix('accuracy ')}", sentence))
+        found = {metric.name: advice(places(ranking, metric, measured)) for metric in ranking.metrics}
+        sentences = [f"{name.removeprefix('accuracy ')}: {sentence}" for name, sentence in found.items() if sentence]
+        if sentences:
+            lines.append((ranking.title, " ".join(sentences)))
     return lines
+
+
+def _counts(claims: Sequence[Claim], verdicts: dict[str, list[Verdict]]) -> str:
+    """Number of claims with each verdict."""
+    counts = Counter(verdicts[claim.name][0].word for claim in claims)
+    return ", ".join(f"{counts[word]} {text}" for word, text in COUNTED.items() if counts[word])
 
 
 def advice(order: Sequence[Place]) -> str:
@@ -98,11 +123,7 @@ def paper_table(paper: str, claims: Sequence[Claim], verdicts: dict[str, list[Ve
             p = f"{verdict.p:.2g}" if verdict.word != NOT_RUN else ABSENT
             rows.append([*lead, pairs.metric.name, *means, advantage_text(verdict), verdict.pairs.advantages.size,
                          verdict_text(claim, verdict), p])  # fmt: skip
-    caption = (
-        "Means over the seeds; advantage of the claimed side with its 95% interval, paired by seed: of costs the share "
-        "saved, of scores the difference. p is adjusted within the paper (Holm)."
-    )
-    return Table("claims", paper, caption, [Column(name) for name in columns], rows)
+    return Table("claims", paper, "", [Column(name) for name in columns], rows)
 
 
 def _mean(values: object) -> str:
@@ -209,8 +230,10 @@ def markdown_page(opening: Sequence[tuple[str, str]], tables: Sequence[Table], n
         *("", "```bash", COMMAND, "fedsel claims report --runs runs/claims --out docs", "```", ""),
         *("![advantages of the claims with their intervals](ledger.svg)", ""),
     ]
+    lines += [fill(CAPTION, WIDTH), ""]
     for table in tables:
-        lines += [f"## {table.title}", "", table.markdown()]
+        lines += [f"## {table.title}", "", replace(table, caption="").markdown().rstrip(), ""]
+        lines += [fill(table.caption, WIDTH), ""] if table.caption else []
     lines += ["## Rules", "", *(_item(f"**{name}**: {text}") for name, text in notes)]
     return "\n".join(lines) + "\n"
 

@@ -28,6 +28,7 @@ li { margin: .4rem 0; overflow-wrap: anywhere; }
 </ul>
 <p class="soft"><code>{{ command }}</code></p>
 <div class="scroll">{{ drawing|safe }}</div>
+<p class="soft">{{ caption }}</p>
 {% for table in tables %}
 <h2>{{ table.title }}</h2>
 <div class="scroll" tabindex="0" role="region" aria-label="{{ table.title }}">

@@ -11,8 +11,10 @@ from simulation.claims.measured import identity, read_measured
 from simulation.claims.runs import FILE, asked_runs, missing_runs, run_claims
 from simulation.claims.study import Side
 from simulation.experiments.configuration import resolve
-from tests.runs.test_compare import events, out, stub  # noqa: F401 - `out` is a fixture
+from tests.runs import test_compare
+from tests.runs.test_compare import events, stub
 
+out = test_compare.out
 SMALL = {"clients": 6, "cohort": 2, "rounds": 2}
 RULE = {"confirm": 0.0, "refute": 0.0, "margin": 0.01, "effect": 0.1, "deviation": 0.05, "power": 0.8}
 
