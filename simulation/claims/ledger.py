@@ -1,5 +1,6 @@
 """Ledger (`fedsel claims report`): published beside measured, and the verdict of each claim."""
 
+import base64
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -56,8 +57,7 @@ def write_ledger(out: Path, claims: Sequence[Claim], rankings: Sequence[Ranking]
     write_text(markdown, markdown_page(opening, tables, notes))
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(TEMPLATE)
     page = out / "ledger.html"
-    drawing = picture.read_text(encoding="utf-8")
-    drawing = drawing[drawing.index("<svg") :]
+    drawing = base64.b64encode(picture.read_bytes()).decode()
     write_text(
         page,
         template.render(opening=opening, tables=tables, notes=notes, drawing=drawing, command=COMMAND, caption=CAPTION),

@@ -1,4 +1,5 @@
 """Template of the ledger's page: HTML with Jinja's marks."""
+# ruff: noqa: E501
 
 TEMPLATE = """\
 <!DOCTYPE html>
@@ -15,7 +16,7 @@ body { margin: 0 auto; max-width: 76rem; padding: 1.5rem; color: #1b1b1b; backgr
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .6rem; text-align: left; vertical-align: top; border-bottom: 1px solid #d5d5d0; }
-svg { width: 100%; height: auto; }
+img { width: 100%; height: auto; }
 li { margin: .4rem 0; overflow-wrap: anywhere; }
 </style>
 </head>
@@ -27,7 +28,7 @@ li { margin: .4rem 0; overflow-wrap: anywhere; }
 {% endfor %}
 </ul>
 <p class="soft"><code>{{ command }}</code></p>
-<div class="scroll">{{ drawing|safe }}</div>
+<div class="scroll"><img alt="advantages of the claims with their intervals" src="data:image/svg+xml;base64,{{ drawing }}"></div>
 <p class="soft">{{ caption }}</p>
 {% for table in tables %}
 <h2>{{ table.title }}</h2>

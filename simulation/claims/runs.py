@@ -1,7 +1,7 @@
 """Runs of claims (`fedsel claims run`): each run once, however many claims ask for it, and measured when it ends."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,7 @@ def run_claims(
     strategies = list(dict.fromkeys(run.strategy for run in planned))
     seeds = sorted({run.seed for run in planned})
     comparison = Comparison(out, strategies, seeds, {}, {}, strategies[0], Pipelines(), planned)
-    comparison.check()
+    replace(comparison, runs=list({_without_seed(run.config): run for run in planned}.values())).check()
 
     def measure(run: PlannedRun) -> None:
         keep(out / FILE, asked[run.name], run.folder)
@@ -137,6 +137,11 @@ def _planned(asked: AskedRun, out: Path, place: Mapping[str, Value]) -> PlannedR
     values = {**asked.config.values(), **place, "out": str(out / "runs" / name)}
     config = AppConfig.from_values(values)
     return PlannedRun(name, config.run.strategy, config.run.seed, {}, out / "runs" / name, config)
+
+
+def _without_seed(config: AppConfig) -> str:
+    """Identity of a run but for its seed, which no check depends on."""
+    return identity(replace(config, run=replace(config.run, seed=0)))
 
 
 def _name(asked: AskedRun) -> str:

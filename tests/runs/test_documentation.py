@@ -29,6 +29,8 @@ from fedsel_app.config import DataConfig, Value
 from fedsel_app.data import dataset
 from fedsel_app.data.sources.published import expected_shape
 from simulation.bench.commands import BENCHES
+from simulation.claims import runs as claim_runs
+from simulation.claims.measured import write_measured
 from simulation.comparison import compare
 from simulation.comparison.plan import Comparison
 from simulation.deployment import deployed_run
@@ -99,6 +101,13 @@ def compare_small(comparison: Comparison, jobs: int, console: object) -> dict[st
     return {}
 
 
+def claims_small(studies: object, out: Path, *others: object) -> dict[str, str]:
+    """No run at all."""
+    out.mkdir(parents=True)
+    write_measured(out / claim_runs.FILE, {})
+    return {}
+
+
 def generated(config: DataConfig, seed: int) -> dataset.Dataset:
     """Random samples in the shape of a published data set."""
     return generated_once(config)
@@ -134,6 +143,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for engine in (inline_engine, ray_engine):
         monkeypatch.setattr(engine, "simulate", simulate_small)
     monkeypatch.setattr(compare, "compare", compare_small)
+    monkeypatch.setattr(claim_runs, "run_claims", claims_small)
     monkeypatch.setattr(deployed_run, "submit", submit_small)
     monkeypatch.setattr(deployed_run, "Deployment", lambda *_, **__: nullcontext(SimpleNamespace(flwr_home=tmp_path)))
     draw_blank_pictures(monkeypatch)
