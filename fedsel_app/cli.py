@@ -1,7 +1,6 @@
 """Command line: `fedsel` and its subcommands. Each returns the exit code."""
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from rich.console import Console
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.arguments import add_engine, add_shared, add_whole_numbers, folder, overrides, parse_grid
+from fedsel_app.environment import set_defaults
 from fedsel_app.imports import uncollected_imports
 from simulation.bench import commands as bench
 from simulation.comparison import commands as comparison
@@ -26,28 +26,19 @@ USAGE_ERROR = 2
 FAILURE = 1
 INTERRUPTED = 130
 
-os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
-os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-# OpenMP's threads wait awake for some 20 microseconds, not for milliseconds in which others may need the core.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+set_defaults()
 
 
 def configuration(arguments: argparse.Namespace, **defaults: Value) -> "AppConfig":
     """Configuration of a new run, or with --resume of the run in that folder."""
-    from fedsel_app.records.run_folder import PLACE, read_config
     from simulation.experiments.configuration import resolve
-    from simulation.flower_app.settings import refuse_own_app
 
     values = overrides(arguments)
     if not arguments.resume:
         return resolve(defaults | values)
-    if foreign := values.keys() - set(PLACE) | values.keys() & {"out"}:
-        raise ConfigError(f"--resume goes on with the run's own settings; leave out {', '.join(sorted(foreign))}.")
-    folder = Path(arguments.resume).absolute()
-    before = read_config(folder)
-    refuse_own_app(before, folder)
-    return resolve(before | values | {"out": str(folder), "resume": True})
+    from simulation.wiring.resumption import resolve_resumed
+
+    return resolve_resumed(Path(arguments.resume), values)
 
 
 def run(arguments: argparse.Namespace) -> int:

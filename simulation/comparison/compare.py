@@ -54,7 +54,17 @@ MEASURES = {
 
 
 def compare(comparison: Comparison, jobs: int, console: Console) -> dict[str, str]:
-    """Carry out the unfinished runs of `comparison`, `jobs` at a time, and print the results.
+    """Carry out the unfinished runs of `comparison` as `carry_out` does, and print the results."""
+    failures = carry_out(comparison, jobs, console)
+    console.print(results_table(comparison))
+    for name, reason in failures.items():
+        console.print(f"{name} failed: {reason}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"Next: fedsel report {comparison.out}", markup=False, highlight=False, soft_wrap=True)
+    return failures
+
+
+def carry_out(comparison: Comparison, jobs: int, console: Console) -> dict[str, str]:
+    """Carry out the unfinished runs of `comparison`, `jobs` at a time; `console` shows their progress.
 
     However it ends (an error, a signal, even SIGKILL), no process that it started stays behind.
 
@@ -74,12 +84,7 @@ def compare(comparison: Comparison, jobs: int, console: Console) -> dict[str, st
         make_private_folder(comparison.out / "runs")
         (comparison.out / "failures.jsonl").unlink(missing_ok=True)
         with RunProcesses(comparison, jobs, console) as run_processes:
-            failures = run_processes.work()
-    console.print(results_table(comparison))
-    for name, reason in failures.items():
-        console.print(f"{name} failed: {reason}", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"Next: fedsel report {comparison.out}", markup=False, highlight=False, soft_wrap=True)
-    return failures
+            return run_processes.work()
 
 
 class RunProcesses:
@@ -196,7 +201,7 @@ class RunProcesses:
 
     def _say(self, line: str) -> None:
         if not self._console.is_terminal:
-            print(line, flush=True)
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def prepare(run: PlannedRun, *, side_by_side: bool, inline: bool) -> list[str]:

@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from simulation.comparison.statistics import step_values
+from simulation.report.picture import Picture
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 LINES = ("-", "--", "-.", ":")
@@ -60,7 +61,7 @@ class Style:
         if self.narrow:
             height *= columns * (NARROW_HEIGHT if columns > 1 else 1.0)
             rows, columns = rows * columns, 1
-        figure = Figure(figsize=(NARROW_WIDTH if self.narrow else WIDTH, height), layout="constrained")
+        figure = Picture(figsize=(NARROW_WIDTH if self.narrow else WIDTH, height), layout="constrained")
         panels = [panel for row in figure.subplots(rows, columns, sharey=sharey, squeeze=False) for panel in row]
         for panel in panels:
             panel.grid(alpha=0.3)
