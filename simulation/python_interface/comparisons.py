@@ -19,9 +19,8 @@ from simulation.experiments.presets import load_preset
 from simulation.python_interface import frames
 from simulation.python_interface.apart import refuse_main
 from simulation.python_interface.keywords import key_of, listed, setting_values
-from simulation.python_interface.method_keywords import MethodKeywords
 from simulation.python_interface.runs import RunResult
-from simulation.python_interface.shared_keywords import SharedKeywords
+from simulation.python_interface.setting_keywords import SettingKeywords
 from simulation.report.drawing import Style
 from simulation.report.figures import accuracy_plot
 from simulation.report.page import write_report
@@ -29,10 +28,6 @@ from simulation.terminal import wide_console
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-class ComparisonKeywords(SharedKeywords, MethodKeywords, total=False):
-    """Keywords of the settings that all runs of a comparison share."""
 
 
 class ComparisonResult:
@@ -118,7 +113,7 @@ def _lead(run: Run) -> Row:
     return {"run": run.name, "strategy": run.strategy, "seed": run.seed, **run.cell}
 
 
-@listed(ComparisonKeywords)
+@listed(SettingKeywords)
 def compare(
     strategies: Sequence[str] | None = None,
     *,
@@ -129,7 +124,7 @@ def compare(
     jobs: int | None = None,
     settings: Mapping[str, Value] | None = None,
     progress: bool = True,
-    **keywords: Unpack[ComparisonKeywords],
+    **keywords: Unpack[SettingKeywords],
 ) -> ComparisonResult:
     """Simulate several methods on the same seeds, as `fedsel compare` does, each run in a process of its own.
 

@@ -12,27 +12,29 @@ FOLDER = Path(__file__).parent
 
 
 def sources() -> dict[str, str]:
-    """File name -> text: the settings that all methods share, and those of single methods."""
+    """File name -> text: the settings that all methods share, and all settings, those of single methods too."""
     shared = [group for group in setting_groups() if not group.prefix]
     methods = [group for group in setting_groups() if group.prefix]
     return {
-        "shared_keywords.py": _module("SharedKeywords", "Keywords of the settings that all methods share", shared),
-        "method_keywords.py": _module("MethodKeywords", "Keywords of the methods' own settings", methods),
+        "shared_keywords.py": _module("SharedKeywords", "TypedDict", "settings that all methods share", shared),
+        "setting_keywords.py": _module("SettingKeywords", "SharedKeywords", "settings, each method's own too", methods),
     }
 
 
-def _module(name: str, purpose: str, groups: Iterable[SettingGroup]) -> str:
+def _module(name: str, base: str, kind: str, groups: Iterable[SettingGroup]) -> str:
+    own = base == "SharedKeywords"
     lines = [
-        f'"""{purpose}, typed.',
+        f'"""Keywords of the {kind}, typed.',
         "",
         "`python -m simulation.python_interface.generate` generates this module.",
         '"""',
         "",
-        "from typing import Literal, TypedDict",
+        "from typing import Literal" if own else "from typing import Literal, TypedDict",
+        *(["", "from simulation.python_interface.shared_keywords import SharedKeywords"] if own else []),
         "",
         "",
-        f"class {name}(TypedDict, total=False):",
-        f'    """{purpose}."""',
+        f"class {name}({base}, total=False):",
+        f'    """Keywords of the {kind}."""',
     ]
     for group in groups:
         entries = [entry for entry in group.kind.entries(group.prefix) if entry.key not in OWN_PARAMETERS]

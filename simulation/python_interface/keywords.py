@@ -61,7 +61,6 @@ def listed(keywords: type) -> Callable[[Called], Called]:
         rest = [
             Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[keys[name]], annotation=kind)
             for name, kind in get_type_hints(keywords).items()
-            if name in keys
         ]
         vars(function)["__signature__"] = own.replace(parameters=[*first, *rest])
         return function

@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING, Unpack
 
 from matplotlib.figure import Figure
 from rich.console import Console
-from torch import nn
+from torch import Tensor, nn
 
 from fedsel_app.config import Value
 from fedsel_app.records.run_folder import completed_rounds, read_rounds
 from fedsel_app.records.schema import Row
 from simulation.comparison.measures import ACCURACY, metric_of
-from simulation.comparison.results import  read_comparison
+from simulation.comparison.results import read_comparison
 from simulation.engines.choice import choose
 from simulation.experiments.configuration import resolve
 from simulation.python_interface import frames
 from simulation.python_interface.apart import simulate_apart
 from simulation.python_interface.inline import simulate_inline
 from simulation.python_interface.keywords import listed, setting_values
-from simulation.python_interface.method_keywords import MethodKeywords
-from simulation.python_interface.shared_keywords import SharedKeywords
-from simulation.python_interface.trained_model import trained_model
+from simulation.python_interface.setting_keywords import SettingKeywords
+from simulation.python_interface.trained_model import test_data, trained_model
 from simulation.report.drawing import Style
 from simulation.report.figures import accuracy_plot
 from simulation.report.progress import RunDisplay
@@ -32,12 +31,6 @@ from simulation.wiring.resumption import resolve_resumed
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-class RunKeywords(SharedKeywords, MethodKeywords, total=False):
-    """Keywords of the settings of a run."""
-
-    seed: int
 
 
 class RunResult:
@@ -90,7 +83,7 @@ class RunResult:
 
     @property
     def model(self) -> nn.Module:
-        """The model of the last round, on the CPU and in eval mode."""
+        """The model of the last round, on the CPU and in eval mode; it takes samples normalised as in `test_data`."""
         return trained_model(self.folder / "model.npz", self.settings)
 
     @property
@@ -98,21 +91,27 @@ class RunResult:
         """The model of the best accuracy, likewise."""
         return trained_model(self.folder / "best-model.npz", self.settings)
 
+    @property
+    def test_data(self) -> tuple[Tensor, Tensor]:
+        """Samples of the server's test set, normalised as the model takes them, and their targets."""
+        return test_data(self.settings)
+
     def plot(self, metric: str = ACCURACY) -> Figure:
         """Figure of the score, or of another metric, against rounds, seconds, bytes sent and exchanges."""
         return accuracy_plot(self._group, Style(), metric_of([self._records], metric)).figure
 
 
-@listed(RunKeywords)
+@listed(SettingKeywords)
 def run(
     strategy: str | None = None,
     *,
+    seed: int | None = None,
     out: str | Path | None = None,
     resume: str | Path | None = None,
     settings: Mapping[str, Value] | None = None,
     on_round: Callable[[Row], None] | None = None,
     progress: bool = True,
-    **keywords: Unpack[RunKeywords],
+    **keywords: Unpack[SettingKeywords],
 ) -> RunResult:
     """Simulate one run on this machine, to the same bits as `fedsel run` with the same settings.
 
@@ -123,6 +122,8 @@ def run(
     strategy
         Selection method, as `fedsel methods` lists them, or package.module:Class; by default the preset's, or
         hetero-select.
+    seed
+        Seed of everything that is drawn; 42 by default.
     out
         Run folder; by default one in runs/, named by method, data, seed and time.
     resume
@@ -147,6 +148,7 @@ def run(
     """
     values = setting_values(keywords, settings)
     values |= {} if strategy is None else {"strategy": strategy}
+    values |= {} if seed is None else {"seed": seed}
     values |= {} if out is None else {"out": str(Path(out).expanduser().absolute())}
     config = resolve(values) if resume is None else resolve_resumed(Path(resume).expanduser(), values)
     choice = choose(config)

@@ -10,10 +10,10 @@ from fedsel_app.config import ConfigError
 from simulation.experiments.configuration import known_defaults
 from simulation.python_interface.generate import FOLDER, sources
 from simulation.python_interface.keywords import OWN_PARAMETERS, key_of, setting_keys, setting_values
-from simulation.python_interface.runs import RunKeywords
+from simulation.python_interface.setting_keywords import SettingKeywords
 
 
-@pytest.mark.parametrize("name", ["shared_keywords.py", "method_keywords.py"])
+@pytest.mark.parametrize("name", ["shared_keywords.py", "setting_keywords.py"])
 def test_the_generated_keywords_are_the_settings(name):
     message = "run `python -m simulation.python_interface.generate`"
     assert (FOLDER / name).read_text(encoding="utf-8") == sources()[name], message
@@ -22,7 +22,7 @@ def test_the_generated_keywords_are_the_settings(name):
 def test_every_setting_has_a_keyword_of_its_own():
     keys = setting_keys()
     assert sorted(keys.values()) == sorted(known_defaults().keys() - set(OWN_PARAMETERS))
-    assert get_type_hints(RunKeywords).keys() == {*keys, "seed"}
+    assert get_type_hints(SettingKeywords).keys() == keys.keys()
 
 
 def test_help_and_completion_list_every_keyword_with_its_default():
@@ -31,7 +31,6 @@ def test_help_and_completion_list_every_keyword_with_its_default():
         assert [name for name in setting_keys() if name not in listed] == []
         assert listed["local_steps"].default == known_defaults()["local-steps"]
         assert listed["oort_explore"].annotation is float
-    assert signature(fedsel_app.run).parameters["seed"].default == 42
 
 
 def test_the_package_lists_its_public_names():

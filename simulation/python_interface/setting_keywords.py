@@ -1,13 +1,15 @@
-"""Keywords of the methods' own settings, typed.
+"""Keywords of the settings, each method's own too, typed.
 
 `python -m simulation.python_interface.generate` generates this module.
 """
 
-from typing import Literal, TypedDict
+from typing import Literal
+
+from simulation.python_interface.shared_keywords import SharedKeywords
 
 
-class MethodKeywords(TypedDict, total=False):
-    """Keywords of the methods' own settings."""
+class SettingKeywords(SharedKeywords, total=False):
+    """Keywords of the settings, each method's own too."""
 
     hetero_select_loss_weight: float
     hetero_select_diversity_weight: float
