@@ -32,14 +32,17 @@ def setting(
     above: float = -math.inf,
     below: float = math.inf,
     choices: tuple[str, ...] | Mapping[str, str] = (),
+    closed: bool = True,
 ) -> Any:
     """Declare one setting: its default, its meaning (with its unit), and its bounds or choices, with their meanings.
 
-    `low` and `high` are closed bounds, `above` and `below` open ones.
+    `low` and `high` are closed bounds, `above` and `below` open ones. Choices that are not `closed` may stand for many
+    values each (flwr:NAME), which the group checks itself.
     """
     bounds = {"low": low, "high": high, "above": above, "below": below}
     meanings = choices if isinstance(choices, Mapping) else dict.fromkeys(choices, "")
-    metadata = {"doc": doc, "choices": tuple(meanings), "choice_meanings": meanings, "bounds": bounds}
+    checked = tuple(meanings) if closed else ()
+    metadata = {"doc": doc, "choices": checked, "choice_meanings": meanings, "bounds": bounds}
     return field(default=default, metadata=metadata)
 
 
@@ -124,7 +127,7 @@ ANYTHING = "in (-∞, ∞)"
 
 
 def _allowed(metadata: Mapping[str, Any]) -> str:
-    choices: tuple[str, ...] = metadata["choices"]
+    choices: Mapping[str, str] = metadata["choice_meanings"]
     return "one of " + ", ".join(choices) if choices else "in " + _interval(**metadata["bounds"])
 
 

@@ -53,6 +53,11 @@ CHOICES = {
     "a loader": ({"data": LOADER}, "code that this client does not allow"),
     "a model": ({"model": "os:system"}, "'model' to 'os:system', code that"),
     "a strategy": ({"strategy": "os:system"}, "'strategy' to 'os:system', code that"),
+    "a data set of the Hub": ({"data": "hf:someone/people"}, "'hf:someone/people', a data set of the Hub that"),
+    "a function of a partition": (
+        {"partition": "flwr:IdToSizeFncPartitioner", "partition-arguments": 'partition_id_to_size_fn="os:system"'},
+        "'partition-arguments' to 'os:system', code that",
+    ),
     "a preset's file": ({"preset": "/etc/own.toml"}, "'preset' to the file '/etc/own.toml'"),
 }
 
@@ -107,6 +112,7 @@ def test_a_deployment_of_one_user_gives_its_clients_what_they_need(tmp_path):
         "partition-id": 0,
         "num-partitions": 2,
         "data-path": "/data",
+        "partition": "dirichlet",
         "state-dir": str(tmp_path),
         "allow-code": f"{LOADER} os:system",
     }
