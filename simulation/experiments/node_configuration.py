@@ -51,8 +51,11 @@ def own_settings(node_config: Mapping[str, Value]) -> dict[str, Value]:
             f"It may have {', '.join((*IDENTITY, ALLOWED, *CLIENT_SETTINGS))}."
         )
     if "data-path" in own:
-        own = {"partition": "own"} | own
-    return {f"{key}-arguments": "" for key in ("data", "partition") if key in own} | own
+        own.setdefault("partition", "own")
+    for key in ("data", "partition"):
+        if key in own:
+            own.setdefault(f"{key}-arguments", "")
+    return own
 
 
 def refuse_choices(run_config: Mapping[str, Value], node_config: Mapping[str, Value]) -> None:

@@ -6,12 +6,14 @@ Commands of Flower, Ray and make are compared with what those programs know.
 """
 
 import importlib
+import io
 import itertools
 import re
+import runpy
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, redirect_stderr
 from datetime import datetime
 from functools import cache
 from importlib.util import find_spec
@@ -151,8 +153,8 @@ def run_fedsel(command: Command, folder: Path) -> None:
     """Run one `fedsel` command as the shell in `folder` would; the root directory lies in it as well."""
     words = [re.sub(r"(^|=)/", rf"\1{folder}/", word) for word in command.words[1:]]
     for word in words:
-        if word.startswith("data-path="):
-            path = folder / word.removeprefix("data-path=")
+        path = folder / word.removeprefix("data-path=")
+        if word.startswith("data-path=") and not path.exists():
             path.parent.mkdir(exist_ok=True)
             np.savez(path, **arrays((32, 32, 3), 10))
     if "--resume" in words:
@@ -173,6 +175,10 @@ def test_every_command_runs(page: str, folder: Path, capsys: pytest.CaptureFixtu
             continue
         if program == "fedsel":
             run_fedsel(command, folder)
+        elif program == "python" and (folder / arguments[0]).is_file():
+            pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
+            with redirect_stderr(io.StringIO()):
+                runpy.run_path(str(folder / arguments[0]))
         elif program == "make":
             makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
             assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in arguments), str(command)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.config.plugins import described
-from fedsel_app.data.sources.hugging_face_columns import Columns, values
+from fedsel_app.data.columns import Columns, values
 
 SPLITS = ("train", "test", "validation")
 
