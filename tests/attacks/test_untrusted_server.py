@@ -97,7 +97,9 @@ def test_code_that_the_owner_allows_is_run(allowed):
         enrolled({"data": f"{LOADER}s"}, allow_code=allowed)
 
 
-@pytest.mark.parametrize("text", ["/data/my file.npz", "/it's", '/a "b" c', "/x=1 y='2'", "/\\n", "/ü\n", 'a=0.5, b="c"'])
+@pytest.mark.parametrize(
+    "text", ["/data/my file.npz", "/it's", '/a "b" c', "/x=1 y='2'", "/\\n", "/ü\n", 'a=0.5, b="c"']
+)
 def test_a_node_configuration_is_read_as_it_was_written(text):
     written = node_config_text(1, 3, {"data-path": text, "state-dir": "/s"})
     read = parse_config_args([written])
