@@ -49,7 +49,7 @@ def setting(
 class Entry(NamedTuple):
     """One setting as it is listed; `allowed` are its choices or its bounds, empty where it has neither.
 
-    `choices` has the meaning of each choice, empty where that of the setting says it.
+    `choices` has the meaning of each choice, empty where that of the setting says it; if `closed`, there are no others.
     """
 
     key: str
@@ -57,6 +57,7 @@ class Entry(NamedTuple):
     meaning: str
     allowed: str
     choices: Mapping[str, str]
+    closed: bool
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,14 @@ class Settings:
         """Every setting of the group, as it is listed."""
         defaults, metadata = cls.defaults(prefix), [item.metadata for item in fields(cls)]
         return [
-            Entry(key, default, declared["doc"], _allowed(declared).replace(ANYTHING, ""), declared["choice_meanings"])
+            Entry(
+                key,
+                default,
+                declared["doc"],
+                _allowed(declared).replace(ANYTHING, ""),
+                declared["choice_meanings"],
+                bool(declared["choices"]),
+            )
             for (key, default), declared in zip(defaults.items(), metadata, strict=True)
         ]
 

@@ -46,7 +46,7 @@ def _module(name: str, base: str, kind: str, groups: Iterable[SettingGroup]) -> 
 def _field(entry: Entry) -> list[str]:
     """Lines of one keyword, broken as the formatter would."""
     name = keyword_of(entry.key)
-    if not entry.choices:
+    if not entry.closed:
         return [f"    {name}: {type(entry.default).__name__}"]
     choices = [f'"{choice}"' for choice in entry.choices]
     whole = f"    {name}: Literal[{', '.join(choices)}]"

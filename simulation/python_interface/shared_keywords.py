@@ -25,11 +25,9 @@ class SharedKeywords(TypedDict, total=False):
 
     data: str
     data_path: str
+    data_arguments: str
     download: bool
     image_size: int
-    normalize: bool
-    moments: Literal["computed", "mnist", "cifar10", "cifar100", "tiny-imagenet"]
-    augment: Literal["none", "flip", "crop-flip"]
     test_fraction: float
     synthetic_alpha: float
     synthetic_beta: float
@@ -39,7 +37,12 @@ class SharedKeywords(TypedDict, total=False):
     ptb_xl_hz: int
     ecg_examples: int
 
-    partition: Literal["iid", "dirichlet", "multi-dirichlet", "psi-lda", "missing-classes", "shards", "natural", "own"]
+    normalize: bool
+    moments: Literal["computed", "mnist", "cifar10", "cifar100", "tiny-imagenet"]
+    augment: Literal["none", "flip", "crop-flip"]
+
+    partition: str
+    partition_arguments: str
     alpha: float
     alphas: str
     psi: float
