@@ -1,4 +1,4 @@
-"""Private parts of Flower that the simulation engine replaces or calls; no other module of it names them.
+"""Simulation engine: Flower's own, with parts replaced so that it waits for nothing and a dead worker is no end.
 
 - `flwr.server.superlink.fleet.vce.vce_api.add_messages_to_queue` and the `send_and_receive` of the in-memory grid poll
   ten times a second. `event_driven_delivery` and `EventDrivenServerApp` replace them, so that a message or a reply is
@@ -11,7 +11,8 @@
   `quiet_termination` replaces it.
 - `pool_size_from_resources` counts the workers that a Ray cluster has room for; `cluster_workers` calls it.
 
-`RESTARTS` are options of Ray that Flower passes on with the resources of a worker.
+`RESTARTS` are options of Ray that Flower passes on with the resources of a worker. An engine that waits for events in
+place of polling, and replaces its workers, would replace all of it.
 """
 
 import logging

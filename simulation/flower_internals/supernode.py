@@ -1,14 +1,11 @@
-"""Private parts of Flower 1.36 that a deployment replaces or calls; only `app_process` names others, those of its side.
-
-SuperNode:
+"""SuperNode: Flower's own, with parts replaced so that one app process answers its messages and it sleeps nowhere.
 
 - `flwr.supernode.cli.flower_supernode.start_client_internal` is called with the SuperNode's state. `serve_messages`
   replaces it, to let `app_runner` have the messages answered where Flower would start a process for each.
 - `start_client_internal._init_connection` connects to the SuperLink, and its `receive` returns at once; a loop asks
   again after three seconds. `serve_messages` replaces it by one that waits for a message (`waiting`) and tries again
   where it is refused (`simulation.deployment.supernode.retrying`).
-- `start_client_internal.grpc_request_response` makes that connection, and is handed a stub that carries objects
-  (`simulation.deployment.fleet_calls`).
+- What makes that connection depends on the release (see `fleet_connection`).
 - `start_client_internal.push_object_contents_from_iterable` uploads a reply, and is replaced by one that is measured.
 - `start_client_internal.time.sleep` waits half a second for the reply; `Nap` ends when it is there.
 - `flower_supernode._parse_supernode_lifespan_config` gives the configuration. Where nobody asks for tasks over HTTP,
@@ -16,36 +13,27 @@ SuperNode:
 - `NodeState` and the handlers of the Runtime API are called by `NodeTasks` and `NodeTask`, which keeps a reply out of
   its `msg_store` until the task is done.
 
-ServerApp, see `DeployedServerApp`: `HttpGrid.send_and_receive` asks every three seconds, in each thread of its own, and
-its client makes each call of the Runtime API over HTTP, for which `SocketRuntime` stands in where it can. The log goes
-over HTTP too: `flwr.supercore.logger.LOG_UPLOAD_INTERVAL` is set to a second in place of five times a second.
-
 Streaming calls in Flower's APIs, and an app process that stays, would replace all of it.
 """
 
-import os
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 from importlib import import_module
-from typing import Any, cast
+from inspect import signature
+from typing import Any
 
-from flwr.app import Context
 from flwr.common.constant import ISOLATION_MODE_PROCESS, ISOLATION_MODE_SUBPROCESS, Status, SubStatus
-from flwr.server import Grid, ServerApp
-from google.protobuf.message_factory import GetMessageClass
 
 from fedsel_app.config import Value
-from simulation.deployment.app_process import BUNDLE, DONE
-from simulation.deployment.replies import SharedReplies
-from simulation.deployment.runtime_socket import SOCKET, SocketRuntime
+from simulation.flower_internals.app_process import BUNDLE, DONE
+from simulation.flower_internals.fleet_connection import connect_carrying
+from simulation.flower_internals.runtime_socket import answer_of, decode_request
 
-CONNECTION_HOOK, STUB_HOOK = "_init_connection", "grpc_request_response"
+CONNECTION_HOOK = "_init_connection"
 PUSH_HOOK, SLEEP_HOOK = "push_object_contents_from_iterable", "time"
 CONFIG_HOOK = "_parse_supernode_lifespan_config"
-LOG_HOOK, LOG_UPLOAD_S = "LOG_UPLOAD_INTERVAL", 1.0
 Connect = Callable[..., AbstractContextManager[Any]]
 
 
@@ -63,23 +51,6 @@ class Nap:
         """Sleep until `wake`, but not longer than `seconds`."""
         self._awake.wait(seconds)
         self._awake.clear()
-
-
-def decode_request(name: str, request: bytes) -> Any:
-    """Decode the request of a call of the Runtime API. Raises KeyError for an unknown name."""
-    from flwr.proto import runtime_pb2
-
-    method = runtime_pb2.DESCRIPTOR.services_by_name["Runtime"].methods_by_name[name]
-    return GetMessageClass(method.input_type).FromString(request)
-
-
-def answer_of(handler: Callable[[], Any]) -> bytes:
-    """Answer with the response of `handler`, or with its exception, as `app_process.RuntimePipe` reads it."""
-    try:
-        response: bytes = handler().SerializeToString()
-    except Exception as error:  # noqa: BLE001 - the caller gets it
-        return b"\1" + f"{type(error).__name__}: {error}".encode()
-    return b"\0" + response
 
 
 class NodeTask:
@@ -126,7 +97,7 @@ class NodeTask:
             "PullTaskInput": lambda: self._pull_task_input(decoded),
             "PullMessages": lambda: self._pull_messages(decoded),
             "PullObject": lambda: node.pull_object(decoded, self._state, self._task),
-            "ConfirmMessageReceived": lambda: node.confirm_message_received(decoded, self._state),
+            "ConfirmMessageReceived": lambda: self._confirm_message_received(decoded),
             "PushMessages": lambda: self._push_messages(decoded),
             "PushObject": lambda: node.push_object(decoded, self._state, self._task),
             "PushTaskOutput": lambda: self._push_task_output(decoded),
@@ -140,6 +111,13 @@ class NodeTask:
         response = node.pull_task_input(request, self._state, self._task)
         response.fab.ClearField("content")
         return response
+
+    def _confirm_message_received(self, request: Any) -> Any:
+        from flwr.supernode.servicer.runtime import runtime_handlers as node
+
+        confirm: Callable[..., Any] = node.confirm_message_received
+        task = () if len(signature(confirm).parameters) == 2 else (self._task,)  # from 1.37 on
+        return confirm(request, self._state, *task)
 
     def _pull_messages(self, request: Any) -> Any:
         from flwr.supernode.servicer.runtime import runtime_handlers as node
@@ -176,7 +154,8 @@ class NodeTask:
             return
         if self._reply is not None:
             self._state.object_store.delete(self._reply[0])
-        for message in self._state.get_messages(run_ids=[self._task.run_id], is_reply=False, limit=1):
+        messages = getattr(self._state, "get_messages_legacy", self._state.get_messages)  # the former from 1.41 on
+        for message in messages(run_ids=[self._task.run_id], is_reply=False, limit=1):
             self._state.record_message_processing_start(message_id=message.metadata.message_id)
         self._state.finish_task(self._task.task_id, SubStatus.FAILED, "The app process ended.")
         self._state._on_task_tokens_expired([self._task])
@@ -203,7 +182,6 @@ def serve_messages(
     pushing: Callable[[Callable[..., None]], Callable[..., None]],
     waiting: Callable[[Callable[[], Any]], Callable[[], Any]],
     start_runner: Callable[[NodeTasks, Callable[[], None]], Callable[[], None]],
-    make_stub: Callable[..., Any],
 ) -> None:
     """Run Flower's SuperNode, as its command line says, with these parts of it replaced.
 
@@ -214,8 +192,6 @@ def serve_messages(
     start_runner
         Takes the SuperNode's tasks and a function to be called after each answer; returns a function that is called
         whenever a message has been received. Not called where the command line asks for another isolation.
-    make_stub
-        Takes a gRPC channel and, as `store`, the SuperNode's objects; returns a stub of the Fleet API.
     """
     from flwr.supernode import start_client_internal as node
 
@@ -249,8 +225,7 @@ def serve_messages(
         if served_here(options["isolation"], options["runtime_dependency_install"]):
             options["isolation"] = ISOLATION_MODE_PROCESS
             arrived.append(start_runner(NodeTasks(options["state_factory"].state()), nap.wake))
-        stub = partial(make_stub, store=options["state_factory"].objectstore_factory.store())
-        setattr(node, STUB_HOOK, partial(getattr(node, STUB_HOOK), adapter_cls=stub))
+        connect_carrying(options["state_factory"].objectstore_factory.store())
         start(**options)
 
     setattr(node, PUSH_HOOK, pushing(getattr(node, PUSH_HOOK)))
@@ -259,33 +234,3 @@ def serve_messages(
     setattr(program, CONFIG_HOOK, parse_closed)
     program.start_client_internal = start_with_runner
     program.flower_supernode()
-
-
-class DeployedServerApp(ServerApp):
-    """A ServerApp whose threads share one call for all the replies that they wait for, on the SuperLink's socket.
-
-    Attributes
-    ----------
-    deployed : True while the clients are SuperNodes, and not simulated
-    """
-
-    deployed = False
-
-    def __call__(self, grid: Grid, context: Context) -> None:
-        """Run the server."""
-        from flwr.supercore import logger
-        from flwr.superlink.grid import HttpGrid
-
-        self.deployed = isinstance(grid, HttpGrid)
-        if not isinstance(grid, HttpGrid):
-            super().__call__(grid, context)
-            return
-        setattr(logger, LOG_HOOK, LOG_UPLOAD_S)
-        grid.send_and_receive = SharedReplies(grid)  # type: ignore[method-assign]
-        over_http = grid._runtime_client
-        if SOCKET in os.environ:
-            grid._client = cast(Any, SocketRuntime(grid._token, over_http))
-        try:
-            super().__call__(grid, context)
-        finally:
-            grid._client = over_http

@@ -6,7 +6,8 @@ through the same calls of the SuperNode's Runtime API as there, as Protobuf thro
 
 Private of Flower are `pull_task_input`, `push_message` and `push_task_output` of `run_clientapp`, which make those
 calls; `load_app`, which imports the app; the heartbeat, without which the SuperNode fails the message after a minute;
-and the monitor that ends this process with its SuperNode. An app process with a documented protocol would replace them.
+and the monitor that ends this process with its SuperNode. The types of requests and responses are those of Flower's
+client. An app process with a documented protocol would replace them.
 """
 
 import signal
@@ -15,7 +16,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, get_type_hints
 
 from flwr.app import Context, Message
 from flwr.app.error import Error
@@ -24,19 +25,25 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.client_app import LoadClientAppError
 from flwr.clientapp.utils import get_load_client_app_fn
 from flwr.common.constant import ErrorCode, SubStatus
-from flwr.proto import runtime_pb2
 from flwr.supercore.app_utils import start_parent_process_monitor
 from flwr.supercore.fab import Fab
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
 from flwr.supercore.run import Run
+from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
-from google.protobuf.message_factory import GetMessageClass
 
-METHODS = runtime_pb2.DESCRIPTOR.services_by_name["Runtime"].methods_by_name
 READY, DONE, FAILED = b"ready", b"\0", b"\1"
 """First word of this process; first byte of the answer to a call."""
 BUNDLE = "PullBundle"
 """Call for the bundle of the task's app, which `PullTaskInput` leaves out: this process needs it once."""
+
+
+def message_type(name: str, what: str) -> Any:
+    """Protobuf type of a call of the Runtime API: its "request", or its response, the "return" of Flower's client.
+
+    Raises AttributeError for an unknown name.
+    """
+    return get_type_hints(getattr(RuntimeHttpClient, name))[what]
 
 
 class RuntimePipe:
@@ -58,7 +65,7 @@ class RuntimePipe:
 
     def _call(self, name: str, request: Any) -> Any:
         answer = self._ask(name, request.SerializeToString())
-        return GetMessageClass(METHODS[name].output_type).FromString(answer)
+        return message_type(name, "return").FromString(answer)
 
     def _ask(self, name: str, request: bytes) -> bytes:
         with self._lock:

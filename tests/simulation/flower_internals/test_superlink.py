@@ -11,8 +11,12 @@ from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.superlink import main
 from flwr.superlink.federation import NoOpFederationManager
 
-from simulation.deployment.held_calls import Arrivals, Uploads
-from simulation.deployment.superlink_internals import FACTORIES_HOOK, _announce, in_memory_factories
+from simulation.flower_internals.held_calls import Arrivals, Uploads
+from simulation.flower_internals.superlink import FACTORIES_HOOK, _announce, in_memory_factories
+from tests.support.flower_state import replies_at_link, task_identity
+
+__all__ = ["task_identity"]
+pytestmark = pytest.mark.usefixtures("task_identity")
 
 
 def test_flower_still_has_the_place_where_stores_are_made():
@@ -93,5 +97,5 @@ def test_a_message_is_found_when_all_of_its_objects_are_stored(state):
     asked = {instruction.metadata.message_id}
     upload = begin_upload(state, reply, run_id, sender=node)
     while next(upload, False):
-        found = state.get_message_res(asked)
+        found = replies_at_link(state, asked, run_id)
     assert [message.metadata.message_id for message in found] == [reply.metadata.message_id]

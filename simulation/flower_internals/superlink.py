@@ -1,7 +1,7 @@
-"""Private parts of Flower 1.36 in a SuperLink of a deployment, replaced or called; see `flower_internals`.
+"""SuperLink: Flower's own, with parts replaced so that it answers when there is something.
 
-- `FleetServicer.PullMessages` and the Runtime API's `pull_messages` answer at once, mostly that there is nothing, and
-  are asked again every three seconds. `answer_when_stored` holds them until there is something.
+- The calls for messages of both APIs answer at once, mostly that there is nothing, and are asked again every three
+  seconds. `answer_when_stored` holds those of the Runtime API until there is something, and `fleet_service` the others.
 - `LinkState.store_message_and_object_tree` and `store_object` tell of it: a message is announced with its last object.
   Before, `get_message_ins` and `get_message_res` do not find it: who pulls a message of which an object is missing
   sleeps for a second.
@@ -27,13 +27,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from simulation.deployment.app_signature import signatures_of
-from simulation.deployment.control_account import ControlAccount, open_account
-from simulation.deployment.fleet_calls import carry_objects
-from simulation.deployment.flower_internals import answer_of, decode_request
-from simulation.deployment.held_calls import Arrivals, Uploads
-from simulation.deployment.node_file import NodeFile
-from simulation.deployment.runtime_socket import serve_socket
+from simulation.flower_internals.app_signature import signatures_of
+from simulation.flower_internals.control_account import ControlAccount, open_account
+from simulation.flower_internals.fleet_calls import carry_objects
+from simulation.flower_internals.fleet_service import FLEET_HANDLERS, hold_calls_of_nodes
+from simulation.flower_internals.held_calls import Arrivals, Uploads
+from simulation.flower_internals.node_file import NodeFile
+from simulation.flower_internals.runtime_socket import answer_of, decode_request, serve_socket
+from simulation.flower_internals.transport import CONTROL_OVER_GRPC
 
 FACTORIES_HOOK = "get_objectstore_linkstate_factories"
 CONFIG_HOOK, SUPEREXEC_HOOK = "_parse_superlink_lifespan_config", "_get_superexec_command"
@@ -51,21 +52,12 @@ def answer_when_stored(arrivals: Arrivals, node_hold_s: float, reply_hold_s: flo
     node_hold_s, reply_hold_s
         Longest hold of a SuperNode's call, and of a ServerApp's.
     """
-    from flwr.server.superlink.fleet.grpc_rere.fleet_servicer import FleetServicer
     from flwr.server.superlink.linkstate import InMemoryLinkState
     from flwr.superlink import main
     from flwr.superlink.cli import flower_superlink
     from flwr.superlink.servicer.runtime import runtime_handlers
 
-    pull_of_node, pull_of_app = FleetServicer.PullMessages, runtime_handlers.pull_messages
-
-    def pull_messages_of_node(self: Any, request: Any, context: Any) -> Any:
-        with arrivals.watch(("node", request.node.node_id)) as watch:
-            context.add_callback(watch.end)
-            response = pull_of_node(self, request, context)
-            if response.messages_list or not watch.wait(node_hold_s) or not context.is_active():
-                return response
-        return pull_of_node(self, request, context)
+    pull_of_app = runtime_handlers.pull_messages
 
     def pull_messages_of_app(request: Any, state: Any, task: Any) -> Any:
         with arrivals.watch(("run", task.run_id)) as watch:
@@ -74,8 +66,8 @@ def answer_when_stored(arrivals: Arrivals, node_hold_s: float, reply_hold_s: flo
                 return response
         return pull_of_app(request, state, task)
 
-    FleetServicer.PullMessages = pull_messages_of_node  # type: ignore[method-assign]
-    carry_objects(FleetServicer)
+    carry_objects(import_module(FLEET_HANDLERS))
+    hold_calls_of_nodes(arrivals, node_hold_s)
     runtime_handlers.pull_messages = pull_messages_of_app
     _announce(InMemoryLinkState, Uploads(arrivals))
     with tempfile.TemporaryDirectory(prefix="fedsel-") as folder:
@@ -98,14 +90,14 @@ def close_to_strangers(program: Any, folder: Path, account: Callable[[str], Cont
 
     def parse_closed() -> Any:
         config = parse()
-        config.authn_plugin = account(config.control_address)
+        config.authn_plugin = account(config.control_address if CONTROL_OVER_GRPC else f"{config.host}:{config.port}")
         if config.isolation == ISOLATION_MODE_SUBPROCESS:
             config.superexec_auth_secret = secret.read_bytes()
         return config
 
     def command(*arguments: Any, **options: Any) -> list[str]:
         rest = command_of(*arguments, **options)[1:]
-        return [sys.executable, "-m", "simulation.deployment.superexec", str(secret), *rest]
+        return [sys.executable, "-m", "simulation.flower_internals.superexec", str(secret), *rest]
 
     setattr(program, CONFIG_HOOK, parse_closed)
     setattr(program, SUPEREXEC_HOOK, command)
@@ -223,20 +215,20 @@ def _announce(state: Any, uploads: Uploads) -> None:
         uploads.stored(session_id, object_id)
         return stored
 
-    def get_message_ins(self: Any, node_id: int, limit: int | None) -> Any:
+    def get_message_ins(self: Any, node_id: int, limit: int | None, **of_run: Any) -> Any:
         with self.lock:
             under_way = (self.message_ins_store.get(name) for name in uploads.under_way())
             hidden = [message.metadata for message in under_way if message and not message.metadata.delivered_at]
             for metadata in hidden:
                 metadata.delivered_at = UNDER_WAY
             try:
-                return instructions_for(self, node_id, limit)
+                return instructions_for(self, node_id, limit, **of_run)
             finally:
                 for metadata in hidden:
                     metadata.delivered_at = ""
 
-    def get_message_res(self: Any, message_ids: set[str]) -> Any:
-        return replies_to(self, message_ids - uploads.under_way())
+    def get_message_res(self: Any, message_ids: set[str], **of_run: Any) -> Any:
+        return replies_to(self, message_ids - uploads.under_way(), **of_run)
 
     state.store_message_and_object_tree = store_message_and_object_tree
     state.store_object = store_one_object

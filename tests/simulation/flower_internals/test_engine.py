@@ -11,8 +11,8 @@ from flwr.simulation.ray_transport.ray_actor import BasicActorPool
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from fedsel_app.network.reply_timeout import ReplyTimeout
-from simulation.engines import flower_internals
-from simulation.engines.flower_internals import (
+from simulation.flower_internals import engine
+from simulation.flower_internals.engine import (
     WorkerWatch,
     deliver_when_stored,
     describe_death,
@@ -53,7 +53,7 @@ def test_only_a_worker_that_is_dead_for_good_ends_the_run(monkeypatch):
         raise raised[-1]
 
     answering = SimpleNamespace(wait=lambda answers, timeout: (answers, []), get=get, nodes=lambda: [{"Alive": True}])
-    monkeypatch.setattr(flower_internals, "ray", answering)
+    monkeypatch.setattr(engine, "ray", answering)
     process_message = RayBackend.process_message
     backend, context = RayBackend.__new__(RayBackend), SimpleNamespace(node_config={"partition-id": 0})
     backend.pool, backend.app_fn = SimpleNamespace(pool=[worker]), None

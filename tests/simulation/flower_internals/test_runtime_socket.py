@@ -9,9 +9,8 @@ import pytest
 from flwr.proto.runtime_pb2 import GetNodesRequest, PullAppMessagesRequest, PullAppMessagesResponse
 from flwr.superlink.federation import NoOpFederationManager
 
-from simulation.deployment.flower_internals import answer_of, decode_request
-from simulation.deployment.runtime_socket import SOCKET, SocketRuntime, serve_socket
-from simulation.deployment.superlink_internals import answer_call, in_memory_factories
+from simulation.flower_internals.runtime_socket import SOCKET, SocketRuntime, answer_of, decode_request, serve_socket
+from simulation.flower_internals.superlink import answer_call, in_memory_factories
 
 
 class OverHttp:

@@ -15,11 +15,25 @@ from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
 
-from simulation.deployment.app_process import RuntimePipe
+from simulation.flower_internals.app_process import RuntimePipe, message_type
 
 SOCKET = "FEDSEL_RUNTIME_SOCKET"
 """Environment variable with the socket's path, which a SuperLink hands to the processes that it starts."""
 Answer = Callable[[str, str, bytes], bytes]
+
+
+def decode_request(name: str, request: bytes) -> Any:
+    """Decode the request of a call of the Runtime API. Raises AttributeError for an unknown name."""
+    return message_type(name, "request").FromString(request)
+
+
+def answer_of(handler: Callable[[], Any]) -> bytes:
+    """Answer with the response of `handler`, or with its exception, as `app_process.RuntimePipe` reads it."""
+    try:
+        response: bytes = handler().SerializeToString()
+    except Exception as error:  # noqa: BLE001 - the caller gets it
+        return b"\1" + f"{type(error).__name__}: {error}".encode()
+    return b"\0" + response
 
 
 def serve_socket(folder: Path, answer: Answer) -> None:

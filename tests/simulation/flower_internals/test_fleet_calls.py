@@ -1,7 +1,9 @@
 """Fleet API calls that carry the objects of small messages, between Flower's own SuperNode and SuperLink."""
 
+import re
 from collections import Counter
-from functools import partial
+from importlib import import_module
+from inspect import signature
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,10 +11,8 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.app.error import Error
 from flwr.app.message import remove_content_from_message
-from flwr.client.grpc_rere_client import connection
 from flwr.common.constant import NOOP_FLWR_AID
 from flwr.common.serde import message_to_proto
-from flwr.server.superlink.fleet.grpc_rere.fleet_servicer import FleetServicer
 from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID, TaskType
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
@@ -20,38 +20,45 @@ from flwr.supercore.inflatable.inflatable_object import (
     no_object_id_recompute,
 )
 from flwr.supercore.object_store import ObjectStoreFactory
-from flwr.supercore.retry import make_simple_grpc_retry_invoker
 from flwr.supercore.run import Run
 from flwr.superlink.federation import NoOpFederationManager
 from flwr.supernode.nodestate import NodeStateFactory
 from flwr.supernode.start_client_internal import _insert_message, _pull_and_store_message, _push_messages
 
 from fedsel_app.network.clock import LEAST_BYTES
-from simulation.deployment import fleet_calls
-from simulation.deployment.fleet_calls import CarryingStub, attach, carry_objects, detach
-from simulation.deployment.superlink_internals import in_memory_factories
+from simulation.flower_internals import fleet_calls
+from simulation.flower_internals.fleet_calls import attach, carry_objects, detach
+from simulation.flower_internals.fleet_connection import (
+    CLIENT_HOOK,
+    EXIT_HOOK,
+    HTTP_CONNECTION,
+    NODE,
+    STUB_HOOK,
+    connect_carrying,
+)
+from simulation.flower_internals.fleet_service import FLEET_HANDLERS, SERVICER
+from simulation.flower_internals.superlink import in_memory_factories
+from simulation.flower_internals.transport import FLEET_OVER_GRPC
+from tests.support.flower_state import messages_at_node, replies_at_link, task_identity
 
-
-class CarryingServicer(FleetServicer):
-    """Servicer of its own, as `carry_objects` changes the class."""
-
-
-carry_objects(CarryingServicer)
+__all__ = ["task_identity"]
+pytestmark = pytest.mark.usefixtures("task_identity")
+handlers = import_module(FLEET_HANDLERS)
 
 
 class Channel:
-    """Channel without a network to a servicer, which counts the calls."""
+    """gRPC channel without a network to Flower's servicer, which counts the calls."""
 
-    def __init__(self, servicer):
-        self.servicer, self.calls = servicer, Counter()
+    def __init__(self, links, objects):
+        self.servicer = import_module(SERVICER).FleetServicer(links, objects, enable_supernode_auth=False)
+        self.calls = Counter()
 
     def unary_unary(self, path, **_):
         name = path.rpartition("/")[2]
 
         def call(request, metadata=(), timeout=None):
             self.calls[name] += name != "SendNodeHeartbeat"
-            context = SimpleNamespace(invocation_metadata=lambda: metadata)
-            return getattr(self.servicer, name)(request, context)
+            return getattr(self.servicer, name)(request, None)
 
         return call
 
@@ -62,23 +69,63 @@ class Channel:
         pass
 
 
-class Federation:
-    """SuperLink with a run, and a SuperNode that Flower's own functions serve."""
+class HttpClient:
+    """Flower's client of the Fleet API without a network to its handlers, which counts the calls."""
 
-    def __init__(self, monkeypatch, servicer_class, stub):
+    def __init__(self, links, objects):
+        self.given = {"state": links.state(), "store": objects.store(), "enable_supernode_auth": False}
+        self.calls = Counter()
+
+    def __getattr__(self, name):
+        def call(request):
+            self.calls[name] += name != "SendNodeHeartbeat"
+            handler = getattr(handlers, re.sub("(?<!^)([A-Z])", r"_\1", name).lower())
+            return handler(request, **{key: self.given[key] for key in [*signature(handler).parameters][1:]})
+
+        return call
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+class Federation:
+    """SuperLink with a run, and a SuperNode that Flower's own functions serve; `link` and `node` may carry objects."""
+
+    def __init__(self, monkeypatch, link, node):
+        for name in ("pull_messages", "push_messages"):
+            monkeypatch.setattr(handlers, name, getattr(handlers, name))
+        if link:
+            carry_objects(handlers)
         objects, links = in_memory_factories(FLWR_IN_MEMORY_DB_NAME, NoOpFederationManager())
         self.link = links.state()
         self.run_id = self.link.create_run("", "", "", {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, TaskType.SERVER_APP)
         [task] = self.link.get_tasks()
         assert self.link.claim_task(task.task_id)
         assert self.link.activate_task(task.task_id)
-        self.channel = Channel(servicer_class(links, objects, enable_supernode_auth=False))
-        monkeypatch.setattr(connection, "create_channel", lambda **_: self.channel)
         node_objects = ObjectStoreFactory(FLWR_IN_MEMORY_DB_NAME)
         self.node, self.store = NodeStateFactory(node_objects).state(), node_objects.store()
         self.node.store_run(Run.create_empty(self.run_id))
-        adapter = {"adapter_cls": partial(stub, store=self.store)} if stub is CarryingStub else {}
-        self.connection = connection.grpc_request_response("", True, make_simple_grpc_retry_invoker(), **adapter)
+        self.channel = (Channel if FLEET_OVER_GRPC else HttpClient)(links, objects)
+        places = (
+            [(NODE, STUB_HOOK)] if FLEET_OVER_GRPC else [(HTTP_CONNECTION, CLIENT_HOOK), (HTTP_CONNECTION, EXIT_HOOK)]
+        )
+        for module, name in places:
+            monkeypatch.setattr(import_module(module), name, getattr(import_module(module), name))
+        if FLEET_OVER_GRPC:
+            grpc = import_module("flwr.client.grpc_rere_client.connection")
+            monkeypatch.setattr(grpc, "create_channel", lambda **_: self.channel)
+        else:
+            there = SimpleNamespace(from_server_address=lambda *_, **__: self.channel)
+            monkeypatch.setattr(import_module(HTTP_CONNECTION), CLIENT_HOOK, there)
+        if node:
+            connect_carrying(self.store)
+        self.connection = import_module(NODE)._init_connection(
+            **{"server_address": "127.0.0.1:1", "insecure": True}
+            | ({"transport": "grpc-rere"} if FLEET_OVER_GRPC else {})
+        )
 
     def exchange(self, instruction, reply_content):
         """Let the ServerApp send an instruction and the SuperNode a reply: what each has received, by object."""
@@ -102,7 +149,7 @@ class Federation:
             assert pulled == self.run_id
             assert {name: self.store.get(name) for name in sent} == sent
             assert self.link.object_store.get(message.object_id) is None, "it is confirmed"
-            [received] = self.node.get_messages(is_reply=False)
+            [received] = messages_at_node(self.node, is_reply=False)
             assert received.metadata.message_id == message.object_id
             assert not received.content, "as Flower has it"
 
@@ -111,7 +158,7 @@ class Federation:
             _insert_message(reply, self.node, self.store)
             answered = contents_of(reply)
             _push_messages(self.node, self.store, send, push_object)
-            [returned] = self.link.get_message_res({message.object_id})
+            [returned] = replies_at_link(self.link, {message.object_id}, self.run_id)
             assert returned.metadata.message_id == reply.object_id
             assert not returned.content, "as Flower has it"
             assert {name: self.link.get_object(self.run_id, name) for name in answered} == answered
@@ -137,24 +184,24 @@ def flowers(pulled, pushed):
 
 
 def test_a_message_and_its_reply_take_a_call_each(monkeypatch):
-    federation = Federation(monkeypatch, CarryingServicer, CarryingStub)
+    federation = Federation(monkeypatch, link=True, node=True)
     assert federation.exchange(SMALL, ANSWER) == Counter({"PullMessages": 1, "PushMessages": 1})
 
 
 def test_large_replies_go_object_by_object_so_that_their_upload_is_measured(monkeypatch):
-    federation = Federation(monkeypatch, CarryingServicer, CarryingStub)
+    federation = Federation(monkeypatch, link=True, node=True)
     assert federation.exchange(SMALL, LARGE) == Counter({"PullMessages": 1, "PushMessages": 1, "PushObject": 5})
 
 
 def test_large_instructions_go_object_by_object(monkeypatch):
     monkeypatch.setattr(fleet_calls, "MOST_BYTES", 100)
-    federation = Federation(monkeypatch, CarryingServicer, CarryingStub)
+    federation = Federation(monkeypatch, link=True, node=True)
     assert federation.exchange(SMALL, ANSWER) == flowers(6, 3), "nor does it send objects that nobody may take"
 
 
-@pytest.mark.parametrize(("servicer", "stub"), [(FleetServicer, CarryingStub), (CarryingServicer, None)])
-def test_with_flowers_own_on_the_other_side_calls_are_flowers(monkeypatch, servicer, stub):
-    assert Federation(monkeypatch, servicer, stub).exchange(SMALL, ANSWER) == flowers(6, 3)
+@pytest.mark.parametrize("link", [False, True])
+def test_with_flowers_own_on_the_other_side_calls_are_flowers(monkeypatch, link):
+    assert Federation(monkeypatch, link=link, node=not link).exchange(SMALL, ANSWER) == flowers(6, 3)
 
 
 def test_a_message_is_as_it_was_when_its_objects_are_taken_out():

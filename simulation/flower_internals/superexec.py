@@ -1,4 +1,4 @@
-"""SuperExec that hands a task's token over in a file: ``python -m simulation.deployment.superexec SECRET ...``.
+"""SuperExec that hands a task's token over in a file: ``python -m simulation.flower_internals.superexec SECRET ...``.
 
 SECRET is a file in a folder of this user's alone; the other arguments are those of `flower-superexec`. Flower's own
 writes the token into the command line of the process that it starts, which every user of the machine can read; and who

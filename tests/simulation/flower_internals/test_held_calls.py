@@ -3,7 +3,7 @@
 import threading
 import time
 
-from simulation.deployment.held_calls import Arrivals, Uploads
+from simulation.flower_internals.held_calls import Arrivals, Uploads
 
 NODE, OTHER = ("node", 1), ("node", 2)
 
@@ -66,7 +66,7 @@ def test_an_upload_without_a_further_object_is_under_way_no_more(monkeypatch):
     uploads = Uploads(Arrivals())
     uploads.begin("slow", ["a", "b"], {NODE}, "slow")
     uploads.begin("given up", ["c"], {NODE}, "given up")
-    monkeypatch.setattr("simulation.deployment.held_calls.QUIET_S", 0.05)
+    monkeypatch.setattr("simulation.flower_internals.held_calls.QUIET_S", 0.05)
     time.sleep(0.1)
     assert uploads.under_way() == set()
     uploads.stored("slow", "a")

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from simulation.deployment.replies import SharedReplies
+from simulation.flower_internals.replies import SharedReplies
 
 
 class Grid:

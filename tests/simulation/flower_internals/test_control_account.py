@@ -10,10 +10,12 @@ from flwr.common.constant import ACCESS_TOKEN_KEY, ISOLATION_MODE_PROCESS, ISOLA
 from flwr.supercore.credential_store import file_credential_store
 from flwr.supercore.superexec.executor import subprocess_executor
 
-from simulation.deployment import control_account, flower_internals, superlink_internals
-from simulation.deployment.control_account import open_account
-from simulation.deployment.superexec import STARTER_HOOK, start_hiding
-from simulation.deployment.superlink_internals import close_to_strangers
+from simulation.flower_internals import control_account
+from simulation.flower_internals import superlink as own_superlink
+from simulation.flower_internals import supernode as own_supernode
+from simulation.flower_internals.control_account import open_account
+from simulation.flower_internals.superexec import STARTER_HOOK, start_hiding
+from simulation.flower_internals.superlink import close_to_strangers
 
 
 @pytest.fixture
@@ -54,16 +56,21 @@ def test_each_start_has_a_token_of_its_own(home):
 def test_flower_still_has_the_places_that_are_closed():
     superlink = import_module("flwr.superlink.cli.flower_superlink")
     supernode = import_module("flwr.supernode.cli.flower_supernode")
-    assert callable(getattr(superlink, superlink_internals.CONFIG_HOOK))
-    assert callable(getattr(superlink, superlink_internals.SUPEREXEC_HOOK))
-    assert callable(getattr(supernode, flower_internals.CONFIG_HOOK))
+    assert callable(getattr(superlink, own_superlink.CONFIG_HOOK))
+    assert callable(getattr(superlink, own_superlink.SUPEREXEC_HOOK))
+    assert callable(getattr(supernode, own_supernode.CONFIG_HOOK))
     assert callable(getattr(subprocess_executor, STARTER_HOOK).Popen)
 
 
 @pytest.mark.parametrize("isolation", [ISOLATION_MODE_PROCESS, ISOLATION_MODE_SUBPROCESS])
 def test_a_superlink_gets_the_account_and_its_superexec_the_secret(tmp_path, isolation):
     parsed = SimpleNamespace(
-        control_address="127.0.0.1:1", isolation=isolation, authn_plugin=None, superexec_auth_secret=b"given"
+        control_address="127.0.0.1:1",
+        host="127.0.0.1",
+        port=1,
+        isolation=isolation,
+        authn_plugin=None,
+        superexec_auth_secret=b"given",
     )
     program = SimpleNamespace(
         _parse_superlink_lifespan_config=lambda: parsed, _get_superexec_command=lambda **_: ["flower-superexec", "--x"]
@@ -72,7 +79,7 @@ def test_a_superlink_gets_the_account_and_its_superexec_the_secret(tmp_path, iso
     config = program._parse_superlink_lifespan_config()
     *command, file, rest = program._get_superexec_command()
     assert config.authn_plugin == "account at 127.0.0.1:1"
-    assert command[-2:] == ["-m", "simulation.deployment.superexec"]
+    assert command[-2:] == ["-m", "simulation.flower_internals.superexec"]
     assert rest == "--x"
     secret = tmp_path / "superexec-secret"
     assert (file, stat.S_IMODE(secret.stat().st_mode)) == (str(secret), 0o600)
