@@ -18,7 +18,7 @@ PURE = {f"fedsel_app/{name}.py" for name in ("seeds", "data/partition", "data/la
 PURE |= {name for name in NAMES if name.split("/")[:-1] in [["fedsel_app", leaf] for leaf in LEAVES]}
 FLOWER_INTERNALS = tuple(
     f"flwr.{name}"
-    for name in ("cli", "compat", "proto", "server.superlink", "simulation.", "supercore", "superlink", "supernode")
+    for name in ("cli.", "compat.", "proto.", "server.superlink", "simulation.", "supercore", "superlink", "supernode")
 )
 ENTRY_POINTS = {f"fedsel_app/{name}.py" for name in ("__init__", "server_app", "client_app", "cli")}
 FORBIDDEN = {

@@ -9,7 +9,6 @@
 - `flwr.superlink.main.get_objectstore_linkstate_factories` makes the stores. Those in a database take a second of
   processor time for a round of three clients; `in_memory_factories` keeps in memory what ends with the runs anyway, and
   in the database the nodes alone, so that a SuperLink that is started again knows them.
-
 - `flower_superlink._parse_superlink_lifespan_config` gives the configuration, and `_get_superexec_command` the command
   of the process that starts the ServerApps; `close_to_strangers` lets neither Control API nor tasks to other users.
 
@@ -22,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -227,6 +226,7 @@ def _announce(state: Any, uploads: Uploads) -> None:
                 for metadata in hidden:
                     metadata.delivered_at = ""
 
+    @wraps(replies_to)
     def get_message_res(self: Any, message_ids: set[str], **of_run: Any) -> Any:
         return replies_to(self, message_ids - uploads.under_way(), **of_run)
 

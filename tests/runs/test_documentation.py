@@ -38,6 +38,7 @@ from simulation.deployment.command_lines import equivalent_commands
 from simulation.deployment.flower_cli import RunResult
 from simulation.engines import inline_engine, ray_engine
 from simulation.experiments.configuration import AppConfig, known_defaults, resolve, resolve_run_config
+from simulation.flower_internals import transport
 from simulation.wiring import folders
 from simulation.wiring.folders import run_folder
 from tests.support.documentation import (
@@ -198,7 +199,10 @@ def check_flwr_run(arguments: list[str]) -> None:
     assert federation["num-supernodes"] == config.run.clients
 
 
-def test_the_commands_for_separate_machines_are_those_that_deploy_prints() -> None:
+def test_the_commands_for_separate_machines_are_those_that_deploy_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the release that `make run` installs."""
+    for name in ("CONTROL_OVER_GRPC", "FLEET_OVER_GRPC"):
+        monkeypatch.setattr(transport, name, True)
     page = PAGES["docs/deployment.md"]
     there = [command for command in commands(page) if str(command) not in NAMES]
     ours = [command for command in there if command.words[0] not in ("fedsel", "make")]
