@@ -3,26 +3,30 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 CHECKABLE := $(VENV)/.installed-dev
+NEWEST := .venv-newest
+LAYERED := $(NEWEST)/.installed
+# The last release of Flower whose SuperNodes and SuperLink speak gRPC throughout; docs/flower-versions.md has the others.
+FLOWER := flwr[simulation]==1.36.*
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable
-SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4
+FAST := tests/runs tests -m "not slow" --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # Setting up compiles no bytecode, so the first import must be free to keep it.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow check clean
+.PHONY: help setup run test test-slow test-newest check clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) .
+	$(INSTALL) . '$(FLOWER)'
 	touch $@
 
 $(CHECKABLE): $(READY)
-	$(INSTALL) '.[dev]'
+	$(INSTALL) '.[dev]' '$(FLOWER)'
 	touch $@
 
 setup: $(CHECKABLE) ## Make .venv with everything in it (again when pyproject.toml changes)
@@ -31,10 +35,20 @@ run: $(READY) ## Set up, then train the default federation and print its results
 	$(BIN)/fedsel run
 
 test: setup ## Set up, then run the fast tests side by side: whole runs first, in one process and real ones, then units
-	$(BIN)/python -m pytest tests/runs tests -m "not slow" $(SIDE_BY_SIDE) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest $(FAST)
 
 test-slow: setup ## Set up, then run all tests, real deployments included
 	$(BIN)/python -m pytest --hypothesis-profile thorough
+
+$(LAYERED): $(CHECKABLE)
+	$(BIN)/python -m venv $(NEWEST)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$($(NEWEST)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/first.pth"
+	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --upgrade 'flwr[simulation]'
+	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --editable .
+	touch $@
+
+test-newest: $(LAYERED) ## The fast tests, a simulation and a deployment with the newest Flower, in layers over .venv
+	$(NEWEST)/bin/python -m pytest $(FAST)
 
 check: setup ## The gate: lint, format, types, fast tests
 	$(BIN)/ruff check .
@@ -43,5 +57,5 @@ check: setup ## The gate: lint, format, types, fast tests
 	$(MAKE) test
 
 clean: ## Remove .venv, caches and build output (runs/ stays)
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(NEWEST) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -289,7 +289,7 @@ class SelectionClient(NumPyClient):
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """The mini-batches at the positions `order` of `examples`; augmented if `rng` is given."""
         context = self._context
-        data = device_data(context.data, context.run.seed, model.parameters.device)
+        data = device_data(context.data, context.preprocessing, context.run.seed, model.parameters.device)
         generator = None if rng is None else torch.Generator().manual_seed(_seed(rng))
         return data.train_batches((examples[positions] for positions in order), generator)
 

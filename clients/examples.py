@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import DataConfig, PartitionConfig
+from fedsel_app.data.client_parts import client_parts
 from fedsel_app.data.dataset import Dataset, load
-from fedsel_app.data.partition import holdout, label_counts, split
+from fedsel_app.data.partition import holdout, label_counts
 from fedsel_app.seeds import Purpose, stream
 
 Ints = NDArray[np.int64]
@@ -29,8 +30,9 @@ def _examples_of_run(
     data: DataConfig, partition: PartitionConfig, clients: int, seed: int
 ) -> Callable[[int], tuple[Ints, Ints]]:
     """Examples of each client of a run, held out when they are first asked for."""
-    y, fraction = load(data, seed).y_train, partition.holdout_fraction
-    parts = None if partition.partition == "own" else split(partition, y, clients, seed, load(data, seed).owners)
+    dataset, fraction = load(data, seed), partition.holdout_fraction
+    y = dataset.y_train
+    parts = None if partition.partition == "own" else client_parts(partition, dataset, clients, seed)
 
     @cache
     def of_client(client: int) -> tuple[Ints, Ints]:

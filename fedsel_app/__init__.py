@@ -3,6 +3,7 @@
 import os
 import resource
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
@@ -10,30 +11,46 @@ if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
+from fedsel_app.environment import set_defaults
 from fedsel_app.imports import prefer_own_packages, refuse_namesakes
 
 if TYPE_CHECKING:
     from clients.selecting import selecting as selecting
     from simulation.flower_app.strategy import strategy as strategy
+    from simulation.python_interface.comparisons import ComparisonResult as ComparisonResult
+    from simulation.python_interface.comparisons import compare as compare
+    from simulation.python_interface.comparisons import load_comparison as load_comparison
+    from simulation.python_interface.runs import RunResult as RunResult
+    from simulation.python_interface.runs import load_run as load_run
+    from simulation.python_interface.runs import run as run
+
+OWN_APP = {"selecting": "clients.selecting", "strategy": "simulation.flower_app.strategy"}
+"""Names for users' own Flower apps, and their modules."""
+PYTHON = {
+    **dict.fromkeys(("RunResult", "load_run", "run"), "simulation.python_interface.runs"),
+    **dict.fromkeys(("ComparisonResult", "compare", "load_comparison"), "simulation.python_interface.comparisons"),
+}
+"""Names for scripts and notebooks, and their modules."""
 
 prefer_own_packages()
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name for users' own Flower apps when it is asked for.
+    """Import one of the public names when it is asked for.
 
     Raises
     ------
     ImportError
         If a module of the user's has the name of one of fedsel's packages.
     """
-    if name not in ("selecting", "strategy"):
+    module = (OWN_APP | PYTHON).get(name)
+    if module is None:
         raise AttributeError(f"The package {__name__} has no attribute {name!r}.")
     refuse_namesakes()
-    if name == "selecting":
-        from clients.selecting import selecting
+    if name in PYTHON:
+        set_defaults()
+    return getattr(import_module(module), name)
 
-        return selecting
-    from simulation.flower_app.strategy import strategy
 
-    return strategy
+def __dir__() -> list[str]:
+    return sorted({*globals(), *OWN_APP, *PYTHON})

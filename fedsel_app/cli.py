@@ -1,7 +1,6 @@
 """Command line: `fedsel` and its subcommands. Each returns the exit code."""
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,16 +8,17 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from fedsel_app.config import ConfigError, RunConfig, Value
-from fedsel_app.config.arguments import folder, parse_grid, parse_seeds, parse_setting, positive
+from fedsel_app.config import ConfigError, Value
+from fedsel_app.config.arguments import add_engine, add_shared, add_whole_numbers, folder, overrides, parse_grid
+from fedsel_app.environment import set_defaults
 from fedsel_app.imports import uncollected_imports
 from simulation.bench import commands as bench
 from simulation.claims import commands as claims
+from simulation.comparison import commands as comparison
 from simulation.deployment import commands as deployment
 from simulation.deployment.flower_cli import DeploymentError
 from simulation.experiments import commands as experiments
 from simulation.report import commands as report_commands
-from simulation.terminal import wide_console
 
 if TYPE_CHECKING:
     from simulation.experiments.configuration import AppConfig
@@ -27,38 +27,19 @@ USAGE_ERROR = 2
 FAILURE = 1
 INTERRUPTED = 130
 
-os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
-os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-# OpenMP's threads wait awake for some 20 microseconds, not for milliseconds in which others may need the core.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-
-
-def overrides(arguments: argparse.Namespace) -> dict[str, Value]:
-    """Settings of the command line, by key; a flag of its own wins over --set."""
-    values = dict(parse_setting(text) for text in arguments.set)
-    for key in ("preset", "strategy", "rounds", "clients", "cohort", "seed", "out", "engine"):
-        given = getattr(arguments, key, None)
-        if given is not None:
-            values[key] = given
-    return values
+set_defaults()
 
 
 def configuration(arguments: argparse.Namespace, **defaults: Value) -> "AppConfig":
     """Configuration of a new run, or with --resume of the run in that folder."""
-    from fedsel_app.records.run_folder import PLACE, read_config
     from simulation.experiments.configuration import resolve
-    from simulation.flower_app.settings import refuse_own_app
 
     values = overrides(arguments)
     if not arguments.resume:
         return resolve(defaults | values)
-    if foreign := values.keys() - set(PLACE) | values.keys() & {"out"}:
-        raise ConfigError(f"--resume goes on with the run's own settings; leave out {', '.join(sorted(foreign))}.")
-    folder = Path(arguments.resume).absolute()
-    before = read_config(folder)
-    refuse_own_app(before, folder)
-    return resolve(before | values | {"out": str(folder), "resume": True})
+    from simulation.wiring.resumption import resolve_resumed
+
+    return resolve_resumed(Path(arguments.resume), values)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -85,53 +66,6 @@ def run(arguments: argparse.Namespace) -> int:
     with RunDisplay(config.run.rounds, console, completed, measured=config.network.links == "measured") as display:
         folder = choice.simulate(config, display.show, verbose=arguments.verbose)
     report_run(folder, console)
-    return 0
-
-
-def compare(arguments: argparse.Namespace) -> int:
-    """`fedsel compare`: simulate several methods on the same seeds, or print the runs."""
-    from simulation.comparison import compare as comparing
-    from simulation.comparison.placement import default_jobs, gpu_count
-    from simulation.comparison.plan import plan
-
-    console = wide_console()
-    grid = dict(parse_grid(text) for text in arguments.grid)
-    strategies, seeds = strategies_of(arguments), parse_seeds(arguments.seeds)
-    comparison = plan(arguments.folder, strategies, seeds, overrides(arguments), grid, arguments.baseline)
-    comparison.check()
-    jobs = arguments.jobs or default_jobs([run.config for run in comparison.runs], gpu_count())
-    if arguments.dry_run:
-        console.print(comparing.plan_table(comparison, jobs))
-        return 0
-    return FAILURE if comparing.compare(comparison, jobs, console) else 0
-
-
-def strategies_of(arguments: argparse.Namespace) -> list[str]:
-    """Strategies of a comparison: those of --strategies, or of the preset."""
-    from simulation.experiments.presets import load_preset
-
-    if arguments.strategies:
-        return [name.strip() for name in arguments.strategies.split(",")]
-    strategies = list(load_preset(arguments.preset).strategies) if arguments.preset else []
-    if not strategies:
-        raise ConfigError("A comparison needs --strategies NAME,... or a --preset that has some: `fedsel presets`.")
-    return strategies
-
-
-def watch(arguments: argparse.Namespace) -> int:
-    """`fedsel watch`: show the progress of a comparison or a run until it ends."""
-    from simulation.comparison.watch import watch
-
-    watch(arguments.folder, wide_console())
-    return 0
-
-
-def report(arguments: argparse.Namespace) -> int:
-    """`fedsel report`: write the page, tables and figures of a comparison or a run."""
-    from simulation.report.page import write_report
-
-    page = write_report(arguments.folder, arguments.baseline)
-    print(f"Report: {page}\nTables: {page.with_suffix('.md')} and {page.with_name('report-*.csv')}")
     return 0
 
 
@@ -169,28 +103,11 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="fedsel", description="Federated learning on Flower: simulate, compare, deploy.")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
-    meanings = {entry.key: f"{entry.meaning} ({entry.default})" for entry in RunConfig.entries()}
-
-    def add_whole_number(command: argparse.ArgumentParser, key: str) -> None:
-        command.add_argument(f"--{key}", type=int, help=meanings[key])
-
-    def add_shared(command: argparse.ArgumentParser) -> None:
-        command.add_argument("--preset", help="named settings to start from, or a .toml file")
-        for key in ("rounds", "clients", "cohort"):
-            add_whole_number(command, key)
-        command.add_argument("--resume", metavar="DIR", help="go on with the interrupted run in this folder")
-        command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="see `fedsel settings`")
-
     def add_settings(command: argparse.ArgumentParser) -> None:
         command.add_argument("--strategy", help="selection method, or package.module:Class")
         add_shared(command)
-        add_whole_number(command, "seed")
+        add_whole_numbers(command, "seed")
         command.add_argument("--out", type=lambda text: str(Path(text).absolute()), help="run folder")
-
-    def add_engine(command: argparse.ArgumentParser) -> None:
-        command.add_argument(
-            "--engine", choices=("auto", "inline", "ray"), help="in this process, or through Ray (auto)"
-        )
 
     one = commands.add_parser("run", help="simulate one run on this machine")
     add_settings(one)
@@ -215,33 +132,11 @@ def parser() -> argparse.ArgumentParser:
     sent.add_argument("--federation-config", help="for a simulation, as in `flwr run`")
     sent.set_defaults(call=submit)
 
-    several = commands.add_parser("compare", help="simulate several methods on the same seeds, what is done only once")
-    several.add_argument("--strategies", metavar="NAME,...", help="selection methods (those of the preset)")
-    several.add_argument("--seeds", default="1,2,3", metavar="SEED,...", help="the same for every method (1,2,3)")
-    several.add_argument(
-        "--grid", action="append", default=[], metavar="KEY=V1,V2", help="every value in turn; with all other grids"
-    )
-    add_shared(several)
-    add_engine(several)
-    several.add_argument("--baseline", metavar="NAME", help="what the report compares with (random, or the first)")
-    several.add_argument("--jobs", type=positive, metavar="N", help="runs side by side (what cores and GPUs allow)")
-    several.add_argument("--out", dest="folder", required=True, type=folder, help="comparison folder")
-    several.add_argument("--dry-run", action="store_true", help="check everything, print the runs, and stop")
-    several.set_defaults(call=compare)
-
-    live = commands.add_parser("watch", help="live progress of a comparison or a run")
-    live.add_argument("folder", type=Path, metavar="DIR", help="comparison or run folder")
-    live.set_defaults(call=watch)
-
-    page = commands.add_parser("report", help="a page, Markdown and CSV on a comparison or a run, in its folder")
-    page.add_argument("folder", type=Path, metavar="DIR", help="comparison or run folder")
-    page.add_argument("--baseline", metavar="NAME", help="what is compared with (the one of `fedsel compare`)")
-    page.set_defaults(call=report)
+    comparison.register(commands)
 
     drawn = commands.add_parser("partition", help="a picture of the classes that each client holds")
     drawn.add_argument("--preset", help="named settings to start from, or a .toml file")
-    add_whole_number(drawn, "clients")
-    add_whole_number(drawn, "seed")
+    add_whole_numbers(drawn, "clients", "seed")
     drawn.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="see `fedsel settings`")
     drawn.add_argument("--grid", action="append", default=[], metavar="KEY=V1,V2", help="a panel for every value")
     drawn.add_argument("--out", dest="picture", required=True, type=folder, metavar="FILE", help=".png, .pdf or .svg")

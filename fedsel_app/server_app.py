@@ -6,8 +6,8 @@ from flwr.common import Context
 from flwr.server import ServerAppComponents
 
 from fedsel_app.records.run_folder import describe
-from simulation.deployment.flower_internals import DeployedServerApp
 from simulation.experiments.configuration import resolve_run_config
+from simulation.flower_internals.server_app import DeployedServerApp
 from simulation.wiring.server import make_server
 
 

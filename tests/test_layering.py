@@ -16,7 +16,10 @@ NAMES = [path.relative_to(ROOT).as_posix() for path in FILES]
 LEAVES = ("config", "messages", "network", "wire")
 PURE = {f"fedsel_app/{name}.py" for name in ("seeds", "data/partition", "data/label_skew")}
 PURE |= {name for name in NAMES if name.split("/")[:-1] in [["fedsel_app", leaf] for leaf in LEAVES]}
-FLOWER_INTERNALS = ("flwr.server.superlink", "flwr.simulation.", "flwr.supercore", "flwr.superlink", "flwr.supernode")
+FLOWER_INTERNALS = tuple(
+    f"flwr.{name}"
+    for name in ("cli.", "compat.", "proto.", "server.superlink", "simulation.", "supercore", "superlink", "supernode")
+)
 ENTRY_POINTS = {f"fedsel_app/{name}.py" for name in ("__init__", "server_app", "client_app", "cli")}
 FORBIDDEN = {
     "strategies": {"clients", "simulation", "torch"},
@@ -66,25 +69,14 @@ def test_nothing_imports_an_entry_point():
     assert [name for name in NAMES if modules & set(imports(name))] == []
 
 
-def test_flowers_internals_are_named_in_few_files():
+def test_flowers_internals_are_named_in_one_package():
     private = {
         name
         for name in NAMES
         if any(used.startswith(FLOWER_INTERNALS) and used != "flwr.simulation.run_simulation" for used in imports(name))
     }
-    deployed = {
-        f"simulation/deployment/{name}.py"
-        for name in (
-            "flower_internals",
-            "fleet_calls",
-            "superlink_internals",
-            "app_process",
-            "control_account",
-            "app_signature",
-            "superexec",
-        )
-    }
-    assert private == {"simulation/engines/flower_internals.py", *deployed}
+    outside = {name for name in private if not name.startswith("simulation/flower_internals/")}
+    assert outside == {"clients/flower_messages.py"}, "clients import nothing of simulation"
 
 
 def room(module: str) -> str:

@@ -18,6 +18,7 @@ from fedsel_app.config.isp import ISPConfig
 from fedsel_app.config.network import NetworkConfig
 from fedsel_app.config.participation import ParticipationConfig
 from fedsel_app.config.partition import PartitionConfig
+from fedsel_app.config.preprocessing import PreprocessingConfig
 from fedsel_app.config.privacy import PrivacyConfig
 from fedsel_app.config.records import RecordConfig
 from fedsel_app.config.replies import ReplyConfig
@@ -46,6 +47,7 @@ __all__ = [
     "NetworkConfig",
     "ParticipationConfig",
     "PartitionConfig",
+    "PreprocessingConfig",
     "PrivacyConfig",
     "RecordConfig",
     "ReplyConfig",

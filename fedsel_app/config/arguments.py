@@ -1,4 +1,4 @@
-"""Command-line arguments of `fedsel`: settings, grids and seeds, and the type of its subcommands."""
+"""Command-line arguments of `fedsel`: those that commands share, settings, grids and seeds, and its subcommands."""
 
 import argparse
 import tomllib
@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from fedsel_app.config import ConfigError, Value
+from fedsel_app.config import ConfigError, RunConfig, Value
 
 
 class Subparsers(Protocol):
@@ -14,6 +14,36 @@ class Subparsers(Protocol):
 
     def add_parser(self, name: str, *, help: str) -> argparse.ArgumentParser:
         """Add the parser of one more subcommand."""
+
+
+def add_shared(command: argparse.ArgumentParser) -> None:
+    """Add the arguments that give a run its settings."""
+    command.add_argument("--preset", help="named settings to start from, or a .toml file")
+    add_whole_numbers(command, "rounds", "clients", "cohort")
+    command.add_argument("--resume", metavar="DIR", help="go on with the interrupted run in this folder")
+    command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="see `fedsel settings`")
+
+
+def add_whole_numbers(command: argparse.ArgumentParser, *keys: str) -> None:
+    """Add arguments for settings of a run that are whole numbers."""
+    meanings = {entry.key: f"{entry.meaning} ({entry.default})" for entry in RunConfig.entries()}
+    for key in keys:
+        command.add_argument(f"--{key}", type=int, help=meanings[key])
+
+
+def add_engine(command: argparse.ArgumentParser) -> None:
+    """Add the argument that names the engine of simulated runs."""
+    command.add_argument("--engine", choices=("auto", "inline", "ray"), help="in this process, or through Ray (auto)")
+
+
+def overrides(arguments: argparse.Namespace) -> dict[str, Value]:
+    """Settings of the command line, by key; a flag of its own wins over --set."""
+    values = dict(parse_setting(text) for text in arguments.set)
+    for key in ("preset", "strategy", "rounds", "clients", "cohort", "seed", "out", "engine"):
+        given = getattr(arguments, key, None)
+        if given is not None:
+            values[key] = given
+    return values
 
 
 def parse_setting(text: str) -> tuple[str, Value]:

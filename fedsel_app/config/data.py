@@ -1,8 +1,11 @@
-"""Settings of the data set: its name, its files and the preparation of its samples."""
+"""Settings of the data set: its name and its files."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from fedsel_app.config.named_arguments import parse_named
 from fedsel_app.config.plugins import unknown_name
 from fedsel_app.config.settings import ConfigError, Settings, require, setting
 
@@ -17,47 +20,63 @@ DATA_FOLDERS = {
     "ptb-xl": "data/ptb-xl",
 }
 """Data set -> folder of its files, unless `data-path` names another."""
-PUBLISHED_MOMENTS = {
-    "mnist": ((0.1307,), (0.3081,)),
-    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
-    "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
-    "tiny-imagenet": ((0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)),
+DATA_SETS = {
+    "digits": "scikit-learn's 1,797 digits of 8 x 8 pixels, at hand",
+    "npz": "an .npz file of arrays (data-path)",
+    "mnist": "torchvision's files, in data-path",
+    "fashion-mnist": "torchvision's files, in data-path",
+    "cifar10": "torchvision's files, in data-path",
+    "cifar100": "torchvision's files, in data-path",
+    "femnist": "LEAF's files by writer, in data-path",
+    "tiny-imagenet": "the published folder, in data-path",
+    "image-folder": "train/CLASS/NAME.png and test/CLASS/NAME.png, in data-path",
+    "ptb-xl": "PhysioNet's electrocardiograms, in data-path",
+    "ecg": "generated electrocardiograms of PTB-XL's kind",
+    "synthetic": "generated: every client has its own inputs and its own model",
+    "regression": "generated: clusters of clients, each with its own linear law",
+    "hf": "a folder that `datasets` saved, or Parquet, in data-path",
+    "hf:NAME": "the data set NAME of the Hugging Face Hub, or of its cache on this machine",
+    "package.module:function": "a function of yours that returns the arrays",
 }
-"""Mean and deviation of each channel, images scaled to [0, 1], as HeteRo-Select's authors and many others have them."""
-DATA_SETS = ("digits", "npz", *DATA_FOLDERS, "ecg", "synthetic", "regression")
-"""Names of the data sets."""
+"""Data set, or the form of its name -> its meaning."""
+HUB = "hf:"
+"""Beginning of a data set of the Hugging Face Hub."""
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+DATA_ARGUMENTS: dict[str, type] = {
+    "subset": str,
+    "train": str,
+    "test": str,
+    "input": list,
+    "label": str,
+    "owner": str,
+    "task": str,
+    "shuffle": bool,
+    "seed": int,
+}
+"""Name in `data-arguments` -> type of its value."""
 
 
 @dataclass(frozen=True)
 class DataConfig(Settings):
-    """Data set: its name, its files and the preparation of its samples."""
+    """Data set: its name and its files."""
 
-    data: str = setting(
-        "digits",
-        "digits, npz, mnist, fashion-mnist, cifar10, cifar100, femnist, tiny-imagenet, image-folder, ptb-xl, ecg, "
-        "synthetic, regression, or package.module:function",
-    )
+    data: str = setting("digits", "where the examples come from", choices=DATA_SETS, closed=False)
     data_path: str = setting(
-        "", "the .npz file, or the folder of a set of files (empty: data/ where you run, or data/femnist and so on)"
+        "",
+        "the .npz file, the `datasets` folder or Parquet, or the folder of a set of files (empty: data/ where you run, "
+        "or data/femnist and so on)",
+    )
+    data_arguments: str = setting(
+        "",
+        'hf, hf:NAME: columns, splits and order, such as label="fine_label", shuffle=false; one of '
+        + ", ".join(DATA_ARGUMENTS),
     )
     download: bool = setting(False, "let torchvision download a set that is absent")
     image_size: int = setting(0, "tiny-imagenet, image-folder: scale images to this many pixels square (0: not)", low=0)
-    normalize: bool = setting(
-        True, "subtract the training set's mean and divide by its standard deviation (regression: never)"
-    )
-    moments: str = setting(
-        "computed",
-        "mean and deviation that normalize takes: those of the training set, or the constants published for a set",
-        choices=("computed", *PUBLISHED_MOMENTS),
-    )
-    augment: str = setting(
-        "none",
-        "flip: mirror half of the images; crop-flip: also crop at random, after 4-pixel zero padding",
-        choices=("none", "flip", "crop-flip"),
-    )
     test_fraction: float = setting(
         0.2,
-        "digits: share of the examples in the test set; synthetic, regression, ecg: test examples a training one",
+        "digits, hf without a test split: share of the examples in the test set; synthetic, regression, ecg: test "
+        "examples a training one",
         above=0.0,
         below=1.0,
     )
@@ -71,11 +90,50 @@ class DataConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.data not in DATA_SETS and ":" not in self.data:
-            raise unknown_name("data", self.data, DATA_SETS)
+        known = [name for name in DATA_SETS if ":" not in name]
+        if self.data not in known and ":" not in self.data:
+            raise unknown_name("data", self.data, known, "hf:NAME or package.module:function")
         require(self.ptb_xl_hz in (100, 500), "ptb-xl-hz", "100 or 500", self.ptb_xl_hz)
-        if self.data == "npz" and not self.data_path:
-            raise ConfigError("The 'data' parameter npz needs the file's path in 'data-path'.")
+        if self.data in ("npz", "hf") and not self.data_path:
+            kind = (
+                "the file's path" if self.data == "npz" else "the path of a folder that `datasets` saved, or of Parquet"
+            )
+            raise ConfigError(f"The 'data' parameter {self.data} needs {kind} in 'data-path'.")
+        if self.hub_name and not HUB_NAME.fullmatch(self.hub_name):
+            raise ConfigError(
+                f"The 'data' parameter must name a data set of the Hub as hf:NAME or hf:OWNER/NAME. Got {self.data!r}. "
+                "A folder is read with 'data' hf and its path in 'data-path'."
+            )
+        self._check_arguments()
+
+    def _check_arguments(self) -> None:
+        if self.data_arguments and not self.from_datasets:
+            raise ConfigError(
+                f"The 'data-arguments' are those of the 'data' hf and hf:NAME. Leave them out with {self.data}."
+            )
+        for name, value in self.arguments.items():
+            if name not in DATA_ARGUMENTS:
+                raise ConfigError(f"The 'data-arguments' have no {name!r}. They may be {', '.join(DATA_ARGUMENTS)}.")
+            if type(value) is not DATA_ARGUMENTS[name]:
+                kind = {str: "text in quotes", bool: "true or false", int: "a whole number"}.get(
+                    DATA_ARGUMENTS[name], 'a list of names, such as ["age", "income"]'
+                )
+                raise ConfigError(f"The argument '{name}' of 'data-arguments' must be {kind}. Got {value!r}.")
+
+    @property
+    def from_datasets(self) -> bool:
+        """True for a data set that the package `datasets` reads."""
+        return self.data == "hf" or self.data.startswith(HUB)
+
+    @property
+    def hub_name(self) -> str:
+        """Name of the data set of the Hugging Face Hub; empty for all others."""
+        return self.data.removeprefix(HUB) if self.data.startswith(HUB) else ""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Name -> value in `data-arguments`, of the types of `DATA_ARGUMENTS`."""
+        return parse_named(self.data_arguments, "data-arguments", 'label="fine_label", shuffle=false')
 
     @property
     def folder(self) -> Path:

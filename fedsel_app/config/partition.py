@@ -2,8 +2,27 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
-from fedsel_app.config.settings import Settings, require, setting
+from fedsel_app.config.named_arguments import parse_named
+from fedsel_app.config.plugins import unknown_name
+from fedsel_app.config.settings import ConfigError, Settings, require, setting
+
+UPSTREAM = "flwr:"
+"""Beginning of a partition that is a partitioner of flwr-datasets."""
+SIZE_FUNCTION = "partition_id_to_size_fn"
+"""Argument of a partitioner that is a function."""
+PARTITIONS = {
+    "iid": "at random, as many for each",
+    "dirichlet": "each class in shares drawn by Dirichlet(alpha)",
+    "multi-dirichlet": "equal groups of clients, each with a concentration of its own (alphas)",
+    "psi-lda": "a dominant class for each client, with probability psi, the rest IID",
+    "missing-classes": "clients that lack missing-classes classes each",
+    "shards": "shards-per-client runs of the examples in class order",
+    "natural": "by the owners that the data set names",
+    "own": "each client's data are all its own, in a deployment",
+}
+"""Partition of fedsel's own -> its meaning."""
 
 
 @dataclass(frozen=True)
@@ -13,16 +32,13 @@ class PartitionConfig(Settings):
     partition: str = setting(
         "dirichlet",
         "how the training examples are split among the clients",
-        choices={
-            "iid": "at random, as many for each",
-            "dirichlet": "each class in shares drawn by Dirichlet(alpha)",
-            "multi-dirichlet": "equal groups of clients, each with a concentration of its own (alphas)",
-            "psi-lda": "a dominant class for each client, with probability psi, the rest IID",
-            "missing-classes": "clients that lack missing-classes classes each",
-            "shards": "shards-per-client runs of the examples in class order",
-            "natural": "by the owners that the data set names",
-            "own": "each client's data are all its own, in a deployment",
-        },
+        choices={**PARTITIONS, "flwr:NAME": "by a partitioner of flwr-datasets, such as flwr:DirichletPartitioner"},
+        closed=False,
+    )
+    partition_arguments: str = setting(
+        "",
+        "flwr:NAME: the partitioner's own arguments, such as alpha=0.5, self_balancing=true; num_partitions is "
+        "`clients`, seed is `seed`, and partition_by is label, unless they stand here",
     )
     alpha: float = setting(0.5, "dirichlet: concentration; small is skewed", above=0.0)
     alphas: str = setting(
@@ -51,11 +67,29 @@ class PartitionConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.partition not in PARTITIONS and not self.partitioner:
+            raise unknown_name("partition", self.partition, PARTITIONS, "flwr:NAME")
+        if self.partition_arguments and not self.partitioner:
+            raise ConfigError(
+                "The 'partition-arguments' are those of a partitioner of flwr-datasets: set 'partition' to flwr:NAME, "
+                f"or leave them out. Got the partition {self.partition}."
+            )
+        _ = self.arguments
         try:
             valid = all(0.0 < alpha < math.inf for alpha in self.group_alphas)
         except ValueError:
             valid = False
         require(valid, "alphas", "numbers above 0 with commas between them", self.alphas)
+
+    @property
+    def partitioner(self) -> str:
+        """Name of the partitioner of flwr-datasets; empty for fedsel's own partitions."""
+        return self.partition.removeprefix(UPSTREAM) if self.partition.startswith(UPSTREAM) else ""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Name -> value in `partition-arguments`; that of `SIZE_FUNCTION` is package.module:function."""
+        return parse_named(self.partition_arguments, "partition-arguments", 'alpha=0.5, partition_by="label"')
 
     @property
     def group_alphas(self) -> list[float]:

@@ -32,21 +32,24 @@ def setting(
     above: float = -math.inf,
     below: float = math.inf,
     choices: tuple[str, ...] | Mapping[str, str] = (),
+    closed: bool = True,
 ) -> Any:
     """Declare one setting: its default, its meaning (with its unit), and its bounds or choices, with their meanings.
 
-    `low` and `high` are closed bounds, `above` and `below` open ones.
+    `low` and `high` are closed bounds, `above` and `below` open ones. Choices that are not `closed` may stand for many
+    values each (flwr:NAME), which the group checks itself.
     """
     bounds = {"low": low, "high": high, "above": above, "below": below}
     meanings = choices if isinstance(choices, Mapping) else dict.fromkeys(choices, "")
-    metadata = {"doc": doc, "choices": tuple(meanings), "choice_meanings": meanings, "bounds": bounds}
+    checked = tuple(meanings) if closed else ()
+    metadata = {"doc": doc, "choices": checked, "choice_meanings": meanings, "bounds": bounds}
     return field(default=default, metadata=metadata)
 
 
 class Entry(NamedTuple):
     """One setting as it is listed; `allowed` are its choices or its bounds, empty where it has neither.
 
-    `choices` has the meaning of each choice, empty where that of the setting says it.
+    `choices` has the meaning of each choice, empty where that of the setting says it; if `closed`, there are no others.
     """
 
     key: str
@@ -54,6 +57,7 @@ class Entry(NamedTuple):
     meaning: str
     allowed: str
     choices: Mapping[str, str]
+    closed: bool
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,14 @@ class Settings:
         """Every setting of the group, as it is listed."""
         defaults, metadata = cls.defaults(prefix), [item.metadata for item in fields(cls)]
         return [
-            Entry(key, default, declared["doc"], _allowed(declared).replace(ANYTHING, ""), declared["choice_meanings"])
+            Entry(
+                key,
+                default,
+                declared["doc"],
+                _allowed(declared).replace(ANYTHING, ""),
+                declared["choice_meanings"],
+                bool(declared["choices"]),
+            )
             for (key, default), declared in zip(defaults.items(), metadata, strict=True)
         ]
 
@@ -124,7 +135,7 @@ ANYTHING = "in (-∞, ∞)"
 
 
 def _allowed(metadata: Mapping[str, Any]) -> str:
-    choices: tuple[str, ...] = metadata["choices"]
+    choices: Mapping[str, str] = metadata["choice_meanings"]
     return "one of " + ", ".join(choices) if choices else "in " + _interval(**metadata["bounds"])
 
 

@@ -17,6 +17,7 @@ from fedsel_app.config.isp import ISPConfig
 from fedsel_app.config.network import NetworkConfig
 from fedsel_app.config.participation import ParticipationConfig
 from fedsel_app.config.partition import PartitionConfig
+from fedsel_app.config.preprocessing import PreprocessingConfig
 from fedsel_app.config.privacy import PrivacyConfig
 from fedsel_app.config.records import RecordConfig
 from fedsel_app.config.replies import ReplyConfig
@@ -36,6 +37,7 @@ class SharedSettings:
     run: RunConfig = field(default_factory=RunConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     data: DataConfig = field(default_factory=DataConfig)
+    preprocessing: PreprocessingConfig = field(default_factory=PreprocessingConfig)
     partition: PartitionConfig = field(default_factory=PartitionConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)

@@ -12,6 +12,8 @@ from fedsel_app.npz import NpzError, read_arrays
 
 BLOCK_ENTRIES = 2**20
 """Entries that are worked on in float64 at a time."""
+RESOLUTION = float(np.finfo(np.float32).eps)
+"""Relative size below which a deviation of float32 values is rounding."""
 TASKS = ("classification", "multi-label", "regression")
 
 
@@ -84,11 +86,11 @@ def check_labels(y: NDArray[Any], key: str, source: str) -> NDArray[np.int64]:
 
 
 def moments(x: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Moments of the samples: mean and standard deviation of each channel (of everything, for flat features).
+    """Moments of the samples: mean and standard deviation of each channel, or of each feature of a table, (C,).
 
     Images are taken as scaled to [0, 1], and their sums are exact; a standard deviation of 0 is given as 1.
     """
-    channels = [x] if x.ndim == 2 else [x[:, channel] for channel in range(x.shape[1])]
+    channels = [x[:, channel] for channel in range(x.shape[1])]
     mean, std = np.empty(len(channels)), np.empty(len(channels))
     for channel, values in enumerate(channels):
         if x.dtype == np.uint8:
@@ -98,7 +100,8 @@ def moments(x: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
             std[channel] = math.sqrt(values.size * squares - total**2) / values.size / 255.0
         else:
             mean[channel] = values.mean(dtype=np.float64)
-            std[channel] = math.sqrt(_squared_deviations(values, mean[channel]) / values.size)
+            deviation = math.sqrt(_squared_deviations(values, mean[channel]) / values.size)
+            std[channel] = deviation if deviation > RESOLUTION * abs(mean[channel]) else 0.0
     return mean.astype(np.float32), np.where(std > 0.0, std, 1.0).astype(np.float32)
 
 

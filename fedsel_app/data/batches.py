@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fedsel_app.config import ConfigError, DataConfig
-from fedsel_app.config.data import PUBLISHED_MOMENTS
+from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig
+from fedsel_app.config.preprocessing import PUBLISHED_MOMENTS
 from fedsel_app.data.dataset import Dataset, load
 
 PADDING = {"flip": 0, "crop-flip": 4}
@@ -49,7 +49,7 @@ class DeviceData:
         Where augmentation is asked for and the samples are not (C, H, W) images, or 'moments' are of other images.
     """
 
-    def __init__(self, dataset: Dataset, config: DataConfig, device: torch.device) -> None:
+    def __init__(self, dataset: Dataset, config: PreprocessingConfig, device: torch.device) -> None:
         if config.augment != "none" and len(dataset.sample_shape) != 3:
             raise ConfigError(
                 f"The 'augment' parameter '{config.augment}' needs images, but the samples of this data set have "
@@ -122,7 +122,7 @@ class DeviceData:
         return torch.sub(x, self._offset).div_(self._scale)
 
 
-def _moments(dataset: Dataset, config: DataConfig) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _moments(dataset: Dataset, config: PreprocessingConfig) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     if config.moments == "computed":
         return dataset.mean, dataset.std
     mean, std = (np.array(values, np.float32) for values in PUBLISHED_MOMENTS[config.moments])
@@ -135,9 +135,9 @@ def _moments(dataset: Dataset, config: DataConfig) -> tuple[NDArray[np.float32],
 
 
 @lru_cache(maxsize=2)
-def device_data(config: DataConfig, seed: int, device: torch.device) -> DeviceData:
-    """The data set of `config` on `device`, loaded once per process."""
-    return DeviceData(load(config, seed), config, device)
+def device_data(data: DataConfig, preprocessing: PreprocessingConfig, seed: int, device: torch.device) -> DeviceData:
+    """The data set of `data` on `device`, loaded once per process."""
+    return DeviceData(load(data, seed), preprocessing, device)
 
 
 def batch_order(examples: int, batch_size: int, batches: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:

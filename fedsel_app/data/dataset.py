@@ -1,7 +1,7 @@
 """Data sets as plain arrays: bundled, generated, read from files in their published form, or a user's own."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,17 @@ from numpy.typing import NDArray
 from fedsel_app.config import ConfigError, DataConfig, plugins
 from fedsel_app.data.arrays import TASKS, check_labels, check_samples, check_targets, moments, read_npz
 from fedsel_app.data.partition import holdout
-from fedsel_app.data.sources import digits, ecg, image_folders, leaf, ptb_xl, regression, synthetic, torchvision_sets
+from fedsel_app.data.sources import (
+    digits,
+    ecg,
+    hugging_face,
+    image_folders,
+    leaf,
+    ptb_xl,
+    regression,
+    synthetic,
+    torchvision_sets,
+)
 from fedsel_app.seeds import Purpose, stream
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
@@ -32,12 +42,15 @@ class Dataset:
         float32 of shape (n,).
     classes
         Outputs that a model needs: the number of classes, the number of labels L, or 1.
-    mean, std : float32 of shape (C,), or (1,) for flat features
-        Of the training samples, images scaled to [0, 1]; a standard deviation of 0 is given as 1.
+    mean, std : float32 of shape (C,), or (1,)
+        Of each channel of the training samples, images scaled to [0, 1], of each feature of a table, or of all features
+        together; a standard deviation of 0 is given as 1.
     owners : int64 of shape (n,), or None
         The client that each training example belongs to by nature, where there is one.
     task
         Task that is learnt, one of `fedsel_app.data.arrays.TASKS`.
+    columns
+        Name -> values of the training examples, (n,), of the columns that they came with in a data set of `datasets`.
     """
 
     x_train: NDArray[Any]
@@ -49,6 +62,7 @@ class Dataset:
     std: NDArray[np.float32]
     owners: NDArray[np.int64] | None = None
     task: str = "classification"
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     @property
     def description(self) -> str:
@@ -77,6 +91,8 @@ def load(config: DataConfig, seed: int) -> Dataset:
     """
     if config.data in LOADERS:
         return LOADERS[config.data](config, seed)
+    if config.from_datasets:
+        return _hugging_face(config, seed)
     made = plugins.call(config.data, "data", config)
     if isinstance(made, Dataset):
         return made
@@ -190,6 +206,19 @@ def _digits(config: DataConfig, seed: int) -> Dataset:
     return from_arrays(arrays, f"The data set 'digits' with 'test-fraction' {config.test_fraction}")
 
 
+def _hugging_face(config: DataConfig, seed: int) -> Dataset:
+    arrays, classes, columns = hugging_face.read(config, seed)
+    if "x_test" not in arrays:
+        y = arrays["y_train"]
+        train, test = holdout(np.arange(len(y)), y, config.test_fraction, stream(seed, Purpose.DATA))
+        for key in ("x", "y"):
+            arrays[f"{key}_train"], arrays[f"{key}_test"] = (arrays[f"{key}_train"][part] for part in (train, test))
+        columns = {name: values[train] for name, values in columns.items()}
+        if "owners" in arrays:
+            arrays["owners"] = arrays["owners"][train]
+    return replace(from_arrays(arrays, f"The data set of 'data' {config.data}", classes), columns=columns)
+
+
 def _npz(config: DataConfig, seed: int) -> Dataset:
     path = Path(config.data_path)
     source = f"The file '{path.resolve()}'"
@@ -226,7 +255,10 @@ def _ecg(config: DataConfig, seed: int) -> Dataset:
 def _synthetic(config: DataConfig, seed: int) -> Dataset:
     clients, alpha, beta = config.synthetic_clients, config.synthetic_alpha, config.synthetic_beta
     arrays = synthetic.generate(clients, alpha, beta, config.test_fraction, seed)
-    return from_arrays(arrays, "The data set 'synthetic'", synthetic.CLASSES)
+    made = from_arrays(arrays, "The data set 'synthetic'", synthetic.CLASSES)
+    # One scale for all features, as that the variances of a client's inputs fall is the set's own law.
+    mean, std = moments(made.x_train[:, None])
+    return replace(made, mean=mean, std=std)
 
 
 def _regression(config: DataConfig, seed: int) -> Dataset:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from clients.compression.compressors import kept_count, top_indices
 from clients.training.steps import train
-from fedsel_app.config import DataConfig, TrainingConfig
+from fedsel_app.config import PreprocessingConfig, TrainingConfig
 from fedsel_app.data.batches import DeviceData, batch_order
 from fedsel_app.models.device import prepare
 from fedsel_app.models.flat_model import FlatModel, build, evaluate
@@ -29,7 +29,7 @@ class BestEffortClients:
         prepare(CPU, threads=1)
         self._task = task
         self._model = FlatModel(build(task.model, task.shape, task.classes, seed=0), CPU)
-        self._data = DeviceData(random_images(task), DataConfig(), CPU)
+        self._data = DeviceData(random_images(task), PreprocessingConfig(), CPU)
         self._training = TrainingConfig(local_steps=task.steps, batch_size=task.batch)
         self._rng = stream(0, Purpose.TRAIN)
         self._residual: dict[int, Vector] = {}

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedsel_app.config import DataConfig, PartitionConfig
+from fedsel_app.config import DataConfig, PartitionConfig, PreprocessingConfig
 from fedsel_app.data.batches import device_data
 from fedsel_app.data.dataset import load
 from fedsel_app.data.partition import split
@@ -140,7 +140,7 @@ class PeerRun:
 
         pfl-research takes them in this order. A file may have its images by class, and each mini-batch would be of one.
         """
-        data, labels = device_data(self.data, SEED, CPU), load(self.data, SEED).y_train
+        data, labels = device_data(self.data, PreprocessingConfig(), SEED, CPU), load(self.data, SEED).y_train
         x, y = data.train_batch(np.arange(len(labels)), None)
         parts = split(PartitionConfig(partition="iid"), labels, self.task.clients, SEED)
         rngs = (stream(SEED, Purpose.TRAIN, 0, client) for client in range(self.task.clients))
@@ -156,7 +156,7 @@ class PeerRun:
         return float(torch.cat(losses).mean())
 
     def _test_batches(self) -> list[tuple[Tensor, Tensor]]:
-        return list(device_data(self.data, SEED, CPU).test_batches(FORWARD_BATCH))
+        return list(device_data(self.data, PreprocessingConfig(), SEED, CPU).test_batches(FORWARD_BATCH))
 
 
 @dataclass(frozen=True)

@@ -111,12 +111,14 @@ def measured_values(run: Run, metrics: list[Metric]) -> dict[str, float | None]:
     A value that the run does not have is None, such as the cost to a target that it did not reach.
     """
     known = measures(run)
+    evaluated = ["accuracy" in row for row in run.rows]
+    accuracies = [row["accuracy"] for row in run.rows if "accuracy" in row]
+    rounds = [schedule_round(row) for row in run.rows]
     values: dict[str, float] = {}
     for metric in metrics:
         if metric.cost is not None and metric.budget is not None:
-            spent = cumulative(run, *metric.cost) / metric.unit if metric.cost else _evaluated_rounds(run)
-            accuracies = [row["accuracy"] for row in run.evaluated]
-            values[metric.column] = float(step_values(spent, accuracies, [metric.budget])[0])
+            spent = cumulative(run, *metric.cost) / metric.unit if metric.cost else np.array(rounds, np.float64)
+            values[metric.column] = float(step_values(spent[evaluated], accuracies, [metric.budget])[0])
         elif metric.key == "label_coverage":
             values[metric.column] = float(np.nanmean(label_coverage(run)))
         elif metric.key == "worst_tenth_accuracy":
@@ -127,7 +129,3 @@ def measured_values(run: Run, metrics: list[Metric]) -> dict[str, float | None]:
         if metric.whole:
             values[metric.whole] = known[metric.whole]
     return {key: value if isfinite(value) else None for key, value in values.items()}
-
-
-def _evaluated_rounds(run: Run) -> list[int]:
-    return [schedule_round(row) for row in run.evaluated]

@@ -30,20 +30,7 @@ MEASURES = {
 
 
 def compare(comparison: Comparison, jobs: int, console: Console) -> dict[str, str]:
-    """Carry out the unfinished runs of `comparison`, `jobs` at a time, and print the results.
-
-    However it ends (an error, a signal, even SIGKILL), no process that it started stays behind.
-
-    Returns
-    -------
-    dict
-        The failed runs' names, and why each failed.
-
-    Raises
-    ------
-    ConfigError
-        If another process is at work on the same comparison.
-    """
+    """Carry out the unfinished runs of `comparison` as `carry_out` does, and print the results."""
     failures = carry_out(comparison, jobs, console)
     console.print(results_table(comparison))
     for name, reason in failures.items():

@@ -1,7 +1,7 @@
 """Outcomes of a run: costs by round, measures at the end and to target, selections, and accuracies of its clients."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 
 import numpy as np
@@ -11,47 +11,19 @@ from clients.examples import own_examples
 from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.records.schema import schedule_round
-from fedsel_app.records.summary import MB, STABLE_ROUNDS, summarize
+from fedsel_app.records.summary import MB, summarize
+from simulation.comparison.measures import TRAFFIC_MB, WHOLE_TRAFFIC_MB, Metric
 from simulation.comparison.results import Group, Run
 from simulation.comparison.statistics import Floats, coverage
 from simulation.experiments.configuration import AppConfig
 
 TRAFFIC = ("uplink_bytes", "downlink_bytes", "probe_bytes", "calibration_bytes")
 UNKNOWN_LABELS = "only the clients know what they hold"
-SCORES = {"g_mean": "G-mean", "r2": "R²"}
-"""Metric of the rounds -> name of the score, where it is not the accuracy."""
-
-
-@dataclass(frozen=True)
-class Measure:
-    """Measure of a run: its key in `measures`, name, digits after the point, and whether higher is better."""
-
-    key: str
-    name: str
-    digits: int
-    higher_wins: bool = False
-
-
-FINAL = Measure("final_accuracy", "final accuracy", 4, higher_wins=True)
-STABLE = Measure("stable_accuracy", f"accuracy, mean of the last {STABLE_ROUNDS} evaluations", 4, higher_wins=True)
-PEAK = Measure("peak_accuracy", "best accuracy", 4, higher_wins=True)
-ROUNDS = Measure("rounds_to_target", "rounds to target", 1)
-SECONDS = Measure("time_to_target_s", "seconds to target", 1)
-UPLINK_VALUE_MB = Measure("uplink_value_to_target_mb", "MB to target, uplink values", 3)
-UPLINK_MB = Measure("uplink_to_target_mb", "MB to target, uplink", 3)
-TRAFFIC_MB = Measure("traffic_to_target_mb", "MB to target, all traffic", 3)
-EXCHANGES = Measure("exchanges_to_target", "exchanges to target", 0)
-TO_TARGET = (ROUNDS, SECONDS, UPLINK_VALUE_MB, UPLINK_MB, TRAFFIC_MB, EXCHANGES)
-BEST_ROUND = Measure("best_validation_round", "best validation round", 1)
-BEST_EXCHANGES = Measure("exchanges_to_best_validation", "exchanges to the best validation round", 0)
-BEST_ACCURACY = Measure("best_validation_accuracy", "accuracy in the best validation round", 4, higher_wins=True)
-AT_BEST_VALIDATION = (BEST_ROUND, BEST_EXCHANGES, BEST_ACCURACY)
 
 
 def cumulative(run: Run, *keys: str) -> Floats:
-    """Cumulative sum of the entries `keys` over the rounds, after each evaluated round, float64 (E,)."""
-    totals = np.cumsum([sum(row.get(key, 0) for key in keys) for row in run.rows], dtype=np.float64)
-    return np.array([total for total, row in zip(totals, run.rows, strict=True) if "accuracy" in row])
+    """Cumulative sum of the entries `keys` over the rounds, after each round, float64 (T,)."""
+    return np.cumsum([sum(row.get(key, 0) for key in keys) for row in run.rows], dtype=np.float64)
 
 
 def measures(run: Run) -> dict[str, float]:
@@ -64,7 +36,7 @@ def measures(run: Run) -> dict[str, float]:
     }
     last, reached = schedule_round(run.rows[-1]), summary["rounds_to_target"]
     traffic_mb = {number: _traffic_mb(run, number) for number in (last, reached) if number is not None}
-    return numbers | {"traffic_mb": traffic_mb[last], TRAFFIC_MB.key: traffic_mb.get(reached, np.nan)}
+    return numbers | {WHOLE_TRAFFIC_MB.key: traffic_mb[last], TRAFFIC_MB.key: traffic_mb.get(reached, np.nan)}
 
 
 def _traffic_mb(run: Run, until: int) -> float:
@@ -73,10 +45,13 @@ def _traffic_mb(run: Run, until: int) -> float:
 
 
 class Numbers:
-    """Measures of a group's runs, aligned by seed."""
+    """Measures of a group's runs, those of `metric` included, aligned by seed."""
 
-    def __init__(self, group: Group) -> None:
-        self._of = {name: {run.seed: measures(run) for run in runs} for name, runs in group.runs.items()}
+    def __init__(self, group: Group, metric: Metric) -> None:
+        self.metric = metric
+        self._of = {
+            name: {run.seed: measures(run) | metric.of(run) for run in runs} for name, runs in group.runs.items()
+        }
 
     def values(self, variant: str, key: str) -> Floats:
         """Values of a measure over all runs of a variant, float64 (n,), ascending by seed; NaN: target not reached."""
@@ -102,12 +77,6 @@ class Numbers:
         first, second = self._of[variant], self._of[other]
         both = [seed for seed in first if seed in second]
         return np.array([first[seed][key] for seed in both]), np.array([second[seed][key] for seed in both])
-
-
-def score_name(run: Run) -> str:
-    """Name of the score that the records call accuracy."""
-    metrics = {key for row in run.rows for key in row.get("metrics", {})}
-    return next((name for key, name in SCORES.items() if key in metrics), "accuracy")
 
 
 def selection_matrix(run: Run) -> NDArray[np.int8]:

@@ -38,11 +38,6 @@ class Run:
     client_rows: tuple[Row, ...]
     finished: bool
 
-    @property
-    def evaluated(self) -> list[Row]:
-        """The rows of the rounds whose model was tested."""
-        return [row for row in self.rows if "accuracy" in row]
-
 
 @dataclass(frozen=True)
 class Group:

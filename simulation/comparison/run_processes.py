@@ -45,9 +45,16 @@ def carry_out(
     finished: Callable[[PlannedRun], None] = lambda run: None,
     budget_s: float = math.inf,
 ) -> dict[str, str]:
-    """Carry out the unfinished runs of `comparison`, and call `finished` with each; the failed runs, and why.
+    """Carry out the unfinished runs of `comparison`, `jobs` at a time; `console` shows their progress.
 
-    After `budget_s` seconds the processes are ended; what they have checkpointed goes on the next time.
+    However it ends (an error, a signal, even SIGKILL), no process that it started stays behind. `finished` is called
+    with each run that is finished now. After `budget_s` seconds the processes are ended; what they have checkpointed
+    goes on the next time.
+
+    Returns
+    -------
+    dict
+        The failed runs' names, and why each failed.
 
     Raises
     ------

@@ -5,7 +5,7 @@ References
 Student, "The Probable Error of a Mean", Biometrika 1908 (the interval and the paired test). Holm, "A Simple
 Sequentially Rejective Multiple Test Procedure", Scand. J. Statistics 1979. Jain, Chiu, Hawe, "A Quantitative Measure
 of Fairness and Discrimination for Resource Allocation in Shared Computer Systems", DEC-TR-301, 1984. Gini, "Variabilità
-e mutabilità", 1912.
+e mutabilità", 1912. Cohen, "Statistical Power Analysis for the Behavioral Sciences", 1988 (the number of seeds).
 """
 
 from collections.abc import Sequence
@@ -20,6 +20,12 @@ Floats = NDArray[np.float64]
 CONFIDENCE = 0.95
 FEWEST_PAIRS = 3
 """With fewer pairs of seeds a difference is never called more than seed noise."""
+POWER = 0.8
+"""Probability with which a difference that is there should be found."""
+MOST_PAIRS = 1000
+"""More seeds than these are not counted."""
+SURE = 100.0
+"""Mean of differences in their deviations with which three pairs are enough; no larger one is told apart from it."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +47,13 @@ class Paired:
     difference : the variant minus the other, over the pairs
     other_mean : mean of the other over the same pairs; NaN where there are none
     p : two-sided p-value of the paired t test; 1 where there are fewer than two pairs
+    deviation : standard deviation (n - 1) of the differences; NaN where there are fewer than two pairs
     """
 
     difference: Estimate
     other_mean: float
     p: float
+    deviation: float
 
     def more_than_noise(self, adjusted_p: float) -> bool:
         """True if there are enough pairs and `adjusted_p` is below 1 - confidence."""
@@ -78,7 +86,24 @@ def paired(values: ArrayLike, others: ArrayLike) -> Paired:
         p = float(estimate.mean == 0.0)
     else:
         p = float(scipy.stats.ttest_1samp(differences, 0.0).pvalue)
-    return Paired(estimate, float(second[both].mean()) if both.any() else np.nan, p)
+    deviation = float(differences.std(ddof=1)) if estimate.n > 1 else np.nan
+    return Paired(estimate, float(second[both].mean()) if both.any() else np.nan, p, deviation)
+
+
+def pairs_needed(result: Paired, comparisons: int) -> int | None:
+    """Pairs of seeds with which a paired t test finds a difference like this one with probability `POWER`.
+
+    The true mean and deviation of the differences are taken to be those of `result`, and of Holm's adjustment over
+    `comparisons` differences its first and strictest step. None where that cannot be told: with fewer than two pairs,
+    a mean of 0, or more than `MOST_PAIRS`.
+    """
+    if result.difference.n < 2 or result.difference.mean == 0.0:
+        return None
+    n = np.arange(FEWEST_PAIRS, MOST_PAIRS + 1)
+    limit = scipy.stats.t.isf((1.0 - CONFIDENCE) / comparisons / 2.0, n - 1)
+    effect = min(abs(result.difference.mean) / max(result.deviation, np.finfo(float).tiny), SURE)
+    enough = scipy.stats.nct.sf(limit, n - 1, effect * np.sqrt(n)) >= POWER
+    return int(n[enough.argmax()]) if enough.any() else None
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -1,1 +1,1 @@
-"""Deployment: a run as real server and client processes over gRPC."""
+"""Deployment: a run as real server and client processes, over gRPC where Flower has it."""

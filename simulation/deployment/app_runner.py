@@ -20,9 +20,10 @@ from pathlib import Path
 
 from fedsel_app.config import ReplyConfig
 from fedsel_app.network.reply_timeout import ReplyTimeout
-from simulation.deployment.flower_internals import NodeTask, NodeTasks
+from simulation.flower_internals import app_process
+from simulation.flower_internals.supernode import NodeTask, NodeTasks
 
-APP_PROCESS = Path(__file__).with_name("app_process.py")
+APP_PROCESS = Path(app_process.__file__)
 LAST_CALL = "PushTaskOutput"
 LOOK_S = 1.0
 """Seconds between two looks at whether an app process still sends heartbeats, and is still in time."""

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedsel_app.config import Value
-from simulation.deployment.app_signature import SIGNATURES, TRUSTED
 from simulation.deployment.certificates import Certificates
 from simulation.deployment.flower_cli import to_toml
+from simulation.flower_internals.app_signature import SIGNATURES, TRUSTED
+from simulation.flower_internals.transport import ANYWHERE, HERE, Endpoints
 
 CONNECTION = "fedsel"
 """Name of the SuperLink's connection in the command line's configuration."""
@@ -56,16 +57,19 @@ def equivalent_commands(
     home = "FLWR_HOME=$PWD/.flwr/remote"
     switches = f"{home} FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1"
     certificates = None if insecure else Certificates(Path("certificates"))
-    addresses = "--fleet-api-address 0.0.0.0:9092 --control-api-address 127.0.0.1:9093"
+    at = Endpoints(host=ANYWHERE)
     warning = "; not encrypted, so only in a network that you trust" if insecure else ""
-    commands = [f"# on {server}, in a checkout; clients must reach port 9092{warning}", "mkdir -p -m 700 .flwr/remote"]
-    authority = None
+    commands = [
+        f"# on {server}, in a checkout; clients must reach port {at.fleet_port}{warning}",
+        "mkdir -p -m 700 .flwr/remote",
+    ]
+    authority, control = None, f"{HERE}:{at.control_port}"
     if certificates is not None:
         authority = Path("certificates/ca.crt")
         commands += [f"fedsel certificates --server {server} --clients {len(node_configs)} --out certificates"]
     commands += [
-        f"{switches} {shlex.join(superlink_command(certificates, DATABASE))} {addresses} &",
-        f"cat > .flwr/remote/config.toml <<END\n{connection_toml('127.0.0.1:9093', authority, '$PWD/')}END",
+        f"{switches} {shlex.join([*superlink_command(certificates, DATABASE), *at.arguments])} &",
+        f"cat > .flwr/remote/config.toml <<END\n{connection_toml(control, authority, '$PWD/')}END",
         f"cat > .flwr/remote/run-config.toml <<'END'\n{to_toml(run_config)}END",
     ]
     remote = f"{home} flwr"
@@ -82,7 +86,7 @@ def equivalent_commands(
         held = [str(SIGNING / TRUSTED)]
         if certificates is not None:
             held += [str(authority), str(certificates.client(index)[0])]
-        command = supernode_command(f"{server}:9092", node_config, certificates, index, SIGNING / TRUSTED)
+        command = supernode_command(f"{server}:{at.fleet_port}", node_config, certificates, index, SIGNING / TRUSTED)
         commands += [
             f"# on client machine {index}, with the same packages installed and copies of {', '.join(held)}",
             f"FLWR_TELEMETRY_ENABLED=0 {shlex.join(command)}",

@@ -19,8 +19,8 @@ def certificates(arguments: argparse.Namespace) -> int:
 
 def sign(arguments: argparse.Namespace) -> int:
     """`fedsel sign`: sign the app in this checkout, for SuperNodes that trust who does."""
-    from simulation.deployment.app_signature import sign_app, signing_key
     from simulation.deployment.local_deployment import app_folder
+    from simulation.flower_internals.app_signature import sign_app, signing_key
 
     signed = sign_app(app_folder(), arguments.folder, signing_key(arguments.folder))
     print(

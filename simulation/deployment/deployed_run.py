@@ -107,11 +107,15 @@ def run_submitted(config: AppConfig, superlink: str, federation_config: str | No
 
 
 def client_nodes(config: AppConfig, states: Path | None, *, own_data: bool = True) -> list[str]:
-    """Node configuration of each client: where its data and `states` lie, and what code the run may name.
+    """Node configuration of each client: where its data and `states` lie, its partition, and code that a run may name.
 
     Without `states` they lie in the user's own folder; without `own_data` the data does in the data set's.
     """
-    own = {"data-path": config.data.data_path} if own_data else {}
+    own: dict[str, str] = {}
+    if own_data:
+        own = {"data-path": config.data.data_path, "partition": config.partition.partition}
+        if arguments := config.partition.partition_arguments:
+            own["partition-arguments"] = arguments
     if states is not None:
         own["state-dir"] = str(states)
     if code := code_in(config.values()):

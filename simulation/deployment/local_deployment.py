@@ -1,4 +1,4 @@
-"""Local deployment: one SuperLink and N SuperNodes as processes on this machine, connected over gRPC."""
+"""Local deployment: one SuperLink and N SuperNodes as processes on this machine, over gRPC where Flower has it."""
 
 import atexit
 import os
@@ -18,11 +18,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedsel_app.config import ConfigError
 from fedsel_app.records.own_folder import ForeignFolderError, make_own_folder, working_in
 from simulation import processes
-from simulation.deployment.app_signature import TRUSTED, sign_app
 from simulation.deployment.certificates import Certificates, make_certificates
 from simulation.deployment.command_lines import CONNECTION, connection_toml, superlink_command, supernode_command
 from simulation.deployment.flower_cli import DeploymentError, environment, flwr, tool
 from simulation.deployment.ports import free_ports
+from simulation.flower_internals.app_signature import TRUSTED, sign_app
+from simulation.flower_internals.transport import HERE, Endpoints
 
 START_TIMEOUT_S = 90.0
 START_TIMEOUT_PER_SUPERNODE_S = 10.0
@@ -136,8 +137,9 @@ class Deployment:
 
     def _start(self) -> None:
         self._claim_folder()
-        fleet_port, control, runtime, *node_ports = free_ports(3 + len(self._node_configs))
-        self.fleet = f"127.0.0.1:{fleet_port}"
+        fleet, control, runtime, *node_ports = free_ports(3 + len(self._node_configs))
+        at = Endpoints(fleet, control, runtime)
+        self.fleet = f"{HERE}:{at.fleet_port}"
         for folder in (self.flwr_home, self.logs, self.folder / "work"):
             folder.mkdir(parents=True, exist_ok=True)
         if not self._insecure and self.certificates is None:
@@ -148,17 +150,12 @@ class Deployment:
         if self.certificates is not None:
             self.certificates.check(len(self._node_configs))
         authority = None if self.certificates is None else self.certificates.authority
-        (self.flwr_home / "config.toml").write_text(connection_toml(f"127.0.0.1:{control}", authority))
+        (self.flwr_home / "config.toml").write_text(connection_toml(f"{HERE}:{at.control_port}", authority))
         database = self.folder / "superlink.db"
         for left in self.folder.glob(f"{database.name}*"):
             left.unlink()
-        addresses = ["--fleet-api-address", self.fleet, "--control-api-address", f"127.0.0.1:{control}"]
-        self._spawn(
-            SUPERLINK, [*superlink_command(self.certificates, database), *addresses, *_runtime_address(runtime)]
-        )
-        self._await(
-            SUPERLINK, lambda: all(_reachable(port) for port in (fleet_port, control, runtime)), START_TIMEOUT_S
-        )
+        self._spawn(SUPERLINK, [*superlink_command(self.certificates, database), *at.arguments])
+        self._await(SUPERLINK, lambda: all(_reachable(port) for port in at.ports), START_TIMEOUT_S)
         if self.certificates is not None:
             register(self.certificates, len(self._node_configs), environment(self.flwr_home))
         trusted = None
@@ -166,9 +163,9 @@ class Deployment:
             sign_app(self._app, self.flwr_home, Ed25519PrivateKey.generate())
             trusted = self.flwr_home / TRUSTED
         for index, (port, node_config) in enumerate(zip(node_ports, self._node_configs, strict=True)):
-            fleet = self._detours[index] if self._detours else self.fleet
-            command = supernode_command(fleet, node_config, self.certificates, index, trusted)
-            self._spawn(f"supernode-{index}", [*command, *_runtime_address(port)])
+            reached = self._detours[index] if self._detours else self.fleet
+            command = supernode_command(reached, node_config, self.certificates, index, trusted)
+            self._spawn(f"supernode-{index}", [*command, "--host", HERE, "--port", str(port)])
         deadline = time.monotonic() + START_TIMEOUT_S + START_TIMEOUT_PER_SUPERNODE_S * len(node_ports)
         for child in self._children[1:]:
             self._await(child.name, partial(connected, child.log), deadline - time.monotonic())
@@ -232,10 +229,6 @@ def app_folder() -> Path:
             "Run this from a checkout installed with `pip install -e .`."
         )
     return folder
-
-
-def _runtime_address(port: int) -> list[str]:
-    return ["--host", "127.0.0.1", "--port", str(port)]
 
 
 def connected(log: Path) -> bool:

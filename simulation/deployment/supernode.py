@@ -29,9 +29,8 @@ from typing import Any
 from clients.upload_time import UPLOAD_FILE
 from fedsel_app.network.clock import LEAST_BYTES
 from simulation.deployment.app_runner import AppRunner
-from simulation.deployment.fleet_calls import CarryingStub
-from simulation.deployment.flower_internals import serve_messages
 from simulation.deployment.ports import free_ports
+from simulation.flower_internals.supernode import serve_messages
 
 CONNECT_TIMEOUT_S, RETRY_S = 90.0, 3.0
 """Seconds in which to try to connect, and between two tries: two heartbeats take a minute."""
@@ -155,7 +154,6 @@ def main() -> None:
             pushing=partial(measuring, file=file),
             waiting=waiting,
             start_runner=lambda tasks, on_answer: AppRunner(tasks, on_answer).arrived,
-            make_stub=CarryingStub,
         )
 
 

@@ -45,7 +45,8 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a thread that calls Ray after its end would start another
     from flwr.simulation import run_simulation
 
-    from simulation.engines.flower_internals import (
+    from simulation.engines.ray_cluster import join
+    from simulation.flower_internals.engine import (
         RESTARTS,
         EventDrivenServerApp,
         WorkerWatch,
@@ -53,7 +54,6 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
         quiet_termination,
         watched_workers,
     )
-    from simulation.engines.ray_cluster import join
 
     if not verbose:
         logging.getLogger("flwr").setLevel(logging.CRITICAL)

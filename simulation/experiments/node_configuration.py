@@ -1,33 +1,60 @@
 """Node configuration: what a client's owner alone decides, in ``--node-config`` of the client's SuperNode.
 
 A server sends settings to its clients, and is not trusted with two kinds of them. Paths come from the client's owner
-alone. Code, ``package.module:name``, is imported where the owner names it, or allows a server to name it (`ALLOWED`).
+alone. Code, ``package.module:name``, is imported where the owner names it, or allows a server to name it (`ALLOWED`),
+and so is a data set of the Hub, ``hf:name``, downloaded.
 """
 
 import json
 from collections.abc import Mapping
 
 from fedsel_app.config import ConfigError, Value
+from fedsel_app.config.data import HUB
+from fedsel_app.config.partition import SIZE_FUNCTION, UPSTREAM, PartitionConfig
 
-CLIENT_SETTINGS = ("data", "data-path", "partition", "state-dir", "share-label-counts", "device", "threads")
+CLIENT_SETTINGS = (
+    "data",
+    "data-path",
+    "data-arguments",
+    "partition",
+    "partition-arguments",
+    "state-dir",
+    "share-label-counts",
+    "device",
+    "threads",
+)
 """Settings that every client may have otherwise, in its node configuration."""
 IDENTITY = ("partition-id", "num-partitions")
 ALLOWED = "allow-code"
 """Key of the names of code that a server may choose, spaces or commas between them."""
 PATHS = ("data-path", "state-dir")
 CODE = ("data", "model", "strategy")
+"""Settings that may name code, or a data set of the Hub; `partition-arguments` may too."""
 LONGEST = 60
 """Most characters of a refused value that are quoted: the whole sentence has room in the server's record."""
 
 
 def own_settings(node_config: Mapping[str, Value]) -> dict[str, Value]:
-    """Settings in a node configuration. Raises ConfigError for a key that is no setting of a single client."""
+    """Settings in a node configuration: all of the data at a `data-path` are the client's, unless it has a `partition`.
+
+    A server's `data-arguments` and `partition-arguments` do not go with `data` and `partition` of the client's own.
+
+    Raises
+    ------
+    ConfigError
+        For a key that is no setting of a single client.
+    """
     own = {key: value for key, value in node_config.items() if key not in (*IDENTITY, ALLOWED)}
     if foreign := own.keys() - set(CLIENT_SETTINGS):
         raise ConfigError(
             f"The node configuration has {', '.join(sorted(foreign))}. "
             f"It may have {', '.join((*IDENTITY, ALLOWED, *CLIENT_SETTINGS))}."
         )
+    if "data-path" in own:
+        own.setdefault("partition", "own")
+    for key in ("data", "partition"):
+        if key in own:
+            own.setdefault(f"{key}-arguments", "")
     return own
 
 
@@ -49,11 +76,11 @@ def refuse_choices(run_config: Mapping[str, Value], node_config: Mapping[str, Va
             "run it by `fedsel submit`, which sends what is in the file."
         )
     allowed = str(node_config.get(ALLOWED, "")).replace(",", " ").split()
-    for key in CODE:
-        if ":" in (name := chosen.get(key, "")) and name not in allowed:
+    for key, name in _named(chosen):
+        if name not in allowed:
             raise ConfigError(
-                f"The server sets '{key}' to {_quoted(name)}, code that this client does not allow: if its owner does, "
-                f"add that to {ALLOWED}='...' in its --node-config."
+                f"The server sets '{key}' to {_quoted(name)}, {_kind(name)} that this client does not allow: if its "
+                f"owner does, add that to {ALLOWED}='...' in its --node-config."
             )
 
 
@@ -64,8 +91,20 @@ def node_config_text(client: int, clients: int, own: Mapping[str, str]) -> str:
 
 
 def code_in(settings: Mapping[str, Value]) -> list[str]:
-    """Names of a user's own code in the settings of a run."""
-    return [name for name in (str(settings.get(key, "")) for key in CODE) if ":" in name]
+    """Names of a user's own code, and of a data set of the Hub, in the settings of a run."""
+    return [name for _, name in _named({key: str(value) for key, value in settings.items()})]
+
+
+def _named(settings: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Key and name of each piece of code and each data set of the Hub that `settings` choose."""
+    named = [(key, settings.get(key, "")) for key in CODE]
+    chosen = PartitionConfig(f"{UPSTREAM}NAME", partition_arguments=settings.get("partition-arguments", ""))
+    named.append(("partition-arguments", str(chosen.arguments.get(SIZE_FUNCTION, ""))))
+    return [(key, name) for key, name in named if ":" in name]
+
+
+def _kind(name: str) -> str:
+    return "a data set of the Hub" if name.startswith(HUB) else "code"
 
 
 def _literal(text: str) -> str:

@@ -1,6 +1,7 @@
-"""Commands of `fedsel` on the selection methods: what each costs, and whether it keeps its contract."""
+"""Commands of `fedsel` that report: on a comparison, on the methods' costs, and on a method's contract."""
 
 import argparse
+from pathlib import Path
 
 from fedsel_app.config.arguments import Subparsers
 from simulation.terminal import whole_table, wide_console
@@ -10,7 +11,22 @@ FAILURE = 1
 
 
 def register(commands: Subparsers) -> None:
-    """Add `methods` and `check` to the commands of `fedsel`."""
+    """Add `report`, `methods` and `check` to the commands of `fedsel`."""
+    page = commands.add_parser("report", help="a page, Markdown, LaTeX and CSV on a comparison or a run, in its folder")
+    page.add_argument("folder", type=Path, metavar="DIR", help="comparison or run folder")
+    page.add_argument("--baseline", metavar="NAME", help="what is compared with (the one of `fedsel compare`)")
+    page.add_argument(
+        "--metric",
+        default="accuracy",
+        metavar="NAME",
+        help="what figures and tables are about: loss, client_accuracy, client_loss or a task's own metric (accuracy)",
+    )
+    page.add_argument("--per-seed", action="store_true", help="a line for each seed in the figures")
+    page.add_argument(
+        "--figures", default="", metavar="svg,pdf,png", help="the figures as files too, in report-figures/"
+    )
+    page.set_defaults(call=report)
+
     table = commands.add_parser("methods", help="the selection methods and what each costs")
     table.add_argument("--size", type=int, default=2_781_514, help="model parameters N")
     table.add_argument("--clients", type=int, default=100, help="clients K")
@@ -20,6 +36,23 @@ def register(commands: Subparsers) -> None:
     checked = commands.add_parser("check", help="what a selection method promises, tried out")
     checked.add_argument("strategy", metavar="METHOD", help="its name, or package.module:Class")
     checked.set_defaults(call=check)
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """`fedsel report`: write the page, tables and figures of a comparison or a run."""
+    from simulation.report.page import write_report
+    from simulation.report.vector_figures import FOLDER, parse_formats
+
+    formats = parse_formats(arguments.figures)
+    page = write_report(
+        arguments.folder, arguments.baseline, metric=arguments.metric, per_seed=arguments.per_seed, formats=formats
+    )
+    print(f"Report:  {page}")
+    print(f"Tables:  {page.with_suffix('.md')}, {page.with_name('report-*.csv')} and {page.with_name('report-*.tex')}")
+    print(f"Rounds:  {page.with_name('rounds.csv')}")
+    if formats:
+        print(f"Figures: {page.with_name(FOLDER) / '*'}")
+    return 0
 
 
 def methods(arguments: argparse.Namespace) -> int:

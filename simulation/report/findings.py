@@ -6,28 +6,36 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from simulation.comparison.outcomes import (
+from simulation.comparison.measures import (
     AT_BEST_VALIDATION,
     BEST_EXCHANGES,
     EXCHANGES,
-    FINAL,
-    PEAK,
     ROUNDS,
     SECONDS,
-    STABLE,
     TO_TARGET,
     TRAFFIC_MB,
     UPLINK_MB,
+    WHOLE_TRAFFIC_MB,
     Measure,
-    Numbers,
 )
+from simulation.comparison.outcomes import Numbers
 from simulation.comparison.results import Group
-from simulation.comparison.statistics import FEWEST_PAIRS, Paired, holm, paired, t_interval, wins_ties_losses
-from simulation.report.tables import FREE, Column, Table
+from simulation.comparison.statistics import (
+    FEWEST_PAIRS,
+    MOST_PAIRS,
+    POWER,
+    Paired,
+    holm,
+    paired,
+    pairs_needed,
+    t_interval,
+    wins_ties_losses,
+)
+from simulation.report.tables import FREE, Column, Table, capital
 
 Key = TypeVar("Key", bound=Hashable)
-COMPARED = (STABLE, ROUNDS, SECONDS, UPLINK_MB, TRAFFIC_MB, EXCHANGES)
-MATRICES = ((STABLE, "accuracy"), (UPLINK_MB, "bytes"), (SECONDS, "seconds"))
+COMPARED = (ROUNDS, SECONDS, UPLINK_MB, TRAFFIC_MB, EXCHANGES)
+"""Measures that variants are compared by, beside the metric of the report."""
 MORE, NOT_MORE, TOO_FEW = "more than seed noise", "not more than seed noise", "too few seeds to tell from seed noise"
 
 
@@ -51,31 +59,41 @@ def judge(result: Paired, adjusted_p: float) -> str:
     return MORE if result.more_than_noise(adjusted_p) else NOT_MORE
 
 
+def seeds_text(result: Paired, comparisons: int) -> str:
+    """Text on the seeds with which a difference like this one would be told from seed noise."""
+    needed = pairs_needed(result, comparisons)
+    if needed is None:
+        most = f"more than {MOST_PAIRS}" if result.difference.n > 1 else f"at least {FEWEST_PAIRS}"
+        return f"{most} are needed"
+    return f"with a mean and spread like this {needed} would do"
+
+
 def accuracy_table(group: Group, numbers: Numbers) -> Table:
     """Table of accuracies and whole-run costs, a line a variant."""
     columns = [Column("variant"), Column("runs")]
-    columns += [Column(measure.name, measure.digits, estimates=True) for measure in (FINAL, STABLE, PEAK)]
+    columns += [Column(measure.name, measure.digits, estimates=True) for measure in numbers.metric.levels]
     totals = (
         ("seconds", "time_s", 1),
         ("MB, uplink values", "uplink_value_mb", 3),
         ("MB, uplink", "uplink_mb", 3),
-        ("MB, all traffic", "traffic_mb", 3),
+        (WHOLE_TRAFFIC_MB.name, WHOLE_TRAFFIC_MB.key, 3),
         ("exchanges", "exchanges", 0),
         ("wall time in s", "wall_s", 1),
     )
     columns += [Column(name, digits) for name, _, digits in totals]
     rows = [
         [variant, len(runs)]
-        + [t_interval(numbers.reached(variant, measure.key)) for measure in (FINAL, STABLE, PEAK)]
+        + [t_interval(numbers.reached(variant, measure.key)) for measure in numbers.metric.levels]
         + [float(numbers.values(variant, key).mean()) for _, key, _ in totals]
         for variant, runs in group.runs.items()
     ]
     caption = (
-        "Accuracies: mean over the runs of a variant (one run a seed) with its 95% t interval in brackets, which may "
-        "reach past 1. The other columns are means over the same runs, of whole runs. MB are 10⁶ bytes; all traffic is "
-        "uplink, downlink, probes and calibration. Wall time is what the computation took, simulated time apart."
+        f"{capital(numbers.metric.name)}: mean over the runs of a variant (one run a seed) with its 95% t interval in "
+        "brackets, which may reach past 1. The other columns are means over the same runs, of whole runs. MB are 10⁶ "
+        "bytes; all traffic is uplink, downlink, probes and calibration. Wall time is what the computation took, "
+        "simulated time apart."
     )
-    return Table("accuracy", "Accuracy and cost of whole runs", caption, columns, rows)
+    return Table("accuracy", f"{capital(numbers.metric.name)} and cost of whole runs", caption, columns, rows)
 
 
 def intervals(
@@ -119,19 +137,22 @@ def difference_table(group: Group, numbers: Numbers) -> Table:
     """Table of differences from the baseline, paired by seed."""
     columns = [Column("measure"), Column("variant"), Column("pairs"), Column(f"mean of {group.baseline}", FREE)]
     columns += [Column("difference", FREE, estimates=True), Column("difference in %", 1), Column("p (Holm)", 3)]
-    columns += [Column("verdict")]
+    columns += [Column("verdict"), Column("seeds that would do")]
     others = [variant for variant in group.runs if variant != group.baseline]
     rows = []
-    for measure in COMPARED:
+    for measure in (numbers.metric.stable, *COMPARED):
         results = {other: paired(*numbers.pairs(other, group.baseline, measure.key)) for other in others}
         for variant, (result, p, verdict) in _judged(results).items():
             row = [measure.name, variant, result.difference.n, result.other_mean, result.difference]
-            rows.append([*row, percent(result), p if result.difference.n > 1 else None, verdict])
+            needed = None if verdict == MORE else pairs_needed(result, len(others))
+            rows.append([*row, percent(result), p if result.difference.n > 1 else None, verdict, needed])
     caption = (
         f"The variant minus the baseline {group.baseline} on the same seed (same partition, links and initial model): "
         "mean and 95% t interval over the pairs of seeds in which both have the number. p is of the paired t test, "
         "adjusted by Holm over all variants of a measure. A difference counts as more than seed noise with at least "
-        f"{FEWEST_PAIRS} pairs and p below 0.05."
+        f"{FEWEST_PAIRS} pairs and p below 0.05. With the seeds in the last column such a test finds a difference with "
+        f"this mean and spread in {POWER:.0%} of all cases; a dash stands for more than {MOST_PAIRS}, or for what one "
+        "pair cannot tell."
     )
     return Table("differences", f"Against the baseline {group.baseline}", caption, columns, rows)
 
@@ -153,7 +174,7 @@ def win_table(group: Group, numbers: Numbers, measure: Measure, name: str) -> Ta
     caption = (
         f"Seeds in which the row won – tied with – lost to the column: {measure.name}, "
         f"{'higher' if measure.higher_wins else 'lower'} wins"
-        + ("" if measure.higher_wins else "; reaching the target beats not reaching it, neither reaching it is a tie")
+        + ("; reaching the target beats not reaching it, neither reaching it is a tie" if measure in TO_TARGET else "")
         + ". A star marks a paired difference that is more than seed noise (paired t test, Holm over all couples, at "
         f"least {FEWEST_PAIRS} seeds that both have the number in); without one, wins may be luck."
     )
@@ -173,5 +194,6 @@ def finding_tables(group: Group, numbers: Numbers) -> list[Table]:
         tables.insert(1, validation_table(group, numbers))
     if len(group.runs) > 1:
         tables.append(difference_table(group, numbers))
-        tables += [win_table(group, numbers, measure, name) for measure, name in MATRICES]
+        won = (numbers.metric.stable, "score"), (UPLINK_MB, "bytes"), (SECONDS, "seconds")
+        tables += [win_table(group, numbers, measure, name) for measure, name in won]
     return tables

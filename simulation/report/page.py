@@ -1,7 +1,8 @@
-"""Report page (`fedsel report`): one self-contained HTML file, and the same tables as CSV and Markdown."""
+"""Report page (`fedsel report`): one self-contained HTML file, and the same tables as CSV, LaTeX and Markdown."""
 
 import base64
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from jinja2 import Environment
 from PIL import Image
 
 from fedsel_app.records.files import write_text
+from simulation.comparison.measures import ACCURACY, Metric, metric_of
 from simulation.comparison.outcomes import Numbers
 from simulation.comparison.results import Comparison, Group, read_comparison
 from simulation.report.audit import (
@@ -19,16 +21,29 @@ from simulation.report.audit import (
     pipeline_table,
     run_table,
 )
-from simulation.report.figures import Plot, plots
+from simulation.report.drawing import Plot, Style
+from simulation.report.figures import plots
 from simulation.report.findings import finding_tables
+from simulation.report.latex import latex_tables
 from simulation.report.page_template import TEMPLATE
+from simulation.report.rounds import round_table
+from simulation.report.sweep import sweep_plots
 from simulation.report.tables import NAMES, Table, csv_text, markdown_text
+from simulation.report.vector_figures import write_figures
 from simulation.report.verdict import verdict
 
-PAGE_BYTES = 3_000_000
+PAGE_BYTES = 5_000_000
 RESOLUTIONS = (144, 100, 60)
 """Dots an inch of the figures: the first at which the page stays below PAGE_BYTES, else the last."""
 ROWS_SHOWN = 50
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Figure as it is drawn twice: panels side by side for a wide page, and below one another for a narrow one."""
+
+    wide: Plot
+    narrow: Plot
 
 
 @dataclass(frozen=True)
@@ -39,23 +54,64 @@ class Section:
     verdict: list[str]
     notes: list[str]
     tables: list[Table]
-    plots: list[Plot]
+    plots: list[Drawn]
 
 
-def write_report(folder: Path, baseline: str | None = None) -> Path:
-    """Write report.html, report.md and a report-TABLE.csv for each table into `folder`; the page's path.
+def write_report(
+    folder: Path,
+    baseline: str | None = None,
+    *,
+    metric: str = ACCURACY,
+    per_seed: bool = False,
+    formats: Sequence[str] = (),
+) -> Path:
+    """Write report.html, report.md, rounds.csv, and a report-TABLE.csv and .tex for each table into `folder`.
+
+    Parameters
+    ----------
+    baseline : variant that the others are compared with; by default the comparison's own
+    metric : metric of the rounds that the figures, tables and sentences are about; costs to target refer to the score
+    per_seed : draw a line for each seed
+    formats : further formats of the figures, of `vector_figures.FORMATS`
+
+    Returns
+    -------
+    Path
+        The page.
 
     Raises
     ------
     ConfigError
-        If the folder holds no run with a finished round, or no variant is called `baseline`.
+        If the folder holds no run with a finished round, no variant is called `baseline`, or no run measured `metric`.
     """
     comparison = read_comparison(folder, baseline)
-    sections = [_section(group, comparison.kind) for group in comparison.groups]
+    about = metric_of(comparison.runs, metric)
+    styles = Style(per_seed=per_seed), Style(narrow=True, per_seed=per_seed)
+    sections = [_section(group, comparison.kind, about, styles) for group in comparison.groups]
+    sweeps = [Drawn(*both) for both in zip(*(sweep_plots(comparison, about, style) for style in styles), strict=True)]
     optional = pipeline_table(comparison), failure_table(comparison.runs)
     common = [run_table(comparison), *(table for table in optional if table)]
+    _write_tables(folder, sections, common)
+    write_text(folder / "rounds.csv", csv_text([("", round_table(comparison))]))
+    write_text(folder / "report.md", _markdown(comparison, sections, common))
+    if formats:
+        named = [("", plot.wide) for plot in sweeps]
+        named += [(section.name, plot.wide) for section in sections for plot in section.plots]
+        write_figures(folder, named, formats)
+    page = folder / "report.html"
+    for dots in RESOLUTIONS:
+        text = _html(comparison, sections, common, sweeps, dots)
+        if len(text.encode()) < PAGE_BYTES:
+            break
+    write_text(page, text)
+    return page
+
+
+def _write_tables(folder: Path, sections: Sequence[Section], common: Sequence[Table]) -> None:
+    """Write the tables of one kind into one file each, as CSV and as LaTeX; those of an earlier report are removed."""
     for name in NAMES:
-        (folder / f"report-{name}.csv").unlink(missing_ok=True)
+        for ending in ("csv", "tex"):
+            (folder / f"report-{name}.{ending}").unlink(missing_ok=True)
     kinds: dict[str, list[tuple[str, Table]]] = {}
     for label, table in [(section.name, table) for section in sections for table in section.tables]:
         kinds.setdefault(table.name, []).append((label, table))
@@ -63,14 +119,7 @@ def write_report(folder: Path, baseline: str | None = None) -> Path:
         kinds[table.name] = [("", table)]
     for name, tables in kinds.items():
         write_text(folder / f"report-{name}.csv", csv_text(tables))
-    write_text(folder / "report.md", _markdown(comparison, sections, common))
-    page = folder / "report.html"
-    for dots in RESOLUTIONS:
-        text = _html(comparison, sections, common, dots)
-        if len(text.encode()) < PAGE_BYTES:
-            break
-    write_text(page, text)
-    return page
+        write_text(folder / f"report-{name}.tex", latex_tables(tables))
 
 
 def headline(comparison: Comparison) -> str:
@@ -94,8 +143,8 @@ def setting_line(comparison: Comparison) -> str:
     )
 
 
-def _section(group: Group, kind: str) -> Section:
-    numbers = Numbers(group)
+def _section(group: Group, kind: str, metric: Metric, styles: Sequence[Style]) -> Section:
+    numbers = Numbers(group, metric)
     covered, why_not = coverages(group)
     clients = client_table(group)
     notes = [why_not] if why_not else []
@@ -103,7 +152,8 @@ def _section(group: Group, kind: str) -> Section:
         notes.append("The accuracy by client is not shown: the runs did not measure it ('client-eval' was off).")
     findings = [replace(table, caption=f"{kind} {table.caption}".lstrip()) for table in finding_tables(group, numbers)]
     tables = [*findings, participation_table(group, covered), *([clients] if clients else [])]
-    return Section(group.name, verdict(group, numbers), notes, tables, plots(group, numbers, covered))
+    drawn = [Drawn(*both) for both in zip(*(plots(group, style, numbers, covered) for style in styles), strict=True)]
+    return Section(group.name, verdict(group, numbers), notes, tables, drawn)
 
 
 def _png(plot: Plot, dots: int) -> str:
@@ -115,7 +165,7 @@ def _png(plot: Plot, dots: int) -> str:
     return base64.b64encode(output.getvalue()).decode()
 
 
-def _html(comparison: Comparison, sections: list[Section], common: list[Table], dots: int) -> str:
+def _html(comparison: Comparison, sections: list[Section], common: list[Table], sweeps: list[Drawn], dots: int) -> str:
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     return environment.from_string(TEMPLATE).render(
         title=headline(comparison),
@@ -123,6 +173,7 @@ def _html(comparison: Comparison, sections: list[Section], common: list[Table], 
         notes=comparison.notes,
         sections=sections,
         common=common,
+        sweeps=sweeps,
         rows_shown=ROWS_SHOWN,
         png=lambda plot: _png(plot, dots),
     )

@@ -21,41 +21,63 @@ h1 { font-size: 1.6rem; line-height: 1.25; } h2 { font-size: 1.3rem; margin-top:
 .verdict { border-left: 4px solid var(--mark); padding: .2rem 1rem .2rem 2rem; background: var(--stripe); }
 .verdict li { margin: .45rem 0; }
 .note { background: var(--warn); padding: .5rem 1rem; margin: .5rem 0; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
-caption { caption-side: bottom; text-align: left; padding-top: .4rem; }
-th, td { padding: .3rem .7rem; text-align: right; border-bottom: 1px solid var(--line); }
-td { white-space: nowrap; } th { vertical-align: bottom; font-weight: 600; }
-.text { text-align: left; }
-th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: var(--paper); }
+table { border-collapse: collapse; width: 100%; font-size: .88rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .5rem; text-align: right; border-bottom: 1px solid var(--line); }
+th { vertical-align: bottom; font-weight: 600; hyphens: auto; }
+.text, th:first-child, td:first-child { text-align: left; overflow-wrap: anywhere; }
 tbody tr:nth-child(even) td { background: var(--stripe); }
-figure { margin: 0; } img { display: block; width: 100%; min-width: 44rem; height: auto; background: #fff; border-radius: 4px; }
+figure { margin: 0; } img { display: block; width: 100%; height: auto; background: #fff; border-radius: 4px; }
 figcaption { margin-top: .4rem; }
+h1, li, p, figcaption { overflow-wrap: break-word; }
+@media (max-width: 46rem) {
+  body { padding: 1rem; } h1 { font-size: 1.35rem; }
+  .verdict { padding-left: 1.4rem; }
+  table, tbody, tr, td { display: block; } thead { display: none; }
+  tr { border: 1px solid var(--line); border-radius: 4px; margin: .6rem 0; }
+  td, td.text { display: flex; justify-content: space-between; gap: 1rem; text-align: right; }
+  td:empty { display: none; } td:last-child { border-bottom: 0; }
+  td::before { content: attr(data-name); color: var(--soft); text-align: left; max-width: 55%; flex-shrink: 0; }
+  td:first-child { font-weight: 600; }
+}
 </style>
 </head>
 <body>
 {% macro show(table) %}
 <section>
 <h3>{{ table.title }}</h3>
-<div class="scroll" tabindex="0" role="region" aria-label="{{ table.title }}">
-<table>
-<thead><tr>{% for column in table.columns %}<th scope="col"{% if table.rows[0][loop.index0] is string %} class="text"{% endif %}>{{ column.name }}</th>{% endfor %}</tr></thead>
-<tbody>
+<table role="table" aria-label="{{ table.title }}">
+<thead role="rowgroup"><tr role="row">{% for column in table.columns %}<th role="columnheader" scope="col"{% if table.rows[0][loop.index0] is string %} class="text"{% endif %}>{{ column.name }}</th>{% endfor %}</tr></thead>
+<tbody role="rowgroup">
 {% for row in table.texts()[:rows_shown] %}
 {% set values = table.rows[loop.index0] %}
-<tr>{% for cell in row %}<td{% if values[loop.index0] is string %} class="text"{% endif %}>{{ cell }}</td>{% endfor %}</tr>
+<tr role="row">{% for cell in row %}<td role="cell" data-name="{{ table.columns[loop.index0].name }}"{% if values[loop.index0] is string %} class="text">{{ cell }}{% else %}>{{ cell|replace(", ", ",\u00a0") }}{% endif %}</td>{% endfor %}</tr>
 {% endfor %}
 </tbody>
 </table>
-</div>
 <p class="soft">{{ table.caption }}{% if table.rows|length > rows_shown %} The first {{ rows_shown }} of {{ table.rows|length }} rows; all are in report-{{ table.name }}.csv.{% endif %}</p>
 </section>
+{% endmacro %}
+{% macro draw(plot) %}
+<figure class="{{ plot.wide.name }}">
+<h3>{{ plot.wide.title }}</h3>
+<picture>
+<source media="(max-width: 46rem)" srcset="data:image/png;base64,{{ png(plot.narrow) }}">
+<img alt="{{ plot.wide.caption }}" src="data:image/png;base64,{{ png(plot.wide) }}">
+</picture>
+<figcaption>{{ plot.wide.caption }}</figcaption>
+</figure>
+{% endmacro %}
+{% macro swept() %}
+{% for plot in sweeps %}
+{{ draw(plot) }}
+{% endfor %}
 {% endmacro %}
 <h1>{{ title }}</h1>
 <p class="soft">{{ settings }}</p>
 {% for note in notes %}
 <p class="note">{{ note }}</p>
 {% endfor %}
+{% if sections|length > 1 %}{{ swept() }}{% endif %}
 {% for section in sections %}
 {% if section.name %}<h2>{{ section.name }}</h2>{% endif %}
 <ul class="verdict">
@@ -64,11 +86,7 @@ figcaption { margin-top: .4rem; }
 {% endfor %}
 </ul>
 {% for plot in section.plots %}
-<figure class="{{ plot.name }}">
-<h3>{{ plot.title }}</h3>
-<div class="scroll" tabindex="0" role="region" aria-label="{{ plot.title }}"><img alt="{{ plot.caption }}" src="data:image/png;base64,{{ png(plot) }}"></div>
-<figcaption>{{ plot.caption }}</figcaption>
-</figure>
+{{ draw(plot) }}
 {% endfor %}
 {% for table in section.tables %}
 {{ show(table) }}
@@ -77,11 +95,12 @@ figcaption { margin-top: .4rem; }
 <p class="note">{{ note }}</p>
 {% endfor %}
 {% endfor %}
+{% if sections|length == 1 %}{{ swept() }}{% endif %}
 {% if sections|length > 1 %}<h2>All runs</h2>{% endif %}
 {% for table in common %}
 {{ show(table) }}
 {% endfor %}
-<p class="soft">The same tables lie beside this page as report.md and report-*.csv.</p>
+<p class="soft">The same tables lie beside this page as report.md, report-*.csv and report-*.tex, and every round as rounds.csv.</p>
 </body>
 </html>
 """

@@ -16,6 +16,11 @@ FREE = -1
 """Digits of a column whose numbers have no common size: four significant ones."""
 
 
+def capital(text: str) -> str:
+    """Text with a capital at its beginning."""
+    return text[:1].upper() + text[1:]
+
+
 def number_text(number: float, digits: int) -> str:
     """Number with `digits` after the point; with two significant ones where that would hide a small number."""
     if digits == FREE:
@@ -25,7 +30,10 @@ def number_text(number: float, digits: int) -> str:
     return f"{round(number, digits) + 0.0:.{digits}f}"
 
 
-NAMES = ("pipelines", "accuracy", "target", "differences", "participation", "clients", "runs", "failures")
+NAMES = (
+    *("pipelines", "accuracy", "target", "validation", "differences", "wins-score", "wins-bytes", "wins-seconds"),
+    *("participation", "clients", "runs", "failures"),
+)
 """Names of the report's tables."""
 
 

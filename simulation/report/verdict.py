@@ -1,13 +1,23 @@
 """Verdict of a report in sentences: the variants with the fewest bytes and seconds to target, and the seed noise."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from simulation.comparison.outcomes import ROUNDS, SECONDS, STABLE, TRAFFIC_MB, UPLINK_MB, Measure, Numbers, score_name
+from simulation.comparison.measures import (
+    ROUNDS,
+    SECONDS,
+    TRAFFIC_MB,
+    UPLINK_MB,
+    WHOLE_TRAFFIC_MB,
+    Measure,
+    metric_of,
+)
+from simulation.comparison.outcomes import Numbers
 from simulation.comparison.results import Group
 from simulation.comparison.statistics import Paired
-from simulation.report.findings import against, percent
+from simulation.report.findings import TOO_FEW, against, percent, seeds_text
 from simulation.report.tables import number_text
 
 CHEAPEST = (
@@ -31,23 +41,26 @@ class Scale:
 
 
 def verdict(group: Group, numbers: Numbers) -> list[str]:
-    """Sentences of the verdict: one on who reached the target, one on each cost, one on accuracy."""
+    """Sentences of the verdict: one on who reached the target, one on each cost, one on the metric."""
     sentences = [_who_reached(group, numbers)]
     ranked = _candidates(group, numbers)
     if ranked:
         sentences += [_best(group, numbers, ranked, measure, title, unit) for measure, title, unit in CHEAPEST]
-    known = [variant for variant in group.runs if numbers.reached(variant, STABLE.key).size]
+    else:
+        every = list(group.runs)
+        sentences.append(_best(group, numbers, every, WHOLE_TRAFFIC_MB, "bytes in all over the whole run", "MB"))
+    stable = numbers.metric.stable
+    known = [variant for variant in group.runs if numbers.reached(variant, stable.key).size]
     if known:
-        score = score_name(group.all_runs[0])
-        title = f"{score} ({STABLE.name.removeprefix('accuracy, ')})"
-        sentences.append(_best(group, numbers, known, STABLE, title, ""))
+        name, _, over = stable.name.partition(", ")
+        sentences.append(_best(group, numbers, known, stable, f"{name} ({over})", ""))
     return sentences
 
 
 def target_text(group: Group) -> str:
     """Text of the target, where all runs have the same."""
     targets = {float(run.config["target"]) for run in group.all_runs}
-    return f"{score_name(group.all_runs[0])} {targets.pop():g}" if len(targets) == 1 else "its target"
+    return f"{metric_of(group.all_runs).name} {targets.pop():g}" if len(targets) == 1 else "its target"
 
 
 def _who_reached(group: Group, numbers: Numbers) -> str:
@@ -83,20 +96,21 @@ def _best(group: Group, numbers: Numbers, ranked: list[str], measure: Measure, t
     if 0 < len(seeds) < runs:
         over = f"mean over the {len(seeds)} seeds that all ranked have" if len(seeds) > 1 else "one seed that all have"
     if len(group.runs) > 1:
-        title = ("highest " if measure.higher_wins else "fewest ") + title
+        fewest = "fewest " if unit else "lowest "
+        title = ("highest " if measure.higher_wins else fewest) + title
     name = f"{first} (the baseline)" if first == group.baseline and len(group.runs) > 1 else first
     sentence = f"{title[0].upper()}{title[1:]}: {name}, {scale.amount(means[first])} ({over})."
     others = [name for name in group.runs if name != first]
     results = against(numbers, first, others, measure)
     if len(order) > 1:
-        sentence += " " + _compared("the next", order[1], results[order[1]], scale)
+        sentence += " " + _compared("the next", order[1], results, scale)
     if first != group.baseline and group.baseline not in order[1:2]:
-        sentence += " " + _compared("the baseline", group.baseline, results[group.baseline], scale)
+        sentence += " " + _compared("the baseline", group.baseline, results, scale)
     return sentence
 
 
-def _compared(role: str, other: str, result: tuple[Paired, float, str], scale: Scale) -> str:
-    paired, _, words = result
+def _compared(role: str, other: str, results: Mapping[str, tuple[Paired, float, str]], scale: Scale) -> str:
+    paired, _, words = results[other]
     difference = paired.difference
     if difference.n == 0:
         return f"Against {role}, {other}: no seed in which both have the number."
@@ -109,4 +123,6 @@ def _compared(role: str, other: str, result: tuple[Paired, float, str], scale: S
     )
     amount = scale.amount(abs(difference.mean))
     pairs = "one pair" if difference.n == 1 else f"{difference.n} pairs"
+    if words == TOO_FEW:
+        words += f"; {seeds_text(paired, len(results))}"
     return f"Against {role}, {other}: {amount}{share} {direction}{interval}, {pairs}: {words}."

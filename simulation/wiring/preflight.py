@@ -3,8 +3,8 @@
 import os
 
 from fedsel_app.config import ConfigError
+from fedsel_app.data.client_parts import client_parts
 from fedsel_app.data.dataset import load
-from fedsel_app.data.partition import split
 from fedsel_app.models import flat_model
 from fedsel_app.models.device import choose_device, require_precision
 from fedsel_app.records.own_folder import refuse_used
@@ -38,7 +38,7 @@ def refuse_unrunnable(config: AppConfig) -> None:
     _refuse_large(config)
     dataset = load(config.data, run.seed)
     flat_model.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
-    split(config.partition, dataset.y_train, run.clients, run.seed, dataset.owners)
+    client_parts(config.partition, dataset, run.clients, run.seed)
 
 
 def _refuse_large(config: AppConfig) -> None:

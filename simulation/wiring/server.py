@@ -46,7 +46,7 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
     require_precision(config.execution.precision, device)
     module = flat_model.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
     model = flat_model.FlatModel(module, device, task_of(dataset, device), config.execution.precision)
-    data = device_data(config.data, run.seed, device)
+    data = device_data(config.data, config.preprocessing, run.seed, device)
     threads = evaluation_threads(config.execution, model, dataset)
     prepare(device, threads)
 
@@ -89,7 +89,7 @@ def make_surrogate(
     else:
         _, examples = surrogate(config.partition, dataset.y_train, config.run.seed)
         dataset = of_training_examples(dataset, examples)
-    data = DeviceData(dataset, config.data, device)
+    data = DeviceData(dataset, config.preprocessing, device)
 
     def loss(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> float:
         prepare(device, threads)

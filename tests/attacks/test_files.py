@@ -17,8 +17,8 @@ from fedsel_app.records.run_folder import RunFolder
 from simulation.comparison.plan import plan
 from simulation.deployment.certificates import make_certificates
 from simulation.deployment.local_deployment import Deployment
-from simulation.deployment.node_file import NodeFile
 from simulation.experiments.configuration import resolve
+from simulation.flower_internals.node_file import NodeFile
 from simulation.report import page
 from simulation.report.page import write_report
 from simulation.wiring.client import make_client

@@ -21,10 +21,10 @@ from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import ANSWER_S, SILENCE_S, show, submit
 from simulation.deployment.local_deployment import Deployment, app_folder
-from simulation.engines import flower_internals
-from simulation.engines.flower_internals import NO_NODE, START_S, WorkerWatch
 from simulation.experiments.configuration import resolve
 from simulation.experiments.node_configuration import node_config_text
+from simulation.flower_internals import engine
+from simulation.flower_internals.engine import NO_NODE, START_S, WorkerWatch
 from simulation.wiring.server import make_server
 from strategies.methods.random_selection import RandomSelection
 from strategies.round.timeout_proxy import NodeError, TimeoutClientManager, TimeoutProxy
@@ -164,8 +164,8 @@ def ask(watch, pool):
 def test_a_frozen_worker_is_killed_and_replaced(monkeypatch, ready, waited_s):
     """Its client is named; the wait is ten times the slowest answer, and longer only for a worker that starts."""
     ray = FakeRay(alive=True)
-    monkeypatch.setattr(flower_internals, "ray", ray)
-    monkeypatch.setattr(flower_internals, "time", SimpleNamespace(monotonic=lambda: ray.now_s))
+    monkeypatch.setattr(engine, "ray", ray)
+    monkeypatch.setattr(engine, "time", SimpleNamespace(monotonic=lambda: ray.now_s))
     timeouts = ReplyTimeout(200.0)
     timeouts.learn("train", 13.0)
     watch, frozen, fresh = WorkerWatch(timeouts, pytest.fail), FrozenWorker(), FrozenWorker()
@@ -188,7 +188,7 @@ def test_a_raylet_that_is_gone_ends_the_run(monkeypatch):
     def end(reason):
         raise Ended(reason)
 
-    monkeypatch.setattr(flower_internals, "ray", FakeRay(alive=False))
+    monkeypatch.setattr(engine, "ray", FakeRay(alive=False))
     pool = SimpleNamespace(pool=[FrozenWorker()])
     with pytest.raises(Ended, match=NO_NODE):
         ask(WorkerWatch(ReplyTimeout(200.0), end), pool)

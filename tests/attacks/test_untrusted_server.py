@@ -53,6 +53,11 @@ CHOICES = {
     "a loader": ({"data": LOADER}, "code that this client does not allow"),
     "a model": ({"model": "os:system"}, "'model' to 'os:system', code that"),
     "a strategy": ({"strategy": "os:system"}, "'strategy' to 'os:system', code that"),
+    "a data set of the Hub": ({"data": "hf:someone/people"}, "'hf:someone/people', a data set of the Hub that"),
+    "a function of a partition": (
+        {"partition": "flwr:IdToSizeFncPartitioner", "partition-arguments": 'partition_id_to_size_fn="os:system"'},
+        "'partition-arguments' to 'os:system', code that",
+    ),
     "a preset's file": ({"preset": "/etc/own.toml"}, "'preset' to the file '/etc/own.toml'"),
 }
 
@@ -92,7 +97,9 @@ def test_code_that_the_owner_allows_is_run(allowed):
         enrolled({"data": f"{LOADER}s"}, allow_code=allowed)
 
 
-@pytest.mark.parametrize("text", ["/data/my file.npz", "/it's", '/a "b" c', "/x=1 y='2'", "/\\n", "/ü\n"])
+@pytest.mark.parametrize(
+    "text", ["/data/my file.npz", "/it's", '/a "b" c', "/x=1 y='2'", "/\\n", "/ü\n", 'a=0.5, b="c"']
+)
 def test_a_node_configuration_is_read_as_it_was_written(text):
     written = node_config_text(1, 3, {"data-path": text, "state-dir": "/s"})
     read = parse_config_args([written])
@@ -107,6 +114,7 @@ def test_a_deployment_of_one_user_gives_its_clients_what_they_need(tmp_path):
         "partition-id": 0,
         "num-partitions": 2,
         "data-path": "/data",
+        "partition": "dirichlet",
         "state-dir": str(tmp_path),
         "allow-code": f"{LOADER} os:system",
     }

@@ -183,7 +183,9 @@ def test_a_lost_reply_counts_as_if_nothing_had_been_sent(context, tmp_path):
 
 @pytest.mark.parametrize("model", ["logistic", NORMED])
 def test_the_answers_do_not_depend_on_who_was_served_before(context, tmp_path, model):
-    context = changed(context, run={"model": model}, data={"augment": "crop-flip"}, compression={"curvature_layers": 1})
+    context = changed(
+        context, run={"model": model}, preprocessing={"augment": "crop-flip"}, compression={"curvature_layers": 1}
+    )
     answers = []
     for name, order in (("a", [0, 1, 2]), ("b", [2, 0, 1])):
         store = StateStore(tmp_path / name)

@@ -69,7 +69,7 @@ def test_the_probe_measures_this_many_minibatches(context):
 
 def test_the_probe_neither_augments_nor_depends_on_the_order(context):
     probe = ProbeInstruction(5, 3)
-    augmented = changed(context, data={"augment": "crop-flip"})
+    augmented = changed(context, preprocessing={"augment": "crop-flip"})
     losses = [
         SelectionClient(one).evaluate(initial(context), probe.to_config())[0] for one in (context, augmented, context)
     ]
@@ -93,11 +93,11 @@ def test_the_authors_probe_is_the_mean_of_augmented_minibatches_in_loader_order(
     means = []
     for positions in order:
         chosen = own_examples(context)[positions]
-        x, _ = DeviceData(data, context.data, torch.device("cpu")).train_batch(chosen, None)
+        x, _ = DeviceData(data, context.preprocessing, torch.device("cpu")).train_batch(chosen, None)
         loss_of_batch = nn.functional.cross_entropy(module(x), torch.from_numpy(data.y_train[chosen]))
         means.append(loss_of_batch.item())
     assert loss == pytest.approx(np.mean(means), rel=1e-5)
-    augmented = changed(context, data={"augment": "crop-flip"})
+    augmented = changed(context, preprocessing={"augment": "crop-flip"})
     moved = SelectionClient(augmented).evaluate(initial(context), ProbeInstruction(5, batches).to_config())[0]
     assert moved != loss
 

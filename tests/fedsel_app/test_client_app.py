@@ -36,16 +36,43 @@ def files(tmp_path):
     return tmp_path
 
 
-def test_a_path_of_ones_own_goes_before_that_of_the_run(files):
+def test_data_at_a_path_of_ones_own_are_ones_own(files):
+    """As in Flower's documentation, where a node's `data-path` is what its client has."""
     run = {"data-path": str(files / "server.npz"), "partition": "iid"}
-    identity = {"partition-id": 1, "num-partitions": 3}
-    assert enrolled(identity | {"data-path": run["data-path"]}, run).examples == 3
-    elsewhere = identity | {"data-path": str(files / "mine.npz")}
+    own = {"partition-id": 1, "num-partitions": 3, "data-path": str(files / "mine.npz")}
+    for node in (own, own | {"partition": "own"}):
+        answer = enrolled(node, run, counts=True)
+        assert (answer.client, answer.examples) == (1, 5)
+        assert answer.counts(3).tolist() == [4, 1, 0]
+
+
+def test_a_partition_in_the_node_configuration_says_that_all_clients_have_the_same_data(files):
+    run = {"data-path": str(files / "absent.npz"), "partition": "dirichlet"}
+    node = {"partition-id": 1, "num-partitions": 3, "partition": "iid"}
+    assert enrolled(node | {"data-path": str(files / "server.npz")}, run).examples == 3
     # Five examples among three clients: 2, 2 and 1.
-    assert enrolled(elsewhere, run).examples == 2
-    answer = enrolled(elsewhere | {"partition": "own"}, run, counts=True)
-    assert (answer.client, answer.examples) == (1, 5)
-    assert answer.counts(3).tolist() == [4, 1, 0]
+    assert enrolled(node | {"data-path": str(files / "mine.npz")}, run).examples == 2
+
+
+def test_arguments_of_the_run_do_not_go_with_data_and_a_partition_of_ones_own(files):
+    run = {"data": "hf", "data-arguments": 'label="y"', "partition": "flwr:SizePartitioner"}
+    run |= {"partition-arguments": "partition_sizes=[1, 2, 3]"}
+    own = {"partition-id": 0, "num-partitions": 3, "data": "npz", "data-path": str(files / "mine.npz")}
+    assert enrolled(own, run).examples == 5
+    assert enrolled(own | {"partition": "iid"}, run).examples == 2
+    pytest.importorskip("flwr_datasets", reason="the extra 'datasets' is not installed")
+    theirs = own | {"partition": "flwr:SizePartitioner", "partition-arguments": "partition_sizes=[3, 1, 1]"}
+    assert enrolled(theirs, run).examples == 3
+
+
+def test_a_folder_of_datasets_is_a_clients_own(files):
+    """Flower's `flwr-datasets create` leaves a folder like this one for each client."""
+    datasets = pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
+    mine = datasets.Dataset.from_dict({"x": [[1.0], [2.0], [3.0], [4.0], [5.0]], "label": [0, 1, 0, 1, 0]})
+    mine.save_to_disk(str(files / "partition_2"))
+    node = {"partition-id": 2, "num-partitions": 3, "data-path": str(files / "partition_2")}
+    assert enrolled(node, {"data": "hf"}).examples == 4  # a fifth is held out
+    assert enrolled(node | {"data-arguments": 'test="train"'}, {"data": "hf"}).examples == 5
 
 
 def test_a_run_may_say_that_everybody_has_data_of_its_own(files):

@@ -6,12 +6,14 @@ Commands of Flower, Ray and make are compared with what those programs know.
 """
 
 import importlib
+import io
 import itertools
 import re
+import runpy
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, redirect_stderr
 from datetime import datetime
 from functools import cache
 from importlib.util import find_spec
@@ -38,6 +40,7 @@ from simulation.deployment.command_lines import equivalent_commands
 from simulation.deployment.flower_cli import RunResult
 from simulation.engines import inline_engine, ray_engine
 from simulation.experiments.configuration import AppConfig, known_defaults, resolve, resolve_run_config
+from simulation.flower_internals import transport
 from simulation.wiring import folders
 from simulation.wiring.folders import run_folder
 from tests.support.documentation import (
@@ -161,8 +164,8 @@ def run_fedsel(command: Command, folder: Path) -> None:
     """Run one `fedsel` command as the shell in `folder` would; the root directory lies in it as well."""
     words = [re.sub(r"(^|=)/", rf"\1{folder}/", word) for word in command.words[1:]]
     for word in words:
-        if word.startswith("data-path="):
-            path = folder / word.removeprefix("data-path=")
+        path = folder / word.removeprefix("data-path=")
+        if word.startswith("data-path=") and not path.exists():
             path.parent.mkdir(exist_ok=True)
             np.savez(path, **arrays((32, 32, 3), 10))
     if "--resume" in words:
@@ -183,6 +186,10 @@ def test_every_command_runs(page: str, folder: Path, capsys: pytest.CaptureFixtu
             continue
         if program == "fedsel":
             run_fedsel(command, folder)
+        elif program == "python" and (folder / arguments[0]).is_file():
+            pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
+            with redirect_stderr(io.StringIO()):
+                runpy.run_path(str(folder / arguments[0]))
         elif program == "make":
             makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
             assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in arguments), str(command)
@@ -202,7 +209,10 @@ def check_flwr_run(arguments: list[str]) -> None:
     assert federation["num-supernodes"] == config.run.clients
 
 
-def test_the_commands_for_separate_machines_are_those_that_deploy_prints() -> None:
+def test_the_commands_for_separate_machines_are_those_that_deploy_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the release that `make run` installs."""
+    for name in ("CONTROL_OVER_GRPC", "FLEET_OVER_GRPC"):
+        monkeypatch.setattr(transport, name, True)
     page = PAGES["docs/deployment.md"]
     there = [command for command in commands(page) if str(command) not in NAMES]
     ours = [command for command in there if command.words[0] not in ("fedsel", "make")]

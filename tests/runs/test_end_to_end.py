@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from simulation.deployment.ports import free_ports
+from simulation.flower_internals.transport import FLEET_STARTS
 from tests.support.processes import mentioning
 from tests.support.rounds import rounds
 from tests.support.users_files import checkout, tree
@@ -108,7 +109,7 @@ def test_deployed_processes_give_the_bits_of_the_simulation(simulated: Path, tmp
     assert done.returncode == 0, done.stdout + done.stderr
     assert rounds(folder) == rounds(simulated)
     assert (folder / "model.npz").read_bytes() == (simulated / "model.npz").read_bytes()
-    assert "gRPC" in (folder / "processes/logs/superlink.log").read_text()
+    assert FLEET_STARTS in (folder / "processes/logs/superlink.log").read_text()
     assert "simulation.deployment.supernode" in done.stdout
     assert not mentioning(folder)
 

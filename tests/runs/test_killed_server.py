@@ -12,6 +12,7 @@ from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import DeploymentError, RunResult, submit
 from simulation.deployment.local_deployment import Deployment, app_folder
 from simulation.experiments.configuration import AppConfig, resolve
+from simulation.flower_internals.transport import FLEET_STARTS
 from tests.support.in_process import run_config
 from tests.support.processes import SUPERLINK, await_text, await_that, kill, nodes, start_again, training
 from tests.support.rounds import rounds, written
@@ -42,7 +43,7 @@ def test_three_kills_of_the_server_change_nothing(tmp_path: Path) -> None:
             kill(deployment._children[SUPERLINK])
             with pytest.raises(DeploymentError, match="SuperLink is unavailable"):
                 run.result()
-            await_text(start_again(deployment, SUPERLINK).log, "Starting Fleet API")
+            await_text(start_again(deployment, SUPERLINK).log, FLEET_STARTS)
             config = replace(config, records=replace(config.records, resume=True))
         assert go_on(config, deployment).completed
         assert [node.process.poll() for node in supernodes] == [None] * 3

@@ -6,15 +6,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsel_app.config import ConfigError, DataConfig
+from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig
 from fedsel_app.data import batches
 from fedsel_app.data.batches import DeviceData, batch_order, device_data, epoch_order, loader_order
 from fedsel_app.data.dataset import from_arrays
 from tests.support.training import CPU
 
-PLAIN = DataConfig(normalize=False)
-FLIP = DataConfig(normalize=False, augment="flip")
-CROP_FLIP = DataConfig(normalize=False, augment="crop-flip")
+PLAIN = PreprocessingConfig(normalize=False)
+FLIP = PreprocessingConfig(normalize=False, augment="flip")
+CROP_FLIP = PreprocessingConfig(normalize=False, augment="crop-flip")
 
 
 def images(count=40, shape=(3, 6, 7), seed=0):
@@ -42,27 +42,32 @@ def test_normalisation_by_hand():
     x[:, 0] = [[[0, 255]], [[0, 255]]]
     x[:, 1] = 51
     dataset = from_arrays({"x_train": x, "y_train": [0, 1], "x_test": x, "y_test": [0, 1]}, "x")
-    data = DeviceData(dataset, DataConfig(), CPU)
+    data = DeviceData(dataset, PreprocessingConfig(), CPU)
     for batch in (data.train_batch(np.array([0]), None)[0], next(iter(data.test_batches(1)))[0]):
         assert batch[0, 0].tolist() == [[-1.0, 1.0]]
         assert batch[0, 1].abs().max() < 1e-6
-    flat = from_arrays({"x_train": [[1.0, 3.0]], "y_train": [0], "x_test": [[4.0, 2.0]], "y_test": [0]}, "x")
-    data = DeviceData(flat, DataConfig(), CPU)
-    assert data.train_batch(np.array([0]), None)[0].tolist() == [[-1.0, 1.0]]
+
+
+def test_each_feature_of_a_table_is_normalised_by_itself():
+    """Means 2 and 500, deviations 1 and 100."""
+    x = [[1.0, 400.0], [3.0, 600.0]]
+    flat = from_arrays({"x_train": x, "y_train": [0, 0], "x_test": [[4.0, 500.0]], "y_test": [0]}, "x")
+    data = DeviceData(flat, PreprocessingConfig(), CPU)
+    assert data.train_batch(np.array([0, 1]), None)[0].tolist() == [[-1.0, -1.0], [1.0, 1.0]]
     assert next(data.test_batches(5))[0].tolist() == [[2.0, 0.0]]
     raw = DeviceData(flat, PLAIN, CPU)
-    assert next(raw.test_batches(5))[0].tolist() == [[4.0, 2.0]]
+    assert next(raw.test_batches(5))[0].tolist() == [[4.0, 500.0]]
 
 
 def test_published_moments_by_hand():
     """A pixel of 51 is 0.2: (0.2 - 0.4914) / 0.2023 and so on, channel by channel."""
     x = np.full((2, 3, 4, 4), 51, dtype=np.uint8)
     dataset = from_arrays({"x_train": x, "y_train": [0, 1], "x_test": x, "y_test": [0, 1]}, "x")
-    sample, _ = DeviceData(dataset, DataConfig(moments="cifar10"), CPU).train_batch(np.array([0]), None)
+    sample, _ = DeviceData(dataset, PreprocessingConfig(moments="cifar10"), CPU).train_batch(np.array([0]), None)
     by_hand = [(0.2 - 0.4914) / 0.2023, (0.2 - 0.4822) / 0.1994, (0.2 - 0.4465) / 0.2010]
     np.testing.assert_allclose(sample[0, :, 0, 0].numpy(), by_hand, rtol=1e-5)
     with pytest.raises(ConfigError, match="Set 'moments' to computed"):
-        DeviceData(dataset, DataConfig(moments="mnist"), CPU)
+        DeviceData(dataset, PreprocessingConfig(moments="mnist"), CPU)
 
 
 def test_test_batches_go_through_the_test_set_in_order():
@@ -149,7 +154,7 @@ def test_augmentation_draws_from_its_generator_alone(config):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_cuda_batches_are_the_cpus_bit_for_bit():
-    config = DataConfig(augment="crop-flip")
+    config = PreprocessingConfig(augment="crop-flip")
     batches = [
         DeviceData(images(), config, torch.device(name)).train_batch(np.arange(30), torch.Generator().manual_seed(4))[0]
         for name in ("cpu", "cuda")
@@ -164,8 +169,8 @@ def test_augmentation_of_features_is_refused():
 
 
 def test_the_data_set_is_on_a_device_once_and_shares_the_arrays_memory_on_the_cpu():
-    data = device_data(DataConfig(), 1, CPU)
-    assert device_data(DataConfig(), 1, CPU) is data
+    data = device_data(DataConfig(), PreprocessingConfig(), 1, CPU)
+    assert device_data(DataConfig(), PreprocessingConfig(), 1, CPU) is data
     dataset = images()
     assert DeviceData(dataset, PLAIN, CPU).x_train.data_ptr() == dataset.x_train.ctypes.data
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from fedsel_app.config import ConfigError, DataConfig
+from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig
 from fedsel_app.data.dataset import Dataset, from_arrays, load
 from fedsel_app.data.sources import digits
 
@@ -97,9 +97,15 @@ def test_moments_by_hand():
     assert made.mean.tolist() == pytest.approx([0.5, 0.2])
     assert made.std.tolist() == [0.5, 1.0]  # a constant channel is left at its scale
     assert made.mean.dtype == made.std.dtype == np.float32
-    flat = from_arrays({"x_train": [[1.0, 3.0]], "y_train": [0], "x_test": [[0.0, 0.0]], "y_test": [0]}, "x")
-    assert (flat.mean.tolist(), flat.std.tolist()) == ([2.0], [1.0])
-    assert flat.x_train.dtype == np.float32
+
+
+def test_moments_of_a_table_are_those_of_each_feature():
+    """Heights of 1 and 3, and a weight of 0.1, whose deviation is rounding alone."""
+    x = np.array([[1.0, 0.1], [3.0, 0.1]] * 5)
+    made = from_arrays({"x_train": x, "y_train": [0] * 10, "x_test": x, "y_test": [0] * 10}, "x")
+    assert made.mean.tolist() == pytest.approx([2.0, 0.1])
+    assert made.std.tolist() == [1.0, 1.0]
+    assert made.x_train.dtype == made.mean.dtype == np.float32
 
 
 @pytest.mark.parametrize(
@@ -151,7 +157,7 @@ def test_settings_are_checked_when_they_are_built():
     with pytest.raises(ConfigError, match="'data-path'"):
         DataConfig(data="npz")
     with pytest.raises(ConfigError, match="'augment'"):
-        DataConfig(augment="cutout")
+        PreprocessingConfig(augment="cutout")
 
 
 def test_a_users_function():

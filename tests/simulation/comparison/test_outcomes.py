@@ -1,9 +1,12 @@
 """Numbers of runs whose rounds are written by hand; data of eight examples whose owners are known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fedsel_app.config import ConfigError
+from simulation.comparison.measures import metric_of
 from simulation.comparison.outcomes import (
     Numbers,
     client_accuracies,
@@ -11,7 +14,6 @@ from simulation.comparison.outcomes import (
     cumulative,
     label_coverage,
     measures,
-    score_name,
     selection_counts,
     selection_matrix,
 )
@@ -33,7 +35,12 @@ def test_costs_to_target(tmp_path):
     assert numbers["uplink_value_to_target_mb"] == pytest.approx(0.3)
     assert numbers["traffic_to_target_mb"] == pytest.approx(2.25)
     assert (numbers["traffic_mb"], numbers["final_accuracy"], numbers["exchanges"]) == (3.0, 0.7, 8)
-    assert cumulative(read(tmp_path / "run"), "uplink_bytes", "downlink_bytes").tolist() == [750e3, 2250e3, 3000e3]
+    assert cumulative(read(tmp_path / "run"), "uplink_bytes", "downlink_bytes").tolist() == [
+        750e3,
+        1500e3,
+        2250e3,
+        3000e3,
+    ]
 
 
 def test_a_target_that_was_not_reached_is_no_number(tmp_path):
@@ -44,7 +51,8 @@ def test_a_target_that_was_not_reached_is_no_number(tmp_path):
 
 def test_numbers_are_aligned_by_seed(tmp_path):
     write_comparison(tmp_path)
-    numbers = Numbers(read_comparison(tmp_path).groups[0])
+    comparison = read_comparison(tmp_path)
+    numbers = Numbers(comparison.groups[0], metric_of(comparison.runs))
     oort, random = numbers.pairs("oort", "random", "rounds_to_target")
     assert oort.tolist()[1:] == [2, 2]
     assert np.isnan(oort[0])
@@ -99,4 +107,19 @@ def test_components_are_averaged_over_the_cohort(tmp_path):
 )
 def test_the_score_has_its_own_name(tmp_path, row, name):
     write_run(tmp_path / "run", "random", 1, [0.1], row=row)
-    assert score_name(read(tmp_path / "run")) == name
+    assert metric_of([read(tmp_path / "run")]).name == name
+
+
+def test_levels_of_a_metric(tmp_path):
+    """The loss is 1 - accuracy; a metric of the task lies one level deeper in a row."""
+    row = {"metrics": {"sensitivity": 0.25}}
+    write_run(tmp_path / "run", "random", 1, [0.2, None, 0.75, 0.5], row=row)
+    run = read(tmp_path / "run")
+    loss = metric_of([run], "loss")
+    assert loss.of(run) == {"final_loss": 0.5, "stable_loss": pytest.approx(1.55 / 3), "best_loss": 0.25}
+    assert (loss.axis, loss.higher_wins, loss.stable.higher_wins) == ("test loss", False, False)
+    assert metric_of([run], "accuracy").of(run)["best_accuracy"] == 0.75
+    assert metric_of([run], "sensitivity").of(run)["final_sensitivity"] == 0.25
+    assert np.isnan(list(metric_of([run]).of(replace(run, rows=())).values())).all()
+    with pytest.raises(ConfigError, match=r"--metric 'f1'\. These runs have accuracy, loss, sensitivity"):
+        metric_of([run], "f1")

@@ -19,7 +19,8 @@ from flwr.supernode.start_client_internal import _insert_message
 
 from simulation.deployment import app_runner
 from simulation.deployment.app_runner import AppRunner
-from simulation.deployment.flower_internals import NodeTask, NodeTasks
+from simulation.flower_internals.supernode import NodeTask, NodeTasks
+from tests.support.flower_state import messages_at_node, task_identity
 
 CLIENT_APP = """
 import os, signal, sys, time
@@ -63,6 +64,7 @@ serverapp = "tinyapp:app"
 clientapp = "tinyapp.client_app:app"
 [tool.flwr.app.config]
 """
+__all__ = ["task_identity"]
 
 
 class Node:
@@ -95,7 +97,7 @@ class Node:
         self.answered.clear()
         self.arrived()
         assert self.answered.wait(120.0)
-        [reply] = self.state.get_messages(is_reply=True)
+        [reply] = messages_at_node(self.state, is_reply=True)
         self.state.delete_messages()
         return reply
 
@@ -111,7 +113,7 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task_identity: None) -> Node:
     package = tmp_path / "app" / "tinyapp"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("app = None\n")

@@ -20,6 +20,7 @@ from simulation.deployment.command_lines import CONNECTION, connection_toml, equ
 from simulation.deployment.flower_cli import DeploymentError, environment, submit, tool
 from simulation.deployment.local_deployment import Deployment, app_folder, connected, refused
 from simulation.deployment.ports import free_ports
+from simulation.flower_internals.transport import FLEET_STARTS, Endpoints
 from tests.support.processes import await_text, looks_in_proc, mentioning
 
 NODE_CONFIGS = ["partition-id=0 num-partitions=2", "partition-id=1 num-partitions=2"]
@@ -135,7 +136,7 @@ def test_equivalent_commands_do_their_part_in_a_shell(tmp_path, insecure):
     known = [] if insecure else ["flwr supernode"] * 2
     signed = ["fedsel sign", "cp signing/signatures.json"]
     assert [line for line in calls if not line.startswith(" ")] == [*made, *link, *known, *signed, *nodes, "flwr run"]
-    assert calls.count("  server.example:9092") == 2
+    assert calls.count(f"  server.example:{Endpoints().fleet_port}") == 2
     assert all(f"  {node_config}" in calls for node_config in NODE_CONFIGS)
     assert tomllib.loads((tmp_path / ".flwr/remote/run-config.toml").read_text()) == config
     connection = tomllib.loads((tmp_path / ".flwr/remote/config.toml").read_text())["superlink"][CONNECTION]
@@ -175,7 +176,7 @@ def test_missing_keys_are_told_before_anything_starts(tmp_path):
 @pytest.mark.slow
 @pytest.mark.e2e
 @looks_in_proc
-def test_two_supernodes_finish_over_grpc_and_leave_nothing(tmp_path, tiny_app):
+def test_two_supernodes_finish_over_grpc_or_http_and_leave_nothing(tmp_path, tiny_app):
     lines: list[str] = []
     with Deployment(tmp_path / "run", 2, NODE_CONFIGS) as deployment:
         assert len(mentioning(tmp_path)) >= 3
@@ -186,7 +187,7 @@ def test_two_supernodes_finish_over_grpc_and_leave_nothing(tmp_path, tiny_app):
     assert 'greeting: it\'s "me"' in log
     assert log.count("received 2 results and 0 failures") == 2
     assert "[0, 1]" in log
-    assert "Starting Fleet API (gRPC-rere)" in (deployment.logs / "superlink.log").read_text()
+    assert FLEET_STARTS in (deployment.logs / "superlink.log").read_text()
     assert not mentioning(tmp_path)
     assert (tiny_app / "pyproject.toml").read_text() == PROJECT
 

@@ -5,13 +5,13 @@ import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib import import_module
 from itertools import repeat
 
 import pytest
 
 from clients.upload_time import UPLOAD_FILE, last_upload
 from simulation.deployment import supernode
-from simulation.deployment.flower_internals import CONNECTION_HOOK, LOG_HOOK, PUSH_HOOK, SLEEP_HOOK, STUB_HOOK
 from simulation.deployment.supernode import (
     LONGEST_PAUSE_S,
     SHORTEST_PAUSE_S,
@@ -21,6 +21,10 @@ from simulation.deployment.supernode import (
     waiting,
     with_port,
 )
+from simulation.flower_internals.fleet_connection import CLIENT_HOOK, EXIT_HOOK, HTTP_CONNECTION, STUB_HOOK
+from simulation.flower_internals.server_app import LOG_HOOK
+from simulation.flower_internals.supernode import CONNECTION_HOOK, PUSH_HOOK, SLEEP_HOOK
+from simulation.flower_internals.transport import FLEET_OVER_GRPC
 
 
 def test_flower_still_has_the_place_where_uploads_can_be_seen():
@@ -30,7 +34,11 @@ def test_flower_still_has_the_place_where_uploads_can_be_seen():
 
     assert getattr(start_client_internal, PUSH_HOOK) is getattr(inflatable_utils, PUSH_HOOK)
     assert callable(getattr(start_client_internal, CONNECTION_HOOK))
-    assert "adapter_cls" in inspect.signature(getattr(start_client_internal, STUB_HOOK)).parameters
+    if FLEET_OVER_GRPC:
+        assert "adapter_cls" in inspect.signature(getattr(start_client_internal, STUB_HOOK)).parameters
+    else:
+        assert callable(getattr(import_module(HTTP_CONNECTION), CLIENT_HOOK).from_server_address)
+        assert callable(getattr(import_module(HTTP_CONNECTION), EXIT_HOOK))
     assert isinstance(getattr(logger, LOG_HOOK), float)
     assert getattr(start_client_internal, SLEEP_HOOK) is time
 

@@ -139,7 +139,8 @@ def test_every_preset_is_packed_into_the_wheel_and_the_flower_app():
     presets = set(preset_files().values()) | set(FOLDER.rglob(PROTOCOL_FILE))
     package_data = project["setuptools"]["package-data"]["simulation.experiments"]
     assert {path for pattern in package_data for path in FOLDER.glob(pattern)} == presets
-    assert presets <= {path for pattern in project["flwr"]["app"]["fab-include"] for path in ROOT.glob(f"{pattern}/*")}
+    folders = [pattern for pattern in project["flwr"]["app"]["fab-include"] if pattern.endswith("/**")]
+    assert presets <= {path for pattern in folders for path in ROOT.glob(f"{pattern}/*")}
 
 
 def test_a_preset_of_a_paper_lies_in_the_papers_folder():

@@ -1,0 +1,141 @@
+"""Client parts: the training examples of each client, by fedsel's own partitions or a partitioner of flwr-datasets.
+
+A partitioner of flwr-datasets meets the training examples of the run in their order, as a data set with the columns of
+single values that they came with, and two more: `label`, the target, and `owner`, where the data set names owners.
+"""
+
+import inspect
+import io
+import warnings
+from contextlib import redirect_stderr
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import ConfigError, PartitionConfig
+from fedsel_app.config.partition import SIZE_FUNCTION, UPSTREAM
+from fedsel_app.config.plugins import described, load_object, unknown_name
+from fedsel_app.data.dataset import Dataset
+from fedsel_app.data.partition import split, strata, surrogate
+
+Ints = NDArray[np.int64]
+
+INDEX = "index in fedsel"
+"""Column of the examples' positions."""
+
+
+def client_parts(config: PartitionConfig, dataset: Dataset, clients: int, seed: int) -> list[Ints]:
+    """Positions of each client's training examples; the same for the same arguments.
+
+    Returns
+    -------
+    list of K int64 arrays
+        As `partition.split` has them; those of a partitioner of flwr-datasets in its own order.
+
+    Raises
+    ------
+    ConfigError
+        As `partition.split` raises it, and for a partitioner that is absent, or refuses its arguments or the data.
+    """
+    if not config.partitioner:
+        return split(config, dataset.y_train, clients, seed, dataset.owners)
+    if config.surrogate_examples:
+        left, _ = surrogate(config, dataset.y_train, seed)
+        parts = client_parts(replace(config, surrogate_examples=0), _rows(dataset, left), clients, seed)
+        return [left[part] for part in parts]
+    parts = _upstream_parts(config, _columns(dataset), clients, seed)
+    held = np.array([part.size for part in parts])
+    if held.min() < config.min_examples:
+        raise ConfigError(
+            f"With 'partition' {config.partition}, client {held.argmin()} would hold {held.min()} examples, and "
+            f"'min-examples' is {config.min_examples}. Change 'partition-arguments', or lower 'min-examples'."
+        )
+    return parts
+
+
+def _rows(dataset: Dataset, rows: Ints) -> Dataset:
+    """`dataset` with these training examples alone."""
+    owners = None if dataset.owners is None else dataset.owners[rows]
+    columns = {name: values[rows] for name, values in dataset.columns.items()}
+    return replace(dataset, y_train=dataset.y_train[rows], owners=owners, columns=columns)
+
+
+def _columns(dataset: Dataset) -> dict[str, NDArray[Any]]:
+    labels = dataset.y_train if dataset.y_train.ndim == 1 else strata(dataset.y_train)
+    owners = {} if dataset.owners is None else {"owner": dataset.owners}
+    return {**dataset.columns, **owners, "label": labels, INDEX: np.arange(len(labels))}
+
+
+def _upstream_parts(config: PartitionConfig, columns: dict[str, NDArray[Any]], clients: int, seed: int) -> list[Ints]:
+    """The first K partitions of a partitioner, in its order."""
+    try:
+        import datasets
+        from flwr_datasets import partitioner as upstream
+    except ImportError as error:
+        raise ConfigError(
+            f"The 'partition' parameter {config.partition} needs the package flwr-datasets: "
+            "pip install 'fedsel[datasets]'."
+        ) from error
+    kind = getattr(upstream, _class_name(config.partitioner, upstream.__all__))
+    if kind.__name__.startswith("Vertical"):
+        raise ConfigError(
+            f"The partitioner {kind.__name__} deals out columns, so that every client would need a model of its own. "
+            "Choose one that deals out examples."
+        )
+    arguments = _arguments(config, inspect.signature(kind).parameters, list(columns), clients, seed)
+    with warnings.catch_warnings(record=True) as said, redirect_stderr(io.StringIO()):  # a progress bar
+        warnings.simplefilter("always")
+        try:
+            partitioner = kind(**arguments)
+            partitioner.dataset = datasets.Dataset.from_dict(columns)
+            count = partitioner.num_partitions
+            parts = [partitioner.load_partition(client) for client in range(min(count, clients))]
+        except Exception as error:
+            raise ConfigError(f"The partitioner {kind.__name__} refused this: {described(error)}.") from error
+    for warning in said:
+        if Path(warning.filename).is_relative_to(Path(upstream.__file__).parent):
+            warnings.warn(str(warning.message), stacklevel=2)
+    if count < clients:
+        raise ConfigError(
+            f"The partitioner {kind.__name__} makes {count} partitions, and there are {clients} clients. "
+            f"Set 'clients' to {count}, or change 'partition-arguments'."
+        )
+    return [part.with_format("numpy")[:][INDEX].astype(np.int64) for part in parts]
+
+
+def _class_name(name: str, known: list[str]) -> str:
+    """Name of the class that `name` means, whose word Partitioner may be left out: Dirichlet or dirichlet."""
+    classes = [each for each in known if each != "Partitioner"]
+    for each in classes:
+        if name.replace("-", "").lower() in (each.lower(), each.removesuffix("Partitioner").lower()):
+            return each
+    raise unknown_name("partition", UPSTREAM + name, [UPSTREAM + each for each in classes], "one of fedsel's own")
+
+
+def _arguments(config: PartitionConfig, parameters: Any, columns: list[str], clients: int, seed: int) -> dict[str, Any]:
+    """Arguments of the partitioner: those of `partition-arguments`, and of the run what they leave out."""
+    given = config.arguments
+    if unknown := [name for name in given if name not in parameters]:
+        raise ConfigError(
+            f"The 'partition-arguments' have {', '.join(unknown)}, which the partitioner of {config.partition} lacks. "
+            f"It takes {', '.join(parameters)}."
+        )
+    own = {"num_partitions": clients, "seed": seed, "partition_by": "label"}
+    arguments = {name: value for name, value in own.items() if name in parameters} | given
+    for name, parameter in parameters.items():
+        if parameter.default is inspect.Parameter.empty and name not in arguments:
+            raise ConfigError(f"The partitioner of {config.partition} needs '{name}' in 'partition-arguments'.")
+    if (column := arguments.get("partition_by", "label")) not in columns:
+        known = ", ".join(name for name in columns if name != INDEX)
+        raise ConfigError(f"The 'partition_by' in 'partition-arguments' must be one of {known}. Got {column!r}.")
+    if SIZE_FUNCTION in arguments:
+        arguments[SIZE_FUNCTION] = load_object(str(arguments[SIZE_FUNCTION]), "partition-arguments")
+    return {name: _as_array(value) for name, value in arguments.items()}
+
+
+def _as_array(value: Any) -> Any:
+    """A list of lists as the array that a partitioner takes; any other value as it is."""
+    return np.array(value) if isinstance(value, list) and value and isinstance(value[0], list) else value

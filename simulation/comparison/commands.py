@@ -1,0 +1,84 @@
+"""Commands of `fedsel` on comparisons: carrying one out, and watching it."""
+
+import argparse
+from pathlib import Path
+
+from fedsel_app.config import ConfigError
+from fedsel_app.config.arguments import (
+    Subparsers,
+    add_engine,
+    add_shared,
+    folder,
+    overrides,
+    parse_grid,
+    parse_seeds,
+    positive,
+)
+from simulation.terminal import wide_console
+
+FAILURE = 1
+"""Exit code where a run failed."""
+
+
+def register(commands: Subparsers) -> None:
+    """Add `compare` and `watch` to the commands of `fedsel`."""
+    several = commands.add_parser("compare", help="simulate several methods on the same seeds, what is done only once")
+    add_strategies(several)
+    several.add_argument(
+        "--grid", action="append", default=[], metavar="KEY=V1,V2", help="every value in turn; with all other grids"
+    )
+    several.set_defaults(call=compare)
+
+    live = commands.add_parser("watch", help="live progress of a comparison or a run")
+    live.add_argument("folder", type=Path, metavar="DIR", help="comparison or run folder")
+    live.set_defaults(call=watch)
+
+
+def add_strategies(command: argparse.ArgumentParser) -> None:
+    """Add the arguments of a command that carries out runs of several methods on the same seeds."""
+    command.add_argument("--strategies", metavar="NAME,...", help="selection methods (those of the preset)")
+    command.add_argument("--seeds", default="1,2,3", metavar="SEED,...", help="the same for every method (1,2,3)")
+    add_shared(command)
+    add_engine(command)
+    command.add_argument("--baseline", metavar="NAME", help="what the report compares with (random, or the first)")
+    command.add_argument("--jobs", type=positive, metavar="N", help="runs side by side (what cores and GPUs allow)")
+    command.add_argument("--out", dest="folder", required=True, type=folder, help="comparison folder")
+    command.add_argument("--dry-run", action="store_true", help="check everything, print the runs, and stop")
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    """`fedsel compare`: simulate several methods on the same seeds, or print the runs."""
+    from simulation.comparison import compare as comparing
+    from simulation.comparison.placement import default_jobs, gpu_count
+    from simulation.comparison.plan import plan
+
+    console = wide_console()
+    grid = dict(parse_grid(text) for text in arguments.grid)
+    strategies, seeds = strategies_of(arguments), parse_seeds(arguments.seeds)
+    comparison = plan(arguments.folder, strategies, seeds, overrides(arguments), grid, arguments.baseline)
+    comparison.check()
+    jobs = arguments.jobs or default_jobs([run.config for run in comparison.runs], gpu_count())
+    if arguments.dry_run:
+        console.print(comparing.plan_table(comparison, jobs))
+        return 0
+    return FAILURE if comparing.compare(comparison, jobs, console) else 0
+
+
+def strategies_of(arguments: argparse.Namespace) -> list[str]:
+    """Strategies of a comparison: those of --strategies, or of the preset."""
+    from simulation.experiments.presets import load_preset
+
+    if arguments.strategies:
+        return [name.strip() for name in arguments.strategies.split(",")]
+    strategies = list(load_preset(arguments.preset).strategies) if arguments.preset else []
+    if not strategies:
+        raise ConfigError("A comparison needs --strategies NAME,... or a --preset that has some: `fedsel presets`.")
+    return strategies
+
+
+def watch(arguments: argparse.Namespace) -> int:
+    """`fedsel watch`: show the progress of a comparison or a run until it ends."""
+    from simulation.comparison.watch import watch
+
+    watch(arguments.folder, wide_console())
+    return 0

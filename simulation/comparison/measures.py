@@ -1,0 +1,124 @@
+"""Measures that runs are compared by: costs to target, and levels of the metric that a report is about."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsel_app.config import ConfigError
+from fedsel_app.records.schema import Row
+from fedsel_app.records.summary import STABLE_ROUNDS
+from simulation.comparison.results import Run
+
+SCORES = {"g_mean": "G-mean", "r2": "R²"}
+"""Metric of the rounds -> name of the score, where it is not the accuracy."""
+ACCURACY = "accuracy"
+"""Key of the score, which the costs to target refer to."""
+NAMES = {
+    "loss": "test loss",
+    "client_accuracy": "accuracy on the clients' test parts",
+    "client_loss": "loss on the clients' test parts",
+}
+"""Metric of the rounds -> name in a report; any other is called by its key."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Measure of a run: its key in `measures`, name, digits after the point, and whether higher is better."""
+
+    key: str
+    name: str
+    digits: int
+    higher_wins: bool = False
+
+
+ROUNDS = Measure("rounds_to_target", "rounds to target", 1)
+SECONDS = Measure("time_to_target_s", "seconds to target", 1)
+UPLINK_VALUE_MB = Measure("uplink_value_to_target_mb", "MB to target, uplink values", 3)
+UPLINK_MB = Measure("uplink_to_target_mb", "MB to target, uplink", 3)
+TRAFFIC_MB = Measure("traffic_to_target_mb", "MB to target, all traffic", 3)
+EXCHANGES = Measure("exchanges_to_target", "exchanges to target", 0)
+TO_TARGET = (ROUNDS, SECONDS, UPLINK_VALUE_MB, UPLINK_MB, TRAFFIC_MB, EXCHANGES)
+WHOLE_TRAFFIC_MB = Measure("traffic_mb", "MB, all traffic", 3)
+BEST_ROUND = Measure("best_validation_round", "best validation round", 1)
+BEST_EXCHANGES = Measure("exchanges_to_best_validation", "exchanges to the best validation round", 0)
+BEST_ACCURACY = Measure("best_validation_accuracy", "accuracy in the best validation round", 4, higher_wins=True)
+AT_BEST_VALIDATION = (BEST_ROUND, BEST_EXCHANGES, BEST_ACCURACY)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Metric of the evaluated rounds: its key in a row or in the row's metrics, and its name in a report.
+
+    Losses are better the lower they are, everything else the higher it is.
+    """
+
+    key: str
+    name: str
+
+    @property
+    def higher_wins(self) -> bool:
+        """True if higher is better."""
+        return "loss" not in self.key
+
+    @property
+    def axis(self) -> str:
+        """Name on a figure's axis."""
+        return f"test {self.name}" if self.key == ACCURACY else self.name
+
+    @property
+    def final(self) -> Measure:
+        """Value of the last evaluation."""
+        return Measure(f"final_{self.key}", f"final {self.name}", 4, self.higher_wins)
+
+    @property
+    def stable(self) -> Measure:
+        """Mean of the last evaluations."""
+        name = f"{self.name}, mean of the last {STABLE_ROUNDS} evaluations"
+        return Measure(f"stable_{self.key}", name, 4, self.higher_wins)
+
+    @property
+    def best(self) -> Measure:
+        """Best value of all evaluations."""
+        return Measure(f"best_{self.key}", f"best {self.name}", 4, self.higher_wins)
+
+    @property
+    def levels(self) -> tuple[Measure, Measure, Measure]:
+        """Measures of its height: the last value, the mean of the last ones, the best."""
+        return self.final, self.stable, self.best
+
+    def value(self, row: Row) -> float | None:
+        """Value in a round; None where it was not measured."""
+        value = row.get(self.key, row.get("metrics", {}).get(self.key))
+        return None if value is None else float(value)
+
+    def evaluated(self, run: Run) -> list[Row]:
+        """Rows of the rounds that have it."""
+        return [row for row in run.rows if self.value(row) is not None]
+
+    def of(self, run: Run) -> dict[str, float]:
+        """Measure key -> value, of its `levels`; NaN where the run never measured it."""
+        values = np.array([self.value(row) for row in self.evaluated(run)], np.float64)
+        if not values.size:
+            return {measure.key: np.nan for measure in self.levels}
+        best = values.max() if self.higher_wins else values.min()
+        numbers = values[-1], values[-STABLE_ROUNDS:].mean(), best
+        return {measure.key: float(number) for measure, number in zip(self.levels, numbers, strict=True)}
+
+
+def metric_of(runs: Sequence[Run], key: str = ACCURACY) -> Metric:
+    """Metric `key` of `runs`.
+
+    Raises
+    ------
+    ConfigError
+        If no run measured it; the message lists those that some did.
+    """
+    further = {name: None for run in runs for row in run.rows for name in row.get("metrics", {})}
+    measured = [name for name in (ACCURACY, *NAMES) if any(name in row for run in runs for row in run.rows)]
+    if key != ACCURACY and key not in [*measured, *further]:
+        raise ConfigError(
+            f"No run measured the --metric {key!r}. These runs have {', '.join([*measured, *further]) or 'none'}."
+        )
+    score = next((name for metric, name in SCORES.items() if metric in further), ACCURACY)
+    return Metric(key, score if key == ACCURACY else NAMES.get(key, key.replace("_", " ")))

@@ -1,0 +1,257 @@
+"""Simulation engine: Flower's own, with parts replaced so that it waits for nothing and a dead worker is no end.
+
+- `flwr.server.superlink.fleet.vce.vce_api.add_messages_to_queue` and the `send_and_receive` of the in-memory grid poll
+  ten times a second. `event_driven_delivery` and `EventDrivenServerApp` replace them, so that a message or a reply is
+  seen as soon as it is stored.
+- `flwr.server.superlink.fleet.vce.vce_api.run_api` raises where Ray does not start, and the server waits on;
+  `watched_workers` ends the run.
+- `RayBackend.process_message` waits for an answer without end, and fails the messages of a dead worker. `WorkerWatch`
+  replaces it, with Flower's pool of idle workers.
+- `BasicActorPool.terminate_all_actors` ends each worker by a task that never returns, which Ray reports as a failure.
+  `quiet_termination` replaces it.
+- `pool_size_from_resources` counts the workers that a Ray cluster has room for; `cluster_workers` calls it.
+
+`RESTARTS` are options of Ray that Flower passes on with the resources of a worker. An engine that waits for events in
+place of polling, and replaces its workers, would replace all of it.
+"""
+
+import logging
+import math
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from queue import Empty, Queue
+from threading import Event
+from typing import Any
+
+import ray
+from flwr.app import Context, Message
+from flwr.server import Grid, ServerApp
+from flwr.server.superlink.fleet.vce import vce_api
+from flwr.server.superlink.fleet.vce.backend.raybackend import RayBackend
+from flwr.server.superlink.fleet.vce.vce_api import NodeToPartitionMapping
+from flwr.server.superlink.linkstate import LinkState
+from flwr.simulation.ray_transport.ray_actor import BasicActorPool, pool_size_from_resources
+from flwr.superlink.grid import InMemoryGrid
+from ray.exceptions import ActorDiedError
+
+from fedsel_app.network.reply_timeout import ReplyTimeout
+
+LOGGER = logging.getLogger("fedsel")
+STOP_POLL_S = 0.1
+"""Seconds between two looks at whether the engine stops."""
+EXPIRY_POLL_S = 10.0
+"""Seconds between two looks at whether a message that nobody answers has expired."""
+START_S = 300.0
+"""Seconds that a worker has for its first answer in any case: it starts, and imports."""
+NODE_LOOK_S = 5.0
+"""Seconds between two looks at whether a node of Ray is alive, while an answer is awaited."""
+NO_NODE = "Ray's raylet was killed, or is frozen"
+RESTARTS = {"max_restarts": 10, "max_task_retries": 1}
+"""Ray restarts a dead worker this often, and gives it the message that it had once more: a client that is asked again
+answers the same, so nothing in the run changes. A message that ends two workers is its client's failure."""
+
+
+class EventDrivenServerApp(ServerApp):
+    """A ServerApp whose grid wakes up when a reply is stored instead of polling for it."""
+
+    def __call__(self, grid: Grid, context: Context) -> None:
+        """Run the server."""
+        if isinstance(grid, InMemoryGrid):
+            grid.send_and_receive = event_driven_replies(grid)  # type: ignore[method-assign]
+        super().__call__(grid, context)
+
+
+def event_driven_replies(grid: InMemoryGrid) -> Callable[..., list[Message]]:
+    """Build a replacement of `grid.send_and_receive` that sleeps until the grid's state stores the replies."""
+    replied: dict[str, Event] = {}
+    store = grid.state.store_message_res
+
+    def store_message_res(message: Message) -> str | None:
+        stored = store(message)
+        if stored:
+            replied.setdefault(message.metadata.reply_to_message_id, Event()).set()
+        return stored
+
+    def send_and_receive(messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        missing = set(grid.push_messages(messages))
+        replies: list[Message] = []
+        while missing and (left := end - time.monotonic()) > 0:
+            replied.setdefault(next(iter(missing)), Event()).wait(min(left, EXPIRY_POLL_S))
+            found = list(grid.pull_messages(missing))
+            replies += found
+            missing -= {message.metadata.reply_to_message_id for message in found}
+            for message in found:
+                replied.pop(message.metadata.reply_to_message_id, None)
+        return replies
+
+    grid.state.store_message_res = store_message_res  # type: ignore[method-assign]
+    return send_and_receive
+
+
+@contextmanager
+def event_driven_delivery() -> Iterator[None]:
+    """Let the engine hand messages to the workers by `deliver_when_stored` within the block."""
+    add_messages_to_queue = vce_api.add_messages_to_queue
+    vce_api.add_messages_to_queue = deliver_when_stored
+    try:
+        yield
+    finally:
+        vce_api.add_messages_to_queue = add_messages_to_queue
+
+
+def deliver_when_stored(
+    state: LinkState, queue: Queue[Message], nodes_mapping: NodeToPartitionMapping, f_stop: Event
+) -> None:
+    """Put each message for a client into `queue` as soon as `state` has it, until `f_stop` is set.
+
+    Flower asks ten times a second for every node's next message, and the state checks all that it holds for each: at
+    K = 100 a third of a core, and 50 ms before a message is seen.
+    """
+    addressed: Queue[int] = Queue()
+    store = state.store_message_ins
+
+    def store_message_ins(message: Message) -> str | None:
+        stored = store(message)
+        addressed.put(message.metadata.dst_node_id)
+        return stored
+
+    state.store_message_ins = store_message_ins  # type: ignore[method-assign]
+    for node_id in nodes_mapping:  # messages stored before the replacement
+        addressed.put(node_id)
+    while not f_stop.is_set():
+        try:
+            node_id = addressed.get(timeout=STOP_POLL_S)
+        except Empty:
+            continue
+        for message in state.get_message_ins(node_id=node_id, limit=None):
+            queue.put(message)
+
+
+class WorkerWatch:
+    """Watch over the workers of a run: each message is answered in time, or is a failure of its client.
+
+    A worker that does not answer in time is frozen, or hangs: it is killed, and another takes its place.
+
+    Parameters
+    ----------
+    timeouts : times within which answers are awaited
+    end : called with the beginning of a sentence when the run cannot go on
+    """
+
+    def __init__(self, timeouts: ReplyTimeout, end: Callable[[str], None]) -> None:
+        self._timeouts = timeouts
+        self.end = end
+        self._ready = set[Any]()
+        """Workers that have answered; before its first answer one must start and import."""
+
+    def process_message(self, backend: RayBackend, message: Message, context: Context) -> tuple[Message, Context]:
+        """Have a worker answer `message`, in place of Flower's method.
+
+        Flower keeps a dead worker in its pool and hands it most messages, as it fails them at once: rounds of failures
+        in a run that ends well. Here a worker that is dead for good ends the run.
+
+        Raises
+        ------
+        TimeoutError
+            If there is no answer in time.
+        RayError
+            If the client raises.
+        """
+        pool: Any = backend.pool
+        client, kind = context.node_config["partition-id"], message.metadata.message_type
+        worker = pool.pool.pop()
+        limit_s = self._timeouts.longest_wait_s(kind)
+        if worker not in self._ready:
+            limit_s = max(limit_s, START_S)
+        try:
+            began_s = time.monotonic()
+            answer = worker.run.remote(backend.app_fn, message, str(client), context)
+            if not self._answered(answer, limit_s):
+                ray.kill(worker)
+                worker = pool.create_actor_fn()
+                sentence = (
+                    f"Client {client} has not answered within {limit_s:.0f} s (see 'reply-timeout-s'): its Ray worker "
+                    "is killed and replaced, and the client has failed."
+                )
+                LOGGER.warning(sentence)
+                raise TimeoutError(sentence)
+            self._ready.add(worker)
+            _, reply, updated = ray.get(answer)
+            self._timeouts.learn(kind, time.monotonic() - began_s)
+            return reply, updated
+        except ActorDiedError as error:
+            self.end(describe_death(error) if self._node_alive() else NO_NODE)
+            raise
+        finally:
+            pool.pool.append(worker)
+
+    def _answered(self, answer: Any, limit_s: float) -> bool:
+        """Wait for an answer, but not longer than `limit_s` seconds; end the run if no node of Ray is alive."""
+        deadline_s, look_s = time.monotonic() + limit_s, min(NODE_LOOK_S, limit_s)
+        while not ray.wait([answer], timeout=look_s)[0]:
+            if not self._node_alive():
+                self.end(NO_NODE)
+            look_s = min(NODE_LOOK_S, deadline_s - time.monotonic())
+            if look_s <= 0.0:
+                return False
+        return True
+
+    @staticmethod
+    def _node_alive() -> bool:
+        return any(node["Alive"] for node in ray.nodes())  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def watched_workers(watch: WorkerWatch) -> Iterator[None]:
+    """Let messages be answered under `watch` within the block; an engine that fails ends the run.
+
+    Flower's server would wait without end for the answers of an engine that did not start.
+    """
+    process_message, run_api = RayBackend.process_message, vce_api.run_api
+
+    def run_or_end(*arguments: Any, **options: Any) -> None:
+        try:
+            run_api(*arguments, **options)
+        except Exception as error:
+            watch.end(f"Ray failed ({str(error.__cause__ or error).strip()})")
+            raise
+
+    vce_api.run_api = run_or_end
+    RayBackend.process_message = lambda *arguments: watch.process_message(*arguments)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        RayBackend.process_message = process_message  # type: ignore[method-assign]
+        vce_api.run_api = run_api
+
+
+def describe_death(error: ActorDiedError) -> str:
+    """Name the worker that died by its process id and address, as far as Ray reports them."""
+    fields = dict(re.findall(r"^\s*(pid|ip): (\S+)$", str(error), re.MULTILINE))
+    place = f" with pid {fields['pid']} on {fields['ip']}" if fields.keys() >= {"pid", "ip"} else ""
+    return f"The Ray worker{place} died, perhaps for want of memory"
+
+
+@contextmanager
+def quiet_termination() -> Iterator[None]:
+    """Let Ray end the workers itself, without a word, within the block."""
+    terminate_all_actors = BasicActorPool.terminate_all_actors
+
+    def kill_all_actors(self: BasicActorPool) -> None:
+        for actor in self.pool:
+            ray.kill(actor)  # type: ignore[arg-type]  # a handle, which Flower declares as the actor itself
+
+    BasicActorPool.terminate_all_actors = kill_all_actors  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        BasicActorPool.terminate_all_actors = terminate_all_actors  # type: ignore[method-assign]
+
+
+def cluster_workers(resources: Mapping[str, float]) -> int:
+    """Count the workers of `resources` each that fit the connected Ray cluster. Raises ValueError if none does."""
+    workers: int = pool_size_from_resources(dict(resources))
+    return workers

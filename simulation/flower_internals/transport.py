@@ -1,0 +1,55 @@
+"""Transport of Flower's APIs in the installed release: gRPC where it serves an API over gRPC, HTTP where it does not.
+
+Flower served its Control API (runs are submitted to it) over gRPC to 1.36 and its Fleet API (SuperNodes connect to it)
+to 1.39; the Runtime API (of app processes) has been HTTP since before. What is served over HTTP shares one address.
+A statement of Flower's about its transports would replace the numbers here.
+"""
+
+from dataclasses import dataclass
+from importlib.metadata import version
+
+RELEASE = tuple(int(part) for part in version("flwr").split(".")[:2])
+CONTROL_OVER_GRPC = RELEASE < (1, 37)
+FLEET_OVER_GRPC = RELEASE < (1, 40)
+FLEET_STARTS = "Starting Fleet API (gRPC-rere)" if FLEET_OVER_GRPC else "Starting the SuperLink Fleet HTTP API"
+"""Words in the log of a SuperLink that serves the Fleet API."""
+ANYWHERE, HERE = "0.0.0.0", "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """Ports of a SuperLink, of which those of APIs over HTTP are the Runtime API's.
+
+    Attributes
+    ----------
+    fleet, control, runtime : ports; of Flower's defaults: 9092, 9093 and 8000
+    host : address of the network at which SuperNodes reach the Fleet API
+    """
+
+    fleet: int = 9092
+    control: int = 9093
+    runtime: int = 8000
+    host: str = HERE
+
+    @property
+    def fleet_port(self) -> int:
+        """Port to which SuperNodes connect."""
+        return self.fleet if FLEET_OVER_GRPC else self.runtime
+
+    @property
+    def control_port(self) -> int:
+        """Port to which `flwr` connects."""
+        return self.control if CONTROL_OVER_GRPC else self.runtime
+
+    @property
+    def ports(self) -> set[int]:
+        """Ports that are open once the SuperLink has started."""
+        return {self.fleet_port, self.control_port, self.runtime}
+
+    @property
+    def arguments(self) -> list[str]:
+        """Arguments of the SuperLink's command line."""
+        arguments = ["--fleet-api-address", f"{self.host}:{self.fleet}"] if FLEET_OVER_GRPC else []
+        if CONTROL_OVER_GRPC:
+            arguments += ["--control-api-address", f"{HERE}:{self.control}"]
+        return [*arguments, "--host", HERE if FLEET_OVER_GRPC else self.host, "--port", str(self.runtime)]

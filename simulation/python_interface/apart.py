@@ -1,0 +1,77 @@
+"""Run in a process of its own, `fedsel run`: Ray's end takes its process along, and here that is a notebook's."""
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import tomli_w
+
+from fedsel_app.config import ConfigError
+from fedsel_app.records.reading import check_round, read_rows
+from fedsel_app.records.run_folder import PLACE
+from fedsel_app.records.schema import Row
+from simulation import processes
+from simulation.comparison.run_processes import FEDSEL, GRACE_S, failure_reason
+from simulation.experiments.configuration import AppConfig
+from simulation.wiring.folders import run_folder
+from simulation.wiring.preflight import refuse_unrunnable
+
+POLL_S = 0.2
+OF_FOLDERS = ("out", "resume", "state-dir")
+
+
+def simulate_apart(config: AppConfig, on_round: Callable[[Row], None], completed: int) -> Path:
+    """Simulate a run, or go on with it after `completed` rounds, through Ray; its folder.
+
+    Raises
+    ------
+    RuntimeError
+        If the process fails, with its last line. What it wrote stays in a file that the error names.
+    """
+    refuse_main(config)
+    refuse_unrunnable(config)
+    folder, work = run_folder(config), Path(tempfile.mkdtemp(prefix="fedsel-"))
+    log, preset, values = work / "run.log", work / "run.toml", config.values()
+    if config.records.resume:
+        place = [f"{key}={json.dumps(values[key])}" for key in PLACE if key not in OF_FOLDERS]
+        arguments = ["--resume", str(folder), *(word for text in place for word in ("--set", text))]
+    else:
+        preset.write_text(tomli_w.dumps({key: value for key, value in values.items() if key not in OF_FOLDERS}))
+        arguments = ["--preset", str(preset), "--out", str(folder)]
+    command = [*FEDSEL, "run", *arguments]
+    with processes.signals_deferred():
+        child = processes.start("run", str(work), command, log, Path.cwd(), os.environ, with_parent=True)
+    try:
+        while (code := child.process.poll()) is None:
+            time.sleep(POLL_S)
+            completed = _show_new(folder, completed, on_round)
+    finally:
+        processes.end([child], GRACE_S)
+    _show_new(folder, completed, on_round)
+    if code:
+        raise RuntimeError(f"The run in {folder} failed: {failure_reason(code, log)}.")
+    for file in (log, preset):
+        file.unlink(missing_ok=True)
+    work.rmdir()
+    return folder
+
+
+def refuse_main(config: AppConfig) -> None:
+    """Raise ConfigError where a setting names code of the program or notebook itself, which no other process has."""
+    for key, value in config.values().items():
+        if str(value).startswith("__main__:"):
+            raise ConfigError(
+                f"The '{key}' parameter names {value!r}, and this run is carried out by another process, which does "
+                "not have it: write it to a file, and name that module (in a notebook by %%writefile)."
+            )
+
+
+def _show_new(folder: Path, completed: int, on_round: Callable[[Row], None]) -> int:
+    """Call `on_round` with the rounds after `completed`; the number of all of them."""
+    rows = read_rows(folder / "rounds.jsonl", check_round)
+    for row in rows[completed:]:
+        on_round(row)
+    return max(completed, len(rows))

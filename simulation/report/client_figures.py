@@ -1,0 +1,125 @@
+"""Figures of a report on the clients: their participation, selections, score components and accuracies."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.colors import ListedColormap
+from matplotlib.ticker import MaxNLocator
+
+from simulation.comparison.outcomes import client_accuracies, component_means, selection_counts, selection_matrix
+from simulation.comparison.results import Group
+from simulation.comparison.statistics import Floats, worst_tenth
+from simulation.report.drawing import Plot, Style
+
+SELECTED, FAILED = "#0072B2", "#D55E00"
+
+
+def participation_plot(group: Group, style: Style, covered: Mapping[str, Sequence[Floats]]) -> Plot:
+    """Figure of the selection counts from most to least, and of the cohorts' label coverage by round."""
+    figure, panels = style.panels(1, 2 if covered else 1, 4.0)
+    for position, (name, runs) in enumerate(group.runs.items()):
+        counts = [np.sort(selection_counts(run) / len(run.rows))[::-1] for run in runs]
+        x = np.arange(1, counts[0].size + 1)
+        same = [one for one in counts if one.size == x.size]
+        style.band(panels[0], [(x, one) for one in same], position, name, steps=False)
+        if covered:
+            rounds = [np.arange(1, one.size + 1) for one in covered[name]]
+            style.band(panels[1], list(zip(rounds, covered[name], strict=True)), position, name)
+    panels[0].set_xlabel("clients, the most selected first")
+    panels[0].set_ylabel("share of rounds selected in")
+    panels[0].set_ylim(bottom=0)
+    panels[0].xaxis.set_major_locator(MaxNLocator(integer=True))
+    if covered:
+        panels[1].set_ylim(0, 1.05)
+        panels[1].set_xlabel("round")
+        panels[1].set_ylabel("label coverage of the cohort")
+    style.legend(figure, panels[0], list(group.runs))
+    caption = (
+        f"How often each client was selected, clients ordered by it in each run: {style.seeds}. A flat line is even."
+    )
+    if covered:
+        caption += " Right: the share of all labels that the round's cohort holds training examples of."
+    return Plot("participation", "How evenly clients took part", caption, figure)
+
+
+def selection_plot(group: Group, style: Style) -> Plot:
+    """Figure of the selections, clients by rounds, one run of each variant."""
+    figure, panels = style.grid(len(group.runs), 2.6)
+    colours = ListedColormap(["#FFFFFF", SELECTED, FAILED])
+    for panel, (name, runs) in zip(panels, group.runs.items(), strict=False):
+        chosen = selection_matrix(runs[0])
+        clients, rounds = chosen.shape
+        panel.imshow(
+            chosen,
+            cmap=colours,
+            vmin=0,
+            vmax=2,
+            aspect="auto",
+            interpolation="antialiased",
+            interpolation_stage="rgba",
+            extent=(0.5, rounds + 0.5, clients - 0.5, -0.5),
+        )
+        panel.set_title(f"{name}, seed {runs[0].seed}", fontsize=10)
+        panel.set_xlabel("round")
+        panel.set_ylabel("client")
+        panel.grid(visible=False)
+        panel.yaxis.set_major_locator(MaxNLocator(integer=True))
+    caption = (
+        "Clients from top to bottom, rounds from left to right, the first seed of each variant: blue is selected, "
+        "orange is selected but not aggregated, white is not selected. Empty rows are clients that were "
+        "never asked."
+    )
+    return Plot("selection", "Who was selected when", caption, figure)
+
+
+def component_plot(group: Group, style: Style) -> Plot | None:
+    """Figure of the parts of the selection scores over the rounds; None where no method records any."""
+    parts = {name: [component_means(run) for run in runs] for name, runs in group.runs.items()}
+    parts = {name: runs for name, runs in parts.items() if any(runs)}
+    if not parts:
+        return None
+    figure, panels = style.grid(len(parts), 3.0)
+    for panel, (name, runs) in zip(panels, parts.items(), strict=False):
+        for position, component in enumerate(dict.fromkeys(key for run in runs for key in run)):
+            curves = [run[component] for run in runs if component in run]
+            style.band(panel, curves, position, component)
+        panel.set_title(name, fontsize=10)
+        panel.set_xlabel("round")
+        panel.set_ylabel("mean over the selected")
+        panel.legend(fontsize=8)
+    caption = (
+        f"What the scores of the selected clients were made of, averaged over each round's cohort: {style.seeds}. "
+        "Methods without a score of parts are not shown."
+    )
+    return Plot("components", "Score components", caption, figure)
+
+
+def client_plot(group: Group, style: Style) -> Plot | None:
+    """Figure of the accuracies on the clients' own test parts; None where no run measured them."""
+    measured = {name: [one for run in runs if (one := client_accuracies(run))] for name, runs in group.runs.items()}
+    measured = {name: runs for name, runs in measured.items() if runs}
+    if not measured:
+        return None
+    names = list(group.runs)
+    figure, (spread, worst) = style.panels(1, 2, 4.2)
+    spread.boxplot(
+        [np.concatenate([run[max(run)] for run in runs]) for runs in measured.values()],
+        orientation="horizontal",
+        tick_labels=list(measured),
+        whis=(0, 100),
+        medianprops={"color": "#D55E00"},
+    )
+    spread.invert_yaxis()
+    spread.set_xlabel("accuracy on a client's own test part, after the last evaluation")
+    for name, runs in measured.items():
+        curves = [(np.array(list(run)), np.array([worst_tenth(one) for one in run.values()])) for run in runs]
+        style.band(worst, curves, names.index(name), name)
+    worst.set_xlabel("round")
+    worst.set_ylabel("worst tenth of the clients")
+    worst.legend(fontsize=8)
+    caption = (
+        "First panel: the clients of all seeds at the end; the box holds the middle half, its line is the median, the "
+        "whiskers reach the worst and the best client. Second panel: mean of the worst tenth of the clients: "
+        f"{style.seeds}."
+    )
+    return Plot("clients", "Accuracy by client", caption, figure)

@@ -1,0 +1,125 @@
+"""Drawing of a report's figures: panels, curves with bands, colours.
+
+Colours are Okabe and Ito's, which the colour-blind can tell apart; line style and marker tell the variants apart too,
+so the figures also work in grey.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from simulation.comparison.statistics import step_values
+from simulation.report.picture import Picture
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
+LINES = ("-", "--", "-.", ":")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<")
+GRID_POINTS = 400
+WIDTH, NARROW_WIDTH = 12.0, 4.6
+"""Widths of figures in inches."""
+NARROW_HEIGHT = 0.85
+"""Height of a panel below others, as a share of that beside others."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Figure with its name in the page, its title and its caption."""
+
+    name: str
+    title: str
+    caption: str
+    figure: Figure
+
+
+@dataclass(frozen=True)
+class Style:
+    """Style of figures.
+
+    Attributes
+    ----------
+    narrow : panels stand below one another, for a page as narrow as a phone
+    per_seed : curves have a thin line for each seed in place of the band
+    """
+
+    narrow: bool = False
+    per_seed: bool = False
+
+    @property
+    def seeds(self) -> str:
+        """Sentence on how curves show the seeds."""
+        if self.per_seed:
+            return "thick lines are means over the seeds, each thin line is a seed"
+        return "the line is the mean over the seeds, the band reaches from the lowest to the highest seed"
+
+    def panels(self, rows: int, columns: int, height: float, *, sharey: bool = False) -> tuple[Figure, list[Axes]]:
+        """Figure with `rows` x `columns` panels, in a column where it is narrow; `height` in inches, of all rows."""
+        if self.narrow:
+            height *= columns * (NARROW_HEIGHT if columns > 1 else 1.0)
+            rows, columns = rows * columns, 1
+        figure = Picture(figsize=(NARROW_WIDTH if self.narrow else WIDTH, height), layout="constrained")
+        panels = [panel for row in figure.subplots(rows, columns, sharey=sharey, squeeze=False) for panel in row]
+        for panel in panels:
+            panel.grid(alpha=0.3)
+            panel.set_axisbelow(True)
+        return figure, panels
+
+    def grid(self, count: int, height: float) -> tuple[Figure, list[Axes]]:
+        """Figure with `count` panels of `height` inches, two a row."""
+        columns = 1 if self.narrow else min(2, count)
+        rows = -(-count // columns)
+        figure, panels = self.panels(rows, columns, height * rows + 0.4)
+        for spare in panels[count:]:
+            spare.remove()
+        return figure, panels[:count]
+
+    def legend(self, figure: Figure, panel: Axes, names: Sequence[str]) -> None:
+        """Names of the variants above the panels, of the first lines in `panel` that have a label."""
+        if len(names) > 1:
+            lines = dict(zip(panel.get_legend_handles_labels()[1], panel.get_legend_handles_labels()[0], strict=True))
+            shown = [name for name in names if name in lines]
+            columns = min(len(shown), 2 if self.narrow else 5)
+            figure.legend([lines[name] for name in shown], shown, loc="outside upper center", ncols=columns)
+
+    def band(
+        self, panel: Axes, curves: Sequence[tuple[Any, Any]], position: int, label: str, *, steps: bool = True
+    ) -> None:
+        """Mean of (step) curves, and their band or each of them, in the looks of `position`."""
+        points = np.unique(np.concatenate([x for x, _ in curves]))
+        if points.size > GRID_POINTS:
+            points = np.linspace(points[0], points[-1], GRID_POINTS)
+        values = np.stack([step_values(x, y, points) for x, y in curves])
+        shown = np.isfinite(values).all(axis=0)
+        points, values = points[shown], values[:, shown]
+        looks, every = look(position), max(1, points.size // 8)
+        drawstyle = "steps-post" if steps else "default"
+        panel.plot(
+            points,
+            values.mean(axis=0),
+            **looks,
+            markevery=(position * every // 5 % every, every),
+            markersize=5,
+            linewidth=2.0 if self.per_seed else 1.6,
+            drawstyle=drawstyle,
+            label=label,
+        )
+        if len(curves) > 1 and self.per_seed:
+            for y in values:
+                panel.plot(points, y, color=looks["color"], linewidth=0.6, alpha=0.7, drawstyle=drawstyle)
+        elif len(curves) > 1:
+            low, high = values.min(axis=0), values.max(axis=0)
+            band = panel.fill_between if not steps else partial(panel.fill_between, step="post")
+            band(points, low, high, color=looks["color"], alpha=0.15, linewidth=0)
+
+
+def look(position: int) -> dict[str, Any]:
+    """Colour, line style and marker of the variant at `position`."""
+    return {
+        "color": COLOURS[position % len(COLOURS)],
+        "linestyle": LINES[position % len(LINES)],
+        "marker": MARKERS[position % len(MARKERS)],
+    }

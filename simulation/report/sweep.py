@@ -1,0 +1,94 @@
+"""Sweeps of a report: measures of the runs against the values of a setting that the comparison's grid sweeps."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from fedsel_app.config import Value
+from simulation.comparison.measures import SECONDS, TRAFFIC_MB, Measure, Metric
+from simulation.comparison.outcomes import measures
+from simulation.comparison.results import Comparison, Run
+from simulation.comparison.statistics import Floats
+from simulation.report.drawing import Plot, Style, look
+
+LOG_RATIO = 10.0
+"""Ratio of the largest value to the smallest from which the axis is logarithmic."""
+
+
+def sweep_plots(comparison: Comparison, metric: Metric, style: Style) -> list[Plot]:
+    """Figures of the settings that have several values in the runs that count, one each."""
+    runs = [run for group in comparison.groups for run in group.all_runs]
+    swept = {key: list(dict.fromkeys(run.cell[key] for run in runs if key in run.cell)) for key in _keys(runs)}
+    numbers = {run.name: measures(run) | metric.of(run) for run in runs} if swept else {}
+    return [_plot(key, values, runs, numbers, metric, style) for key, values in swept.items() if len(values) > 1]
+
+
+def _keys(runs: Sequence[Run]) -> list[str]:
+    return list(dict.fromkeys(key for run in runs for key in run.cell))
+
+
+def _plot(
+    key: str,
+    values: Sequence[Value],
+    runs: Sequence[Run],
+    numbers: Mapping[str, Mapping[str, float]],
+    metric: Metric,
+    style: Style,
+) -> Plot:
+    scale = _is_scale(values)
+    ordered = sorted(values, key=float) if scale else list(values)
+    lines: dict[str, dict[Value, list[Mapping[str, float]]]] = {}
+    for run in (run for run in runs if key in run.cell):
+        label = ", ".join([run.strategy, *(f"{name}={run.cell[name]}" for name in run.cell if name != key)])
+        lines.setdefault(label, {}).setdefault(run.cell[key], []).append(numbers[run.name])
+    figure, panels = style.panels(1, 3, 3.8)
+    for panel, measure in zip(panels, (metric.stable, SECONDS, TRAFFIC_MB), strict=True):
+        for position, (label, cells) in enumerate(lines.items()):
+            places = [float(value) if scale else ordered.index(value) for value in ordered if value in cells]
+            found = [np.array([of[measure.key] for of in cells[value]]) for value in ordered if value in cells]
+            _line(panel, places, found, position, label, style)
+        _label(panel, key, ordered, measure, scale=scale)
+    style.legend(figure, panels[0], list(lines))
+    seeds = "a dot is a seed" if style.per_seed else "bars reach from the lowest to the highest seed"
+    caption = (
+        f"Means over the seeds for each value of {key}; {seeds}. Costs to target are of the runs that reached it: "
+        "where none did, the point is missing, and it is hollow where some did not."
+    )
+    return Plot(f"sweep-{key}", f"Over the values of {key}", caption, figure)
+
+
+def _line(
+    panel: Axes, places: Sequence[float], found: Sequence[Floats], position: int, label: str, style: Style
+) -> None:
+    """Line through the means of what is finite in `found`, one array of seeds a place."""
+    looks = look(position)
+    known = [(x, y[np.isfinite(y)], np.isfinite(y).all()) for x, y in zip(places, found, strict=True)]
+    points = [(x, float(y.mean())) for x, y, _ in known if y.size]
+    panel.plot(*zip(*points, strict=True) if points else ([], []), color=looks["color"], linestyle=looks["linestyle"])
+    panel.plot([], [], **looks, label=label)
+    for x, y, whole in known:
+        if not y.size:
+            continue
+        face = looks["color"] if whole else "none"
+        panel.plot([x], [y.mean()], looks["marker"], mfc=face, mec=looks["color"], markersize=6)
+        if style.per_seed:
+            panel.plot(np.full(y.size, x), y, ".", color=looks["color"], alpha=0.6, markersize=4)
+        else:
+            panel.plot([x, x], [y.min(), y.max()], color=looks["color"], linewidth=1.0, alpha=0.6)
+
+
+def _label(panel: Axes, key: str, ordered: Sequence[Value], measure: Measure, *, scale: bool) -> None:
+    panel.set_xlabel(key)
+    panel.set_ylabel(measure.name.partition(", mean of")[0])
+    places = [float(value) for value in ordered] if scale else list(range(len(ordered)))
+    if scale and places[0] > 0 and places[-1] / places[0] >= LOG_RATIO:
+        panel.set_xscale("log")
+        panel.minorticks_off()
+    panel.set_xticks(places, [f"{value:g}" if scale else str(value) for value in ordered])
+    if not scale:
+        panel.set_xlim(-0.4, len(ordered) - 0.6)
+
+
+def _is_scale(values: Sequence[Value]) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)

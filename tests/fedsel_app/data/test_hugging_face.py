@@ -1,0 +1,180 @@
+"""Data sets of `datasets`: saved folders, Parquet and the Hub's cache, made here; nothing is downloaded."""
+
+import shutil
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedsel_app.config import ConfigError, DataConfig
+from fedsel_app.data.dataset import load
+
+datasets = pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
+parquet = pytest.importorskip("pyarrow.parquet", reason="the extra 'datasets' is not installed")
+
+
+def read(path, arguments="shuffle=false", seed=0, **more):
+    return load(DataConfig(data="hf", data_path=str(path), data_arguments=arguments, **more), seed)
+
+
+def made(columns, **kinds):
+    """A data set of these columns, some of a named kind."""
+    plain = datasets.Dataset.from_dict(columns)
+    for name, kind in kinds.items():
+        plain = plain.cast_column(name, kind)
+    return plain
+
+
+def table(rows=10, **more):
+    columns = {"age": np.arange(rows), "height": np.linspace(1.5, 2.0, rows), "target": np.arange(rows) % 2}
+    return made(columns | more)
+
+
+def images(rows, mode="L", size=(4, 5)):
+    rng = np.random.default_rng(rows)
+    shape = (size[1], size[0]) if mode == "L" else (size[1], size[0], 3)
+    pixels = [rng.integers(256, size=shape, dtype=np.uint8) for _ in range(rows)]
+    labels = datasets.ClassLabel(names=["cat", "dog", "eel"])
+    columns = {"picture": [Image.fromarray(array) for array in pixels], "kind": np.arange(rows) % 3}
+    return made(columns, kind=labels, picture=datasets.Image()), np.stack(pixels)
+
+
+def test_images_of_a_saved_folder_with_both_splits(tmp_path):
+    (train, pixels), (test, tested) = images(6), images(3)
+    datasets.DatasetDict({"train": train, "test": test}).save_to_disk(str(tmp_path / "saved"))
+    found = read(tmp_path / "saved")
+    assert np.array_equal(found.x_train[:, 0], pixels)
+    assert np.array_equal(found.x_test[:, 0], tested)
+    assert found.y_train.tolist() == [0, 1, 2, 0, 1, 2]
+    assert (found.classes, found.sample_shape, found.owners) == (3, (1, 5, 4), None)
+    shuffled = read(tmp_path / "saved", "", seed=4)
+    order = np.array(made({"at": range(6)}).shuffle(seed=4)["at"])
+    assert np.array_equal(shuffled.x_train[:, 0], pixels[order])
+    assert not list((tmp_path / "saved").rglob("cache-*"))  # nothing is written beside the user's files
+
+
+def test_colour_makes_grey_images_colour_and_sizes_are_scaled(tmp_path):
+    (grey, dull), (colour, bright) = images(2), images(2, "RGB")
+    datasets.concatenate_datasets([grey, colour]).save_to_disk(str(tmp_path / "both"))
+    found = read(tmp_path / "both", 'shuffle=false, test="train"')
+    assert found.sample_shape == (3, 5, 4)
+    assert np.array_equal(found.x_train[0], np.stack([dull[0]] * 3))
+    assert np.array_equal(found.x_train[2], bright[0].transpose(2, 0, 1))
+    large, _ = images(2, size=(8, 8))
+    datasets.concatenate_datasets([grey, large]).save_to_disk(str(tmp_path / "sizes"))
+    with pytest.raises(ConfigError, match=r"images of several sizes\. Set 'image-size'"):
+        read(tmp_path / "sizes", 'test="train"')
+    assert read(tmp_path / "sizes", 'test="train"', image_size=7).sample_shape == (1, 7, 7)
+
+
+def test_a_table_of_parquet_is_learnt_from_its_numbers(tmp_path):
+    table().to_parquet(tmp_path / "train-0.parquet")
+    table(4).to_parquet(tmp_path / "people_test.parquet")
+    found = read(tmp_path)
+    assert np.array_equal(found.x_train[:, 0], np.arange(10))
+    assert found.x_train.dtype == np.float32
+    assert (len(found.y_train), len(found.y_test), found.classes) == (10, 4, 2)
+    assert found.mean.tolist() == [4.5, 1.75]  # feature by feature
+    assert set(found.columns) == {"age", "height", "target"}
+
+
+def test_without_a_test_split_a_share_is_held_out(tmp_path):
+    table(20, site=["b", "a"] * 10).to_parquet(tmp_path / "people.parquet")
+    found = read(tmp_path / "people.parquet", 'shuffle=false, owner="site", input=["age"]', test_fraction=0.25)
+    assert (len(found.y_train), len(found.y_test)) == (15, 5)
+    both = np.sort(np.concatenate([found.x_train[:, 0], found.x_test[:, 0]]))
+    assert np.array_equal(both, np.arange(20))
+    # Odd ages are of site a, which is owner 0.
+    assert np.array_equal(found.owners, 1 - found.x_train[:, 0] % 2)
+    assert np.array_equal(found.columns["age"], found.x_train[:, 0])
+
+
+def test_labels_of_each_kind(tmp_path):
+    columns = {"x": np.ones((4, 2, 3), np.float32), "word": ["dog", "cat", "dog", "ant"], "yes": [True, False] * 2}
+    columns |= {"many": [[0, 1, 0]] * 4, "number": [0.5, 1.5, 2.5, 3.5]}
+    made(columns).save_to_disk(str(tmp_path))
+    common = 'input=["x"], test="train", shuffle=false'
+    words = read(tmp_path, f'{common}, label="word"')
+    assert (words.y_train.tolist(), words.classes, words.sample_shape) == ([2, 1, 2, 0], 3, (2, 3))
+    assert read(tmp_path, f'{common}, label="yes"').y_train.tolist() == [1, 0, 1, 0]
+    assert read(tmp_path, f'{common}, label="many", task="multi-label"').classes == 3
+    assert read(tmp_path, f'{common}, label="number", task="regression"').y_train.tolist() == columns["number"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "arguments", "said"),
+    [
+        ({"x": [1.0], "a": [1]}, "", "does not say which of x, a has the labels. Name it"),
+        ({"x": [1.0], "y": [1], "label": [1]}, "", "which of label, y has the labels"),
+        ({"x": ["a"], "y": [1]}, "", r'which of its columns x to learn from.*input=\["NAME"\]'),
+        ({"x": ["a"], "y": [1]}, 'input=["x"]', "cannot be learnt from x"),
+        ({"x": [1.0], "y": [1]}, 'input=["z"]', "no column 'z' as 'data-arguments' say: there are x, y"),
+        ({"x": [1.0], "y": [1]}, 'label="z"', "no column 'z'"),
+        ({"x": [1.0], "y": [1]}, 'owner="z"', "no column 'z'"),
+        ({"x": [1.0], "y": [1]}, 'train="all", test="none"', "has no split 'none', but all. .* test=\"all\""),
+        ({"x": [1.0, None], "y": [1, 2]}, "", "x_train that are not finite"),
+        ({"x": [1.0, 2.0], "y": ["a", None]}, "", "rows without a label in 'y'"),
+        ({"x": [1.0, 2.0], "y": [0.5, 1.5]}, "", "y_train of type float64 .* whole numbers"),
+        ({"x": [[1.0], [1.0, 2.0]], "y": [1, 1]}, "", "arrays of several shapes in 'x'"),
+    ],
+)
+def test_columns_that_are_no_data_set_are_refused_by_name(tmp_path, columns, arguments, said):
+    made(columns).save_to_disk(str(tmp_path / "odd"))
+    default = "" if "test=" in arguments else 'test="train"'
+    with pytest.raises(ConfigError, match=said):
+        read(tmp_path / "odd", ", ".join(filter(None, (arguments, default))))
+
+
+def test_paths_that_hold_no_data_set_are_refused_by_name(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "odd.parquet").write_bytes(b"no Parquet")
+    for name, said in (("none", "none' does not exist"), ("empty", "there is no .parquet"), ("odd.parquet", "neither")):
+        with pytest.raises(ConfigError, match=said):
+            read(tmp_path / name)
+
+
+def test_settings_of_data_sets_are_checked_when_they_are_built():
+    for settings, said in (
+        ({"data": "hf"}, "needs the path of a folder that `datasets` saved"),
+        ({"data": "hf:../secret"}, "'data' hf and its path in 'data-path'"),
+        ({"data": "hf:a/b/c"}, "as hf:NAME or hf:OWNER/NAME"),
+        ({"data": "digits", "data_arguments": "seed=1"}, "Leave them out with digits"),
+        ({"data": "hf:a", "data_arguments": "column=1"}, "have no 'column'. They may be subset, train"),
+        ({"data": "hf:a", "data_arguments": 'input="x"'}, r"'input' of 'data-arguments' must be a list of names"),
+        ({"data": "hf:a", "data_arguments": "seed=true"}, "'seed' .* must be a whole number"),
+        ({"data": "hf:a", "data_arguments": "label=x"}, "text in quotes, such as label="),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            DataConfig(**settings)
+
+
+def test_a_data_set_of_the_hub_comes_from_its_cache(tmp_path, monkeypatch):
+    """The cache of a Hub data set OWNER/NAME as `datasets` lays it out, made from Parquet."""
+    table().to_parquet(tmp_path / "train.parquet")
+    built = datasets.load_dataset(
+        "parquet", data_files={"train": str(tmp_path / "train.parquet")}, cache_dir=str(tmp_path / "built")
+    )
+    files = [file["filename"] for file in built["train"].cache_files]
+    folder = tmp_path / "cache" / "someone___people" / "default" / "0.0.0" / "0123456789abcdef"
+    folder.parent.mkdir(parents=True)
+    shutil.copytree(tmp_path.__class__(files[0]).parent, folder)
+    for file in folder.glob("parquet-*.arrow"):
+        file.rename(folder / file.name.replace("parquet", "people"))
+    info = (folder / "dataset_info.json").read_text(encoding="utf-8")
+    (folder / "dataset_info.json").write_text(info.replace('"dataset_name": "parquet"', '"dataset_name": "people"'))
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    found = load(DataConfig(data="hf:someone/people", data_arguments="shuffle=false"), 3)
+    assert len(found.y_train) + len(found.y_test) == 10
+    with pytest.raises(ConfigError, match="'hf:someone/else' can be read neither from the Hub nor from its cache"):
+        load(DataConfig(data="hf:someone/else"), 0)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"'built' is a path here\. To read that, set 'data' to hf"):
+        load(DataConfig(data="hf:built"), 0)
+
+
+def test_a_package_that_is_absent_is_named_with_its_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ConfigError, match=r"pip install 'fedsel\[datasets\]'"):
+        read(tmp_path)

@@ -1,0 +1,201 @@
+import time
+from queue import Empty, Queue
+from threading import Event, Thread, Timer
+from types import SimpleNamespace
+
+import pytest
+import ray
+from flwr.server.superlink.fleet.vce import vce_api
+from flwr.server.superlink.fleet.vce.backend.raybackend import RayBackend
+from flwr.simulation.ray_transport.ray_actor import BasicActorPool
+from ray.exceptions import ActorDiedError, ActorUnavailableError
+
+from fedsel_app.network.reply_timeout import ReplyTimeout
+from simulation.flower_internals import engine
+from simulation.flower_internals.engine import (
+    WorkerWatch,
+    deliver_when_stored,
+    describe_death,
+    event_driven_delivery,
+    event_driven_replies,
+    quiet_termination,
+    watched_workers,
+)
+
+DIED = """The actor died unexpectedly before finishing this task.
+\tclass_name: ClientAppActor
+\tpid: 417
+\tnamespace: 1fa4
+\tip: 192.0.2.2
+The actor is dead because its worker process has died."""
+
+
+class Death(ActorDiedError):
+    def __str__(self):
+        return DIED
+
+
+def test_a_dead_worker_is_named_by_its_pid_and_machine():
+    assert describe_death(Death()).startswith("The Ray worker with pid 417 on 192.0.2.2 died")
+    assert describe_death(ActorDiedError()).startswith("The Ray worker died")
+
+
+class Worker:
+    """Worker that takes every message."""
+
+    run = SimpleNamespace(remote=lambda *arguments: "answer")
+
+
+def test_only_a_worker_that_is_dead_for_good_ends_the_run(monkeypatch):
+    raised, ended, worker = [], [], Worker()
+
+    def get(answer):
+        raise raised[-1]
+
+    answering = SimpleNamespace(wait=lambda answers, timeout: (answers, []), get=get, nodes=lambda: [{"Alive": True}])
+    monkeypatch.setattr(engine, "ray", answering)
+    process_message = RayBackend.process_message
+    backend, context = RayBackend.__new__(RayBackend), SimpleNamespace(node_config={"partition-id": 0})
+    backend.pool, backend.app_fn = SimpleNamespace(pool=[worker]), None
+    message = SimpleNamespace(metadata=SimpleNamespace(message_type="train"))
+    with watched_workers(WorkerWatch(ReplyTimeout(60.0), ended.append)):
+        for error in (ValueError("of one client"), ActorUnavailableError("it is started anew", None), Death()):
+            assert not ended
+            raised.append(error)
+            with pytest.raises(type(error)):
+                backend.process_message(message, context)
+            assert backend.pool.pool == [worker]
+    assert len(ended) == 1
+    assert "417" in ended[0]
+    assert RayBackend.process_message is process_message
+
+
+def test_an_engine_that_does_not_start_ends_the_run(monkeypatch):
+    """The server waited twelve hours for its answers."""
+    ended = []
+
+    def run_api(app_fn):
+        raise RuntimeError("Simulation Runtime crashed.") from OSError("The current node timed out during startup.")
+
+    monkeypatch.setattr(vce_api, "run_api", run_api)
+    with watched_workers(WorkerWatch(ReplyTimeout(60.0), ended.append)), pytest.raises(RuntimeError):
+        vce_api.run_api(None)
+    assert ended == ["Ray failed (The current node timed out during startup.)"]
+    assert vce_api.run_api is run_api
+
+
+def test_workers_are_ended_by_ray(monkeypatch):
+    ended = []
+    monkeypatch.setattr(ray, "kill", ended.append)
+    pool = BasicActorPool.__new__(BasicActorPool)
+    pool.pool = ["one", "another"]
+    terminate_all_actors = BasicActorPool.terminate_all_actors
+    with quiet_termination():
+        pool.terminate_all_actors()
+    assert ended == pool.pool
+    assert BasicActorPool.terminate_all_actors is terminate_all_actors
+
+
+class State:
+    """The two methods of Flower's state that bring a message to a node."""
+
+    def __init__(self):
+        self.messages = []
+
+    def store_message_ins(self, message):
+        self.messages.append(message)
+        return "stored"
+
+    def get_message_ins(self, node_id, limit):
+        mine = [message for message in self.messages if message.metadata.dst_node_id == node_id][:limit]
+        self.messages = [message for message in self.messages if message not in mine]
+        return mine
+
+
+def addressed_to(node, number=0):
+    return SimpleNamespace(metadata=SimpleNamespace(dst_node_id=node), number=number)
+
+
+def test_every_message_is_delivered_once_those_from_before_too():
+    state, queue, stop = State(), Queue(), Event()
+    early = [addressed_to(3), addressed_to(3, 1)]
+    for message in early:
+        state.store_message_ins(message)
+    thread = Thread(target=deliver_when_stored, args=(state, queue, dict.fromkeys(range(10)), stop))
+    thread.start()
+    try:
+        assert [queue.get(timeout=60) for _ in early] == early
+        late = [addressed_to(7), addressed_to(3, 2), addressed_to(7, 1)]
+        assert [state.store_message_ins(message) for message in late] == ["stored"] * 3
+        assert sorted(queue.get(timeout=60).number for _ in late) == [0, 1, 2]
+        with pytest.raises(Empty):
+            queue.get(timeout=0.2)
+    finally:
+        stop.set()
+        thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_the_engine_delivers_so_for_as_long_as_it_is_asked_to():
+    flowers = vce_api.add_messages_to_queue
+    with event_driven_delivery():
+        assert vce_api.add_messages_to_queue is deliver_when_stored
+    assert vce_api.add_messages_to_queue is flowers
+
+
+class Grid:
+    """Flower's grid: a message has its reply when the state has stored it, unless the state refuses it."""
+
+    def __init__(self):
+        self.replies, self.looked = {}, 0
+        self.state = SimpleNamespace(store_message_res=self.store)
+
+    def store(self, reply):
+        if reply.refused:
+            return None
+        self.replies[reply.metadata.reply_to_message_id] = reply
+        return "stored"
+
+    def push_messages(self, messages):
+        return list(messages)
+
+    def pull_messages(self, names):
+        self.looked += 1
+        return [self.replies.pop(name) for name in sorted(names) if name in self.replies]
+
+
+def reply_to(name, refused=False):
+    return SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=name), refused=refused)
+
+
+@pytest.mark.parametrize("order", [("a", "b", "c"), ("c", "b", "a")])
+def test_replies_come_back_when_the_last_is_stored_and_nobody_looks_in_between(order):
+    grid = Grid()
+    send_and_receive = event_driven_replies(grid)
+    replies = {name: reply_to(name) for name in order}
+    timers = [
+        Timer(0.05 * (1 + place), grid.state.store_message_res, [replies[name]]) for place, name in enumerate(order)
+    ]
+    for timer in timers:
+        timer.start()
+    received = send_and_receive(order)
+    assert sorted(reply.metadata.reply_to_message_id for reply in received) == ["a", "b", "c"]
+    assert grid.looked <= 3
+
+
+def test_a_reply_from_before_anybody_waits_is_not_lost():
+    grid = Grid()
+    send_and_receive = event_driven_replies(grid)
+    assert grid.state.store_message_res(reply_to("a")) == "stored"
+    assert [reply.metadata.reply_to_message_id for reply in send_and_receive(["a"], timeout=60)] == ["a"]
+
+
+def test_what_is_there_at_the_timeout_is_returned_and_a_refused_reply_is_no_reply():
+    grid = Grid()
+    send_and_receive = event_driven_replies(grid)
+    grid.state.store_message_res(reply_to("a"))
+    assert grid.state.store_message_res(reply_to("b", refused=True)) is None
+    started = time.monotonic()
+    assert [reply.metadata.reply_to_message_id for reply in send_and_receive(["a", "b"], timeout=0.2)] == ["a"]
+    assert time.monotonic() - started >= 0.2
+    assert grid.looked <= 3

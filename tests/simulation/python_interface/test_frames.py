@@ -1,0 +1,109 @@
+"""Data frames of records written by hand, so that every cell can be worked out."""
+
+import json
+import sys
+
+import pytest
+
+from fedsel_app import load_comparison, load_run
+from fedsel_app.config import ConfigError
+from tests.support.report_runs import write_run
+
+SELECTED = [[0, 1], [1, 3], [3, 1]]
+CLIENT_ROWS = [
+    {"client": 0, "round": 1, "examples": 40},
+    {"client": 1, "round": 2, "examples": 30},
+    {"client": 1, "round": 2, "accuracy": 0.25},
+    {"client": 1, "round": 3, "accuracy": 0.5},
+    {"round": 1, "node": "7", "outcome": "refused"},
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """An unfinished run of three rounds, the second one not evaluated; client 1 fails in all of them."""
+    own = {"failures": [{"client": 1, "reason": "gone"}], "metrics": {"g_mean": 0.75}}
+    accuracies = [0.5, None, 0.7]
+    write_run(
+        tmp_path / "run", "hetero-select", 3, accuracies, selected=SELECTED, client_rows=CLIENT_ROWS, row=own,
+        finished=False,
+    )  # fmt: skip
+    return tmp_path / "run"
+
+
+def test_the_rounds_are_the_lines_of_the_record(folder):
+    pandas = pytest.importorskip("pandas")
+    frame = load_run(folder).rounds
+    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    for line, (_, row) in zip(lines, frame.iterrows(), strict=True):
+        numbers = line.pop("metrics")
+        assert all(row[name] == value for name, value in (line | numbers).items() if value is not None)
+        assert all(pandas.isna(row[name]) for name, value in line.items() if value is None and name in row)
+    assert list(frame.columns[:3]) == ["round", "cohort", "selected"]
+    assert frame["uplink_bytes"].dtype == "int64"
+
+
+def test_the_clients_have_their_counts_and_last_tests(folder):
+    pytest.importorskip("pandas")
+    frame = load_run(folder).clients.set_index("client")
+    assert frame["selected"].tolist() == [1, 3, 0, 2]
+    assert frame["aggregated"].tolist() == [1, 3, 0, 2]
+    assert frame["failed"].tolist() == [0, 3, 0, 0]
+    assert frame["examples"].fillna(-1).tolist() == [40, 30, -1, -1]
+    assert frame["accuracy"].fillna(-1).tolist() == [-1, 0.5, -1, -1]
+
+
+def test_the_selections_are_the_lists_of_the_rounds(folder):
+    pytest.importorskip("pandas")
+    frame = load_run(folder).selections
+    assert list(zip(frame["round"], frame["client"], strict=True)) == [(1, 0), (1, 1), (2, 1), (2, 3), (3, 3), (3, 1)]
+    assert frame["loss"].round(6).tolist() == [0.5, 0.6, 0.6, 0.8, 0.8, 0.6]
+    assert frame["failure"].fillna("").tolist() == ["", "gone", "gone", "", "", "gone"]
+
+
+def test_an_unfinished_run_has_a_summary_so_far_and_no_model(folder):
+    pytest.importorskip("pandas")
+    result = load_run(folder)
+    [summary] = result.summary.to_dict("records")
+    assert (summary["finished"], summary["final_accuracy"], summary["final_g_mean"]) == (False, 0.7, 0.75)
+    assert (summary["uplink_mb"], summary["selection_count_max"]) == (0.75, 3)
+    with pytest.raises(ConfigError, match=r"no .*model\.npz yet: the run is not finished"):
+        _ = result.model
+
+
+def test_a_comparison_leads_each_row_with_its_run(tmp_path):
+    pytest.importorskip("pandas")
+    runs = []
+    for strategy in ("random", "oort"):
+        for alpha in (0.1, 1.0):
+            name = f"{strategy}-{alpha}"
+            write_run(tmp_path / "runs" / name, strategy, 1, [0.5, 0.9], alpha=alpha, finished=False)
+            runs.append({"name": name, "folder": f"runs/{name}", "cell": {"alpha": alpha}})
+    (tmp_path / "comparison.json").write_text(json.dumps({"version": 1, "runs": runs}))
+    result = load_comparison(tmp_path)
+    assert list(result.rounds.columns[:5]) == ["run", "strategy", "seed", "alpha", "round"]
+    assert result.rounds["alpha"].tolist() == [0.1, 0.1, 1.0, 1.0] * 2
+    assert result.summary["run"].tolist() == [run["name"] for run in runs]
+    assert result.clients.groupby("run")["selected"].sum().tolist() == [4] * 4
+    assert result.runs["oort-0.1"].settings["alpha"] == 0.1
+    assert result.plot("alpha=0.1").get_axes()
+    for cell in (None, "alpha=7"):
+        with pytest.raises(ConfigError, match=r"one of the cells alpha=0.1; alpha=1.0"):
+            result.plot(cell)
+
+
+def test_a_figure_is_shown_in_a_notebook(folder):
+    assert load_run(folder).plot()._repr_png_().startswith(b"\x89PNG")
+
+
+def test_without_pandas_a_frame_is_refused_and_the_rest_works(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    result = load_run(folder)
+    assert result.plot().get_axes()
+    with pytest.raises(ConfigError, match=r"pip install 'fedsel\[pandas\]'"):
+        _ = result.rounds
+
+
+def test_a_folder_without_a_run_is_told(tmp_path):
+    with pytest.raises(ConfigError, match="holds no run"):
+        load_run(tmp_path)

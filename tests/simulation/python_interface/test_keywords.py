@@ -1,0 +1,53 @@
+"""Typed keywords: they are the settings, for type checkers as in help and completion."""
+
+from inspect import signature
+from typing import get_type_hints
+
+import pytest
+
+import fedsel_app
+from fedsel_app.config import ConfigError
+from simulation.experiments.configuration import known_defaults
+from simulation.python_interface.generate import FOLDER, sources
+from simulation.python_interface.keywords import OWN_PARAMETERS, key_of, setting_keys, setting_values
+from simulation.python_interface.setting_keywords import SettingKeywords
+
+
+@pytest.mark.parametrize("name", ["shared_keywords.py", "setting_keywords.py"])
+def test_the_generated_keywords_are_the_settings(name):
+    message = "run `python -m simulation.python_interface.generate`"
+    assert (FOLDER / name).read_text(encoding="utf-8") == sources()[name], message
+
+
+def test_every_setting_has_a_keyword_of_its_own():
+    keys = setting_keys()
+    assert sorted(keys.values()) == sorted(known_defaults().keys() - set(OWN_PARAMETERS))
+    assert get_type_hints(SettingKeywords).keys() == keys.keys()
+
+
+def test_help_and_completion_list_every_keyword_with_its_default():
+    for function in (fedsel_app.run, fedsel_app.compare):
+        listed = signature(function).parameters
+        assert [name for name in setting_keys() if name not in listed] == []
+        assert listed["local_steps"].default == known_defaults()["local-steps"]
+        assert listed["oort_explore"].annotation is float
+
+
+def test_the_package_lists_its_public_names():
+    names = {"run", "compare", "load_run", "load_comparison", "RunResult", "ComparisonResult", "strategy", "selecting"}
+    assert names <= set(dir(fedsel_app))
+
+
+def test_keywords_and_keys_are_taken():
+    values = setting_values({"local_steps": 3, "hetero_select_loss_weight": 2.0}, {"mine.share": 0.5, "lr": 0.1})
+    assert values == {"local-steps": 3, "hetero-select.loss-weight": 2.0, "mine.share": 0.5, "lr": 0.1}
+    assert key_of("local-steps") == "local-steps"
+
+
+@pytest.mark.parametrize(
+    ("keyword", "hint"),
+    [("rouds", "Did you mean rounds?"), ("candidates", "power_of_choice_candidates"), ("zzz", "docs/settings.md")],
+)
+def test_an_unknown_keyword_is_told_with_the_nearest(keyword, hint):
+    with pytest.raises(ConfigError, match=rf"no setting '{keyword}'.*{hint.replace('?', '.')}"):
+        setting_values({keyword: 1}, None)

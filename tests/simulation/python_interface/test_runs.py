@@ -1,0 +1,67 @@
+"""Runs from Python: the same bits as from the command line, in a process that stays as it was."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+
+from fedsel_app import load_run, run
+from fedsel_app.config import ConfigError
+from fedsel_app.records.run_folder import read_rounds
+from tests.support.in_process import run_in_process
+
+SMALL = {"rounds": 4, "clients": 5, "cohort": 2, "checkpoint_every": 2, "local_steps": 5}
+
+
+def bits(folder):
+    """The final model, and the rounds without their wall times."""
+    rounds = [row | {"wall_s": 0} for row in read_rounds(folder)]
+    with np.load(folder / "model.npz", allow_pickle=False) as model:
+        return model["parameters"].tobytes(), rounds
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Folder of a run by the inline engine itself."""
+    pytest.importorskip("pandas")
+    path = tmp_path_factory.mktemp("runs") / "inline"
+    run_in_process(path, strategy="oort", seed=3, **SMALL)
+    return path
+
+
+def test_a_run_has_the_bits_of_the_engine_and_leaves_the_process_as_it_was(folder, tmp_path, capsys):
+    rows, level = [], logging.getLogger("flwr").level
+    torch.set_num_threads(3)
+    try:
+        result = run("oort", out=tmp_path / "run", seed=3, on_round=rows.append, **SMALL)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(1)
+    assert logging.getLogger("flwr").level == level
+    assert bits(result.folder) == bits(folder)
+    assert [row["round"] for row in rows] == [1, 2, 3, 4]
+    assert capsys.readouterr().out.startswith("round 1 of 4: accuracy ")
+    x, y = result.test_data
+    accuracy = (result.model(x).argmax(dim=1) == y).double().mean()
+    assert accuracy == pytest.approx(result.summary["final_accuracy"][0], abs=1e-9)
+
+
+def test_an_interrupted_run_goes_on_to_the_same_bits(folder, tmp_path, capsys):
+    def interrupt(row):
+        if row["round"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run("oort", out=tmp_path / "run", seed=3, on_round=interrupt, progress=False, **SMALL)
+    assert len(load_run(tmp_path / "run").rounds) == 3
+    with pytest.raises(ConfigError, match="goes on with its own settings; leave out lr"):
+        run(resume=tmp_path / "run", lr=0.2)
+    result = run(resume=tmp_path / "run", progress=False)
+    assert bits(result.folder) == bits(folder)
+    assert capsys.readouterr().out == ""
+
+
+def test_code_of_the_notebook_itself_is_refused_where_another_process_runs(tmp_path):
+    with pytest.raises(ConfigError, match=r"'data' parameter names '__main__:mine'.*write it to a file"):
+        run(data="__main__:mine", engine="ray", out=tmp_path / "run")

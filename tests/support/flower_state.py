@@ -1,0 +1,29 @@
+"""Flower's states and identity of a task, in the releases from 1.36 on."""
+
+from importlib import import_module
+from inspect import signature
+from typing import Any
+
+import pytest
+
+from simulation.flower_internals.transport import RELEASE
+
+
+def messages_at_node(state: Any, *, is_reply: bool) -> Any:
+    """Messages of a SuperNode that nobody has been handed yet."""
+    return getattr(state, "get_messages_legacy", state.get_messages)(is_reply=is_reply)
+
+
+def replies_at_link(state: Any, message_ids: set[str], run_id: int) -> Any:
+    """Replies that a SuperLink has for a run's messages."""
+    of_run = {"run_id": run_id} if "run_id" in signature(state.get_message_res).parameters else {}
+    return state.get_message_res(message_ids, **of_run)
+
+
+@pytest.fixture
+def task_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Identity of this process as a task, from which Flower takes a message's sender from 1.41 on."""
+    if RELEASE >= (1, 41):
+        identity = import_module("flwr.supercore.task_identity").TaskIdentity
+        for name in ("_task_id", "_run_id", "_node_id"):
+            monkeypatch.setattr(identity, name, 1)
