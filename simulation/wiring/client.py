@@ -25,8 +25,8 @@ def make_client(config: AppConfig, context: Context, *, pooled: bool = False) ->
     """
     if "partition-id" not in context.node_config:
         raise ConfigError(
-            "The node configuration lacks 'partition-id', by which the server knows a client: add partition-id=0 to the "
-            "--node-config of the first, 1 to that of the second, and so on."
+            "The node configuration lacks 'partition-id', by which a server knows a client: add partition-id=0 to "
+            "the --node-config of the first, 1 to that of the second, and so on."
         )
     base = Path(config.records.state_dir or user_state_folder()) / STATE_FOLDER
     client_context = ClientContext(
