@@ -93,6 +93,11 @@ def test_a_key_that_is_no_clients_own_is_named(files):
         enrolment({"partition-id": 0, "path": "x", "lr": 0.1}, {})
 
 
+def test_a_client_without_a_number_is_refused(files):
+    with pytest.raises(ConfigError, match="lacks 'partition-id'"):
+        enrolment({"data-path": str(files / "mine.npz")}, {})
+
+
 def test_data_of_ones_own_cannot_be_split():
     with pytest.raises(ConfigError, match="machines of their own"):
         split(PartitionConfig(partition="own"), np.zeros(4, np.int64), 2, 0)
