@@ -20,7 +20,7 @@ def claims_table(measured: Measured) -> Table:
     runs = sum(len(study.seeds) * len(study.sides) for study in (*claims, *rankings))
     caption = f"{len(claims)} claims, {decided(verdicts)} decided; {runs} runs, some of them shared"
     columns = "claim", "source", "scale", "metric", "advantage", "verdict"
-    table = whole_table(*columns, numbers=("missing", "core minutes"), caption=caption)
+    table = whole_table(*columns, numbers=("missing", "core minutes"), caption=caption, fold=False)
     for claim in claims:
         for index, verdict in enumerate(verdicts[claim.name]):
             lead = [claim.name, f"{claim.paper}, {claim.source}", claim.scale] if index == 0 else ["", "", ""]
