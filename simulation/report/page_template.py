@@ -25,6 +25,7 @@ table { border-collapse: collapse; width: 100%; font-size: .88rem; font-variant-
 th, td { padding: .3rem .5rem; text-align: right; border-bottom: 1px solid var(--line); }
 th { vertical-align: bottom; font-weight: 600; hyphens: auto; }
 .text, th:first-child, td:first-child { text-align: left; overflow-wrap: anywhere; }
+th:first-child, td:first-child { min-width: 6.5rem; }
 tbody tr:nth-child(even) td { background: var(--stripe); }
 figure { margin: 0; } img { display: block; width: 100%; height: auto; background: #fff; border-radius: 4px; }
 figcaption { margin-top: .4rem; }
@@ -67,6 +68,13 @@ h1, li, p, figcaption { overflow-wrap: break-word; }
 <figcaption>{{ plot.wide.caption }}</figcaption>
 </figure>
 {% endmacro %}
+{% macro said(sentences) %}
+<ul class="verdict">
+{% for sentence in sentences %}
+<li>{% if ": " in sentence %}<strong>{{ sentence.partition(": ")[0] }}:</strong> {{ sentence.partition(": ")[2] }}{% else %}<strong>{{ sentence }}</strong>{% endif %}</li>
+{% endfor %}
+</ul>
+{% endmacro %}
 {% macro swept() %}
 {% for plot in sweeps %}
 {{ draw(plot) }}
@@ -77,14 +85,11 @@ h1, li, p, figcaption { overflow-wrap: break-word; }
 {% for note in notes %}
 <p class="note">{{ note }}</p>
 {% endfor %}
+{% if tuned %}{{ said(tuned) }}{{ show(common[0]) }}{% endif %}
 {% if sections|length > 1 %}{{ swept() }}{% endif %}
 {% for section in sections %}
 {% if section.name %}<h2>{{ section.name }}</h2>{% endif %}
-<ul class="verdict">
-{% for sentence in section.verdict %}
-<li>{% if ": " in sentence %}<strong>{{ sentence.partition(": ")[0] }}:</strong> {{ sentence.partition(": ")[2] }}{% else %}<strong>{{ sentence }}</strong>{% endif %}</li>
-{% endfor %}
-</ul>
+{{ said(section.verdict) }}
 {% for plot in section.plots %}
 {{ draw(plot) }}
 {% endfor %}
@@ -97,7 +102,7 @@ h1, li, p, figcaption { overflow-wrap: break-word; }
 {% endfor %}
 {% if sections|length == 1 %}{{ swept() }}{% endif %}
 {% if sections|length > 1 %}<h2>All runs</h2>{% endif %}
-{% for table in common %}
+{% for table in common[1 if tuned else 0:] %}
 {{ show(table) }}
 {% endfor %}
 <p class="soft">The same tables lie beside this page as report.md, report-*.csv and report-*.tex, and every round as rounds.csv.</p>
