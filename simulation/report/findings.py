@@ -152,8 +152,8 @@ def difference_table(group: Group, numbers: Numbers) -> Table:
         "mean and 95% t interval over the pairs of seeds in which both have the number. p is of the paired t test, "
         "adjusted by Holm over all variants of a measure. A difference counts as more than seed noise with at least "
         f"{FEWEST_PAIRS} pairs and p below 0.05. With the seeds in the last column such a test finds a difference with "
-        f"this mean and spread in {POWER:.0%} of all cases; a dash stands for more than {MOST_PAIRS}, or for what one "
-        "pair cannot tell."
+        f"this mean and spread in {POWER:.0%} of all cases; a dash stands where it is told already, where more than "
+        f"{MOST_PAIRS} are needed, and where one pair or equal means cannot tell."
     )
     return Table("differences", f"Against the baseline {group.baseline}", caption, columns, rows)
 
