@@ -198,6 +198,8 @@ def test_every_command_runs(page: str, folder: Path, capsys: pytest.CaptureFixtu
         if str(command) in NAMES:
             continue
         if program == "fedsel":
+            if arguments[0] == "tune":
+                pytest.importorskip("optuna", reason="the extra 'tune' is not installed")
             run_fedsel(command, folder)
         elif program == "python" and (folder / arguments[0]).is_file():
             pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
