@@ -19,6 +19,7 @@ from simulation.deployment import commands as deployment
 from simulation.deployment.flower_cli import DeploymentError
 from simulation.experiments import commands as experiments
 from simulation.report import commands as report_commands
+from simulation.tuning import commands as tuning
 
 if TYPE_CHECKING:
     from simulation.experiments.configuration import AppConfig
@@ -133,6 +134,7 @@ def parser() -> argparse.ArgumentParser:
     sent.set_defaults(call=submit)
 
     comparison.register(commands)
+    tuning.register(commands)
 
     drawn = commands.add_parser("partition", help="a picture of the classes that each client holds")
     drawn.add_argument("--preset", help="named settings to start from, or a .toml file")

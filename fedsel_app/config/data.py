@@ -72,7 +72,9 @@ class DataConfig(Settings):
         + ", ".join(DATA_ARGUMENTS),
     )
     download: bool = setting(False, "let torchvision download a set that is absent")
-    image_size: int = setting(0, "tiny-imagenet, image-folder: scale images to this many pixels square (0: not)", low=0)
+    image_size: int = setting(
+        0, "tiny-imagenet, image-folder, hf: scale images to this many pixels square (0: not)", low=0
+    )
     test_fraction: float = setting(
         0.2,
         "digits, hf without a test split: share of the examples in the test set; synthetic, regression, ecg: test "

@@ -95,6 +95,13 @@ class Comparison:
         """Sentence on what the methods share: see `comparison_kind`."""
         return comparison_kind(self.differing, self.pipelines)
 
+    def kind_of(self, group: Group) -> str:
+        """Sentence on what the methods of a group share."""
+        swept = {key for run in group.all_runs for key in run.cell}
+        return comparison_kind(
+            differing_settings({run.strategy: run.config for run in group.all_runs}, swept), self.pipelines
+        )
+
 
 def read_comparison(folder: Path, baseline: str | None = None) -> Comparison:
     """Read the folder of `fedsel compare`, or of one run; `baseline` replaces the one that it names.

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -62,31 +62,37 @@ def carry_out(
         If another process is at work on the same comparison.
     """
     make_private_folder(comparison.out)
-    with _locked(comparison.out), processes.exit_on_signals():
-        comparison.write()
-        make_private_folder(comparison.out / "runs")
-        (comparison.out / "failures.jsonl").unlink(missing_ok=True)
-        with RunProcesses(comparison, jobs, console, finished, budget_s) as run_processes:
-            return run_processes.work()
+    with locked(comparison.out), processes.exit_on_signals():
+        lay_out(comparison)
+        with RunProcesses(comparison.out, jobs, console, finished, budget_s) as run_processes:
+            return run_processes.work(comparison.runs)
+
+
+def lay_out(comparison: Comparison) -> None:
+    """Write the plan of `comparison` into its folder, and remove what failed before."""
+    comparison.write()
+    make_private_folder(comparison.out / "runs")
+    (comparison.out / "failures.jsonl").unlink(missing_ok=True)
 
 
 class RunProcesses:
-    """Processes of a comparison's runs; leaving the block ends them all."""
+    """Processes of the runs of a comparison in `out`, up to `jobs` at a time; leaving the block ends them all."""
 
     def __init__(
         self,
-        comparison: Comparison,
+        out: Path,
         jobs: int,
         console: Console,
-        finished: Callable[[PlannedRun], None],
-        budget_s: float,
+        finished: Callable[[PlannedRun], None] = lambda run: None,
+        budget_s: float = math.inf,
     ) -> None:
-        self._comparison = comparison
+        self._out = out
+        self._most = jobs
         self._console = console
         self._finished = finished
         self._deadline_s = time.monotonic() + budget_s
-        self._waiting = [run for run in comparison.runs if not run.finished]
-        self._jobs = min(jobs, len(self._waiting))
+        self._waiting: list[PlannedRun] = []
+        self._jobs = 0
         self._running: dict[int, tuple[PlannedRun, processes.Child]] = {}
         self._watches: dict[int, RoundWatch] = {}
         self._failures: dict[str, str] = {}
@@ -103,8 +109,10 @@ class RunProcesses:
             if self._server is not None:
                 self._server.close()
 
-    def work(self) -> dict[str, str]:
-        """Carry out the waiting runs; the failed runs' names, and why each failed."""
+    def work(self, runs: Sequence[PlannedRun]) -> dict[str, str]:
+        """Carry out the unfinished ones of `runs`; the failed runs' names, and why each failed."""
+        self._waiting = [run for run in runs if not run.finished]
+        self._jobs, self._failures = min(self._most, len(self._waiting)), {}
         if not self._console.is_terminal:
             self._until_done()
         else:
@@ -126,7 +134,7 @@ class RunProcesses:
                     self._say(f"{run.name}: killed, as it wrote no round for {limit_s:.0f} s (see 'reply-timeout-s')")
                     self._kill(child)
             if self._console.is_terminal and (time.monotonic() > shown + REFRESH_S or not self._running):
-                self._live.update(progress_table(read_progress(self._comparison.out)), refresh=True)
+                self._live.update(progress_table(read_progress(self._out)), refresh=True)
                 shown = time.monotonic()
 
     def _start(self, slot: int, run: PlannedRun) -> None:
@@ -179,7 +187,7 @@ class RunProcesses:
         if code > 128 and self._again(run, ended_by(code)):
             return
         self._failures[run.name] = reason = failure_reason(code, child.log)
-        with (self._comparison.out / "failures.jsonl").open("a", encoding="utf-8") as file:
+        with (self._out / "failures.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"name": run.name, "exit_code": code, "message": reason}) + "\n")
         self._say(f"{run.name}: failed, {reason}")
 
@@ -227,7 +235,7 @@ def ended_by(code: int) -> str:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Hold the lock of a comparison; it is released with this process, however that ends."""
     with (folder / "compare.lock").open("w") as lock:
         try:

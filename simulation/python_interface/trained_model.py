@@ -41,9 +41,9 @@ def trained_model(path: Path, settings: Mapping[str, Value]) -> nn.Module:
 
 def test_data(settings: Mapping[str, Value]) -> tuple[Tensor, Tensor]:
     """Samples of the server's test set, normalised as the model takes them, and their targets. Raises ConfigError."""
-    config = _config(settings)
+    config, device = _config(settings), torch.device("cpu")
     examples = len(load(config.data, config.run.seed).y_test)
-    [batch] = device_data(config.data, config.run.seed, torch.device("cpu")).test_batches(examples)
+    [batch] = device_data(config.data, config.preprocessing, config.run.seed, device).test_batches(examples)
     return batch
 
 

@@ -44,10 +44,11 @@ def against(
 ) -> dict[str, tuple[Paired, float, str]]:
     """Paired comparison of a variant with each of `others`: the pairs, Holm's p over all, and the verdict in words."""
     results = [paired(*numbers.pairs(variant, other, measure.key)) for other in others]
-    return _judged(dict(zip(others, results, strict=True)))
+    return judged(dict(zip(others, results, strict=True)))
 
 
-def _judged(results: Mapping[Key, Paired]) -> dict[Key, tuple[Paired, float, str]]:
+def judged(results: Mapping[Key, Paired]) -> dict[Key, tuple[Paired, float, str]]:
+    """Paired comparisons with Holm's p over all of them, and the verdict on each in words."""
     adjusted = holm([result.p for result in results.values()])
     return {key: (result, p, judge(result, p)) for (key, result), p in zip(results.items(), adjusted, strict=True)}
 
@@ -142,7 +143,7 @@ def difference_table(group: Group, numbers: Numbers) -> Table:
     rows = []
     for measure in (numbers.metric.stable, *COMPARED):
         results = {other: paired(*numbers.pairs(other, group.baseline, measure.key)) for other in others}
-        for variant, (result, p, verdict) in _judged(results).items():
+        for variant, (result, p, verdict) in judged(results).items():
             row = [measure.name, variant, result.difference.n, result.other_mean, result.difference]
             needed = None if verdict == MORE else pairs_needed(result, len(others))
             rows.append([*row, percent(result), p if result.difference.n > 1 else None, verdict, needed])
@@ -151,8 +152,8 @@ def difference_table(group: Group, numbers: Numbers) -> Table:
         "mean and 95% t interval over the pairs of seeds in which both have the number. p is of the paired t test, "
         "adjusted by Holm over all variants of a measure. A difference counts as more than seed noise with at least "
         f"{FEWEST_PAIRS} pairs and p below 0.05. With the seeds in the last column such a test finds a difference with "
-        f"this mean and spread in {POWER:.0%} of all cases; a dash stands for more than {MOST_PAIRS}, or for what one "
-        "pair cannot tell."
+        f"this mean and spread in {POWER:.0%} of all cases; a dash stands where it is told already, where more than "
+        f"{MOST_PAIRS} are needed, and where one pair or equal means cannot tell."
     )
     return Table("differences", f"Against the baseline {group.baseline}", caption, columns, rows)
 
@@ -161,14 +162,14 @@ def win_table(group: Group, numbers: Numbers, measure: Measure, name: str) -> Ta
     """Table of wins, ties and losses of every variant against every other one."""
     variants = list(group.runs)
     couples = list(combinations(variants, 2))
-    judged = _judged({couple: paired(*numbers.pairs(*couple, measure.key)) for couple in couples})
+    results = judged({couple: paired(*numbers.pairs(*couple, measure.key)) for couple in couples})
 
     def cell(row: str, column: str) -> str:
         if row == column:
             return ""
-        couple = (row, column) if (row, column) in judged else (column, row)
+        couple = (row, column) if (row, column) in results else (column, row)
         counts = wins_ties_losses(*numbers.pairs(row, column, measure.key), higher_wins=measure.higher_wins)
-        return " – ".join(map(str, counts)) + (" *" if judged[couple][2] == MORE else "")
+        return " – ".join(map(str, counts)) + (" *" if results[couple][2] == MORE else "")
 
     rows = [[row, *(cell(row, column) for column in variants)] for row in variants]
     caption = (

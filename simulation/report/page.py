@@ -29,6 +29,7 @@ from simulation.report.page_template import TEMPLATE
 from simulation.report.rounds import round_table
 from simulation.report.sweep import sweep_plots
 from simulation.report.tables import NAMES, Table, csv_text, markdown_text
+from simulation.report.tuning import tuned_kind, tuning_section
 from simulation.report.vector_figures import write_figures
 from simulation.report.verdict import verdict
 
@@ -87,20 +88,26 @@ def write_report(
     comparison = read_comparison(folder, baseline)
     about = metric_of(comparison.runs, metric)
     styles = Style(per_seed=per_seed), Style(narrow=True, per_seed=per_seed)
-    sections = [_section(group, comparison.kind, about, styles) for group in comparison.groups]
+    tuning = tuning_section(comparison, about)
+    sections = [
+        _section(group, (tuning and tuned_kind(group)) or comparison.kind_of(group), about, styles)
+        for group in comparison.groups
+    ]
     sweeps = [Drawn(*both) for both in zip(*(sweep_plots(comparison, about, style) for style in styles), strict=True)]
-    optional = pipeline_table(comparison), failure_table(comparison.runs)
-    common = [run_table(comparison), *(table for table in optional if table)]
+    optional: list[Table | None] = [tuning.table] if tuning else []
+    optional += [run_table(comparison), pipeline_table(comparison), failure_table(comparison.runs)]
+    common = [table for table in optional if table]
+    tuned = tuning.sentences if tuning else []
     _write_tables(folder, sections, common)
     write_text(folder / "rounds.csv", csv_text([("", round_table(comparison))]))
-    write_text(folder / "report.md", _markdown(comparison, sections, common))
+    write_text(folder / "report.md", _markdown(comparison, tuned, sections, common))
     if formats:
         named = [("", plot.wide) for plot in sweeps]
         named += [(section.name, plot.wide) for section in sections for plot in section.plots]
         write_figures(folder, named, formats)
     page = folder / "report.html"
     for dots in RESOLUTIONS:
-        text = _html(comparison, sections, common, sweeps, dots)
+        text = _html(comparison, tuned, sections, common, sweeps, dots)
         if len(text.encode()) < PAGE_BYTES:
             break
     write_text(page, text)
@@ -135,7 +142,8 @@ def setting_line(comparison: Comparison) -> str:
     """Kind of the comparison, and its main settings: model, clients, partition, cohort, rounds, links and target."""
     config = comparison.groups[0].all_runs[0].config
     given = ", ".join(f"{key}={value}" for key, value in comparison.settings.items())
-    kind = f"{comparison.kind} " if comparison.kind else ""
+    kinds = dict.fromkeys(comparison.kind_of(group) for group in comparison.groups)
+    kind = f"{next(iter(kinds))} " if len(kinds) == 1 and any(kinds) else ""
     return (
         f"{kind}Model {config['model']}, {config['clients']} clients with partition {config['partition']}, "
         f"{config['cohort']} selected a round, {config['rounds']} rounds, links {config['links']}, "
@@ -165,12 +173,20 @@ def _png(plot: Plot, dots: int) -> str:
     return base64.b64encode(output.getvalue()).decode()
 
 
-def _html(comparison: Comparison, sections: list[Section], common: list[Table], sweeps: list[Drawn], dots: int) -> str:
+def _html(
+    comparison: Comparison,
+    tuned: list[str],
+    sections: list[Section],
+    common: list[Table],
+    sweeps: list[Drawn],
+    dots: int,
+) -> str:
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     return environment.from_string(TEMPLATE).render(
         title=headline(comparison),
         settings=setting_line(comparison),
         notes=comparison.notes,
+        tuned=tuned,
         sections=sections,
         common=common,
         sweeps=sweeps,
@@ -179,9 +195,10 @@ def _html(comparison: Comparison, sections: list[Section], common: list[Table], 
     )
 
 
-def _markdown(comparison: Comparison, sections: list[Section], common: list[Table]) -> str:
+def _markdown(comparison: Comparison, tuned: list[str], sections: list[Section], common: list[Table]) -> str:
     parts = [f"# {markdown_text(headline(comparison))}", markdown_text(setting_line(comparison))]
     parts += [f"Note: {markdown_text(note)}" for note in comparison.notes]
+    parts += ["\n".join(f"- {markdown_text(sentence)}" for sentence in tuned)] if tuned else []
     for section in sections:
         parts += [f"## {markdown_text(section.name)}"] if section.name else []
         parts += ["\n".join(f"- {markdown_text(sentence)}" for sentence in section.verdict)]

@@ -25,6 +25,9 @@ table { border-collapse: collapse; width: 100%; font-size: .88rem; font-variant-
 th, td { padding: .3rem .5rem; text-align: right; border-bottom: 1px solid var(--line); }
 th { vertical-align: bottom; font-weight: 600; hyphens: auto; }
 .text, th:first-child, td:first-child { text-align: left; overflow-wrap: anywhere; }
+th:first-child, td:first-child { min-width: 6.5rem; }
+.many { font-size: .78rem; } .many th, .many td { padding: .25rem .2rem; }
+.many th:not(:first-child) { writing-mode: vertical-rl; overflow-wrap: normal; }
 tbody tr:nth-child(even) td { background: var(--stripe); }
 figure { margin: 0; } img { display: block; width: 100%; height: auto; background: #fff; border-radius: 4px; }
 figcaption { margin-top: .4rem; }
@@ -45,12 +48,13 @@ h1, li, p, figcaption { overflow-wrap: break-word; }
 {% macro show(table) %}
 <section>
 <h3>{{ table.title }}</h3>
-<table role="table" aria-label="{{ table.title }}">
+{% set many = table.columns|length > 14 %}
+<table role="table" aria-label="{{ table.title }}"{% if many %} class="many"{% endif %}>
 <thead role="rowgroup"><tr role="row">{% for column in table.columns %}<th role="columnheader" scope="col"{% if table.rows[0][loop.index0] is string %} class="text"{% endif %}>{{ column.name }}</th>{% endfor %}</tr></thead>
 <tbody role="rowgroup">
 {% for row in table.texts()[:rows_shown] %}
 {% set values = table.rows[loop.index0] %}
-<tr role="row">{% for cell in row %}<td role="cell" data-name="{{ table.columns[loop.index0].name }}"{% if values[loop.index0] is string %} class="text">{{ cell }}{% else %}>{{ cell|replace(", ", ",\u00a0") }}{% endif %}</td>{% endfor %}</tr>
+<tr role="row">{% for cell in row %}<td role="cell" data-name="{{ table.columns[loop.index0].name }}"{% if values[loop.index0] is string %} class="text">{{ cell|replace(" – ", "–") if many else cell }}{% else %}>{{ cell|replace(", ", ",\u00a0") }}{% endif %}</td>{% endfor %}</tr>
 {% endfor %}
 </tbody>
 </table>
@@ -67,6 +71,13 @@ h1, li, p, figcaption { overflow-wrap: break-word; }
 <figcaption>{{ plot.wide.caption }}</figcaption>
 </figure>
 {% endmacro %}
+{% macro said(sentences) %}
+<ul class="verdict">
+{% for sentence in sentences %}
+<li>{% if ": " in sentence %}<strong>{{ sentence.partition(": ")[0] }}:</strong> {{ sentence.partition(": ")[2] }}{% else %}<strong>{{ sentence }}</strong>{% endif %}</li>
+{% endfor %}
+</ul>
+{% endmacro %}
 {% macro swept() %}
 {% for plot in sweeps %}
 {{ draw(plot) }}
@@ -77,14 +88,11 @@ h1, li, p, figcaption { overflow-wrap: break-word; }
 {% for note in notes %}
 <p class="note">{{ note }}</p>
 {% endfor %}
+{% if tuned %}{{ said(tuned) }}{{ show(common[0]) }}{% endif %}
 {% if sections|length > 1 %}{{ swept() }}{% endif %}
 {% for section in sections %}
 {% if section.name %}<h2>{{ section.name }}</h2>{% endif %}
-<ul class="verdict">
-{% for sentence in section.verdict %}
-<li>{% if ": " in sentence %}<strong>{{ sentence.partition(": ")[0] }}:</strong> {{ sentence.partition(": ")[2] }}{% else %}<strong>{{ sentence }}</strong>{% endif %}</li>
-{% endfor %}
-</ul>
+{{ said(section.verdict) }}
 {% for plot in section.plots %}
 {{ draw(plot) }}
 {% endfor %}
@@ -97,7 +105,7 @@ h1, li, p, figcaption { overflow-wrap: break-word; }
 {% endfor %}
 {% if sections|length == 1 %}{{ swept() }}{% endif %}
 {% if sections|length > 1 %}<h2>All runs</h2>{% endif %}
-{% for table in common %}
+{% for table in common[1 if tuned else 0:] %}
 {{ show(table) }}
 {% endfor %}
 <p class="soft">The same tables lie beside this page as report.md, report-*.csv and report-*.tex, and every round as rounds.csv.</p>

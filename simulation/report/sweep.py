@@ -55,7 +55,7 @@ def _plot(
         f"Means over the seeds for each value of {key}; {seeds}. Costs to target are of the runs that reached it: "
         "where none did, the point is missing, and it is hollow where some did not."
     )
-    return Plot(f"sweep-{key}", f"Over the values of {key}", caption, figure)
+    return Plot(f"sweep-{key}", f"Over the values of '{key}'", caption, figure)
 
 
 def _line(

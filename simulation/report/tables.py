@@ -32,7 +32,7 @@ def number_text(number: float, digits: int) -> str:
 
 NAMES = (
     *("pipelines", "accuracy", "target", "validation", "differences", "wins-score", "wins-bytes", "wins-seconds"),
-    *("participation", "clients", "runs", "failures"),
+    *("participation", "clients", "runs", "failures", "tuning"),
 )
 """Names of the report's tables."""
 

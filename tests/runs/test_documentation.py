@@ -41,6 +41,9 @@ from simulation.deployment.flower_cli import RunResult
 from simulation.engines import inline_engine, ray_engine
 from simulation.experiments.configuration import AppConfig, known_defaults, resolve, resolve_run_config
 from simulation.flower_internals import transport
+from simulation.tuning import tune
+from simulation.tuning.plan import Tuning
+from simulation.tuning.tuning_file import Best
 from simulation.wiring import folders
 from simulation.wiring.folders import run_folder
 from tests.support.documentation import (
@@ -68,6 +71,7 @@ NAMES = (
     "fedsel report",
     "fedsel sign",
     "fedsel submit",
+    "fedsel tune",
     "fedsel watch",
     "flwr run",
 )
@@ -111,6 +115,14 @@ def claims_small(studies: object, out: Path, *others: object) -> dict[str, str]:
     return {}
 
 
+def tune_small(tuning: Tuning, jobs: int, console: object) -> dict[str, str]:
+    """The comparison alone, as if the default settings had been the best of all trials."""
+    best = {name: Best(trial=1, settings=tuning.defaults(name), values=[0.5], failures={}) for name in tuning.spaces}
+    failed = compare_small(tuning.comparison(best), jobs, console)
+    tuning.write(best)
+    return failed
+
+
 def generated(config: DataConfig, seed: int) -> dataset.Dataset:
     """Random samples in the shape of a published data set."""
     return generated_once(config)
@@ -147,6 +159,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.setattr(engine, "simulate", simulate_small)
     monkeypatch.setattr(compare, "compare", compare_small)
     monkeypatch.setattr(claim_runs, "run_claims", claims_small)
+    monkeypatch.setattr(tune, "tune", tune_small)
     monkeypatch.setattr(deployed_run, "submit", submit_small)
     monkeypatch.setattr(deployed_run, "Deployment", lambda *_, **__: nullcontext(SimpleNamespace(flwr_home=tmp_path)))
     draw_blank_pictures(monkeypatch)
@@ -185,6 +198,8 @@ def test_every_command_runs(page: str, folder: Path, capsys: pytest.CaptureFixtu
         if str(command) in NAMES:
             continue
         if program == "fedsel":
+            if arguments[0] == "tune":
+                pytest.importorskip("optuna", reason="the extra 'tune' is not installed")
             run_fedsel(command, folder)
         elif program == "python" and (folder / arguments[0]).is_file():
             pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")

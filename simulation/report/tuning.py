@@ -1,0 +1,155 @@
+"""Tuning in a report: default against tuned settings of each method, and the ranks that changed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simulation.comparison.measures import Measure, Metric
+from simulation.comparison.outcomes import Numbers
+from simulation.comparison.results import Comparison, Group
+from simulation.comparison.statistics import FEWEST_PAIRS, Paired, paired, t_interval
+from simulation.report.findings import TOO_FEW, judged, seeds_text
+from simulation.report.tables import Column, Table, number_text
+from simulation.tuning.plan import GOALS
+from simulation.tuning.tuning_file import CELL, DEFAULT, TUNED, read_tuning
+
+KIND = "Each method with the settings of its best trial."
+"""Sentence on what the methods of the tuned runs share."""
+
+
+@dataclass(frozen=True)
+class TuningSection:
+    """Section of a report on a tuning: its sentences and its table."""
+
+    sentences: list[str]
+    table: Table
+
+
+def tuned_kind(group: Group) -> str:
+    """Sentence on the runs of a group if all of them are tuned; empty otherwise."""
+    return KIND if all(run.cell.get(CELL) == TUNED for run in group.all_runs) else ""
+
+
+def tuning_section(comparison: Comparison, metric: Metric) -> TuningSection | None:
+    """Section on the tuning whose folder the comparison's is; None where it is none, or has no finished pair of runs.
+
+    Raises
+    ------
+    ConfigError
+        If tuning.json is damaged.
+    """
+    tuning = read_tuning(comparison.folder)
+    groups = _groups(comparison)
+    if tuning is None or "best" not in tuning or tuning["metric"] not in GOALS or not groups:
+        return None
+    goal = GOALS[tuning["metric"]]
+    numbers = {name: Numbers(group, metric) for name, group in groups.items()}
+    results = judged({name: paired(*of.pairs(TUNED, DEFAULT, goal.key)) for name, of in numbers.items()})
+    ranks = {cell: _ranks(numbers, cell, goal) for cell in (DEFAULT, TUNED)}
+    best = {name: tuning["best"][name] for name in groups if name in tuning["best"]}
+    sentences = [_budget(tuning, goal)]
+    sentences += [_changed(name, best, numbers[name], goal, results) for name in groups]
+    sentences.append(_rank_sentence(ranks, goal))
+    return TuningSection(sentences, _table(tuning, goal, best, numbers, results, ranks))
+
+
+def _groups(comparison: Comparison) -> dict[str, Group]:
+    """Strategy -> its default and its tuned runs, of those strategies that have both."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for run in (run for group in comparison.groups for run in group.all_runs):
+        found.setdefault(run.strategy, {}).setdefault(str(run.cell.get(CELL)), []).append(run)
+    return {
+        name: Group(name, {cell: tuple(cells[cell]) for cell in (DEFAULT, TUNED)}, DEFAULT)
+        for name, cells in found.items()
+        if {DEFAULT, TUNED} <= cells.keys()
+    }
+
+
+def _ranks(numbers: Mapping[str, Numbers], cell: str, goal: Measure) -> dict[str, int]:
+    """Strategy -> rank from 1: by the share of its runs that have the measure, then by its mean over them."""
+
+    def place(name: str) -> tuple[float, float]:
+        values = numbers[name].values(cell, goal.key)
+        known = values[np.isfinite(values)]
+        mean = float(known.mean()) if known.size else 0.0
+        return -known.size / values.size, -mean if goal.higher_wins else mean
+
+    return {name: rank for rank, name in enumerate(sorted(numbers, key=place), start=1)}
+
+
+def _budget(tuning: Mapping[str, Any], goal: Measure) -> str:
+    over = ", ".join(f"{key} ({text})" for key, text in tuning["over"].items())
+    seeds = ", ".join(map(str, tuning["tuning_seeds"]))
+    return (
+        f"Tuned: {tuning['trials']} trials of each method, the first with its default settings, over {over}; ranked by "
+        f"{goal.name}, on the seeds {seeds}, which are in nothing below."
+    )
+
+
+def _changed(
+    name: str,
+    best: Mapping[str, Any],
+    numbers: Numbers,
+    goal: Measure,
+    results: Mapping[str, tuple[Paired, float, str]],
+) -> str:
+    result, _, words = results[name]
+    default, tuned = (numbers.reached(cell, goal.key) for cell in (DEFAULT, TUNED))
+    means = [number_text(float(values.mean()), goal.digits) if values.size else "none" for values in (default, tuned)]
+    trial = best[name]["trial"]
+    found = "the defaults were the best trial" if trial == 1 else f"trial {trial}: {_settings(best[name]['settings'])}"
+    sentence = f"{name}: {goal.name.partition(', ')[0]} {means[0]} with its defaults, {means[1]} tuned ({found})."
+    if trial == 1 or result.difference.n == 0:
+        return sentence
+    low, high = (number_text(end, goal.digits) for end in (result.difference.low, result.difference.high))
+    interval = f"95% interval of the paired difference {low} to {high}, " if result.difference.n > 1 else ""
+    if words == TOO_FEW:
+        words += f"; {seeds_text(result, len(results))}"
+    pairs = "one pair" if result.difference.n == 1 else f"{result.difference.n} pairs"
+    return f"{sentence[:-1]}; {interval}{pairs}: {words}."
+
+
+def _rank_sentence(ranks: Mapping[str, Mapping[str, int]], goal: Measure) -> str:
+    before, after = ranks[DEFAULT], ranks[TUNED]
+    changed = [f"{name} from {before[name]} to {after[name]}" for name in after if before[name] != after[name]]
+    mean = f"the mean of {goal.name.partition(', ')[0]}"
+    order = ", ".join(f"{rank} {name}" for name, rank in after.items())
+    if not changed:
+        return f"Ranks that changed: none. By {mean}, with default and with tuned settings: {order}."
+    return f"Ranks that changed, by {mean}: {', '.join(changed)}. Tuned: {order}."
+
+
+def _table(
+    tuning: Mapping[str, Any],
+    goal: Measure,
+    best: Mapping[str, Any],
+    numbers: Mapping[str, Numbers],
+    results: Mapping[str, tuple[Paired, float, str]],
+    ranks: Mapping[str, Mapping[str, int]],
+) -> Table:
+    columns = [Column("strategy"), Column("best trial"), Column("failed trials"), Column("settings of the best trial")]
+    columns += [Column(name, goal.digits, estimates=True) for name in ("default", "tuned", "difference")]
+    columns += [Column("p (Holm)", 3), Column("verdict"), Column("rank, default"), Column("rank, tuned")]
+    rows: list[Sequence[Any]] = []
+    for name, one in best.items():
+        result, p, verdict = results[name]
+        row = [name, one["trial"], len(one["failures"]), _settings(one["settings"])]
+        row += [t_interval(numbers[name].reached(cell, goal.key)) for cell in (DEFAULT, TUNED)]
+        row += [result.difference, p if result.difference.n > 1 else None, verdict]
+        rows.append([*row, ranks[DEFAULT][name], ranks[TUNED][name]])
+    caption = (
+        f"{goal.name[0].upper()}{goal.name[1:]}, mean and 95% t interval over the seeds that report; the difference is "
+        "tuned minus default on the same seed, p is of the paired t test, adjusted by Holm over the methods. A "
+        f"difference counts as more than seed noise with at least {FEWEST_PAIRS} pairs and p below 0.05. Ranks are of "
+        "means: the sections below tell which of two methods' differences are more than seed noise. The best of "
+        f"{tuning['trials']} trials is chosen on the tuning seeds alone, so it may be worse here."
+    )
+    return Table("tuning", "Default against tuned settings", caption, columns, rows)
+
+
+def _settings(settings: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in settings.items()
+    )

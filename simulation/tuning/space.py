@@ -1,0 +1,150 @@
+"""Search space of a tuning: the range of each setting that is tuned, the same for every method."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from fedsel_app.config import (
+    ConfigError,
+    DataConfig,
+    EnrolmentConfig,
+    EvaluationConfig,
+    ExecutionConfig,
+    NetworkConfig,
+    PartitionConfig,
+    RecordConfig,
+    ReplyConfig,
+    RunConfig,
+    Settings,
+    TaskConfig,
+    Value,
+    refuse_unknown,
+)
+from fedsel_app.config.arguments import parse_setting
+from simulation.experiments.configuration import setting_groups
+from simulation.experiments.presets import PresetConfig
+from strategies.base import SelectionStrategy
+
+FIXED: tuple[type[Settings], ...] = (
+    *(PresetConfig, RunConfig, EvaluationConfig, DataConfig, PartitionConfig, TaskConfig, NetworkConfig),
+    *(EnrolmentConfig, ReplyConfig, ExecutionConfig, RecordConfig),
+)
+"""Groups of settings that make the task, or change no number: a method is not tuned over them."""
+FREE = ("cohort",)
+"""Settings of these groups that a method may be tuned over all the same."""
+LOG_RATIO = 10.0
+"""Ratio of a range's ends from which its values are drawn by their logarithms."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Range of a setting: its choices, or the ends of an interval and whether only whole numbers of it count."""
+
+    choices: tuple[Value, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    whole: bool = False
+
+    @property
+    def log(self) -> bool:
+        """True if values are drawn by their logarithms."""
+        return self.low > 0.0 and self.high / self.low >= LOG_RATIO
+
+    @property
+    def ends(self) -> Sequence[Value]:
+        """The choices, or both ends."""
+        return self.choices or ([int(self.low), int(self.high)] if self.whole else [self.low, self.high])
+
+    def holds(self, value: Value) -> bool:
+        """True if a value lies in the range."""
+        if self.choices:
+            return value in self.choices
+        return isinstance(value, int | float) and self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        if self.choices:
+            return "one of " + ", ".join(map(str, self.choices))
+        return f"{self.low:g} to {self.high:g}" + (", by logarithm" if self.log else "")
+
+
+class Declaration(NamedTuple):
+    """Declaration of a setting: its group, its default, and its bounds or choices."""
+
+    group: type[Settings]
+    default: Value
+    metadata: Mapping[str, Any]
+
+
+def parse_space(text: str, methods: Sequence[type[SelectionStrategy]]) -> dict[str, Range]:
+    """Setting key -> range, of ``KEY``, ``KEY=LOW..HIGH`` and ``KEY=A|B`` with commas between them.
+
+    A setting that is named alone has the range of `own_range`.
+
+    Raises
+    ------
+    ConfigError
+        For a setting that is unknown, makes the task, or has no range of its own; and for a range that is none.
+    """
+    known = declarations(methods)
+    space: dict[str, Range] = {}
+    for part in (part.strip() for part in text.split(",")):
+        key, equals, given = part.partition("=")
+        key = key.strip()
+        refuse_unknown([key], known)
+        declared = known[key]
+        if declared.group in FIXED and key not in FREE:
+            raise ConfigError(f"--over takes settings of methods; '{key}' makes the task, which is the same for all.")
+        space[key] = parse_range(key, given, declared.default) if equals else own_range(key, declared)
+    return space
+
+
+def declarations(methods: Sequence[type[SelectionStrategy]]) -> dict[str, Declaration]:
+    """Setting key -> its declaration, of all that `methods` may have."""
+    groups = [(group.kind, group.prefix) for group in setting_groups()]
+    groups += [(method.Config, f"{method.name}.") for method in methods]
+    return {
+        key: Declaration(kind, kind.defaults(prefix)[key], item.metadata)
+        for kind, prefix in groups
+        for key, item in zip(kind.keys(prefix), fields(kind), strict=True)
+    }
+
+
+def own_range(key: str, declared: Declaration) -> Range:
+    """Range that a setting has of its own.
+
+    It is all of its choices, or the interval between its bounds where both belong to it, or else a tenth of its default
+    to ten times its default within its bounds.
+
+    Raises
+    ------
+    ConfigError
+        Where that is no interval.
+    """
+    _, default, metadata = declared
+    if isinstance(default, bool):
+        return Range(choices=(False, True))
+    if metadata["choices"]:
+        return Range(choices=metadata["choices"])
+    if not isinstance(default, str):
+        bounds, whole = metadata["bounds"], isinstance(default, int)
+        low, high = bounds["low"], bounds["high"]
+        if not (math.isfinite(low) and math.isfinite(high)):
+            low, high = max(low, default / 10.0), min(high, default * 10.0)
+            low, high = (math.ceil(low), math.floor(high)) if whole else (low, high)
+        if bounds["above"] < low < high < bounds["below"]:
+            return Range(low=low, high=high, whole=whole)
+    raise ConfigError(f"'{key}' has no range of its own; give it one in --over: {key}=LOW..HIGH or {key}=A|B.")
+
+
+def parse_range(key: str, text: str, default: Value) -> Range:
+    """Range of the form LOW..HIGH, or A|B|C. Raises ConfigError for anything else."""
+    if "|" in text:
+        return Range(choices=tuple(parse_setting(f"{key}={choice.strip()}")[1] for choice in text.split("|")))
+    try:
+        low, high = (float(end) for end in text.split(".."))
+    except ValueError:
+        low = high = math.nan
+    if not (isinstance(default, int | float) and math.isfinite(low) and low < high < math.inf):
+        raise ConfigError(f"A range in --over is {key}=LOW..HIGH, or {key}=A|B. Got {key}={text}.")
+    return Range(low=low, high=high, whole=isinstance(default, int))

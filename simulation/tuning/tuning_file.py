@@ -1,0 +1,50 @@
+"""Tuning file, tuning.json in the folder of a tuning: its plan, and in the end the best of each method."""
+
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict
+
+from fedsel_app.config import ConfigError, Value
+from fedsel_app.records.reading import read_object
+
+NAME = "tuning.json"
+VERSION = 1
+CELL = "settings"
+"""Key of the cell that tells runs with default settings from tuned ones."""
+DEFAULT, TUNED = "default", "tuned"
+
+
+class Best(TypedDict):
+    """Best trial of a method: its number from 1, its settings; the values of all trials, and number -> failure."""
+
+    trial: int
+    settings: dict[str, Value]
+    values: list[float | None]
+    failures: dict[str, str]
+
+
+class TuningFile(TypedDict):
+    """Content of the file; `over` has the text of each setting's range, `metric` is the goal of the trials."""
+
+    version: int
+    strategies: list[str]
+    trials: int
+    tuning_seeds: list[int]
+    over: dict[str, str]
+    metric: str
+    settings: dict[str, Value]
+    best: NotRequired[dict[str, Best]]
+
+
+def read_tuning(folder: Path) -> dict[str, Any] | None:
+    """The content of tuning.json in `folder`, None where there is none.
+
+    Raises
+    ------
+    ConfigError
+        If it is damaged, or of another version.
+    """
+    path = folder / NAME
+    tuning = read_object(path, TuningFile, ["version", "strategies", "trials", "tuning_seeds", "over", "metric"])
+    if tuning is not None and tuning["version"] != VERSION:
+        raise ConfigError(f"{path} is not a tuning that this version of fedsel can read.")
+    return tuning

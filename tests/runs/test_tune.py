@@ -1,0 +1,136 @@
+"""`fedsel tune` with a stub in place of `fedsel run`, and once with the real one, killed and taken up again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fedsel_app.cli import main
+from simulation.comparison import run_processes
+from simulation.tuning import studies
+
+pytest.importorskip("optuna", reason="the extra 'tune' is not installed")
+ARGUMENTS = ["--clients", "6", "--cohort", "2", "--rounds", "2", "--seeds", "1", "--tuning-seeds", "101"]
+
+
+@pytest.fixture
+def out(tmp_path, monkeypatch) -> Path:
+    stub = str(Path(__file__).parents[1] / "support" / "stub_run.py")
+    monkeypatch.setattr(run_processes, "FEDSEL", (sys.executable, "-S", stub))
+    monkeypatch.setattr(run_processes, "PREPARATION", "")
+    monkeypatch.setattr(run_processes, "POLL_S", 0.02)
+    return tmp_path / "out"
+
+
+def tuned(capsys, out, *more, over="lr,oort.penalty", strategies="random,oort"):
+    code = main(["tune", "--strategies", strategies, "--over", over, "--out", str(out), *ARGUMENTS, *more])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def starts(folder) -> list[str]:
+    return sorted(line for line in (folder / "starts.log").read_text().splitlines() if "start" in line)
+
+
+def test_trials_and_the_comparison_are_done_once_and_more_can_be_added(capsys, out, monkeypatch):
+    """All trials of the stub are alike, but for one that fails: the defaults, tried first, are the best."""
+    monkeypatch.setenv("STUB", json.dumps({"fail": ["oort-trial=2-s101"]}))
+    code, said, error = tuned(capsys, out, "--trials", "2", "--jobs", "2")
+    assert (code, error) == (0, "")
+    assert "random, trial 1 of 2 (lr=0.05): accuracy, mean of the last 10 evaluations 0.5" in said
+    assert "oort, trial 2 of 2 (lr=" in said
+    assert "failed, The round failed. (exit code 1;" in said
+    found = json.loads((out / "tuning.json").read_text())["best"]["oort"]
+    assert (found["trial"], found["settings"]) == (1, {"lr": 0.05, "oort.penalty": 2.0})
+    assert list(found["failures"]) == ["2"]
+    assert tomllib.loads((out / "tuned.toml").read_text())["methods"]["random"] == {"lr": 0.05}
+    names = {path.name for path in (out / "runs").iterdir() if path.is_dir()}
+    assert names == {f"{name}-{cell}-s1" for name in ("random", "oort") for cell in ("default", "tuned-trial=1")}
+    before = starts(out), starts(out / "trials")
+    assert tuned(capsys, out, "--trials", "2")[0] == 0
+    assert (starts(out), starts(out / "trials")) == before
+    assert tuned(capsys, out, "--trials", "3")[0] == 0
+    assert len(starts(out / "trials")) == len(before[1]) + 2
+    assert starts(out) == before[0]
+    code, _, error = tuned(capsys, out, "--trials", "3", over="lr")
+    assert code == 2
+    assert error.startswith(f"fedsel: The folder {out} holds a tuning with 'over' = ")
+
+
+@pytest.mark.parametrize(
+    ("more", "over", "sentence"),
+    [
+        (("--seeds", "101,2"), "lr", "The seeds of --tuning-seeds must not report: 101 are in --seeds too."),
+        (("--set", "lr=0.1"), "lr", "'lr' is in --over and set for all methods; leave one of them out."),
+        ((), "oort.penalty", "random has none of the settings of --over, so its trials would all be the same."),
+        ((), "lr=-1..1", "random cannot have all of the range of 'lr', -1 to 1: The 'lr' parameter must be in (0, ∞)."),
+        (("--metric", "f1"), "lr", "--metric takes one of stable_accuracy, final_accuracy, "),
+    ],
+)
+def test_what_cannot_be_tuned_is_refused_in_a_sentence(capsys, out, more, over, sentence):
+    code, _, error = tuned(capsys, out, *more, over=over)
+    assert (code, error.count("\n")) == (2, 1)
+    assert error.startswith(f"fedsel: {sentence}")
+    assert not out.exists()
+
+
+def test_the_plan_is_shown_and_a_missing_extra_is_named(capsys, out, monkeypatch):
+    code, said, _ = tuned(capsys, out, "--dry-run", "--trials", "5")
+    assert code == 0
+    assert "Runs: 10 of trials, then 4 with default and tuned settings on the seeds 1." in said
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    code, _, error = tuned(capsys, out)
+    assert (code, error) == (2, "fedsel: `fedsel tune` needs the package optuna: pip install 'fedsel[tune]'.\n")
+
+
+def test_suggestions_follow_from_the_trials_before(tmp_path):
+    """The same in another process's study with the same trials; a default outside the range counts as no trial."""
+    from simulation.tuning.space import Range
+
+    space = {"lr": Range(low=0.01, high=1.0), "cohort": Range(low=2, high=8, whole=True), "kind": Range(("a", "b"))}
+
+    def suggested(folder, count):
+        folder.mkdir()
+        study = studies.MethodStudy(folder, "m", space, maximize=True, seed=7)
+        study.add({"lr": 9.0, "cohort": 2, "kind": "a"}, 0.1, "", inside=False)
+        for number in range(2, count + 1):
+            settings = study.suggest(number)
+            assert all(one.holds(settings[key]) for key, one in space.items())
+            study.add(
+                settings, None if number == 3 else settings["lr"], "it failed" if number == 3 else "", inside=True
+            )
+        return [trial.user_attrs["settings"] for trial in study.trials], study
+
+    first, _ = suggested(tmp_path / "one", 9)
+    some, study = suggested(tmp_path / "two", 8)
+    assert first[:8] == some
+    again = studies.MethodStudy(tmp_path / "two", "m", space, maximize=True, seed=7)
+    assert again.suggest(9) == study.suggest(9) == first[8]
+
+
+@pytest.mark.slow
+def test_a_killed_tuning_ends_as_one_that_was_not(tmp_path):
+    def command(out):
+        arguments = ["tune", "--strategies", "random,oort", "--over", "lr", "--trials", "3", *ARGUMENTS]
+        return [sys.executable, "-m", "fedsel_app.cli", *arguments, "--out", str(out)]
+
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    subprocess.run(command(whole), check=True, capture_output=True)
+    process = subprocess.Popen(command(cut), stdout=subprocess.PIPE, start_new_session=True)
+    while b"trial 1 of 3" not in process.stdout.readline():
+        pass
+    time.sleep(1.0)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    subprocess.run(command(cut), check=True, capture_output=True)
+    assert (cut / "tuning.json").read_text() == (whole / "tuning.json").read_text()
+    names = sorted(path.relative_to(whole) for path in whole.glob("**/model.npz"))
+    assert len(names) == 2 * 3 + 4
+    for name in names:
+        assert (cut / name).read_bytes() == (whole / name).read_bytes(), name

@@ -1,0 +1,77 @@
+"""Tuning in a report: default against tuned settings, by hand."""
+
+import csv
+import json
+
+import pytest
+
+from simulation.comparison.measures import metric_of
+from simulation.comparison.results import read_comparison
+from simulation.report import page
+from simulation.report.page import write_report
+from simulation.report.tuning import tuning_section
+from tests.support.report_runs import write_plan, write_run
+
+FINAL = {
+    ("random", "default"): (0.5, 0.52, 0.54),
+    ("random", "tuned"): (0.8, 0.83, 0.84),
+    ("oort", "default"): (0.6, 0.62, 0.64),
+    ("oort", "tuned"): (0.6, 0.62, 0.64),
+}
+"""Accuracy of the one round of each run, over the seeds."""
+
+
+@pytest.fixture
+def tuned(tmp_path):
+    """Random gains 0.3, 0.31 and 0.3 and overtakes oort, whose first trial was its best."""
+    runs = [(name, seed, {"settings": cell}) for name, cell in FINAL for seed in (1, 2, 3)]
+    for path, (name, seed, cell) in zip(write_plan(tmp_path, runs), runs, strict=True):
+        lr = {"lr": 0.3} if cell["settings"] == "tuned" and name == "random" else {}
+        write_run(path, name, seed, [FINAL[name, cell["settings"]][seed - 1]], **lr)
+    best = {
+        "random": {"trial": 3, "settings": {"lr": 0.3}, "values": [0.5, None, 0.8], "failures": {"2": "no memory"}},
+        "oort": {"trial": 1, "settings": {"lr": 0.05}, "values": [0.6, 0.5, 0.5], "failures": {}},
+    }
+    tuning = {"version": 1, "strategies": ["random", "oort"], "trials": 3, "tuning_seeds": [101], "best": best}
+    tuning |= {"over": {"lr": "0.005 to 0.5"}, "metric": "stable_accuracy", "settings": {}}
+    (tmp_path / "tuning.json").write_text(json.dumps(tuning), encoding="utf-8")
+    return tmp_path
+
+
+def test_the_section_says_what_tuning_changed(tuned):
+    comparison = read_comparison(tuned)
+    section = tuning_section(comparison, metric_of(comparison.runs))
+    budget, random, oort, ranks = section.sentences
+    assert budget.startswith("Tuned: 3 trials of each method, the first with its default settings, over lr (0.005 to")
+    assert "on the seeds 101, which are in nothing below" in budget
+    assert random.startswith(
+        "random: accuracy 0.5200 with its defaults, 0.8233 tuned (trial 3: lr=0.3); "
+        "95% interval of the paired difference 0.2890 to 0.3177, 3 pairs: more than seed noise."
+    )
+    assert oort.endswith("0.6200 with its defaults, 0.6200 tuned (the defaults were the best trial).")
+    assert "random from 2 to 1, oort from 1 to 2. Tuned: 1 random, 2 oort." in ranks
+
+
+def test_the_page_begins_with_it_and_names_what_each_section_shares(tuned, monkeypatch):
+    monkeypatch.setattr(page, "plots", lambda *about: [])
+    monkeypatch.setattr(page, "sweep_plots", lambda *about: [])
+    write_report(tuned)
+    text = (tuned / "report.md").read_text(encoding="utf-8")
+    assert text.split("\n\n")[2].startswith("- Tuned: 3 trials of each method")
+    default, both = text.split("## settings=default")[1].split("## settings=tuned")
+    assert "Everything equal but the method. " in default
+    assert "Each method with the settings of its best trial. " in both
+    html = (tuned / "report.html").read_text(encoding="utf-8")
+    assert html.index("Ranks that changed") < html.index("Default against tuned settings") < html.index("<h2>settings=")
+    with (tuned / "report-tuning.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["strategy"], row["best trial"], row["failed trials"]) for row in rows] == [
+        *(("random", "3", "1"), ("oort", "1", "0"))
+    ]
+    assert [(row["rank, default"], row["rank, tuned"]) for row in rows] == [("2", "1"), ("1", "2")]
+
+
+def test_another_comparison_has_no_such_section(tuned):
+    (tuned / "tuning.json").unlink()
+    comparison = read_comparison(tuned)
+    assert tuning_section(comparison, metric_of(comparison.runs)) is None
