@@ -17,7 +17,7 @@ from fedsel_app.records.files import write_text
 from simulation.claims.claim import Claim
 from simulation.claims.ledger_template import TEMPLATE
 from simulation.claims.measured import Measured
-from simulation.claims.ranking import Place, Ranking, places
+from simulation.claims.ranking import Ranking, places
 from simulation.claims.verdict import DECIDED, DOES_NOT, HOLDS, NO_DIFFERENCE, NOT_RUN, UNDECIDED, Verdict, decide
 from simulation.report.tables import ABSENT, Column, Table, markdown_text, number_text
 
@@ -80,11 +80,7 @@ def opening_lines(
         holding = [claim.name for claim in family if verdicts[claim.name][0].word == HOLDS]
         if family:
             lines.append((paper, f"{_counts(family, verdicts)}. Hold: {', '.join(holding) or 'none'}."))
-    for ranking in rankings:
-        found = {metric.name: advice(places(ranking, metric, measured)) for metric in ranking.metrics}
-        sentences = [f"{name.removeprefix('accuracy ')}: {sentence}" for name, sentence in found.items() if sentence]
-        if sentences:
-            lines.append((ranking.title, " ".join(sentences)))
+    lines += [(ranking.title, text) for ranking in rankings if (text := advice(ranking, measured))]
     return lines
 
 
@@ -94,19 +90,18 @@ def _counts(claims: Sequence[Claim], verdicts: dict[str, list[Verdict]]) -> str:
     return ", ".join(f"{counts[word]} {text}" for word, text in COUNTED.items() if counts[word])
 
 
-def advice(order: Sequence[Place]) -> str:
-    """Sentence on who is first in a ranking, who is level with it, and where random selection is; empty without any."""
-    if not order:
-        return ""
-    level = [place.strategy for place in order[1:] if not place.behind]
-    sentence = f"{order[0].strategy} is first with {order[0].accuracy.mean:.4f}"
-    sentence += f", level with it: {', '.join(level)}" if level else ", and nothing level with it"
-    random = next((place for place in order if place.strategy == "random"), None)
-    if random is not None and random.behind:
-        sentence += f"; random is behind with {random.accuracy.mean:.4f}"
-    elif random is not None:
-        sentence += "; random is as good"
-    return sentence + "."
+def advice(ranking: Ranking, measured: Measured) -> str:
+    """Sentence on who is first in each currency, and whether random selection is as good; empty without runs."""
+    parts = []
+    for metric in ranking.metrics:
+        order = places(ranking, metric, measured)
+        if order:
+            first, random = order[0], next((place for place in order if place.strategy == "random"), order[0])
+            beside = f"random {random.accuracy.mean:.3f}" if random.behind else "random is as good"
+            where = metric.name.removeprefix("accuracy ")
+            parts.append(f"{where} {first.strategy} is first ({first.accuracy.mean:.3f}; {beside})")
+    sentence = ", ".join(parts)
+    return f"{sentence[0].upper()}{sentence[1:]}." if parts else ""
 
 
 def paper_table(paper: str, claims: Sequence[Claim], verdicts: dict[str, list[Verdict]]) -> Table:

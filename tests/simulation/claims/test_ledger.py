@@ -7,12 +7,11 @@ import pytest
 from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
 from simulation.claims.claim import load_claims
-from simulation.claims.ledger import advice, write_ledger
+from simulation.claims.ledger import advice, opening_lines, write_ledger
 from simulation.claims.measured import SHIPPED, identity, read_measured
-from simulation.claims.ranking import Place, Ranking, load_rankings, places
+from simulation.claims.ranking import Ranking, load_rankings, places
 from simulation.claims.runs import missing_runs
 from simulation.claims.verdict import DECIDED, NOT_RUN, decide
-from simulation.comparison.statistics import Estimate
 from tests.simulation.claims.test_verdict import CHEAT, HONEST, Runs, claim
 from tests.support.sources import ROOT
 
@@ -25,6 +24,16 @@ def shipped():
 def test_the_committed_ledger_is_what_its_runs_give(tmp_path, shipped):
     _, markdown, _ = write_ledger(tmp_path, load_claims(), load_rankings(), shipped)
     assert markdown.read_text(encoding="utf-8") == (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_says_what_the_ledger_says(shipped):
+    """The README's lines under the mark are the ledger's first and those of its rankings."""
+    said = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split("<!-- ledger")[1].split("-->")[1].split())
+    (title, text), *_ = opening_lines(load_claims(), load_rankings(), decide(load_claims(), shipped), shipped)
+    assert f"[{title}](docs/ledger.md): {text}" in said
+    for ranking in load_rankings():
+        if found := advice(ranking, shipped):
+            assert f"{ranking.title}: {found[0].lower()}{found[1:]}" in said
 
 
 def test_at_least_24_claims_are_decided_or_shown_undecidable_with_five_seeds_each(shipped):
@@ -78,15 +87,21 @@ def test_a_ranking_tells_who_is_level_with_the_first():
     }
     found = places(ranking, metric, Runs(values))
     assert [(place.strategy, place.behind) for place in found] == [("oort", False), ("random", False), ("divfl", True)]
-    assert advice(found) == "oort is first with 0.8000, level with it: random; random is as good."
+    assert advice(ranking, Runs(values)) == "After 5 rounds oort is first (0.800; random is as good)."
     del values["divfl"][3]
     assert [place.accuracy.n for place in places(ranking, metric, Runs(values))] == [4, 4, 4]
     assert places(ranking, metric, Runs({})) == []
 
 
 def test_advice_where_random_is_behind():
-    order = [Place("oort", Estimate(0.9, 0.8, 1.0, 5), False), Place("random", Estimate(0.5, 0.4, 0.6, 5), True)]
-    assert advice(order) == "oort is first with 0.9000, and nothing level with it; random is behind with 0.5000."
+    ranking = Ranking(
+        name="r", title="T", strategies=("oort", "random"), budgets={"accuracy_at_time_s": 300}, seed_count=5
+    )
+    values = {"oort": {seed: 0.9 + 0.001 * seed for seed in ranking.seeds}}
+    values["random"] = {seed: 0.5 - 0.001 * seed for seed in ranking.seeds}
+    said = "After 300 simulated seconds oort is first (0.903; random 0.497)."
+    assert advice(ranking, Runs(values)) == said
+    assert advice(ranking, Runs({})) == ""
 
 
 def test_the_list_has_a_line_a_claim(capsys):
