@@ -2,11 +2,12 @@
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.plugins import described
@@ -46,21 +47,27 @@ class Tracker(Listener, Protocol):
 
 @dataclass(frozen=True)
 class Kind:
-    """Kind of tracker: the package that it needs, and where fedsel's part of it is, `module:class`."""
+    """Kind of tracker: the package that it needs, where fedsel's part of it is, and what runs share there.
+
+    Attributes
+    ----------
+    place : `module:class`
+    preparation : `module:function` that makes what runs side by side would each make; empty where there is none
+    """
 
     package: str
     place: str
+    preparation: str = ""
 
     def open(self, run: TrackedRun) -> Tracker:
         """Open the tracker for a run."""
-        module, _, name = self.place.partition(":")
-        opened: Callable[[TrackedRun], Tracker] = getattr(import_module(module), name)
+        opened: Callable[[TrackedRun], Tracker] = _load(self.place)
         return opened(run)
 
 
 KINDS = {
     "tensorboard": Kind("torch.utils.tensorboard", "fedsel_app.records.tensorboard:EventFiles"),
-    "mlflow": Kind("mlflow", "fedsel_app.records.mlflow_run:MLflowRun"),
+    "mlflow": Kind("mlflow", "fedsel_app.records.mlflow_run:MLflowRun", "fedsel_app.records.mlflow_run:prepare"),
     "wandb": Kind("wandb", "fedsel_app.records.wandb_run:WandbRun"),
 }
 
@@ -104,6 +111,19 @@ def _open(name: str, folder: RunFolder, settings: Mapping[str, Value]) -> Tracke
     if ids.get(name) != tracker.run_id:
         write_json(folder.path / RUN_IDS, {**ids, name: tracker.run_id})
     return tracker
+
+
+def prepare_trackers(names: Iterable[str]) -> None:
+    """Make what runs side by side share at these trackers; where that fails, each of the runs says why."""
+    for preparation in (KINDS[name].preparation for name in names):
+        if preparation:
+            with suppress(Exception):
+                _load(preparation)()
+
+
+def _load(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
 
 
 def refuse_absent(names: Iterable[str]) -> None:

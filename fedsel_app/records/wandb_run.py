@@ -1,7 +1,7 @@
 """Weights & Biases run: settings as its config, every number of a round in its history, the summary at the end.
 
 It is offline, in the folder `wandb` of the run folder, unless WANDB_MODE says otherwise: `wandb sync` sends it. A
-resumed run adds a part of the same id; rounds that it does again are in both, with the same values.
+resumed run adds a part of the same id with all rounds: of a process that was killed the last ones may be lost there.
 """
 
 import os
@@ -10,6 +10,8 @@ from fedsel_app.records.schema import Row
 from fedsel_app.records.trackers import TrackedRun, numbers
 
 PROJECT = "fedsel"
+PATIENCE_S = 20.0
+"""Seconds that a server has to answer when a run begins."""
 
 
 class WandbRun:
@@ -19,7 +21,14 @@ class WandbRun:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 
-        quiet = wandb.Settings(console="off", silent=True, disable_git=True, save_code=False, x_disable_stats=True)
+        settings = wandb.Settings(
+            console="off",
+            silent=True,
+            disable_git=True,
+            save_code=False,
+            x_disable_stats=True,
+            init_timeout=PATIENCE_S,
+        )
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             mode=os.environ.get("WANDB_MODE", "offline"),
@@ -29,12 +38,11 @@ class WandbRun:
             dir=str(run.folder),
             config=dict(run.settings),
             reinit="create_new",
-            settings=quiet,
+            settings=settings,
         )
         self.run_id = str(self._run.id)
-        if run.run_id is None:
-            for row in run.rows:
-                self.on_round(row)
+        for row in run.rows:
+            self.on_round(row)
 
     def on_round(self, row: Row) -> None:
         """Log one finished round."""

@@ -21,6 +21,7 @@ from rich.live import Live
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records.own_folder import discard_empty, make_private_folder
+from fedsel_app.records.trackers import prepare_trackers
 from simulation import processes
 from simulation.comparison.placement import gpu_count, visible_gpus
 from simulation.comparison.plan import Comparison, PlannedRun
@@ -62,6 +63,7 @@ def carry_out(
         If another process is at work on the same comparison.
     """
     make_private_folder(comparison.out)
+<<<<<<< HEAD
     with locked(comparison.out), processes.exit_on_signals():
         lay_out(comparison)
         with RunProcesses(comparison.out, jobs, console, finished, budget_s) as run_processes:
@@ -73,6 +75,15 @@ def lay_out(comparison: Comparison) -> None:
     comparison.write()
     make_private_folder(comparison.out / "runs")
     (comparison.out / "failures.jsonl").unlink(missing_ok=True)
+=======
+    with _locked(comparison.out), processes.exit_on_signals():
+        comparison.write()
+        make_private_folder(comparison.out / "runs")
+        (comparison.out / "failures.jsonl").unlink(missing_ok=True)
+        prepare_trackers({name for run in comparison.runs for name in run.config.records.trackers})
+        with RunProcesses(comparison, jobs, console, finished, budget_s) as run_processes:
+            return run_processes.work()
+>>>>>>> a51642a (Trackers: what runs side by side share is made once)
 
 
 class RunProcesses:
