@@ -63,9 +63,9 @@ def carry_out(
         If another process is at work on the same comparison.
     """
     make_private_folder(comparison.out)
-<<<<<<< HEAD
     with locked(comparison.out), processes.exit_on_signals():
         lay_out(comparison)
+        prepare_trackers({name for run in comparison.runs for name in run.config.records.trackers})
         with RunProcesses(comparison.out, jobs, console, finished, budget_s) as run_processes:
             return run_processes.work(comparison.runs)
 
@@ -75,15 +75,6 @@ def lay_out(comparison: Comparison) -> None:
     comparison.write()
     make_private_folder(comparison.out / "runs")
     (comparison.out / "failures.jsonl").unlink(missing_ok=True)
-=======
-    with _locked(comparison.out), processes.exit_on_signals():
-        comparison.write()
-        make_private_folder(comparison.out / "runs")
-        (comparison.out / "failures.jsonl").unlink(missing_ok=True)
-        prepare_trackers({name for run in comparison.runs for name in run.config.records.trackers})
-        with RunProcesses(comparison, jobs, console, finished, budget_s) as run_processes:
-            return run_processes.work()
->>>>>>> a51642a (Trackers: what runs side by side share is made once)
 
 
 class RunProcesses:
