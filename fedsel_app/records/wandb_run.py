@@ -5,6 +5,7 @@ resumed run adds a part of the same id with all rounds: of a process that was ki
 """
 
 import os
+from typing import Any
 
 from fedsel_app.records.schema import Row
 from fedsel_app.records.trackers import TrackedRun, numbers
@@ -29,9 +30,10 @@ class WandbRun:
             x_disable_stats=True,
             init_timeout=PATIENCE_S,
         )
+        mode: Any = os.environ.get("WANDB_MODE", "offline")
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
-            mode=os.environ.get("WANDB_MODE", "offline"),
+            mode=mode,
             id=run.run_id,
             resume="allow" if run.run_id else None,
             name=run.folder.name,
