@@ -204,7 +204,7 @@ class RunProcesses:
 
     def _say(self, line: str) -> None:
         if not self._console.is_terminal:
-            print(line, flush=True)
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def prepare(run: PlannedRun, *, side_by_side: bool, inline: bool) -> list[str]:
