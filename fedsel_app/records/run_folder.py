@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fedsel_app.config import GROUPS, ConfigError, Value
 from fedsel_app.npz import read_arrays
 from fedsel_app.records.files import append_rows, record_errors, write_arrays, write_json
+from fedsel_app.records.listeners import Listener
 from fedsel_app.records.own_folder import discard_empty, make_private_folder, refuse_links, refuse_used
 from fedsel_app.records.reading import Check, check_client, check_round, read_object, read_rows
 from fedsel_app.records.schema import (
@@ -31,9 +32,9 @@ from fedsel_app.records.validation import check_fields
 CHECKPOINT = "checkpoint.npz"
 PLACE = (
     *("out", "resume", "state-dir", "engine", "workers", "ray-address", "checkpoint-every"),
-    *("connect-timeout-s", "enrol-timeout-s", "reply-timeout-s", "node-keys"),
+    *("connect-timeout-s", "enrol-timeout-s", "reply-timeout-s", "node-keys", "track"),
 )
-"""Settings that a resumed run may have otherwise: they change where it runs, and no number."""
+"""Settings that a resumed run may have otherwise: they change where it runs and who hears of it, and no number."""
 Model = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Parameters (N,) and BatchNorm statistics (B,)."""
 
@@ -57,7 +58,7 @@ class RunFolder:
     Attributes
     ----------
     rows : the finished rounds
-    listeners : called with the row of every round that finishes
+    listeners : they hear of every round that finishes, and of the end
     saved : the arrays of that checkpoint; None where the run begins at its beginning
     """
 
@@ -70,7 +71,7 @@ class RunFolder:
     ) -> None:
         self.path = path
         self.rows: list[Row] = []
-        self.listeners: list[Callable[[Row], None]] = []
+        self.listeners: list[Listener] = []
         self.saved: dict[str, NDArray[Any]] | None = None
         self._config = config
         try:
@@ -117,8 +118,8 @@ class RunFolder:
         row = as_row(record)
         self.rows.append(row)
         append_rows(self._rounds, [with_version(row)])
-        for listen in self.listeners:
-            listen(row)
+        for listener in self.listeners:
+            listener.on_round(row)
 
     def checkpoint(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Replace the checkpoint; the records up to its round are on disk before it."""
@@ -128,18 +129,24 @@ class RunFolder:
         write_arrays(self.path / CHECKPOINT, {**arrays, "version": np.array(VERSION)})
 
     def finish(self, final: Model, best: Model, roster: SelectionCounts) -> None:
-        """Write the final model, the best one and summary.json, and remove the checkpoint."""
+        """Write the final model, the best one and summary.json, remove the checkpoint, and close the folder."""
         for name, (parameters, buffers) in (("model.npz", final), ("best-model.npz", best)):
             write_arrays(self.path / name, {"parameters": parameters, "buffers": buffers})
         summary = summarize(self.rows, self._config, roster.selections, final[0].size)
         write_json(self.path / "summary.json", with_version(as_row(summary)))
         (self.path / CHECKPOINT).unlink(missing_ok=True)
-        self.close()
+        self._end(as_row(summary))
 
     def close(self) -> None:
         """Close the folder, so that another process may resume the run."""
+        self._end(None)
+
+    def _end(self, summary: Row | None) -> None:
         self._rounds.close()
         self._clients.close()
+        ended, self.listeners = self.listeners, []
+        for listener in ended:
+            listener.on_end(summary)
 
 
 @contextmanager
@@ -161,6 +168,8 @@ def read_config(path: Path, needed: Iterable[str] = ()) -> dict[str, Value]:
     config = read_object(path / "config.json", needed=needed)
     if config is None:
         raise ConfigError(f"{path} holds no run that can be taken up: there is no config.json.")
+    if "tensorboard" in config:  # as it was before there was 'track'
+        config["track"] = "tensorboard" if config.pop("tensorboard") else ""
     for group in GROUPS.values():
         for key, default in group.defaults().items():
             number = isinstance(default, float) and type(config.get(key)) is int

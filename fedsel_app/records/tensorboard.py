@@ -1,45 +1,30 @@
 """TensorBoard event files of a run: every number of a round, against the rounds."""
 
-from pathlib import Path
-
-from fedsel_app.config import ConfigError
 from fedsel_app.records.schema import Row
+from fedsel_app.records.trackers import TrackedRun, numbers
 
 
 class EventFiles:
-    """Event files in `folder`, written round by round.
+    """Event files in the folder `tensorboard` of the run folder, written round by round.
 
-    Parameters
-    ----------
-    folder : made if absent
-    completed : rounds that earlier processes wrote; what they wrote of later ones is dropped
-
-    Raises
-    ------
-    ConfigError
-        If the package tensorboard is not installed.
+    What earlier processes wrote of rounds that a resumed run does again is dropped.
     """
 
-    def __init__(self, folder: Path, completed: int) -> None:
-        refuse_absent()
+    def __init__(self, run: TrackedRun) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(folder), purge_step=completed + 1)
+        self.run_id = "tensorboard"
+        self._writer = SummaryWriter(str(run.folder / self.run_id), purge_step=len(run.rows) + 1)
+        if run.run_id is None:
+            for row in run.rows:
+                self.on_round(row)
 
-    def round(self, row: Row) -> None:
+    def on_round(self, row: Row) -> None:
         """Write one finished round."""
-        for name, value in (row | row.get("metrics", {})).items():
-            if isinstance(value, int | float) and name != "round":
-                self._writer.add_scalar(name, value, row["round"])
+        for name, value in numbers(row).items():
+            self._writer.add_scalar(name, value, row["round"])
         self._writer.flush()
 
-
-def refuse_absent() -> None:
-    """Raise ConfigError if the package tensorboard is not installed."""
-    try:
-        import torch.utils.tensorboard  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            "The 'tensorboard' parameter needs the package tensorboard; install it with "
-            "`pip install 'fedsel[tensorboard]'`, or leave the setting out."
-        ) from error
+    def on_end(self, summary: Row | None) -> None:
+        """Close the files."""
+        self._writer.close()

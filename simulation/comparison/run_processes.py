@@ -21,6 +21,7 @@ from rich.live import Live
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records.own_folder import discard_empty, make_private_folder
+from fedsel_app.records.trackers import prepare_trackers
 from simulation import processes
 from simulation.comparison.placement import gpu_count, visible_gpus
 from simulation.comparison.plan import Comparison, PlannedRun
@@ -64,6 +65,7 @@ def carry_out(
     make_private_folder(comparison.out)
     with locked(comparison.out), processes.exit_on_signals():
         lay_out(comparison)
+        prepare_trackers({name for run in comparison.runs for name in run.config.records.trackers})
         with RunProcesses(comparison.out, jobs, console, finished, budget_s) as run_processes:
             return run_processes.work(comparison.runs)
 
@@ -202,7 +204,7 @@ class RunProcesses:
 
     def _say(self, line: str) -> None:
         if not self._console.is_terminal:
-            print(line, flush=True)
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def prepare(run: PlannedRun, *, side_by_side: bool, inline: bool) -> list[str]:

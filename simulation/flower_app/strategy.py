@@ -17,9 +17,11 @@ from fedsel_app.messages import Config
 from fedsel_app.models.array_layout import ArrayLayout
 from fedsel_app.network.links import make_links
 from fedsel_app.network.reply_timeout import ReplyTimeout
+from fedsel_app.records.listeners import RoundListener
 from fedsel_app.records.reading import check_client, read_rows
 from fedsel_app.records.run_folder import RunFolder, describe
 from fedsel_app.records.schema import Row
+from fedsel_app.records.trackers import add_trackers
 from simulation.experiments.configuration import AppConfig
 from simulation.flower_app.app_clients import AppClients, RoundConfig
 from simulation.flower_app.identities import Identities
@@ -88,8 +90,10 @@ def strategy(
             "matrix with a vector of its outputs behind it."
         )
     test = CentralTest(evaluate_fn)
+    if out is None and config.records.trackers:
+        raise ConfigError("The 'track' parameter needs a folder of the records: set 'out', or leave it out.")
     recorder = UnkeptRecords() if out is None else _run_folder(config)
-    recorder.listeners.append(_log_round)
+    recorder.listeners.append(RoundListener(_log_round))
     initial, buffers = layout.initial()
     context = RunContext(
         **config.groups(),
@@ -113,6 +117,7 @@ def strategy(
 def _run_folder(config: AppConfig) -> RunFolder:
     """The run folder, opened."""
     folder = RunFolder(Path(config.records.out), recorded(config), resume=config.records.resume)
+    add_trackers(folder, config.records.trackers, recorded(config))
     FLOWER_LOGGER.info("fedsel: records in %s", folder.path)
     return folder
 

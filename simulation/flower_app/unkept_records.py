@@ -1,20 +1,21 @@
 """Unkept records: the rounds of a run without a run folder, told to its listeners alone."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from numpy.typing import NDArray
 
+from fedsel_app.records.listeners import Listener
 from fedsel_app.records.schema import ClientRecord, RoundRecord, Row, as_row
 from strategies.roster import Roster
 from strategies.run_context import Model
 
 
 class UnkeptRecords:
-    """Recorder that writes nothing; each of `listeners` is called with the row of every round that finishes."""
+    """Recorder that writes nothing; its `listeners` hear of every round that finishes."""
 
     def __init__(self) -> None:
-        self.listeners: list[Callable[[Row], None]] = []
+        self.listeners: list[Listener] = []
         self._last: Row = {}
 
     def clients(self, records: Iterable[ClientRecord]) -> None:
@@ -24,8 +25,8 @@ class UnkeptRecords:
         """Tell the listeners of a finished round."""
         record.add_totals(self._last)
         self._last = as_row(record)
-        for listen in self.listeners:
-            listen(self._last)
+        for listener in self.listeners:
+            listener.on_round(self._last)
 
     def checkpoint(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Keep no checkpoint."""

@@ -191,4 +191,4 @@ class SharedKeywords(TypedDict, total=False):
     precision: Literal["fp32", "bf16"]
 
     checkpoint_every: int
-    tensorboard: bool
+    track: str

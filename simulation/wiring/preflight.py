@@ -9,7 +9,7 @@ from fedsel_app.models import flat_model
 from fedsel_app.models.device import choose_device, require_precision
 from fedsel_app.records.own_folder import refuse_used
 from fedsel_app.records.run_folder import refuse_damaged
-from fedsel_app.records.tensorboard import refuse_absent
+from fedsel_app.records.trackers import refuse_absent
 from simulation.experiments.configuration import AppConfig
 from simulation.wiring.folders import refuse_foreign_states, run_folder
 from strategies.aggregation.privacy import Privacy
@@ -33,8 +33,7 @@ def refuse_unrunnable(config: AppConfig) -> None:
         refuse_used(run_folder(config))
     refuse_foreign_states(run_folder(config), resume=config.records.resume)
     require_precision(config.execution.precision, choose_device(config.execution.device))
-    if config.records.tensorboard:
-        refuse_absent()
+    refuse_absent(config.records.trackers)
     _refuse_large(config)
     dataset = load(config.data, run.seed)
     flat_model.build(run.model, dataset.sample_shape, dataset.classes, run.seed)

@@ -22,8 +22,9 @@ from fedsel_app.models.device import choose_device, prepare, require_precision
 from fedsel_app.models.tasks import task_of
 from fedsel_app.network.links import make_links
 from fedsel_app.network.reply_timeout import ReplyTimeout
+from fedsel_app.records.listeners import RoundListener
 from fedsel_app.records.run_folder import RunFolder
-from fedsel_app.records.tensorboard import EventFiles
+from fedsel_app.records.trackers import add_trackers
 from simulation.experiments.configuration import AppConfig
 from simulation.experiments.validation import validate_task
 from simulation.wiring.folders import run_folder
@@ -100,11 +101,10 @@ def make_surrogate(
 
 
 def open_run_folder(config: AppConfig, on_round: Callable[[dict[str, Any]], None] | None = None) -> RunFolder:
-    """Open the folder of a run, new or resumed; `on_round` and the event files listen to its rounds."""
+    """Open the folder of a run, new or resumed; `on_round` and the trackers listen to its rounds."""
     folder = RunFolder(run_folder(config), config.values(), resume=config.records.resume)
-    folder.listeners += [on_round] if on_round else []
-    if config.records.tensorboard:
-        folder.listeners.append(EventFiles(folder.path / "tensorboard", len(folder.rows)).round)
+    folder.listeners += [RoundListener(on_round)] if on_round else []
+    add_trackers(folder, config.records.trackers, config.values())
     return folder
 
 

@@ -89,7 +89,7 @@ def test_a_deployment_that_fails_removes_nothing(tmp_path, monkeypatch, fill):
 
 @pytest.mark.parametrize("fill", FOLDERS)
 def test_a_comparison_that_fails_removes_nothing(tmp_path, monkeypatch, fill):
-    def work(self):
+    def work(self, runs):
         raise RuntimeError("no run can be started")
 
     monkeypatch.setattr(RunProcesses, "work", work)

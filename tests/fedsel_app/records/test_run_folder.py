@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import ConfigError
+from fedsel_app.records.listeners import RoundListener
 from fedsel_app.records.run_folder import RunFolder, describe, read_rounds
 from fedsel_app.records.schema import VERSION, EnrolmentRecord, RoundRecord
 from fedsel_app.records.summary import summarize
@@ -124,7 +125,7 @@ def test_what_is_not_a_number_becomes_null(tmp_path):
 def test_totals_accumulate_and_every_row_is_handed_on(tmp_path):
     seen = []
     run = RunFolder(tmp_path / "run", CONFIG)
-    run.listeners.append(seen.append)
+    run.listeners.append(RoundListener(seen.append))
     for record in made_up_records():
         run.round(record)
     assert [row["time_s"] for row in seen] == [10.0, 30.0, 35.0, 36.0]

@@ -1,0 +1,144 @@
+"""Trackers of the setting 'track': what each hears of a run, where its run is, and what becomes of its failures."""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedsel_app.config import ConfigError, Value
+from fedsel_app.config.plugins import described
+from fedsel_app.records.files import write_json
+from fedsel_app.records.listeners import Listener
+from fedsel_app.records.reading import read_object
+from fedsel_app.records.run_folder import RunFolder
+from fedsel_app.records.schema import Row
+
+RUN_IDS = "tracking.json"
+"""File in the run folder: tracker -> id of the run there, so that a resumed run goes on with it."""
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """Run as a tracker is opened for it.
+
+    Attributes
+    ----------
+    folder : the run folder
+    settings : setting key -> value
+    run_id : the tracker's own id of the run; None where it begins
+    rows : the rounds that are finished already
+    """
+
+    folder: Path
+    settings: Mapping[str, Value]
+    run_id: str | None
+    rows: Sequence[Row]
+
+
+class Tracker(Listener, Protocol):
+    """Tracker: a listener with a run of its own, which a resumed run goes on with."""
+
+    run_id: str
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Kind of tracker: the package that it needs, where fedsel's part of it is, and what runs share there.
+
+    Attributes
+    ----------
+    place : `module:class`
+    preparation : `module:function` that makes what runs side by side would each make; empty where there is none
+    """
+
+    package: str
+    place: str
+    preparation: str = ""
+
+    def open(self, run: TrackedRun) -> Tracker:
+        """Open the tracker for a run."""
+        opened: Callable[[TrackedRun], Tracker] = _load(self.place)
+        return opened(run)
+
+
+KINDS = {
+    "tensorboard": Kind("torch.utils.tensorboard", "fedsel_app.records.tensorboard:EventFiles"),
+    "mlflow": Kind("mlflow", "fedsel_app.records.mlflow_run:MLflowRun", "fedsel_app.records.mlflow_run:prepare"),
+    "wandb": Kind("wandb", "fedsel_app.records.wandb_run:WandbRun"),
+}
+
+
+class GuardedTracker:
+    """Listener in front of a tracker: its first failure is a warning of one line, and the last that it is asked."""
+
+    def __init__(self, name: str, open_tracker: Callable[[], Listener]) -> None:
+        self._name = name
+        self._tracker: Listener | None = None
+        self._guard(lambda: setattr(self, "_tracker", open_tracker()))
+
+    def on_round(self, row: Row) -> None:
+        """Tell the tracker of a finished round."""
+        if (tracker := self._tracker) is not None:
+            self._guard(lambda: tracker.on_round(row))
+
+    def on_end(self, summary: Row | None) -> None:
+        """Tell the tracker of the end."""
+        if (tracker := self._tracker) is not None:
+            self._guard(lambda: tracker.on_end(summary))
+
+    def _guard(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001 - whatever a tracker raises, the run goes on
+            self._tracker = None
+            sys.stderr.write(f"fedsel: {self._name} tracks this run no longer ({described(error)}); the run goes on.\n")
+
+
+def add_trackers(folder: RunFolder, names: Iterable[str], settings: Mapping[str, Value]) -> None:
+    """Let the trackers of these names listen to the run in `folder`."""
+    for name in names:
+        folder.listeners.append(GuardedTracker(name, partial(_open, name, folder, settings)))
+
+
+def _open(name: str, folder: RunFolder, settings: Mapping[str, Value]) -> Tracker:
+    """Open a tracker, with its run of before where there is one, and keep the run's id."""
+    ids = read_object(folder.path / RUN_IDS) or {}
+    tracker = KINDS[name].open(TrackedRun(folder.path, settings, ids.get(name), folder.rows))
+    if ids.get(name) != tracker.run_id:
+        write_json(folder.path / RUN_IDS, {**ids, name: tracker.run_id})
+    return tracker
+
+
+def prepare_trackers(names: Iterable[str]) -> None:
+    """Make what runs side by side share at these trackers; where that fails, each of the runs says why."""
+    for preparation in (KINDS[name].preparation for name in names):
+        if preparation:
+            with suppress(Exception):
+                _load(preparation)()
+
+
+def _load(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+def refuse_absent(names: Iterable[str]) -> None:
+    """Raise ConfigError if the package of one of these trackers is not installed."""
+    for name in names:
+        try:
+            import_module(KINDS[name].package)
+        except ImportError as error:
+            raise ConfigError(
+                f"The 'track' parameter {name} needs the package {name}; install it with "
+                f"`pip install 'fedsel[{name}]'`, or leave it out."
+            ) from error
+
+
+def numbers(row: Row) -> dict[str, float]:
+    """Every number of a round, the task's other metrics too, by name."""
+    values = row | row.get("metrics", {})
+    return {name: value for name, value in values.items() if isinstance(value, int | float) and name != "round"}

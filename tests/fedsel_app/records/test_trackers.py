@@ -1,0 +1,134 @@
+"""Trackers: TensorBoard's files, one warning where a tracker fails, and the setting; others lie in tests/runs."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from fedsel_app.config import ConfigError
+from fedsel_app.config.records import TRACKERS
+from fedsel_app.records import trackers
+from fedsel_app.records.run_folder import read_config, read_rounds
+from fedsel_app.records.tensorboard import EventFiles
+from fedsel_app.records.trackers import KINDS, TrackedRun, numbers
+from simulation.experiments.configuration import resolve
+from simulation.wiring.preflight import refuse_unrunnable
+from tests.support.in_process import run_in_process
+
+SMALL = {"rounds": 3, "clients": 4, "cohort": 2, "local_steps": 1, "strategy": "random"}
+
+
+def scalars(folder):
+    """Scalars as TensorBoard itself reads them: name -> list of (round, value)."""
+    event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    events = event_accumulator.EventAccumulator(str(folder / "tensorboard"))
+    events.Reload()
+    return {name: [(event.step, event.value) for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
+
+
+def test_every_number_of_a_round_is_written_against_its_round(tmp_path):
+    pytest.importorskip("tensorboard")
+    files = EventFiles(TrackedRun(tmp_path, {}, None, []))
+    files.on_round({"round": 1, "accuracy": 0.5, "uplink_bytes": 1024, "selected": [1, 2], "failures": []})
+    files.on_round({"round": 2, "uplink_bytes": 2048, "metrics": {"g_mean": 0.25}})
+    files.on_end(None)
+    assert scalars(tmp_path) == {
+        "accuracy": [(1, 0.5)],
+        "uplink_bytes": [(1, 1024.0), (2, 2048.0)],
+        "g_mean": [(2, 0.25)],
+    }
+
+
+def test_a_resumed_run_drops_what_was_written_after_its_checkpoint(tmp_path):
+    pytest.importorskip("tensorboard")
+    before = EventFiles(TrackedRun(tmp_path, {}, None, []))
+    for number in (1, 2, 3):
+        before.on_round({"round": number, "accuracy": number / 10})
+    after = EventFiles(TrackedRun(tmp_path, {}, before.run_id, [{"round": 1, "accuracy": 0.1}]))
+    after.on_round({"round": 2, "accuracy": 0.75})
+    assert [step for step, _ in scalars(tmp_path)["accuracy"]] == [1, 2]
+    assert scalars(tmp_path)["accuracy"][1] == (2, 0.75)
+
+
+def test_a_tracker_that_joins_a_resumed_run_hears_of_the_rounds_before(tmp_path):
+    pytest.importorskip("tensorboard")
+    rows = [{"round": 1, "accuracy": 0.25}, {"round": 2, "accuracy": 0.5}]
+    EventFiles(TrackedRun(tmp_path, {}, None, rows)).on_end(None)
+    assert scalars(tmp_path) == {"accuracy": [(1, 0.25), (2, 0.5)]}
+
+
+class MadeUpTracker:
+    """Tracker that keeps what it hears, and fails when told to."""
+
+    fails = ""
+
+    def __init__(self, run):
+        self.run_id, self.heard = "made-up", []
+        type(self).last = self
+        self.ask("open")
+
+    def ask(self, moment):
+        if moment == self.fails:
+            raise OSError(f"no answer\nat {moment}")
+        self.heard.append(moment)
+
+    def on_round(self, row):
+        self.ask(row["round"])
+
+    def on_end(self, summary):
+        self.ask("end" if summary else "stopped")
+
+
+@pytest.fixture
+def made_up(monkeypatch):
+    """A made-up tracker in the place of MLflow."""
+    monkeypatch.setattr(sys.modules[__name__], "MadeUpTracker", type("MadeUpTracker", (MadeUpTracker,), {}))
+    monkeypatch.setitem(trackers.KINDS, "mlflow", trackers.Kind("json", f"{__name__}:MadeUpTracker"))
+    return sys.modules[__name__].MadeUpTracker
+
+
+def test_a_tracker_hears_of_every_round_and_the_end_and_has_its_id_kept(made_up, tmp_path):
+    run_in_process(tmp_path / "run", track="mlflow", **SMALL)
+    assert made_up.last.heard == ["open", 1, 2, 3, "end"]
+    assert json.loads((tmp_path / "run" / "tracking.json").read_text()) == {"mlflow": "made-up"}
+
+
+@pytest.mark.parametrize("moment", ["open", 2, "end"])
+def test_a_tracker_that_fails_is_one_warning_and_changes_no_bit(made_up, tmp_path, capsys, moment):
+    made_up.fails = moment
+    for name, track in (("tracked", "mlflow"), ("alone", "")):
+        run_in_process(tmp_path / name, track=track, **SMALL)
+    assert made_up.last.heard == {"open": [], 2: ["open", 1], "end": ["open", 1, 2, 3]}[moment]
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("fedsel: ")]
+    expected = f"fedsel: mlflow tracks this run no longer (OSError: no answer at {moment}); the run goes on."
+    assert warnings == [expected]
+    rounds = [[row | {"wall_s": 0} for row in read_rounds(tmp_path / name)] for name in ("tracked", "alone")]
+    assert rounds[0] == rounds[1]
+    models = [np.load(tmp_path / name / "model.npz", allow_pickle=False) for name in ("tracked", "alone")]
+    assert models[0]["parameters"].tobytes() == models[1]["parameters"].tobytes()
+
+
+@pytest.mark.parametrize("name", TRACKERS)
+def test_without_the_package_the_run_is_refused_before_it_starts(tmp_path, monkeypatch, name):
+    monkeypatch.setitem(sys.modules, KINDS[name].package, None)
+    with pytest.raises(ConfigError, match=rf"'track' parameter {name} needs .*pip install 'fedsel\[{name}\]'"):
+        refuse_unrunnable(resolve({"track": name, "out": str(tmp_path / "run")}))
+
+
+def test_the_setting_names_known_trackers():
+    assert resolve({"track": " wandb, mlflow,wandb"}).records.trackers == ["wandb", "mlflow"]
+    assert sorted(KINDS) == sorted(TRACKERS)
+    with pytest.raises(ConfigError, match=r"'track' parameter must be some of tensorboard, mlflow, wandb"):
+        resolve({"track": "neptune"})
+
+
+@pytest.mark.parametrize(("before", "track"), [(True, "tensorboard"), (False, "")])
+def test_a_run_of_before_the_setting_is_read(tmp_path, before, track):
+    (tmp_path / "config.json").write_text(json.dumps({"lr": 0.1, "tensorboard": before}))
+    assert read_config(tmp_path) == {"lr": 0.1, "track": track}
+
+
+def test_numbers_are_those_of_the_round_and_its_metrics():
+    row = {"round": 3, "loss": 0.5, "metrics": {"g_mean": 1}, "selected": [1], "failures": []}
+    assert numbers(row) == {"loss": 0.5, "g_mean": 1}
