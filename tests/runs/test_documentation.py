@@ -241,7 +241,9 @@ def test_the_commands_for_separate_machines_are_those_that_deploy_prints(monkeyp
 
 
 def test_the_method_of_the_readme_selects_in_turn_and_keeps_the_contract(folder: Path) -> None:
-    settings = {"strategy": "waiting:LongestWaiting", "waiting.random-share": 0.0, "clients": 8, "cohort": 2}
-    _, rows = run_in_process(folder / "run", rounds=4, **settings)
-    assert sorted(client for row in rows for client in row["selected"]) == list(range(8))
+    settings = {"clients": 8, "cohort": 2}
+    runs = {"waiting:LongestWaiting": {}, "patient:Patient": {"patient.random-share": 0.0}}
+    for strategy, own in runs.items():
+        _, rows = run_in_process(folder / strategy, rounds=4, strategy=strategy, **settings, **own)
+        assert sorted(client for row in rows for client in row["selected"]) == list(range(8))
     importlib.import_module("test_waiting").test_longest_waiting()
