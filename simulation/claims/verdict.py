@@ -67,9 +67,9 @@ def decide(claims: Sequence[Claim], measured: Measured) -> dict[str, list[Verdic
         tests = [(claim, paired_values(claim, metric, measured)) for claim in family for metric in claim.metrics]
         judged = _judge([(claim, pairs) for claim, pairs in tests if len(pairs.advantages) > 1])
         for claim, pairs in tests:
-            verdict = judged.get((claim.name, pairs.metric.key)) or Verdict(
-                NOT_RUN, pairs, t_interval(pairs.advantages), 1.0, inf
-            )
+            word = UNDECIDED if any(pairs.missed) else NOT_RUN
+            unjudged = Verdict(word, pairs, t_interval(pairs.advantages), 1.0, inf)
+            verdict = judged.get((claim.name, pairs.metric.key), unjudged)
             verdicts.setdefault(claim.name, []).append(verdict)
     return verdicts
 

@@ -118,7 +118,7 @@ def test_seeds_on_which_neither_reached_the_target_are_left_out():
     (verdict,) = decide(
         [claim("c", CHEAT, HONEST, "time_to_target_s", effect=0.5, deviation=0.4)], Runs({CHEAT: rows, HONEST: others})
     )["c"]
-    assert (verdict.word, verdict.pairs.advantages.size) == (NOT_RUN, 1)
+    assert (verdict.word, verdict.pairs.advantages.size, verdict.pairs.missed) == (UNDECIDED, 1, (9, 9))
 
 
 def test_claims_of_a_paper_are_adjusted_together():
