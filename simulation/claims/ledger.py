@@ -132,8 +132,13 @@ def advantage_text(verdict: Verdict) -> str:
     if found.n < 2:
         return ABSENT
     factor, unit = (100.0, "%") if metric.ratio else (100.0, " points") if "accuracy" in metric.key else (1.0, "")
-    low, mean, high = (f"{factor * value:.3g}" for value in (found.low, found.mean, found.high))
+    low, mean, high = (_three_digits(factor * value) for value in (found.low, found.mean, found.high))
     return f"{mean}{unit} [{low}, {high}]"
+
+
+def _three_digits(number: float) -> str:
+    """Number with three significant digits, and without an exponent where it is large."""
+    return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
 
 
 def verdict_text(claim: Claim, verdict: Verdict) -> str:
