@@ -26,11 +26,11 @@ WIDTH = 120
 COMMAND = "fedsel claims run --all --out runs/claims"
 COLOURS = {HOLDS: "#009E73", DOES_NOT: "#D55E00", NO_DIFFERENCE: "#0072B2", UNDECIDED: "#777777"}
 COUNTED = {
-    HOLDS: "hold",
-    DOES_NOT: "do not",
-    NO_DIFFERENCE: "show no difference within their margin",
-    UNDECIDED: "are undecided",
-    NOT_RUN: "were not run",
+    HOLDS: "confirmed",
+    DOES_NOT: "refuted",
+    NO_DIFFERENCE: "without a difference",
+    UNDECIDED: "undecided",
+    NOT_RUN: "not run",
 }
 FEW = 5
 """Most claims of a paper that shares its line of the opening with others."""
@@ -79,7 +79,7 @@ def opening_lines(
         family = [claim for claim in claims if claim.paper == paper or (paper == OTHERS and claim.paper not in papers)]
         holding = [claim.name for claim in family if verdicts[claim.name][0].word == HOLDS]
         if family:
-            lines.append((paper, f"{_counts(family, verdicts)}. Hold: {', '.join(holding) or 'none'}."))
+            lines.append((paper, f"{_counts(family, verdicts)}. Confirmed: {', '.join(holding) or 'none'}."))
     lines += [(ranking.title, text) for ranking in rankings if (text := advice(ranking, measured))]
     return lines
 

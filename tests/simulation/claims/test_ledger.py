@@ -62,8 +62,8 @@ def test_the_opening_names_verdicts_and_the_page_shows_both_sides(tmp_path):
     claims = [claim("ahead", CHEAT, HONEST), claim("behind", HONEST, CHEAT), claim("absent", "divfl", HONEST)]
     page, markdown, picture = write_ledger(tmp_path, claims, [], Runs(scores))
     text = markdown.read_text(encoding="utf-8")
-    counts = "1 hold, 1 do not, 1 were not run"
-    opening = [f"- **3 claims:** {counts}.", f"- **Baselines:** {counts}. Hold: ahead."]
+    counts = "1 confirmed, 1 refuted, 1 not run"
+    opening = [f"- **3 claims:** {counts}.", f"- **Baselines:** {counts}. Confirmed: ahead."]
     assert text.splitlines()[2:4] == opening
     # Means 0.7555 and 0.761 - 0.7055: the paired differences are 0.05 + 0.001 s, 5.55 points on average.
     assert (
