@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 Shape = tuple[int, ...]
@@ -48,11 +49,29 @@ def _mlp(sample_shape: Shape, outputs: int) -> nn.Module:
     )
 
 
+class HalvingMax(nn.MaxPool2d):
+    """Max pooling of 2x2. Without gradients on a CPU: three elementwise maxima, a fifth of torch's time for it.
+
+    It stands before a ReLU, on a quarter of the values: the maximum of their ReLUs is the ReLU of their maximum.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (n, C, H, W) at half their height and width, rounded down."""
+        if torch.is_grad_enabled() or not x.is_cpu:
+            return super().forward(x)  # type: ignore[no-any-return]
+        height, width = x.shape[2] // 2 * 2, x.shape[3] // 2 * 2
+        rows = torch.maximum(x[:, :, 0:height:2], x[:, :, 1:height:2])
+        return torch.maximum(rows[..., 0:width:2], rows[..., 1:width:2])
+
+
 def _cnn(sample_shape: Shape, outputs: int) -> nn.Module:
     channels, height, width = sample_shape
     return nn.Sequential(
-        *(nn.Conv2d(channels, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(channels, 16, 3, padding=1), HalvingMax(), nn.ReLU()),
+        *(nn.Conv2d(16, 32, 3, padding=1), HalvingMax(), nn.ReLU()),
         *(nn.Flatten(), nn.Linear(32 * (height // 4) * (width // 4), 64), nn.ReLU(), nn.Linear(64, outputs)),
     )
 
@@ -64,8 +83,8 @@ def _cnn4(sample_shape: Shape, outputs: int) -> nn.Module:
     """
     channels, height, width = sample_shape
     return nn.Sequential(
-        *(nn.Conv2d(channels, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(channels, 32, 5, padding=2), HalvingMax(), nn.ReLU()),
+        *(nn.Conv2d(32, 64, 5, padding=2), HalvingMax(), nn.ReLU()),
         *(nn.Flatten(), nn.Linear(64 * (height // 4) * (width // 4), 512), nn.ReLU(), nn.Linear(512, outputs)),
     )
 
@@ -79,8 +98,8 @@ def _cnn5(sample_shape: Shape, outputs: int) -> nn.Module:
     channels, height, width = sample_shape
     flat = 64 * (((height - 2) // 2 - 2) // 2 - 2) * (((width - 2) // 2 - 2) // 2 - 2)
     return nn.Sequential(
-        *(nn.Conv2d(channels, 32, 3), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(channels, 32, 3), HalvingMax(), nn.ReLU()),
+        *(nn.Conv2d(32, 64, 3), HalvingMax(), nn.ReLU()),
         *(nn.Conv2d(64, 64, 3), nn.ReLU()),
         *(nn.Flatten(), nn.Linear(flat, 64), nn.ReLU(), nn.Linear(64, outputs)),
     )
@@ -95,8 +114,8 @@ def _cnn5_wide(sample_shape: Shape, outputs: int) -> nn.Module:
     channels, height, width = sample_shape
     flat = 128 * (((height - 4) // 2 - 4) // 2) * (((width - 4) // 2 - 4) // 2)
     return nn.Sequential(
-        *(nn.Conv2d(channels, 64, 5), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(64, 128, 5), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(channels, 64, 5), HalvingMax(), nn.ReLU()),
+        *(nn.Conv2d(64, 128, 5), HalvingMax(), nn.ReLU()),
         *(nn.Flatten(), nn.Linear(flat, 256), nn.ReLU()),
         *(nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, outputs)),
     )
@@ -107,11 +126,11 @@ def _alexnet(sample_shape: Shape, outputs: int) -> nn.Module:
     channels, height, width = sample_shape
     flat = 256 * ((height + 1) // 16) * ((width + 1) // 16)
     return nn.Sequential(
-        *(nn.Conv2d(channels, 64, 3, stride=2, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(64, 192, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(channels, 64, 3, stride=2, padding=1), HalvingMax(), nn.ReLU()),
+        *(nn.Conv2d(64, 192, 3, padding=1), HalvingMax(), nn.ReLU()),
         *(nn.Conv2d(192, 384, 3, padding=1), nn.ReLU()),
         *(nn.Conv2d(384, 256, 3, padding=1), nn.ReLU()),
-        *(nn.Conv2d(256, 256, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(256, 256, 3, padding=1), HalvingMax(), nn.ReLU()),
         *(nn.Flatten(), nn.Linear(flat, 512), nn.ReLU(), nn.Dropout(0.5), nn.Linear(512, outputs)),
     )
 
@@ -138,7 +157,7 @@ def _resnet9(sample_shape: Shape, outputs: int) -> nn.Module:
         return nn.Conv2d(inputs, channels, 3, padding=1), nn.BatchNorm2d(channels)
 
     def convolution(inputs: int, channels: int, *then: nn.Module) -> nn.Module:
-        return nn.Sequential(*normed(inputs, channels), nn.ReLU(), *then)
+        return nn.Sequential(*normed(inputs, channels), *then, nn.ReLU())
 
     def residual(channels: int) -> nn.Module:
         block = _Residual(*normed(channels, channels), nn.ReLU(), *normed(channels, channels))
@@ -146,10 +165,10 @@ def _resnet9(sample_shape: Shape, outputs: int) -> nn.Module:
 
     return nn.Sequential(
         convolution(sample_shape[0], 64),
-        convolution(64, 128, nn.MaxPool2d(2)),
+        convolution(64, 128, HalvingMax()),
         residual(128),
-        convolution(128, 256, nn.MaxPool2d(2)),
-        convolution(256, 512, nn.MaxPool2d(2)),
+        convolution(128, 256, HalvingMax()),
+        convolution(256, 512, HalvingMax()),
         residual(512),
         *(nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(512, outputs)),
     )

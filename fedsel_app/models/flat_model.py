@@ -70,7 +70,14 @@ def channels_last(model: nn.Module) -> nn.Module:
 
 
 def _images_channels_last(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return tuple(x.contiguous(memory_format=torch.channels_last) if x.is_cpu else x for x in inputs)
+    return tuple(_with_channel_strides(x) if x.is_cpu else x for x in inputs)
+
+
+def _with_channel_strides(x: Tensor) -> Tensor:
+    """The images (n, C, H, W) in channels-last order. With one channel both orders are one, and the strides tell."""
+    if x.shape[1] == 1:
+        return x.reshape(-1, *x.shape[2:], 1).permute(0, 3, 1, 2)
+    return x.contiguous(memory_format=torch.channels_last)
 
 
 class LayerSlice(NamedTuple):

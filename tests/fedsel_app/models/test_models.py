@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedsel_app.config import ConfigError
-from fedsel_app.models.architectures import ARCHITECTURES
+from fedsel_app.models.architectures import ARCHITECTURES, HalvingMax
 from fedsel_app.models.flat_model import FlatModel, LayerSlice, build, evaluate
 from tests.support.training import CPU, TorchOptimizer
 
@@ -148,6 +148,7 @@ def test_models_that_cannot_be_built_are_refused(name, shape, said):
     [
         ("cnn", (1, 8, 8)),
         ("cnn4", (3, 8, 8)),
+        ("cnn4", (1, 8, 8)),
         ("cnn5", (3, 18, 18)),
         ("cnn5-wide", (3, 16, 16)),
         ("alexnet", (3, 32, 32)),
@@ -159,7 +160,7 @@ def test_models_that_cannot_be_built_are_refused(name, shape, said):
 def test_channels_go_last_on_the_way_and_change_nothing(name, shape):
     model, seen = build(name, shape, 10, seed=0).eval(), []
     convolution = next(module for module in model.modules() if isinstance(module, nn.Conv2d))
-    convolution.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].stride()))
+    convolution.register_forward_hook(lambda module, inputs, output: seen.extend((inputs[0].stride(), output)))
     x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(1))
     outputs = model(x)
     outputs.sum().backward()
@@ -168,7 +169,18 @@ def test_channels_go_last_on_the_way_and_change_nothing(name, shape):
     plain.load_state_dict(model.state_dict(), assign=True)
     torch.testing.assert_close(outputs, plain(x), rtol=1e-4, atol=1e-5)
     assert x.is_contiguous()
-    assert seen[0] == torch.empty(4, *shape).contiguous(memory_format=torch.channels_last).stride()
+    channels, height, width = shape
+    assert seen[0] == (channels * height * width, 1, width * channels, channels)
+    assert seen[1].is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 9, 8), (2, 8, 9), (2, 5, 5)])
+def test_max_pooling_without_gradients_is_torchs_bit_for_bit(shape):
+    pool, x = HalvingMax(), torch.randn(4, *shape, generator=torch.Generator().manual_seed(2))
+    x[0, 0, 0, 0] = torch.nan
+    with torch.no_grad():
+        assert torch.equal(pool(x).nan_to_num(7.0), functional.max_pool2d(x, 2).nan_to_num(7.0))
+    assert pool(x.requires_grad_()).grad_fn is not None
 
 
 def test_a_users_function_builds_the_model():
