@@ -107,6 +107,7 @@ def parser() -> argparse.ArgumentParser:
     def add_settings(command: argparse.ArgumentParser) -> None:
         command.add_argument("--strategy", help="selection method, or package.module:Class")
         add_shared(command)
+        command.add_argument("--resume", metavar="DIR", help="go on with the interrupted run in this folder")
         add_whole_numbers(command, "seed")
         command.add_argument("--out", type=lambda text: str(Path(text).absolute()), help="run folder")
 

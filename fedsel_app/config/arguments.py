@@ -20,7 +20,6 @@ def add_shared(command: argparse.ArgumentParser) -> None:
     """Add the arguments that give a run its settings."""
     command.add_argument("--preset", help="named settings to start from, or a .toml file")
     add_whole_numbers(command, "rounds", "clients", "cohort")
-    command.add_argument("--resume", metavar="DIR", help="go on with the interrupted run in this folder")
     command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="see `fedsel settings`")
 
 

@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import unknown_name
 from simulation.claims.metrics import METRICS, Metric
-from simulation.claims.power import seeds_for, seeds_for_equivalence
 from simulation.claims.study import Side, Study
+from simulation.comparison.power import seeds_for, seeds_for_equivalence
 from simulation.experiments.presets import flatten
 
 FOLDER = Path(__file__).parent

@@ -13,9 +13,8 @@ from fedsel_app.config.plugins import unknown_name
 from simulation.claims.claim import RANKINGS
 from simulation.claims.measured import Measured
 from simulation.claims.metrics import METRICS, Metric
-from simulation.claims.power import LEVEL
 from simulation.claims.study import Side, Study
-from simulation.comparison.statistics import Estimate, Floats, holm, paired, t_interval
+from simulation.comparison.statistics import LEVEL, Estimate, Floats, holm, paired, t_interval
 from simulation.experiments.presets import flatten
 
 FOLDER = Path(__file__).parent / RANKINGS

@@ -15,8 +15,8 @@ import scipy
 from simulation.claims.claim import Claim
 from simulation.claims.measured import Measured
 from simulation.claims.metrics import Metric
-from simulation.claims.power import LEVEL, seeds_for, seeds_for_equivalence
-from simulation.comparison.statistics import Estimate, Floats, holm, t_interval
+from simulation.comparison.power import seeds_for, seeds_for_equivalence
+from simulation.comparison.statistics import LEVEL, Estimate, Floats, holm, t_interval
 
 HOLDS, DOES_NOT, NO_DIFFERENCE, UNDECIDED = "holds", "does not hold", "no difference", "undecided"
 NOT_RUN = "not run"

@@ -5,7 +5,7 @@ References
 Student, "The Probable Error of a Mean", Biometrika 1908 (the interval and the paired test). Holm, "A Simple
 Sequentially Rejective Multiple Test Procedure", Scand. J. Statistics 1979. Jain, Chiu, Hawe, "A Quantitative Measure
 of Fairness and Discrimination for Resource Allocation in Shared Computer Systems", DEC-TR-301, 1984. Gini, "Variabilità
-e mutabilità", 1912. Cohen, "Statistical Power Analysis for the Behavioral Sciences", 1988 (the number of seeds).
+e mutabilità", 1912.
 """
 
 from collections.abc import Sequence
@@ -17,15 +17,11 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
-CONFIDENCE = 0.95
+LEVEL = 0.05
+"""Error rate of a verdict; of the two directions that a difference may have, each has half of it."""
+CONFIDENCE = 1.0 - LEVEL
 FEWEST_PAIRS = 3
 """With fewer pairs of seeds a difference is never called more than seed noise."""
-POWER = 0.8
-"""Probability with which a difference that is there should be found."""
-MOST_PAIRS = 1000
-"""More seeds than these are not counted."""
-SURE = 100.0
-"""Mean of differences in their deviations with which three pairs are enough; no larger one is told apart from it."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +52,8 @@ class Paired:
     deviation: float
 
     def more_than_noise(self, adjusted_p: float) -> bool:
-        """True if there are enough pairs and `adjusted_p` is below 1 - confidence."""
-        return self.difference.n >= FEWEST_PAIRS and adjusted_p < 1.0 - CONFIDENCE
+        """True if there are enough pairs and `adjusted_p` is below `LEVEL`."""
+        return self.difference.n >= FEWEST_PAIRS and adjusted_p < LEVEL
 
 
 def t_interval(values: ArrayLike) -> Estimate:
@@ -88,22 +84,6 @@ def paired(values: ArrayLike, others: ArrayLike) -> Paired:
         p = float(scipy.stats.ttest_1samp(differences, 0.0).pvalue)
     deviation = float(differences.std(ddof=1)) if estimate.n > 1 else np.nan
     return Paired(estimate, float(second[both].mean()) if both.any() else np.nan, p, deviation)
-
-
-def pairs_needed(result: Paired, comparisons: int) -> int | None:
-    """Pairs of seeds with which a paired t test finds a difference like this one with probability `POWER`.
-
-    The true mean and deviation of the differences are taken to be those of `result`, and of Holm's adjustment over
-    `comparisons` differences its first and strictest step. None where that cannot be told: with fewer than two pairs,
-    a mean of 0, or more than `MOST_PAIRS`.
-    """
-    if result.difference.n < 2 or result.difference.mean == 0.0:
-        return None
-    n = np.arange(FEWEST_PAIRS, MOST_PAIRS + 1)
-    limit = scipy.stats.t.isf((1.0 - CONFIDENCE) / comparisons / 2.0, n - 1)
-    effect = min(abs(result.difference.mean) / max(result.deviation, np.finfo(float).tiny), SURE)
-    enough = scipy.stats.nct.sf(limit, n - 1, effect * np.sqrt(n)) >= POWER
-    return int(n[enough.argmax()]) if enough.any() else None
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

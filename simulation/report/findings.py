@@ -19,15 +19,13 @@ from simulation.comparison.measures import (
     Measure,
 )
 from simulation.comparison.outcomes import Numbers
+from simulation.comparison.power import MOST_PAIRS, POWER, pairs_needed
 from simulation.comparison.results import Group
 from simulation.comparison.statistics import (
     FEWEST_PAIRS,
-    MOST_PAIRS,
-    POWER,
     Paired,
     holm,
     paired,
-    pairs_needed,
     t_interval,
     wins_ties_losses,
 )

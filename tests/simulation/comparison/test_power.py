@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import scipy
 
-from simulation.claims.power import one_sided_power, seeds_for, seeds_for_equivalence
+from simulation.comparison.power import one_sided_power, pairs_needed, seeds_for, seeds_for_equivalence
+from simulation.comparison.statistics import Estimate, Paired, paired
 
 
 @pytest.mark.parametrize(("d", "n"), [(0.2, 199), (0.5, 34), (0.8, 15), (1.0, 10), (1.2, 8)])
@@ -42,3 +43,24 @@ def test_equivalence_needs_the_seeds_of_its_simulation():
         test(drawn, -0.5, axis=1, alternative="greater").pvalue, test(drawn, 0.5, axis=1, alternative="less").pvalue
     )
     assert np.mean(p < 0.05) == pytest.approx(0.8, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("mean", "deviation", "comparisons", "pairs"),
+    [
+        (0.5, 1.0, 1, 34),
+        (-1.0, 1.0, 1, 10),
+        (1.0, 1.0, 5, 16),
+        (2.0, 0.0, 1, 3),
+        (0.05, 1.0, 1, None),
+        (0, 1.0, 1, None),
+    ],
+)
+def test_the_number_of_seeds_is_that_of_a_power_analysis(mean, deviation, comparisons, pairs):
+    """R's power.t.test(delta, sd, power = 0.8, type = "paired") gives 33.37 for half a deviation, and 9.94 for one."""
+    result = Paired(Estimate(mean, np.nan, np.nan, 2), 1.0, 0.5, deviation)
+    assert pairs_needed(result, comparisons) == pairs
+
+
+def test_one_pair_does_not_tell_how_many_seeds_would_do():
+    assert pairs_needed(paired([1.0], [2.0]), 1) is None
