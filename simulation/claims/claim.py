@@ -4,17 +4,15 @@ A claim says that one side, `claimed`, is ahead of the other, `other`, in every 
 the same seeds, which decide partitions, links and initial models, so that the differences are paired.
 """
 
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import unknown_name
 from simulation.claims.metrics import METRICS, Metric
-from simulation.claims.study import Side, Study
+from simulation.claims.study import Side, Study, build, chosen, reading
 from simulation.comparison.power import seeds_for, seeds_for_equivalence
 from simulation.experiments.presets import flatten
 
@@ -146,35 +144,19 @@ def load_claims(names: tuple[str, ...] = ()) -> list[Claim]:
     ConfigError
         For a name that no claim has, or a file that is no claim.
     """
-    for name in names:
-        if name not in claim_files():
-            raise unknown_name("claim", name, claim_files())
-    return [read_claim(path) for name, path in claim_files().items() if not names or name in names]
+    return [read_claim(path) for path in chosen("claim", claim_files(), names)]
 
 
 def read_claim(path: Path) -> Claim:
     """Claim in a file. Raises ConfigError, which names the file, if it is none."""
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    with reading("claim", path) as table:
         for side in ("claimed", "other"):
             own = dict(table[side])
             table[side] = Side(own.pop("strategy"), flatten(own))
-        table["rule"] = _build(Rule, table["rule"] | {"metrics": tuple(table["rule"]["metrics"])})
+        table["rule"] = build(Rule, table["rule"] | {"metrics": tuple(table["rule"]["metrics"])})
         table["settings"] = flatten(table.get("settings", {}))
-        claim: Claim = _build(Claim, table | {"name": path.stem})
-    except KeyError as error:
-        raise ConfigError(f"The claim {path} lacks {error}.") from error
-    except (tomllib.TOMLDecodeError, OSError, TypeError, ValueError) as error:
-        raise ConfigError(f"The claim {path} cannot be read: {error}") from error
+        claim: Claim = build(Claim, table | {"name": path.stem})
     return claim
-
-
-def _build(kind: Any, table: Mapping[str, Any]) -> Any:
-    """Dataclass of the entries of a table, each of which must be one of its fields."""
-    known = {item.name for item in fields(kind)}
-    for key in table:
-        _require(key in known, f"'{key}' is none of {', '.join(sorted(known))}")
-    return kind(**table)
 
 
 def _require(condition: bool, requirement: str) -> None:

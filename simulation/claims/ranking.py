@@ -1,6 +1,5 @@
 """Rankings: one TOML file each; methods at equal bytes, seconds and rounds, on the same seeds."""
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -9,11 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.plugins import unknown_name
 from simulation.claims.claim import RANKINGS
 from simulation.claims.measured import Measured
 from simulation.claims.metrics import METRICS, Metric
-from simulation.claims.study import Side, Study
+from simulation.claims.study import Side, Study, build, chosen, reading
 from simulation.comparison.statistics import LEVEL, Estimate, Floats, holm, paired, t_interval
 from simulation.experiments.presets import flatten
 
@@ -81,22 +79,17 @@ def load_rankings(names: tuple[str, ...] = ()) -> list[Ranking]:
     ConfigError
         For a name that no ranking has, or a file that is no ranking.
     """
-    for name in names:
-        if name not in ranking_files():
-            raise unknown_name("ranking", name, ranking_files())
-    return [read_ranking(path) for name, path in ranking_files().items() if not names or name in names]
+    return [read_ranking(path) for path in chosen("ranking", ranking_files(), names)]
 
 
 def read_ranking(path: Path) -> Ranking:
     """Ranking in a file. Raises ConfigError, which names the file, if it is none."""
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-        ranking = Ranking(**table | {"name": path.stem, "settings": flatten(table.get("settings", {}))})
+    with reading("ranking", path) as table:
+        table["settings"] = flatten(table.get("settings", {}))
+        ranking: Ranking = build(Ranking, table | {"name": path.stem})
         for key in ranking.budgets:
             if key not in METRICS or not METRICS[key].budgeted:
-                raise ConfigError(f"'{key}' is no metric with a budget")
-    except (tomllib.TOMLDecodeError, OSError, TypeError, ValueError) as error:
-        raise ConfigError(f"The ranking {path} cannot be read: {error}") from error
+                raise ConfigError(f"'{key}' is no metric with a budget.")
     return ranking
 
 

@@ -1,11 +1,16 @@
 """Studies: runs that are asked for together, by a claim or a ranking, and the settings of each."""
 
+import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from pathlib import Path
+from typing import Any
 
-from fedsel_app.config import Value
+from fedsel_app.config import ConfigError, Value
+from fedsel_app.config.plugins import unknown_name
 from simulation.claims.metrics import Metric
 from simulation.experiments.configuration import AppConfig, resolve
 
@@ -60,3 +65,31 @@ class Study(ABC):
 @cache
 def _resolved(values: tuple[tuple[str, Value], ...]) -> AppConfig:
     return resolve(dict(values))
+
+
+def chosen(kind: str, files: Mapping[str, Path], names: tuple[str, ...]) -> list[Path]:
+    """Files of the given names, or all of them. Raises ConfigError for a name without a file."""
+    for name in names:
+        if name not in files:
+            raise unknown_name(kind, name, files)
+    return [path for name, path in files.items() if not names or name in names]
+
+
+@contextmanager
+def reading(kind: str, path: Path) -> Iterator[dict[str, Any]]:
+    """Table of a study's TOML file; ConfigError names the file where it, or what the block makes of it, is wrong."""
+    try:
+        yield tomllib.loads(path.read_text(encoding="utf-8"))
+    except KeyError as error:
+        raise ConfigError(f"The {kind} {path} lacks {error}.") from error
+    except (tomllib.TOMLDecodeError, OSError, TypeError, ValueError) as error:
+        raise ConfigError(f"The {kind} {path} cannot be read: {error}") from error
+
+
+def build(kind: Any, table: Mapping[str, Any]) -> Any:
+    """Dataclass of the entries of a table. Raises ConfigError for one that is none of its fields."""
+    known = {item.name for item in fields(kind)}
+    for key in table:
+        if key not in known:
+            raise ConfigError(f"'{key}' is none of {', '.join(sorted(known))}.")
+    return kind(**table)
