@@ -127,7 +127,7 @@ def cost_s(study: Study, measured: Measured) -> float:
     total = 0.0
     for side in study.sides:
         known = measured.seconds(study, side)
-        one = sum(known) / len(known) if known else estimate(study.configuration(side, study.seeds[0])).inline_s
+        one = sum(known) / len(known) if known else estimate(study.configuration(side, study.seeds[0]), 1).inline_s
         total += one * len(study.seeds)
     return total
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedsel_app.records.run_folder import read_summary
+from simulation.comparison.placement import cores_each
 from simulation.comparison.plan import Comparison, PlannedRun
 from simulation.comparison.run_processes import carry_out
 from simulation.comparison.watch import read_run
@@ -41,6 +42,7 @@ def compare(comparison: Comparison, jobs: int, console: Console) -> dict[str, st
 
 def plan_table(comparison: Comparison, jobs: int) -> Table:
     """Table of the planned runs: done and left, a line a run."""
+    cores = cores_each(max(1, min(jobs, sum(not run.finished for run in comparison.runs))))
     caption = f"{comparison.kind} In {comparison.out}, side by side: {jobs}".lstrip()
     table = whole_table("run", "strategy", "seed", "engine", "rounds", "done", "what is left", caption=caption)
     for run in comparison.runs:
@@ -50,7 +52,7 @@ def plan_table(comparison: Comparison, jobs: int) -> Table:
             run.name,
             run.strategy,
             str(run.seed),
-            choose(run.config).engine,
+            choose(run.config, cores).engine,
             str(run.config.run.rounds),
             str(done),
             left,

@@ -6,14 +6,29 @@ from collections.abc import Sequence
 
 import torch
 
-from simulation.engines.choice import worker_count
-from simulation.experiments.configuration import AppConfig, resolve
+from simulation.engines.choice import usable_cores
+from simulation.experiments.configuration import AppConfig
 
 
 def default_jobs(configs: Sequence[AppConfig], gpus: int) -> int:
     """Number of runs that fit side by side on this machine's cores, and on its GPUs if clients use a share of one."""
-    cores = worker_count(resolve({}))
+    cores = usable_cores()
     return max(1, min(_room(config, cores, gpus) for config in configs))
+
+
+def cores_each(jobs: int) -> int:
+    """Cores that each of `jobs` runs side by side has to itself."""
+    return max(1, usable_cores() // jobs)
+
+
+def workers_each(config: AppConfig, jobs: int) -> int:
+    """Ray workers of one of `jobs` runs side by side: `workers`; else 0 for all cores where it is alone, or its part.
+
+    Clients that take a share of a GPU have one worker: `default_jobs` divides the GPUs by runs.
+    """
+    if config.execution.workers or jobs == 1:
+        return config.execution.workers
+    return 1 if config.execution.client_gpus else cores_each(jobs)
 
 
 def _room(config: AppConfig, cores: int, gpus: int) -> int:

@@ -23,7 +23,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.records.own_folder import discard_empty, make_private_folder
 from fedsel_app.records.trackers import prepare_trackers
 from simulation import processes
-from simulation.comparison.placement import gpu_count, visible_gpus
+from simulation.comparison.placement import cores_each, gpu_count, visible_gpus, workers_each
 from simulation.comparison.plan import Comparison, PlannedRun
 from simulation.comparison.round_watch import RoundWatch
 from simulation.comparison.warm_server import WarmServer
@@ -141,8 +141,8 @@ class RunProcesses:
 
     def _start(self, slot: int, run: PlannedRun) -> None:
         self._say(f"{run.name}: {'goes on' if run.checkpointed else 'started'}")
-        inline = choose(run.config).engine == "inline"
-        arguments = prepare(run, side_by_side=self._jobs > 1, inline=inline)
+        inline = choose(run.config, cores_each(self._jobs)).engine == "inline"
+        arguments = prepare(run, workers=workers_each(run.config, self._jobs), inline=inline)
         environment = visible_gpus(slot, run.config, gpu_count()) if self._jobs > 1 else {}
         log, mark = run.folder.with_name(f"{run.name}.log"), str(run.folder)
         try:
@@ -207,18 +207,15 @@ class RunProcesses:
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def prepare(run: PlannedRun, *, side_by_side: bool, inline: bool) -> list[str]:
-    """Arguments of `fedsel` that carry out `run`, from its checkpoint if it has one.
-
-    One of several runs `side_by_side` trains with one worker, unless it is `inline` or its settings say how many.
-    """
+def prepare(run: PlannedRun, *, workers: int, inline: bool) -> list[str]:
+    """Arguments of `fedsel` that carry out `run`, from its checkpoint if it has one: inline, or with Ray `workers`."""
     here = ["--engine", "inline", "--set", "workers=0"] if inline else []
     if (run.folder / "config.json").exists():
         return ["run", "--resume", str(run.folder), *here]
     discard_empty(run.folder)
     values = {key: value for key, value in run.config.values().items() if key not in ("out", "state-dir", "resume")}
-    if side_by_side and not inline:
-        values["workers"] = run.config.execution.workers or 1
+    if not inline:
+        values["workers"] = workers
     preset = run.folder.with_name(f"{run.name}.toml")
     preset.write_text(tomli_w.dumps(values), encoding="utf-8")
     return ["run", "--preset", str(preset), "--out", str(run.folder), *here]

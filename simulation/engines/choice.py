@@ -71,8 +71,8 @@ def worker_count(config: AppConfig) -> int:
     return config.execution.workers or usable_cores()
 
 
-def choose(config: AppConfig) -> Choice:
-    """Choose the engine of a run.
+def choose(config: AppConfig, cores: int | None = None) -> Choice:
+    """Choose the engine of a run that has `cores` cores to itself, or all that this process may use.
 
     Raises
     ------
@@ -97,19 +97,20 @@ def choose(config: AppConfig) -> Choice:
         return Choice("ray", "'client-gpus' is set")
     if choose_device(execution.device).type == "cuda" and (gpus := torch.cuda.device_count()) > 1:
         return Choice("ray", f"there are {gpus} GPUs")
-    expected = estimate(config)
+    workers = cores or usable_cores()
+    expected = estimate(config, workers)
     engine = "inline" if expected.inline_s <= expected.ray_s else "ray"
     return Choice(
         engine,
         f"the clients' work would take about {expected.inline_s:.1f} s on one core, and {expected.ray_s:.1f} s through "
-        f"Ray with {usable_cores()} workers",
+        f"Ray with {workers} workers",
     )
 
 
-def estimate(config: AppConfig) -> Estimate:
+def estimate(config: AppConfig, workers: int) -> Estimate:
     """Estimate how long the clients' training and loss probes take in either engine.
 
-    A local step takes `STEP_S` and its arithmetic; Ray divides the work by its workers, and takes `RAY_START_S` once
+    A local step takes `STEP_S` and its arithmetic; Ray divides the work by its `workers`, and takes `RAY_START_S` once
     and `RAY_MESSAGE_S` for each message to enrol and to train.
     """
     run, training = config.run, config.training
@@ -124,7 +125,7 @@ def estimate(config: AppConfig) -> Estimate:
     rounds = run.rounds * config.strategy.most_iterations(config.method)
     inline_s = rounds * (training_s + probes_s)
     messages = run.clients + rounds * run.cohort
-    return Estimate(inline_s, RAY_START_S + inline_s / worker_count(config) + messages * RAY_MESSAGE_S)
+    return Estimate(inline_s, RAY_START_S + inline_s / workers + messages * RAY_MESSAGE_S)
 
 
 @lru_cache(maxsize=64)

@@ -151,10 +151,20 @@ def test_jobs_run_side_by_side_and_no_more(capsys, monkeypatch, out):
     assert all(json.loads(path.read_text())["workers"] == 0 for path in out.glob("runs/*/config.json"))
 
 
-def test_side_by_side_through_ray_every_run_has_one_worker(capsys, out):
+def test_side_by_side_through_ray_every_run_has_its_part_of_the_cores(capsys, monkeypatch, out):
+    monkeypatch.setattr(placement, "usable_cores", lambda: 7)
     assert compared(capsys, out, "--jobs", "2", "--seeds", "1", "--engine", "ray")[0] == 0
     configs = [json.loads(path.read_text()) for path in out.glob("runs/*/config.json")]
-    assert [(config["workers"], config["engine"]) for config in configs] == [(1, "ray")] * 2
+    assert [(config["workers"], config["engine"]) for config in configs] == [(3, "ray")] * 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "jobs", "workers"),
+    [({}, 1, 0), ({}, 3, 2), ({}, 20, 1), ({"workers": 5}, 3, 5), ({"client-gpus": 0.5}, 3, 1)],
+)
+def test_workers_of_a_run_beside_others(monkeypatch, settings, jobs, workers):
+    monkeypatch.setattr(placement, "usable_cores", lambda: 8)
+    assert placement.workers_each(resolve(settings), jobs) == workers
 
 
 def test_one_at_a_time_takes_every_core(capsys, out):
@@ -292,7 +302,7 @@ def test_means_and_deviations():
     ],
 )
 def test_as_many_jobs_as_cores_and_gpus_have_room_for(monkeypatch, settings, gpus, jobs):
-    monkeypatch.setattr(placement, "worker_count", lambda config: 8)
+    monkeypatch.setattr(placement, "usable_cores", lambda: 8)
     assert placement.default_jobs([resolve(settings)], gpus) == jobs
 
 

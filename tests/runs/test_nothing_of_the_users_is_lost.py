@@ -236,7 +236,7 @@ def test_a_comparison_removes_no_run_that_stopped_half_way(tmp_path):
     for name in ("config.json", "notes.txt", "fedsel-state/x"):
         written(run.folder / name)
     before = tree(run.folder)
-    assert prepare(run, side_by_side=False, inline=False)[-2:] == ["--resume", str(run.folder)]
+    assert prepare(run, workers=0, inline=False)[-2:] == ["--resume", str(run.folder)]
     assert tree(run.folder) == before
 
 

@@ -39,14 +39,19 @@ def test_the_estimate_by_hand():
     # all 20 are probed on 8 mini-batches, with 32 samples each, in each of 10 rounds.
     forward_s = 2 * 640 * 32 / 5e10
     inline_s = 10 * (4 * 50 * (STEP_S + 3 * forward_s) + 20 * (STEP_S + 8 * forward_s))
-    expected = estimate(resolve({"strategy": "hetero-select", "cohort": 4, "rounds": 10, "device": "cpu"}))
+    expected = estimate(resolve({"strategy": "hetero-select", "cohort": 4, "rounds": 10, "device": "cpu"}), workers=4)
     assert expected.inline_s == pytest.approx(inline_s)
     assert expected.ray_s == pytest.approx(RAY_START_S + inline_s / 4 + (20 + 40) * RAY_MESSAGE_S)
 
 
 def test_one_core_is_never_faster_through_ray(monkeypatch):
+    """One of a machine, or of those that runs side by side share."""
+    long = resolve({"model": "cnn", "rounds": 10**6, "device": "cpu"})
+    assert choose(long, cores=1).engine == "inline"
+    monkeypatch.setattr(choice, "usable_cores", lambda: 4)
+    assert choose(long).engine == "ray"
     monkeypatch.setattr(choice, "usable_cores", lambda: 1)
-    assert choose(resolve({"model": "cnn", "rounds": 10**6, "device": "cpu"})).engine == "inline"
+    assert choose(long).engine == "inline"
 
 
 @pytest.mark.parametrize(
