@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from simulation.deployment.command_lines import CONNECTION
+from simulation.deployment.deployed_run import app_values
+from simulation.deployment.flower_cli import submit
+from simulation.deployment.local_deployment import Deployment, app_folder
 from simulation.engines import inline_engine, ray_engine
 from simulation.experiments.configuration import resolve
+from simulation.experiments.node_configuration import node_config_text
 from strategies import STRATEGIES
 from tests.runs.test_end_to_end import fedsel, flower_home  # noqa: F401 - a fixture
 from tests.runs.test_methods_end_to_end import AT_ONCE
@@ -18,8 +23,7 @@ from tests.support.rounds import rounds
 
 SPAWN = multiprocessing.get_context("spawn")
 SMALL = {"clients": 4, "cohort": 2, "rounds": 3, "local-steps": 3, "device": "cpu", "checkpoint-every": 1}
-WHOLE_PROCESSES = ("hetero-select", "oort", "fedcg")
-"""Methods that go through `flwr run` and a deployment too: with probes, reports of the clients, and ratios."""
+WAYS = ("Ray 1", "Ray 2", "killed and resumed", "flwr run", "deployment")
 
 Settings = dict[str, object]
 
@@ -67,9 +71,21 @@ def reference(engine: ProcessPoolExecutor, tmp_path_factory: pytest.TempPathFact
     return folder
 
 
-def run_otherwise(way: str, method: str, folder: Path, engine: ProcessPoolExecutor, home: dict[str, str]) -> None:
-    settings = settings_of(method)
-    flags = [flag for key, value in settings.items() for flag in ("--set", f"{key}={value}")]
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """A SuperLink and four SuperNodes, which carry out one run after the other."""
+    base, clients = tmp_path_factory.mktemp("deployment"), SMALL["clients"]
+    nodes = [node_config_text(client, clients, {"state-dir": str(base / "state")}) for client in range(clients)]
+    with Deployment(base / "processes", clients, nodes, insecure=True) as deployment:
+        yield deployment
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("method", STRATEGIES)
+def test_inline_and_another_way_give_the_same_bits(way, method, tmp_path, engine, reference, request):
+    settings, folder, whole = settings_of(method), tmp_path / "run", reference(method)
     if way.startswith("Ray"):
         engine.submit(ray, settings | {"out": str(folder), "engine": "ray", "workers": int(way[-1])}).result()
     elif way == "killed and resumed":
@@ -79,23 +95,15 @@ def run_otherwise(way: str, method: str, folder: Path, engine: ProcessPoolExecut
         assert process.exitcode == -signal.SIGKILL
         engine.submit(inline, settings | {"out": str(folder), "resume": True}).result()
     elif way == "flwr run":
+        flags = [flag for key, value in settings.items() for flag in ("--set", f"{key}={value}")]
+        home = request.getfixturevalue("flower_home")
         done = fedsel("submit", "local", *flags, "--out", str(folder), environment=home)
         assert done.returncode == 0, done.stdout + done.stderr
     else:
-        done = fedsel("deploy", "--insecure", *flags, "--set", "links=simulated", "--out", str(folder))
-        assert done.returncode == 0, done.stdout + done.stderr
-
-
-PAIRS = [(way, method) for method in STRATEGIES for way in ("Ray 1", "Ray 2", "killed and resumed")]
-PAIRS += [(way, method) for method in WHOLE_PROCESSES for way in ("flwr run", "deployment")]
-
-
-@pytest.mark.slow
-@pytest.mark.e2e
-@pytest.mark.parametrize(("way", "method"), PAIRS, ids=[f"{method}: inline and {way}" for way, method in PAIRS])
-def test_inline_and_another_way_give_the_same_bits(way, method, tmp_path, engine, reference, flower_home):  # noqa: F811
-    folder, whole = tmp_path / "run", reference(method)
-    run_otherwise(way, method, folder, engine, flower_home)
+        config, lines = resolve(settings | {"links": "simulated", "out": str(folder)}), []
+        home = request.getfixturevalue("deployment").flwr_home
+        result = submit(app_folder(), CONNECTION, app_values(config), home, None, lines.append)
+        assert result.status == "finished:completed", "".join(lines)
     assert rounds(folder) == rounds(whole)
     for name in ("model.npz", "best-model.npz"):
         assert (folder / name).read_bytes() == (whole / name).read_bytes()
