@@ -50,19 +50,19 @@ class ClientProber:
         if answers:
             self._bound_examples()
         unsound: list[ConfigError] = []
+        clipped: list[str] = []
         for enrolled in answers:
             client = enrolled.client
             if (counted := int(roster.examples[client])) < enrolled.examples:
-                LOGGER.warning(
-                    "Round %d: client %d says that it has %d examples, and counts for %d: see 'example-clip'.",
-                    *(number, client, enrolled.examples, counted),
-                )
+                clipped.append(f"client {client} says {enrolled.examples} and counts for {counted}")
             if needs.label_counts:
                 try:
                     roster.label_counts[client] = np.minimum(enrolled.counts(context.classes), counted)
                 except ConfigError as error:
                     unsound.append(error)
                     LOGGER.warning("Round %d: %s What it has counts as nothing.", number, error)
+        if clipped:
+            LOGGER.warning("Round %d: 'example-clip' bounds examples: %s", number, one_line("; ".join(clipped)))
         if wait and unsound and len(unsound) == len(answers):
             raise unsound[0]
         context.recorder.clients([*new, *self._clients.enrolment.claims])
