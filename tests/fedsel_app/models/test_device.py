@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -63,3 +65,12 @@ def test_the_global_generator_is_seeded_and_put_back():
             drawn.append(torch.rand(4).tolist())
     assert drawn[0] == drawn[1] != drawn[2]
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_freed_memory_stays_with_the_process_where_the_library_of_c_can_do_that(monkeypatch):
+    asked, library = [], SimpleNamespace()
+    monkeypatch.setattr(device.ctypes, "CDLL", lambda name: library)
+    prepare(torch.device("cpu"), torch.get_num_threads())
+    library.mallopt = lambda *option: asked.append(option)
+    prepare(torch.device("cpu"), torch.get_num_threads())
+    assert asked == [(-1, 2**30), (-3, 2**25)]
