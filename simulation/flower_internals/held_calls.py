@@ -13,8 +13,8 @@ MOST_HELD = 500
 """Calls held at once; further ones are answered at once. The SuperLink has threads for twice as many."""
 MOST_UPLOADS = 100_000
 """Uploads that are remembered; the oldest beyond that are those of senders that have died."""
-QUIET_S = 10.0
-"""Seconds without a further object after which an upload counts as given up."""
+QUIET_S = 180.0
+"""Seconds without a further object after which Flower gives an upload up: `OBJECT_PUSH_SESSION_TTL_SECONDS`."""
 
 
 class Watch:
@@ -119,8 +119,8 @@ class Uploads:
     def under_way(self) -> set[str]:
         """Messages of which an object is missing and another was stored within `QUIET_S`.
 
-        One who pulls such a message sleeps for a second or more before he asks again for the object. A sender that
-        is silent for longer may have died; his message is then as Flower has it.
+        One who pulls such a message sleeps for a second or more before he asks again for the object, and for as long
+        gets no other message: if the sender has died, until the upload is given up. Then it is an error at once.
         """
         since_s = time.monotonic() - QUIET_S
         with self._lock:

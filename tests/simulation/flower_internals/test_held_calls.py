@@ -3,6 +3,9 @@
 import threading
 import time
 
+from flwr.supercore.constant import OBJECT_PUSH_SESSION_TTL_SECONDS
+
+from simulation.flower_internals import held_calls
 from simulation.flower_internals.held_calls import Arrivals, Uploads
 
 NODE, OTHER = ("node", 1), ("node", 2)
@@ -66,8 +69,13 @@ def test_an_upload_without_a_further_object_is_under_way_no_more(monkeypatch):
     uploads = Uploads(Arrivals())
     uploads.begin("slow", ["a", "b"], {NODE}, "slow")
     uploads.begin("given up", ["c"], {NODE}, "given up")
-    monkeypatch.setattr("simulation.flower_internals.held_calls.QUIET_S", 0.05)
+    monkeypatch.setattr(held_calls, "QUIET_S", 0.05)
     time.sleep(0.1)
     assert uploads.under_way() == set()
     uploads.stored("slow", "a")
     assert uploads.under_way() == {"slow"}
+
+
+def test_an_upload_is_under_way_until_flower_gives_it_up():
+    """A SuperNode that is killed amid its upload would else keep the replies of all others from the ServerApp."""
+    assert held_calls.QUIET_S == OBJECT_PUSH_SESSION_TTL_SECONDS
