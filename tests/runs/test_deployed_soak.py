@@ -18,7 +18,7 @@ from tests.support.rounds import rounds, written
 ROUNDS, SETTLED = 40, 6
 KILLED = {8: 1, 17: 2, 26: 1}
 """Round -> the client whose SuperNode is killed when it next trains after that round."""
-SETTINGS = {"strategy": "random", "clients": 3, "cohort": 2, "rounds": ROUNDS, "local-steps": 5, "model": "mlp"}
+SETTINGS = {"strategy": "random", "clients": 3, "cohort": 2, "rounds": ROUNDS, "local-steps": 200, "model": "mlp"}
 SETTINGS |= {"links": "measured", "round-deadline-s": 60.0, "seed": 3}
 MOST_MB_A_ROUND = 0.25
 PROCESSES = ("SuperLink", "ServerApp", "SuperNode", "app process")
@@ -59,7 +59,7 @@ def test_supernodes_come_and_go_for_forty_rounds(tmp_path: Path) -> None:
                     kill(node)
                     start_again(deployment, 1 + client)
                     del due[after]
-            time.sleep(0.2)
+            time.sleep(0.01)
         assert run.result().completed, "\n".join(lines)
 
     rows = rounds(out)
