@@ -177,11 +177,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         replies = self._accepted(plan, results)
         clients, started_from = replies.clients, self._parameters
         if not clients.size:
-            LOGGER.warning(
-                "Round %d: the model stays as it is; %d usable updates at least are needed ('min-returned', "
-                "'aggregation').",
-                *(server_round, self._fewest_updates),
-            )
+            LOGGER.warning("Round %d: too little came back; the model stays as it is.", server_round)
         if self._isp is not None and self._intermediate is not None:
             self._isp.search_aggregated(self._intermediate, replies)
         step = self._server.step(started_from, plan.selection, replies, self.roster.examples)
@@ -221,13 +217,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         replies = self._collector.collect(answered, selected, number, plan.statistics, plan.local_epochs)
         work = replies.work(self.roster, np.zeros(0))
         finish_s = self.context.links.finish_s(work, plan.reply_deadline.arrivals_s(replies.clients))
-        deadline_s = self.context.replies.round_deadline_s
-        return accept_replies(replies, finish_s, plan.wanted, self._fewest_updates, deadline_s)
-
-    @property
-    def _fewest_updates(self) -> int:
-        """Updates below which a round changes nothing."""
-        return max(self.context.replies.min_returned, self.context.aggregation.fewest_updates)
+        return accept_replies(replies, finish_s, plan.wanted, self.context.replies)
 
     # Evaluation -----------------------------------------------------------------------------------------------
 

@@ -40,8 +40,3 @@ class AggregationConfig(Settings):
         "norm above which an update is left out, in multiples of the round's median (0: any; without effect under dp)",
         low=0.0,
     )
-
-    @property
-    def fewest_updates(self) -> int:
-        """Updates that the rule needs: Krum's 2 f + 3, else one."""
-        return 2 * self.krum_malicious + 3 if self.aggregation in ("krum", "multi-krum") else 1

@@ -27,7 +27,7 @@ from flwr.common import (
 )
 from flwr.server.client_proxy import ClientProxy
 
-from fedsel_app.config import SharedSettings
+from fedsel_app.config import ReplyConfig, SharedSettings
 from fedsel_app.records.schema import Failure
 from fedsel_app.seeds import Purpose, stream
 from strategies.roster import Floats, Ints
@@ -48,20 +48,19 @@ def simulated_dropouts(selected: Ints, server_round: int, settings: SharedSettin
     return {client for client, draw in zip(selected.tolist(), draws, strict=True) if draw < rate}
 
 
-def accept_replies(replies: Replies, finish_s: Floats, wanted: int, fewest: int, deadline_s: float) -> Replies:
-    """Replies to aggregate: the first `wanted` before the deadline; none where they are fewer than `fewest`.
+def accept_replies(replies: Replies, finish_s: Floats, wanted: int, limits: ReplyConfig) -> Replies:
+    """Replies to aggregate: the first `wanted` before the deadline; none where they are fewer than `min-returned`.
 
     Parameters
     ----------
     finish_s : float64 (r,)
         Seconds until each reply arrived; of equally fast ones the lower id goes first.
-    deadline_s
-        Seconds of the deadline; 0 for none.
     """
+    deadline_s = limits.round_deadline_s
     punctual = finish_s <= (deadline_s or math.inf)
     order = np.lexsort((replies.clients, finish_s))
     first = order[punctual[order]][:wanted]
-    kept = np.sort(replies.clients[first]) if first.size >= fewest else replies.clients[:0]
+    kept = np.sort(replies.clients[first]) if first.size >= limits.min_returned else replies.clients[:0]
     late: list[Failure] = [
         {
             "client": client,
