@@ -163,7 +163,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(deployed_run, "submit", submit_small)
     monkeypatch.setattr(deployed_run, "Deployment", lambda *_, **__: nullcontext(SimpleNamespace(flwr_home=tmp_path)))
     draw_blank_pictures(monkeypatch)
-    for name in ("mnist", "cifar10"):
+    for name in ("mnist", "fashion-mnist", "cifar10"):
         monkeypatch.setitem(dataset.LOADERS, name, generated)
     for bench in BENCHES.values():
         monkeypatch.setattr(importlib.import_module(bench.module), "run", lambda arguments, console: [])
