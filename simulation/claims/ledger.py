@@ -19,7 +19,7 @@ from simulation.claims.ledger_template import TEMPLATE
 from simulation.claims.measured import Measured
 from simulation.claims.ranking import Ranking, places
 from simulation.claims.verdict import DECIDED, DOES_NOT, HOLDS, NO_DIFFERENCE, NOT_RUN, UNDECIDED, Verdict, decide
-from simulation.report.tables import ABSENT, Column, Table, markdown_text, number_text
+from simulation.report.tables import ABSENT, Column, Table, capital, markdown_text, number_text
 
 WIDTH = 120
 """Characters of a line of Markdown."""
@@ -193,11 +193,13 @@ def ranking_table(ranking: Ranking, measured: Measured) -> Table:
             mark = "" if order[index].behind else " (level)" if index else ""
             row += [f"{index + 1}{mark}", order[index].accuracy]
         rows.append(row)
-    seeds = first[0].accuracy.n if first else 0
-    caption = (
-        f"{seeds} seeds that all methods have, 95% intervals. Level: not behind the first by more than seed noise "
-        "(paired t tests, Holm over the methods)."
-    )
+    if first:
+        caption = (
+            f"{first[0].accuracy.n} seeds that all methods have, 95% intervals. Level: not behind the first by more "
+            "than seed noise (paired t tests, Holm over the methods)."
+        )
+    else:
+        caption = f"{capital(NOT_RUN)}{f': {ranking.left_open}' if ranking.left_open else ''}."
     return Table("ranking", ranking.title, caption, columns, rows)
 
 
