@@ -14,6 +14,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from fedsel_app.records.files import write_text
+from simulation.claims.advice import advice, ranking_advice
 from simulation.claims.claim import Claim
 from simulation.claims.ledger_template import TEMPLATE
 from simulation.claims.measured import Measured
@@ -80,28 +81,13 @@ def opening_lines(
         holding = [claim.name for claim in family if verdicts[claim.name][0].word == HOLDS]
         if family:
             lines.append((paper, f"{_counts(family, verdicts)}. Confirmed: {', '.join(holding) or 'none'}."))
-    lines += [(ranking.title, text) for ranking in rankings if (text := advice(ranking, measured))]
-    return lines
+    return [*lines, *advice(rankings, measured)]
 
 
 def _counts(claims: Sequence[Claim], verdicts: dict[str, list[Verdict]]) -> str:
     """Number of claims with each verdict."""
     counts = Counter(verdicts[claim.name][0].word for claim in claims)
     return ", ".join(f"{counts[word]} {text}" for word, text in COUNTED.items() if counts[word])
-
-
-def advice(ranking: Ranking, measured: Measured) -> str:
-    """Sentence on who is first in each currency, and whether random selection is as good; empty without runs."""
-    parts = []
-    for metric in ranking.metrics:
-        order = places(ranking, metric, measured)
-        if order:
-            first, random = order[0], next((place for place in order if place.strategy == "random"), order[0])
-            beside = f"random {random.accuracy.mean:.3f}" if random.behind else "random is as good"
-            where = metric.name.removeprefix("accuracy ")
-            parts.append(f"{where} {first.strategy} is first ({first.accuracy.mean:.3f}; {beside})")
-    sentence = ", ".join(parts)
-    return f"{sentence[0].upper()}{sentence[1:]}." if parts else ""
 
 
 def paper_table(paper: str, claims: Sequence[Claim], verdicts: dict[str, list[Verdict]]) -> Table:
@@ -195,8 +181,8 @@ def ranking_table(ranking: Ranking, measured: Measured) -> Table:
         rows.append(row)
     if first:
         caption = (
-            f"{first[0].accuracy.n} seeds that all methods have, 95% intervals. Level: not behind the first by more "
-            "than seed noise (paired t tests, Holm over the methods)."
+            f"{ranking_advice(ranking, measured)} {first[0].accuracy.n} seeds that all methods have, 95% intervals. "
+            "Level: not behind the first by more than seed noise (paired t tests, Holm over the methods)."
         )
     else:
         caption = f"{capital(NOT_RUN)}{f': {ranking.left_open}' if ranking.left_open else ''}."

@@ -31,7 +31,7 @@ class Study(ABC):
     ----------
     name : name of its file
     preset, settings : of all sides
-    left_open : the reason why nobody has run it, such as a GPU or private data that it needs
+    left_open : the reason why `--all` leaves it out, such as a GPU or data that it needs
     """
 
     name: str

@@ -6,8 +6,9 @@ import pytest
 
 from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
+from simulation.claims.advice import advice, ranking_advice
 from simulation.claims.claim import load_claims
-from simulation.claims.ledger import advice, opening_lines, write_ledger
+from simulation.claims.ledger import opening_lines, write_ledger
 from simulation.claims.measured import SHIPPED, identity, read_measured
 from simulation.claims.ranking import Ranking, load_rankings, places
 from simulation.claims.runs import missing_runs
@@ -27,13 +28,12 @@ def test_the_committed_ledger_is_what_its_runs_give(tmp_path, shipped):
 
 
 def test_the_readme_says_what_the_ledger_says(shipped):
-    """The README's lines under the mark are the ledger's first and those of its rankings."""
+    """The README's paragraph under the mark has the ledger's first line and its advice."""
     said = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split("<!-- ledger")[1].split("-->")[1].split())
     (title, text), *_ = opening_lines(load_claims(), load_rankings(), decide(load_claims(), shipped), shipped)
     assert f"[{title}](docs/ledger.md): {text}" in said
-    for ranking in load_rankings():
-        if found := advice(ranking, shipped):
-            assert f"{ranking.title}: {found[0].lower()}{found[1:]}" in said
+    for currency, sentence in advice(load_rankings(), shipped):
+        assert f"{currency} {sentence}".lower() in said.lower()
 
 
 def test_at_least_24_claims_are_decided_or_shown_undecidable_with_five_seeds_each(shipped):
@@ -87,7 +87,7 @@ def test_a_ranking_tells_who_is_level_with_the_first():
     }
     found = places(ranking, metric, Runs(values))
     assert [(place.strategy, place.behind) for place in found] == [("oort", False), ("random", False), ("divfl", True)]
-    assert advice(ranking, Runs(values)) == "After 5 rounds oort is first (0.800; random is as good)."
+    assert ranking_advice(ranking, Runs(values)) == "After 5 rounds oort is first (0.800; random is as good)."
     del values["divfl"][3]
     assert [place.accuracy.n for place in places(ranking, metric, Runs(values))] == [4, 4, 4]
     assert places(ranking, metric, Runs({})) == []
@@ -100,8 +100,34 @@ def test_advice_where_random_is_behind():
     values = {"oort": {seed: 0.9 + 0.001 * seed for seed in ranking.seeds}}
     values["random"] = {seed: 0.5 - 0.001 * seed for seed in ranking.seeds}
     said = "After 300 simulated seconds oort is first (0.903; random 0.497)."
-    assert advice(ranking, Runs(values)) == said
-    assert advice(ranking, Runs({})) == ""
+    assert ranking_advice(ranking, Runs(values)) == said
+    assert ranking_advice(ranking, Runs({})) == ""
+
+
+def test_advice_over_rankings_counts_where_a_method_is_first_or_level():
+    """In workload w oort and random differ by noise and divfl is behind; in v random is behind the other two."""
+    noise = (0.00, 0.01, -0.01, 0.02, -0.02)
+    w = {"oort": (0.8, 1), "random": (0.799, -1), "divfl": (0.7, 1)}
+    v = {"oort": (0.8, 1), "random": (0.6, 1), "divfl": (0.801, -1)}
+    values = {
+        name: {
+            seed: {f"accuracy_at_rounds={budget}": of[name][0] + of[name][1] * noise[seed - 1] for budget, of in
+                   ((5, w), (6, v))}
+            for seed in range(1, 6)
+        }
+        for name in w
+    }  # fmt: skip
+    rankings = [
+        Ranking(name=name, title=name, strategies=tuple(w), budgets={"accuracy_at_rounds": budget}, seed_count=5)
+        for name, budget in (("w", 5), ("v", 6))
+    ]
+    assert advice(rankings, Runs(values)) == [
+        ("At equal rounds", "oort is first or level in 2 of 2 workloads, random in 1 (w).")
+    ]
+    assert advice(rankings[1:], Runs(values)) == [
+        ("At equal rounds", "divfl and oort are first or level in 1 of 1 workloads, random in none.")
+    ]
+    assert advice(rankings, Runs({})) == []
 
 
 def test_the_list_has_a_line_a_claim(capsys):

@@ -1,0 +1,71 @@
+"""Advice: which method when, and where random selection is as good, from the rankings' measured runs."""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from simulation.claims.measured import Measured
+from simulation.claims.ranking import Place, Ranking, places
+
+CURRENCIES = {
+    "accuracy_at_traffic_mb": "At equal bytes",
+    "accuracy_at_time_s": "At equal simulated seconds",
+    "accuracy_at_rounds": "At equal rounds",
+}
+"""Metric of a ranking -> the currency in which its methods are equal."""
+NAMED = 3
+"""Most methods that a sentence names."""
+RANDOM = "random"
+
+
+def ranking_advice(ranking: Ranking, measured: Measured) -> str:
+    """Sentence on who is first in each currency, and whether random selection is as good; empty without runs."""
+    parts = []
+    for metric in ranking.metrics:
+        order = places(ranking, metric, measured)
+        if order:
+            first, random = order[0], next((place for place in order if place.strategy == RANDOM), order[0])
+            beside = f"random {random.accuracy.mean:.3f}" if random.behind else "random is as good"
+            where = metric.name.removeprefix("accuracy ")
+            parts.append(f"{where} {first.strategy} is first ({first.accuracy.mean:.3f}; {beside})")
+    sentence = ", ".join(parts)
+    return f"{sentence[0].upper()}{sentence[1:]}." if parts else ""
+
+
+def advice(rankings: Sequence[Ranking], measured: Measured) -> list[tuple[str, str]]:
+    """Currency and sentence: the methods that are first, or level with the first, in most of the rankings with runs.
+
+    Of equals those with the better mean place come first; at most `NAMED` are named.
+    """
+    lines = []
+    for key, currency in CURRENCIES.items():
+        orders = {
+            ranking.name: order
+            for ranking in rankings
+            for metric in ranking.metrics
+            if metric.key == key and (order := places(ranking, metric, measured))
+        }
+        if orders:
+            lines.append((currency, _sentence(orders)))
+    return lines
+
+
+def _sentence(orders: dict[str, list[Place]]) -> str:
+    level = Counter(place.strategy for order in orders.values() for place in order if not place.behind)
+    mean_place = {
+        name: np.mean([[place.strategy for place in order].index(name) for order in orders.values()])
+        for name in set.intersection(*({place.strategy for place in order} for order in orders.values()))
+    }
+    most = max(level[name] for name in mean_place)
+    best = sorted((name for name in mean_place if level[name] == most), key=lambda name: (mean_place[name], name))
+    named = [*best[:NAMED], *([f"{len(best) - NAMED} more"] if len(best) > NAMED else [])]
+    names = " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
+    verb = "is" if len(best) == 1 else "are"
+    as_good = [name for name, order in orders.items() if RANDOM in {p.strategy for p in order if not p.behind}]
+    return f"{names} {verb} first or level in {most} of {len(orders)} workloads, random in {_listed(as_good, orders)}."
+
+
+def _listed(names: Sequence[str], every: Collection[str]) -> str:
+    """Names, or none or all of them."""
+    return "none" if not names else "all" if len(names) == len(every) else f"{len(names)} ({', '.join(names)})"
