@@ -22,6 +22,8 @@ from simulation.experiments.configuration import AppConfig, resolve
 SHIPPED = Path(__file__).with_name("measured.jsonl")
 """Measured runs that come with fedsel."""
 PLACE_OF_DATA = frozenset({"data-path", "download"})
+OWN_FILES = frozenset({"npz", "image-folder", "hf"})
+"""Data sets of a user's own, which their files tell apart."""
 ELSEWHERE = WITHOUT_EFFECT | PLACE_OF_DATA | {"preset"}
 """Settings that say where a run and its data are, or where its other settings come from."""
 
@@ -50,7 +52,7 @@ def has_all(row: Mapping[str, Any], metrics: Iterable[Metric]) -> bool:
 
 def identity(config: AppConfig) -> str:
     """Identity of a run: twelve hexadecimal digits of SHA-256 over the settings that make its numbers."""
-    files = set() if config.data.data == "npz" or ":" in config.data.data else PLACE_OF_DATA
+    files = set() if config.data.data in OWN_FILES or ":" in config.data.data else PLACE_OF_DATA
     ignored = (ELSEWHERE - PLACE_OF_DATA) | files
     default = _defaults(config.run.strategy)
     values = {key: value for key, value in config.values().items() if key not in ignored and default.get(key) != value}

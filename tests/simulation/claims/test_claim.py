@@ -87,6 +87,11 @@ def test_a_run_is_known_by_what_changes_its_numbers(tmp_path):
         assert identity(other.configuration(other.claimed, 3)) != name
     assert identity(claim.configuration(claim.claimed, 4)) != name
     assert identity(claim.configuration(claim.other, 3)) != name
+    for data in ("npz", "image-folder", "hf"):
+        one, two = (
+            read_claim(written(tmp_path, settings={"data": data, "data-path": path})) for path in ("mine", "yours")
+        )
+        assert identity(one.configuration(one.claimed, 3)) != identity(two.configuration(two.claimed, 3))
 
 
 @pytest.mark.parametrize(
