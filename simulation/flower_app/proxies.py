@@ -3,37 +3,25 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from flwr.common import (
-    Code,
-    DisconnectRes,
-    EvaluateIns,
-    EvaluateRes,
-    FitIns,
-    FitRes,
-    GetParametersIns,
-    GetParametersRes,
-    GetPropertiesIns,
-    GetPropertiesRes,
-    ReconnectIns,
-)
+from flwr.common import Code, EvaluateIns, EvaluateRes, FitIns, FitRes, GetPropertiesIns, GetPropertiesRes
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.criterion import Criterion
 
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from simulation.flower_app.app_clients import AppClients
+from strategies.round.passing_proxy import PassingProxy
 from strategies.round.timeout_proxy import NodeError, TimeoutProxy
 
 R = TypeVar("R", GetPropertiesRes, FitRes, EvaluateRes)
 
 
-class AppClientProxy(ClientProxy):
+class AppClientProxy(PassingProxy):
     """Client proxy in front of one of Flower's, `origin`, whose messages are in the user's form and end in time."""
 
     def __init__(self, origin: ClientProxy, timeouts: ReplyTimeout, clients: AppClients) -> None:
-        super().__init__(origin.cid)
+        super().__init__(TimeoutProxy(origin, timeouts))
         self.origin, self._clients = origin, clients
-        self.proxy = TimeoutProxy(origin, timeouts)
 
     def _noting(self, call: Callable[[], R]) -> R:
         """Make the call, and note its failure. Raises NodeError where it raises."""
@@ -57,14 +45,6 @@ class AppClientProxy(ClientProxy):
     def evaluate(self, ins: EvaluateIns, timeout: float | None, group_id: int | None) -> EvaluateRes:
         """Let the client evaluate."""
         return self._noting(lambda: self._clients.evaluate(self.proxy, ins, timeout, group_id))
-
-    def get_parameters(self, ins: GetParametersIns, timeout: float | None, group_id: int | None) -> GetParametersRes:
-        """Pass the call on."""
-        return self.proxy.get_parameters(ins, timeout, group_id)
-
-    def reconnect(self, ins: ReconnectIns, timeout: float | None, group_id: int | None) -> DisconnectRes:
-        """Pass the call on."""
-        return self.proxy.reconnect(ins, timeout, group_id)
 
 
 class AppClientManager(ClientManager):

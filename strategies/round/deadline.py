@@ -13,24 +13,14 @@ from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
-from flwr.common import (
-    DisconnectRes,
-    EvaluateIns,
-    EvaluateRes,
-    FitIns,
-    FitRes,
-    GetParametersIns,
-    GetParametersRes,
-    GetPropertiesIns,
-    GetPropertiesRes,
-    ReconnectIns,
-)
+from flwr.common import FitIns, FitRes
 from flwr.server.client_proxy import ClientProxy
 
 from fedsel_app.config import ReplyConfig, SharedSettings
 from fedsel_app.records.schema import Failure
 from fedsel_app.seeds import Purpose, stream
 from strategies.roster import Floats, Ints
+from strategies.round.passing_proxy import PassingProxy
 from strategies.round.replies import Replies
 
 R = TypeVar("R")
@@ -133,31 +123,13 @@ class ReplyDeadline:
         return replies[0]
 
 
-class TimedClientProxy(ClientProxy):
-    """Client proxy whose fits are timed; all other calls are passed on."""
+class TimedClientProxy(PassingProxy):
+    """Client proxy whose fits are timed."""
 
     def __init__(self, proxy: ClientProxy, client: int, deadline: ReplyDeadline) -> None:
-        super().__init__(proxy.cid)
-        self._proxy, self._client, self._deadline = proxy, client, deadline
+        super().__init__(proxy)
+        self._client, self._deadline = client, deadline
 
     def fit(self, ins: FitIns, timeout: float | None, group_id: int | None) -> FitRes:
         """The reply to a timed fit; raises TooLate if the round ends before it arrives."""
-        return self._deadline.await_reply(
-            self._client, lambda left_s: self._proxy.fit(ins, left_s or timeout, group_id)
-        )
-
-    def evaluate(self, ins: EvaluateIns, timeout: float | None, group_id: int | None) -> EvaluateRes:
-        """Pass the call on."""
-        return self._proxy.evaluate(ins, timeout, group_id)
-
-    def get_properties(self, ins: GetPropertiesIns, timeout: float | None, group_id: int | None) -> GetPropertiesRes:
-        """Pass the call on."""
-        return self._proxy.get_properties(ins, timeout, group_id)
-
-    def get_parameters(self, ins: GetParametersIns, timeout: float | None, group_id: int | None) -> GetParametersRes:
-        """Pass the call on."""
-        return self._proxy.get_parameters(ins, timeout, group_id)
-
-    def reconnect(self, ins: ReconnectIns, timeout: float | None, group_id: int | None) -> DisconnectRes:
-        """Pass the call on."""
-        return self._proxy.reconnect(ins, timeout, group_id)
+        return self._deadline.await_reply(self._client, lambda left_s: self.proxy.fit(ins, left_s or timeout, group_id))

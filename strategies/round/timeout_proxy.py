@@ -7,22 +7,12 @@ from collections.abc import Callable
 from math import isfinite
 from typing import TypeVar
 
-from flwr.common import (
-    DisconnectRes,
-    EvaluateIns,
-    EvaluateRes,
-    FitIns,
-    FitRes,
-    GetParametersIns,
-    GetParametersRes,
-    GetPropertiesIns,
-    GetPropertiesRes,
-    ReconnectIns,
-)
+from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes
 from flwr.server import SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
 
 from fedsel_app.network.reply_timeout import ReplyTimeout
+from strategies.round.passing_proxy import PassingProxy
 
 R = TypeVar("R")
 
@@ -40,32 +30,20 @@ class NodeError(RuntimeError):
         self.node = node
 
 
-class TimeoutProxy(ClientProxy):
-    """Client proxy whose fits and evaluations end in time, with an answer or a NodeError; other calls are passed on."""
+class TimeoutProxy(PassingProxy):
+    """Client proxy whose fits and evaluations end in time, with an answer or a NodeError."""
 
     def __init__(self, proxy: ClientProxy, timeouts: ReplyTimeout) -> None:
-        super().__init__(proxy.cid)
-        self._proxy, self._timeouts = proxy, timeouts
+        super().__init__(proxy)
+        self._timeouts = timeouts
 
     def fit(self, ins: FitIns, timeout: float | None, group_id: int | None) -> FitRes:
         """The reply to a fit."""
-        return self._in_time("train", lambda: self._proxy.fit(ins, timeout, group_id))
+        return self._in_time("train", lambda: self.proxy.fit(ins, timeout, group_id))
 
     def evaluate(self, ins: EvaluateIns, timeout: float | None, group_id: int | None) -> EvaluateRes:
         """The reply to an evaluation."""
-        return self._in_time("evaluate", lambda: self._proxy.evaluate(ins, timeout, group_id))
-
-    def get_properties(self, ins: GetPropertiesIns, timeout: float | None, group_id: int | None) -> GetPropertiesRes:
-        """Pass the call on, which has a timeout of its own."""
-        return self._proxy.get_properties(ins, timeout, group_id)
-
-    def get_parameters(self, ins: GetParametersIns, timeout: float | None, group_id: int | None) -> GetParametersRes:
-        """Pass the call on."""
-        return self._proxy.get_parameters(ins, timeout, group_id)
-
-    def reconnect(self, ins: ReconnectIns, timeout: float | None, group_id: int | None) -> DisconnectRes:
-        """Pass the call on."""
-        return self._proxy.reconnect(ins, timeout, group_id)
+        return self._in_time("evaluate", lambda: self.proxy.evaluate(ins, timeout, group_id))
 
     def _in_time(self, kind: str, call: Callable[[], R]) -> R:
         limit_s, began_s = self._timeouts.longest_wait_s(kind), time.monotonic()
