@@ -47,7 +47,7 @@ AT_BEST_VALIDATION = (BEST_ROUND, BEST_EXCHANGES, BEST_ACCURACY)
 
 
 @dataclass(frozen=True)
-class Metric:
+class EvaluatedMetric:
     """Metric of the evaluated rounds: its key in a row or in the row's metrics, and its name in a report.
 
     Losses are better the lower they are, everything else the higher it is.
@@ -106,7 +106,7 @@ class Metric:
         return {measure.key: float(number) for measure, number in zip(self.levels, numbers, strict=True)}
 
 
-def metric_of(runs: Sequence[Run], key: str = ACCURACY) -> Metric:
+def metric_of(runs: Sequence[Run], key: str = ACCURACY) -> EvaluatedMetric:
     """Metric `key` of `runs`.
 
     Raises
@@ -121,4 +121,4 @@ def metric_of(runs: Sequence[Run], key: str = ACCURACY) -> Metric:
             f"No run measured the --metric {key!r}. These runs have {', '.join([*measured, *further]) or 'none'}."
         )
     score = next((name for metric, name in SCORES.items() if metric in further), ACCURACY)
-    return Metric(key, score if key == ACCURACY else NAMES.get(key, key.replace("_", " ")))
+    return EvaluatedMetric(key, score if key == ACCURACY else NAMES.get(key, key.replace("_", " ")))

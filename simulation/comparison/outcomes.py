@@ -12,7 +12,7 @@ from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.records.schema import schedule_round
 from fedsel_app.records.summary import MB, summarize
-from simulation.comparison.measures import TRAFFIC_MB, WHOLE_TRAFFIC_MB, Metric
+from simulation.comparison.measures import TRAFFIC_MB, WHOLE_TRAFFIC_MB, EvaluatedMetric
 from simulation.comparison.results import Group, Run
 from simulation.comparison.statistics import Floats, coverage
 from simulation.experiments.configuration import AppConfig
@@ -47,7 +47,7 @@ def _traffic_mb(run: Run, until: int) -> float:
 class Numbers:
     """Measures of a group's runs, those of `metric` included, aligned by seed."""
 
-    def __init__(self, group: Group, metric: Metric) -> None:
+    def __init__(self, group: Group, metric: EvaluatedMetric) -> None:
         self.metric = metric
         self._of = {
             name: {run.seed: measures(run) | metric.of(run) for run in runs} for name, runs in group.runs.items()

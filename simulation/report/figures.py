@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from fedsel_app.records.schema import schedule_round
-from simulation.comparison.measures import ACCURACY, ROUNDS, SECONDS, UPLINK_MB, UPLINK_VALUE_MB, Metric
+from simulation.comparison.measures import ACCURACY, ROUNDS, SECONDS, UPLINK_MB, UPLINK_VALUE_MB, EvaluatedMetric
 from simulation.comparison.outcomes import Numbers, cumulative
 from simulation.comparison.results import Group, Run
 from simulation.comparison.statistics import Floats
@@ -15,7 +15,7 @@ from simulation.report.drawing import COLOURS, Plot, Style
 from simulation.report.tables import capital
 
 
-def accuracy_plot(group: Group, style: Style, metric: Metric) -> Plot:
+def accuracy_plot(group: Group, style: Style, metric: EvaluatedMetric) -> Plot:
     """Figure of the metric against rounds, seconds, uplink bytes and exchanges."""
     seconds = "measured seconds" if group.all_runs[0].config.get("links") == "measured" else "simulated seconds"
     axes: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -85,7 +85,7 @@ def plots(group: Group, style: Style, numbers: Numbers, covered: Mapping[str, Se
     return drawn
 
 
-def _curve(run: Run, metric: Metric, keys: Sequence[str], unit: float) -> tuple[Floats, Floats]:
+def _curve(run: Run, metric: EvaluatedMetric, keys: Sequence[str], unit: float) -> tuple[Floats, Floats]:
     """Curve of a metric against the running total of the fields `keys`, or against the round if there are none."""
     x = cumulative(run, *keys) / unit if keys else np.array([float(schedule_round(row)) for row in run.rows])
     values = [metric.value(row) for row in run.rows]

@@ -10,7 +10,7 @@ from jinja2 import Environment
 from PIL import Image
 
 from fedsel_app.records.files import write_text
-from simulation.comparison.measures import ACCURACY, Metric, metric_of
+from simulation.comparison.measures import ACCURACY, EvaluatedMetric, metric_of
 from simulation.comparison.outcomes import Numbers
 from simulation.comparison.results import Comparison, Group, read_comparison
 from simulation.report.audit import (
@@ -151,7 +151,7 @@ def setting_line(comparison: Comparison) -> str:
     )
 
 
-def _section(group: Group, kind: str, metric: Metric, styles: Sequence[Style]) -> Section:
+def _section(group: Group, kind: str, metric: EvaluatedMetric, styles: Sequence[Style]) -> Section:
     numbers = Numbers(group, metric)
     covered, why_not = coverages(group)
     clients = client_table(group)

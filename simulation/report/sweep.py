@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from fedsel_app.config import Value
-from simulation.comparison.measures import SECONDS, TRAFFIC_MB, Measure, Metric
+from simulation.comparison.measures import SECONDS, TRAFFIC_MB, EvaluatedMetric, Measure
 from simulation.comparison.outcomes import measures
 from simulation.comparison.results import Comparison, Run
 from simulation.comparison.statistics import Floats
@@ -16,7 +16,7 @@ LOG_RATIO = 10.0
 """Ratio of the largest value to the smallest from which the axis is logarithmic."""
 
 
-def sweep_plots(comparison: Comparison, metric: Metric, style: Style) -> list[Plot]:
+def sweep_plots(comparison: Comparison, metric: EvaluatedMetric, style: Style) -> list[Plot]:
     """Figures of the settings that have several values in the runs that count, one each."""
     runs = [run for group in comparison.groups for run in group.all_runs]
     swept = {key: list(dict.fromkeys(run.cell[key] for run in runs if key in run.cell)) for key in _keys(runs)}
@@ -33,7 +33,7 @@ def _plot(
     values: Sequence[Value],
     runs: Sequence[Run],
     numbers: Mapping[str, Mapping[str, float]],
-    metric: Metric,
+    metric: EvaluatedMetric,
     style: Style,
 ) -> Plot:
     scale = _is_scale(values)

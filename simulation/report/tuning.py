@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from simulation.comparison.measures import Measure, Metric
+from simulation.comparison.measures import EvaluatedMetric, Measure
 from simulation.comparison.outcomes import Numbers
 from simulation.comparison.results import Comparison, Group
 from simulation.comparison.statistics import FEWEST_PAIRS, Paired, paired, t_interval
@@ -32,7 +32,7 @@ def tuned_kind(group: Group) -> str:
     return KIND if all(run.cell.get(CELL) == TUNED for run in group.all_runs) else ""
 
 
-def tuning_section(comparison: Comparison, metric: Metric) -> TuningSection | None:
+def tuning_section(comparison: Comparison, metric: EvaluatedMetric) -> TuningSection | None:
     """Section on the tuning whose folder the comparison's is; None where it is none, or has no finished pair of runs.
 
     Raises

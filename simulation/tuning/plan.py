@@ -7,14 +7,14 @@ from typing import Any
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.records.files import write_json
-from simulation.comparison.measures import ACCURACY, EXCHANGES, ROUNDS, SECONDS, UPLINK_MB, Measure, Metric
+from simulation.comparison.measures import ACCURACY, EXCHANGES, ROUNDS, SECONDS, UPLINK_MB, EvaluatedMetric, Measure
 from simulation.comparison.plan import Comparison, PlannedRun
 from simulation.experiments.configuration import resolve
 from simulation.tuning.space import Range, parse_space
 from simulation.tuning.tuning_file import CELL, DEFAULT, NAME, TUNED, VERSION, Best, read_tuning
 from strategies import find_strategy
 
-SCORE = Metric(ACCURACY, ACCURACY)
+SCORE = EvaluatedMetric(ACCURACY, ACCURACY)
 GOALS: dict[str, Measure] = {
     measure.key: measure for measure in (SCORE.stable, SCORE.final, ROUNDS, SECONDS, UPLINK_MB, EXCHANGES)
 }
