@@ -9,11 +9,11 @@ from simulation.claims.measured import Measured
 from simulation.claims.ranking import Place, Ranking, places
 
 CURRENCIES = {
-    "accuracy_at_traffic_mb": "At equal bytes",
-    "accuracy_at_time_s": "At equal simulated seconds",
-    "accuracy_at_rounds": "At equal rounds",
+    "accuracy_at_traffic_mb": "Where every byte counts",
+    "accuracy_at_time_s": "Where seconds count and all uplinks send at once",
+    "accuracy_at_rounds": "Where only rounds count",
 }
-"""Metric of a ranking -> the currency in which its methods are equal."""
+"""Metric of a ranking -> what its methods spend equally."""
 NAMED = 3
 """Most methods that a sentence names."""
 RANDOM = "random"
@@ -34,7 +34,7 @@ def ranking_advice(ranking: Ranking, measured: Measured) -> str:
 
 
 def advice(rankings: Sequence[Ranking], measured: Measured) -> list[tuple[str, str]]:
-    """Currency and sentence: the methods that are first, or level with the first, in most of the rankings with runs.
+    """Heading and sentence for each currency: methods that are first or level in most of the rankings with runs.
 
     Of equals those with the better mean place come first; at most `NAMED` are named.
     """
@@ -59,11 +59,13 @@ def _sentence(orders: dict[str, list[Place]]) -> str:
     }
     most = max(level[name] for name in mean_place)
     best = sorted((name for name in mean_place if level[name] == most), key=lambda name: (mean_place[name], name))
-    named = [*best[:NAMED], *([f"{len(best) - NAMED} more"] if len(best) > NAMED else [])]
-    names = " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
-    verb = "is" if len(best) == 1 else "are"
+    named = [*best[:NAMED], *([f"one of {len(best) - NAMED} more"] if len(best) > NAMED else [])]
+    names = " or ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
     as_good = [name for name, order in orders.items() if RANDOM in {p.strategy for p in order if not p.behind}]
-    return f"{names} {verb} first or level in {most} of {len(orders)} workloads, random in {_listed(as_good, orders)}."
+    return (
+        f"use {names}: first or level with the first in {most} of {len(orders)} workloads. Random selection is as good "
+        f"in {_listed(as_good, orders)}."
+    )
 
 
 def _listed(names: Sequence[str], every: Collection[str]) -> str:
