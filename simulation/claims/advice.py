@@ -20,15 +20,16 @@ RANDOM = "random"
 
 
 def ranking_advice(ranking: Ranking, measured: Measured) -> str:
-    """Sentence on who is first in each currency, and whether random selection is as good; empty without runs."""
+    """Sentence on who is first in each currency, and what random selection reaches beside it; empty without runs."""
     parts = []
     for metric in ranking.metrics:
         order = places(ranking, metric, measured)
         if order:
             first, random = order[0], next((place for place in order if place.strategy == RANDOM), order[0])
-            beside = f"random {random.accuracy.mean:.3f}" if random.behind else "random is as good"
+            noise = "" if random.behind else ", level"
             where = metric.name.removeprefix("accuracy ")
-            parts.append(f"{where} {first.strategy} is first ({first.accuracy.mean:.3f}; {beside})")
+            means = f"{first.accuracy.mean:.3f}; random {random.accuracy.mean:.3f}{noise}"
+            parts.append(f"{where} {first.strategy} is first ({means})")
     sentence = ", ".join(parts)
     return f"{sentence[0].upper()}{sentence[1:]}." if parts else ""
 
@@ -61,10 +62,12 @@ def _sentence(orders: dict[str, list[Place]]) -> str:
     best = sorted((name for name in mean_place if level[name] == most), key=lambda name: (mean_place[name], name))
     named = [*best[:NAMED], *([f"one of {len(best) - NAMED} more"] if len(best) > NAMED else [])]
     names = " or ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
-    as_good = [name for name, order in orders.items() if RANDOM in {p.strategy for p in order if not p.behind}]
+    random = {name: place for name, order in orders.items() for place in order if place.strategy == RANDOM}
+    level_random = [name for name, place in random.items() if not place.behind]
+    points = 100 * np.mean([orders[name][0].accuracy.mean - place.accuracy.mean for name, place in random.items()])
     return (
-        f"use {names}: first or level with the first in {most} of {len(orders)} workloads. Random selection is as good "
-        f"in {_listed(as_good, orders)}."
+        f"use {names}: first or level in {most} of {len(orders)} workloads; random selection is "
+        f"{points:.1f} points behind on average, level in {_listed(level_random, orders)}."
     )
 
 

@@ -13,6 +13,7 @@ from simulation.claims.measured import SHIPPED, identity, read_measured
 from simulation.claims.ranking import Ranking, load_rankings, places
 from simulation.claims.runs import missing_runs
 from simulation.claims.verdict import DECIDED, NOT_RUN, decide
+from simulation.experiments.configuration import resolve
 from tests.simulation.claims.test_verdict import CHEAT, HONEST, Runs, claim
 from tests.support.sources import ROOT
 
@@ -34,6 +35,11 @@ def test_the_readme_says_what_the_ledger_says(shipped):
     assert f"[{title}](docs/ledger.md): {text}" in said
     for currency, sentence in advice(load_rankings(), shipped):
         assert f"{currency}, {sentence}" in said
+
+
+def test_the_preset_recommended_selects_with_the_first_at_equal_bytes(shipped):
+    (_, sentence), *_ = advice(load_rankings(), shipped)
+    assert sentence.startswith(f"use {resolve({'preset': 'recommended'}).run.strategy}, ")
 
 
 def test_at_least_24_claims_are_decided_or_shown_undecidable_with_five_seeds_each(shipped):
@@ -87,7 +93,7 @@ def test_a_ranking_tells_who_is_level_with_the_first():
     }
     found = places(ranking, metric, Runs(values))
     assert [(place.strategy, place.behind) for place in found] == [("oort", False), ("random", False), ("divfl", True)]
-    assert ranking_advice(ranking, Runs(values)) == "After 5 rounds oort is first (0.800; random is as good)."
+    assert ranking_advice(ranking, Runs(values)) == "After 5 rounds oort is first (0.800; random 0.799, level)."
     del values["divfl"][3]
     assert [place.accuracy.n for place in places(ranking, metric, Runs(values))] == [4, 4, 4]
     assert places(ranking, metric, Runs({})) == []
@@ -121,19 +127,15 @@ def test_advice_over_rankings_counts_where_a_method_is_first_or_level():
         Ranking(name=name, title=name, strategies=tuple(w), budgets={"accuracy_at_rounds": budget}, seed_count=5)
         for name, budget in (("w", 5), ("v", 6))
     ]
-    assert advice(rankings, Runs(values)) == [
-        (
-            "Where only rounds count",
-            "use oort: first or level with the first in 2 of 2 workloads. Random selection is as good in 1 (w).",
-        )
-    ]
-    assert advice(rankings[1:], Runs(values)) == [
-        (
-            "Where only rounds count",
-            "use divfl or oort: first or level with the first in 1 of 1 workloads. "
-            "Random selection is as good in none.",
-        )
-    ]
+    # Random selection is 0.1 points behind in w and 20.1 in v.
+    (both,), (second,) = advice(rankings, Runs(values)), advice(rankings[1:], Runs(values))
+    assert both == (
+        "Where only rounds count",
+        "use oort: first or level in 2 of 2 workloads; random selection is 10.1 points behind on average, "
+        "level in 1 (w).",
+    )
+    assert second[1].startswith("use divfl or oort: first or level ")
+    assert second[1].endswith(" 20.1 points behind on average, level in none.")
     assert advice(rankings, Runs({})) == []
 
 
