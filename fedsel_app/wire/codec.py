@@ -21,10 +21,12 @@ Bit streams fill each byte from its lowest bit; the last byte's unused bits are 
 nothing on indices; `encode` takes the shortest coding of any others.
 """
 
+import math
 import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,8 +102,14 @@ class Update:
         return float(np.multiply(self.values, vector[self._places], dtype=np.float64).sum())
 
     def norm(self) -> float:
-        """Euclidean norm, in float64."""
-        return float(np.sqrt(np.square(self.values, dtype=np.float64).sum()))
+        """Euclidean norm, in float64; not finite if a value is not."""
+        return self._norm
+
+    @cached_property
+    def _norm(self) -> float:
+        squares = self.values.astype(np.float64)
+        squares *= squares
+        return float(np.sqrt(squares.sum()))
 
     @property
     def _places(self) -> NDArray[np.uint32] | slice:
@@ -174,20 +182,24 @@ def encode(update: Update, *, client: int, server_round: int, seeded: bool = Fal
     _refuse_unsendable(update, client, server_round)
     coding, rice_bits, places = index_codec.encode_indices(update.indices, update.size, seeded=seeded)
     quantised = update.quantised
+    sections: list[bytes | memoryview]
     if quantised is None:
-        value_coding, section = _FLOAT32, places + update.values.astype("<f4", copy=False).tobytes()
+        value_coding, sections = _FLOAT32, [places, np.ascontiguousarray(update.values, "<f4").view(np.uint8).data]
     elif isinstance(quantised, Rounded):
-        value_coding, section = _ROUNDED_CODING[quantised.bits], places + rounded_values.encode_values(quantised)
+        value_coding, sections = _ROUNDED_CODING[quantised.bits], [places, rounded_values.encode_values(quantised)]
     else:
-        value_coding, section = _QUANTISED, value_codec.encode_values(quantised, places)
+        value_coding, sections = _QUANTISED, [value_codec.encode_values(quantised, places)]
     if quantised is not None and quantised.values().tobytes() != update.values.tobytes():
         raise WireError("An update's values must be those of its levels.")
     codings = (value_coding, coding, rice_bits)
-    body = _HEADER.pack(_MAGIC, _VERSION, *codings, update.size, update.count, client, server_round) + section
-    return body + _CRC.pack(zlib.crc32(body))
+    header = _HEADER.pack(_MAGIC, _VERSION, *codings, update.size, update.count, client, server_round)
+    checksum = 0
+    for part in (header, *sections):
+        checksum = zlib.crc32(part, checksum)
+    return b"".join((header, *sections, _CRC.pack(checksum)))
 
 
-def decode(payload: bytes, *, size: int, seed: int | None = None) -> Packet:
+def decode(payload: bytes | memoryview, *, size: int, seed: int | None = None) -> Packet:
     """Decode `payload` for a model of `size` entries; ``decode(encode(u)).update == u`` bit for bit.
 
     `seed` is the run's, by which the sender may have drawn its indices. Memory use is bounded by the payload's
@@ -226,13 +238,13 @@ def decode(payload: bytes, *, size: int, seed: int | None = None) -> Packet:
         else:
             quantised = rounded_values.decode_values(body[index_bytes:], count, _ROUNDED[value_coding])
         return Packet(Update(size, indices, quantised.values(), quantised), client, server_round)
-    values = np.frombuffer(body, "<f4", count, index_bytes).astype(np.float32)
-    if not np.isfinite(values).all():
+    update = Update(size, indices, np.frombuffer(body, "<f4", count, index_bytes).astype(np.float32))
+    if not math.isfinite(update.norm()):
         raise WireError("The payload holds a value that is not finite.")
-    return Packet(Update(size, indices, values), client, server_round)
+    return Packet(update, client, server_round)
 
 
-def _body(payload: bytes) -> memoryview:
+def _body(payload: bytes | memoryview) -> memoryview:
     """Body of a payload: the indices and values."""
     return memoryview(payload)[_HEADER.size : -_CRC.size]
 

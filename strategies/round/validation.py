@@ -95,7 +95,7 @@ def decode_payload(
     tensor: bytes, client: int, server_round: int, size: int, seed: int | None = None
 ) -> tuple[Update, int]:
     """Decode one payload of a reply, and count its bytes; raises WireError as `decode` does."""
-    payload = _unpack(tensor, np.uint8, MOST_BYTES_A_PARAMETER * size + 4096).tobytes()
+    payload = _unpack(tensor, np.uint8, MOST_BYTES_A_PARAMETER * size + 4096).data
     packet = wire_decode(payload, size=size, seed=seed)
     if (packet.client, packet.server_round) != (client, server_round):
         raise WireError(
