@@ -21,7 +21,6 @@ Bit streams fill each byte from its lowest bit; the last byte's unused bits are 
 nothing on indices; `encode` takes the shortest coding of any others.
 """
 
-import math
 import struct
 import zlib
 from collections.abc import Sequence
@@ -102,7 +101,7 @@ class Update:
         return float(np.multiply(self.values, vector[self._places], dtype=np.float64).sum())
 
     def norm(self) -> float:
-        """Euclidean norm, in float64; not finite if a value is not."""
+        """Euclidean norm, in float64."""
         return self._norm
 
     @cached_property
@@ -238,10 +237,10 @@ def decode(payload: bytes | memoryview, *, size: int, seed: int | None = None) -
         else:
             quantised = rounded_values.decode_values(body[index_bytes:], count, _ROUNDED[value_coding])
         return Packet(Update(size, indices, quantised.values(), quantised), client, server_round)
-    update = Update(size, indices, np.frombuffer(body, "<f4", count, index_bytes).astype(np.float32))
-    if not math.isfinite(update.norm()):
+    values = np.frombuffer(body, "<f4", count, index_bytes).astype(np.float32)
+    if not np.isfinite(values).all():
         raise WireError("The payload holds a value that is not finite.")
-    return Packet(update, client, server_round)
+    return Packet(Update(size, indices, values), client, server_round)
 
 
 def _body(payload: bytes | memoryview) -> memoryview:
