@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from simulation.claims.measured import Measured
-from simulation.claims.ranking import Place, Ranking, places
+from simulation.claims.ranking import RANDOM, Place, Ranking, places
 
 CURRENCIES = {
     "accuracy_at_traffic_mb": "Where every byte counts",
@@ -16,7 +16,6 @@ CURRENCIES = {
 """Metric of a ranking -> what its methods spend equally."""
 NAMED = 3
 """Most methods that a sentence names."""
-RANDOM = "random"
 
 
 def ranking_advice(ranking: Ranking, measured: Measured) -> str:
@@ -25,7 +24,7 @@ def ranking_advice(ranking: Ranking, measured: Measured) -> str:
     for metric in ranking.metrics:
         order = places(ranking, metric, measured)
         if order:
-            first, random = order[0], next((place for place in order if place.strategy == RANDOM), order[0])
+            first, random = order[0], next(place for place in order if place.strategy == RANDOM)
             noise = "" if random.behind else ", level"
             where = metric.name.removeprefix("accuracy ")
             means = f"{first.accuracy.mean:.3f}; random {random.accuracy.mean:.3f}{noise}"

@@ -16,6 +16,8 @@ from simulation.comparison.statistics import LEVEL, Estimate, Floats, holm, pair
 from simulation.experiments.presets import flatten
 
 FOLDER = Path(__file__).parent / RANKINGS
+RANDOM = "random"
+"""Method that every ranking has, so that the others are read beside it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +89,8 @@ def read_ranking(path: Path) -> Ranking:
     with reading("ranking", path) as table:
         table["settings"] = flatten(table.get("settings", {}))
         ranking: Ranking = build(Ranking, table | {"name": path.stem})
+        if RANDOM not in ranking.strategies:
+            raise ConfigError(f"'strategies' lacks {RANDOM}, beside which the others are read.")
         for key in ranking.budgets:
             if key not in METRICS or not METRICS[key].budgeted:
                 raise ConfigError(f"'{key}' is no metric with a budget.")

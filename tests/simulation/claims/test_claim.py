@@ -132,3 +132,12 @@ def test_a_file_that_is_no_ranking_is_refused(tmp_path):
     path.write_text('title = "T"\nstrategies = ["random"]\nseed_count = 5\n[budgets]\npeak_accuracy = 1.0\n')
     with pytest.raises(ConfigError, match="'peak_accuracy' is no metric with a budget"):
         read_ranking(path)
+
+
+def test_a_ranking_has_random_selection(tmp_path):
+    path = tmp_path / "r.toml"
+    path.write_text(
+        'title = "T"\nstrategies = ["oort"]\nseed_count = 5\n[budgets]\naccuracy_at_rounds = 5.0\n', encoding="utf-8"
+    )
+    with pytest.raises(ConfigError, match="'strategies' lacks random"):
+        read_ranking(path)
