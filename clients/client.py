@@ -141,7 +141,7 @@ class SelectionClient(NumPyClient):
         batches = self._batches(examples, order, model, rng)
         started = time.perf_counter()
         wanted = set(instruction.reports)
-        passes = chunks(np.arange(len(examples)), training.batch_size)
+        passes = chunks(np.arange(len(examples)), training.batch_size) if wanted else []
         measured: dict[Report, float] = {}
         extra_steps = 0.0
         if wanted & reports.BEFORE_TRAINING:

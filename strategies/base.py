@@ -42,17 +42,17 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        self._clients = connections.ConnectedClients(
+        self.clients = connections.ConnectedClients(
             context.run.clients,
             context.enrolment,
             context.pool,
             answer_s=context.replies.round_deadline_s if context.links.measured else 0.0,
         )
-        self._prober = ClientProber(self._clients, self.roster, self._needs, context)
+        self._prober = ClientProber(self.clients, self.roster, self._needs, context)
         self._server = ServerState(context)
         reports = self._needs.reports | self._server.solver.reports
         estimated = () if self._server.estimates is None else self._server.estimates
-        self._instruction_builder = InstructionBuilder(context, self.roster, self._clients, reports, estimated)
+        self._instruction_builder = InstructionBuilder(context, self.roster, self.clients, reports, estimated)
         self._collector = ReplyCollector(context, self.roster, reports, self._server.solver.payloads)
         self._isp = ISP(context) if context.participation.searches else None
         self._parameters = context.initial
@@ -123,7 +123,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         self._plan = Plan(round_info, selection, fractions, sent_bytes, probe, wanted, deadline, statistics, epochs)
         if not self.context.links.measured:
             return instructions
-        return [(deadline.timed_proxy(proxy, self._clients.client(proxy)), ins) for proxy, ins in instructions]
+        return [(deadline.timed_proxy(proxy, self.clients.client(proxy)), ins) for proxy, ins in instructions]
 
     def _stream(self, purpose: Purpose, round_info: RoundInfo) -> np.random.Generator:
         return stream(self.context.run.seed, purpose, round_info.number)
@@ -152,7 +152,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
             self.select,
             self._loss_candidates,
             lambda selection: self._instruction_builder.instruct_intermediate(selection, round_info, sent),
-            self._clients,
+            self.clients,
             self._collector,
             self._server,
             self._parameters,
@@ -173,7 +173,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         plan, server_round = self._plan, self.completed + server_round
         if plan is None or plan.round_info.number != server_round:
             raise RuntimeError(f"Round {server_round} was aggregated without having been configured.")
-        connections.log_failures(failures, server_round, self._clients.enrolment.client_of)
+        connections.log_failures(failures, server_round, self.clients.enrolment.client_of)
         replies = self._accepted(plan, results)
         clients, started_from = replies.clients, self._parameters
         if not clients.size:
@@ -185,7 +185,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         self.roster.record_round(server_round, selected, clients, losses, step.taken, failed=replies.broken)
         self._parameters = step.parameters
         self._buffers, calibration_bytes = next_statistics(
-            self._clients, replies, step.parameters, self._buffers, server_round, self.context, self.roster.examples
+            self.clients, replies, step.parameters, self._buffers, server_round, self.context, self.roster.examples
         )
         self.learn(
             Outcome(
@@ -211,7 +211,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
     def _accepted(self, plan: Plan, results: list[tuple[ClientProxy, FitRes]]) -> Replies:
         """The replies to aggregate: each client's first, decoded and checked, without dropouts and late ones."""
         selected, number = plan.selection.clients, plan.round_info.number
-        answered = connections.once_each(((self._clients.client(proxy), result) for proxy, result in results), number)
+        answered = connections.once_each(((self.clients.client(proxy), result) for proxy, result in results), number)
         for client in simulated_dropouts(selected, number, self.context):
             answered.pop(client, None)
         replies = self._collector.collect(answered, selected, number, plan.statistics, plan.local_epochs)
@@ -239,11 +239,11 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         """With `client-eval`, have every client evaluate the model on its test part; else the round ends here."""
         if self.ended:
             return []
-        if not self.context.evaluation.client_eval or self._record.loss is None or not self._clients.proxies:
+        if not self.context.evaluation.client_eval or self._record.loss is None or not self.clients.proxies:
             self._close_round()
             return []
         ins = EvaluateIns(parameters, LocalTestInstruction(self._record.round).to_config())
-        return [(self._clients.proxies[client], ins) for client in sorted(self._clients.proxies)]
+        return [(self.clients.proxies[client], ins) for client in sorted(self.clients.proxies)]
 
     def aggregate_evaluate(
         self,
@@ -252,7 +252,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
     ) -> tuple[float | None, dict[str, Scalar]]:
         """Mean loss and accuracy over the clients' own test parts, each with equal weight; the round ends here."""
-        answers = read_tests({self._clients.client(proxy): reply for proxy, reply in results}, self.context)
+        answers = read_tests({self.clients.client(proxy): reply for proxy, reply in results}, self.context)
         if self._isp is not None:
             self._isp.observe(self._record.round + 1, *tested_loss(answers))
         record_client_tests(self._record, answers, self.context.recorder)
@@ -280,7 +280,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         parts: dict[str, Stateful] = {"roster": self.roster, "best": self._best, "server": self._server}
         parts |= {"policy": self._isp} if self._isp is not None else {}
         parts |= {
-            "enrolment": self._clients.enrolment,
+            "enrolment": self.clients.enrolment,
             "probes": self._prober.claims,
             "replies": self._collector.claims,
         }

@@ -115,6 +115,7 @@ class RunContext(SharedSettings):
     losses_optional: bool = False
     """True where clients need not tell their training loss: it is unknown then, NaN."""
     pool: int = 0
-    """Number of messages into which one to many clients is bundled, where a client can answer for others; 0: none.
+    """Messages into which a question to all clients is divided, where a client can answer for others; 0: one to each.
 
-    With 1 one process answers for all, and all messages go out one after the other, from the server's own thread."""
+    Above 1 also training's (see `strategies.round.pooled_training`). With 1 one process answers for all, and all
+    messages go out one after the other, from the server's own thread."""

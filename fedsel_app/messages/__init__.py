@@ -20,7 +20,6 @@ from fedsel_app.messages.answers import (
     EnrolAnswer,
     Evaluation,
     LocalTestAnswer,
-    PooledAnswers,
     ProbeAnswer,
     TrainAnswer,
     evaluation_metrics,
@@ -43,11 +42,18 @@ from fedsel_app.messages.instructions import (
     EvaluateInstruction,
     FitInstruction,
     LocalTestInstruction,
-    PooledInstruction,
     ProbeInstruction,
     TrainInstruction,
     read_evaluate_instruction,
     read_fit_instruction,
+)
+from fedsel_app.messages.pooled import (
+    PooledAnswers,
+    PooledFit,
+    PooledFits,
+    PooledInstruction,
+    PooledTraining,
+    pooled_clients,
 )
 from fedsel_app.messages.scalars import Config, Report, Scalar
 from fedsel_app.messages.texts import one_line
@@ -69,7 +75,10 @@ __all__ = [
     "LocalTestAnswer",
     "LocalTestInstruction",
     "PooledAnswers",
+    "PooledFit",
+    "PooledFits",
     "PooledInstruction",
+    "PooledTraining",
     "ProbeAnswer",
     "ProbeInstruction",
     "Report",
@@ -81,6 +90,7 @@ __all__ = [
     "evaluation_metrics",
     "lower_median",
     "one_line",
+    "pooled_clients",
     "read_evaluate_instruction",
     "read_fit_instruction",
     "reported_loss",

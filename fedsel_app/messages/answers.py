@@ -4,7 +4,6 @@ An answer stands partly in Flower's own fields (number of examples, loss) and pa
 gives both as Flower's `NumPyClient` returns them, and `from_evaluation` takes both.
 """
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -201,24 +200,6 @@ class LocalTestAnswer:
             examples if _is_integer(examples) else 0,
             accuracy if isinstance(accuracy, float) and max(lowest_score, -LARGEST) <= accuracy <= 1.0 else None,
         )
-
-
-@dataclass(frozen=True)
-class PooledAnswers:
-    """Answers of several simulated clients in one message (see `PooledInstruction`)."""
-
-    answers: Mapping[int, Evaluation | str]
-    """By partition id: each client's own answer, or the text of its error."""
-
-    def to_evaluation(self) -> Evaluation:
-        """The answers as Flower's `NumPyClient` returns them: one metric, JSON."""
-        return 0.0, len(self.answers), {"answers": json.dumps(list(self.answers.items()))}
-
-    @classmethod
-    def from_metrics(cls, metrics: Mapping[str, Scalar]) -> Self:
-        """The answers in the metrics of a Flower message."""
-        pairs = json.loads(str(metrics["answers"]))
-        return cls({client: answer if isinstance(answer, str) else tuple(answer) for client, answer in pairs})
 
 
 def _is_integer(value: object) -> TypeGuard[int]:

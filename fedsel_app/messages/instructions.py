@@ -8,8 +8,6 @@ from fedsel_app.messages.scalars import Config, Report, Scalar
 
 TASK = "task"
 """Key under which every config names its instruction, where one Flower message serves several."""
-POOL = "pool"
-"""Key of the partition ids, commas between them, for which one client answers (see `PooledInstruction`)."""
 
 
 @dataclass(frozen=True)
@@ -135,25 +133,6 @@ def read_evaluate_instruction(config: Mapping[str, Scalar]) -> EvaluateInstructi
     """The instruction of an evaluate message. Raises ValueError if it is none, or as `Instruction.from_config` does."""
     kinds: dict[str, type[EvaluateInstruction]] = {kind.task: kind for kind in (ProbeInstruction, LocalTestInstruction)}
     return kinds[_task(config, kinds)].from_config(config)
-
-
-@dataclass(frozen=True)
-class PooledInstruction:
-    """Evaluate instruction to several simulated clients in one message: its first client answers for all of them."""
-
-    instruction: EvaluateInstruction
-    """Task of each client."""
-    clients: tuple[int, ...]
-    """Partition ids."""
-
-    def to_config(self) -> Config:
-        """The config of a Flower message."""
-        return self.instruction.to_config() | {POOL: ",".join(map(str, self.clients))}
-
-    @staticmethod
-    def clients_in(config: Mapping[str, Scalar]) -> tuple[int, ...]:
-        """Partition ids for which a config asks one client; empty where it is an instruction to that client alone."""
-        return tuple(map(int, str(config[POOL]).split(","))) if POOL in config else ()
 
 
 def _task(config: Mapping[str, Scalar], tasks: Iterable[str]) -> str:

@@ -151,10 +151,20 @@ class FlatModel:
 
     def backward(self, x: Tensor, y: Tensor) -> Tensor:
         """Put the gradient of a mini-batch's mean loss into `gradient`, and return that loss, a scalar."""
-        loss = self.task.loss(self.outputs(x), y)
-        gradients = torch.autograd.grad(loss, self._tensors, materialize_grads=True)
+        loss, gradients = self._gradients_of(x, y)
         torch._foreach_copy_(self._gradients, gradients)
-        return loss.detach()
+        return loss
+
+    def descend(self, x: Tensor, y: Tensor, lr: float) -> Tensor:
+        """Move `parameters` by -`lr` times that gradient, which is not kept, and return that loss."""
+        loss, gradients = self._gradients_of(x, y)
+        with torch.no_grad():
+            torch._foreach_add_(tuple(self._tensors), gradients, alpha=-lr)
+        return loss
+
+    def _gradients_of(self, x: Tensor, y: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        loss = self.task.loss(self.outputs(x), y)
+        return loss.detach(), torch.autograd.grad(loss, self._tensors, materialize_grads=True)
 
     def outputs(self, x: Tensor) -> Tensor:
         """Outputs of the module in its precision, as float32."""

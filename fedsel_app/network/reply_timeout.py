@@ -13,19 +13,19 @@ LEAST_S = 120.0
 """Seconds that are waited in any case, unless the first answers have less."""
 
 
-def longest_wait_s(first_s: float, slowest_s: float | None) -> float:
-    """Longest wait for an answer, in seconds.
+def longest_wait_s(first_s: float, slowest_s: float | None, answers: int = 1) -> float:
+    """Longest wait for a message with `answers`, in seconds.
 
     Parameters
     ----------
     first_s : wait for the first answers, the setting `reply-timeout-s`; 0: without end
-    slowest_s : slowest answer so far; None before the first
+    slowest_s : slowest answer so far, or mean of a message's answers; None before the first
     """
     if not first_s:
         return math.inf
     if slowest_s is None:
-        return first_s
-    return max(min(first_s, LEAST_S), MULTIPLE * slowest_s)
+        return answers * first_s
+    return max(min(first_s, LEAST_S), MULTIPLE * answers * slowest_s)
 
 
 class ReplyTimeout:
@@ -41,11 +41,11 @@ class ReplyTimeout:
         self._slowest_s: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def longest_wait_s(self, kind: str) -> float:
-        """Longest wait for an answer of this kind, in seconds; inf: without end."""
-        return longest_wait_s(self._first_s, self._slowest_s.get(kind))
+    def longest_wait_s(self, kind: str, answers: int = 1) -> float:
+        """Longest wait for a message with `answers` of this kind, in seconds; inf: without end."""
+        return longest_wait_s(self._first_s, self._slowest_s.get(kind), answers)
 
-    def learn(self, kind: str, seconds: float) -> None:
-        """Take notice of what an answer of this kind took."""
+    def learn(self, kind: str, seconds: float, answers: int = 1) -> None:
+        """Take notice of what a message with `answers` of this kind took."""
         with self._lock:
-            self._slowest_s[kind] = max(seconds, self._slowest_s.get(kind, 0.0))
+            self._slowest_s[kind] = max(seconds / answers, self._slowest_s.get(kind, 0.0))

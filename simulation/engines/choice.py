@@ -30,7 +30,9 @@ TRAINING_PASSES = 3
 RAY_START_S = 12.0
 """Seconds until Ray's workers have started and imported everything."""
 RAY_MESSAGE_S = 0.01
-"""Seconds of the server's core for each message through Flower and Ray."""
+"""Seconds of the server's core for each message through Flower and Ray; to enrol there is one for each client."""
+RAY_CLIENT_S = 0.003
+"""Seconds that each client of a cohort takes beside its work; a message to train is to several."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,8 @@ def choose(config: AppConfig, cores: int | None = None) -> Choice:
 def estimate(config: AppConfig, workers: int) -> Estimate:
     """Estimate how long the clients' training and loss probes take in either engine.
 
-    A local step takes `STEP_S` and its arithmetic; Ray divides the work by its `workers`, and takes `RAY_START_S` once
-    and `RAY_MESSAGE_S` for each message to enrol and to train.
+    A local step takes `STEP_S` and its arithmetic; Ray divides the work by its `workers`, and takes `RAY_START_S` once,
+    `RAY_MESSAGE_S` for each client and `RAY_CLIENT_S` for each that trains.
     """
     run, training = config.run, config.training
     sample_shape, classes, examples = _data_size(config.data, run.seed)
@@ -124,8 +126,8 @@ def estimate(config: AppConfig, workers: int) -> Estimate:
     probes_s = probes * (STEP_S + (config.evaluation.probe_batches or batches) * forward_s)
     rounds = run.rounds * config.strategy.most_iterations(config.method)
     inline_s = rounds * (training_s + probes_s)
-    messages = run.clients + rounds * run.cohort
-    return Estimate(inline_s, RAY_START_S + inline_s / workers + messages * RAY_MESSAGE_S)
+    messages_s = run.clients * RAY_MESSAGE_S + rounds * run.cohort * RAY_CLIENT_S
+    return Estimate(inline_s, RAY_START_S + inline_s / workers + messages_s)
 
 
 @lru_cache(maxsize=64)

@@ -36,6 +36,8 @@ from flwr.simulation.ray_transport.ray_actor import BasicActorPool, pool_size_fr
 from flwr.superlink.grid import InMemoryGrid
 from ray.exceptions import ActorDiedError
 
+from clients.flower_messages import read_config
+from fedsel_app.messages import pooled_clients
 from fedsel_app.network.reply_timeout import ReplyTimeout
 
 LOGGER = logging.getLogger("fedsel")
@@ -162,8 +164,9 @@ class WorkerWatch:
         """
         pool: Any = backend.pool
         client, kind = context.node_config["partition-id"], message.metadata.message_type
+        others = len(pooled_clients(read_config(message))[1:])
         worker = pool.pool.pop()
-        limit_s = self._timeouts.longest_wait_s(kind)
+        limit_s = self._timeouts.longest_wait_s(kind, 1 + others)
         if worker not in self._ready:
             limit_s = max(limit_s, START_S)
         try:
@@ -173,14 +176,14 @@ class WorkerWatch:
                 ray.kill(worker)
                 worker = pool.create_actor_fn()
                 sentence = (
-                    f"Client {client} has not answered within {limit_s:.0f} s (see 'reply-timeout-s'): its Ray worker "
-                    "is killed and replaced, and the client has failed."
+                    f"The message to client {client}{f' and {others} others' if others else ''} was not answered "
+                    f"within {limit_s:.0f} s (see 'reply-timeout-s'): its Ray worker is killed and replaced."
                 )
                 LOGGER.warning(sentence)
                 raise TimeoutError(sentence)
             self._ready.add(worker)
             _, reply, updated = ray.get(answer)
-            self._timeouts.learn(kind, time.monotonic() - began_s)
+            self._timeouts.learn(kind, time.monotonic() - began_s, 1 + others)
             return reply, updated
         except ActorDiedError as error:
             self.end(describe_death(error) if self._node_alive() else NO_NODE)

@@ -28,6 +28,7 @@ from fedsel_app.records.trackers import add_trackers
 from simulation.experiments.configuration import AppConfig
 from simulation.experiments.validation import validate_task
 from simulation.wiring.folders import run_folder
+from simulation.wiring.pooled_server import PooledServer
 from strategies.base import SelectionStrategy
 from strategies.round.connections import MAX_THREADS
 from strategies.round.timeout_proxy import TimeoutClientManager
@@ -132,8 +133,11 @@ def make_server(
     strategy = make_strategy(config, open_run_folder(config, on_round), pool=pool)
     deadline_s = config.replies.round_deadline_s or None if config.network.links == "measured" else None
     timeouts = ReplyTimeout(config.replies.reply_timeout_s)
-    manager = TimeoutClientManager(timeouts) if deployed else SimpleClientManager()
-    server = Server(client_manager=manager, strategy=strategy)
+    if pool and config.network.links != "measured":
+        server: Server = PooledServer(strategy)
+    else:
+        manager = TimeoutClientManager(timeouts) if deployed else SimpleClientManager()
+        server = Server(client_manager=manager, strategy=strategy)
     server.set_max_workers(MAX_THREADS)
     return ServerAppComponents(
         server=server,

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -33,6 +34,7 @@ from fedsel_app.messages import (
     one_line,
 )
 from strategies.round.enrolment import Enrolment
+from strategies.round.pooled_training import Answers, Instructions, PooledTrainer
 from strategies.round.timeout_proxy import NodeError
 from strategies.round.validation import array_header
 
@@ -75,7 +77,7 @@ class ConnectedClients:
     Parameters
     ----------
     total : clients of the run, K
-    pool : evaluate messages into which those of a simulation are pooled; 0: one to each client
+    pool : see `RunContext`
     answer_s : seconds that a client has for an answer outside its training; 0: any
 
     Attributes
@@ -90,6 +92,7 @@ class ConnectedClients:
         self._answer_s = answer_s or None
         self._pool = pool
         self._at_once = 1 if pool == 1 else MAX_THREADS
+        self._trainer = PooledTrainer(pool, self._fit_each) if pool > 1 else None
         self._met: dict[str, ClientProxy] = {}
         self.enrolment = Enrolment(total, config)
         self.proxies: dict[int, ClientProxy] = {}
@@ -214,13 +217,16 @@ class ConnectedClients:
         ins = FitIns(parameters, instruction.to_config())
         return self._ask(clients, lambda proxy: proxy.fit(ins, timeout=self._answer_s, group_id=None))
 
-    def train(self, instructions: list[tuple[ClientProxy, FitIns]]) -> dict[int, FitRes | Exception]:
+    def train(self, instructions: Instructions) -> dict[int, FitRes | Exception]:
         """Ask each client to train as its own instruction says; every client's reply, by ascending id."""
+        ask = self._fit_each if self._trainer is None else partial(self._trainer.train, client_of=self.client)
+        return dict(sorted((self.client(proxy), answer) for proxy, answer in ask(instructions)))
+
+    def _fit_each(self, instructions: Instructions) -> Answers:
         ins_of = dict(instructions)
-        answers = parallel(
+        return parallel(
             list(ins_of), lambda proxy: proxy.fit(ins_of[proxy], timeout=self._answer_s, group_id=None), self._at_once
         )
-        return dict(sorted((self.client(proxy), answer) for proxy, answer in answers))
 
     def _ask(self, clients: Iterable[int], call: Callable[[ClientProxy], R]) -> dict[int, R | Exception]:
         answers = parallel([self.proxies[client] for client in clients], call, self._at_once)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Container, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
@@ -20,6 +21,12 @@ from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
 LOSS = "loss"
+THREADS = 4
+"""Threads that decode replies; most of the time none of them holds Python's lock."""
+DIVISIBLE_SIZE = 1 << 16
+"""Parameters of a model from which on several threads decode sooner than one."""
+Sent = tuple[codec.Update, int]
+"""Content of a payload, and its bytes."""
 
 
 @dataclass(frozen=True)
@@ -123,49 +130,47 @@ def collect(
     """
     arrays = payloads + (variances is not None)
     reports = tuple(sorted(reports))
-    answers: dict[int, TrainAnswer] = {}
-    updates: dict[int, tuple[codec.Update, int]] = {}
-    controls: dict[int, tuple[codec.Update, int]] = {}
-    statistics: dict[int, Floats] = {}
-    failures: list[Failure] = []
-    for client in selected.tolist():
+
+    def decode(client: int) -> tuple[TrainAnswer, list[Sent], Floats | None] | Failure:
         try:
             if client not in replies:
                 raise codec.WireError("no reply")
-            reply = replies[client]
+            reply, asked = replies[client], (client, server_round, size)
             answer, update, sent_bytes = validation.decode(
-                reply,
-                client,
-                server_round,
-                size,
-                reports,
-                seed=seed,
-                payloads=arrays,
-                loss_optional=losses_optional,
+                reply, *asked, reports, seed=seed, payloads=arrays, loss_optional=losses_optional
             )
+            last = None
             if variances is not None:
-                last = Parameters(reply.parameters.tensors[-1:], "")
-                statistics[client] = validation.unpack_statistics(last, variances)
-            if payloads > 1:
-                controls[client] = validation.decode_payload(reply.parameters.tensors[1], client, server_round, size)
-            answers[client], updates[client] = answer, (update, sent_bytes)
+                last = validation.unpack_statistics(Parameters(reply.parameters.tensors[-1:], ""), variances)
+            changes = [validation.decode_payload(tensor, *asked) for tensor in reply.parameters.tensors[1:payloads]]
+            return answer, [(update, sent_bytes), *changes], last
         except codec.WireError as error:
-            controls.pop(client, None)
-            failures.append({"client": client, "reason": one_line(error)})
-    for sent in (updates, controls):
-        for client, reason in too_large({client: update.norm() for client, (update, _) in sent.items()}, max_norm):
+            return {"client": client, "reason": one_line(error)}
+
+    answers: dict[int, TrainAnswer] = {}
+    parts: dict[int, list[Sent]] = {}
+    statistics: dict[int, Floats] = {}
+    failures: list[Failure] = []
+    with ThreadPoolExecutor(THREADS if size >= DIVISIBLE_SIZE else 1) as threads:
+        for client, decoded in zip(selected.tolist(), threads.map(decode, selected.tolist()), strict=True):
+            if isinstance(decoded, dict):
+                failures.append(decoded)
+                continue
+            answers[client], parts[client], last = decoded
+            if last is not None:
+                statistics[client] = last
+    for place in range(payloads):
+        for client, reason in too_large({client: sent[place][0].norm() for client, sent in parts.items()}, max_norm):
             failures.append({"client": client, "reason": reason})
-            del updates[client]
-            controls.pop(client, None)
+            del parts[client]
     failures.sort(key=itemgetter("client"))
     for failure in failures:
         LOGGER.warning("Round %d: client %d is left out: %s", server_round, failure["client"], failure["reason"])
-    usable = sorted(updates)
-    parts = {client: [sent[client] for sent in (updates, controls) if client in sent] for client in usable}
+    usable = sorted(parts)
     return Replies(
         clients=np.array(usable, np.int64),
-        updates=tuple(updates[client][0] for client in usable),
-        controls=tuple(controls[client][0] for client in usable if client in controls),
+        updates=tuple(parts[client][0][0] for client in usable),
+        controls=tuple(change for client in usable for change, _ in parts[client][1:]),
         answers=tuple(answers[client] for client in usable),
         asked_reports=reports,
         uplink_bytes=np.array([sum(sent for _, sent in parts[client]) for client in usable], np.int64),

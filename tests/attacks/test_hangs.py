@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from flwr.server import SimpleClientManager
 
+from fedsel_app.messages import PooledTraining
 from fedsel_app.network.reply_timeout import LEAST_S, ReplyTimeout, longest_wait_s
 from simulation.comparison import run_processes, warm_server
 from simulation.comparison.round_watch import RoundWatch
@@ -30,6 +31,7 @@ from strategies.methods.random_selection import RandomSelection
 from strategies.round.timeout_proxy import NodeError, TimeoutClientManager, TimeoutProxy
 from tests.runs.test_compare import compared, out, records, stub  # noqa: F401 - `out` is a fixture
 from tests.runs.test_ray_workers import titles
+from tests.support.client_messages import fit_message
 from tests.support.contexts import context_of
 from tests.support.logs import logged
 from tests.support.processes import await_that, mentioning, running, training
@@ -64,6 +66,13 @@ def test_each_kind_of_question_has_its_own_slowest_answer():
     timeouts.learn("evaluate", 1.0)
     waits = [timeouts.longest_wait_s(kind) for kind in ("train", "evaluate", "query")]
     assert waits == [500.0, LEAST_S, 600.0]
+
+
+def test_a_message_with_several_answers_has_the_time_of_all():
+    timeouts = ReplyTimeout(600.0)
+    assert timeouts.longest_wait_s("train", 4) == 2400.0
+    timeouts.learn("train", 80.0, 4)
+    assert [timeouts.longest_wait_s("train", answers) for answers in (1, 4)] == [200.0, 800.0]
 
 
 # Clients in deployment
@@ -154,14 +163,23 @@ class FrozenWorker:
     run = SimpleNamespace(remote=lambda *arguments: "answer")
 
 
-def ask(watch, pool):
-    message = SimpleNamespace(metadata=SimpleNamespace(message_type="train"))
+def ask(watch, pool, config):
     backend = SimpleNamespace(pool=pool, app_fn=None)
-    return watch.process_message(backend, message, SimpleNamespace(node_config={"partition-id": 7}))
+    return watch.process_message(backend, fit_message(config), SimpleNamespace(node_config={"partition-id": 7}))
 
 
-@pytest.mark.parametrize(("ready", "waited_s"), [(True, 130.0), (False, START_S)])
-def test_a_frozen_worker_is_killed_and_replaced(monkeypatch, ready, waited_s):
+POOLED = PooledTraining({client: {} for client in (7, 3, 5)}).to_config()
+
+
+@pytest.mark.parametrize(
+    ("ready", "config", "waited_s", "clients"),
+    [
+        (True, {}, 130.0, "client 7"),
+        (False, {}, START_S, "client 7"),
+        (True, POOLED, 390.0, "client 7 and 2 others"),
+    ],
+)
+def test_a_frozen_worker_is_killed_and_replaced(monkeypatch, ready, config, waited_s, clients):
     """Its client is named; the wait is ten times the slowest answer, and longer only for a worker that starts."""
     ray = FakeRay(alive=True)
     monkeypatch.setattr(engine, "ray", ray)
@@ -172,12 +190,12 @@ def test_a_frozen_worker_is_killed_and_replaced(monkeypatch, ready, waited_s):
     watch._ready |= {frozen} if ready else set()
     pool = SimpleNamespace(pool=[frozen], create_actor_fn=lambda: fresh)
     with logged() as log, pytest.raises(TimeoutError):
-        ask(watch, pool)
+        ask(watch, pool, config)
     assert ray.now_s == waited_s
     assert (ray.killed, pool.pool) == ([frozen], [fresh])
     assert log() == (
-        f"Client 7 has not answered within {waited_s:.0f} s (see 'reply-timeout-s'): its Ray worker is killed and "
-        "replaced, and the client has failed.\n"
+        f"The message to {clients} was not answered within {waited_s:.0f} s (see 'reply-timeout-s'): its Ray worker is "
+        "killed and replaced.\n"
     )
 
 
@@ -191,7 +209,7 @@ def test_a_raylet_that_is_gone_ends_the_run(monkeypatch):
     monkeypatch.setattr(engine, "ray", FakeRay(alive=False))
     pool = SimpleNamespace(pool=[FrozenWorker()])
     with pytest.raises(Ended, match=NO_NODE):
-        ask(WorkerWatch(ReplyTimeout(200.0), end), pool)
+        ask(WorkerWatch(ReplyTimeout(200.0), end), pool, {})
 
 
 # The log of a deployed run

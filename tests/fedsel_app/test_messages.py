@@ -18,12 +18,16 @@ from fedsel_app.messages import (
     LocalTestAnswer,
     LocalTestInstruction,
     PooledAnswers,
+    PooledFit,
+    PooledFits,
     PooledInstruction,
+    PooledTraining,
     ProbeAnswer,
     ProbeInstruction,
     Report,
     TrainAnswer,
     TrainInstruction,
+    pooled_clients,
     read_evaluate_instruction,
     read_fit_instruction,
 )
@@ -108,9 +112,9 @@ def test_a_whole_number_is_a_float():
 def test_a_pooled_instruction_is_its_instruction_to_each_client_named(instruction, clients):
     config = PooledInstruction(instruction, clients).to_config()
     assert is_carried(config)
-    assert PooledInstruction.clients_in(config) == clients
+    assert pooled_clients(config) == clients
     assert read_evaluate_instruction(config) == instruction
-    assert PooledInstruction.clients_in(instruction.to_config()) == ()
+    assert pooled_clients(instruction.to_config()) == ()
 
 
 # Answers
@@ -229,3 +233,21 @@ def test_pooled_answers_come_back_as_they_were_sent():
     assert is_carried(metrics)
     assert PooledAnswers.from_metrics(metrics).answers == answers
     assert list(PooledAnswers.from_metrics(json.loads(json.dumps(metrics))).answers) == [7, 2, 0]
+
+
+@given(st.dictionaries(COUNT, any_of(TrainInstruction), min_size=1))
+def test_pooled_training_is_each_client_s_own_instruction(instructions):
+    pooled = PooledTraining({client: instruction.to_config() for client, instruction in instructions.items()})
+    config = pooled.to_config()
+    assert is_carried(config)
+    assert pooled_clients(config) == tuple(instructions)
+    read = PooledTraining.from_config(config).configs
+    assert {client: read_fit_instruction(own) for client, own in read.items()} == instructions
+    assert not PooledTraining.from_config(next(iter(instructions.values())).to_config()).configs
+
+
+def test_pooled_fits_come_back_as_they_were_sent():
+    fits = PooledFits((PooledFit(2, 50, {"loss": 0.1 + 0.2, "work_steps": 5.0}), "out of order", PooledFit(1, 1, {})))
+    metrics = fits.to_metrics()
+    assert is_carried(metrics)
+    assert PooledFits.from_metrics(metrics) == fits

@@ -22,7 +22,7 @@ from tests.runs.test_methods_end_to_end import AT_ONCE
 from tests.support.rounds import rounds
 
 SPAWN = multiprocessing.get_context("spawn")
-SMALL = {"clients": 4, "cohort": 2, "rounds": 3, "local-steps": 3, "device": "cpu", "checkpoint-every": 1}
+SMALL = {"clients": 4, "cohort": 3, "rounds": 3, "local-steps": 3, "device": "cpu", "checkpoint-every": 1}
 WAYS = ("Ray 1", "Ray 2", "killed and resumed", "flwr run", "deployment")
 
 Settings = dict[str, object]

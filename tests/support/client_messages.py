@@ -1,9 +1,12 @@
 """Client tests' support: a small set-up, and the messages that a server sends."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import torch
+from flwr.common import FitIns, Parameters
+from flwr.compat.common.recorddict_compat import fitins_to_recorddict
 from torch import nn
 
 from clients.client import SelectionClient
@@ -84,3 +87,9 @@ def own_examples(context):
 def remembered(context, server_round):
     """The client's state after a round whose reply was aggregated."""
     return context.store.of_run("run").recall(context.client, ClientHistory(server_round, server_round))[0]
+
+
+def fit_message(config):
+    """Flower's message to train with this config, as far as an engine looks at it."""
+    content = fitins_to_recorddict(FitIns(Parameters([], ""), config), keep_input=True)
+    return SimpleNamespace(metadata=SimpleNamespace(message_type="train"), content=content)

@@ -4,7 +4,7 @@ import pytest
 
 from fedsel_app.config import ConfigError
 from simulation.engines import choice
-from simulation.engines.choice import RAY_MESSAGE_S, RAY_START_S, STEP_S, choose, estimate
+from simulation.engines.choice import RAY_CLIENT_S, RAY_MESSAGE_S, RAY_START_S, STEP_S, choose, estimate
 from simulation.experiments.configuration import resolve
 
 
@@ -41,7 +41,7 @@ def test_the_estimate_by_hand():
     inline_s = 10 * (4 * 50 * (STEP_S + 3 * forward_s) + 20 * (STEP_S + 8 * forward_s))
     expected = estimate(resolve({"strategy": "hetero-select", "cohort": 4, "rounds": 10, "device": "cpu"}), workers=4)
     assert expected.inline_s == pytest.approx(inline_s)
-    assert expected.ray_s == pytest.approx(RAY_START_S + inline_s / 4 + (20 + 40) * RAY_MESSAGE_S)
+    assert expected.ray_s == pytest.approx(RAY_START_S + inline_s / 4 + 20 * RAY_MESSAGE_S + 40 * RAY_CLIENT_S)
 
 
 def test_one_core_is_never_faster_through_ray(monkeypatch):

@@ -21,6 +21,7 @@ from simulation.flower_internals.engine import (
     quiet_termination,
     watched_workers,
 )
+from tests.support.client_messages import fit_message
 
 DIED = """The actor died unexpectedly before finishing this task.
 \tclass_name: ClientAppActor
@@ -57,7 +58,7 @@ def test_only_a_worker_that_is_dead_for_good_ends_the_run(monkeypatch):
     process_message = RayBackend.process_message
     backend, context = RayBackend.__new__(RayBackend), SimpleNamespace(node_config={"partition-id": 0})
     backend.pool, backend.app_fn = SimpleNamespace(pool=[worker]), None
-    message = SimpleNamespace(metadata=SimpleNamespace(message_type="train"))
+    message = fit_message({})
     with watched_workers(WorkerWatch(ReplyTimeout(60.0), ended.append)):
         for error in (ValueError("of one client"), ActorUnavailableError("it is started anew", None), Death()):
             assert not ended
