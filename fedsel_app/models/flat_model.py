@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import unknown_name
 from fedsel_app.models.architectures import ARCHITECTURES
+from fedsel_app.models.channels_last import channels_last
 from fedsel_app.models.own_model import own_model
 from fedsel_app.models.tasks import CLASSIFICATION, Task
 from fedsel_app.seeds import Purpose, torch_seed
@@ -57,27 +58,6 @@ def build(name: str, sample_shape: tuple[int, ...], classes: int, seed: int) -> 
         if ARCHITECTURES[name].samples == "images":
             channels_last(model)
         return model
-
-
-def channels_last(model: nn.Module) -> nn.Module:
-    """Put a model's kernels, and the images that it gets on a CPU, into channels-last order, where they are faster.
-
-    fedsel's own models for images have it. It is not done for users' own models unasked: `view` of such a tensor raises
-    where `reshape` or `nn.Flatten` does not. The values that go in and out are the same.
-    """
-    model.register_forward_pre_hook(_images_channels_last)
-    return model.to(memory_format=torch.channels_last)
-
-
-def _images_channels_last(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return tuple(_with_channel_strides(x) if x.is_cpu else x for x in inputs)
-
-
-def _with_channel_strides(x: Tensor) -> Tensor:
-    """The images (n, C, H, W) in channels-last order. With one channel both orders are one, and the strides tell."""
-    if x.shape[1] == 1:
-        return x.reshape(-1, *x.shape[2:], 1).permute(0, 3, 1, 2)
-    return x.contiguous(memory_format=torch.channels_last)
 
 
 class LayerSlice(NamedTuple):

@@ -268,6 +268,19 @@ def test_gradients_lie_in_the_order_of_the_parameters():
     assert torch.equal(model.arranged(expected.numpy()), model.gradient)
 
 
+@pytest.mark.parametrize("name", ["logistic", "cnn5"])
+def test_a_step_of_plain_descent_is_minus_the_rate_times_the_gradient(name):
+    shape = (3, 18, 18)
+    first, second = (FlatModel(build(name, shape, 10, seed=0), CPU) for _ in range(2))
+    x, y = torch.randn(4, *shape, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 1, 2, 3])
+    loss = first.backward(x, y)
+    first.parameters.add_(first.gradient, alpha=-0.3)
+    assert second.descend(x, y, 0.3) == loss
+    assert torch.equal(second.parameters, first.parameters)
+    assert not second.gradient.any()
+    assert np.array_equal(second.export(), first.export())
+
+
 def trained(precision, steps=5):
     """AlexNet without dropout after some steps of SGD: its parameters and the last loss."""
     model = FlatModel(build("alexnet", (3, 32, 32), 10, seed=0).eval(), CPU, precision=precision)
