@@ -339,7 +339,7 @@ def test_a_frozen_ray_worker_is_replaced_and_its_client_has_failed(tmp_path):
     assert noticed_s < 2 * TIMEOUT_S
     rows = read_rows(folder)
     [failure] = [failure for row in rows for failure in row["failures"]]
-    assert f"Client {failure['client']} has not answered within" in output
+    assert f"The message to client {failure['client']} was not answered within" in output
     assert "its Ray worker is killed and replaced" in output
     assert not rows[-1]["failures"]
     print(f"noticed after {noticed_s:.0f} s")
