@@ -183,10 +183,22 @@ def ranking_table(ranking: Ranking, measured: Measured) -> Table:
         caption = (
             f"{ranking_advice(ranking, measured)} {first[0].accuracy.n} seeds that all methods have, 95% intervals. "
             "Level: not behind the first by more than seed noise (paired t tests, Holm over the methods)."
+            f"{_warm_ups(ranking)}"
         )
     else:
         caption = f"{capital(NOT_RUN)}{f': {ranking.left_open}' if ranking.left_open else ''}."
     return Table("ranking", ranking.title, caption, columns, rows)
+
+
+def _warm_ups(ranking: Ranking) -> str:
+    """A sentence for each method that begins by uniform selection, and so is `random` for that long."""
+    sentences = ""
+    for side in ranking.sides:
+        config = ranking.configuration(side, 1)
+        rounds = getattr(config.method, "warmup_rounds", 0)
+        if rounds:
+            sentences += f" {side.strategy} selects uniformly in the first {rounds} of {config.run.rounds} rounds."
+    return sentences
 
 
 def interval_figure(claims: Sequence[Claim], verdicts: dict[str, list[Verdict]]) -> Figure:

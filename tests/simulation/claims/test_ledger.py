@@ -1,5 +1,6 @@
 """Ledger: its opening, tables and rules from measured values; the committed one is what its runs give."""
 
+from dataclasses import replace
 from math import isfinite
 
 import pytest
@@ -8,7 +9,7 @@ from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
 from simulation.claims.advice import advice, ranking_advice
 from simulation.claims.claim import load_claims
-from simulation.claims.ledger import opening_lines, write_ledger
+from simulation.claims.ledger import opening_lines, ranking_table, write_ledger
 from simulation.claims.measured import SHIPPED, identity, read_measured
 from simulation.claims.ranking import Ranking, load_rankings, places
 from simulation.claims.runs import missing_runs
@@ -108,6 +109,23 @@ def test_advice_where_random_is_behind():
     said = "After 300 simulated seconds oort is first (0.903; random 0.497)."
     assert ranking_advice(ranking, Runs(values)) == said
     assert ranking_advice(ranking, Runs({})) == ""
+
+
+def test_a_ranking_says_who_selects_uniformly_at_first():
+    strategies = ("random", "fedcvr-bolt")
+    ranking = Ranking(
+        name="r",
+        title="T",
+        strategies=strategies,
+        budgets={"accuracy_at_rounds": 5},
+        seed_count=5,
+        settings={"rounds": 50},
+    )
+    values = {name: dict.fromkeys(ranking.seeds, 0.8) for name in strategies}
+    caption = ranking_table(ranking, Runs(values)).caption
+    assert caption.endswith(" fedcvr-bolt selects uniformly in the first 30 of 50 rounds.")
+    quick = replace(ranking, settings={"fedcvr-bolt.warmup-rounds": 0})
+    assert "uniformly" not in ranking_table(quick, Runs(values)).caption
 
 
 def test_advice_over_rankings_counts_where_a_method_is_first_or_level():
