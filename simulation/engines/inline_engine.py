@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from flwr.client import Client
 from flwr.common import (
-    Code,
     Context,
     DisconnectRes,
     EvaluateIns,
@@ -21,26 +20,24 @@ from flwr.common import (
     GetParametersRes,
     GetPropertiesIns,
     GetPropertiesRes,
-    Parameters,
     ReconnectIns,
     RecordDict,
     Scalar,
 )
-from flwr.server import Server, SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
-from flwr.server.server import EvaluateResultsAndFailures, FitResultsAndFailures
+from flwr.server.server import EvaluateResultsAndFailures
 
 from simulation.experiments.configuration import AppConfig
 from simulation.wiring.client import make_client
 from simulation.wiring.folders import INTERRUPTED, discard_states, run_folder, stop_sentence
+from simulation.wiring.pooled_server import PooledServer, results_and_failures
 from simulation.wiring.preflight import refuse_unrunnable
 from simulation.wiring.server import make_strategy, open_run_folder
 from strategies.base import SelectionStrategy
+from strategies.round.connections import parallel
 
 ONE_MESSAGE = 1
 """Messages into which a question to all clients is divided: this process answers for all of them."""
-Ins = TypeVar("Ins", FitIns, EvaluateIns)
-Res = TypeVar("Res", FitRes, EvaluateRes)
 
 
 def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, verbose: bool = False) -> Path:
@@ -67,25 +64,14 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
 
 def run_rounds(strategy: SelectionStrategy, proxies: Iterable[ClientProxy]) -> None:
     """Run the rounds that are left of `strategy` with the clients behind `proxies`, in Flower's own loop."""
-    manager = SimpleClientManager()
+    server = InlineServer(strategy)
     for proxy in proxies:
-        manager.register(proxy)
-    server = InlineServer(client_manager=manager, strategy=strategy)
+        server.client_manager().register(proxy)
     server.fit(strategy.round_count.most - strategy.completed, timeout=None)
 
 
-class InlineServer(Server):
-    """Flower's server, whose clients answer one after the other in this thread instead of each in its own."""
-
-    def fit_round(
-        self, server_round: int, timeout: float | None
-    ) -> tuple[Parameters | None, dict[str, Scalar], FitResultsAndFailures] | None:
-        """Train one round; None where no client is instructed."""
-        instructions = self.strategy.configure_fit(server_round, self.parameters, self._client_manager)
-        if not instructions:
-            return None
-        answers = ask_each(instructions, lambda proxy, ins: proxy.fit(ins, timeout, server_round))
-        return *self.strategy.aggregate_fit(server_round, *answers), answers
+class InlineServer(PooledServer):
+    """Pooled server whose clients test a model one after the other in this thread, instead of each in its own."""
 
     def evaluate_round(
         self, server_round: int, timeout: float | None
@@ -94,27 +80,11 @@ class InlineServer(Server):
         instructions = self.strategy.configure_evaluate(server_round, self.parameters, self._client_manager)
         if not instructions:
             return None
-        answers = ask_each(instructions, lambda proxy, ins: proxy.evaluate(ins, timeout, server_round))
+        ins_of = dict(instructions)
+        answers = results_and_failures(
+            parallel(list(ins_of), lambda proxy: proxy.evaluate(ins_of[proxy], timeout, server_round), at_once=1)
+        )
         return *self.strategy.aggregate_evaluate(server_round, *answers), answers
-
-
-def ask_each(
-    instructions: Iterable[tuple[ClientProxy, Ins]], call: Callable[[ClientProxy, Ins], Res]
-) -> tuple[list[tuple[ClientProxy, Res]], list[tuple[ClientProxy, Res] | BaseException]]:
-    """Call every proxy in turn; the replies whose status is OK; all other replies, and the exceptions."""
-    replies: list[tuple[ClientProxy, Res]] = []
-    failures: list[tuple[ClientProxy, Res] | BaseException] = []
-    for proxy, ins in instructions:
-        try:
-            reply = call(proxy, ins)
-        except Exception as error:  # noqa: BLE001 - whatever a client's message raises is that client's failure
-            failures.append(error)
-            continue
-        if reply.status.code == Code.OK:
-            replies.append((proxy, reply))
-        else:
-            failures.append((proxy, reply))
-    return replies, failures
 
 
 class InlineClientProxy(ClientProxy):

@@ -9,7 +9,6 @@ from flwr.common import FitIns, FitRes, Parameters
 from flwr.server.client_proxy import ClientProxy
 
 from fedsel_app.messages import PooledFits, PooledTraining
-from strategies.round.timeout_proxy import NodeError
 
 Instructions = list[tuple[ClientProxy, FitIns]]
 Answers = list[tuple[ClientProxy, FitRes | Exception]]
@@ -79,11 +78,11 @@ def pooled(part: Instructions, client_of: Callable[[ClientProxy], int]) -> FitIn
 
 
 def separated(reply: FitRes, part: Instructions) -> Iterator[tuple[ClientProxy, FitRes | Exception]]:
-    """Each client's own answer in the reply to `pooled`; a NodeError where it could not carry out its instruction."""
+    """Each client's own answer in the reply to `pooled`; a RuntimeError in place of one that failed."""
     tensors = reply.parameters.tensors
     for (proxy, _), fit in zip(part, PooledFits.from_metrics(reply.metrics).fits, strict=True):
         if isinstance(fit, str):
-            yield proxy, NodeError(proxy.cid, fit)
+            yield proxy, RuntimeError(fit)
             continue
         own, tensors = tensors[: fit.arrays], tensors[fit.arrays :]
         yield proxy, FitRes(reply.status, Parameters(own, reply.parameters.tensor_type), fit.examples, fit.metrics)
