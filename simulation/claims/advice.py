@@ -71,5 +71,8 @@ def _sentence(orders: dict[str, list[Place]]) -> str:
 
 
 def _listed(names: Sequence[str], every: Collection[str]) -> str:
-    """Names, or none or all of them."""
-    return "none" if not names else "all" if len(names) == len(every) else f"{len(names)} ({', '.join(names)})"
+    """None or all of them, or the names; of more than half of them, the names that are left out."""
+    others = [name for name in every if name not in names]
+    if not names or not others:
+        return "all" if names else "none"
+    return f"all but {', '.join(others)}" if len(others) < len(names) else f"{len(names)} ({', '.join(names)})"

@@ -154,6 +154,8 @@ def test_advice_over_rankings_counts_where_a_method_is_first_or_level():
     )
     assert second[1].startswith("use divfl or oort: first or level ")
     assert second[1].endswith(" 20.1 points behind on average, level in none.")
+    (most,) = advice([*rankings, replace(rankings[0], name="u")], Runs(values))
+    assert most[1].endswith(" level in all but v.")
     assert advice(rankings, Runs({})) == []
 
 
