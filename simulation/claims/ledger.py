@@ -183,7 +183,7 @@ def ranking_table(ranking: Ranking, measured: Measured) -> Table:
         caption = (
             f"{ranking_advice(ranking, measured)} {first[0].accuracy.n} seeds that all methods have, 95% intervals. "
             "Level: not behind the first by more than seed noise (paired t tests, Holm over the methods)."
-            f"{_warm_ups(ranking)}"
+            f"{_warm_ups(ranking)}{' ' if ranking.note else ''}{ranking.note}"
         )
     else:
         caption = f"{capital(NOT_RUN)}{f': {ranking.left_open}' if ranking.left_open else ''}."

@@ -30,12 +30,14 @@ class Ranking(Study):
     strategies : methods that are ranked
     budgets : metric "accuracy_at_..." -> how much of it each method may spend
     seed_count : seeds, 1 to this
+    note : what a reader of its table must know
     """
 
     title: str
     strategies: Sequence[str]
     budgets: Mapping[str, float]
     seed_count: int
+    note: str = ""
 
     @property
     def sides(self) -> tuple[Side, ...]:

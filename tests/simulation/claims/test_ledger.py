@@ -126,6 +126,7 @@ def test_a_ranking_says_who_selects_uniformly_at_first():
     assert caption.endswith(" fedcvr-bolt selects uniformly in the first 30 of 50 rounds.")
     quick = replace(ranking, settings={"fedcvr-bolt.warmup-rounds": 0})
     assert "uniformly" not in ranking_table(quick, Runs(values)).caption
+    assert ranking_table(replace(quick, note="As told."), Runs(values)).caption.endswith(" As told.")
 
 
 def test_advice_over_rankings_counts_where_a_method_is_first_or_level():
