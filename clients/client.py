@@ -210,8 +210,10 @@ class SelectionClient(NumPyClient):
         training = choice.curvature_batch == "training"
         [(x, y)] = self._batches(examples, order, model, rng if training else None)
         with seeded(_seed(rng), model.parameters.device) if training else nullcontext():
-            proximal = context.training.proximal
-            return hutchinson_diagonal(model, layers.tolist(), x, y, rng, proximal, training=training)
+            signs_on = range(len(model.layers)) if choice.curvature_signs == "all" else None
+            return hutchinson_diagonal(
+                model, layers.tolist(), x, y, rng, context.training.proximal, training=training, signs_on=signs_on
+            )
 
     def _calibrate(self, arrays: NDArrays, instruction: CalibrateInstruction) -> tuple[NDArrays, int, Config]:
         """Move the BatchNorm statistics, and no weight, by mini-batches in train mode (Alg. 1, line 13)."""
@@ -231,10 +233,10 @@ class SelectionClient(NumPyClient):
         context = self._context
         examples = self._test_part() if instruction.test_part else self._examples()[0]
         rng = stream(context.run.seed, Purpose.PROBE, instruction.server_round, context.client)
-        if instruction.batches:
-            order = self._order(len(examples), instruction.batches, rng)
-        else:
-            order = chunks(np.arange(len(examples)), context.training.batch_size)
+        one_pass = chunks(np.arange(len(examples)), context.training.batch_size)
+        most = len(one_pass) if context.training.batch_order == "loader" else instruction.batches
+        batches = min(instruction.batches, most)
+        order = self._order(len(examples), batches, rng) if batches else one_pass
         if context.evaluation.probe_batch == "training":
             losses = batch_losses(model, self._batches(examples, order, model, rng))
             return ProbeAnswer(float(np.mean([loss / count for loss, count in losses])), sum(map(len, order)))

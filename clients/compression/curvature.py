@@ -6,11 +6,13 @@ The objective is what the client minimises: the loss and FedProx's term mu/2 ||w
 everywhere. The paper does not say so, its authors' code does; without it an entry of a flat coordinate would be divided
 by almost 0, and kept however small it is.
 
-Deviations: the probe is drawn over the chosen layers only, zero elsewhere: the estimate stays
-unbiased, its variance is smaller, and the other layers' gradients are not needed.
+Deviations: by default the probe is drawn over the chosen layers only, zero elsewhere: the estimate stays unbiased, its
+variance is smaller, and the other layers' gradients are not needed. The authors' code has signs on every layer, the
+setting `curvature-signs=all`.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 import torch
@@ -29,6 +31,7 @@ def hutchinson_diagonal(
     proximal: float = 0.0,
     *,
     training: bool = False,
+    signs_on: Sequence[int] | None = None,
 ) -> dict[int, NDArray[np.float32]]:
     """Estimate diag(H) of the mean loss on one mini-batch and the proximal term, z * (H z), signed.
 
@@ -49,6 +52,10 @@ def hutchinson_diagonal(
         Draws the signs z, layer by layer.
     proximal
         The coefficient mu; 0 without a proximal term.
+    training
+        Train mode for the passes.
+    signs_on
+        Numbers of the layers where z has signs, `layers` among them; elsewhere z is 0. None: `layers` alone.
 
     Returns
     -------
@@ -57,23 +64,27 @@ def hutchinson_diagonal(
     """
     model.module.train(training)
     buffers = model.buffers_vector()
-    members = _members(model, layers)
-    parameters = [parameter for number in layers for parameter in members[number]]
-    signs = [
-        torch.from_numpy(rng.choice(np.array([-1.0, 1.0], np.float32), parameter.numel()))
-        .to(parameter.device)
-        .view_as(parameter)
-        for parameter in parameters
-    ]
+    members = _members(model, layers if signs_on is None else signs_on)
+    signs = {number: [_signs(parameter, rng) for parameter in members[number]] for number in members}
     loss = model.task.loss(model.module(x), y)
-    gradients = torch.autograd.grad(loss, parameters, create_graph=True, materialize_grads=True)
+    gradients = torch.autograd.grad(loss, list(chain(*members.values())), create_graph=True, materialize_grads=True)
     # H z is the gradient of <gradient, z>. With `grad_outputs` torch would import SymPy, which takes a second.
-    along = torch.stack([(gradient * z).sum() for gradient, z in zip(gradients, signs, strict=True)]).sum()
-    products = torch.autograd.grad(along, parameters, materialize_grads=True)
+    products = zip(gradients, chain(*signs.values()), strict=True)
+    along = torch.stack([(gradient * z).sum() for gradient, z in products]).sum()
+    chosen = [parameter for number in layers for parameter in members[number]]
+    curved = iter(torch.autograd.grad(along, chosen, materialize_grads=True))
     model.set_buffers(buffers)
     model.module.eval()
-    estimates = iter([(z * hz + proximal).detach().flatten() for z, hz in zip(signs, products, strict=True)])
-    return {number: torch.cat([next(estimates) for _ in members[number]]).cpu().numpy() for number in layers}
+    return {
+        number: torch.cat([(z * next(curved) + proximal).detach().flatten() for z in signs[number]]).cpu().numpy()
+        for number in layers
+    }
+
+
+def _signs(parameter: Tensor, rng: np.random.Generator) -> Tensor:
+    """Entries of -1 or 1, of the parameter's shape and on its device."""
+    drawn = rng.choice(np.array([-1.0, 1.0], np.float32), parameter.numel())
+    return torch.from_numpy(drawn).to(parameter.device).view_as(parameter)
 
 
 def _members(model: FlatModel, layers: Sequence[int]) -> dict[int, list[Tensor]]:

@@ -52,6 +52,11 @@ class CompressionConfig(Settings):
         "mini-batch of the curvature probe: as it is, in eval mode; or augmented, in train mode (HeteRo-Select's code)",
         choices=("plain", "training"),
     )
+    curvature_signs: str = setting(
+        "chosen",
+        "layers on which the curvature probe has signs: those it is drawn for, or all (HeteRo-Select's code)",
+        choices=("chosen", "all"),
+    )
     curvature_explore: float = setting(0.2, "share of the layer draw that is uniform", low=0.0, high=1.0)
     layer_importance: str = setting(
         "mask-share",

@@ -15,7 +15,7 @@ class TrainingConfig(Settings):
     batch_order: str = setting(
         "stream",
         "mini-batches of local-steps: all of batch-size, across the ends of passes; or as a data loader gives them, the"
-        " last of a pass smaller",
+        " last of a pass smaller and the loss probe one pass at most",
         choices=("stream", "loader"),
     )
     lr: float = setting(0.05, "local learning rate in round 0", above=0.0)

@@ -85,6 +85,7 @@ class SharedKeywords(TypedDict, total=False):
     curvature_scale: Literal["literal", "layer-mean"]
     curvature_floor: float
     curvature_batch: Literal["plain", "training"]
+    curvature_signs: Literal["chosen", "all"]
     curvature_explore: float
     layer_importance: Literal["mask-share", "kept-share"]
 

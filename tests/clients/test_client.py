@@ -234,13 +234,16 @@ def test_curvature_layers_0_ignores_the_instruction(context, tmp_path):
     assert plain == instructed
 
 
-def test_the_next_layers_are_drawn_by_the_last_mask(context, monkeypatch):
+@pytest.mark.parametrize(("signs", "signs_on"), [("chosen", None), ("all", range(4))])
+def test_the_next_layers_are_drawn_by_the_last_mask(signs, signs_on, context, monkeypatch):
     """With no exploration, and a mask that lay in layer 2 alone, only layer 2 can be drawn; at first, any."""
-    context = changed(context, run={"model": "cnn"}, compression={"curvature_layers": 1, "curvature_explore": 0.0})
+    choice = {"curvature_layers": 1, "curvature_explore": 0.0, "curvature_signs": signs}
+    context = changed(context, run={"model": "cnn"}, compression=choice)
     drawn = []
 
-    def record(model, layers, x, y, rng, proximal, *, training):
-        assert (proximal, training) == (context.training.mu, False)
+    def record(model, layers, x, y, rng, proximal, **options):
+        assert proximal == context.training.mu
+        assert options == {"training": False, "signs_on": signs_on}
         drawn.append(list(layers))
         return {}
 

@@ -78,12 +78,14 @@ def test_the_probe_neither_augments_nor_depends_on_the_order(context):
     assert other_round != losses[0]
 
 
-def test_the_authors_probe_is_the_mean_of_augmented_minibatches_in_loader_order(context):
-    """Without augmentation, and with one pass, it is the mean of the mini-batches' mean losses by torch itself."""
+@pytest.mark.parametrize("beyond", [0, 3])
+def test_the_authors_probe_is_the_mean_of_augmented_minibatches_in_loader_order(beyond, context):
+    """Without augmentation it is the mean of the mini-batches' mean losses by torch itself, of one pass at most."""
     context = changed(context, evaluation={"probe_batch": "training"}, training={"batch_order": "loader"})
     held = len(own_examples(context))
     batches = -(-held // context.training.batch_size)
-    loss, probed, _ = SelectionClient(context).evaluate(initial(context), ProbeInstruction(5, batches).to_config())
+    probe = ProbeInstruction(5, batches + beyond).to_config()
+    loss, probed, _ = SelectionClient(context).evaluate(initial(context), probe)
     assert probed == held
     assert held % context.training.batch_size, "so that the last mini-batch is smaller"
     rng = stream(context.run.seed, Purpose.PROBE, 5, context.client)
@@ -98,7 +100,7 @@ def test_the_authors_probe_is_the_mean_of_augmented_minibatches_in_loader_order(
         means.append(loss_of_batch.item())
     assert loss == pytest.approx(np.mean(means), rel=1e-5)
     augmented = changed(context, preprocessing={"augment": "crop-flip"})
-    moved = SelectionClient(augmented).evaluate(initial(context), ProbeInstruction(5, batches).to_config())[0]
+    moved = SelectionClient(augmented).evaluate(initial(context), probe)[0]
     assert moved != loss
 
 

@@ -68,6 +68,19 @@ def test_one_probe_over_two_layers_is_z_times_hz():
     assert {number: part.dtype for number, part in found.items()} == {0: np.float32, 1: np.float32}
 
 
+def test_signs_on_all_layers_bring_the_mixed_derivatives_in():
+    module, x, y = tiny()
+    hessian = exact_hessian(module, x, y)
+    model = FlatModel(module, CPU)
+    z = np.array([1, -1, -1, 1, 1, 1, -1, 1, -1, -1, 1, -1], np.float64)
+    found = hutchinson_diagonal(model, [1], x, y, Signs(z), signs_on=[0, 1])
+    alone = hutchinson_diagonal(model, [1], x, y, Signs(z[6:]))
+    np.testing.assert_allclose(found.pop(1), (z * (hessian @ z))[6:], atol=1e-6)
+    assert not found
+    np.testing.assert_allclose(alone[1], z[6:] * (hessian[6:, 6:] @ z[6:]), atol=1e-6)
+    assert np.abs(hessian[6:, :6]).max() > 1e-3
+
+
 def test_one_probe_is_exact_where_the_hessian_is_diagonal():
     """One weight for each of two examples and logits (w_i, 0): d2/dw_i2 = p_i (1 - p_i) / 2, and no mixed terms."""
 
