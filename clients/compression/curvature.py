@@ -69,8 +69,8 @@ def hutchinson_diagonal(
     loss = model.task.loss(model.module(x), y)
     gradients = torch.autograd.grad(loss, list(chain(*members.values())), create_graph=True, materialize_grads=True)
     # H z is the gradient of <gradient, z>. With `grad_outputs` torch would import SymPy, which takes a second.
-    products = zip(gradients, chain(*signs.values()), strict=True)
-    along = torch.stack([(gradient * z).sum() for gradient, z in products]).sum()
+    signed = zip(gradients, chain(*signs.values()), strict=True)
+    along = torch.stack([(gradient * z).sum() for gradient, z in signed]).sum()
     chosen = [parameter for number in layers for parameter in members[number]]
     curved = iter(torch.autograd.grad(along, chosen, materialize_grads=True))
     model.set_buffers(buffers)
