@@ -156,9 +156,11 @@ class RunProcesses:
                         run.name, mark, command, log, Path.cwd(), os.environ | environment, with_parent=True
                     )
                 self._running[slot] = run, child
-        except TimeoutError as error:
+        except (TimeoutError, ConnectionError) as error:
             if not self._again(run, str(error)):
-                raise
+                raise OSError(
+                    f"{run.name} cannot be started: {error}. What was done is kept: start the comparison again."
+                ) from error
             return
         self._watches[slot] = RoundWatch(run, time.monotonic())
 

@@ -88,8 +88,10 @@ class WarmServer:
         ------
         TimeoutError
             If that takes more than `timeout_s` seconds; the server is killed then.
+        ConnectionError
+            If a signal ends the server.
         OSError
-            If the server ends.
+            If an error of its own does.
         """
         self._request({"prepare": dict(values)}, timeout_s)
 
@@ -102,8 +104,10 @@ class WarmServer:
         ------
         TimeoutError
             If the server does not answer within `FORK_S`; it is killed then.
+        ConnectionError
+            If a signal has ended it.
         OSError
-            If it has ended.
+            If an error of its own has.
         """
         marked = {**environment, processes.MARK: mark}
         pid = self._request({"arguments": list(arguments), "log": str(log), "environment": marked}, FORK_S)
@@ -126,8 +130,11 @@ class WarmServer:
                 self.close()
                 raise TimeoutError(f"the process that starts the runs has not answered within {timeout_s:g} s")
         if not self._replies:
+            code = self._process.wait()
+            if code < 0:
+                raise ConnectionError(f"the process that starts the runs was ended by {signal.Signals(-code).name}")
             raise OSError(
-                f"The process that starts the runs ended with exit code {self._process.wait()}. What was done is kept: "
+                f"The process that starts the runs ended with exit code {code}. What was done is kept: "
                 "start the comparison again."
             )
         return self._replies.pop()

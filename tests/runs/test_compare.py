@@ -229,6 +229,40 @@ def test_a_run_whose_process_is_killed_is_taken_up_again(capsys, monkeypatch, tm
     assert records(out) == records(tmp_path / "calm")
 
 
+KILLED_PREPARATION = """
+import os, signal
+from pathlib import Path
+
+def prepare(values):
+    begun = Path(os.environ["BEGUN"])
+    begun.write_text(begun.read_text() + "x" if begun.exists() else "x")
+    if begun.stat().st_size <= int(os.environ["KILLS"]):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(("kills", "code"), [(1, 0), (run_processes.RESTARTS + 1, 1)])
+def test_a_server_killed_while_it_loads_the_data_is_started_again(capsys, monkeypatch, tmp_path, out, kills, code):
+    """Killed once, nothing is lost but time; killed every time, the comparison ends and can be started again."""
+    (tmp_path / "killed_preparation.py").write_text(KILLED_PREPARATION)
+    monkeypatch.setattr(run_processes, "PREPARATION", "killed_preparation")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("BEGUN", str(tmp_path / "begun"))
+    monkeypatch.setenv("KILLS", str(kills))
+    ended, said, error = compared(capsys, out)
+    assert ended == code
+    reason = "the process that starts the runs was ended by SIGKILL"
+    assert said.count(f"oort-s1: {reason}, and taken up again") == min(kills, run_processes.RESTARTS)
+    if code:
+        assert error == (
+            f"fedsel: oort-s1 cannot be started: {reason}. What was done is kept: start the comparison again.\n"
+        )
+        assert compared(capsys, out)[0] == 0
+    else:
+        assert error == ""
+    assert len(list(out.glob("runs/*/summary.json"))) == 4
+
+
 def test_a_run_that_is_killed_again_and_again_fails_alone(capsys, monkeypatch, out):
     stub(monkeypatch, kill="random-s1", always=True)
     code, said, _ = compared(capsys, out, "--jobs", "2")

@@ -2,9 +2,9 @@
 
 STUB, a JSON object in the environment, may say: seconds a round takes ("sleep_s"), runs that end with an error after
 round 1 ("fail"), a run that is killed after its first round ("kill"; "always": also when it is taken up again;
-"signal": by another than SIGKILL; "victim" is "server": by way of its parent), whether to write checkpoints
-("checkpoint"), and whether to start a process that hears no SIGTERM ("grandchild"). Every start and end is a line in
-starts.log beside the comparison's runs/.
+"signal": by another than SIGKILL; "victim" is "server": by way of its parent), whether to write checkpoints in all
+rounds but the last ("checkpoint"), and whether to start a process that hears no SIGTERM ("grandchild"). Every start
+and end is a line in starts.log beside the comparison's runs/.
 """
 
 import json
@@ -35,8 +35,8 @@ def main() -> None:
         assert (option, rest[0]) == ("--preset", "--out")
         folder, done = Path(rest[1]), 0
         config = tomllib.loads(Path(path).read_text()) | {"out": rest[1], "state-dir": rest[1]}
-        folder.mkdir()
-        (folder / "config.json").write_text(json.dumps(config))
+        folder.mkdir(exist_ok=True)
+        write_whole(folder / "config.json", json.dumps(config))
     report(folder, f"start after {done}")
     if stub.get("grandchild"):
         subprocess.Popen([sys.executable, "-c", DEAF, str(folder)], start_new_session=True)
@@ -46,8 +46,8 @@ def main() -> None:
         row |= {"round_s": 2.5, "wall_s": 0.1, "time_s": 2.5 * number, "total_uplink_value_bytes": 0}
         with (folder / "rounds.jsonl").open("a") as file:
             file.write(json.dumps(row | {"total_uplink_bytes": 1_000_000 * number}) + "\n")
-        if stub.get("checkpoint"):
-            (folder / "checkpoint.npz").write_text(str(number))
+        if stub.get("checkpoint") and number < config["rounds"]:
+            write_whole(folder / "checkpoint.npz", str(number))
         if folder.name == stub.get("kill") and (option == "--preset" or stub.get("always")):
             victim = os.getppid() if stub.get("victim") == "server" else os.getpid()
             os.kill(victim, signal.Signals[stub.get("signal", "SIGKILL")])
@@ -58,8 +58,15 @@ def main() -> None:
     summary = {"final_accuracy": row["accuracy"], "stable_accuracy": 0.5, "rounds_to_target": None, "failure_count": 0}
     summary |= {"time_to_target_s": None, "uplink_to_target_mb": None, "target_accuracy": 0.9}
     summary |= {"strategy": config["strategy"], "seed": config["seed"]}
-    (folder / "summary.json").write_text(json.dumps(summary))
+    write_whole(folder / "summary.json", json.dumps(summary))
     report(folder, "end")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write as `fedsel run` does, so that a process killed meanwhile leaves no part of a file under its name."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text)
+    part.replace(path)
 
 
 def report(folder: Path, event: str) -> None:
