@@ -28,7 +28,7 @@ from strategies.round.client_tests import read_tests, tested_loss
 from strategies.round.deadline import ReplyDeadline, accept_replies, over_selected_count, simulated_dropouts
 from strategies.round.instructions import InstructionBuilder
 from strategies.round.probing import ClientProber
-from strategies.round.replies import Replies, ReplyCollector
+from strategies.round.replies import Replies, ReplyCollector, warn_of_few_updates
 from strategies.round.round_count import RoundCount
 from strategies.round.round_plan import Plan, Probe
 from strategies.round.round_record import record_client_tests, record_evaluation, record_search, record_training
@@ -176,8 +176,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         connections.log_failures(failures, server_round, self.clients.enrolment.client_of)
         replies = self._accepted(plan, results)
         clients, started_from = replies.clients, self._parameters
-        if not clients.size:
-            LOGGER.warning("Round %d: too little came back; the model stays as it is.", server_round)
+        warn_of_few_updates(clients.size, server_round, self.context.aggregation)
         if self._isp is not None and self._intermediate is not None:
             self._isp.search_aggregated(self._intermediate, replies)
         step = self._server.step(started_from, plan.selection, replies, self.roster.examples)

@@ -40,3 +40,8 @@ class AggregationConfig(Settings):
         "norm above which an update is left out, in multiples of the round's median (0: any; without effect under dp)",
         low=0.0,
     )
+
+    @property
+    def least_updates(self) -> int:
+        """Updates of a round that the rule needs to withstand what it should: 2 f + 3 for Krum's two, else one."""
+        return 2 * self.krum_malicious + 3 if self.aggregation in ("krum", "multi-krum") else 1

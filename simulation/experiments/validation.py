@@ -99,10 +99,10 @@ def validate_robust_aggregation(settings: SharedSettings) -> None:
             f"The 'solver' {solver} has means of its own that the 'aggregation' {rule} does not protect: "
             "set 'solver' to sgd or fedprox, or 'aggregation' to mean."
         )
-    if rule in ("krum", "multi-krum") and cohort < 2 * config.krum_malicious + 3:
+    if cohort < config.least_updates:
         raise ConfigError(
             f"To withstand {config.krum_malicious} hostile clients ('krum-malicious') the 'aggregation' {rule} needs "
-            f"a cohort of {2 * config.krum_malicious + 3} at least. Got {cohort}."
+            f"a cohort of {config.least_updates} at least. Got {cohort}."
         )
 
 

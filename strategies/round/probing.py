@@ -62,7 +62,10 @@ class ClientProber:
                     unsound.append(error)
                     LOGGER.warning("Round %d: %s What it has counts as nothing.", number, error)
         if clipped:
-            LOGGER.warning("Round %d: 'example-clip' bounds examples: %s", number, one_line("; ".join(clipped)))
+            LOGGER.warning(
+                "Round %d: 'example-clip' bounds the examples of clients (%d): %s",
+                *(number, len(clipped), one_line("; ".join(clipped))),
+            )
         if wait and unsound and len(unsound) == len(answers):
             raise unsound[0]
         context.recorder.clients([*new, *self._clients.enrolment.claims])

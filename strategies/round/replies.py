@@ -10,6 +10,7 @@ import numpy as np
 from flwr.common import FitRes, Parameters
 from numpy.typing import NDArray
 
+from fedsel_app.config import AggregationConfig
 from fedsel_app.messages import Report, TrainAnswer, one_line
 from fedsel_app.network.clock import FORWARD_STEPS, RoundWork
 from fedsel_app.records.schema import Failure
@@ -276,3 +277,15 @@ def too_large(norms: Mapping[int, float], multiple: float) -> list[tuple[int, st
         for client, norm in norms.items()
         if norm > bound > 0.0
     ]
+
+
+def warn_of_few_updates(count: int, server_round: int, config: AggregationConfig) -> None:
+    """Log a round that has no update to aggregate, or fewer than the setting `aggregation` needs."""
+    if not count:
+        LOGGER.warning("Round %d: too little came back; the model stays as it is.", server_round)
+    elif count < (least := config.least_updates):
+        LOGGER.warning(
+            "Round %d: %d updates came back, and among fewer than %d the 'aggregation' %s does not withstand "
+            "hostile clients ('krum-malicious' is %d). Set 'min-returned' to %d to leave such rounds out.",
+            *(server_round, count, least, config.aggregation, config.krum_malicious, least),
+        )

@@ -52,7 +52,9 @@ def test_examples_count_for_a_multiple_of_the_median_at_most(clip):
         [row], _ = run_round(strategy, [*honest, liar])
     counted = clip * 100 if clip else 10**9
     assert row["weights"] == pytest.approx([100 / (300 + counted)] * 3 + [counted / (300 + counted)])
-    assert (f"bounds examples: client 3 says 1000000000 and counts for {counted:.0f}\n" in log()) == (clip > 0)
+    assert (
+        f"bounds the examples of clients (1): client 3 says 1000000000 and counts for {counted:.0f}\n" in log()
+    ) == (clip > 0)
     assert strategy.roster.local_steps.tolist() == [50] * 4
 
 

@@ -10,12 +10,13 @@ from flwr.common import Code, FitIns, Parameters, Status
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsel_app.config import NetworkConfig, ReplyConfig, RunConfig, SharedSettings
+from fedsel_app.config import AggregationConfig, NetworkConfig, ReplyConfig, RunConfig, SharedSettings
 from fedsel_app.network.links import MeasuredLinks
 from strategies.methods.random_selection import RandomSelection
 from strategies.round.deadline import ReplyDeadline, TooLate, accept_replies, over_selected_count, simulated_dropouts
 from strategies.round.replies import collect
 from tests.support.contexts import SIZE, context_of
+from tests.support.logs import logged
 from tests.support.proxies import StubProxy, manager_of, round_of, sends_its_update, trio, update_of, update_reply
 from tests.support.rounds import run_round, run_rounds, without_wall
 
@@ -92,6 +93,19 @@ def test_too_few_replies_change_nothing_and_their_time_is_spent():
     assert row["unused"] == [0, 2]
     assert row["round_s"] == 5.0
     np.testing.assert_array_equal(parameters, np.zeros(SIZE))
+
+
+@pytest.mark.parametrize(("rule", "steps", "told"), [("krum", 9, 1), ("krum", 4, 0), ("median", 9, 0)])
+def test_updates_too_few_for_the_rule_are_told(rule, steps, told):
+    """Krum withstands no hostile client (f = 0) among fewer than three updates; the third is late where it is slow."""
+    aggregation = AggregationConfig(aggregation=rule, krum_malicious=0)
+    with logged() as log:
+        one_round([2, steps, 4], round_deadline_s=5.0, aggregation=aggregation)
+    said = [
+        "Round 1: 2 updates came back, and among fewer than 3 the 'aggregation' krum does not withstand hostile "
+        "clients ('krum-malicious' is 0). Set 'min-returned' to 3 to leave such rounds out."
+    ]
+    assert [line for line in log().splitlines() if "came back" in line] == said[:told]
 
 
 @pytest.mark.parametrize(
