@@ -109,7 +109,8 @@ def refuse_file_size_limit() -> None:
 def _end_everything(reason: str, folder: Path, code: int) -> None:
     """End Ray and this process: Flower's server thread waits for replies that will not come, so nothing can return.
 
-    Ray's own end takes for ever where its raylet is frozen; it is killed with this process then.
+    Ray's own end takes for ever where its raylet is frozen; it is killed with this process then. Ray ends the process
+    itself where another thread calls it after its end, so the reason is told before.
     """
     import ray
 
@@ -117,9 +118,9 @@ def _end_everything(reason: str, folder: Path, code: int) -> None:
         threading.Event().wait()
     shutdown = threading.Thread(target=ray.shutdown, daemon=True)
     try:
+        sys.stderr.write(stop_sentence(reason, folder))
+        sys.stderr.flush()
         shutdown.start()
         shutdown.join(SHUTDOWN_S)
     finally:
-        sys.stderr.write(stop_sentence(reason, folder))
-        sys.stderr.flush()
         os._exit(code)
