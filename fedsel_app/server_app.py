@@ -2,24 +2,29 @@
 
 from typing import Any
 
-from flwr.common import Context
-from flwr.server import ServerAppComponents
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
 
+from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.run_folder import describe
 from simulation.experiments.configuration import resolve_run_config
-from simulation.flower_internals.server_app import DeployedServerApp
-from simulation.wiring.server import make_server
+from simulation.federations.flower_grid import FlowerGrid
+from simulation.flower_internals.grid import reply_event
+from simulation.wiring.server import run_on_grid
+
+app = ServerApp()
 
 
-def server_fn(context: Context) -> ServerAppComponents:
-    """Build the server; each finished round is printed on one line."""
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run all rounds; each finished one is printed on one line."""
     config = resolve_run_config(context.run_config)
 
     def print_round(row: dict[str, Any]) -> None:
         shown = describe(row, measured=config.network.links == "measured")
         print(f"round {row['round']} of {config.run.rounds}: {shown}", flush=True)
 
-    return make_server(config, print_round, deployed=app.deployed)
-
-
-app = DeployedServerApp(server_fn=server_fn)
+    # In deployment, a client that does not answer in time counts as failed; in a simulation it may wait for a worker.
+    arrived = reply_event(grid)
+    timeouts = None if arrived else ReplyTimeout(config.replies.reply_timeout_s)
+    run_on_grid(config, FlowerGrid(grid, timeouts, arrived=arrived), print_round)

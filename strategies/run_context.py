@@ -114,8 +114,3 @@ class RunContext(SharedSettings):
     """Least score that a client can have on its own test part; minus infinity where the task has no least."""
     losses_optional: bool = False
     """True where clients need not tell their training loss: it is unknown then, NaN."""
-    pool: int = 0
-    """Messages into which a question to all clients is divided, where a client can answer for others; 0: one to each.
-
-    Above 1 also training's (see `strategies.round.pooled_training`). With 1 one process answers for all, and all
-    messages go out one after the other, from the server's own thread."""

@@ -7,24 +7,22 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flwr.client import ClientApp
-from flwr.common import Context
-from flwr.server import ServerAppComponents
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
 
 from clients.state import STATE_FOLDER
 from fedsel_app.config import ConfigError
-from fedsel_app.imports import AfterImports
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from simulation.engines.choice import worker_count
 from simulation.experiments.configuration import AppConfig
-from simulation.wiring.client import make_client
+from simulation.federations.flower_grid import FlowerGrid
+from simulation.wiring.client import make_client_app
 from simulation.wiring.folders import INTERRUPTED, discard_states, run_folder, stop_sentence
 from simulation.wiring.preflight import refuse_unrunnable
-from simulation.wiring.server import make_server
+from simulation.wiring.server import run_on_grid
 
 FAILED = 1
 SHUTDOWN_S = 20.0
@@ -48,10 +46,10 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
     from simulation.engines.ray_cluster import join
     from simulation.flower_internals.engine import (
         RESTARTS,
-        EventDrivenServerApp,
         WorkerWatch,
         event_driven_delivery,
         quiet_termination,
+        reply_event,
         watched_workers,
     )
 
@@ -71,16 +69,22 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
         resources |= RESTARTS
         engine["num_cpus"] = workers
 
-    def server_fn(context: Context) -> ServerAppComponents:
-        return make_server(config, on_round, pool=MESSAGES_PER_WORKER * workers)
+    server_app = ServerApp()
+
+    @server_app.main()
+    def main(grid: Grid, context: Context) -> None:
+        pools_training = config.network.links != "measured"
+        pool = MESSAGES_PER_WORKER * workers
+        arrived = reply_event(grid)
+        run_on_grid(config, FlowerGrid(grid, pool=pool, pools_training=pools_training, arrived=arrived), on_round)
 
     try:
         timeouts = ReplyTimeout(config.replies.reply_timeout_s)
         watch = WorkerWatch(timeouts, lambda reason: _end_everything(reason, folder, FAILED))
         with watched_workers(watch), event_driven_delivery(), quiet_termination():
             run_simulation(
-                server_app=EventDrivenServerApp(server_fn=server_fn),
-                client_app=ClientApp(client_fn=AfterImports(partial(make_client, config, pooled=True))),
+                server_app=server_app,
+                client_app=make_client_app(config),
                 num_supernodes=config.run.clients,
                 backend_config={"init_args": engine, "client_resources": resources},  # type: ignore[dict-item]
                 verbose_logging=verbose,

@@ -1,8 +1,7 @@
 """Simulation engine: Flower's own, with parts replaced so that it waits for nothing and a dead worker is no end.
 
-- `flwr.server.superlink.fleet.vce.vce_api.add_messages_to_queue` and the `send_and_receive` of the in-memory grid poll
-  ten times a second. `event_driven_delivery` and `EventDrivenServerApp` replace them, so that a message or a reply is
-  seen as soon as it is stored.
+- `flwr.server.superlink.fleet.vce.vce_api.add_messages_to_queue` polls ten times a second. `event_driven_delivery`
+  replaces it, so that a message is seen as soon as it is stored.
 - `flwr.server.superlink.fleet.vce.vce_api.run_api` raises where Ray does not start, and the server waits on;
   `watched_workers` ends the run.
 - `RayBackend.process_message` waits for an answer without end, and fails the messages of a dead worker. `WorkerWatch`
@@ -16,10 +15,9 @@ place of polling, and replaces its workers, would replace all of it.
 """
 
 import logging
-import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from queue import Empty, Queue
 from threading import Event
@@ -27,24 +25,19 @@ from typing import Any
 
 import ray
 from flwr.app import Context, Message
-from flwr.server import Grid, ServerApp
 from flwr.server.superlink.fleet.vce import vce_api
 from flwr.server.superlink.fleet.vce.backend.raybackend import RayBackend
 from flwr.server.superlink.fleet.vce.vce_api import NodeToPartitionMapping
 from flwr.server.superlink.linkstate import LinkState
 from flwr.simulation.ray_transport.ray_actor import BasicActorPool, pool_size_from_resources
-from flwr.superlink.grid import InMemoryGrid
 from ray.exceptions import ActorDiedError
 
-from clients.flower_messages import read_config
-from fedsel_app.messages import pooled_clients
+from fedsel_app.messages.records import clients_named
 from fedsel_app.network.reply_timeout import ReplyTimeout
 
 LOGGER = logging.getLogger("fedsel")
 STOP_POLL_S = 0.1
 """Seconds between two looks at whether the engine stops."""
-EXPIRY_POLL_S = 10.0
-"""Seconds between two looks at whether a message that nobody answers has expired."""
 START_S = 300.0
 """Seconds that a worker has for its first answer in any case: it starts, and imports."""
 NODE_LOOK_S = 5.0
@@ -53,44 +46,6 @@ NO_NODE = "Ray's raylet was killed, or is frozen"
 RESTARTS = {"max_restarts": 10, "max_task_retries": 1}
 """Ray restarts a dead worker this often, and gives it the message that it had once more: a client that is asked again
 answers the same, so nothing in the run changes. A message that ends two workers is its client's failure."""
-
-
-class EventDrivenServerApp(ServerApp):
-    """A ServerApp whose grid wakes up when a reply is stored instead of polling for it."""
-
-    def __call__(self, grid: Grid, context: Context) -> None:
-        """Run the server."""
-        if isinstance(grid, InMemoryGrid):
-            grid.send_and_receive = event_driven_replies(grid)  # type: ignore[method-assign]
-        super().__call__(grid, context)
-
-
-def event_driven_replies(grid: InMemoryGrid) -> Callable[..., list[Message]]:
-    """Build a replacement of `grid.send_and_receive` that sleeps until the grid's state stores the replies."""
-    replied: dict[str, Event] = {}
-    store = grid.state.store_message_res
-
-    def store_message_res(message: Message) -> str | None:
-        stored = store(message)
-        if stored:
-            replied.setdefault(message.metadata.reply_to_message_id, Event()).set()
-        return stored
-
-    def send_and_receive(messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        end = math.inf if timeout is None else time.monotonic() + timeout
-        missing = set(grid.push_messages(messages))
-        replies: list[Message] = []
-        while missing and (left := end - time.monotonic()) > 0:
-            replied.setdefault(next(iter(missing)), Event()).wait(min(left, EXPIRY_POLL_S))
-            found = list(grid.pull_messages(missing))
-            replies += found
-            missing -= {message.metadata.reply_to_message_id for message in found}
-            for message in found:
-                replied.pop(message.metadata.reply_to_message_id, None)
-        return replies
-
-    grid.state.store_message_res = store_message_res  # type: ignore[method-assign]
-    return send_and_receive
 
 
 @contextmanager
@@ -164,7 +119,7 @@ class WorkerWatch:
         """
         pool: Any = backend.pool
         client, kind = context.node_config["partition-id"], message.metadata.message_type
-        others = len(pooled_clients(read_config(message))[1:])
+        others = len(clients_named(message.content)[1:])
         worker = pool.pool.pop()
         limit_s = self._timeouts.longest_wait_s(kind, 1 + others)
         if worker not in self._ready:

@@ -8,7 +8,7 @@ from fedsel_app.network.clock import FORWARD_STEPS
 from strategies import STRATEGIES
 from strategies.base import SelectionStrategy
 from strategies.roster import Needs, RoundInfo
-from strategies.round.connections import SCALAR_BYTES
+from strategies.round.clients import SCALAR_BYTES
 
 REPORT_STEPS = {Report.INITIAL_LOSS: FORWARD_STEPS, Report.RMS_LOSS: FORWARD_STEPS, Report.GRADIENT_DEVIATION: 1.0}
 """Local steps that a report takes for each mini-batch of the client's data."""

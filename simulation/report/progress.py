@@ -17,7 +17,7 @@ from fedsel_app.records.run_folder import describe
 from fedsel_app.records.schema import schedule_round
 from simulation.engines.choice import choose
 from simulation.experiments.configuration import AppConfig
-from strategies.round.connections import SCALAR_BYTES
+from strategies.round.clients import SCALAR_BYTES
 
 LEAST_LEFT_S = 60.0
 """Seconds from which on a line says how much time is left."""

@@ -1,14 +1,12 @@
-"""Server of a run: the strategy with its model, test set, links and run folder, within Flower's server."""
+"""Server of a run: the strategy with its model, test set, links and run folder, and its rounds."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from flwr.server import Server, ServerAppComponents, SimpleClientManager
-from flwr.server import ServerConfig as FlowerServerConfig
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
@@ -21,17 +19,15 @@ from fedsel_app.models.cost import forward_flops
 from fedsel_app.models.device import choose_device, prepare, require_precision
 from fedsel_app.models.tasks import task_of
 from fedsel_app.network.links import make_links
-from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.listeners import RoundListener
 from fedsel_app.records.run_folder import RunFolder
 from fedsel_app.records.trackers import add_trackers
 from simulation.experiments.configuration import AppConfig
 from simulation.experiments.validation import validate_task
+from simulation.federations.flower_grid import FlowerGrid
 from simulation.wiring.folders import run_folder
-from simulation.wiring.pooled_server import PooledServer
 from strategies.base import SelectionStrategy
-from strategies.round.connections import MAX_THREADS
-from strategies.round.timeout_proxy import TimeoutClientManager
+from strategies.round.run_round import run_rounds
 from strategies.run_context import Evaluation, Recorder, RunContext
 
 EVALUATION_BATCH = 256
@@ -109,37 +105,17 @@ def open_run_folder(config: AppConfig, on_round: Callable[[dict[str, Any]], None
     return folder
 
 
-def make_strategy(config: AppConfig, folder: RunFolder, *, pool: int = 0) -> SelectionStrategy:
-    """Build the strategy of a run, resumed where `folder` has a checkpoint; for `pool` see `RunContext`."""
+def make_strategy(config: AppConfig, folder: RunFolder) -> SelectionStrategy:
+    """Build the strategy of a run, resumed where `folder` has a checkpoint."""
     # One BLAS thread: sums of the methods' linear algebra have one order then, in every engine.
     threadpool_limits(1, user_api="blas")
-    strategy = config.strategy(replace(make_run_context(config, folder), pool=pool))
+    strategy = config.strategy(make_run_context(config, folder))
     if folder.saved is not None:
-        strategy.restore(folder.saved)
+        strategy.run.restore(folder.saved)
     return strategy
 
 
-def make_server(
-    config: AppConfig,
-    on_round: Callable[[dict[str, Any]], None] | None = None,
-    *,
-    pool: int = 0,
-    deployed: bool = False,
-) -> ServerAppComponents:
-    """Build Flower's server for one run, resumed where `resume` is set; for `pool` see `RunContext`.
-
-    A `deployed` client has failed that does not answer in time: in a simulation its message may wait for a worker.
-    """
-    strategy = make_strategy(config, open_run_folder(config, on_round), pool=pool)
-    deadline_s = config.replies.round_deadline_s or None if config.network.links == "measured" else None
-    timeouts = ReplyTimeout(config.replies.reply_timeout_s)
-    if pool and config.network.links != "measured":
-        server: Server = PooledServer(strategy)
-    else:
-        manager = TimeoutClientManager(timeouts) if deployed else SimpleClientManager()
-        server = Server(client_manager=manager, strategy=strategy)
-    server.set_max_workers(MAX_THREADS)
-    return ServerAppComponents(
-        server=server,
-        config=FlowerServerConfig(num_rounds=strategy.round_count.most - strategy.completed, round_timeout=deadline_s),
-    )
+def run_on_grid(config: AppConfig, federation: FlowerGrid, on_round: Callable[[dict[str, Any]], None]) -> None:
+    """Run the rounds of a run, or with `resume` those that are left, with the clients behind Flower's grid."""
+    with closing(open_run_folder(config, on_round)) as folder:
+        run_rounds(make_strategy(config, folder), federation)

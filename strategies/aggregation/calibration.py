@@ -8,14 +8,15 @@ import logging
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from flwr.common import Parameters
 from numpy.typing import NDArray
 
 from fedsel_app.config import SharedSettings
 from fedsel_app.messages import CalibrateInstruction, one_line
 from fedsel_app.wire.codec import WireError
 from strategies.roster import Floats, Ints
-from strategies.round import connections, validation
+from strategies.round import validation
+from strategies.round.clients import ConnectedClients
+from strategies.round.federation import Reply, SentModel, sent_model
 from strategies.round.replies import Replies
 from strategies.run_context import RunContext
 
@@ -23,7 +24,7 @@ LOGGER = logging.getLogger("fedsel")
 
 
 def calibrated(
-    clients: connections.ConnectedClients,
+    clients: ConnectedClients,
     trained: Ints,
     parameters: NDArray[np.float32],
     buffers: NDArray[np.float32],
@@ -51,14 +52,14 @@ def calibrated(
             batches = min(left, -(-int(examples[client]) // settings.training.batch_size))
             if batches:
                 asked, left = asked + 1, left - batches
-                model, instruction = connections.pack(parameters, buffers), CalibrateInstruction(server_round, batches)
+                model, instruction = sent_model(parameters, buffers), CalibrateInstruction(server_round, batches)
                 for _, values in _statistics(clients, [client], model, instruction, variances):
                     buffers = values.astype(np.float32)
-        return buffers, asked * (connections.model_bytes(connections.pack(parameters, buffers)) + buffers.nbytes)
-    model = connections.pack(parameters, buffers)
+        return buffers, asked * (sent_model(parameters, buffers).nbytes + buffers.nbytes)
+    model = sent_model(parameters, buffers)
     instruction = CalibrateInstruction(server_round, config.calibration_batches)
     returned = list(_statistics(clients, chosen.tolist(), model, instruction, variances))
-    sent = int(chosen.size * (connections.model_bytes(model) + buffers.nbytes))
+    sent = int(chosen.size * (model.nbytes + buffers.nbytes))
     if not returned:
         return buffers, sent
     returning, statistics = zip(*returned, strict=True)
@@ -79,7 +80,7 @@ def average_statistics(
 
 
 def next_statistics(
-    clients: connections.ConnectedClients,
+    clients: ConnectedClients,
     replies: Replies,
     parameters: NDArray[np.float32],
     buffers: NDArray[np.float32],
@@ -105,18 +106,18 @@ def next_statistics(
 
 
 def _statistics(
-    clients: connections.ConnectedClients,
+    clients: ConnectedClients,
     chosen: list[int],
-    model: Parameters,
+    model: SentModel,
     instruction: CalibrateInstruction,
     variances: NDArray[np.bool_],
 ) -> Iterator[tuple[int, Floats]]:
     """Each client whose answer is sound, and its statistics, float64 (B,); the others are logged."""
-    for client, reply in clients.calibrate(chosen, model, instruction).items():
+    for client, reply in clients.ask(chosen, instruction, model).items():
         try:
-            if isinstance(reply, Exception):
+            if not isinstance(reply, Reply):
                 raise WireError(str(reply))
-            values = validation.unpack_statistics(reply.parameters, variances)
+            values = validation.unpack_statistics(reply.tensors, variances)
         except WireError as error:
             reason = one_line(error)
             LOGGER.warning("Round %d: client %d did not calibrate: %s", instruction.server_round, client, reason)

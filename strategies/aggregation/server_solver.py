@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from flwr.common import Parameters, ndarrays_to_parameters
 from numpy.typing import NDArray
 
 from fedsel_app.config import TrainingConfig
@@ -18,6 +17,7 @@ from fedsel_app.messages import Report
 from fedsel_app.wire.codec import Update
 from strategies.checkpoint import matching
 from strategies.roster import Floats
+from strategies.round.federation import SentModel
 
 
 def nova_weights(weights: Floats, effective_steps: Floats) -> Floats:
@@ -53,12 +53,11 @@ class ServerSolver:
         self.reports = frozenset({Report.EFFECTIVE_STEPS} if self._solver == "fednova" else ())
         self.payloads = 2 if self._solver == "scaffold" else 1
 
-    def sent_model(self, parameters: Parameters) -> Parameters:
+    def with_control(self, model: SentModel) -> SentModel:
         """The model as it is sent to the cohort: with scaffold the control variate c follows it."""
         if self._solver != "scaffold":
-            return parameters
-        control = ndarrays_to_parameters([self._mean.astype(np.float32)])
-        return Parameters([*parameters.tensors, *control.tensors], parameters.tensor_type)
+            return model
+        return SentModel((*model.arrays, self._mean.astype(np.float32)))
 
     def weights(self, weights: Floats, reports: Mapping[str, Floats]) -> Floats:
         """The weights (r,) of the updates, given the numbers that the clients reported with them."""

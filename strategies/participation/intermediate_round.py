@@ -2,24 +2,23 @@
 
 import copy
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from flwr.common import FitIns
-from flwr.server.client_proxy import ClientProxy
 from numpy.typing import NDArray
 
-from fedsel_app.messages import LocalTestInstruction, one_line
+from fedsel_app.messages import LocalTestInstruction, TrainInstruction, one_line
 from fedsel_app.network.clock import FORWARD_STEPS, RoundWork
 from fedsel_app.records.schema import SearchRecord
 from strategies.aggregation.calibration import average_statistics
 from strategies.aggregation.server_state import ServerState, Step
 from strategies.roster import Ints, Roster, RoundInfo, Selection
-from strategies.round import connections
 from strategies.round.client_tests import read_tests, tested_loss
+from strategies.round.clients import SCALAR_BYTES, ConnectedClients
+from strategies.round.federation import Reply, SentModel, sent_model
+from strategies.round.probing import Probe
 from strategies.round.replies import Replies, ReplyCollector
-from strategies.round.round_plan import Probe
 from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
@@ -43,7 +42,8 @@ class IntermediateRound:
     ----------
     probe : the loss of every available client, where the method needs losses
     select, candidates : the wrapped method's own rules
-    instruct : a selection -> instructions to train after which clients forget the training
+    instruct : a selection -> client -> instruction to train, after which the client forgets the training
+    sent : the model as it is sent to train
     parameters, buffers : the global model
     costs : number of the round's record -> what the intermediate round adds to it
     record : what was searched and found, for the records
@@ -55,8 +55,9 @@ class IntermediateRound:
     probe: Probe
     select: Callable[[Roster, RoundInfo, int, np.random.Generator], Selection]
     candidates: Callable[[Roster, RoundInfo, int, np.random.Generator], Ints]
-    instruct: Callable[[Selection], list[tuple[ClientProxy, FitIns]]]
-    clients: connections.ConnectedClients
+    instruct: Callable[[Selection], Mapping[int, TrainInstruction]]
+    sent: SentModel
+    clients: ConnectedClients
     collector: ReplyCollector
     server: ServerState
     parameters: NDArray[np.float32]
@@ -75,14 +76,13 @@ class IntermediateRound:
 
     def train(self, selection: Selection) -> Replies:
         """The clients' updates from the global model; the clients' own states stay as they are."""
-        instructions = self.instruct(selection)
-        answers = self.clients.train(instructions)
+        answers = self.clients.ask_each(self.instruct(selection), self.sent)
         for client, answer in answers.items():
-            if isinstance(answer, Exception):
+            if not isinstance(answer, Reply):
                 LOGGER.warning(
                     "Round %d: client %d failed the intermediate round: %s", self.round_info.number, client, answer
                 )
-        answered = {client: answer for client, answer in answers.items() if not isinstance(answer, Exception)}
+        answered = {client: answer for client, answer in answers.items() if isinstance(answer, Reply)}
         number, statistics = self.round_info.number, self.buffers.size > 0
         replies = self.collector.collect(answered, selection.clients, number, statistics=statistics)
         work = replies.work(self.roster, np.zeros(0))
@@ -91,8 +91,8 @@ class IntermediateRound:
             round_s=self.context.links.round_seconds(work, 0.0),
             uplink_bytes=int(replies.uplink_bytes.sum()),
             uplink_value_bytes=int(replies.uplink_value_bytes.sum()),
-            downlink_bytes=sum(connections.model_bytes(ins.parameters) for _, ins in instructions),
-            probe_bytes=connections.SCALAR_BYTES * len(replies.reports) * replies.clients.size,
+            downlink_bytes=self.sent.nbytes * len(answers),
+            probe_bytes=SCALAR_BYTES * len(replies.reports) * replies.clients.size,
             calibration_bytes=self.buffers.nbytes * len(replies.statistics),
             exchanges=replies.clients.size,
         )
@@ -118,20 +118,20 @@ class IntermediateRound:
         if self.context.surrogate is not None:
             loss = self.context.surrogate(parameters, buffers)
             return loss if np.isfinite(loss) else float("inf"), np.zeros(0, np.int64)
-        model = connections.pack(parameters, buffers)
-        replies = self.clients.evaluate(clients.tolist(), model, LocalTestInstruction(self.round_info.number))
+        model = sent_model(parameters, buffers)
+        replies = self.clients.ask(clients.tolist(), LocalTestInstruction(self.round_info.number), model)
         for client, reply in replies.items():
-            if isinstance(reply, Exception):
+            if not isinstance(reply, Reply):
                 reason = one_line(reply)
                 LOGGER.warning("Round %d: client %d failed to test: %s", self.round_info.number, client, reason)
-        sound = {client: reply for client, reply in replies.items() if not isinstance(reply, Exception)}
+        sound = {client: reply for client, reply in replies.items() if isinstance(reply, Reply)}
         tested, slowest_s = read_tests(sound, self.context), 0.0
         for client, answer in tested.items():
             batches = answer.examples / self.context.training.batch_size
             slowest_s = max(slowest_s, float(self.roster.step_s[client]) * batches * FORWARD_STEPS)
         self._charge(
             round_s=self.context.links.round_seconds(_probe_work(slowest_s), 0.0),
-            probe_bytes=clients.size * (connections.model_bytes(model) + connections.SCALAR_BYTES),
+            probe_bytes=clients.size * (model.nbytes + SCALAR_BYTES),
         )
         return tested_loss(tested)
 

@@ -42,6 +42,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.seeds import Purpose, stream
 from strategies.participation.intermediate_round import IntermediateRound
+from strategies.participation.policy import Participation
 from strategies.roster import Ints, RoundInfo, Selection
 from strategies.round.replies import Replies
 from strategies.run_context import RunContext
@@ -82,13 +83,12 @@ def mixed(found: int, old: int, momentum: float, rounding: str = "nearest") -> i
     return max(math.floor(number) if rounding == "down" else round(number), 1)
 
 
-class ISP:
+class ISP(Participation):
     """Intelligent Selection of Participants (ISP): the number of clients is searched for every `isp-interval` rounds.
 
     Attributes
     ----------
     count : number of clients that train until the next search
-    aggregates : True where the round of a search is aggregated, as a round of all clients
     """
 
     def __init__(self, context: RunContext) -> None:
@@ -110,8 +110,9 @@ class ISP:
         return elapsed >= 0 and elapsed % self._config.isp_interval == 0
 
     def cohort(self, round_info: RoundInfo) -> int:
-        """Number of clients that train in a round without a search: all of them in the warm-up."""
-        return self._clients if self._warms_up(round_info) else self.count
+        """Number of clients that train in a round: all of them in the warm-up, and where a search is aggregated."""
+        everybody = self._warms_up(round_info) or (self.aggregates and self.searches(round_info))
+        return self._clients if everybody else self.count
 
     def epochs(self, round_info: RoundInfo) -> int:
         """Local epochs of a round; 0: as many as the training settings say."""
@@ -120,25 +121,19 @@ class ISP:
     def _warms_up(self, round_info: RoundInfo) -> bool:
         return round_info.number <= self._config.isp_warmup_rounds
 
-    def search(self, intermediate: IntermediateRound) -> int:
-        """Train the intermediate round and search its updates. Returns the number of clients that train next.
-
-        Where the updates are to be aggregated these are all: the round itself is then the intermediate round.
-        """
+    def before(self, intermediate: IntermediateRound) -> None:
+        """Train the intermediate round and search its updates, unless the round itself is the intermediate round."""
         available = intermediate.roster.ids
-        if self.aggregates:
-            return available.size
-        if available.size:
+        if available.size and not self.aggregates:
             count = math.ceil(self._config.isp_sample * available.size)
             key = self._seed, Purpose.PARTICIPATION, intermediate.round_info.number
             selection = intermediate.draw(available, count, stream(*key, 0), stream(*key, 1))
             if selection.clients.size < count == available.size:
                 selection = Selection(available, np.ones(count))
             self._search(intermediate, intermediate.train(selection))
-        return self.count
 
-    def search_aggregated(self, intermediate: IntermediateRound, replies: Replies) -> None:
-        """Search the updates of a round that is itself the intermediate round, where they are aggregated."""
+    def after(self, intermediate: IntermediateRound, replies: Replies) -> None:
+        """Search the updates of a round that is itself the intermediate round."""
         if self.aggregates:
             self._search(intermediate, replies)
 

@@ -17,7 +17,9 @@ Deviations
 """
 
 from fedsel_app.config import ParticipationConfig
+from strategies.participation.policy import Participation
 from strategies.roster import RoundInfo
+from strategies.run_context import RunContext
 
 FULL_FIRST = 10
 ECONOM_FIRST = 5
@@ -32,6 +34,17 @@ def staged_share(round_info: RoundInfo, stages: int, first: float, last: float) 
     """Staged share C_1 + (C_F - C_1) (f - 1) / (F - 1) in stage f of F, each T / F rounds long."""
     stage = min((round_info.number - 1) * stages // round_info.total, stages - 1)
     return first + (last - first) * stage / max(stages - 1, 1)
+
+
+class Schedule(Participation):
+    """Number of clients by the schedule, or the `cohort` where it is fixed."""
+
+    def __init__(self, context: RunContext) -> None:
+        self._config, self._cohort, self._clients = context.participation, context.run.cohort, context.run.clients
+
+    def cohort(self, round_info: RoundInfo) -> int:
+        """Number of clients that train in a round, at least 1."""
+        return scheduled(self._config, round_info, self._cohort, self._clients)
 
 
 def scheduled(config: ParticipationConfig, round_info: RoundInfo, cohort: int, clients: int) -> int:

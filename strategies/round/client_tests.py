@@ -5,21 +5,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-from flwr.common import EvaluateRes
 
 from fedsel_app.messages import LocalTestAnswer, winsorised
 from strategies.roster import Ints
+from strategies.round.federation import Reply
 from strategies.run_context import RunContext
 
 
-def read_tests(replies: Mapping[int, EvaluateRes], context: RunContext) -> dict[int, LocalTestAnswer]:
+def read_tests(replies: Mapping[int, Reply], context: RunContext) -> dict[int, LocalTestAnswer]:
     """The answers by ascending id, as far as they are believed.
 
     Examples count for `example-clip` times their median at most, losses for `loss-clip` times theirs, and then an
     unknown loss for as much.
     """
     answers = [
-        LocalTestAnswer.from_evaluation(reply.loss, reply.num_examples, reply.metrics, context.lowest_score)
+        LocalTestAnswer.from_evaluation(reply.loss, reply.examples, reply.metrics, context.lowest_score)
         for _, reply in sorted(replies.items())
     ]
     claimed = np.array([answer.examples if answer.credible else 0 for answer in answers], np.float64)

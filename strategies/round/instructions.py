@@ -4,13 +4,10 @@ import secrets
 from collections.abc import Container
 
 import numpy as np
-from flwr.common import FitIns, Parameters
-from flwr.server.client_proxy import ClientProxy
 
 from fedsel_app.messages import Report, TrainInstruction
 from strategies.roster import Floats, Roster, RoundInfo, Selection
 from strategies.round.budget import cohort_fractions, round_fraction
-from strategies.round.connections import ConnectedClients
 from strategies.run_context import RunContext
 
 
@@ -32,11 +29,10 @@ class InstructionBuilder:
         self,
         context: RunContext,
         roster: Roster,
-        clients: ConnectedClients,
         reports: frozenset[Report],
         estimated: Container[int] = (),
     ) -> None:
-        self._context, self._roster, self._clients = context, roster, clients
+        self._context, self._roster = context, roster
         self._reports, self._estimated = tuple(sorted(reports)), estimated
         self.key = secrets.token_hex(8)
         self.last_checkpoint = 0
@@ -45,18 +41,17 @@ class InstructionBuilder:
         self,
         selection: Selection,
         round_info: RoundInfo,
-        sent: Parameters,
         *,
         keep_state: bool = True,
         statistics: bool = False,
         local_epochs: int = 0,
-    ) -> tuple[list[tuple[ClientProxy, FitIns]], float, Floats]:
+    ) -> tuple[dict[int, TrainInstruction], float, Floats]:
         """Write the instructions of the selected.
 
         Returns
         -------
         instructions
-            One for each selected client; without `keep_state` its training leaves its state as it was, with
+            Of each selected client, by its id; without `keep_state` its training leaves its state as it was, with
             `statistics` it sends those of BatchNorm, and `local_epochs` above 0 replace its usual local work.
         fraction
             The round's kept fraction.
@@ -67,9 +62,9 @@ class InstructionBuilder:
         theta, fractions = self._fractions(selection, round_info)
         rate = context.training.learning_rate(round_info.scheduled, round_info.total)
         rates = np.full(selection.clients.size, rate) if selection.learning_rates is None else selection.learning_rates
-        instructions: list[tuple[ClientProxy, FitIns]] = []
+        instructions: dict[int, TrainInstruction] = {}
         for client, fraction, lr in zip(selection.clients.tolist(), fractions.tolist(), rates.tolist(), strict=True):
-            instruction = TrainInstruction(
+            instructions[client] = TrainInstruction(
                 server_round=round_info.number,
                 run_key=self.key,
                 learning_rate=lr,
@@ -86,15 +81,12 @@ class InstructionBuilder:
                 statistics=statistics,
                 local_epochs=local_epochs,
             )
-            instructions.append((self._clients.proxies[client], FitIns(sent, instruction.to_config())))
         return instructions, theta, fractions
 
-    def instruct_intermediate(
-        self, selection: Selection, round_info: RoundInfo, sent: Parameters
-    ) -> list[tuple[ClientProxy, FitIns]]:
+    def instruct_intermediate(self, selection: Selection, round_info: RoundInfo) -> dict[int, TrainInstruction]:
         """Instructions of an intermediate round: clients keep nothing of it, and send BatchNorm statistics too."""
         statistics = self._context.buffers.size > 0
-        return self.instruct(selection, round_info, sent, keep_state=False, statistics=statistics)[0]
+        return self.instruct(selection, round_info, keep_state=False, statistics=statistics)[0]
 
     def _fractions(self, selection: Selection, round_info: RoundInfo) -> tuple[float, Floats]:
         """Kept fraction of the round, and of each selected client."""

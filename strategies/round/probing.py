@@ -1,47 +1,69 @@
 """Probing: before a round selects, it enrols new clients, measures losses and observes links."""
 
 import logging
+from dataclasses import dataclass
 
 import numpy as np
-from flwr.common import Parameters
-from flwr.server.client_manager import ClientManager
 
 from fedsel_app.config import ConfigError
 from fedsel_app.messages import ProbeInstruction, one_line, winsorised
 from fedsel_app.network.clock import FORWARD_STEPS
 from fedsel_app.records.schema import ClientRecord, EnrolmentRecord, Failure
-from strategies.roster import Ints, Needs, Roster, RoundInfo
-from strategies.round import connections, validation
+from strategies.roster import Floats, Ints, Needs, Roster, RoundInfo
+from strategies.round import validation
+from strategies.round.clients import SCALAR_BYTES, ConnectedClients
+from strategies.round.federation import Federation, SentModel
 from strategies.round.last_claims import LastClaims
-from strategies.round.round_plan import Probe
 from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
 PROBE = "probe"
 
 
+@dataclass(frozen=True)
+class Probe:
+    """Loss probe of a round.
+
+    Attributes
+    ----------
+    losses : float64 (K,), the probed clients' losses of the global model; NaN for all others
+    bytes : both ways, label counts of clients that enrolled in this round included
+    duration_s : float64 (c,), of each probed client
+    failures : clients that did not answer, and why
+    """
+
+    losses: Floats
+    bytes: int
+    duration_s: Floats
+    failures: list[Failure]
+
+    def losses_of(self, clients: Ints) -> Floats:
+        """The losses of these clients alone, float64 (K,); NaN for all others."""
+        losses = np.full(self.losses.size, np.nan)
+        losses[clients] = self.losses[clients]
+        return losses
+
+
 class ClientProber:
     """Client prober: fills the roster by asking the clients; what a method may not know stays NaN there."""
 
-    def __init__(
-        self, clients: connections.ConnectedClients, roster: Roster, needs: Needs, context: RunContext
-    ) -> None:
+    def __init__(self, clients: ConnectedClients, roster: Roster, needs: Needs, context: RunContext) -> None:
         self._clients, self._roster, self._needs, self._context = clients, roster, needs, context
         self.claims = LastClaims(context.run.clients, (PROBE,), context.claims.loss_clip)
 
-    def enrol(self, manager: ClientManager, number: int, *, wait: bool) -> int:
+    def enrol(self, federation: Federation, number: int, *, wait: bool) -> int:
         """Enrol the connected clients in round `number`; with `wait`, all K. Returns the bytes of new label counts.
 
         Raises
         ------
         ConfigError
-            With `wait`, if none of them sends label counts where they are needed, or as `ConnectedClients.refresh`.
+            With `wait`, if none of them sends label counts where they are needed, or as `ConnectedClients.enrol`.
         """
         roster, needs, context = self._roster, self._needs, self._context
         if needs.label_counts and not roster.label_counts.size:
             roster.label_counts = np.zeros((context.run.clients, context.classes), np.int64)
         new: list[ClientRecord] = []
-        answers = self._clients.refresh(manager, number, needs.label_counts, wait=wait)
+        answers = self._clients.enrol(federation, number, needs.label_counts, wait=wait)
         for enrolled in answers:
             client = enrolled.client
             if not roster.examples[client]:
@@ -71,8 +93,8 @@ class ClientProber:
         context.recorder.clients([*new, *self._clients.enrolment.claims])
         self._clients.enrolment.claims.clear()
         roster.available[:] = False
-        roster.available[list(self._clients.proxies)] = True
-        return len(new) * context.classes * connections.SCALAR_BYTES if needs.label_counts else 0
+        roster.available[list(self._clients.nodes)] = True
+        return len(new) * context.classes * SCALAR_BYTES if needs.label_counts else 0
 
     def _bound_examples(self) -> None:
         """Bound what the clients count for, and derive their local steps from it and the settings alone."""
@@ -83,7 +105,7 @@ class ClientProber:
         enrolled = np.flatnonzero(roster.examples)
         roster.local_steps[enrolled] = [training.steps(examples) for examples in roster.examples[enrolled].tolist()]
 
-    def measure(self, round_info: RoundInfo, probed: Ints, parameters: Parameters, label_count_bytes: int) -> Probe:
+    def measure(self, round_info: RoundInfo, probed: Ints, model: SentModel, label_count_bytes: int) -> Probe:
         """Measure the losses of the `probed` and observe every link; `label_count_bytes` are charged with the probe.
 
         A client that fails its probe is not available in this round.
@@ -95,7 +117,7 @@ class ClientProber:
         # The stress test's links follow the losses: the simulator then measures them all, at nobody's charge.
         measured = roster.ids if links.needs_losses else probed
         instruction = ProbeInstruction(round_info.number, batches, needs.probe_test_part)
-        for client, reply in self._clients.evaluate(measured.tolist(), parameters, instruction).items():
+        for client, reply in self._clients.ask(measured.tolist(), instruction, model).items():
             try:
                 losses[client] = validation.validated_loss(reply)
             except validation.WireError as error:
@@ -116,7 +138,7 @@ class ClientProber:
         forward = batches or np.ceil(examples / context.training.batch_size)
         return Probe(
             losses=losses,
-            bytes=label_count_bytes + probed.size * (connections.model_bytes(parameters) + connections.SCALAR_BYTES),
+            bytes=label_count_bytes + probed.size * (model.nbytes + SCALAR_BYTES),
             duration_s=roster.step_s[probed] * forward * FORWARD_STEPS,
             failures=failures,
         )

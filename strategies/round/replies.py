@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
 import numpy as np
-from flwr.common import FitRes, Parameters
 from numpy.typing import NDArray
 
 from fedsel_app.config import AggregationConfig
@@ -17,6 +16,7 @@ from fedsel_app.records.schema import Failure
 from fedsel_app.wire import codec
 from strategies.roster import Floats, Ints, Roster
 from strategies.round import validation
+from strategies.round.federation import Reply
 from strategies.round.last_claims import LastClaims
 from strategies.run_context import RunContext
 
@@ -110,7 +110,7 @@ class Replies:
 
 
 def collect(
-    replies: Mapping[int, FitRes],
+    replies: Mapping[int, Reply],
     selected: Ints,
     server_round: int,
     size: int,
@@ -142,8 +142,8 @@ def collect(
             )
             last = None
             if variances is not None:
-                last = validation.unpack_statistics(Parameters(reply.parameters.tensors[-1:], ""), variances)
-            changes = [validation.decode_payload(tensor, *asked) for tensor in reply.parameters.tensors[1:payloads]]
+                last = validation.unpack_statistics(reply.tensors[-1:], variances)
+            changes = [validation.decode_payload(tensor, *asked) for tensor in reply.tensors[1:payloads]]
             return answer, [(update, sent_bytes), *changes], last
         except codec.WireError as error:
             return {"client": client, "reason": one_line(error)}
@@ -202,7 +202,7 @@ class ReplyCollector:
 
     def collect(
         self,
-        answered: Mapping[int, FitRes],
+        answered: Mapping[int, Reply],
         asked: Ints,
         server_round: int,
         statistics: bool = False,

@@ -1,57 +1,38 @@
-"""Round plan: the decisions of a round's first half, kept until the replies come."""
+"""Round plan: the decisions of a round's first half, from which the second half goes on."""
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from fedsel_app.records.schema import Failure
-from strategies.roster import Floats, Ints, RoundInfo, Selection
-from strategies.round.deadline import ReplyDeadline
-
-
-@dataclass(frozen=True)
-class Probe:
-    """Loss probe of a round.
-
-    Attributes
-    ----------
-    losses : float64 (K,), the probed clients' losses of the global model; NaN for all others
-    bytes : both ways, label counts of clients that enrolled in this round included
-    duration_s : float64 (c,), of each probed client
-    failures : clients that did not answer, and why
-    """
-
-    losses: Floats
-    bytes: int
-    duration_s: Floats
-    failures: list[Failure]
-
-    def losses_of(self, clients: Ints) -> Floats:
-        """The losses of these clients alone, float64 (K,); NaN for all others."""
-        losses = np.full(self.losses.size, np.nan)
-        losses[clients] = self.losses[clients]
-        return losses
+from fedsel_app.messages import TrainInstruction
+from strategies.participation.intermediate_round import IntermediateRound
+from strategies.roster import Floats, RoundInfo, Selection
+from strategies.round.federation import SentModel, Until
+from strategies.round.probing import Probe
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a configured round.
+    """Plan of a round.
 
     Attributes
     ----------
+    instructions : client -> what it is to train
+    model : the model as it is sent to each of them
+    until : end of the wait for their replies
     kept_fractions : float64 (m,), of each selected client
-    model_bytes : of the model as it is sent to one of them
     wanted : number of replies to aggregate, the first that arrive
     statistics : True where the selected send BatchNorm statistics too
     local_epochs : passes over their data in place of their usual local work; 0: as the settings say
+    intermediate : the search for the size of this cohort; None where the round does not search
     """
 
     round_info: RoundInfo
-    selection: Selection
-    kept_fractions: Floats
-    model_bytes: int
     probe: Probe
+    selection: Selection
+    instructions: dict[int, TrainInstruction]
+    model: SentModel
+    until: Until
+    kept_fractions: Floats
     wanted: int
-    reply_deadline: ReplyDeadline
     statistics: bool
-    local_epochs: int = 0
+    local_epochs: int
+    intermediate: IntermediateRound | None

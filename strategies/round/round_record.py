@@ -10,7 +10,7 @@ import numpy as np
 from fedsel_app.messages import LocalTestAnswer
 from fedsel_app.records.schema import ClientTestRecord, RoundRecord, SearchRecord
 from strategies.roster import Floats, Roster
-from strategies.round.connections import SCALAR_BYTES
+from strategies.round.clients import SCALAR_BYTES
 from strategies.round.replies import Replies
 from strategies.round.round_plan import Plan
 from strategies.run_context import Evaluation, Links, Recorder
@@ -50,7 +50,7 @@ def record_training(
     record.round_s = links.round_seconds(replies.work(roster, plan.probe.duration_s), wall_s)
     record.uplink_bytes = int(replies.uplink_bytes.sum())
     record.uplink_value_bytes = int(replies.uplink_value_bytes.sum())
-    record.downlink_bytes = plan.model_bytes * selection.clients.size
+    record.downlink_bytes = plan.model.nbytes * selection.clients.size
     record.probe_bytes = plan.probe.bytes + SCALAR_BYTES * len(replies.reports) * aggregated.size
     record.calibration_bytes = calibration_bytes
     record.exchanges = int(aggregated.size)

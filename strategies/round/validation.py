@@ -1,26 +1,26 @@
 """Validation: what clients send is checked before it is used. Arrays are checked here, scalars in `messages`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from io import BytesIO
 from typing import Any
 
 import numpy as np
-from flwr.common import EvaluateRes, FitRes, Parameters
 from numpy.typing import NDArray
 
 from fedsel_app.messages import LARGEST, ProbeAnswer, Report, TrainAnswer
 from fedsel_app.wire.codec import Update
 from fedsel_app.wire.codec import WireError as WireError
 from fedsel_app.wire.codec import decode as wire_decode
+from strategies.round.federation import Answer, Reply
 
 MOST_BYTES_A_PARAMETER = 8
 
 
-def unpack_array(parameters: Parameters, dtype: type[np.generic], most: int) -> NDArray[np.generic]:
+def unpack_array(tensors: Sequence[bytes], dtype: type[np.generic], most: int) -> NDArray[np.generic]:
     """Decode the one array of a reply, of `dtype` and at most `most` entries. Raises WireError if it is another."""
-    if len(parameters.tensors) != 1:
-        raise WireError(f"expected one array, got {len(parameters.tensors)}")
-    return _unpack(parameters.tensors[0], dtype, most)
+    if len(tensors) != 1:
+        raise WireError(f"expected one array, got {len(tensors)}")
+    return _unpack(tensors[0], dtype, most)
 
 
 def _unpack(tensor: bytes, dtype: type[np.generic], most: int) -> NDArray[np.generic]:
@@ -41,7 +41,7 @@ def array_header(count: int, kind: np.dtype[Any]) -> bytes:
     return stream.getvalue()
 
 
-def unpack_statistics(parameters: Parameters, variances: NDArray[np.bool_]) -> NDArray[np.float64]:
+def unpack_statistics(tensors: Sequence[bytes], variances: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Decode the BatchNorm statistics of a reply, float64 (B,); those in `variances`, (B,), cannot be negative.
 
     Raises
@@ -49,7 +49,7 @@ def unpack_statistics(parameters: Parameters, variances: NDArray[np.bool_]) -> N
     WireError
         If they are not B finite numbers, or a variance is negative.
     """
-    values = unpack_array(parameters, np.float32, variances.size).astype(np.float64)
+    values = unpack_array(tensors, np.float32, variances.size).astype(np.float64)
     if values.shape != variances.shape or not (np.abs(values) <= LARGEST).all():
         raise WireError(f"expected {variances.size} finite statistics, got {values.size}")
     if (values[variances] < 0).any():
@@ -57,15 +57,15 @@ def unpack_statistics(parameters: Parameters, variances: NDArray[np.bool_]) -> N
     return values
 
 
-def validated_loss(reply: EvaluateRes | Exception) -> float:
+def validated_loss(reply: Answer) -> float:
     """The loss in the reply to a loss probe. Raises WireError if there is none, or as `ProbeAnswer` does."""
-    if isinstance(reply, Exception):
+    if not isinstance(reply, Reply):
         raise WireError(str(reply))
-    return ProbeAnswer.from_evaluation(reply.loss, reply.num_examples).loss
+    return ProbeAnswer.from_evaluation(reply.loss, reply.examples).loss
 
 
 def decode(
-    reply: FitRes,
+    reply: Reply,
     client: int,
     server_round: int,
     size: int,
@@ -84,7 +84,7 @@ def decode(
     WireError
         If it is not a sound update of `size` parameters, of this client for this round, with its `reports`.
     """
-    tensors = reply.parameters.tensors
+    tensors = reply.tensors
     if len(tensors) != payloads:
         raise WireError(f"expected {payloads} payload{'s' if payloads > 1 else ''}, got {len(tensors)}")
     answer = TrainAnswer.from_metrics(reply.metrics, reports, loss_optional=loss_optional)

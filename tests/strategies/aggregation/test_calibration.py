@@ -5,7 +5,8 @@ from flwr.common import Parameters, ndarrays_to_parameters
 from fedsel_app.config import EnrolmentConfig, SharedSettings, read_groups
 from fedsel_app.messages import CalibrateInstruction
 from strategies.aggregation.calibration import calibrated
-from strategies.round import connections
+from strategies.round.clients import ConnectedClients
+from strategies.round.flower_manager import FlowerManager
 from tests.support.proxies import StubProxy, fit_reply, manager_of
 
 PARAMETERS = np.arange(5, dtype=np.float32)
@@ -19,8 +20,8 @@ def statistics(*values, examples=10, dtype=np.float32):
 
 def calibrate(replies, trained, examples=(), **settings):
     proxies = [StubProxy(client, lambda client, ins, reply=reply: reply) for client, reply in enumerate(replies)]
-    clients = connections.ConnectedClients(len(proxies), EnrolmentConfig())
-    clients.refresh(manager_of(proxies), wait=True)
+    clients = ConnectedClients(len(proxies), EnrolmentConfig())
+    clients.enrol(FlowerManager(manager_of(proxies)), wait=True)
     shared = SharedSettings(**read_groups({name.replace("_", "-"): value for name, value in settings.items()}))
     examples = np.array(examples or [70] * len(replies))
     buffers, sent = calibrated(clients, np.array(trained), PARAMETERS, BUFFERS, 4, shared, VARIANCES, examples)
@@ -82,7 +83,7 @@ def test_if_all_fail_the_statistics_stay():
 
 def test_a_model_without_statistics_asks_nobody_and_costs_nothing():
     proxy = StubProxy(0)
-    clients = connections.ConnectedClients(1, EnrolmentConfig())
+    clients = ConnectedClients(1, EnrolmentConfig())
     clients.refresh(manager_of([proxy]), wait=True)
     nothing = np.zeros(0, np.float32)
     examples = np.array([10])

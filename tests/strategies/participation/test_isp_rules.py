@@ -158,7 +158,7 @@ def test_a_known_loss_is_taken_over_as_long_as_its_jury_is_there(leaves):
     manager = manager_of(judges)
     context = setup_for(isp_draws=1, rounds=2, isp_interval=1)
     strategy = RandomSelection(replace(context, evaluation=EvaluationConfig(client_eval=True)))
-    observe, after_first, before = strategy._isp.observe, [], []
+    observe, after_first, before = strategy.run.participation.observe, [], []
 
     def after_evaluation(server_round, loss, jury=None):
         observe(server_round, loss, jury)
@@ -168,7 +168,7 @@ def test_a_known_loss_is_taken_over_as_long_as_its_jury_is_there(leaves):
             if leaves:
                 manager.unregister(judges[7])
 
-    strategy._isp.observe = after_evaluation
+    strategy.run.participation.observe = after_evaluation
     rows, _ = run_rounds(strategy, manager, 2)
     there = range(CLIENTS - leaves)
     assert rows[1]["search"]["global_loss"] == pytest.approx(jury_loss(there, after_first[0]))
@@ -274,7 +274,7 @@ def test_a_search_that_finds_nothing_leaves_the_next_one_the_first():
     proxies = [StubProxy(client, own_direction(0.1)) for client in range(CLIENTS)]
     strategy = RandomSelection(context)
     run_rounds(strategy, manager_of(proxies), 1)
-    assert (strategy._isp.count, bool(strategy._isp.state()["found_before"])) == (7, False)
+    assert (strategy.run.participation.count, bool(strategy.run.participation.state()["found_before"])) == (7, False)
 
 
 @pytest.mark.parametrize("rule", ["text", "code"])

@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from flwr.common import Code, FitIns, Parameters, Status
+from flwr.common import Code, Status
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.config import AggregationConfig, NetworkConfig, ReplyConfig, RunConfig, SharedSettings
 from fedsel_app.network.links import MeasuredLinks
 from strategies.methods.random_selection import RandomSelection
-from strategies.round.deadline import ReplyDeadline, TooLate, accept_replies, over_selected_count, simulated_dropouts
+from strategies.round.deadline import accept_replies, over_selected_count, simulated_dropouts
+from strategies.round.flower_manager import reply_of
 from strategies.round.replies import collect
 from tests.support.contexts import SIZE, context_of
 from tests.support.logs import logged
@@ -119,7 +120,7 @@ def test_how_many_are_told_to_train(wanted, share, available, asked):
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=6), st.integers(1, 6), st.integers(0, 6), st.integers(1, 6))
 def test_accepted_replies_by_brute_force(times, wanted, deadline_s, least):
     clients = np.arange(len(times)) * 2
-    sent = {client: update_reply(update_of(0), client, 1) for client in clients.tolist()}
+    sent = {client: reply_of(update_reply(update_of(0), client, 1)) for client in clients.tolist()}
     replies = collect(sent, clients, 1, SIZE, [])
     limits = ReplyConfig(round_deadline_s=float(deadline_s), min_returned=least)
     result = accept_replies(replies, np.array(times, np.float64), wanted, limits)
@@ -193,16 +194,6 @@ def test_nobody_waits_for_the_slowest_of_those_over_selected():
     assert time.monotonic() - began < 3.0
     assert row["selected"] == [0, 1, 2]
     assert row["aggregated"] == [0, 1]
-
-
-def test_an_exception_of_a_client_is_raised_where_its_reply_is_awaited():
-    deadline = ReplyDeadline(1, 0.0)
-    proxy = deadline.timed_proxy(StubProxy(0, lambda client, ins: KeyError("boom")), 0)
-    with pytest.raises(KeyError, match="boom"):
-        proxy.fit(FitIns(Parameters([], ""), {}), None, None)
-    assert not deadline.arrival_s
-    with pytest.raises(TooLate, match="no reply within"):
-        ReplyDeadline(1, 0.05).await_reply(0, lambda left_s: time.sleep(1))
 
 
 def test_who_joins_later_with_a_wrong_number_is_refused_and_the_run_goes_on():

@@ -3,7 +3,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from flwr.common import Parameters, ndarrays_to_parameters
+from flwr.common import ndarrays_to_parameters
 from flwr.server.superlink.linkstate.utils import NODE_UNAVAILABLE_ERROR_REASON
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,17 +11,21 @@ from hypothesis import strategies as st
 from fedsel_app.config import ConfigError, EnrolmentConfig
 from fedsel_app.messages import EnrolInstruction, ProbeInstruction, TrainAnswer
 from fedsel_app.wire.codec import Update, WireError, encode
-from strategies.round import connections, validation
+from strategies.round import clients as connected
+from strategies.round import validation
+from strategies.round.clients import ConnectedClients
+from strategies.round.federation import sent_model
+from strategies.round.flower_manager import FlowerManager, reply_of
 from strategies.testing.fakes import dense
 from tests.support.proxies import StubProxy, fit_reply, manager_of, update_reply
 
 UPDATE = Update(6, np.array([1, 4], np.uint32), np.array([0.5, -2.0], np.float32))
 
 
-def array_file(header: str | bytes, body: bytes = b"") -> Parameters:
+def array_file(header: str | bytes, body: bytes = b"") -> list[bytes]:
     """An array file of version 1.0 with any header."""
     text = header.encode("latin1") if isinstance(header, str) else header
-    return Parameters([b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + body], "numpy.ndarray")
+    return [b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + body]
 
 
 def header_of(shape: str, descr: str = "'|u1'") -> str:
@@ -30,23 +34,23 @@ def header_of(shape: str, descr: str = "'|u1'") -> str:
 
 def test_the_model_is_sent_as_parameters_and_buffers_if_any():
     parameters, buffers = np.arange(5, dtype=np.float32), np.arange(3, dtype=np.float32)
-    without = connections.pack(parameters, np.zeros(0, np.float32))
+    without = sent_model(parameters, np.zeros(0, np.float32))
     assert len(without.tensors) == 1
-    assert connections.model_bytes(without) == 4 * 5
-    both = connections.pack(parameters, buffers)
+    assert without.nbytes == 4 * 5
+    both = sent_model(parameters, buffers)
     assert len(both.tensors) == 2
-    assert connections.model_bytes(both) == 4 * (5 + 3)
+    assert both.nbytes == 4 * (5 + 3)
 
 
 def test_one_array_comes_back_as_it_was_sent():
     values = np.arange(7, dtype=np.float32)
-    np.testing.assert_array_equal(validation.unpack_array(ndarrays_to_parameters([values]), np.float32, 7), values)
+    np.testing.assert_array_equal(validation.unpack_array(ndarrays_to_parameters([values]).tensors, np.float32, 7), values)
 
 
 def test_a_header_that_says_the_same_in_another_way_is_refused():
     [whole] = ndarrays_to_parameters([np.frombuffer(b"abc", np.uint8)]).tensors
-    np.testing.assert_array_equal(validation.unpack_array(Parameters([whole], ""), np.uint8, 3), [97, 98, 99])
-    for other in (array_file(header_of("(3,)"), b"abc"), Parameters([whole.replace(b"|u1", b"<u1")], "")):
+    np.testing.assert_array_equal(validation.unpack_array([whole], np.uint8, 3), [97, 98, 99])
+    for other in (array_file(header_of("(3,)"), b"abc"), [whole.replace(b"|u1", b"<u1")]):
         with pytest.raises(WireError, match="as NumPy writes"):
             validation.unpack_array(other, np.uint8, 3)
 
@@ -66,7 +70,7 @@ def test_a_header_that_says_the_same_in_another_way_is_refused():
 )
 def test_anything_but_one_short_array_of_the_right_type_is_refused(arrays):
     with pytest.raises(WireError):
-        validation.unpack_array(ndarrays_to_parameters(arrays), np.uint8, 10)
+        validation.unpack_array(ndarrays_to_parameters(arrays).tensors, np.uint8, 10)
 
 
 @pytest.mark.parametrize(
@@ -105,14 +109,14 @@ def test_a_hostile_header_is_refused(header):
 def test_a_truncated_array_is_refused(cut):
     [whole] = ndarrays_to_parameters([np.zeros(10, np.uint8)]).tensors
     with pytest.raises(WireError):
-        validation.unpack_array(Parameters([whole[:cut]], "numpy.ndarray"), np.uint8, 10)
+        validation.unpack_array([whole[:cut]], np.uint8, 10)
 
 
 @pytest.mark.parametrize("version", [(2, 0), (3, 0), (9, 9)])
 def test_other_array_formats_are_refused(version):
     [whole] = ndarrays_to_parameters([np.zeros(10, np.uint8)]).tensors
     with pytest.raises(WireError):
-        validation.unpack_array(Parameters([whole[:6] + bytes(version) + whole[8:]], "numpy.ndarray"), np.uint8, 10)
+        validation.unpack_array([whole[:6] + bytes(version) + whole[8:]], np.uint8, 10)
 
 
 @pytest.mark.parametrize("shape", [f"({2**40},)", f"({2**20}, {2**20})", f"({10**30},)"])
@@ -129,13 +133,13 @@ def test_a_huge_declared_shape_allocates_nothing(shape):
 
 @given(st.binary(max_size=200), st.booleans())
 def test_any_bytes_are_refused_or_an_array(junk, framed):
-    parameters = array_file(junk) if framed else Parameters([junk], "numpy.ndarray")
+    parameters = array_file(junk) if framed else [junk]
     with contextlib.suppress(WireError):
         assert validation.unpack_array(parameters, np.uint8, 1000).dtype == np.uint8
 
 
 def test_a_sound_reply_is_decoded_and_measured():
-    reply = update_reply(UPDATE, 3, 7)
+    reply = reply_of(update_reply(UPDATE, 3, 7))
     answer, update, sent = validation.decode(reply, 3, 7, 6)
     assert (answer, update) == (TrainAnswer(1.0, 2.0), UPDATE)
     assert sent == len(encode(UPDATE, client=3, server_round=7))
@@ -147,48 +151,47 @@ def test_a_sound_reply_is_decoded_and_measured():
 )
 def test_a_reply_to_another_question_is_refused(client, server_round, size, named):
     with pytest.raises(WireError, match=named):
-        validation.decode(update_reply(UPDATE, 3, 7), client, server_round, size)
+        validation.decode(reply_of(update_reply(UPDATE, 3, 7)), client, server_round, size)
 
 
 def test_a_payload_is_bounded_by_the_model():
     # Dense, a model of 1,000 parameters takes 4,028 bytes; nothing sound takes 3 times that.
-    assert validation.decode(update_reply(dense([1.0] * 1000), 0, 1), 0, 1, 1000)[2] == 4028
+    assert validation.decode(reply_of(update_reply(dense([1.0] * 1000), 0, 1)), 0, 1, 1000)[2] == 4028
     long = fit_reply(ndarrays_to_parameters([np.zeros(13_000, np.uint8)]), loss=1.0, work_steps=2.0)
     with pytest.raises(WireError, match="at most"):
-        validation.decode(long, 0, 1, 1000)
+        validation.decode(reply_of(long), 0, 1, 1000)
 
 
 def clients_of(total, **settings):
-    return connections.ConnectedClients(total, EnrolmentConfig(connect_timeout_s=1, **settings))
+    return ConnectedClients(total, EnrolmentConfig(connect_timeout_s=1, **settings))
 
 
 def enrolled(proxies, total, **options):
     clients = clients_of(total)
-    return clients, clients.refresh(manager_of(proxies), **{"wait": True} | options)
+    return clients, clients.enrol(FlowerManager(manager_of(proxies)), **{"wait": True} | options)
 
 
 def test_clients_are_known_by_partition_id_whatever_their_cids():
     proxies = [StubProxy(client, cid=cid) for client, cid in ((2, "0"), (0, "zz"), (1, "1"))]
     clients, enrolments = enrolled(proxies, 3)
     assert [enrolment.client for enrolment in enrolments] == [0, 1, 2]
-    assert {client: proxy.client for client, proxy in clients.proxies.items()} == {0: 0, 1: 1, 2: 2}
-    assert [clients.client(proxy) for proxy in proxies] == [2, 0, 1]
+    assert clients.nodes == {0: "zz", 1: "1", 2: "0"}
 
 
 def test_clients_are_asked_once_and_followed_as_they_come_and_go():
     proxies = [StubProxy(0), StubProxy(1)]
     manager = manager_of(proxies)
     clients = clients_of(3)
-    assert len(clients.refresh(manager, 1, True, wait=False)) == 2
+    assert len(clients.enrol(FlowerManager(manager), 1, True, wait=False)) == 2
     manager.unregister(proxies[0])
     late = StubProxy(2)
     manager.register(late)
-    assert [enrolment.client for enrolment in clients.refresh(manager, wait=False)] == [2]
-    assert set(clients.proxies) == {1, 2}
+    assert [enrolment.client for enrolment in clients.enrol(FlowerManager(manager), wait=False)] == [2]
+    assert set(clients.nodes) == {1, 2}
     back = StubProxy(0, cid="new")
     manager.register(back)
-    assert [enrolment.client for enrolment in clients.refresh(manager, wait=False)] == [0]
-    assert clients.proxies[0] is back
+    assert [enrolment.client for enrolment in clients.enrol(FlowerManager(manager), wait=False)] == [0]
+    assert clients.nodes[0] == "new"
     assert [len(proxy.asked) for proxy in (*proxies, late, back)] == [1, 1, 1, 1]
     assert proxies[0].asked[0][1].config == EnrolInstruction(label_counts=True).to_config()
 
@@ -200,8 +203,8 @@ def test_too_few_clients():
 
 def test_who_is_not_back_yet_is_asked_again_and_nobody_else(monkeypatch):
     """Flower holds a node to be connected for a while after a restart of the SuperLink."""
-    monkeypatch.setattr(connections, "ASK_AGAIN_S", 0.0)
-    assert NODE_UNAVAILABLE_ERROR_REASON.startswith(connections.UNAVAILABLE)
+    monkeypatch.setattr(connected, "ASK_AGAIN_S", 0.0)
+    assert NODE_UNAVAILABLE_ERROR_REASON.startswith(connected.UNAVAILABLE)
     unavailable = ValueError(f"Message contains an Error (reason: {NODE_UNAVAILABLE_ERROR_REASON}).")
     proxies = [StubProxy(0), StubProxy(1)]
     answer, answers = proxies[1].get_properties, [unavailable, unavailable]
@@ -212,8 +215,8 @@ def test_who_is_not_back_yet_is_asked_again_and_nobody_else(monkeypatch):
         return answer(*instructions, timeout=None, group_id=None)
 
     monkeypatch.setattr(proxies[1], "get_properties", lambda ins, timeout, group_id: once_back(ins))
-    clients = connections.ConnectedClients(2, EnrolmentConfig())
-    assert [enrolment.client for enrolment in clients.refresh(manager_of(proxies), wait=True)] == [0, 1]
+    clients = ConnectedClients(2, EnrolmentConfig())
+    assert [enrolment.client for enrolment in clients.enrol(FlowerManager(manager_of(proxies)), wait=True)] == [0, 1]
     assert [len(proxy.asked) for proxy in proxies] == [1, 1]
     assert not clients.enrolment.claims
     with pytest.raises(ConfigError, match="not back yet"):
@@ -230,23 +233,25 @@ def test_who_is_not_back_yet_is_asked_again_and_nobody_else(monkeypatch):
     ],
 )
 def test_a_start_at_which_nobody_enrols_ends_at_once(proxies, match):
-    clients = connections.ConnectedClients(2, EnrolmentConfig(connect_timeout_s=600))
+    clients = ConnectedClients(2, EnrolmentConfig(connect_timeout_s=600))
     with pytest.raises(ConfigError, match=match):
-        clients.refresh(manager_of(proxies), wait=True)
+        clients.enrol(FlowerManager(manager_of(proxies)), wait=True)
 
 
 def test_in_a_simulation_a_client_that_cannot_enrol_ends_the_start():
-    clients = connections.ConnectedClients(2, EnrolmentConfig(connect_timeout_s=600), 1)
+    clients = ConnectedClients(2, EnrolmentConfig(connect_timeout_s=600))
+    federation = FlowerManager(manager_of([StubProxy(0), StubProxy(1, properties=ValueError("no data"))]))
+    federation.simulated = True
     with pytest.raises(ConfigError, match="no data"):
-        clients.refresh(manager_of([StubProxy(0), StubProxy(1, properties=ValueError("no data"))]), wait=True)
+        clients.enrol(federation, wait=True)
 
 
 def test_answers_come_by_id_and_exceptions_are_answers():
     proxies = [StubProxy(2, loss=0.2), StubProxy(0, loss=ValueError("gone")), StubProxy(1, loss=0.1)]
     clients, _ = enrolled(proxies, 3)
-    model = connections.pack(np.zeros(2, np.float32), np.zeros(0, np.float32))
-    answers = clients.evaluate([2, 0], model, ProbeInstruction(1, 0))
+    model = sent_model(np.zeros(2, np.float32), np.zeros(0, np.float32))
+    answers = clients.ask([2, 0], ProbeInstruction(1, 0), model)
     assert list(answers) == [0, 2]
-    assert isinstance(answers[0], ValueError)
+    assert str(answers[0]) == "gone"
     assert answers[2].loss == 0.2
-    assert clients.evaluate([], model, ProbeInstruction(1, 0)) == {}
+    assert clients.ask([], ProbeInstruction(1, 0), model) == {}

@@ -1,0 +1,196 @@
+"""Flower's grid as a federation: clients in Ray's workers or on other machines, by Flower's Message API.
+
+In a simulation a few messages instruct a whole cohort: a message to each client costs Flower and Ray up to 25 ms of a
+core, and the model goes out with each. One client answers for the others then (see `clients.flower_client`).
+"""
+
+import math
+import threading
+import time
+from collections.abc import Collection, Iterator, Sequence
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Message as FlowerMessage
+from flwr.serverapp import Grid
+
+from fedsel_app.messages.records import ARRAYS, OWN, record_name
+from fedsel_app.network.reply_timeout import ReplyTimeout
+from strategies.round.federation import ALL, Answer, Answers, Message, NodeError, Reply, SentModel, Until, Wait
+
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S, PAUSE_SHARE = 0.02, 1.0, 0.1
+"""Bounds of the pause after an empty answer, and the pause as a share of the time without a reply."""
+MOST_BYTES = 1 << 26
+"""Most bytes of the models of all clients of one message, which are those of their updates where sent whole."""
+
+
+class ClientError(RuntimeError):
+    """Failure of one client among those of a message."""
+
+
+class FlowerGrid:
+    """Federation of the nodes of Flower's grid.
+
+    Parameters
+    ----------
+    timeouts : times within which clients answer; None: any
+    pool : in a simulation, messages into which a question to all clients is divided; 0: one to each client
+    pools_training : also the messages to train
+    arrived : set by whoever stores a reply, so that nothing is polled; None: the grid is asked again and again
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        timeouts: ReplyTimeout | None = None,
+        *,
+        pool: int = 0,
+        pools_training: bool = True,
+        arrived: threading.Event | None = None,
+    ) -> None:
+        self._grid, self._timeouts, self._arrived = grid, timeouts, arrived
+        self._pool, self._pools_training = pool, pools_training
+        self._alone: set[str] = set()
+        """Nodes whose messages failed also when each was asked by itself."""
+        self._sent: tuple[SentModel, ArrayRecord] | None = None
+        self.simulated = pool > 0
+
+    def nodes(self) -> Collection[str]:
+        """Ids of the nodes that are connected now."""
+        return [str(node) for node in self._grid.get_node_ids()]
+
+    def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
+        """Send the messages and wait for the replies. The clients of a message that fails are asked again, each alone.
+
+        One that fails once more, because it ends its worker or never answers, gets its messages alone from then on.
+        """
+        if not messages:
+            return {}
+        kind = messages[0].instruction.message_type
+        timeout_s = math.inf if self._timeouts is None else self._timeouts.longest_wait_s(kind)
+        wait = Wait((message.node for message in messages), until, timeout_s)
+        unanswered = self._push(self._parts(messages, kind), wait)
+        news_s = wait.elapsed_s
+        while wait.left_s:
+            if self._arrived is not None:
+                self._arrived.clear()
+            failed: list[Message] = []
+            found = list(self._grid.pull_messages(list(unanswered)))
+            for reply in found:
+                part = unanswered.pop(reply.metadata.reply_to_message_id)
+                if reply.has_error() and len(part) > 1:
+                    failed += part
+                    continue
+                if reply.has_error() and self._pool:
+                    self._alone.add(part[0].node)
+                for message in part:
+                    wait.add(message.node, self._answer(message, reply, len(part) > 1, wait.elapsed_s))
+            unanswered |= self._push([[message] for message in failed], wait)
+            if found:
+                news_s = wait.elapsed_s
+            else:
+                self._pause(wait, news_s)
+        if self._timeouts is not None:
+            for answer in wait.answers.values():
+                if isinstance(answer, Reply):
+                    self._timeouts.learn(kind, answer.arrived_s)
+        return wait.result()
+
+    def _push(self, parts: list[list[Message]], wait: Wait) -> dict[str, list[Message]]:
+        """Send a message for each part; message id -> part. A node that is gone has failed."""
+        sent = [
+            FlowerMessage(
+                self.content(part), dst_node_id=int(part[0].node), message_type=part[0].instruction.message_type
+            )
+            for part in parts
+        ]
+        taken = set(self._grid.push_messages(sent)) if sent else set()
+        unanswered: dict[str, list[Message]] = {}
+        for part, message in zip(parts, sent, strict=True):
+            if message.metadata.message_id in taken:
+                unanswered[message.metadata.message_id] = part
+                continue
+            for gone in part:
+                wait.add(gone.node, NodeError(gone.node, "Error: Node Unavailable"))
+        return unanswered
+
+    def _pause(self, wait: Wait, news_s: float) -> None:
+        """Wait for a reply, or for a tenth of the time without one."""
+        if self._arrived is not None:
+            self._arrived.wait(min(wait.left_s, LONGEST_PAUSE_S))
+            return
+        pause_s = min(max(PAUSE_SHARE * (wait.elapsed_s - news_s), SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
+        time.sleep(min(pause_s, wait.left_s))
+
+    def _parts(self, messages: Sequence[Message], kind: str) -> list[list[Message]]:
+        """Messages that one message of Flower's carries together."""
+        pooled = self._pool > 0 and (kind == "evaluate" or (kind == "train" and self._pools_training))
+        together = [message for message in messages if pooled and message.node not in self._alone]
+        alone = [[message] for message in messages if not pooled or message.node in self._alone]
+        if kind == "evaluate":
+            return [together[start :: self._pool] for start in range(min(self._pool, len(together)))] + alone
+        return [*divided(together, self._pool), *alone]
+
+    def content(self, part: Sequence[Message]) -> RecordDict:
+        """Content of a message to the clients of `part`."""
+        content = RecordDict()
+        if part[0].model.arrays:
+            content[ARRAYS] = self._arrays(part[0].model)
+        for message in part:
+            name = record_name(OWN, message.client if len(part) > 1 else None)
+            content[name] = ConfigRecord(message.instruction.to_config())  # type: ignore[arg-type]
+        return content
+
+    def _arrays(self, model: SentModel) -> ArrayRecord:
+        """The model as a record, which all messages with this model share."""
+        if self._sent is None or self._sent[0] is not model:
+            arrays = {
+                str(place): Array(str(array.dtype), array.shape, "numpy.ndarray", tensor)
+                for place, (array, tensor) in enumerate(zip(model.arrays, model.tensors, strict=True))
+            }
+            self._sent = model, ArrayRecord(arrays)
+        return self._sent[1]
+
+    def _answer(self, message: Message, reply: FlowerMessage, pooled: bool, arrived_s: float) -> Answer:
+        if reply.has_error():
+            return NodeError(message.node, reply.error.reason or f"error code {reply.error.code}")
+        try:
+            return self.reply(reply.content, message.client if pooled else None, arrived_s)
+        except ClientError as error:
+            return NodeError(message.node, str(error))
+        except (KeyError, TypeError, ValueError) as error:
+            return NodeError(message.node, f"its reply cannot be read: {error!r}")
+
+    def reply(self, content: RecordDict, client: int | None, arrived_s: float) -> Reply:
+        """The reply of `client` among those that one message brought; None: the only one.
+
+        Raises
+        ------
+        KeyError
+            Where it is missing.
+        ClientError
+            Where the client failed.
+        """
+        numbers = dict(content.config_records[record_name(OWN, client)])
+        if "error" in numbers:
+            raise ClientError(str(numbers["error"]))
+        arrays = content.array_records.get(record_name(ARRAYS, client), {})
+        return Reply(
+            numbers,  # type: ignore[arg-type]
+            [array.data for array in arrays.values()],
+            numbers.get("examples", 0),  # type: ignore[arg-type]
+            numbers.get("loss", math.nan),  # type: ignore[arg-type]
+            arrived_s,
+        )
+
+
+def divided(messages: Sequence[Message], pool: int) -> Iterator[list[Message]]:
+    """Divide messages to train: each part has the `pool`-th part of what is left, `MOST_BYTES` at most.
+
+    The small parts at the end let the workers end together, whatever the clients' local work.
+    """
+    left = list(messages)
+    while left:
+        most = max(MOST_BYTES // max(left[0].model.nbytes, 1), 1)
+        size = min(-(-len(left) // pool), most)
+        yield left[:size]
+        left = left[size:]

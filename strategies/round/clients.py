@@ -1,0 +1,144 @@
+"""Connected clients: who is there, by partition id, and what they answer."""
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+
+from fedsel_app.config import ConfigError, EnrolmentConfig
+from fedsel_app.messages import EnrolAnswer, EnrolInstruction, Instruction, one_line
+from strategies.round.enrolment import Enrolment
+from strategies.round.federation import Answer, Federation, Message, Reply, SentModel, Until
+
+LOGGER = logging.getLogger("fedsel")
+UNAVAILABLE = "Error: Node Unavailable"
+"""Beginning of Flower's reason where a node that it held to be connected gives no sign of life."""
+ASK_AGAIN_S = 1.0
+SCALAR_BYTES = 8
+"""Uplink charge of one reported number (a loss, a count)."""
+LOOK_S = 0.1
+"""Seconds between two looks at who is connected, while all are awaited."""
+
+
+class ConnectedClients:
+    """Connected clients by partition id. Flower's own node ids are random in every run, and nothing depends on them.
+
+    Parameters
+    ----------
+    total : clients of the run, K
+    answer_s : seconds that a client has for an answer outside its training; 0: any number
+
+    Attributes
+    ----------
+    federation : the clients of the current round
+    enrolment : the owners of the partition ids
+    nodes : partition id -> node that owns it, where that is connected
+    """
+
+    federation: Federation
+
+    def __init__(self, total: int, config: EnrolmentConfig, *, answer_s: float = 0.0) -> None:
+        self._total, self._config = total, config
+        self._until = Until(deadline_s=answer_s)
+        self._met: set[str] = set()
+        self.enrolment = Enrolment(total, config)
+        self.nodes: dict[int, str] = {}
+
+    def enrol(
+        self, federation: Federation, server_round: int = 0, label_counts: bool = False, *, wait: bool
+    ) -> list[EnrolAnswer]:
+        """Update `nodes` to those connected now and enrol the new ones, with their `label_counts` if asked.
+
+        With `wait`, block until all are there, or until the time for it is over and the others go on; a client on
+        record as connected but not back yet, as after a restart of the SuperLink, is asked again. A node that is no
+        client of this run, or claims a partition id that is not its own, is left out.
+
+        Raises
+        ------
+        ConfigError
+            With `wait`, if fewer than all connect in time, or none of them can be enrolled; in a simulation, if one
+            cannot.
+        """
+        self.federation = federation
+        connected = set(federation.nodes())
+        if not wait and connected == self._met and not self.enrolment.due(time.monotonic()):
+            return []
+        deadline_s = time.monotonic() + self._config.connect_timeout_s
+        if wait:
+            connected = self._await_all(deadline_s)
+            self.enrolment.renew(connected)
+        enrolled: list[EnrolAnswer] = []
+        while True:
+            self._met = connected
+            away = self._ask_new(EnrolInstruction(label_counts), server_round, wait=wait)
+            enrolled += self.enrolment.settle(connected, server_round)
+            self.nodes = {client: node for node, client in self.enrolment.client_of.items() if node in connected}
+            late = time.monotonic() >= deadline_s
+            if wait and federation.simulated and self.enrolment.claims:
+                raise ConfigError(f"A simulated client could not be enrolled. {self._excuse()}")
+            if wait and not self.nodes and (late or not away):
+                raise ConfigError(f"No client could be enrolled. {self._excuse()}")
+            if not wait or late or len(self.nodes) == self._total:
+                break
+            time.sleep(ASK_AGAIN_S)
+            connected = set(federation.nodes())
+        if wait and len(self.nodes) < self._total:
+            missing = sorted(set(range(self._total)) - set(self.nodes))
+            LOGGER.warning("The run begins without the clients %s. %s", one_line(missing), self._excuse())
+        return sorted(enrolled, key=lambda enrolment: enrolment.client)
+
+    def _await_all(self, deadline_s: float) -> set[str]:
+        """Wait until as many nodes are connected as there are clients. Raises ConfigError if there are fewer."""
+        while len(connected := set(self.federation.nodes())) < self._total:
+            if time.monotonic() >= deadline_s:
+                raise ConfigError(
+                    f"Only {len(connected)} of {self._total} clients connected within "
+                    f"{self._config.connect_timeout_s} s. Set 'clients' to the number of supernodes (or start more), "
+                    "or raise 'connect-timeout-s'."
+                )
+            time.sleep(LOOK_S)
+        return connected
+
+    def _ask_new(self, instruction: EnrolInstruction, server_round: int, *, wait: bool) -> bool:
+        """Ask the connected nodes who they are that have not said so; true if one is connected on record alone."""
+        enrolment, config = self.enrolment, self._config
+        enrolment.forget(self._met)
+        answer_s = max(config.enrol_timeout_s, config.connect_timeout_s if wait else 0.0)
+        until = Until() if self.federation.simulated else Until(deadline_s=answer_s)
+        unheard = enrolment.unheard(self._met, time.monotonic())
+        any_away = False
+        for node, answer in self.federation.ask([Message(node, instruction) for node in unheard], until).items():
+            if isinstance(answer, Reply):
+                enrolment.hear(node, answer.metrics, server_round)
+            elif UNAVAILABLE in str(answer):
+                any_away = True
+                enrolment.postpone(node, time.monotonic() + ASK_AGAIN_S)
+            else:
+                enrolment.fail(node, answer, server_round, time.monotonic())
+        return any_away
+
+    def _excuse(self) -> str:
+        """The last claim that was not believed, as a sentence."""
+        return self.enrolment.claims[-1].sentence if self.enrolment.claims else "Their nodes are not back yet."
+
+    def messages(self, instructions: Mapping[int, Instruction], model: SentModel) -> list[Message]:
+        """A message to each of these clients, by ascending id."""
+        return [Message(self.nodes[client], instructions[client], model, client) for client in sorted(instructions)]
+
+    def ask(self, clients: Iterable[int], instruction: Instruction, model: SentModel) -> dict[int, Answer]:
+        """Ask clients the same; every client's answer, by ascending id."""
+        return self.ask_each(dict.fromkeys(clients, instruction), model)
+
+    def ask_each(self, instructions: Mapping[int, Instruction], model: SentModel) -> dict[int, Answer]:
+        """Ask each of these clients; every client's answer, by ascending id."""
+        return self.by_client(self.federation.ask(self.messages(instructions, model), self._until).items())
+
+    def by_client(self, answers: Iterable[tuple[str, Answer]], server_round: int = 0) -> dict[int, Answer]:
+        """The answers of nodes by the ids of their clients, ascending; of several of one client the first."""
+        found: dict[int, Answer] = {}
+        for node, answer in answers:
+            client = self.enrolment.client_of[node]
+            if client in found:
+                LOGGER.warning("Round %d: client %d replied again; only its first reply counts.", server_round, client)
+            else:
+                found[client] = answer
+        return dict(sorted(found.items()))

@@ -1,0 +1,179 @@
+"""Federation: the clients of a run as a round sees them. A round asks, and waits for the answers in one place.
+
+The federations are `strategies.round.flower_manager` (Flower's legacy client manager), `simulation.federations` (this
+process, or Flower's grid) and the fake ones of tests.
+"""
+
+import math
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from flwr.common import ndarrays_to_parameters
+from numpy.typing import NDArray
+
+from fedsel_app.messages import Instruction, Scalar
+
+
+@dataclass(frozen=True, eq=False)
+class SentModel:
+    """The model as it is sent.
+
+    Attributes
+    ----------
+    arrays : float32; parameters (N,), then BatchNorm statistics (B,) if any, then SCAFFOLD's control variate (N,)
+    """
+
+    arrays: tuple[NDArray[np.float32], ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one transfer: its entries, without a header."""
+        return sum(array.nbytes for array in self.arrays)
+
+    @cached_property
+    def tensors(self) -> list[bytes]:
+        """The arrays as Flower sends them."""
+        return ndarrays_to_parameters(list(self.arrays)).tensors
+
+
+NO_MODEL = SentModel(())
+
+
+def sent_model(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> SentModel:
+    """The global model as it is sent: parameters (N,), and BatchNorm statistics (B,) if there are any."""
+    return SentModel((parameters, buffers) if buffers.size else (parameters,))
+
+
+@dataclass(frozen=True, eq=False)
+class Message:
+    """One instruction to one client, with the model that it is about.
+
+    Attributes
+    ----------
+    node : Flower's id of the client's node
+    client : partition id; None while the node has not been enrolled
+    """
+
+    node: str
+    instruction: Instruction
+    model: SentModel = NO_MODEL
+    client: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Reply:
+    """What a client sent, unchecked.
+
+    Attributes
+    ----------
+    metrics : the numbers of its answer, see `fedsel_app.messages.answers`
+    tensors : its arrays, each as `numpy.save` writes it
+    examples, loss : Flower's own fields of a reply to a train or an evaluate message
+    arrived_s : seconds from the question to this reply
+    """
+
+    metrics: Mapping[str, Scalar] = field(default_factory=dict)
+    tensors: Sequence[bytes] = ()
+    examples: int = 0
+    loss: float = math.nan
+    arrived_s: float = 0.0
+
+
+class NodeError(RuntimeError):
+    """Failure of a node: there is no answer, or the answer is an error.
+
+    Attributes
+    ----------
+    node : Flower's id of the node
+    """
+
+    def __init__(self, node: str, reason: str) -> None:
+        super().__init__(reason)
+        self.node = node
+
+
+Answer = Reply | Exception
+Answers = dict[str, Answer]
+"""Node -> its reply, or why there is none."""
+
+
+@dataclass(frozen=True)
+class Until:
+    """End of a wait: the first `replies` (None: all), and `deadline_s` seconds (0: any number)."""
+
+    replies: int | None = None
+    deadline_s: float = 0.0
+
+
+ALL = Until()
+
+
+class Federation(Protocol):
+    """The clients of a run."""
+
+    simulated: bool
+    """True where the clients are this run's own processes: all of them are there, and must enrol."""
+
+    def nodes(self) -> Collection[str]:
+        """Ids of the nodes that are connected now."""
+
+    def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
+        """Send the messages, one to a node, and wait for the answers; every node's, in any order."""
+
+
+class Wait:
+    """Wait for the answers to one question.
+
+    Parameters
+    ----------
+    nodes : the nodes that were asked
+    timeout_s : seconds after which a node that has not answered counts as failed; inf: any number
+
+    Attributes
+    ----------
+    answers : the answers so far
+    missing : the nodes that have not answered
+    """
+
+    def __init__(self, nodes: Iterable[str], until: Until, timeout_s: float = math.inf) -> None:
+        self._until, self._timeout_s, self._began_s = until, timeout_s, time.monotonic()
+        self._replies = 0
+        self.answers: Answers = {}
+        self.missing = set(nodes)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the question."""
+        return time.monotonic() - self._began_s
+
+    @property
+    def enough(self) -> bool:
+        """True where as many clients have replied as are wanted."""
+        return self._until.replies is not None and self._replies >= self._until.replies
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that the wait may still take; 0 where it is over."""
+        if not self.missing or self.enough:
+            return 0.0
+        return max(min(self._until.deadline_s or math.inf, self._timeout_s) - self.elapsed_s, 0.0)
+
+    def add(self, node: str, answer: Answer) -> None:
+        """Take up the answer of a node."""
+        self.missing.discard(node)
+        self.answers[node] = answer
+        self._replies += isinstance(answer, Reply)
+
+    def result(self) -> Answers:
+        """The answers, and an error for each node without one."""
+        if self.enough:
+            reason = "others were faster"
+        elif self._until.deadline_s and self._until.deadline_s <= self._timeout_s:
+            reason = f"no reply within {self._until.deadline_s:g} s"
+        else:
+            reason = f"no answer within {self._timeout_s:.0f} s (see 'reply-timeout-s')"
+        return self.answers | {node: NodeError(node, reason) for node in self.missing}

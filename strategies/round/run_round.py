@@ -1,0 +1,231 @@
+"""One round, from the connected clients to its record; HeteRo-Select's Algorithm 1 with its parts made exchangeable.
+
+`run_round` is the whole. Flower's legacy server runs its two halves, `plan_round` and `complete_round`, between which
+it asks the clients itself (see `strategies.base`).
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedsel_app.messages import LocalTestInstruction, one_line
+from fedsel_app.records.schema import RoundRecord
+from fedsel_app.seeds import Purpose, stream
+from strategies.aggregation.calibration import next_statistics
+from strategies.participation.intermediate_round import IntermediateRound
+from strategies.roster import Ints, Outcome, RoundInfo
+from strategies.round.client_tests import read_tests, tested_loss
+from strategies.round.deadline import accept_replies, over_selected_count, simulated_dropouts
+from strategies.round.federation import Answer, Federation, Reply, SentModel, Until, sent_model
+from strategies.round.probing import Probe
+from strategies.round.replies import Replies, warn_of_few_updates
+from strategies.round.round_plan import Plan
+from strategies.round.round_record import record_client_tests, record_evaluation, record_search, record_training
+
+if TYPE_CHECKING:
+    from strategies.base import SelectionStrategy
+
+LOGGER = logging.getLogger("fedsel")
+NOBODY: Ints = np.zeros(0, np.int64)
+
+
+def run_rounds(strategy: "SelectionStrategy", federation: Federation) -> None:
+    """Run the rounds that are left of a run with the clients of `federation`."""
+    run = strategy.run
+    for number in range(run.completed + 1, run.rounds.most + 1):
+        if not run.ended:
+            run_round(strategy, federation, number)
+
+
+def run_round(strategy: "SelectionStrategy", federation: Federation, number: int) -> RoundRecord:
+    """Run round `number` and return its record."""
+    run = strategy.run
+    plan = plan_round(strategy, federation, number)
+    if plan is not None:
+        answers = run.clients.by_client(
+            federation.ask(run.clients.messages(plan.instructions, plan.model), plan.until).items()
+        )
+        complete_round(strategy, plan, answers)
+    if not run.ended:
+        evaluate_model(strategy)
+        if testers := client_testers(strategy):
+            test = LocalTestInstruction(number)
+            record_tests(strategy, run.clients.ask(testers, test, sent_model(run.parameters, run.buffers)))
+        close_round(strategy)
+    return run.record
+
+
+def plan_round(strategy: "SelectionStrategy", federation: Federation, number: int) -> Plan | None:
+    """First half: enrol new clients, probe losses, select the cohort and write its instructions; None where it has none.
+
+    Without a cohort the model stays as it is. The run ends where the clients that are there leave the method no round.
+    """
+    run, roster, context = strategy.run, strategy.roster, strategy.context
+    run.started_s = time.perf_counter()
+    label_count_bytes = run.prober.enrol(federation, number, wait=number == run.completed + 1)
+    if run.rounds.over(number - 1):
+        run.end()
+        return None
+    round_info = run.rounds.info(number)
+    record = run.record = RoundRecord(number, round_info.method_round, round_info.iteration)
+    global_model = sent_model(run.parameters, run.buffers)
+    model = run.server.solver.with_control(global_model)
+    if context.surrogate is not None:
+        run.participation.observe(number, context.surrogate(run.parameters, run.buffers))
+
+    probes_losses, rng = strategy.needs(strategy.config).loss_probe, _stream(strategy, Purpose.CANDIDATES, round_info)
+    intermediate = None
+    if run.participation.searches(round_info):
+        probe = run.prober.measure(round_info, roster.ids if probes_losses else NOBODY, global_model, label_count_bytes)
+        intermediate = _intermediate_round(strategy, round_info, model, probe)
+        run.participation.before(intermediate)
+    count = min(run.participation.cohort(round_info), roster.ids.size)
+    if intermediate is not None and count == roster.ids.size:
+        candidates = roster.ids
+    else:
+        candidates = strategy.candidates(roster, round_info, count, rng) if probes_losses else NOBODY
+    if intermediate is None:
+        probe = run.prober.measure(round_info, candidates, global_model, label_count_bytes)
+        count = min(count, roster.ids.size)
+    # A method sees the losses of its own candidates only, also where all clients were probed.
+    roster.losses[:] = probe.losses_of(candidates)
+    record.cohort, record.failures = count, probe.failures
+    if not count:
+        LOGGER.warning("Round %d: no client is connected; the model stays as it is.", number)
+        return None
+
+    over_selected = over_selected_count(count, context.replies.over_selection, roster.ids.size)
+    selection = strategy.select(roster, round_info, over_selected, _stream(strategy, Purpose.SELECT, round_info))
+    searched = intermediate is not None and run.participation.aggregates
+    statistics = run.buffers.size > 0 and (searched or context.calibration.of_training)
+    epochs = run.participation.epochs(round_info)
+    instructions, record.kept_fraction, fractions = run.instructions.instruct(
+        selection, round_info, statistics=statistics, local_epochs=epochs
+    )
+    wanted = count if over_selected > count else selection.clients.size
+    until = Until(wanted, context.replies.round_deadline_s) if context.links.measured else Until()
+    return Plan(
+        round_info, probe, selection, instructions, model, until, fractions, wanted, statistics, epochs, intermediate
+    )
+
+
+def complete_round(strategy: "SelectionStrategy", plan: Plan, answers: Mapping[int, Answer]) -> None:
+    """Second half: check the replies, aggregate, step the server, calibrate BatchNorm, update the method, record."""
+    run, roster, context, number = strategy.run, strategy.roster, strategy.context, plan.round_info.number
+    replies = _accepted(strategy, plan, answers)
+    warn_of_few_updates(replies.clients.size, number, context.aggregation)
+    if plan.intermediate is not None:
+        run.participation.after(plan.intermediate, replies)
+    started_from = run.parameters
+    step = run.server.step(started_from, plan.selection, replies, roster.examples)
+    roster.record_round(
+        number, plan.selection.clients, replies.clients, replies.losses, step.taken, failed=replies.broken
+    )
+    run.parameters = step.parameters
+    run.buffers, calibration_bytes = next_statistics(
+        run.clients, replies, step.parameters, run.buffers, number, context, roster.examples
+    )
+    strategy.learn(
+        Outcome(
+            plan.round_info,
+            plan.selection,
+            started_from,
+            replies.clients,
+            step.updates,
+            step.aggregate,
+            replies.losses,
+            replies.reports,
+            replies.failed,
+        )
+    )
+    wall_s = time.perf_counter() - run.started_s
+    record_training(
+        run.record, plan, replies, step.weights, step.taken, roster, context.links, calibration_bytes, wall_s
+    )
+    if plan.intermediate is not None:
+        record_search(run.record, plan.intermediate.costs, plan.intermediate.record)
+    run.record.epsilon = step.epsilon
+
+
+def evaluate_model(strategy: "SelectionStrategy") -> None:
+    """Evaluate the global model on the server's test set, every `eval-every` rounds and in the last."""
+    run, context = strategy.run, strategy.context
+    if run.rounds.evaluates(run.record.round, context.evaluation.eval_every):
+        result = context.evaluate(run.parameters, run.buffers)
+        record_evaluation(run.record, result)
+        run.best.offer(result.accuracy, run.parameters, run.buffers)
+
+
+def client_testers(strategy: "SelectionStrategy") -> list[int]:
+    """Clients that test the evaluated model on their own test parts: with `client-eval` all that are connected."""
+    run = strategy.run
+    tested = strategy.context.evaluation.client_eval and run.record.loss is not None
+    return sorted(run.clients.nodes) if tested else []
+
+
+def record_tests(strategy: "SelectionStrategy", answers: Mapping[int, Answer]) -> None:
+    """Record the clients' own tests, and let the participation policy know of them."""
+    replies = {client: answer for client, answer in answers.items() if isinstance(answer, Reply)}
+    tests = read_tests(replies, strategy.context)
+    strategy.run.participation.observe(strategy.run.record.round + 1, *tested_loss(tests))
+    record_client_tests(strategy.run.record, tests, strategy.context.recorder)
+
+
+def close_round(strategy: "SelectionStrategy") -> None:
+    """Write the record; end the run after its last round, or where it has reached the target, or save a checkpoint."""
+    run, evaluation = strategy.run, strategy.context.evaluation
+    record, every = run.record, strategy.context.records.checkpoint_every
+    record.wall_s = time.perf_counter() - run.started_s
+    strategy.context.recorder.round(record)
+    reached = evaluation.stop_at_target and (record.accuracy or 0.0) >= evaluation.target
+    if reached or run.rounds.over(record.round):
+        run.end()
+    elif every and record.round % every == 0:
+        run.checkpoint()
+
+
+def _accepted(strategy: "SelectionStrategy", plan: Plan, answers: Mapping[int, Answer]) -> Replies:
+    """The replies to aggregate, decoded and checked, without failures, dropouts and late ones."""
+    run, context, number = strategy.run, strategy.context, plan.round_info.number
+    answered: dict[int, Reply] = {}
+    for client, answer in answers.items():
+        if isinstance(answer, Reply):
+            answered[client] = answer
+        else:
+            LOGGER.warning("Round %d: client %d failed: %s", number, client, one_line(answer))
+    for client in simulated_dropouts(plan.selection.clients, number, context):
+        answered.pop(client, None)
+    replies = run.collector.collect(answered, plan.selection.clients, number, plan.statistics, plan.local_epochs)
+    arrived_s = np.array([answered[client].arrived_s for client in replies.clients.tolist()])
+    finish_s = context.links.finish_s(replies.work(strategy.roster, np.zeros(0)), arrived_s)
+    return accept_replies(replies, finish_s, plan.wanted, context.replies)
+
+
+def _intermediate_round(
+    strategy: "SelectionStrategy", round_info: RoundInfo, model: SentModel, probe: Probe
+) -> IntermediateRound:
+    """The search for the cohort's size, by the method's own rules, from the global model."""
+    run = strategy.run
+    probes_losses = strategy.needs(strategy.config).loss_probe
+    return IntermediateRound(
+        round_info,
+        strategy.context,
+        strategy.roster,
+        probe,
+        strategy.select,
+        strategy.candidates if probes_losses else lambda roster, round_info, count, rng: NOBODY,
+        lambda selection: run.instructions.instruct_intermediate(selection, round_info),
+        model,
+        run.clients,
+        run.collector,
+        run.server,
+        run.parameters,
+        run.buffers,
+    )
+
+
+def _stream(strategy: "SelectionStrategy", purpose: Purpose, round_info: RoundInfo) -> np.random.Generator:
+    return stream(strategy.context.run.seed, purpose, round_info.number)

@@ -1,0 +1,87 @@
+"""Run in progress: the global model, and all that a round leaves to the next one and to a checkpoint."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.records.schema import RoundRecord
+from strategies.aggregation.server_state import ServerState
+from strategies.checkpoint import Arrays, Best, Stateful, gather, matching, scatter
+from strategies.method import SelectionMethod
+from strategies.participation.isp import ISP
+from strategies.participation.policy import Participation
+from strategies.participation.schedules import Schedule
+from strategies.round.clients import ConnectedClients
+from strategies.round.instructions import InstructionBuilder
+from strategies.round.probing import ClientProber
+from strategies.round.replies import ReplyCollector
+from strategies.round.round_count import RoundCount
+from strategies.run_context import RunContext
+
+
+class Run:
+    """Run of a selection method, after its last finished round. `strategies.round.run_round` takes it further.
+
+    Attributes
+    ----------
+    parameters, buffers : float32 (N,) and (B,), the global model
+    completed : rounds before this process took the run up
+    ended : True after the last round
+    record : of the current round
+    started_s : when that began, by this process's clock
+    """
+
+    def __init__(self, method: SelectionMethod[Any], context: RunContext) -> None:
+        self.context, self.method, needs = context, method, method.needs(method.config)
+        answer_s = context.replies.round_deadline_s if context.links.measured else 0.0
+        self.clients = ConnectedClients(context.run.clients, context.enrolment, answer_s=answer_s)
+        self.prober = ClientProber(self.clients, method.roster, needs, context)
+        self.participation: Participation = ISP(context) if context.participation.searches else Schedule(context)
+        self.server = ServerState(context)
+        reports = needs.reports | self.server.solver.reports
+        estimated = () if self.server.estimates is None else self.server.estimates
+        self.instructions = InstructionBuilder(context, method.roster, reports, estimated)
+        self.collector = ReplyCollector(context, method.roster, reports, self.server.solver.payloads)
+        self.rounds = RoundCount(method, context.run.rounds)
+        self.parameters, self.buffers = context.initial, context.buffers
+        self.best = Best(context.initial, context.buffers)
+        self.completed, self.ended = 0, False
+        self.record, self.started_s = RoundRecord(0), 0.0
+
+    def end(self) -> None:
+        """Write the summary and the models."""
+        self.ended, best = True, (self.best.parameters, self.best.buffers)
+        self.context.recorder.finish((self.parameters, self.buffers), best, self.method.roster)
+
+    def checkpoint(self) -> None:
+        """Save the run after the last finished round."""
+        self.context.recorder.checkpoint(self.snapshot())
+        self.instructions.last_checkpoint = self.record.round
+
+    def snapshot(self) -> Arrays:
+        """Checkpoint of the run after its last finished round, as named arrays."""
+        own = {"round": np.array(self.record.round), "key": np.array(self.instructions.key)}
+        return own | {"parameters": self.parameters, "buffers": self.buffers} | gather(self._parts())
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `snapshot` returned. Raises ConfigError if it is not of such a run."""
+        self.parameters = matching(arrays, "parameters", self.parameters)
+        self.buffers = matching(arrays, "buffers", self.buffers)
+        self.completed = self.instructions.last_checkpoint = int(matching(arrays, "round", np.array(0)))
+        self.instructions.key = str(matching(arrays, "key", np.array(self.instructions.key)))
+        scatter(arrays, self._parts())
+
+    def _parts(self) -> dict[str, Stateful]:
+        return {
+            "roster": self.method.roster,
+            "best": self.best,
+            "server": self.server,
+            "policy": self.participation,
+            "enrolment": self.clients.enrolment,
+            "probes": self.prober.claims,
+            "replies": self.collector.claims,
+            "links": self.context.links,
+            "method": self.method,
+        }
