@@ -106,7 +106,7 @@ class RunContext(SharedSettings):
     layers: tuple[Layer, ...]
     classes: int
     links: Links
-    evaluate: Callable[[NDArray[np.float32], NDArray[np.float32]], Evaluation]
+    evaluate: Callable[[NDArray[np.float32], NDArray[np.float32]], Evaluation | None]
     recorder: Recorder
     surrogate: Callable[[NDArray[np.float32], NDArray[np.float32]], float] | None = None
     """Loss of a model on the server's surrogate set, where ISP uses one."""

@@ -2,6 +2,7 @@
 
 OWN = "fedsel"
 ARRAYS = "arrays"
+CONTROL = "fedsel.control"
 
 
 def record_name(base: str, client: int | None = None) -> str:

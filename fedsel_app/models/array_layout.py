@@ -32,6 +32,12 @@ def batch_norm_statistics(arrays: Sequence[NDArray[Any]]) -> list[int]:
     return found
 
 
+def named_statistics(names: Sequence[str]) -> list[int] | None:
+    """Positions of the arrays with the names that PyTorch gives to running statistics; None where there are none."""
+    found = [place for place, name in enumerate(names) if name.endswith(("running_mean", "running_var"))]
+    return found or None
+
+
 class ArrayLayout:
     """Layout of a list of arrays.
 
@@ -101,7 +107,7 @@ class ArrayLayout:
 
         Another model is one with arrays of other shapes, or another number of them.
         """
-        shapes, expected = [array.shape for array in arrays], [array.shape for array in self._arrays]
+        shapes, expected = [array.shape for array in arrays], self.shapes
         if shapes != expected:
             raise ValueError(
                 f"The model has {len(expected)} arrays of the shapes {expected}, and {len(shapes)} of the shapes "
@@ -119,6 +125,11 @@ class ArrayLayout:
                 arrays[position] = values[start : start + like.size].reshape(like.shape).astype(like.dtype)
                 start += like.size
         return arrays
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Shapes of all arrays."""
+        return [array.shape for array in self._arrays]
 
     def initial(self) -> tuple[Vector, Vector]:
         """The initial model, flat."""

@@ -143,16 +143,26 @@ class FlowerGrid:
     def _arrays(self, model: SentModel) -> ArrayRecord:
         """The model as a record, which all messages with this model share."""
         if self._sent is None or self._sent[0] is not model:
-            arrays = {
-                str(place): Array(str(array.dtype), array.shape, "numpy.ndarray", tensor)
-                for place, (array, tensor) in enumerate(zip(model.arrays, model.tensors, strict=True))
-            }
-            self._sent = model, ArrayRecord(arrays)
+            self._sent = model, self.named(model)
         return self._sent[1]
+
+    def named(self, model: SentModel) -> ArrayRecord:
+        """The model as a record, its arrays by their places."""
+        arrays = enumerate(zip(model.arrays, model.tensors, strict=True))
+        return ArrayRecord(
+            {
+                str(place): Array(str(array.dtype), array.shape, "numpy.ndarray", tensor)
+                for place, (array, tensor) in arrays
+            }
+        )
+
+    def failure(self, message: Message, reason: str) -> Answer:
+        """The answer of a client whose reply is an error."""
+        return NodeError(message.node, reason)
 
     def _answer(self, message: Message, reply: FlowerMessage, pooled: bool, arrived_s: float) -> Answer:
         if reply.has_error():
-            return NodeError(message.node, reply.error.reason or f"error code {reply.error.code}")
+            return self.failure(message, reply.error.reason or f"error code {reply.error.code}")
         try:
             return self.reply(reply.content, message.client if pooled else None, arrived_s)
         except ClientError as error:

@@ -1,20 +1,39 @@
-"""Strategy for a user's own ServerApp: any of fedsel's, over the model and the clients that the app has."""
+"""Strategy for a user's own ServerApp: any of fedsel's, over the model and the clients that the app has.
+
+It has two doors. In Flower's Message API, `strategy.start(grid=grid, initial_arrays=arrays, num_rounds=3)` runs all
+rounds. Flower's legacy server calls the methods of its `Strategy` interface instead.
+"""
 
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Scalar, parameters_to_ndarrays
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.common import (
+    EvaluateIns,
+    EvaluateRes,
+    FitIns,
+    FitRes,
+    NDArrays,
+    Parameters,
+    Scalar,
+    parameters_to_ndarrays,
+)
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
+from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.messages import Config
-from fedsel_app.models.array_layout import ArrayLayout
+from fedsel_app.models.array_layout import ArrayLayout, named_statistics
 from fedsel_app.network.links import make_links
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.listeners import RoundListener
@@ -23,18 +42,24 @@ from fedsel_app.records.run_folder import RunFolder, describe
 from fedsel_app.records.schema import Row
 from fedsel_app.records.trackers import add_trackers
 from simulation.experiments.configuration import AppConfig
-from simulation.flower_app.app_clients import AppClients, RoundConfig
 from simulation.flower_app.identities import Identities
-from simulation.flower_app.proxies import AppClientManager
 from simulation.flower_app.settings import app_config, recorded
-from simulation.flower_app.testing import CentralTest, EvaluateFn
+from simulation.flower_app.transports import RoundConfig, UserGrid, UserManager
 from simulation.flower_app.unkept_records import UnkeptRecords
+from simulation.flower_app.user_clients import UserClients
 from strategies.base import SelectionStrategy
-from strategies.run_context import RunContext
+from strategies.round.federation import Federation, SentModel, sent_model
+from strategies.round.flower_manager import as_parameters
+from strategies.round.run_round import run_round
+from strategies.run_context import Evaluation, RunContext
 
 FLOWER_LOGGER = logging.getLogger("flwr")
 FRUITLESS_ROUNDS = 3
 """Rounds without a single usable update from anybody after which the run ends with an error."""
+SCORE = "accuracy"
+"""Metric that is the score of the records."""
+EvaluateFn = Callable[[int, NDArrays, dict[str, Scalar]], tuple[float, dict[str, Scalar]] | None]
+"""(round, arrays, {}) -> loss and metrics; None: no test in that round."""
 ClientFailures = list[tuple[ClientProxy, FitRes] | BaseException]
 TestFailures = list[tuple[ClientProxy, EvaluateRes] | BaseException]
 
@@ -42,37 +67,47 @@ TestFailures = list[tuple[ClientProxy, EvaluateRes] | BaseException]
 def strategy(
     name: str,
     *,
-    parameters: Parameters | Sequence[NDArray[Any]],
     clients: int,
     cohort: int,
+    parameters: Parameters | Sequence[NDArray[Any]] | None = None,
     evaluate_fn: EvaluateFn | None = None,
     fit_config: Config | RoundConfig | None = None,
     evaluate_config: Config | RoundConfig | None = None,
     statistics: Sequence[int] | None = None,
+    arrayrecord_key: str = "arrays",
+    configrecord_key: str = "config",
+    weighted_by_key: str = "num-examples",
+    loss_key: str | None = None,
+    score_key: str | None = None,
     out: str | Path | None = None,
     **settings: Value,
-) -> Strategy:
+) -> "AppStrategy":
     """Build a Flower strategy for a ServerApp of your own, in front of your own clients.
 
     Parameters
     ----------
     name
         Selection method, as `fedsel methods` lists them, or package.module:Class.
-    parameters
-        The initial model: a list of arrays as your clients send it, or Flower's Parameters.
     clients, cohort
         Number of clients (SuperNodes), and of those that train in a round.
+    parameters
+        For Flower's legacy server: the initial model, a list of arrays as your clients send it, or Flower's Parameters.
     evaluate_fn
-        (round, arrays, {}) -> (loss, metrics) or None, as Flower's own strategies have it; the metric "accuracy" is the
-        score of the records. None: no central test.
+        For the legacy server: (round, arrays, {}) -> (loss, metrics) or None; the metric "accuracy" is the score of the
+        records. None: no central test.
     fit_config, evaluate_config
-        Config of your clients' `fit` and `evaluate`, or a function of the round.
+        For the legacy server: config of your clients' `fit` and `evaluate`, or a function of the round.
     statistics
-        Positions of BatchNorm's running statistics among the arrays; None: found by their order in a state_dict.
+        Positions of BatchNorm's running statistics among the arrays; None: found by their names, or by their order.
+    arrayrecord_key, configrecord_key, weighted_by_key
+        For the Message API: names of the records in a message, and the metric that is the number of examples, as in
+        Flower's own strategies.
+    loss_key, score_key
+        For the Message API: metrics of an evaluation that are its loss and its score; None: the usual names.
     out
         Folder of the records; None: none are kept. With `resume=True` the run in it goes on.
     settings
-        Settings of fedsel's, underscores for dashes: rounds (the num_rounds of your ServerConfig), seed, compressor,
+        Settings of fedsel's, underscores for dashes: rounds (where `start` does not say them), seed, compressor,
         kept_fraction, links and so on, and the method's own. See docs/flower-app.md.
 
     Raises
@@ -80,38 +115,268 @@ def strategy(
     ConfigError
         For settings that cannot be run, and a folder that cannot be written.
     """
-    arrays = parameters_to_ndarrays(parameters) if isinstance(parameters, Parameters) else list(parameters)
     folder: dict[str, Value] = {} if out is None else {"out": str(Path(out).expanduser().absolute())}
-    config = app_config(name, {**settings, "clients": clients, "cohort": cohort, **folder})
-    layout = ArrayLayout(arrays, statistics)
-    if config.strategy.needs(config.method).class_biases and not layout.has_class_biases:
-        raise ConfigError(
-            f"The strategy {name} reads the biases of the output layer, and the last arrays of 'parameters' are no "
-            "matrix with a vector of its outputs behind it."
+    given = {**settings, "clients": clients, "cohort": cohort, **folder}
+    keys = {
+        "arrayrecord_key": arrayrecord_key,
+        "configrecord_key": configrecord_key,
+        "weighted_by_key": weighted_by_key,
+        "loss_key": loss_key,
+        "score_key": score_key,
+    }
+    built = AppStrategy(name, given, statistics, keys, (_by_round(fit_config), _by_round(evaluate_config)))
+    if parameters is not None:
+        arrays = parameters_to_ndarrays(parameters) if isinstance(parameters, Parameters) else list(parameters)
+        built.open(arrays, evaluate_fn)
+    return built
+
+
+def _by_round(config: Config | RoundConfig | None) -> RoundConfig:
+    """The config as a function of the round."""
+    if callable(config):
+        return config
+    fixed = dict(config or {})
+    return lambda server_round: fixed
+
+
+class AppStrategy(Strategy):
+    """Flower strategy that carries out a selection method's rounds with a user's own clients."""
+
+    _inner: SelectionStrategy
+    _clients: UserClients
+
+    def __init__(
+        self,
+        name: str,
+        settings: dict[str, Value],
+        statistics: Sequence[int] | None,
+        keys: dict[str, str | None],
+        configs: tuple[RoundConfig, RoundConfig],
+    ) -> None:
+        self._name, self._settings, self._statistics = name, settings, statistics
+        self._keys, self._configs = keys, configs
+        self._config = app_config(name, settings)
+        if self._config.records.trackers and not self._config.records.out:
+            raise ConfigError("The 'track' parameter needs a folder of the records: set 'out', or leave it out.")
+        self._timeouts = ReplyTimeout(self._config.replies.reply_timeout_s)
+        self._blas = ThreadpoolController()
+        self._tested: tuple[float, dict[str, Scalar]] | None = None
+
+    def __repr__(self) -> str:
+        return f"fedsel strategy {self._name}"
+
+    def open(self, arrays: NDArrays, evaluate_fn: EvaluateFn | None, names: Sequence[str] = ()) -> None:
+        """Begin the run of a model, or take it up again. Raises ConfigError where the method does not suit the model."""
+        config = self._config
+        statistics = self._statistics if self._statistics is not None else named_statistics(names)
+        layout = ArrayLayout(arrays, statistics)
+        if config.strategy.needs(config.method).class_biases and not layout.has_class_biases:
+            raise ConfigError(
+                f"The strategy {self._name} reads the biases of the output layer, and the last arrays of the initial "
+                "model are no matrix with a vector of its outputs behind it."
+            )
+        recorder = _run_folder(config) if config.records.out else UnkeptRecords()
+        recorder.listeners.append(RoundListener(_log_round))
+        initial, buffers = layout.initial()
+        self._evaluate_fn = evaluate_fn
+        context = RunContext(
+            **config.groups(),
+            method=config.method,
+            initial=initial,
+            buffers=buffers,
+            layers=layout.layers,
+            classes=layout.classes,
+            links=make_links(config.network, config.run.clients, config.run.seed),
+            evaluate=self._test,
+            recorder=recorder,
+            losses_optional=True,
         )
-    test = CentralTest(evaluate_fn)
-    if out is None and config.records.trackers:
-        raise ConfigError("The 'track' parameter needs a folder of the records: set 'out', or leave it out.")
-    recorder = UnkeptRecords() if out is None else _run_folder(config)
-    recorder.listeners.append(RoundListener(_log_round))
-    initial, buffers = layout.initial()
-    context = RunContext(
-        **config.groups(),
-        method=config.method,
-        initial=initial,
-        buffers=buffers,
-        layers=layout.layers,
-        classes=layout.classes,
-        links=make_links(config.network, clients, config.run.seed),
-        evaluate=test.last,
-        recorder=recorder,
-        losses_optional=True,
-    )
-    inner = config.strategy(context)
-    nodes, examples = _resume(inner, recorder) if isinstance(recorder, RunFolder) else ({}, {})
-    users = AppClients(config, layout, inner.roster, Identities(nodes), examples)
-    users.fit_config, users.evaluate_config = _by_round(fit_config), _by_round(evaluate_config)
-    return AppStrategy(inner, users, test)
+        self._inner = config.strategy(context)
+        nodes, examples = _resume(self._inner, recorder) if isinstance(recorder, RunFolder) else ({}, {})
+        self._clients = UserClients(config, layout, self._inner.run, Identities(nodes), examples)
+
+    # Message API ----------------------------------------------------------------------------------------------
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int | None = None,
+        timeout: float | None = None,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run all rounds with the clients behind Flower's grid, as Flower's own strategies do.
+
+        Parameters
+        ----------
+        grid, initial_arrays, train_config, evaluate_config, evaluate_fn
+            As in `flwr.serverapp.strategy.Strategy.start`.
+        num_rounds
+            Rounds of the run; None: the setting `rounds`.
+        timeout
+            Seconds within which the first answers are expected; None: the setting `reply-timeout-s`.
+
+        Returns
+        -------
+        Result
+            The final model, and the metrics of each round: the clients' by examples, and those of `evaluate_fn`.
+
+        Raises
+        ------
+        ConfigError
+            Where the clients cannot do what the method needs, or `num_rounds` are not the `rounds` that were set.
+        RuntimeError
+            Where the first rounds, or all of them, bring no usable update.
+        """
+        if num_rounds is not None:
+            self._set_rounds(num_rounds)
+        names, result = list(initial_arrays), Result()
+        configs = {"train": train_config or ConfigRecord(), "evaluate": evaluate_config or ConfigRecord()}
+        timeouts = ReplyTimeout(self._config.replies.reply_timeout_s if timeout is None else timeout)
+        carrier = UserGrid(grid, timeouts, names=names, configs=configs, **self._keys)  # type: ignore[arg-type]
+
+        def test(number: int, arrays: NDArrays, _: dict[str, Scalar]) -> tuple[float, dict[str, Scalar]] | None:
+            metrics = None if evaluate_fn is None else evaluate_fn(number, carrier.named(SentModel(tuple(arrays))))
+            if metrics is None:
+                return None
+            result.evaluate_metrics_serverapp[number] = metrics
+            return carrier.loss_of(metrics), {**metrics, **carrier.score_of(metrics)}
+
+        self.open([array.numpy() for array in initial_arrays.values()], test, names)
+        run, users = self._inner.run, self._clients.over(carrier)
+        if not run.completed:
+            self._test_initial()
+        for number in range(run.completed + 1, run.rounds.most + 1):
+            if run.ended:
+                break
+            self._limited(lambda number=number: run_round(self._inner, users, number))
+            self._refuse_fruitless(number)
+            if metrics := users.metrics:
+                replies = [RecordDict({"metrics": MetricRecord(numbers(of))}) for of in metrics.values()]
+                key = str(self._keys["weighted_by_key"])
+                result.train_metrics_clientapp[number] = aggregate_metricrecords(replies, key)
+            if run.record.client_loss is not None:
+                score = {} if run.record.client_accuracy is None else {SCORE: run.record.client_accuracy}
+                result.evaluate_metrics_clientapp[number] = MetricRecord({"loss": run.record.client_loss, **score})
+        result.arrays = carrier.named(users.users_model(sent_model(run.parameters, run.buffers)))
+        return result
+
+    def _set_rounds(self, num_rounds: int) -> None:
+        """Take the number of rounds. Raises ConfigError where another was set."""
+        if self._settings.get("rounds", num_rounds) != num_rounds:
+            raise ConfigError(
+                f"The strategy was told {self._settings['rounds']} 'rounds', and start has num_rounds={num_rounds}: "
+                "give one of the two."
+            )
+        self._config = app_config(self._name, {**self._settings, "rounds": num_rounds})
+
+    def _limited(self, step: Callable[[], Any]) -> Any:
+        """Carry out a step of the run. Raises ConfigError where the clients cannot do what the method needs."""
+        # One BLAS thread: sums of the methods' linear algebra have one order then, on every machine.
+        with self._blas.limit(limits=1, user_api="blas"):
+            try:
+                return step()
+            except ConfigError as error:
+                if self._clients.any_enrolled or not self._clients.refusal:
+                    raise
+                raise ConfigError(self._clients.refusal) from error
+
+    # Flower's legacy server -----------------------------------------------------------------------------------
+
+    def initialize_parameters(self, client_manager: ClientManager) -> Parameters:
+        """The initial model, or that of the checkpoint."""
+        if not hasattr(self, "_inner"):
+            raise ConfigError("Flower's legacy server needs the initial model: strategy(..., parameters=arrays).")
+        return self._users_parameters()
+
+    def configure_fit(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, FitIns]]:
+        """Select the round's cohort. Raises ConfigError where the clients cannot do what the method needs."""
+        self._refuse_overrun(server_round)
+        carrier = UserManager(client_manager, self._timeouts, *self._configs)
+        self._inner.federation = lambda manager: self._clients.over(carrier)  # type: ignore[method-assign]
+        instructions: list[tuple[ClientProxy, FitIns]] = self._limited(
+            lambda: self._inner.configure_fit(server_round, parameters, client_manager)
+        )
+        return instructions
+
+    def aggregate_fit(
+        self, server_round: int, results: list[tuple[ClientProxy, FitRes]], failures: ClientFailures
+    ) -> tuple[Parameters | None, dict[str, Scalar]]:
+        """Aggregate what came back."""
+        flat, metrics = self._limited(lambda: self._inner.aggregate_fit(server_round, results, failures))
+        return None if flat is None else self._users_parameters(), metrics
+
+    def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
+        """Evaluate the model by the user's function: before round 1, and every `eval-every` rounds."""
+        if not server_round and not self._inner.run.completed:
+            return self._test_initial()
+        return None if self._inner.evaluate(server_round, parameters) is None else self._tested
+
+    def configure_evaluate(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, EvaluateIns]]:
+        """With `client_eval`, have every client evaluate the model."""
+        instructions = self._inner.configure_evaluate(server_round, parameters, client_manager)
+        if not instructions:
+            self._refuse_fruitless(self._inner.run.completed + server_round)
+        return instructions
+
+    def aggregate_evaluate(
+        self, server_round: int, results: list[tuple[ClientProxy, EvaluateRes]], failures: TestFailures
+    ) -> tuple[float | None, dict[str, Scalar]]:
+        """Means over the clients' own tests."""
+        found = self._inner.aggregate_evaluate(server_round, results, failures)
+        self._refuse_fruitless(self._inner.run.completed + server_round)
+        return found
+
+    def _users_parameters(self) -> Parameters:
+        run = self._inner.run
+        return as_parameters(self._clients.users_model(sent_model(run.parameters, run.buffers)))
+
+    def _refuse_overrun(self, server_round: int) -> None:
+        """Raise ConfigError where Flower's server has more rounds than the strategy was told."""
+        run = self._inner.run
+        over = server_round > run.rounds.most and not run.completed
+        if over and not run.context.evaluation.stop_at_target:
+            raise ConfigError(
+                f"The {run.context.run.rounds} 'rounds' of the strategy are over, and the ServerConfig's num_rounds "
+                "are more: give both the same number. What was trained so far is on record."
+            )
+
+    # Both -----------------------------------------------------------------------------------------------------
+
+    def _refuse_fruitless(self, number: int) -> None:
+        """Raise RuntimeError where the first rounds, or all of them, brought no usable update."""
+        run = self._inner.run
+        if number < min(FRUITLESS_ROUNDS, run.rounds.most) or self._inner.roster.last_returned.any():
+            return
+        reason = self._clients.last_failure or "no client was selected, or none was connected"
+        raise RuntimeError(f"In {number} rounds no client brought a usable update. The last failure: {reason}")
+
+    def _test_initial(self) -> tuple[float, dict[str, Scalar]] | None:
+        """Test the initial model by the user's function."""
+        run = self._inner.run
+        self._test(run.parameters, run.buffers)
+        return self._tested
+
+    def _test(self, parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> Evaluation | None:
+        """Test a model by the user's function; its metric `SCORE` is the score. None where it does not test it."""
+        arrays = list(self._clients.users_model(sent_model(parameters, buffers)).arrays)
+        function = self._evaluate_fn
+        self._tested = None if function is None else function(self._inner.run.record.round, arrays, {})
+        if self._tested is None:
+            return None
+        found = numbers(self._tested[1])
+        return Evaluation(float(self._tested[0]), found.pop(SCORE, math.nan), found)
+
+
+def numbers(metrics: Any) -> dict[str, float]:
+    """The numbers among a user's metrics."""
+    return {name: float(value) for name, value in metrics.items() if isinstance(value, int | float)}
 
 
 def _run_folder(config: AppConfig) -> RunFolder:
@@ -126,111 +391,11 @@ def _resume(strategy: SelectionStrategy, folder: RunFolder) -> tuple[dict[str, i
     """Restore the strategy from the folder's checkpoint; the nodes' numbers, and the examples of clients, on record."""
     if folder.saved is None:
         return {}, {}
-    strategy.restore(folder.saved)
+    strategy.run.restore(folder.saved)
     rows = read_rows(folder.path / "clients.jsonl", check_client)
     nodes = {str(node): client for client, node in enumerate(folder.saved["enrolment/owners"]) if node}
     return nodes, {row["client"]: row["examples"] for row in rows if "examples" in row}
 
 
-def _by_round(config: Config | RoundConfig | None) -> RoundConfig:
-    """The config as a function of the round."""
-    if callable(config):
-        return config
-    fixed = dict(config or {})
-    return lambda server_round: fixed
-
-
 def _log_round(row: Row) -> None:
     FLOWER_LOGGER.info("fedsel: round %d: %s", row["round"], describe(row))
-
-
-class AppStrategy(Strategy):
-    """Flower strategy that carries out a selection method's rounds with a user's own clients."""
-
-    def __init__(self, inner: SelectionStrategy, clients: AppClients, test: CentralTest) -> None:
-        self._inner, self._clients, self._test = inner, clients, test
-        timeouts = ReplyTimeout(inner.context.replies.reply_timeout_s)
-        self._manager = AppClientManager(clients, timeouts)
-        self._flat = inner.initialize_parameters(self._manager)
-        self._blas = ThreadpoolController()
-
-    def __repr__(self) -> str:
-        return f"fedsel strategy {self._inner.name}"
-
-    def initialize_parameters(self, client_manager: ClientManager) -> Parameters:
-        """The initial model, or that of the checkpoint."""
-        return self._clients.model(self._flat)
-
-    def configure_fit(
-        self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, FitIns]]:
-        """Select the round's cohort. Raises ConfigError where the clients cannot do what the method needs."""
-        self._manager.manager = client_manager
-        self._refuse_overrun(server_round)
-        # One BLAS thread: sums of the methods' linear algebra have one order then, on every machine.
-        with self._blas.limit(limits=1, user_api="blas"):
-            try:
-                return self._inner.configure_fit(server_round, self._flat, self._manager)
-            except ConfigError as error:
-                if self._clients.any_enrolled or not self._clients.refusal:
-                    raise
-                raise ConfigError(self._clients.refusal) from error
-
-    def aggregate_fit(
-        self, server_round: int, results: list[tuple[ClientProxy, FitRes]], failures: ClientFailures
-    ) -> tuple[Parameters | None, dict[str, Scalar]]:
-        """Aggregate what came back."""
-        inner = self._inner
-        inner.context.recorder.clients(self._clients.count_examples(inner.completed + server_round))
-        with self._blas.limit(limits=1, user_api="blas"):
-            flat, metrics = inner.aggregate_fit(server_round, results, failures)
-        if flat is None:
-            return None, metrics
-        self._flat = flat
-        return self._clients.model(flat), metrics
-
-    def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
-        """Evaluate the model by the user's function: before round 1, and every `eval-every` rounds."""
-        inner = self._inner
-        number, every = inner.completed + server_round, inner.context.evaluation.eval_every
-        if inner.ended or (server_round and not inner.round_count.evaluates(number, every)):
-            return None
-        result = self._test.evaluate(number, parameters_to_ndarrays(parameters))
-        if result is not None and server_round:
-            inner.evaluate(server_round, self._flat)
-        return result
-
-    def configure_evaluate(
-        self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, EvaluateIns]]:
-        """With `client_eval`, have every client evaluate the model."""
-        instructions = self._inner.configure_evaluate(server_round, self._flat, self._manager)
-        if not instructions:
-            self._refuse_fruitless(server_round)
-        return instructions
-
-    def aggregate_evaluate(
-        self, server_round: int, results: list[tuple[ClientProxy, EvaluateRes]], failures: TestFailures
-    ) -> tuple[float | None, dict[str, Scalar]]:
-        """Means over the clients' own tests."""
-        found = self._inner.aggregate_evaluate(server_round, results, failures)
-        self._refuse_fruitless(server_round)
-        return found
-
-    def _refuse_overrun(self, server_round: int) -> None:
-        """Raise ConfigError where Flower's server has more rounds than the strategy was told."""
-        inner = self._inner
-        over = server_round > inner.round_count.most and not inner.completed
-        if over and not inner.context.evaluation.stop_at_target:
-            raise ConfigError(
-                f"The {inner.context.run.rounds} 'rounds' of the strategy are over, and the ServerConfig's num_rounds "
-                "are more: give both the same number. What was trained so far is on record."
-            )
-
-    def _refuse_fruitless(self, server_round: int) -> None:
-        """Raise RuntimeError where the first rounds, or all of them, brought no usable update."""
-        inner, number = self._inner, self._inner.completed + server_round
-        if number < min(FRUITLESS_ROUNDS, inner.round_count.most) or inner.roster.last_returned.any():
-            return
-        reason = self._clients.last_failure or "no client was selected, or none was connected"
-        raise RuntimeError(f"In {number} rounds no client brought a usable update. The last failure: {reason}")

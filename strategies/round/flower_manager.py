@@ -27,6 +27,7 @@ from flwr.common import (
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 
+from fedsel_app.messages import Config, Instruction
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from strategies.round.federation import ALL, Answers, Federation, Message, NodeError, Reply, SentModel, Until, Wait
 
@@ -72,7 +73,7 @@ class FlowerManager:
                 except queue.Empty:
                     return
                 try:
-                    answer: Reply | Exception = call(proxies[message.node], message, wait)
+                    answer: Reply | Exception = self._call(proxies[message.node], message, wait)
                 except Exception as error:  # noqa: BLE001 - it is the node's answer
                     answer = NodeError(message.node, str(error))
                 with changed:
@@ -92,21 +93,28 @@ class FlowerManager:
                     self._timeouts.learn(kind, answer.arrived_s)
         return answers
 
+    def _call(self, proxy: ClientProxy, message: Message, wait: Wait) -> Reply:
+        """A proxy's reply to a message. Raises what the proxy raises, and as `reply` does."""
+        config, model = self.config(message.instruction), as_parameters(message.model)
+        timeout_s = wait.left_s if math.isfinite(wait.left_s) else None
+        result: GetPropertiesRes | FitRes | EvaluateRes
+        if message.instruction.message_type == "query":
+            result = proxy.get_properties(GetPropertiesIns(config), timeout=timeout_s, group_id=None)
+        elif message.instruction.message_type == "train":
+            result = proxy.fit(FitIns(model, config), timeout=timeout_s, group_id=None)
+        else:
+            result = proxy.evaluate(EvaluateIns(model, config), timeout=timeout_s, group_id=None)
+        return self.reply(result, wait.elapsed_s)
 
-def call(proxy: ClientProxy, message: Message, wait: Wait) -> Reply:
-    """A proxy's reply to a message. Raises RuntimeError where its status is not OK, and what the proxy raises."""
-    config = message.instruction.to_config()
-    timeout_s = wait.left_s if math.isfinite(wait.left_s) else None
-    result: GetPropertiesRes | FitRes | EvaluateRes
-    if message.instruction.message_type == "query":
-        result = proxy.get_properties(GetPropertiesIns(config), timeout=timeout_s, group_id=None)
-    elif message.instruction.message_type == "train":
-        result = proxy.fit(FitIns(as_parameters(message.model), config), timeout=timeout_s, group_id=None)
-    else:
-        result = proxy.evaluate(EvaluateIns(as_parameters(message.model), config), timeout=timeout_s, group_id=None)
-    if result.status.code != Code.OK:
-        raise RuntimeError(result.status.message or f"status {result.status.code.name}")
-    return reply_of(result, wait.elapsed_s)
+    def config(self, instruction: Instruction) -> Config:
+        """Config of a message with this instruction."""
+        return instruction.to_config()
+
+    def reply(self, result: GetPropertiesRes | FitRes | EvaluateRes, arrived_s: float) -> Reply:
+        """The reply in a result of Flower's. Raises RuntimeError where its status is not OK."""
+        if result.status.code != Code.OK:
+            raise RuntimeError(result.status.message or f"status {result.status.code.name}")
+        return reply_of(result, arrived_s)
 
 
 def reply_of(result: GetPropertiesRes | FitRes | EvaluateRes, arrived_s: float = 0.0) -> Reply:

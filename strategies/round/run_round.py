@@ -152,18 +152,18 @@ def complete_round(strategy: "SelectionStrategy", plan: Plan, answers: Mapping[i
 
 def evaluate_model(strategy: "SelectionStrategy") -> None:
     """Evaluate the global model on the server's test set, every `eval-every` rounds and in the last."""
-    run, context = strategy.run, strategy.context
-    if run.rounds.evaluates(run.record.round, context.evaluation.eval_every):
-        result = context.evaluate(run.parameters, run.buffers)
+    run = strategy.run
+    if not _evaluates(strategy):
+        return
+    if (result := strategy.context.evaluate(run.parameters, run.buffers)) is not None:
         record_evaluation(run.record, result)
         run.best.offer(result.accuracy, run.parameters, run.buffers)
 
 
 def client_testers(strategy: "SelectionStrategy") -> list[int]:
-    """Clients that test the evaluated model on their own test parts: with `client-eval` all that are connected."""
-    run = strategy.run
-    tested = strategy.context.evaluation.client_eval and run.record.loss is not None
-    return sorted(run.clients.nodes) if tested else []
+    """Clients that test the model on their own test parts: with `client-eval` all that are connected."""
+    tested = strategy.context.evaluation.client_eval and _evaluates(strategy)
+    return sorted(strategy.run.clients.nodes) if tested else []
 
 
 def record_tests(strategy: "SelectionStrategy", answers: Mapping[int, Answer]) -> None:
@@ -225,6 +225,10 @@ def _intermediate_round(
         run.parameters,
         run.buffers,
     )
+
+
+def _evaluates(strategy: "SelectionStrategy") -> bool:
+    return strategy.run.rounds.evaluates(strategy.run.record.round, strategy.context.evaluation.eval_every)
 
 
 def _stream(strategy: "SelectionStrategy", purpose: Purpose, round_info: RoundInfo) -> np.random.Generator:

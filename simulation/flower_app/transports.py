@@ -1,0 +1,137 @@
+"""Transports of a user's Flower app: its own clients behind Flower's grid, or behind its legacy client manager.
+
+The user's part of a message and fedsel's lie side by side: in two records of the Message API, or in one config, where
+fedsel's keys have a prefix (see `fedsel_app.messages.embedded`).
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.common import Code, EvaluateRes, FitRes, GetPropertiesRes
+from flwr.server.client_manager import ClientManager
+from flwr.serverapp import Grid
+
+from fedsel_app.messages import Config, Instruction, embed
+from fedsel_app.messages.records import CONTROL, OWN
+from fedsel_app.network.reply_timeout import ReplyTimeout
+from simulation.federations.flower_grid import FlowerGrid
+from strategies.round.federation import Answer, Message, Reply, SentModel
+from strategies.round.flower_manager import FlowerManager
+
+RoundConfig = Callable[[int], Config]
+"""Config of the user's that goes with a round's messages, by the number of the round."""
+NO_QUERY = "No query function registered"
+"""Part of the error of a client app of Flower's that answers no queries: it is not one of fedsel's."""
+EVALUATION_LOSSES = ("eval_loss", "eval-loss", "loss", "val_loss", "test_loss")
+SCORES = ("accuracy", "eval_acc", "eval-acc", "eval_accuracy", "acc", "test_acc")
+"""Names under which users' clients are known to return the loss and the score of an evaluation."""
+
+
+class UserManager(FlowerManager):
+    """Federation of a user's `client_fn` clients, behind Flower's legacy client manager."""
+
+    def __init__(
+        self, manager: ClientManager, timeouts: ReplyTimeout, fit_config: RoundConfig, evaluate_config: RoundConfig
+    ) -> None:
+        super().__init__(manager, timeouts)
+        self._of_type = {"train": fit_config, "evaluate": evaluate_config}
+
+    def config(self, instruction: Instruction) -> Config:
+        """The user's config of the round, and fedsel's instruction with the prefix."""
+        users = self._of_type.get(instruction.message_type)
+        return embed(instruction.to_config(), users(getattr(instruction, "server_round", 0)) if users else {})
+
+    def reply(self, result: GetPropertiesRes | FitRes | EvaluateRes, arrived_s: float) -> Reply:
+        """The reply in a result. A client without `get_properties` tells nothing of itself, and has not failed."""
+        if isinstance(result, GetPropertiesRes) and result.status.code == Code.GET_PROPERTIES_NOT_IMPLEMENTED:
+            return Reply()
+        return super().reply(result, arrived_s)
+
+
+class UserGrid(FlowerGrid):
+    """Federation of a user's `@app.train()` clients, behind Flower's grid.
+
+    Parameters
+    ----------
+    names : of the model's arrays, in their order
+    configs : message type -> the user's ConfigRecord
+    arrayrecord_key, configrecord_key : names of the records in a message
+    weighted_by_key : metric that is the number of examples
+    loss_key, score_key : metrics of an evaluation; None: by the names that users' clients are known to have
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        timeouts: ReplyTimeout,
+        *,
+        names: Sequence[str],
+        configs: Mapping[str, ConfigRecord],
+        arrayrecord_key: str = "arrays",
+        configrecord_key: str = "config",
+        weighted_by_key: str = "num-examples",
+        loss_key: str | None = None,
+        score_key: str | None = None,
+    ) -> None:
+        super().__init__(grid, timeouts)
+        self._names, self._configs = names, configs
+        self._arrays_key, self._config_key, self._examples_key = arrayrecord_key, configrecord_key, weighted_by_key
+        self._loss_keys = EVALUATION_LOSSES if loss_key is None else (loss_key,)
+        self._score_keys = SCORES if score_key is None else (score_key,)
+
+    def content(self, part: Sequence[Message]) -> RecordDict:
+        """The user's arrays and config, and fedsel's instruction in a record of its own."""
+        [message] = part
+        instruction = message.instruction
+        content = RecordDict({OWN: ConfigRecord(instruction.to_config())})  # type: ignore[arg-type]
+        if message.model.arrays:
+            content[self._arrays_key] = self._arrays(message.model)
+            if len(message.model.arrays) > len(self._names):
+                content[CONTROL] = ArrayRecord([message.model.arrays[-1]])
+            users = ConfigRecord(dict(self._configs.get(instruction.message_type, {})))
+            users.setdefault("server-round", getattr(instruction, "server_round", 0))
+            content[self._config_key] = users
+        return content
+
+    def named(self, model: SentModel) -> ArrayRecord:
+        """The model under the names of the user's arrays."""
+        arrays = zip(self._names, model.arrays, model.tensors, strict=False)
+        return ArrayRecord(
+            {name: Array(str(array.dtype), array.shape, "numpy.ndarray", tensor) for name, array, tensor in arrays}
+        )
+
+    def failure(self, message: Message, reason: str) -> Answer:
+        """The answer to an error. A client app that answers no queries tells nothing of itself, and has not failed."""
+        if message.instruction.message_type == "query" and NO_QUERY in reason:
+            return Reply()
+        return super().failure(message, reason)
+
+    def reply(self, content: RecordDict, client: int | None, arrived_s: float) -> Reply:
+        """The reply: the user's metrics, and fedsel's with the prefix."""
+        users: dict[str, Any] = {}
+        for record in content.metric_records.values():
+            users |= dict(record)
+        own: dict[str, Any] = dict(content.config_records.get(OWN, {}))
+        arrays = content.array_records.get(self._arrays_key, {})
+        return Reply(
+            embed(own, users | self.score_of(users)),
+            [array.data for array in arrays.values()],
+            users.get(self._examples_key, own.get("examples", 0)),
+            own["loss"] if "loss" in own else self.loss_of(users),
+            arrived_s,
+        )
+
+    def loss_of(self, metrics: Mapping[str, Any]) -> float:
+        """The loss among the metrics of an evaluation; NaN where there is none."""
+        return _first(metrics, self._loss_keys)
+
+    def score_of(self, metrics: Mapping[str, Any]) -> Config:
+        """The score among the metrics of an evaluation, under the name that records give it; empty where there is none."""
+        score = _first(metrics, self._score_keys)
+        return {} if math.isnan(score) else {"accuracy": score}
+
+
+def _first(metrics: Mapping[str, Any], names: Sequence[str]) -> float:
+    return next((float(metrics[name]) for name in names if isinstance(metrics.get(name), int | float)), math.nan)

@@ -1,0 +1,303 @@
+"""Clients of a user's Flower app as a federation: the round asks in its own form, and they answer in the user's.
+
+Below it lies the federation that carries the messages (`transports`): Flower's grid, or its legacy client manager.
+"""
+
+import json
+import logging
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from flwr.common import ndarrays_to_parameters
+from numpy.typing import NDArray
+
+from fedsel_app.config import ConfigError
+from fedsel_app.messages import (
+    MOST_EXAMPLES,
+    Ability,
+    AppEnrolment,
+    AppTrainInstruction,
+    Config,
+    EnrolAnswer,
+    ProbeInstruction,
+    Report,
+    TrainAnswer,
+    TrainInstruction,
+    embedded,
+    lower_median,
+    one_line,
+    reported_loss,
+    users_part,
+    winsorised,
+)
+from fedsel_app.models.array_layout import ArrayLayout
+from fedsel_app.records.schema import EnrolmentRecord
+from fedsel_app.wire.codec import Update, encode
+from simulation.experiments.configuration import AppConfig
+from simulation.flower_app.identities import Identities
+from simulation.flower_app.requirements import unmet
+from strategies.round.federation import (
+    ALL,
+    Answer,
+    Answers,
+    Federation,
+    Message,
+    NodeError,
+    Reply,
+    SentModel,
+    Until,
+)
+from strategies.run import Run
+
+LOGGER = logging.getLogger("fedsel")
+MIXED = (
+    "Some clients tell which they are and some do not, so that two may seem to be the same: give every client app "
+    "fedsel's, or none of them, or let every get_properties return its 'partition-id'."
+)
+HEADER_BYTES = 256
+"""More than NumPy's header of an array takes."""
+
+
+class UserClients:
+    """Federation of the clients of a user's own app.
+
+    Parameters
+    ----------
+    layout : of the user's model
+    run : the run; a client's examples are written into its roster and its records as soon as they are known
+    identities : of the clients that do not tell theirs
+    known_examples : partition id -> examples, of the clients on record
+
+    Attributes
+    ----------
+    carrier : the federation that carries the messages
+    refusal : sentence on why the last client that cannot take part cannot; empty where all can
+    last_failure : sentence on the last message that failed; empty where none has
+    metrics : partition id -> the user's own metrics of the round's training, its examples among them
+    """
+
+    simulated = False
+    carrier: Federation
+
+    def __init__(
+        self,
+        config: AppConfig,
+        layout: ArrayLayout,
+        run: Run,
+        identities: Identities,
+        known_examples: Mapping[int, int],
+    ) -> None:
+        self._config, self._layout, self._run, self._identities = config, layout, run, identities
+        self.refusal = self.last_failure = ""
+        self.metrics: dict[int, Config] = {}
+        self._examples = np.zeros(config.run.clients, np.int64)
+        for client, examples in known_examples.items():
+            self._examples[client] = examples
+        self._recorded = set(known_examples)
+        self._enrolments: dict[str, AppEnrolment] = {}
+        self._stand_in_noted = False
+        self._model: tuple[SentModel, SentModel] | None = None
+
+    @property
+    def any_enrolled(self) -> bool:
+        """True if a client can take part."""
+        return bool(self._enrolments)
+
+    def over(self, carrier: Federation) -> "UserClients":
+        """This federation, with `carrier` to carry its messages from now on."""
+        self.carrier = carrier
+        return self
+
+    def nodes(self) -> Collection[str]:
+        """Ids of the nodes that are connected now."""
+        nodes = self.carrier.nodes()
+        self._identities.update(nodes)
+        return nodes
+
+    def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
+        """Ask in the user's form; the answers in the round's. What cannot be read is a failure of its client."""
+        if not messages:
+            return {}
+        of_node = {message.node: message for message in messages}
+        if messages[0].instruction.message_type != "query":
+            self._count_examples()
+        read: Callable[[Message, Reply], Reply] = self._enrolled
+        if isinstance(messages[0].instruction, TrainInstruction):
+            read, answers = self._trained, self._train(messages, until)
+        elif messages[0].instruction.message_type == "query":
+            answers = self.carrier.ask(messages, until)
+        else:
+            read, answers = lambda message, reply: reply, self._evaluate(messages, until)
+        found: Answers = {}
+        for node, answer in answers.items():
+            try:
+                found[node] = read(of_node[node], answer) if isinstance(answer, Reply) else answer
+            except (ConfigError, ValueError) as error:
+                found[node] = NodeError(node, str(error))
+            if isinstance(failure := found[node], Exception):
+                self._note_failure(of_node[node], failure)
+        if isinstance(messages[0].instruction, TrainInstruction):
+            self._count_examples()
+        return found
+
+    # Enrolment ------------------------------------------------------------------------------------------------
+
+    def _enrolled(self, message: Message, reply: Reply) -> Reply:
+        """Who a client is, with fedsel's client app or without. Raises ConfigError where it cannot do what is needed."""
+        enrolment = AppEnrolment.from_properties(reply.metrics)
+        if sentence := unmet(self._config, enrolment.abilities):
+            self.refusal = sentence
+            raise ConfigError(sentence)
+        self._note_stand_in(enrolment.abilities)
+        self._enrolments[message.node] = enrolment
+        if len({known.client is None for known in self._enrolments.values()}) > 1:
+            LOGGER.warning(MIXED)
+        client = self._identities.number(message.node) if enrolment.client is None else enrolment.client
+        known = self._run.method.roster.examples
+        if 0 <= client < known.size and not known[client]:
+            # So the round does not record the enrolment yet: that follows when the client owns the partition id.
+            known[client] = self._stand_in()
+        examples = enrolment.examples or (int(known[client]) if 0 <= client < known.size else 1)
+        return Reply(EnrolAnswer(client, examples, enrolment.label_counts).to_properties())
+
+    def _note_stand_in(self, abilities: frozenset[Ability] | None) -> None:
+        """Log once where clients have no function for the losses that a report is made of."""
+        needed = Report.RMS_LOSS in self._config.strategy.needs(self._config.method).reports
+        if needed and abilities is not None and Ability.LOSSES not in abilities and not self._stand_in_noted:
+            self._stand_in_noted = True
+            LOGGER.warning(
+                "The strategy %s reckons with the root of each client's mean squared loss. The clients have no "
+                "function 'losses' for it: the mean loss of their evaluate stands in.",
+                self._config.run.strategy,
+            )
+
+    def _stand_in(self) -> int:
+        """Examples that a client counts for until it tells them: the median of the others', or 1."""
+        middle = lower_median(np.where(self._examples > 0, self._examples, np.nan).astype(np.float64))
+        return 1 if math.isnan(middle) else int(middle)
+
+    def _count_examples(self) -> None:
+        """Write the examples that clients told into the roster, and record those that are new.
+
+        What another node than the owner of a partition id claimed of its client counts for nothing.
+        """
+        for client, node in self._run.clients.nodes.items():
+            if not self._examples[client] and node in self._enrolments:
+                self._examples[client] = min(self._enrolments[node].examples, MOST_EXAMPLES)
+        reported = self._examples > 0
+        if not reported.any():
+            return
+        roster, claimed = self._run.method.roster, self._examples.astype(np.float64)
+        bounded = winsorised(claimed, self._config.claims.example_clip, claimed[reported])
+        enrolled = roster.examples > 0
+        roster.examples[enrolled & ~reported] = self._stand_in()
+        roster.examples[reported] = np.maximum(bounded[reported], 1.0).astype(np.int64)
+        steps = self._config.training.steps
+        roster.local_steps[enrolled] = [steps(examples) for examples in roster.examples[enrolled].tolist()]
+        new = [client for client in np.flatnonzero(reported).tolist() if client not in self._recorded]
+        self._recorded.update(new)
+        server_round = self._run.record.round
+        self._run.context.recorder.clients(
+            EnrolmentRecord(client, server_round, int(self._examples[client])) for client in new
+        )
+
+    # Training -------------------------------------------------------------------------------------------------
+
+    def users_model(self, model: SentModel) -> SentModel:
+        """The round's model, flat parameters and statistics, as the user's arrays; then a control variate."""
+        if self._model is None or self._model[0] is not model:
+            parameters, *others = model.arrays
+            statistics = others.pop(0) if self._layout.statistics else np.zeros(0, np.float32)
+            self._model = model, SentModel((*self._layout.restore(parameters, statistics), *others))
+        return self._model[1]
+
+    def _train(self, messages: Sequence[Message], until: Until) -> Answers:
+        """Let the clients train. Those without fedsel's client app evaluate before, where their loss is asked for."""
+        sent = [
+            replace(message, instruction=self._instruction(message), model=self.users_model(message.model))
+            for message in messages
+        ]
+        self.metrics.clear()
+        plain = [
+            message
+            for message in messages
+            if self._enrolments[message.node].abilities is None
+            and Report.INITIAL_LOSS in getattr(message.instruction, "reports", ())
+        ]
+        probes = [
+            replace(message, instruction=ProbeInstruction(getattr(message.instruction, "server_round", 0), 0))
+            for message in plain
+        ]
+        before = self._evaluate(probes, until)
+        failed = {node: answer for node, answer in before.items() if isinstance(answer, Exception)}
+        answers = dict(self.carrier.ask([message for message in sent if message.node not in failed], until))
+        for node, measured in before.items():
+            if isinstance(measured, Reply) and isinstance(answer := answers.get(node), Reply):
+                answers[node] = replace(answer, loss=measured.loss)
+        return answers | failed
+
+    def _instruction(self, message: Message) -> AppTrainInstruction:
+        return AppTrainInstruction(
+            **vars(message.instruction),
+            seed=self._config.run.seed,
+            compression=json.dumps(self._config.compression.values()),
+            statistics_positions=",".join(map(str, self._layout.statistics)),
+            with_control=self._config.training.solver == "scaffold",
+        )
+
+    def _trained(self, message: Message, reply: Reply) -> Reply:
+        """A reply to a train message in the round's form.
+
+        Raises
+        ------
+        ValueError
+            If the client returned another model, or no number of examples.
+        """
+        client, instruction = message.client or 0, message.instruction
+        if not isinstance(reply.examples, int) or not 1 <= reply.examples <= MOST_EXAMPLES:
+            raise ValueError(f"Client {client} says that it trained on {reply.examples} examples: 1 at least.")
+        self._examples[client] = reply.examples
+        self.metrics[client] = users_part(reply.metrics)
+        steps = float(self._config.training.steps(reply.examples))
+        if self._enrolments[message.node].abilities is not None:
+            own = embedded(reply.metrics)
+            reports = [report for report in Report if report in own]
+            answer = replace(TrainAnswer.from_metrics(own, reports, loss_optional=True), work_steps=steps)
+            return replace(reply, metrics=answer.to_metrics())
+        assert isinstance(instruction, TrainInstruction)
+        measured = {Report.INITIAL_LOSS: float(reply.loss)} if Report.INITIAL_LOSS in instruction.reports else {}
+        answer = TrainAnswer(reported_loss(reply.metrics), steps, reply.arrived_s, reports=measured)
+        after, statistics = self._layout.flatten(self._arrays(reply.tensors))
+        before, _ = self._layout.flatten(self.users_model(message.model).arrays)
+        update = Update(after.size, None, after - before)
+        payload = np.frombuffer(encode(update, client=client, server_round=instruction.server_round), np.uint8)
+        sent: list[NDArray[Any]] = [payload, *([statistics] if instruction.statistics else [])]
+        return replace(reply, metrics=answer.to_metrics(), tensors=ndarrays_to_parameters(sent).tensors)
+
+    def _arrays(self, tensors: Sequence[bytes]) -> list[NDArray[Any]]:
+        """A client's whole model. Raises ValueError before it reads more arrays, or longer ones, than the model has."""
+        shapes = self._layout.shapes
+        too_long = any(
+            len(tensor) > HEADER_BYTES + 8 * math.prod(shape) for tensor, shape in zip(tensors, shapes, strict=False)
+        )
+        if len(tensors) != len(shapes) or too_long:
+            raise ValueError(
+                f"The model has {len(shapes)} arrays, and {len(tensors)} of {sum(map(len, tensors))} bytes came: a "
+                "client's training returns all arrays that it got, in their order."
+            )
+        return [np.load(BytesIO(tensor), allow_pickle=False) for tensor in tensors]
+
+    # Evaluation -----------------------------------------------------------------------------------------------
+
+    def _evaluate(self, messages: Sequence[Message], until: Until) -> Answers:
+        """Let the clients evaluate in their own way: their own tests, and loss probes unless they have `losses`."""
+        return self.carrier.ask([replace(message, model=self.users_model(message.model)) for message in messages], until)
+
+    def _note_failure(self, message: Message, error: Answer) -> None:
+        """Keep the last failure, for the sentence with which a run ends that nobody contributed to."""
+        name = f"Client {message.client}" if message.client is not None else f"Node {message.node}"
+        self.last_failure = f"{name}: {one_line(error)}"
