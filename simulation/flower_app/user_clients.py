@@ -123,8 +123,6 @@ class UserClients:
         if not messages:
             return {}
         of_node = {message.node: message for message in messages}
-        if messages[0].instruction.message_type != "query":
-            self._count_examples()
         read: Callable[[Message, Reply], Reply] = self._enrolled
         if isinstance(messages[0].instruction, TrainInstruction):
             read, answers = self._trained, self._train(messages, until)
@@ -157,12 +155,11 @@ class UserClients:
         if len({known.client is None for known in self._enrolments.values()}) > 1:
             LOGGER.warning(MIXED)
         client = self._identities.number(message.node) if enrolment.client is None else enrolment.client
-        known = self._run.method.roster.examples
-        if 0 <= client < known.size and not known[client]:
-            # So the round does not record the enrolment yet: that follows when the client owns the partition id.
-            known[client] = self._stand_in()
-        examples = enrolment.examples or (int(known[client]) if 0 <= client < known.size else 1)
-        return Reply(EnrolAnswer(client, examples, enrolment.label_counts).to_properties())
+        examples, known = enrolment.examples, self._run.method.roster.examples
+        if not examples and 0 <= client < known.size:
+            # On record already, with a stand-in: the record of its enrolment follows with its examples.
+            examples = known[client] = int(known[client]) or self._stand_in()
+        return Reply(EnrolAnswer(client, int(examples), enrolment.label_counts).to_properties())
 
     def _note_stand_in(self, abilities: frozenset[Ability] | None) -> None:
         """Log once where clients have no function for the losses that a report is made of."""
@@ -186,8 +183,10 @@ class UserClients:
         What another node than the owner of a partition id claimed of its client counts for nothing.
         """
         for client, node in self._run.clients.nodes.items():
-            if not self._examples[client] and node in self._enrolments:
-                self._examples[client] = min(self._enrolments[node].examples, MOST_EXAMPLES)
+            told = self._enrolments[node].examples if node in self._enrolments else 0
+            if told and client not in self._recorded:
+                self._examples[client] = min(told, MOST_EXAMPLES)
+                self._recorded.add(client)
         reported = self._examples > 0
         if not reported.any():
             return
