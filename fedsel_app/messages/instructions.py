@@ -15,6 +15,8 @@ class Instruction:
     """Instruction in general: its fields are scalars under their own names, beside its `task`."""
 
     task: ClassVar[str]
+    message_type: ClassVar[str]
+    """Of the Flower message that carries it: query, train or evaluate."""
 
     def to_config(self) -> Config:
         """The config of a Flower message."""
@@ -45,6 +47,7 @@ class EnrolInstruction(Instruction):
     """Enrolment: the client is asked for its identity and its size."""
 
     task: ClassVar[str] = "enrol"
+    message_type: ClassVar[str] = "query"
     label_counts: bool = False
     """Also its training examples of each class or label."""
 
@@ -54,6 +57,7 @@ class TrainInstruction(Instruction):
     """Local training: the client trains the model that comes with it and sends its compressed update."""
 
     task: ClassVar[str] = "train"
+    message_type: ClassVar[str] = "train"
     server_round: int
     """Round t = 1..T."""
     run_key: str
@@ -91,6 +95,7 @@ class CalibrateInstruction(Instruction):
     """BatchNorm calibration: the client moves the statistics of the model that comes with it, and no weight."""
 
     task: ClassVar[str] = "calibrate"
+    message_type: ClassVar[str] = "train"
     server_round: int
     """Round t = 1..T."""
     batches: int
@@ -102,6 +107,7 @@ class ProbeInstruction(Instruction):
     """Loss probe: the client evaluates the global model on examples of its own, without augmentation."""
 
     task: ClassVar[str] = "probe"
+    message_type: ClassVar[str] = "evaluate"
     server_round: int
     """Round t = 1..T."""
     batches: int
@@ -115,6 +121,7 @@ class LocalTestInstruction(Instruction):
     """Local test: the client evaluates a model on its own test part."""
 
     task: ClassVar[str] = "test"
+    message_type: ClassVar[str] = "evaluate"
     server_round: int
     """Round t = 1..T."""
 
