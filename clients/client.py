@@ -18,14 +18,13 @@ from torch import Tensor
 
 from clients.compression.compressors import draw_layers
 from clients.compression.curvature import hutchinson_diagonal
-from clients.compression.error_feedback import UploadSpec, as_sent, restore_untaken, upload
 from clients.examples import label_counts_as_bytes, own_examples
+from clients.local_round import LocalRound, Trained
 from clients.received_arrays import check_arrays
 from clients.shared_model import shared_model, shared_task
-from clients.state import Arrays, ClientHistory, StateStore
-from clients.training import reports, solvers
+from clients.state import StateStore
+from clients.training import reports
 from clients.training.steps import finite_statistics, train
-from clients.upload_time import last_upload
 from fedsel_app.config import SharedSettings
 from fedsel_app.data.batches import batch_order, chunks, device_data, epoch_order, loader_order
 from fedsel_app.data.dataset import load
@@ -40,7 +39,6 @@ from fedsel_app.messages import (
     ProbeAnswer,
     ProbeInstruction,
     Report,
-    TrainAnswer,
     TrainInstruction,
     read_evaluate_instruction,
     read_fit_instruction,
@@ -50,7 +48,6 @@ from fedsel_app.models.flat_model import FlatModel, batch_losses, evaluate
 from fedsel_app.models.tasks import task_of
 from fedsel_app.network.clock import FORWARD_STEPS
 from fedsel_app.seeds import Purpose, stream
-from fedsel_app.wire.codec import Update, encode
 
 Vector = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -110,7 +107,7 @@ class SelectionClient(NumPyClient):
 
     def evaluate(self, parameters: NDArrays, config: Config) -> Evaluation:
         """Probe the loss or test as the instruction in `config` says; a `ProbeAnswer` or a `LocalTestAnswer`."""
-        return self.evaluation(self._load(parameters), read_evaluate_instruction(config))
+        return self.evaluation(self.load(parameters), read_evaluate_instruction(config))
 
     def evaluation(self, model: FlatModel, instruction: EvaluateInstruction) -> Evaluation:
         """Answer an instruction with the model that is loaded already."""
@@ -119,20 +116,29 @@ class SelectionClient(NumPyClient):
         return self._test(model).to_evaluation()
 
     def _train(self, arrays: NDArrays, instruction: TrainInstruction) -> tuple[NDArrays, int, Config]:
-        context, training, server_round = self._context, self._context.training, instruction.server_round
-        model = self._load(arrays, with_control=training.solver == "scaffold")
-        control = arrays[-1] if training.solver == "scaffold" else None
-        remembers = not context.compression.lossless or training.solver in solvers.REMEMBERING
-        store = context.store.of_run(instruction.run_key)
-        history = ClientHistory(instruction.last_instructed, instruction.last_aggregated, instruction.last_checkpoint)
-        state: Arrays = {}
-        if remembers:
-            recalled = store.recall(context.client, history)
-            state = restore_untaken(*recalled, instruction.taken, context.run.seed)
+        context, scaffold = self._context, self._context.training.solver == "scaffold"
+        model = self.load(arrays, with_control=scaffold)
+        local_round = LocalRound(
+            client=context.client,
+            seed=context.run.seed,
+            training=context.training,
+            compression=context.compression,
+            layers=model.layers,
+            store=context.store,
+        )
+        control = arrays[-1] if scaffold else None
+        sent, answer = local_round.answer(
+            instruction, arrays[0], control, lambda term: self._trained(model, term, instruction)
+        )
+        return sent, len(self._examples()[0]), answer.to_metrics()
+
+    def _trained(self, model: FlatModel, correction: Vector | None, instruction: TrainInstruction) -> Trained:
+        """Train the model that is loaded, and measure what the instruction asks for."""
+        context, training = self._context, self._context.training
         examples, _ = self._examples()
         if context.task.positive_weights == "client":
             model.task = task_of(load(context.data, context.run.seed), model.parameters.device, examples)
-        rng = stream(context.run.seed, Purpose.TRAIN, server_round, context.client)
+        rng = stream(context.run.seed, Purpose.TRAIN, instruction.server_round, context.client)
         epochs = instruction.local_epochs or training.local_epochs
         if epochs:
             order = epoch_order(len(examples), training.batch_size, epochs, rng)
@@ -147,58 +153,27 @@ class SelectionClient(NumPyClient):
         if wanted & reports.BEFORE_TRAINING:
             measured |= reports.loss_moments(model, self._batches(examples, passes, model))
             extra_steps += len(passes) * FORWARD_STEPS
-        lr, term = instruction.learning_rate, solvers.correction(state, control)
-        correction = None if term is None else model.arranged(term)
+        term = None if correction is None else model.arranged(correction)
         with seeded(_seed(rng), model.parameters.device):
-            report = train(model, batches, training, lr, correction)
-        statistics = [finite_statistics(model)] if instruction.statistics else []
+            report = train(model, batches, training, instruction.learning_rate, term)
+        statistics = finite_statistics(model) if instruction.statistics else None
         measured[Report.EFFECTIVE_STEPS] = training.effective_steps(report.steps)
         if wanted & reports.AFTER_TRAINING:
             deviation = reports.gradient_deviation(model, self._batches(examples, passes, model))
             measured[Report.GRADIENT_DEVIATION] = deviation
             extra_steps += len(passes)
         compute_s = time.perf_counter() - started
-        delta = model.export() - arrays[0]
-        finished = solvers.finish(training, state, control, delta, report.steps, lr)
-        update, kept = self._upload(model, delta, state, instruction)
-        seeded_indices = context.compression.compressor == "rand-k"
-        payloads = [encode(update, client=context.client, server_round=server_round, seeded=seeded_indices)]
-        if remembers and instruction.keep_state:
-            if context.compression.remembers_unsent:
-                kept |= as_sent(payloads[0], model.size, instruction.residual_decay)
-            store.save(context.client, server_round, finished.state | kept, history)
-        if finished.sent is not None:
-            change = Update(model.size, None, finished.sent)
-            payloads.append(encode(change, client=context.client, server_round=server_round))
-        answer = TrainAnswer(
-            report.loss,
-            report.steps + extra_steps,
-            compute_s,
-            *last_upload(),
+        return Trained(
+            parameters=model.export(),
+            loss=report.loss,
+            compute_s=compute_s,
+            work_steps=report.steps + extra_steps,
+            steps=report.steps,
+            lr=instruction.learning_rate,
+            statistics=statistics,
             reports={name: measured[name] for name in instruction.reports},
+            curvature=lambda shares: self._curvature(model, shares, instruction.server_round),
         )
-        sent = [np.frombuffer(payload, np.uint8) for payload in payloads]
-        return [*sent, *statistics], len(examples), answer.to_metrics()
-
-    def _upload(
-        self, model: FlatModel, delta: Vector, state: Arrays, instruction: TrainInstruction
-    ) -> tuple[Update, Arrays]:
-        """The update to send, and the state to keep of the rest."""
-        context = self._context
-        terms = UploadSpec(
-            kept_fraction=instruction.kept_fraction,
-            residual_decay=instruction.residual_decay,
-            estimated=instruction.estimated,
-            seed=context.run.seed,
-            server_round=instruction.server_round,
-            client=context.client,
-        )
-
-        def curvature(shares: NDArray[np.float64]) -> dict[int, Vector]:
-            return self._curvature(model, shares, instruction.server_round)
-
-        scored = instruction.curvature and context.compression.curvature_layers
-        return upload(delta, state, model.layers, context.compression, terms, curvature if scored else None)
 
     def _curvature(self, model: FlatModel, shares: NDArray[np.float64], server_round: int) -> dict[int, Vector]:
         """Diagonal curvature at the trained weights, on one mini-batch and the layers that the Markov rule draws."""
@@ -218,7 +193,7 @@ class SelectionClient(NumPyClient):
     def _calibrate(self, arrays: NDArrays, instruction: CalibrateInstruction) -> tuple[NDArrays, int, Config]:
         """Move the BatchNorm statistics, and no weight, by mini-batches in train mode (Alg. 1, line 13)."""
         context = self._context
-        model = self._load(arrays)
+        model = self.load(arrays)
         examples, _ = self._examples()
         rng = stream(context.run.seed, Purpose.CALIBRATE, instruction.server_round, context.client)
         order = self._order(len(examples), instruction.batches, rng)
@@ -269,8 +244,8 @@ class SelectionClient(NumPyClient):
         context = self._context
         return own_examples(context.data, context.partition, context.run.clients, context.run.seed, context.client)
 
-    def _load(self, arrays: NDArrays, *, with_control: bool = False) -> FlatModel:
-        """The model that arrived, on the device of this process; the arrays are checked, a control variate too."""
+    def load(self, arrays: NDArrays, *, with_control: bool = False) -> FlatModel:
+        """Load the model that arrived, on the device of this process; the arrays are checked, a control variate too."""
         run, execution = self._context.run, self._context.execution
         device = choose_device(execution.device)
         require_precision(execution.precision, device)

@@ -47,7 +47,7 @@ class PooledClient(SelectionClient):
             return super().evaluate(parameters, config)
         instruction = read_evaluate_instruction(config)
         try:
-            model = self._load(parameters)
+            model = self.load(parameters)
         except Exception as error:  # noqa: BLE001 - each client would fail at it alike
             return PooledAnswers(dict.fromkeys(clients, str(error))).to_evaluation()
         answers: dict[int, Evaluation | str] = {}

@@ -100,10 +100,10 @@ def _conflict(name: str, other: Path) -> str:
 
 @dataclass(frozen=True)
 class AfterImports:
-    """Function of one argument for another process, where it finds fedsel's own packages, as this one is read first."""
+    """Function for another process, where it finds fedsel's own packages, as this one is read first."""
 
     function: Callable[..., Any]
 
-    def __call__(self, context: Any) -> Any:
+    def __call__(self, *arguments: Any) -> Any:
         """Call the function."""
-        return self.function(context)
+        return self.function(*arguments)

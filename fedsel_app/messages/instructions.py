@@ -16,7 +16,7 @@ class Instruction:
 
     task: ClassVar[str]
     message_type: ClassVar[str]
-    """Type of the Flower message that carries it."""
+    """Of the Flower message that carries it: query, train or evaluate."""
 
     def to_config(self) -> Config:
         """The config of a Flower message."""

@@ -84,7 +84,7 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
         with watched_workers(watch), event_driven_delivery(), quiet_termination():
             run_simulation(
                 server_app=server_app,
-                client_app=make_client_app(config),
+                client_app=make_client_app(config, pooled=True),
                 num_supernodes=config.run.clients,
                 backend_config={"init_args": engine, "client_resources": resources},  # type: ignore[dict-item]
                 verbose_logging=verbose,

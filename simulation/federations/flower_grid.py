@@ -9,11 +9,11 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, RecordDict
 from flwr.app import Message as FlowerMessage
 from flwr.serverapp import Grid
 
-from fedsel_app.messages.records import ARRAYS, OWN, record_name
+from fedsel_app.messages.records import ERROR, arrays_record_name, own_config, question, shared_question
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from strategies.round.federation import ALL, Answer, Answers, Message, NodeError, Reply, SentModel, Until, Wait
 
@@ -24,7 +24,7 @@ MOST_BYTES = 1 << 26
 
 
 class ClientError(RuntimeError):
-    """Failure of one client among those of a message."""
+    """Failure of a client that a reply tells of."""
 
 
 class FlowerGrid:
@@ -132,13 +132,10 @@ class FlowerGrid:
 
     def content(self, part: Sequence[Message]) -> RecordDict:
         """Content of a message to the clients of `part`."""
-        content = RecordDict()
-        if part[0].model.arrays:
-            content[ARRAYS] = self._arrays(part[0].model)
-        for message in part:
-            name = record_name(OWN, message.client if len(part) > 1 else None)
-            content[name] = ConfigRecord(message.instruction.to_config())  # type: ignore[arg-type]
-        return content
+        arrays = self._arrays(part[0].model) if part[0].model.arrays else None
+        if len(part) == 1:
+            return question(part[0].instruction, arrays)
+        return shared_question({message.client: message.instruction for message in part}, arrays)
 
     def _arrays(self, model: SentModel) -> ArrayRecord:
         """The model as a record, which all messages with this model share."""
@@ -167,30 +164,23 @@ class FlowerGrid:
             return self.reply(reply.content, message.client if pooled else None, arrived_s)
         except ClientError as error:
             return NodeError(message.node, str(error))
-        except (KeyError, TypeError, ValueError) as error:
-            return NodeError(message.node, f"its reply cannot be read: {error!r}")
 
     def reply(self, content: RecordDict, client: int | None, arrived_s: float) -> Reply:
         """The reply of `client` among those that one message brought; None: the only one.
 
         Raises
         ------
-        KeyError
-            Where it is missing.
         ClientError
-            Where the client failed.
+            Where the client failed, or it is missing.
         """
-        numbers = dict(content.config_records[record_name(OWN, client)])
-        if "error" in numbers:
-            raise ClientError(str(numbers["error"]))
-        arrays = content.array_records.get(record_name(ARRAYS, client), {})
-        return Reply(
-            numbers,  # type: ignore[arg-type]
-            [array.data for array in arrays.values()],
-            numbers.get("examples", 0),  # type: ignore[arg-type]
-            numbers.get("loss", math.nan),  # type: ignore[arg-type]
-            arrived_s,
-        )
+        numbers = own_config(content, client)
+        if numbers is None:
+            raise ClientError("its reply is none of fedsel's: server and clients must run the same app")
+        if ERROR in numbers:
+            raise ClientError(str(numbers[ERROR]))
+        arrays = content.array_records.get(arrays_record_name(client), {})
+        examples, loss = numbers.get("examples", 0), numbers.get("loss", math.nan)
+        return Reply(numbers, [array.data for array in arrays.values()], examples, loss, arrived_s)  # type: ignore[arg-type]
 
 
 def divided(messages: Sequence[Message], pool: int) -> Iterator[list[Message]]:

@@ -1,17 +1,60 @@
 """Client of a run: built anew for each message from the run's settings and the node's partition id."""
 
+from functools import partial
 from pathlib import Path
 
+from flwr.app import Message
+from flwr.clientapp import ClientApp
+from flwr.common import Context
+
 from clients.client import ClientContext, SelectionClient
+from clients.flower_client import ClientOf, answer
 from clients.state import STATE_FOLDER, StateStore, user_state_folder
+from fedsel_app.config import ConfigError
+from fedsel_app.imports import AfterImports
 from simulation.experiments.configuration import AppConfig
 
 
-def selection_client(config: AppConfig, client: int, *, simulated: bool = True) -> SelectionClient:
-    """Build the client of a partition id.
+def client_of(config: AppConfig, context: Context, *, pooled: bool = False) -> ClientOf:
+    """Builder of the clients that may answer a message: the node's own, and if `pooled` every other one too.
 
-    Its state lies in `state-dir`, or in the user's own folder if that is empty; see `clients.state`.
+    A client's state lies in `state-dir`, or in the user's own folder if that is empty; see `clients.state`.
+
+    Raises
+    ------
+    ConfigError
+        Where the node configuration does not say which client this is; and by the builder, where one that is not
+        `pooled` is asked for another client.
     """
+    if "partition-id" not in context.node_config:
+        raise ConfigError(
+            "The node configuration lacks 'partition-id', by which a server knows a client: add partition-id=0 to "
+            "the --node-config of the first, 1 to that of the second, and so on."
+        )
+    own = int(context.node_config["partition-id"])
+
+    def build(client: int | None) -> SelectionClient:
+        if client not in (None, own) and not pooled:
+            raise ConfigError(f"Client {own} answers for itself alone, and was asked for client {client}.")
+        return own_client(config, own if client is None else client, simulated=pooled)
+
+    return build
+
+
+def own_client(config: AppConfig, client: int, *, simulated: bool) -> SelectionClient:
+    """Build the client of a partition id. Its state lies in `state-dir`, or in the user's own folder."""
     base = Path(config.records.state_dir or user_state_folder()) / STATE_FOLDER
     store = StateStore(base, begins_anew=not simulated)
     return SelectionClient(ClientContext(client=client, **config.groups(), store=store))
+
+
+def make_client_app(config: AppConfig, *, pooled: bool = False) -> ClientApp:
+    """Build a ClientApp of fedsel's own clients, for a run in this process and its workers; see `client_of`."""
+    app, handler = ClientApp(), AfterImports(partial(_answer, config, pooled=pooled))
+    for register in (app.query, app.train, app.evaluate):
+        register()(handler)
+    return app
+
+
+def _answer(config: AppConfig, message: Message, context: Context, *, pooled: bool) -> Message:
+    return answer(message, client_of(config, context, pooled=pooled))

@@ -12,21 +12,23 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from flwr.common import Context, GetPropertiesIns, RecordDict
 from flwr.common.config import parse_config_args
 
-from fedsel_app.client_app import client_fn
 from fedsel_app.config import ConfigError
-from fedsel_app.messages import EnrolAnswer, EnrolInstruction, one_line
+from fedsel_app.messages import EnrolAnswer, one_line
 from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values, client_nodes
 from simulation.deployment.flower_cli import environment, flwr, submit
 from simulation.deployment.local_deployment import Deployment, app_folder
 from simulation.experiments.configuration import known_defaults, resolve
 from simulation.experiments.node_configuration import node_config_text
+from tests.support.client_messages import node_enrolment
+from tests.support.flower_state import task_identity
 from tests.support.processes import await_that, looks_in_proc
 from tests.support.rounds import written
 
+__all__ = ["task_identity"]
+pytestmark = pytest.mark.usefixtures("task_identity")
 IDENTITY = {"partition-id": 0, "num-partitions": 3}
 LOADER = f"{__name__}:load_mine"
 calls: list[str] = []
@@ -41,9 +43,8 @@ def load_mine(config):
 def enrolled(run=None, **node):
     """Answer of a SuperNode's client with this in its node configuration, in a run that sets `run`."""
     keys = {key.replace("_", "-"): value for key, value in node.items()}
-    context = Context(1, 2, IDENTITY | keys, RecordDict(), known_defaults() | {"clients": 3, "cohort": 1} | (run or {}))
-    reply = client_fn(context).get_properties(GetPropertiesIns(EnrolInstruction().to_config()))
-    return EnrolAnswer.from_properties(reply.properties, 3)
+    run_config = known_defaults() | {"clients": 3, "cohort": 1} | (run or {})
+    return EnrolAnswer.from_properties(node_enrolment(IDENTITY | keys, run_config), 3)
 
 
 CHOICES = {
@@ -176,7 +177,7 @@ def test_a_client_imports_no_app_that_nobody_has_signed_whom_it_trusts(tmp_path)
     for name in ("pyproject.toml", "README.md", "LICENSE", "fedsel_app", "strategies", "clients", "simulation"):
         source = app_folder() / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, changed / name)
-    code = changed / "fedsel_app" / "client_app.py"
+    code = changed / "fedsel_app" / "flower_client.py"
     code.write_text(f"open({str(touched)!r}, 'w').close()\n{code.read_text()}")
     values = {"strategy": "random", "clients": 1, "cohort": 1, "rounds": 1, "local-steps": 1}
     config = resolve(values)

@@ -5,16 +5,19 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
+from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.common import FitIns, Parameters
 from flwr.compat.common.recorddict_compat import fitins_to_recorddict
 from torch import nn
 
 from clients.client import SelectionClient
 from clients.state import ClientHistory
+from fedsel_app import flower_client
 from fedsel_app.config import ExecutionConfig, RunConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.data.partition import split
 from fedsel_app.messages import EnrolAnswer, EnrolInstruction, TrainAnswer, TrainInstruction
+from fedsel_app.messages.records import question, read_answer
 from fedsel_app.models.flat_model import build
 from fedsel_app.wire.codec import decode
 
@@ -93,3 +96,21 @@ def fit_message(config):
     """Flower's message to train with this config, as far as an engine looks at it."""
     content = fitins_to_recorddict(FitIns(Parameters([], ""), config), keep_input=True)
     return SimpleNamespace(metadata=SimpleNamespace(message_type="train"), content=content)
+
+
+def message(content, kind, node=7):
+    """A message from the server as it arrives at a client."""
+    return Message(content, node, kind)
+
+
+def ask(app, instruction, arrays=None, context=None):
+    """The answer of a ClientApp to a question of fedsel's server to one client."""
+    record = None if arrays is None else ArrayRecord(list(arrays))
+    content = question(instruction, record)
+    return read_answer(app(message(content, instruction.message_type), context).content)
+
+
+def node_enrolment(node_config, run_config, *, counts=False):
+    """Numbers with which the client of a SuperNode enrols."""
+    context = Context(1, 2, node_config, RecordDict(), run_config)
+    return ask(flower_client.app, EnrolInstruction(counts), context=context).numbers

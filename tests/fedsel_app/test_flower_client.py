@@ -2,14 +2,17 @@
 
 import numpy as np
 import pytest
-from flwr.common import Code, Context, GetPropertiesIns, RecordDict
 
-from fedsel_app.client_app import client_fn
 from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.data.partition import split
-from fedsel_app.messages import EnrolAnswer, EnrolInstruction
+from fedsel_app.messages import EnrolAnswer
 from simulation.experiments.configuration import known_defaults
+from tests.support.client_messages import node_enrolment
+from tests.support.flower_state import task_identity
+
+__all__ = ["task_identity"]
+pytestmark = pytest.mark.usefixtures("task_identity")
 
 
 def write(path, labels, **more):
@@ -20,12 +23,11 @@ def write(path, labels, **more):
 
 def enrolment(node, run=None, *, counts=False):
     """Reply of the client that a SuperNode with `node` builds, for a run that sets `run`."""
-    context = Context(1, 2, node, RecordDict(), known_defaults() | {"data": "npz", "clients": 3, "cohort": 1} | run)
-    return client_fn(context).get_properties(GetPropertiesIns(EnrolInstruction(counts).to_config()))
+    return node_enrolment(node, known_defaults() | {"data": "npz", "clients": 3, "cohort": 1} | run, counts=counts)
 
 
 def enrolled(*node_and_run, **options):
-    return EnrolAnswer.from_properties(enrolment(*node_and_run, **options).properties, 3)
+    return EnrolAnswer.from_properties(enrolment(*node_and_run, **options), 3)
 
 
 @pytest.fixture
@@ -83,7 +85,7 @@ def test_a_run_may_say_that_everybody_has_data_of_its_own(files):
 
 def test_a_client_may_keep_its_label_counts_to_itself(files):
     node = {"partition-id": 0, "data-path": str(files / "mine.npz"), "partition": "own", "share-label-counts": False}
-    assert enrolment(node, {}).status.code == Code.OK
+    assert EnrolAnswer.from_properties(enrolment(node, {}), 3).examples == 5
     with pytest.raises(ValueError, match="Client 0 tells no label counts"):
         enrolment(node, {}, counts=True)
 

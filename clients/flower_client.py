@@ -1,0 +1,67 @@
+"""fedsel's own client behind Flower's messages, in the layout of `fedsel_app.messages.records`.
+
+In a simulation every process has every client's data, so one message can be to several clients, which share its arrays.
+"""
+
+from collections.abc import Callable
+
+from flwr.app import Message, MessageType, RecordDict
+from flwr.common import NDArrays
+
+from clients.client import SelectionClient
+from fedsel_app.messages import Config, read_evaluate_instruction
+from fedsel_app.messages.records import ClientAnswer, clients_named, own_config, put_answer, put_error, read_arrays
+from fedsel_app.models.flat_model import FlatModel
+
+ClientOf = Callable[[int | None], SelectionClient]
+"""Client of a partition id; of None the one that the message came to."""
+
+
+def answer(message: Message, client_of: ClientOf) -> Message:
+    """Answer a message of fedsel's server, see `answer_content`."""
+    return Message(answer_content(message.metadata.message_type, message.content, client_of), reply_to=message)
+
+
+def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) -> RecordDict:
+    """Answer a question to one client, or to several one after the other.
+
+    Whatever one client raises is raised here; of several clients it is that one's answer. Each answer is the one that
+    the client would give to a message of its own, but a model to evaluate is loaded once for all.
+
+    Raises
+    ------
+    ValueError
+        If the content is no question of fedsel's.
+    """
+    arrays, clients, reply = read_arrays(content), clients_named(content), RecordDict()
+    if not clients:
+        put_answer(reply, _answer(client_of(None), message_type, arrays, _instruction(content)))
+        return reply
+    model: FlatModel | None = None
+    for client in clients:
+        try:
+            asked, config = client_of(client), _instruction(content, client)
+            if message_type == MessageType.EVALUATE:
+                model = asked.load(arrays) if model is None else model
+                evaluation = asked.evaluation(model, read_evaluate_instruction(config))
+                put_answer(reply, ClientAnswer.of_evaluation(*evaluation), client)
+            else:
+                put_answer(reply, _answer(asked, message_type, arrays, config), client)
+        except Exception as error:  # noqa: BLE001 - whatever one client's question raises is that client's failure
+            put_error(reply, error, client)
+    return reply
+
+
+def _answer(client: SelectionClient, message_type: str, arrays: NDArrays, config: Config) -> ClientAnswer:
+    if message_type == MessageType.QUERY:
+        return ClientAnswer(client.get_properties(config))
+    if message_type == MessageType.TRAIN:
+        return ClientAnswer.of_fit(*client.fit(arrays, config))
+    return ClientAnswer.of_evaluation(*client.evaluate(arrays, config))
+
+
+def _instruction(content: RecordDict, client: int | None = None) -> Config:
+    config = own_config(content, client)
+    if config is None:
+        raise ValueError("The message has no instruction of fedsel's. Server and clients must run the same app.")
+    return config

@@ -1,0 +1,120 @@
+"""Local round: what every client does around its training, be it fedsel's own or a user's.
+
+Recall the state, train, end the solver's step, compress, encode, save the state, answer. The training itself is a
+function, see `Train`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.compression.error_feedback import Curvature, UploadSpec, as_sent, restore_untaken, upload
+from clients.state import Arrays, ClientHistory, StateStore
+from clients.training import solvers
+from clients.upload_time import last_upload
+from fedsel_app.config import CompressionConfig, TrainingConfig
+from fedsel_app.messages import Report, TrainAnswer, TrainInstruction
+from fedsel_app.models.flat_model import LayerSlice
+from fedsel_app.wire.codec import Update, encode
+
+Vector = NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """Result of a client's training, by whatever code."""
+
+    parameters: Vector
+    """Trained parameters, float32 (N,)."""
+    loss: float
+    """Mean training loss; NaN where it is unknown."""
+    compute_s: float
+    """Seconds of computing."""
+    work_steps: float = 0.0
+    """All that was computed, in local steps; 0 where the server counts them itself."""
+    steps: int = 0
+    """Local steps; only solvers with a state need them."""
+    lr: float = 0.0
+    """Learning rate of these steps."""
+    statistics: Vector | None = None
+    """BatchNorm statistics to send, float32 (B,)."""
+    reports: Mapping[Report, float] = field(default_factory=dict)
+    """Numbers that the instruction asked for."""
+    curvature: Curvature | None = None
+    """Diagonal curvature at the trained parameters, given the layers' shares of the last mask."""
+
+
+Train = Callable[[Vector | None], Trained]
+"""Training of the received model, given the constant term of its gradient, float32 (N,), or None for none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalRound:
+    """Local round of one client, but for its training."""
+
+    client: int
+    """Partition id."""
+    seed: int
+    """Of the run."""
+    training: TrainingConfig
+    compression: CompressionConfig
+    layers: Sequence[LayerSlice]
+    """Layers of the model; they tile its parameters."""
+    store: StateStore
+
+    def answer(
+        self, instruction: TrainInstruction, start: Vector, control: Vector | None, train: Train
+    ) -> tuple[list[NDArray[Any]], TrainAnswer]:
+        """Carry the round out: the arrays to send, and the numbers beside them.
+
+        The arrays are the payload as uint8, with a control variate (float32 (N,), SCAFFOLD) a second one with its
+        change, and the BatchNorm statistics where there are any.
+
+        Raises
+        ------
+        StateError
+            If the client's state cannot be used.
+        """
+        store = self.store.of_run(instruction.run_key)
+        history = ClientHistory(instruction.last_instructed, instruction.last_aggregated, instruction.last_checkpoint)
+        remembers = not self.compression.lossless or self.training.solver in solvers.REMEMBERING
+        state: Arrays = {}
+        if remembers:
+            state = restore_untaken(*store.recall(self.client, history), instruction.taken, self.seed)
+        trained = train(solvers.correction(state, control))
+        delta = trained.parameters - start
+        finished = solvers.finish(self.training, state, control, delta, trained.steps, trained.lr)
+        update, kept = self._compressed(delta, state, instruction, trained.curvature)
+        payloads = [self._encoded(update, instruction, seeded=self.compression.compressor == "rand-k")]
+        if remembers and instruction.keep_state:
+            if self.compression.remembers_unsent:
+                kept |= as_sent(payloads[0], delta.size, instruction.residual_decay)
+            store.save(self.client, instruction.server_round, finished.state | kept, history)
+        if finished.sent is not None:
+            payloads.append(self._encoded(Update(delta.size, None, finished.sent), instruction))
+        sent: list[NDArray[Any]] = [np.frombuffer(payload, np.uint8) for payload in payloads]
+        if trained.statistics is not None:
+            sent.append(trained.statistics)
+        times = last_upload()
+        return sent, TrainAnswer(trained.loss, trained.work_steps, trained.compute_s, *times, reports=trained.reports)
+
+    def _compressed(
+        self, delta: Vector, state: Arrays, instruction: TrainInstruction, curvature: Curvature | None
+    ) -> tuple[Update, Arrays]:
+        """The update to send, and the state to keep of the rest."""
+        spec = UploadSpec(
+            kept_fraction=instruction.kept_fraction,
+            residual_decay=instruction.residual_decay,
+            estimated=instruction.estimated,
+            seed=self.seed,
+            server_round=instruction.server_round,
+            client=self.client,
+        )
+        scored = instruction.curvature and self.compression.curvature_layers
+        return upload(delta, state, self.layers, self.compression, spec, curvature if scored else None)
+
+    def _encoded(self, update: Update, instruction: TrainInstruction, *, seeded: bool = False) -> bytes:
+        return encode(update, client=self.client, server_round=instruction.server_round, seeded=seeded)
