@@ -49,9 +49,9 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
         WorkerWatch,
         event_driven_delivery,
         quiet_termination,
-        reply_event,
         watched_workers,
     )
+    from simulation.flower_internals.grid import reply_event
 
     if not verbose:
         logging.getLogger("flwr").setLevel(logging.CRITICAL)

@@ -48,7 +48,7 @@ from simulation.flower_app.transports import RoundConfig, UserGrid, UserManager
 from simulation.flower_app.unkept_records import UnkeptRecords
 from simulation.flower_app.user_clients import UserClients
 from strategies.base import SelectionStrategy
-from strategies.round.federation import Federation, SentModel, sent_model
+from strategies.round.federation import SentModel, sent_model
 from strategies.round.flower_manager import as_parameters
 from strategies.round.run_round import run_round
 from strategies.run_context import Evaluation, RunContext
@@ -166,7 +166,7 @@ class AppStrategy(Strategy):
         return f"fedsel strategy {self._name}"
 
     def open(self, arrays: NDArrays, evaluate_fn: EvaluateFn | None, names: Sequence[str] = ()) -> None:
-        """Begin the run of a model, or take it up again. Raises ConfigError where the method does not suit the model."""
+        """Begin the run of a model, or take it up again. Raises ConfigError where the method does not suit it."""
         config = self._config
         statistics = self._statistics if self._statistics is not None else named_statistics(names)
         layout = ArrayLayout(arrays, statistics)

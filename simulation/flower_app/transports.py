@@ -128,7 +128,7 @@ class UserGrid(FlowerGrid):
         return _first(metrics, self._loss_keys)
 
     def score_of(self, metrics: Mapping[str, Any]) -> Config:
-        """The score among the metrics of an evaluation, under the name that records give it; empty where there is none."""
+        """The score among the metrics of an evaluation, under its name in the records; empty where there is none."""
         score = _first(metrics, self._score_keys)
         return {} if math.isnan(score) else {"accuracy": score}
 

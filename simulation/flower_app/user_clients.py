@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from flwr.common import ndarrays_to_parameters
@@ -145,7 +145,7 @@ class UserClients:
     # Enrolment ------------------------------------------------------------------------------------------------
 
     def _enrolled(self, message: Message, reply: Reply) -> Reply:
-        """Who a client is, with fedsel's client app or without. Raises ConfigError where it cannot do what is needed."""
+        """Who a client is, with fedsel's client app or without. Raises ConfigError where it cannot do what it must."""
         enrolment = AppEnrolment.from_properties(reply.metrics)
         if sentence := unmet(self._config, enrolment.abilities):
             self.refusal = sentence
@@ -225,10 +225,10 @@ class UserClients:
             message
             for message in messages
             if self._enrolments[message.node].abilities is None
-            and Report.INITIAL_LOSS in getattr(message.instruction, "reports", ())
+            and Report.INITIAL_LOSS in cast(TrainInstruction, message.instruction).reports
         ]
         probes = [
-            replace(message, instruction=ProbeInstruction(getattr(message.instruction, "server_round", 0), 0))
+            replace(message, instruction=ProbeInstruction(cast(TrainInstruction, message.instruction).server_round, 0))
             for message in plain
         ]
         before = self._evaluate(probes, until)
@@ -256,7 +256,7 @@ class UserClients:
         ValueError
             If the client returned another model, or no number of examples.
         """
-        client, instruction = message.client or 0, message.instruction
+        client, instruction = message.client or 0, cast(TrainInstruction, message.instruction)
         if not isinstance(reply.examples, int) or not 1 <= reply.examples <= MOST_EXAMPLES:
             raise ValueError(f"Client {client} says that it trained on {reply.examples} examples: 1 at least.")
         self._examples[client] = reply.examples
@@ -267,7 +267,6 @@ class UserClients:
             reports = [report for report in Report if report in own]
             answer = replace(TrainAnswer.from_metrics(own, reports, loss_optional=True), work_steps=steps)
             return replace(reply, metrics=answer.to_metrics())
-        assert isinstance(instruction, TrainInstruction)
         measured = {Report.INITIAL_LOSS: float(reply.loss)} if Report.INITIAL_LOSS in instruction.reports else {}
         answer = TrainAnswer(reported_loss(reply.metrics), steps, reply.arrived_s, reports=measured)
         after, statistics = self._layout.flatten(self._arrays(reply.tensors))
@@ -294,7 +293,9 @@ class UserClients:
 
     def _evaluate(self, messages: Sequence[Message], until: Until) -> Answers:
         """Let the clients evaluate in their own way: their own tests, and loss probes unless they have `losses`."""
-        return self.carrier.ask([replace(message, model=self.users_model(message.model)) for message in messages], until)
+        return self.carrier.ask(
+            [replace(message, model=self.users_model(message.model)) for message in messages], until
+        )
 
     def _note_failure(self, message: Message, error: Answer) -> None:
         """Keep the last failure, for the sentence with which a run ends that nobody contributed to."""

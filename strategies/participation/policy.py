@@ -4,15 +4,13 @@ A schedule (`schedules`) says it beforehand. A policy that searches (`isp`) lets
 first, in an intermediate round of which nothing is kept.
 """
 
-from abc import ABC, abstractmethod
-
 from strategies.checkpoint import Arrays
 from strategies.participation.intermediate_round import IntermediateRound
 from strategies.roster import Ints, RoundInfo
 from strategies.round.replies import Replies
 
 
-class Participation(ABC):
+class Participation:
     """Participation policy of a run. `cohort` is all that a schedule must write.
 
     Attributes
@@ -22,9 +20,9 @@ class Participation(ABC):
 
     aggregates = False
 
-    @abstractmethod
     def cohort(self, round_info: RoundInfo) -> int:
         """Number of clients that train in a round, whether or not so many are connected; after `before`."""
+        raise NotImplementedError
 
     def searches(self, round_info: RoundInfo) -> bool:
         """True in the rounds that search."""

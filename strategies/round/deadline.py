@@ -56,5 +56,3 @@ def accept_replies(replies: Replies, finish_s: Floats, wanted: int, limits: Repl
         unused=np.setdiff1d(replies.clients[punctual], kept),
         waited_s=waited_s,
     )
-
-

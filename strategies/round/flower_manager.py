@@ -198,9 +198,7 @@ def fit_instructions(
     ]
 
 
-def evaluate_instructions(
-    federation: Federation, messages: Sequence[Message]
-) -> list[tuple[ClientProxy, EvaluateIns]]:
+def evaluate_instructions(federation: Federation, messages: Sequence[Message]) -> list[tuple[ClientProxy, EvaluateIns]]:
     """Evaluate messages as `configure_evaluate` returns them."""
     return [
         (client, EvaluateIns(as_parameters(message.model), message.instruction.to_config()))

@@ -59,9 +59,9 @@ def run_round(strategy: "SelectionStrategy", federation: Federation, number: int
 
 
 def plan_round(strategy: "SelectionStrategy", federation: Federation, number: int) -> Plan | None:
-    """First half: enrol new clients, probe losses, select the cohort and write its instructions; None where it has none.
+    """First half: enrol new clients, probe losses, select the cohort and write its instructions.
 
-    Without a cohort the model stays as it is. The run ends where the clients that are there leave the method no round.
+    None without a cohort: the model stays as it is. The run ends where the method has no round for who is there.
     """
     run, roster, context = strategy.run, strategy.roster, strategy.context
     run.started_s = time.perf_counter()

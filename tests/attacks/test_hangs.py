@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from flwr.server import SimpleClientManager
+from strategies.round.timeout_proxy import NodeError, TimeoutClientManager, TimeoutProxy
 
 from fedsel_app.messages import PooledTraining
 from fedsel_app.network.reply_timeout import LEAST_S, ReplyTimeout, longest_wait_s
@@ -28,7 +29,6 @@ from simulation.flower_internals import engine
 from simulation.flower_internals.engine import NO_NODE, START_S, WorkerWatch
 from simulation.wiring.server import make_server
 from strategies.methods.random_selection import RandomSelection
-from strategies.round.timeout_proxy import NodeError, TimeoutClientManager, TimeoutProxy
 from tests.runs.test_compare import compared, out, records, stub  # noqa: F401 - `out` is a fixture
 from tests.runs.test_ray_workers import titles
 from tests.support.client_messages import fit_message

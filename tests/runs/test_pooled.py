@@ -5,10 +5,10 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from simulation.wiring.pooled_server import PooledServer
 
 from clients import client as client_module
 from simulation.experiments.configuration import resolve
-from simulation.wiring.pooled_server import PooledServer
 from simulation.wiring.server import make_strategy, open_run_folder
 from tests.support.client_messages import NORMED
 from tests.support.in_process import HookedProxy, run_config

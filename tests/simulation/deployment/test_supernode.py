@@ -9,6 +9,7 @@ from importlib import import_module
 from itertools import repeat
 
 import pytest
+from simulation.flower_internals.server_app import LOG_HOOK
 
 from clients.upload_time import UPLOAD_FILE, last_upload
 from simulation.deployment import supernode
@@ -22,7 +23,6 @@ from simulation.deployment.supernode import (
     with_port,
 )
 from simulation.flower_internals.fleet_connection import CLIENT_HOOK, EXIT_HOOK, HTTP_CONNECTION, STUB_HOOK
-from simulation.flower_internals.server_app import LOG_HOOK
 from simulation.flower_internals.supernode import CONNECTION_HOOK, PUSH_HOOK, SLEEP_HOOK
 from simulation.flower_internals.transport import FLEET_OVER_GRPC
 

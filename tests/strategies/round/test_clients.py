@@ -44,7 +44,9 @@ def test_the_model_is_sent_as_parameters_and_buffers_if_any():
 
 def test_one_array_comes_back_as_it_was_sent():
     values = np.arange(7, dtype=np.float32)
-    np.testing.assert_array_equal(validation.unpack_array(ndarrays_to_parameters([values]).tensors, np.float32, 7), values)
+    np.testing.assert_array_equal(
+        validation.unpack_array(ndarrays_to_parameters([values]).tensors, np.float32, 7), values
+    )
 
 
 def test_a_header_that_says_the_same_in_another_way_is_refused():
