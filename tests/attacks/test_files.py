@@ -21,7 +21,7 @@ from simulation.experiments.configuration import resolve
 from simulation.flower_internals.node_file import NodeFile
 from simulation.report import page
 from simulation.report.page import write_report
-from simulation.wiring.client import make_client
+from simulation.wiring.client import client_of
 from tests.support.in_process import run_in_process
 from tests.support.report_runs import write_plan, write_run
 from tests.support.sources import ROOT
@@ -101,7 +101,7 @@ def test_fall_15_states_lie_in_the_users_own_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "simulation.wiring.client.SelectionClient", lambda context: stores.append(context.store) or Mock()
     )
-    make_client(resolve({"clients": 2, "cohort": 1}), Mock(node_config={"partition-id": 0}))
+    client_of(resolve({"clients": 2, "cohort": 1}), Mock(node_config={"partition-id": 0}))(None)
     assert [store.folder for store in stores] == [tmp_path / "fedsel" / STATE_FOLDER]
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

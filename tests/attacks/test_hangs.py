@@ -10,10 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from flwr.server import SimpleClientManager
-from strategies.round.timeout_proxy import NodeError, TimeoutClientManager, TimeoutProxy
 
-from fedsel_app.messages import PooledTraining
 from fedsel_app.network.reply_timeout import LEAST_S, ReplyTimeout, longest_wait_s
 from simulation.comparison import run_processes, warm_server
 from simulation.comparison.round_watch import RoundWatch
@@ -27,16 +24,17 @@ from simulation.experiments.configuration import resolve
 from simulation.experiments.node_configuration import node_config_text
 from simulation.flower_internals import engine
 from simulation.flower_internals.engine import NO_NODE, START_S, WorkerWatch
-from simulation.wiring.server import make_server
 from strategies.methods.random_selection import RandomSelection
+from strategies.round.flower_manager import FlowerManager
+from strategies.round.run_round import run_rounds as run_federation
 from tests.runs.test_compare import compared, out, records, stub  # noqa: F401 - `out` is a fixture
 from tests.runs.test_ray_workers import titles
-from tests.support.client_messages import fit_message
+from tests.support.client_messages import train_message
 from tests.support.contexts import context_of
 from tests.support.logs import logged
 from tests.support.processes import await_that, mentioning, running, training
-from tests.support.proxies import StubProxy, sends_its_update
-from tests.support.rounds import read_rows, run_rounds, written
+from tests.support.proxies import StubProxy, manager_of, sends_its_update
+from tests.support.rounds import read_rows, written
 
 # The rule
 
@@ -98,43 +96,25 @@ def silent():
 
 
 def test_a_client_that_falls_silent_is_a_recorded_failure_and_named(silent):
-    manager = TimeoutClientManager(ReplyTimeout(0.5))
-    for proxy in (StubProxy(0, sends_its_update), silent, StubProxy(2, sends_its_update)):
-        manager.register(proxy)
+    proxies = [StubProxy(0, sends_its_update), silent, StubProxy(2, sends_its_update)]
+    strategy = RandomSelection(context_of(rounds=2))
     with logged() as log:
-        rows, _ = run_rounds(RandomSelection(context_of(rounds=2)), manager, 2)
+        run_federation(strategy, FlowerManager(manager_of(proxies), ReplyTimeout(0.5)))
+    rows = strategy.context.recorder.rows
     assert [row["aggregated"] for row in rows] == [[0, 1, 2], [0, 2]]
     assert [failure["client"] for failure in rows[1]["failures"]] == [1]
     assert "Round 2: client 1 failed: no answer within " in log()
 
 
 def test_nothing_changes_where_nobody_is_late():
-    managers = [TimeoutClientManager(ReplyTimeout(60.0)), SimpleClientManager()]
-    for manager in managers:
-        for client in range(3):
-            manager.register(StubProxy(client, sends_its_update))
-    with_timeout, without = (run_rounds(RandomSelection(context_of(rounds=2)), manager, 2) for manager in managers)
-    wall = {"wall_s": 0.0}
-    assert [row | wall for row in with_timeout[0]] == [row | wall for row in without[0]]
-    assert with_timeout[1][0].tobytes() == without[1][0].tobytes()
-
-
-def test_an_error_of_a_client_passes_through_with_its_node():
-    def raises(client, ins):
-        raise ValueError("the GPU is gone")
-
-    proxy = TimeoutProxy(StubProxy(0, raises, cid="node-0"), ReplyTimeout(60.0))
-    with pytest.raises(NodeError, match="the GPU is gone") as caught:
-        proxy.fit(None, None, None)
-    assert caught.value.node == "node-0"
-
-
-@pytest.mark.parametrize(("deployed", "manager"), [(True, TimeoutClientManager), (False, SimpleClientManager)])
-def test_only_deployed_clients_are_timed_by_the_server(tmp_path, deployed, manager):
-    """In a simulation a message may wait for a worker, and the Ray engine times it from then on."""
-    server = make_server(resolve({"out": str(tmp_path / "run"), "strategy": "random"}), deployed=deployed).server
-    server.strategy.context.recorder.close()
-    assert type(server.client_manager()) is manager
+    ends = []
+    for timeouts in (ReplyTimeout(60.0), None):
+        strategy = RandomSelection(context_of(rounds=2))
+        proxies = [StubProxy(client, sends_its_update) for client in range(3)]
+        run_federation(strategy, FlowerManager(manager_of(proxies), timeouts))
+        rows = [row | {"wall_s": 0.0} for row in strategy.context.recorder.rows]
+        ends.append((rows, strategy.run.parameters.tobytes()))
+    assert ends[0] == ends[1]
 
 
 # Ray workers
@@ -163,23 +143,20 @@ class FrozenWorker:
     run = SimpleNamespace(remote=lambda *arguments: "answer")
 
 
-def ask(watch, pool, config):
+def ask(watch, pool, clients=()):
     backend = SimpleNamespace(pool=pool, app_fn=None)
-    return watch.process_message(backend, fit_message(config), SimpleNamespace(node_config={"partition-id": 7}))
-
-
-POOLED = PooledTraining({client: {} for client in (7, 3, 5)}).to_config()
+    return watch.process_message(backend, train_message(clients), SimpleNamespace(node_config={"partition-id": 7}))
 
 
 @pytest.mark.parametrize(
-    ("ready", "config", "waited_s", "clients"),
+    ("ready", "asked", "waited_s", "clients"),
     [
-        (True, {}, 130.0, "client 7"),
-        (False, {}, START_S, "client 7"),
-        (True, POOLED, 390.0, "client 7 and 2 others"),
+        (True, (), 130.0, "client 7"),
+        (False, (), START_S, "client 7"),
+        (True, (7, 3, 5), 390.0, "client 7 and 2 others"),
     ],
 )
-def test_a_frozen_worker_is_killed_and_replaced(monkeypatch, ready, config, waited_s, clients):
+def test_a_frozen_worker_is_killed_and_replaced(monkeypatch, ready, asked, waited_s, clients):
     """Its client is named; the wait is ten times the slowest answer, and longer only for a worker that starts."""
     ray = FakeRay(alive=True)
     monkeypatch.setattr(engine, "ray", ray)
@@ -190,7 +167,7 @@ def test_a_frozen_worker_is_killed_and_replaced(monkeypatch, ready, config, wait
     watch._ready |= {frozen} if ready else set()
     pool = SimpleNamespace(pool=[frozen], create_actor_fn=lambda: fresh)
     with logged() as log, pytest.raises(TimeoutError):
-        ask(watch, pool, config)
+        ask(watch, pool, asked)
     assert ray.now_s == waited_s
     assert (ray.killed, pool.pool) == ([frozen], [fresh])
     assert log() == (
@@ -209,7 +186,7 @@ def test_a_raylet_that_is_gone_ends_the_run(monkeypatch):
     monkeypatch.setattr(engine, "ray", FakeRay(alive=False))
     pool = SimpleNamespace(pool=[FrozenWorker()])
     with pytest.raises(Ended, match=NO_NODE):
-        ask(WorkerWatch(ReplyTimeout(200.0), end), pool, {})
+        ask(WorkerWatch(ReplyTimeout(200.0), end), pool)
 
 
 # The log of a deployed run

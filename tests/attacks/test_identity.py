@@ -21,8 +21,9 @@ from simulation.deployment.local_deployment import Deployment, app_folder
 from simulation.deployment.ports import free_ports
 from simulation.experiments.configuration import resolve
 from strategies.methods.random_selection import RandomSelection
-from strategies.round import connections
+from strategies.round import clients as connected
 from strategies.round.enrolment import assign
+from strategies.round.flower_manager import FlowerManager
 from tests.support.contexts import context_of
 from tests.support.logs import logged
 from tests.support.processes import await_that, nodes
@@ -87,7 +88,7 @@ def test_a_partition_id_passes_on_only_without_keys_and_when_its_node_is_gone(ke
 def test_a_resumed_run_knows_the_nodes_that_it_had():
     strategy, _, _ = run_with(StubProxy(2, cid="late"), node_keys=True)
     resumed = RandomSelection(context_of(rounds=2 * ROUNDS, node_keys=True))
-    resumed.restore(strategy.snapshot())
+    resumed.run.restore(strategy.run.snapshot())
     nodes = [*trio(), StubProxy(0, sends_its_update, cid="impostor")]
     run_rounds(resumed, manager_of(nodes), ROUNDS)
     assert [asked(node).count("fit") for node in nodes] == [ROUNDS] * 3 + [0]
@@ -96,7 +97,7 @@ def test_a_resumed_run_knows_the_nodes_that_it_had():
 def test_a_resumed_run_that_meets_another_superlink_enrols_anew():
     strategy, _, _ = run_with(StubProxy(2, cid="late"), node_keys=True)
     resumed = RandomSelection(context_of(rounds=2 * ROUNDS, node_keys=True))
-    resumed.restore(strategy.snapshot())
+    resumed.run.restore(strategy.run.snapshot())
     nodes = [StubProxy(client, sends_its_update, cid=f"new {client}") for client in range(3)]
     run_rounds(resumed, manager_of(nodes), ROUNDS)
     assert [asked(node).count("fit") for node in nodes] == [ROUNDS] * 3
@@ -154,14 +155,14 @@ class Silent(StubProxy):
 def test_a_late_node_that_never_answers_is_waited_for_once(monkeypatch):
     """Fall 7: it was asked without a limit, and one that answered with an error was asked in every round."""
     now_s = [1000.0]
-    monkeypatch.setattr(connections.time, "monotonic", lambda: now_s[0])
-    clients = connections.ConnectedClients(3, EnrolmentConfig(enrol_timeout_s=7.0))
+    monkeypatch.setattr(connected.time, "monotonic", lambda: now_s[0])
+    clients = connected.ConnectedClients(3, EnrolmentConfig(enrol_timeout_s=7.0))
     silent, manager = Silent(2, cid="silent"), manager_of(trio()[:2])
-    clients.refresh(manager, wait=False)
+    clients.enrol(FlowerManager(manager), wait=False)
     manager.register(silent)
     asked_s = []
     for _ in range(300):
-        clients.refresh(manager, wait=False)
+        clients.enrol(FlowerManager(manager), wait=False)
         if silent.asked:
             asked_s.append(now_s[0] - 1000.0)
             assert silent.asked.pop() == ("properties", 7.0)

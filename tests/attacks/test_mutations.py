@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from strategies import STRATEGIES
-from strategies.round import connections
+from strategies.round import clients
 from tests.support.documentation import ROOT
 from tests.support.mutated_payloads import MOST_S, decode_mutated
 from tests.support.scripted_lies import CALIBRATE, ENROL, EVALUATE, FIT
@@ -52,7 +52,7 @@ def test_half_a_million_mutated_payloads(part):
 def no_waiting(monkeypatch):
     """A clock on which every wait is over at once, and no log of the thousands of refusals."""
     now_s = itertools.count(0.0, 1000.0)
-    monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=lambda: next(now_s), sleep=lambda s: None))
+    monkeypatch.setattr(clients, "time", SimpleNamespace(monotonic=lambda: next(now_s), sleep=lambda s: None))
     monkeypatch.setattr(logging.getLogger("fedsel"), "disabled", True)
 
 

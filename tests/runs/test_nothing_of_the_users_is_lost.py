@@ -19,7 +19,7 @@ from simulation.deployment.local_deployment import Deployment
 from simulation.engines.ray_engine import simulate
 from simulation.experiments.configuration import resolve, resolve_run_config
 from simulation.report.page import write_report
-from simulation.wiring.server import make_server
+from simulation.wiring.server import open_run_folder
 from tests.support.in_process import run_config, run_in_process
 from tests.support.users_files import checkout, tree, written
 
@@ -104,7 +104,7 @@ def test_a_comparison_that_fails_removes_nothing(tmp_path, monkeypatch, fill):
 
 def submitted(app, superlink, run_config, *_):
     """Stands for Flower: the ServerApp opens the run folder, and fails before its first round."""
-    make_server(resolve_run_config(run_config))
+    open_run_folder(resolve_run_config(run_config))
     return RunResult(1, "finished:failed", "the run failed")
 
 
@@ -150,7 +150,7 @@ def test_anothers_finished_run_is_refused(tmp_path):
     for resume in (False, True):
         config = resolve({"out": str(tmp_path / "run"), "clients": 2, "cohort": 1, "resume": resume})
         with pytest.raises(ConfigError, match=r"already holds a run|is finished"):
-            make_server(config)
+            open_run_folder(config)
     assert tree(tmp_path) == before
 
 
@@ -172,7 +172,7 @@ def test_resuming_a_live_run_leaves_its_states(tmp_path, monkeypatch):
     before = tree(tmp_path)
 
     def run_simulation(server_app, **_):
-        make_server(resolve(settings | {"resume": True}))
+        open_run_folder(resolve(settings | {"resume": True}))
 
     monkeypatch.setattr(flwr.simulation, "run_simulation", run_simulation)
     with (tmp_path / "run" / "rounds.jsonl").open("ab") as rounds:
@@ -191,7 +191,7 @@ def test_a_run_with_a_symlinked_record_is_not_resumed(tmp_path, name):
     (tmp_path / "run" / name).symlink_to(tmp_path / "precious")
     before = tree(tmp_path)
     with pytest.raises(ConfigError, match=f"symlink '{name}'"):
-        make_server(resolve({"out": str(tmp_path / "run"), "resume": True}))
+        open_run_folder(resolve({"out": str(tmp_path / "run"), "resume": True}))
     assert tree(tmp_path) == before
 
 

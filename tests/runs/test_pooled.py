@@ -1,17 +1,13 @@
 """One client that answers for many says what each of them would have said."""
 
 import json
-from contextlib import closing
-from dataclasses import replace
 
 import pytest
-from simulation.wiring.pooled_server import PooledServer
 
 from clients import client as client_module
 from simulation.experiments.configuration import resolve
-from simulation.wiring.server import make_strategy, open_run_folder
 from tests.support.client_messages import NORMED
-from tests.support.in_process import HookedProxy, run_config
+from tests.support.in_process import run_config
 from tests.support.rounds import without_wall
 
 BASE = {"clients": 7, "cohort": 3, "rounds": 3, "local-steps": 2, "batch-size": 16, "probe-batches": 2}
@@ -69,23 +65,10 @@ TRAINED = {
 }
 
 
-def rows_of_pooled_training(folder, settings, pool):
-    """Rows of a run whose messages to train are those of Flower's engine on several workers."""
-    config = resolve(BASE | settings)
-    config = replace(config, records=replace(config.records, out=str(folder), state_dir=str(folder / "state")))
-    with closing(open_run_folder(config)) as recorder:
-        strategy = make_strategy(config, recorder, pool=pool)
-        server = PooledServer(strategy)
-        for client in range(config.run.clients):
-            server.client_manager().register(HookedProxy(config, client, f"node {client}", True, None))
-        server.fit(strategy.round_count.most, timeout=None)
-    return [json.dumps(row) for row in without_wall(recorder.rows)]
-
-
 @pytest.mark.parametrize("name", TRAINED)
 def test_pooled_training_gives_the_same_rounds(tmp_path, name):
     single = rows_of(tmp_path / "single", TRAINED[name], 0)
-    assert rows_of_pooled_training(tmp_path / "pooled", TRAINED[name], 2) == single
+    assert rows_of(tmp_path / "pooled", TRAINED[name], 2) == single
 
 
 def test_a_client_that_fails_to_train_fails_alone(tmp_path, monkeypatch):
@@ -98,6 +81,6 @@ def test_a_client_that_fails_to_train_fails_alone(tmp_path, monkeypatch):
 
     monkeypatch.setattr(client_module.SelectionClient, "_train", broken)
     settings = {"strategy": "random", "cohort": 7}
-    pooled = rows_of_pooled_training(tmp_path / "pooled", settings, 2)
+    pooled = rows_of(tmp_path / "pooled", settings, 2)
     assert pooled == rows_of(tmp_path / "single", settings, 0)
     assert [[failure["client"] for failure in json.loads(row)["failures"]] for row in pooled] == [[2, 5]] * 3

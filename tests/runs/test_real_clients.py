@@ -63,7 +63,7 @@ def test_real_batchnorm_statistics_are_calibrated(tmp_path):
     # 64 weights, 64 biases of the normalisation and 650 of the layer after; 64 means and 64 variances.
     assert strategy.context.initial.size == 778
     assert strategy.context.buffers.size == 128
-    buffers = strategy._buffers
+    buffers = strategy.run.buffers
     assert np.isfinite(buffers).all()
     # The first pixel of a digit is always blank: its running variance shrinks by 0.9 with each of 2 * 3 batches.
     assert buffers[64] == pytest.approx(0.9**6)
@@ -104,7 +104,7 @@ def test_a_hostile_reply_does_not_reach_the_model(tmp_path, tamper, named):
         [failure] = row["failures"]
         assert failure["client"] == 1
         assert named in failure["reason"]
-    assert np.isfinite(strategy._parameters).all()
+    assert np.isfinite(strategy.run.parameters).all()
     assert rows[-1]["accuracy"] > 0.2
 
 

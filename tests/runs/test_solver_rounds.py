@@ -218,7 +218,7 @@ def test_under_ef21_both_sides_keep_the_same_estimate_and_a_lost_reply_starts_it
     assert len(stored) == 4
     for client, path in enumerate(stored):
         with np.load(path, allow_pickle=False) as state:
-            assert strategy._server.estimates.state()[str(client)].tobytes() == state["estimate"].tobytes()
+            assert strategy.run.server.estimates.state()[str(client)].tobytes() == state["estimate"].tobytes()
 
 
 @pytest.mark.parametrize("solver", ["sgd", "fedprox", "scaffold", "fednova"])

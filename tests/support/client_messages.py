@@ -6,8 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, Context, Message, RecordDict
-from flwr.common import FitIns, Parameters
-from flwr.compat.common.recorddict_compat import fitins_to_recorddict
 from torch import nn
 
 from clients.client import SelectionClient
@@ -16,8 +14,8 @@ from fedsel_app import flower_client
 from fedsel_app.config import ExecutionConfig, RunConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.data.partition import split
-from fedsel_app.messages import EnrolAnswer, EnrolInstruction, TrainAnswer, TrainInstruction
-from fedsel_app.messages.records import question, read_answer
+from fedsel_app.messages import CalibrateInstruction, EnrolAnswer, EnrolInstruction, TrainAnswer, TrainInstruction
+from fedsel_app.messages.records import question, read_answer, shared_question
 from fedsel_app.models.flat_model import build
 from fedsel_app.wire.codec import decode
 
@@ -92,9 +90,10 @@ def remembered(context, server_round):
     return context.store.of_run("run").recall(context.client, ClientHistory(server_round, server_round))[0]
 
 
-def fit_message(config):
-    """Flower's message to train with this config, as far as an engine looks at it."""
-    content = fitins_to_recorddict(FitIns(Parameters([], ""), config), keep_input=True)
+def train_message(clients=()):
+    """A message to train, to several `clients` or to one, as far as an engine looks at it."""
+    instruction = CalibrateInstruction(1, 1)
+    content = shared_question(dict.fromkeys(clients, instruction)) if clients else question(instruction)
     return SimpleNamespace(metadata=SimpleNamespace(message_type="train"), content=content)
 
 

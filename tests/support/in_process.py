@@ -1,43 +1,93 @@
-"""Runs through the inline engine with hooks: replies can be tampered with, ids and pooling chosen."""
+"""Runs in this process with hooks: replies can be tampered with, node ids chosen, and messages pooled as for Ray."""
 
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
-from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, GetPropertiesIns, GetPropertiesRes
+from flwr.app import Context, RecordDict
+from flwr.common import FitIns, FitRes, Parameters
 
-from simulation.engines.inline_engine import InlineClientProxy, run_rounds
 from simulation.experiments.configuration import AppConfig, resolve
+from simulation.federations.flower_grid import FlowerGrid
+from simulation.federations.inline import Inline
+from simulation.wiring.client import make_client_app
 from simulation.wiring.server import make_strategy, open_run_folder
 from strategies.base import SelectionStrategy
+from strategies.round.federation import ALL, Federation, Message, Reply
+from strategies.round.flower_manager import as_parameters, reply_of
+from strategies.round.run_round import run_rounds
+from tests.support.proxies import OK
 
-ONE_AT_A_TIME = Lock()
-"""Held while a client answers: without pooling the server asks from several threads, and clients share one model."""
 ReplyHook = Callable[[int, FitIns, FitRes], FitRes]
 
 
-class HookedProxy(InlineClientProxy):
-    """Inline client whose replies to a fit go through a hook."""
+class Hooked(Inline):
+    """Inline federation whose nodes have other ids, and whose replies to a train message go through a hook."""
 
-    def __init__(self, config: AppConfig, client: int, cid: str, pooled: bool, on_fit: ReplyHook | None) -> None:
-        super().__init__(config, client, cid=cid, pooled=pooled)
+    def __init__(self, config: AppConfig, on_fit: ReplyHook | None = None, cid_of: Callable[[int], str] = str) -> None:
+        super().__init__(config)
         self._on_fit = on_fit
+        self._client_of = {cid_of(client): client for client in range(config.run.clients)}
 
-    def get_properties(self, ins: GetPropertiesIns, timeout: float | None, group_id: int | None) -> GetPropertiesRes:
-        with ONE_AT_A_TIME:
-            return super().get_properties(ins, timeout, group_id)
+    def nodes(self):
+        return list(self._client_of)
 
-    def fit(self, ins: FitIns, timeout: float | None, group_id: int | None) -> FitRes:
-        with ONE_AT_A_TIME:
-            reply = super().fit(ins, timeout, group_id)
-        return self._on_fit(self.client, ins, reply) if self._on_fit else reply
+    def ask(self, messages, until=ALL):
+        node_of = {str(self._client_of[message.node]): message.node for message in messages}
+        inner = [replace(message, node=str(self._client_of[message.node])) for message in messages]
+        answers = super().ask(inner, until)
+        return {
+            node_of[message.node]: self._hooked(int(message.node), message, answers[message.node]) for message in inner
+        }
 
-    def evaluate(self, ins: EvaluateIns, timeout: float | None, group_id: int | None) -> EvaluateRes:
-        with ONE_AT_A_TIME:
-            return super().evaluate(ins, timeout, group_id)
+    def _hooked(self, client: int, message: Message, answer):
+        if self._on_fit is None or message.instruction.message_type != "train" or not isinstance(answer, Reply):
+            return answer
+        ins = FitIns(as_parameters(message.model), message.instruction.to_config())
+        parameters = Parameters(list(answer.tensors), "numpy.ndarray")
+        return reply_of(self._on_fit(client, ins, FitRes(OK, parameters, answer.examples, dict(answer.metrics))))
+
+
+class InProcessGrid:
+    """Flower's grid over a ClientApp in this process, which answers each message as it is pushed."""
+
+    def __init__(self, app, contexts: dict[int, Context]) -> None:
+        self._app, self._contexts = app, contexts
+        self._replies: dict[str, Any] = {}
+        self.pushed: list[Any] = []
+
+    def get_node_ids(self):
+        return list(self._contexts)
+
+    def push_messages(self, messages):
+        ids = []
+        for message in messages:
+            number = str(len(self.pushed))
+            message.metadata.__dict__["_message_id"] = number
+            self.pushed.append(message)
+            self._replies[number] = self._app(message, self._contexts[message.metadata.dst_node_id])
+            ids.append(number)
+        return ids
+
+    def pull_messages(self, message_ids):
+        return [self._replies.pop(number) for number in message_ids if number in self._replies]
+
+
+def grid_of(config: AppConfig) -> InProcessGrid:
+    """A grid of a run's own clients."""
+    contexts = {
+        client + 1: Context(
+            run_id=1,
+            node_id=client + 1,
+            node_config={"partition-id": client, "num-partitions": config.run.clients},
+            state=RecordDict(),
+            run_config={},
+        )
+        for client in range(config.run.clients)
+    }
+    return InProcessGrid(make_client_app(config, pooled=True), contexts)
 
 
 def run_in_process(
@@ -57,11 +107,14 @@ def run_config(
     on_round: Callable[[dict[str, Any]], None] | None = None,
     pool: int = 0,
 ) -> tuple[SelectionStrategy, list[dict[str, Any]]]:
-    """Run `config` to the end (or resume it); the strategy and the rows of its rounds."""
+    """Run `config` to the end (or resume it); the strategy and the rows of its rounds.
+
+    With `pool` the messages go through Flower's grid, as many at once as for that many of Ray's.
+    """
     state = config.records.state_dir or str(folder / "state")
     config = replace(config, records=replace(config.records, out=str(folder), state_dir=state))
+    federation: Federation = FlowerGrid(grid_of(config), pool=pool) if pool else Hooked(config, on_fit, cid_of)
     with closing(open_run_folder(config, on_round)) as recorder:
-        strategy = make_strategy(config, recorder, pool=pool)
-        clients = range(config.run.clients)
-        run_rounds(strategy, (HookedProxy(config, one, cid_of(one), pool > 0, on_fit) for one in clients))
+        strategy = make_strategy(config, recorder)
+        run_rounds(strategy, federation)
     return strategy, recorder.rows

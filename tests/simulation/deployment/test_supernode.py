@@ -9,7 +9,6 @@ from importlib import import_module
 from itertools import repeat
 
 import pytest
-from simulation.flower_internals.server_app import LOG_HOOK
 
 from clients.upload_time import UPLOAD_FILE, last_upload
 from simulation.deployment import supernode

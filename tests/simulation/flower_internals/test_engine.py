@@ -1,6 +1,5 @@
-import time
 from queue import Empty, Queue
-from threading import Event, Thread, Timer
+from threading import Event, Thread
 from types import SimpleNamespace
 
 import pytest
@@ -17,11 +16,10 @@ from simulation.flower_internals.engine import (
     deliver_when_stored,
     describe_death,
     event_driven_delivery,
-    event_driven_replies,
     quiet_termination,
     watched_workers,
 )
-from tests.support.client_messages import fit_message
+from tests.support.client_messages import train_message
 
 DIED = """The actor died unexpectedly before finishing this task.
 \tclass_name: ClientAppActor
@@ -58,7 +56,7 @@ def test_only_a_worker_that_is_dead_for_good_ends_the_run(monkeypatch):
     process_message = RayBackend.process_message
     backend, context = RayBackend.__new__(RayBackend), SimpleNamespace(node_config={"partition-id": 0})
     backend.pool, backend.app_fn = SimpleNamespace(pool=[worker]), None
-    message = fit_message({})
+    message = train_message()
     with watched_workers(WorkerWatch(ReplyTimeout(60.0), ended.append)):
         for error in (ValueError("of one client"), ActorUnavailableError("it is started anew", None), Death()):
             assert not ended
@@ -142,61 +140,3 @@ def test_the_engine_delivers_so_for_as_long_as_it_is_asked_to():
     with event_driven_delivery():
         assert vce_api.add_messages_to_queue is deliver_when_stored
     assert vce_api.add_messages_to_queue is flowers
-
-
-class Grid:
-    """Flower's grid: a message has its reply when the state has stored it, unless the state refuses it."""
-
-    def __init__(self):
-        self.replies, self.looked = {}, 0
-        self.state = SimpleNamespace(store_message_res=self.store)
-
-    def store(self, reply):
-        if reply.refused:
-            return None
-        self.replies[reply.metadata.reply_to_message_id] = reply
-        return "stored"
-
-    def push_messages(self, messages):
-        return list(messages)
-
-    def pull_messages(self, names):
-        self.looked += 1
-        return [self.replies.pop(name) for name in sorted(names) if name in self.replies]
-
-
-def reply_to(name, refused=False):
-    return SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=name), refused=refused)
-
-
-@pytest.mark.parametrize("order", [("a", "b", "c"), ("c", "b", "a")])
-def test_replies_come_back_when_the_last_is_stored_and_nobody_looks_in_between(order):
-    grid = Grid()
-    send_and_receive = event_driven_replies(grid)
-    replies = {name: reply_to(name) for name in order}
-    timers = [
-        Timer(0.05 * (1 + place), grid.state.store_message_res, [replies[name]]) for place, name in enumerate(order)
-    ]
-    for timer in timers:
-        timer.start()
-    received = send_and_receive(order)
-    assert sorted(reply.metadata.reply_to_message_id for reply in received) == ["a", "b", "c"]
-    assert grid.looked <= 3
-
-
-def test_a_reply_from_before_anybody_waits_is_not_lost():
-    grid = Grid()
-    send_and_receive = event_driven_replies(grid)
-    assert grid.state.store_message_res(reply_to("a")) == "stored"
-    assert [reply.metadata.reply_to_message_id for reply in send_and_receive(["a"], timeout=60)] == ["a"]
-
-
-def test_what_is_there_at_the_timeout_is_returned_and_a_refused_reply_is_no_reply():
-    grid = Grid()
-    send_and_receive = event_driven_replies(grid)
-    grid.state.store_message_res(reply_to("a"))
-    assert grid.state.store_message_res(reply_to("b", refused=True)) is None
-    started = time.monotonic()
-    assert [reply.metadata.reply_to_message_id for reply in send_and_receive(["a", "b"], timeout=0.2)] == ["a"]
-    assert time.monotonic() - started >= 0.2
-    assert grid.looked <= 3

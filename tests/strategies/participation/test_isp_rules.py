@@ -294,7 +294,7 @@ def test_a_restored_run_searches_on_as_if_it_had_never_stopped(rule):
     first = started()
     run_rounds(first, clients(), 3)
     second = started()
-    second.restore(first.context.recorder.saved)
+    second.run.restore(first.context.recorder.saved)
     rest, again = run_rounds(second, clients(), 3)
     assert [row["cohort"] for row in rest] == [row["cohort"] for row in rows[3:]]
     assert [row.get("search") for row in without_wall(rest)] == [row.get("search") for row in without_wall(rows[3:])]

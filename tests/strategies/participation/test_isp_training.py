@@ -14,7 +14,7 @@ from strategies.methods.random_selection import RandomSelection
 from strategies.participation.intermediate_round import restrict_view
 from strategies.participation.isp import ISP
 from strategies.roster import RoundInfo
-from strategies.round.round_plan import Probe
+from strategies.round.probing import Probe
 from strategies.testing.fakes import make_roster
 from tests.support.contexts import Rows
 from tests.support.isp_ring import CLIENTS, MODEL_BYTES, own_direction, ring, run_isp, setup_for

@@ -45,12 +45,12 @@ class Iterated(SelectionStrategy):
 
 def run(proxies, **settings):
     strategy = Iterated(context_of(rounds=3, **settings))
-    return strategy, *run_rounds(strategy, manager_of(proxies), strategy.round_count.most)
+    return strategy, *run_rounds(strategy, manager_of(proxies), strategy.run.rounds.most)
 
 
 def test_rounds_counts_the_methods_own():
     strategy, rows, _ = run(trio(), lr=0.4, lr_decay=0.0, lr_step_rounds=1)
-    assert strategy.round_count.most == 9
+    assert strategy.run.rounds.most == 9
     assert [row["round"] for row in rows] == [1, 2, 3, 4, 5, 6]
     assert [row["method_round"] for row in rows] == [1, 1, 2, 3, 3, 3]
     assert [row["iteration"] for row in rows] == [1, 2, 1, 1, 2, 3]
@@ -95,7 +95,7 @@ def test_a_resumed_run_goes_on_within_the_methods_round():
     whole = Iterated(context_of(rounds=3, checkpoint_every=1))
     rows, _ = run_rounds(whole, manager_of(trio()), 5)
     resumed = Iterated(context_of(rounds=3, checkpoint_every=1))
-    resumed.restore(whole.context.recorder.saved)
+    resumed.run.restore(whole.context.recorder.saved)
     assert resumed.completed == 5
     rows, _ = run_rounds(resumed, manager_of(trio()), resumed.round_count.most - resumed.completed)
     assert [(row["round"], row["method_round"], row["iteration"]) for row in rows] == [(6, 3, 3)]

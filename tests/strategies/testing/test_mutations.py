@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from clients.compression.compressors import qsgd
 from fedsel_app.wire.codec import Update, encode
 from fedsel_app.wire.indices import seeded_indices
+from strategies.round.flower_manager import reply_of
 from strategies.round.replies import collect
 from strategies.round.validation import MOST_BYTES_A_PARAMETER
 from tests.support.payloads import sealed
@@ -58,7 +59,7 @@ def unlogged(monkeypatch):
 
 def receive(tensor):
     reply = fit_reply(Parameters([tensor], "numpy.ndarray"), loss=1.0, work_steps=2.0)
-    return collect({CLIENT: reply}, np.array([CLIENT]), ROUND, SIZE, set(), seed=SEED)
+    return collect({CLIENT: reply_of(reply)}, np.array([CLIENT]), ROUND, SIZE, set(), seed=SEED)
 
 
 def refuse(tensor):
