@@ -84,7 +84,7 @@ def test_if_all_fail_the_statistics_stay():
 def test_a_model_without_statistics_asks_nobody_and_costs_nothing():
     proxy = StubProxy(0)
     clients = ConnectedClients(1, EnrolmentConfig())
-    clients.refresh(manager_of([proxy]), wait=True)
+    clients.enrol(FlowerManager(manager_of([proxy])), wait=True)
     nothing = np.zeros(0, np.float32)
     examples = np.array([10])
     buffers, sent = calibrated(
