@@ -97,7 +97,7 @@ class UserClient:
     message: Message
     context: Context
     code: ClientAppCallable
-    """Code of the user's, which sees the user's own records. Raises Unanswered where it does not what it is asked."""
+    """Code of the user's, which sees the user's own records. Raises Unanswered where it does not do as it is asked."""
     functions: Functions
     lists: bool = False
     """The functions have lists of arrays in place of ArrayRecords."""
@@ -148,7 +148,10 @@ class UserClient:
 
     def _evaluated_loss(self) -> float:
         """Loss of the model that came, by the user's evaluation. Raises ValueError if that does not tell it."""
-        asked = Message(RecordDict(dict(self.message.content)), reply_to=self.message)
+        content = RecordDict(dict(self.message.content))
+        name, record = users_arrays(content)
+        content[name] = ArrayRecord(dict(record))  # the user's evaluation may empty it, and the training follows
+        asked = Message(content, reply_to=self.message)
         asked.metadata.message_type = MessageType.EVALUATE
         try:
             reply = _content(self.code(asked, self.context))
@@ -248,8 +251,8 @@ class UserClient:
     # Forms ----------------------------------------------------------------------------------------------------
 
     def _form(self, record: ArrayRecord) -> ArrayRecord | list[NDArray[Any]]:
-        """The arrays as the user's functions have them."""
-        return list(named_arrays(record).values()) if self.lists else record
+        """The arrays as the user's functions have them, to do with as they like."""
+        return list(named_arrays(record).values()) if self.lists else ArrayRecord(dict(record))
 
     def _arrays(self, record: ArrayRecord) -> Arrays:
         """The arrays by their names, or as a list where these mean nothing."""

@@ -54,12 +54,22 @@ def answered(app, context, *question, **options):
     return numbers, read_arrays(reply.content, "arrays")
 
 
-def legacy_answer(mod, context, instruction, arrays, control=None, kind=OwnClient):
-    """The same of a `client_fn` behind the mod."""
-    app = ClientApp(lambda context: kind(context.node_config["partition-id"], []).to_client(), mods=[mod])
+def legacy_app(*mods, kind=OwnClient):
+    """An app of a `client_fn`."""
+    return ClientApp(lambda context: kind(context.node_config["partition-id"], []).to_client(), mods=list(mods))
+
+
+def legacy_message(instruction, arrays, control=None):
+    """fedsel's question to train in a message to a `client_fn`."""
     sent = ndarrays_to_parameters([*arrays, *([] if control is None else [control])])
     content = fitins_to_recorddict(FitIns(sent, embed(instruction.to_config(), {})), keep_input=True)
-    result = recorddict_to_fitres(app(Message(content, 90, "train"), context).content, keep_input=True)
+    return Message(content, 90, "train")
+
+
+def legacy_answer(mod, context, instruction, arrays, control=None, kind=OwnClient):
+    """The same as `answered` of a `client_fn` behind the mod."""
+    reply = legacy_app(mod, kind=kind)(legacy_message(instruction, arrays, control), context)
+    result = recorddict_to_fitres(reply.content, keep_input=True)
     numbers = embedded(result.metrics)
     del numbers["compute_s"]
     return numbers, parameters_to_ndarrays(result.parameters)
@@ -250,6 +260,27 @@ def test_an_evaluation_without_a_loss_is_told_by_the_names_that_it_may_have(tmp_
         app(named_question(app_instruction(reports=(Report.RMS_LOSS,)), model()), node(0, tmp_path))
 
 
+def test_user_code_may_empty_the_records_that_it_gets(tmp_path):
+    """As `to_torch_state_dict(keep_input=False)` does."""
+    app = client_app(gradient_deviation=lambda context, arrays: len(arrays.to_numpy_ndarrays(keep_input=False)))
+
+    @app.evaluate()
+    def evaluate(message, context):
+        message.content["arrays"].to_numpy_ndarrays(keep_input=False)
+        return Message(RecordDict({"metrics": MetricRecord({"loss": 0.5})}), reply_to=message)
+
+    @app.train()
+    def train(message, context):
+        arrays = message.content["arrays"].to_numpy_ndarrays(keep_input=False)
+        return Message(RecordDict({"arrays": by_name(trained(arrays, 1))}), reply_to=message)
+
+    asked = app_instruction(reports=(Report.RMS_LOSS, Report.GRADIENT_DEVIATION))
+    found = answered(app, node(1, tmp_path / "a"), asked, model())
+    expected = answered(register(client_app(), []), node(1, tmp_path / "b"), app_instruction(), model())
+    assert (found[0]["rms_loss"], found[0]["gradient_deviation"]) == (0.5, 6.0)
+    assert found[1][0].tobytes() == expected[1][0].tobytes()
+
+
 # Functions
 
 
@@ -361,14 +392,31 @@ def test_an_action_of_the_users_trains_in_fedsels_rounds_too(tmp_path):
 
 def test_a_client_fn_has_the_mod(tmp_path):
     app = fedsel_app.client_app(lambda context: OwnClient(0, []).to_client())
-    instruction = app_instruction()
-    content = fitins_to_recorddict(
-        FitIns(ndarrays_to_parameters(model()), embed(instruction.to_config(), {})), keep_input=True
-    )
-    result = recorddict_to_fitres(app(Message(content, 90, "train"), node(0, tmp_path)).content, keep_input=True)
+    reply = app(legacy_message(app_instruction(), model()), node(0, tmp_path))
+    result = recorddict_to_fitres(reply.content, keep_input=True)
     [payload] = parameters_to_ndarrays(result.parameters)
     assert payload.dtype == np.uint8
     assert embedded(result.metrics)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_client_asks_itself_for_its_loss_by_a_reply(tmp_path, monkeypatch, named):
+    """A message that is none needs the identity of a task from Flower 1.41 on, which a worker of Ray has not."""
+    asked = app_instruction(reports=(Report.RMS_LOSS,))
+    legacy = legacy_message(asked, model())
+    message = named_question(asked, model()) if named else legacy
+    app = register(client_app(), []) if named else legacy_app(selecting)
+    build = Message.__init__
+
+    def reply_only(self, *content, **options):
+        if options.get("reply_to") is None:
+            raise ValueError("TaskIdentity.run_id is not set")
+        build(self, *content, **options)
+
+    monkeypatch.setattr(Message, "__init__", reply_only)
+    content = app(message, node(1, tmp_path)).content
+    numbers = own_config(content) if named else embedded(recorddict_to_fitres(content, keep_input=True).metrics)
+    assert numbers["rms_loss"] == pytest.approx(own_losses(node(1), model()).mean())
 
 
 def test_no_client_builds_a_message_to_a_node():
