@@ -1,95 +1,87 @@
-"""Flower messages of a user's client, read and written as the instructions and results of Flower's `Client`.
+"""Legacy messages: those to a user's `client_fn`, put into the layout of `fedsel_app.messages.records` and back.
 
-Flower has no public function for it: `flwr.compat.common.recorddict_compat` is what its own `ClientApp` and server use.
+Flower's `FitIns`, `FitRes` and so on are records of the names below. fedsel's keys lie in their configs and metrics
+with a prefix (see `fedsel_app.messages.embedded`), and a control variate behind the model's arrays.
 """
 
-from dataclasses import replace
+from collections.abc import Mapping
+from typing import Any, cast
 
-from flwr.app import Message
-from flwr.common import (
-    EvaluateIns,
-    EvaluateRes,
-    FitIns,
-    FitRes,
-    GetPropertiesIns,
-    GetPropertiesRes,
-    Parameters,
-)
-from flwr.compat.common import recorddict_compat as compat
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.common import Code
 
-from fedsel_app.messages import Config
+from clients.user_client import Functions, Unanswered, UserClient
+from fedsel_app.messages import AppTrainInstruction, Config, EnrolInstruction, Scalar, embed, embedded, users_part
+from fedsel_app.messages.records import CONTROL, OWN, own_config, users_arrays
 
-GET_PROPERTIES, FIT, EVALUATE = "get_properties", "train", "evaluate"
-"""Types of the messages of which a client's `get_properties`, `fit` and `evaluate` are the answers."""
+GET_PROPERTIES, TRAIN, EVALUATE = "get_properties", "train", "evaluate"
+NAMES = {GET_PROPERTIES: "getproperties", TRAIN: "fit", EVALUATE: "evaluate"}
+"""Beginning of the names of the records, by type of message."""
+OK: Config = {"code": Code.OK.value, "message": ""}
 
 
 def read_config(message: Message) -> Config:
-    """The config of a message of one of these types."""
-    kind = message.metadata.message_type
-    if kind == GET_PROPERTIES:
-        return compat.recorddict_to_getpropertiesins(message.content).config
-    if kind == FIT:
-        return compat.recorddict_to_fitins(message.content, keep_input=True).config
-    return compat.recorddict_to_evaluateins(message.content, keep_input=True).config
+    """The config of a message of one of these types; empty for any other."""
+    record = message.content.get(f"{NAMES.get(message.metadata.message_type)}ins.config", ConfigRecord())
+    return dict(cast(Mapping[str, Scalar], record))
 
 
-def read_model(message: Message) -> Parameters:
-    """The model in a message to train or to evaluate."""
-    if message.metadata.message_type == FIT:
-        return compat.recorddict_to_fitins(message.content, keep_input=True).parameters
-    return compat.recorddict_to_evaluateins(message.content, keep_input=True).parameters
+def answer_legacy(message: Message, context: Context, call_next: ClientAppCallable, functions: Functions) -> Message:
+    """Answer a message of fedsel's server through the user's `client_fn`; pass on any other."""
+    config = read_config(message)
+    own, users = embedded(config), users_part(config)
+    if not own:
+        return call_next(message, context)
+
+    def code(asked: Message, context: Context) -> Message:
+        """Let the client do what it is asked, with the user's own config. Raises Unanswered if it does not."""
+        name = NAMES[asked.metadata.message_type]
+        _, arrays = users_arrays(asked.content)
+        asked.content = RecordDict({f"{name}ins.parameters": arrays, f"{name}ins.config": _record(users)})
+        reply = call_next(asked, context)
+        status = reply.content.config_records[f"{name}res.status"]
+        if status["code"] != Code.OK.value:
+            raise Unanswered(reply, str(status["message"]))
+        return reply
+
+    client = UserClient(message, context, code, functions, lists=True)
+    if message.metadata.message_type == GET_PROPERTIES:
+        enrolment = client.enrolment(EnrolInstruction.from_config(own))
+        message.content = RecordDict({"getpropertiesins.config": _record(users)})
+        return _with_properties(call_next(message, context), enrolment.to_config())
+    message.content[OWN] = _record(own)
+    if message.metadata.message_type == TRAIN and AppTrainInstruction.from_config(own).with_control:
+        _, model = users_arrays(message.content)
+        message.content[CONTROL] = ArrayRecord({"0": model.pop(list(model)[-1])})
+    return _embedded(client.answer())
 
 
-def set_config(message: Message, config: Config) -> None:
-    """Replace the config of a message."""
-    kind = message.metadata.message_type
-    if kind == GET_PROPERTIES:
-        message.content = compat.getpropertiesins_to_recorddict(GetPropertiesIns(config))
-    elif kind == FIT:
-        message.content = compat.fitins_to_recorddict(FitIns(read_model(message), config), keep_input=True)
-    else:
-        message.content = compat.evaluateins_to_recorddict(EvaluateIns(read_model(message), config), keep_input=True)
-
-
-def set_model(message: Message, model: Parameters) -> None:
-    """Replace the model in a message to train."""
-    message.content = compat.fitins_to_recorddict(FitIns(model, read_config(message)), keep_input=True)
-
-
-def evaluation_of(model: Parameters, config: Config, message: Message) -> Message:
-    """A message to evaluate `model`, to the client that `message` is for."""
-    content = compat.evaluateins_to_recorddict(EvaluateIns(model, config), keep_input=True)
-    return Message(content, dst_node_id=message.metadata.dst_node_id, message_type=EVALUATE, ttl=message.metadata.ttl)
-
-
-def read_properties(reply: Message) -> GetPropertiesRes:
-    """The answer of a client's `get_properties`."""
-    return compat.recorddict_to_getpropertiesres(reply.content)
-
-
-def read_fit(reply: Message) -> FitRes:
-    """The answer of a client's `fit`."""
-    return compat.recorddict_to_fitres(reply.content, keep_input=False)
-
-
-def read_evaluation(reply: Message) -> EvaluateRes:
-    """The answer of a client's `evaluate`."""
-    return compat.recorddict_to_evaluateres(reply.content)
-
-
-def answer_properties(reply: Message, result: GetPropertiesRes) -> Message:
-    """The reply with another answer."""
-    reply.content = compat.getpropertiesres_to_recorddict(result)
+def _with_properties(reply: Message, own: Config) -> Message:
+    """The reply of `get_properties`, which the client need not have, with fedsel's properties."""
+    content = reply.content.config_records
+    implemented = content["getpropertiesres.status"]["code"] == Code.OK.value
+    users = cast(Config, content["getpropertiesres.properties"]) if implemented else {}
+    reply.content["getpropertiesres.properties"] = _record(embed(own, users))
+    reply.content["getpropertiesres.status"] = _record(OK)
     return reply
 
 
-def answer_fit(reply: Message, result: FitRes, parameters: Parameters, metrics: Config) -> Message:
-    """The reply with other parameters and metrics."""
-    changed = replace(result, parameters=parameters, metrics=metrics)
-    reply.content = compat.fitres_to_recorddict(changed, keep_input=False)
+def _embedded(reply: Message) -> Message:
+    """The reply with fedsel's numbers among its metrics; one to a loss probe has nothing else yet."""
+    numbers = own_config(reply.content)
+    if numbers is None:
+        return reply
+    del reply.content[OWN]
+    if reply.metadata.message_type == TRAIN:
+        reply.content["fitres.metrics"] = _record(embed(numbers, cast(Config, reply.content["fitres.metrics"])))
+        return reply
+    reply.content["evaluateres.loss"] = MetricRecord({"loss": cast(float, numbers["loss"])})
+    reply.content["evaluateres.num_examples"] = MetricRecord({"num_examples": cast(int, numbers["examples"])})
+    reply.content["evaluateres.metrics"] = ConfigRecord()
+    reply.content["evaluateres.status"] = _record(OK)
     return reply
 
 
-def answer_evaluation(message: Message, result: EvaluateRes) -> Message:
-    """A reply to a message to evaluate."""
-    return Message(compat.evaluateres_to_recorddict(result), reply_to=message)
+def _record(config: Config) -> ConfigRecord:
+    return ConfigRecord(cast(dict[str, Any], config))

@@ -15,6 +15,7 @@ from fedsel_app.environment import set_defaults
 from fedsel_app.imports import prefer_own_packages, refuse_namesakes
 
 if TYPE_CHECKING:
+    from clients.client_app import client_app as client_app
     from clients.selecting import selecting as selecting
     from simulation.flower_app.strategy import strategy as strategy
     from simulation.python_interface.comparisons import ComparisonResult as ComparisonResult
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
     from simulation.python_interface.runs import load_run as load_run
     from simulation.python_interface.runs import run as run
 
-OWN_APP = {"selecting": "clients.selecting", "strategy": "simulation.flower_app.strategy"}
+OWN_APP = {
+    "client_app": "clients.client_app",
+    "selecting": "clients.selecting",
+    "strategy": "simulation.flower_app.strategy",
+}
 """Names for users' own Flower apps, and their modules."""
 PYTHON = {
     **dict.fromkeys(("RunResult", "load_run", "run"), "simulation.python_interface.runs"),

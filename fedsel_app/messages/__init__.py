@@ -26,7 +26,9 @@ from fedsel_app.messages.answers import (
 )
 from fedsel_app.messages.bounds import lower_median, winsorised
 from fedsel_app.messages.embedded import (
+    EVALUATION_LOSSES,
     PARTITION_ID,
+    TRAINING_LOSSES,
     Ability,
     AppEnrolment,
     AppTrainInstruction,
@@ -60,9 +62,11 @@ from fedsel_app.messages.scalars import Config, Report, Scalar
 from fedsel_app.messages.texts import one_line
 
 __all__ = [
+    "EVALUATION_LOSSES",
     "LARGEST",
     "MOST_EXAMPLES",
     "PARTITION_ID",
+    "TRAINING_LOSSES",
     "Ability",
     "AppEnrolment",
     "AppTrainInstruction",

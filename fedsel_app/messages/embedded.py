@@ -15,8 +15,9 @@ from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.scalars import Config, Scalar
 
 PREFIX = "fedsel."
-LOSS_NAMES = ("loss", "train_loss", "train-loss")
-"""Metrics under which users' clients are known to return their mean training loss."""
+TRAINING_LOSSES = ("train_loss", "train-loss", "loss")
+EVALUATION_LOSSES = ("eval_loss", "eval-loss", "loss", "val_loss")
+"""Metrics under which users' clients are known to return their mean loss, of training and of evaluation."""
 PARTITION_ID = "partition-id"
 """Flower's name of a client's identity, in its node configuration; a user's client may return it as a property."""
 
@@ -61,9 +62,9 @@ def users_part(config: Mapping[str, Scalar]) -> Config:
     return {key: value for key, value in config.items() if not key.startswith(PREFIX)}
 
 
-def reported_loss(metrics: Mapping[str, Scalar]) -> float:
-    """Mean training loss among the metrics of a user's fit; NaN where there is none from 0 to `LARGEST`."""
-    for name in LOSS_NAMES:
+def reported_loss(metrics: Mapping[str, Scalar], names: Iterable[str] = TRAINING_LOSSES) -> float:
+    """Mean loss among the metrics of a user's client, by the first of `names`; NaN if none is from 0 to `LARGEST`."""
+    for name in names:
         loss = metrics.get(name)
         if isinstance(loss, int | float) and not isinstance(loss, bool) and 0.0 <= loss <= LARGEST:
             return float(loss)
@@ -71,10 +72,10 @@ def reported_loss(metrics: Mapping[str, Scalar]) -> float:
 
 
 def reported_steps(metrics: Mapping[str, Scalar]) -> tuple[int, float]:
-    """Local steps and their learning rate among the metrics of a user's fit. Raises ValueError if one is missing."""
+    """Local steps and their learning rate among a user's metrics. Raises ValueError if one is missing."""
     steps, lr = _whole(metrics.get("steps")), metrics.get("lr")
     if steps is None or steps < 1 or not isinstance(lr, float) or not 0.0 < lr <= LARGEST:
-        raise ValueError(f"With control variates fit returns the metrics 'steps' and 'lr'. Got {dict(metrics)}.")
+        raise ValueError(f"With control variates a training returns the metrics 'steps' and 'lr'. Got {dict(metrics)}.")
     return steps, lr
 
 
@@ -94,22 +95,19 @@ class AppEnrolment:
     abilities: frozenset[Ability] | None = None
     """Functions that the mod has; None without the mod."""
 
-    def to_properties(self, users: Mapping[str, Scalar]) -> Config:
-        """The properties of a Flower message, beside the user's own. Raises ValueError without a partition id."""
+    def to_config(self) -> Config:
+        """fedsel's part of the answer. Raises ValueError without a partition id."""
         if self.client is None:
             raise ValueError(
-                f"The mod `selecting` needs a '{PARTITION_ID}' in the node configuration: "
+                f"The mod `selecting` and `client_app` need a '{PARTITION_ID}' in the node configuration: "
                 'flower-supernode --node-config "partition-id=0 num-partitions=..."'
             )
         answer = EnrolAnswer(self.client, self.examples, self.label_counts).to_properties()
-        return embed(answer | {"abilities": ",".join(sorted(self.abilities or ()))}, users)
+        return answer | {"abilities": ",".join(sorted(self.abilities or ()))}
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, Scalar]) -> Self:
-        """The enrolment in a client's properties. What is of another type than it must be counts as absent."""
-        own = embedded(properties)
-        if not own:
-            return cls(_whole(properties.get(PARTITION_ID)), _whole(properties.get("examples")) or 0)
+    def from_config(cls, own: Mapping[str, Scalar]) -> Self:
+        """The enrolment in fedsel's part of an answer. What is of another type than it must be counts as absent."""
         counts, abilities = own.get("label_counts"), str(own.get("abilities", "")).split(",")
         return cls(
             _whole(own.get("client")),
@@ -117,6 +115,13 @@ class AppEnrolment:
             counts if isinstance(counts, bytes) else b"",
             frozenset(_known(abilities)),
         )
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, Scalar]) -> Self:
+        """The enrolment in the properties of a legacy client, with the mod or without."""
+        if own := embedded(properties):
+            return cls.from_config(own)
+        return cls(_whole(properties.get(PARTITION_ID)), _whole(properties.get("examples")) or 0)
 
 
 def _known(abilities: Iterable[str]) -> Iterable[Ability]:

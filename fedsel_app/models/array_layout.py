@@ -1,12 +1,12 @@
-"""Array layout: a model's list of arrays as flat parameters and running statistics, and back.
+"""Array layout: a model's arrays as flat parameters and running statistics, and back.
 
-A Flower client of anybody's sends its model as a list of arrays, in PyTorch usually the values of `state_dict()`. The
-round works on vectors: the parameters, which are compressed and which a server optimiser moves, and the running
-statistics of BatchNorm, which are averaged by examples. Arrays of whole numbers or truth values (BatchNorm's
-`num_batches_tracked`) are neither: they stay as they are in the server's first model.
+A Flower client of anybody's sends its model as a list of arrays, in PyTorch usually the values of `state_dict()`, or as
+arrays by their names there. The round works on vectors: the parameters, which are compressed and which a server
+optimiser moves, and the running statistics of BatchNorm, which are averaged by examples. Arrays of whole numbers or
+truth values (BatchNorm's `num_batches_tracked`) are neither: they stay as they are in the server's first model.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,10 @@ from fedsel_app.config import ConfigError
 from fedsel_app.models.flat_model import LayerSlice
 
 Vector = NDArray[np.float32]
+Arrays = Sequence[NDArray[Any]] | Mapping[str, NDArray[Any]]
+"""A model's arrays, in their order or by their names."""
+STATISTICS = ("running_mean", "running_var")
+"""Names of BatchNorm's running statistics in PyTorch's state_dict, behind the last dot."""
 
 
 def batch_norm_statistics(arrays: Sequence[NDArray[Any]]) -> list[int]:
@@ -32,24 +36,26 @@ def batch_norm_statistics(arrays: Sequence[NDArray[Any]]) -> list[int]:
     return found
 
 
-def named_statistics(names: Sequence[str]) -> list[int] | None:
-    """Positions of the arrays with the names that PyTorch gives to running statistics; None where there are none."""
-    found = [place for place, name in enumerate(names) if name.endswith(("running_mean", "running_var"))]
-    return found or None
+def named_statistics(names: Sequence[str]) -> list[int]:
+    """Positions of the running means and variances, by the names that PyTorch's state_dict has for them."""
+    return [position for position, name in enumerate(names) if name.split(".")[-1] in STATISTICS]
 
 
 class ArrayLayout:
-    """Layout of a list of arrays.
+    """Layout of a model's arrays.
 
     Parameters
     ----------
     arrays
         The initial model. Arrays that are not of floats are kept; the others are float32 on the way.
     statistics
-        Positions of the running statistics; None: those that `batch_norm_statistics` finds.
+        Positions or names of the running statistics; None: those that have their names, or in a list and where the
+        names are numbers ("0", "1", ...) those that `batch_norm_statistics` finds.
 
     Attributes
     ----------
+    names : tuple of str
+        Names of the arrays, in their order; empty for a list.
     parameters, statistics : tuple of int
         Positions of the arrays of either kind.
     size : int
@@ -65,13 +71,14 @@ class ArrayLayout:
     Raises
     ------
     ConfigError
-        Where a position has no float array, or nothing is left to train.
+        Where a position or a name has no float array, or nothing is left to train.
     """
 
-    def __init__(self, arrays: Sequence[NDArray[Any]], statistics: Collection[int] | None = None) -> None:
-        self._arrays = [np.array(array) for array in arrays]
+    def __init__(self, arrays: Arrays, statistics: Collection[int] | Collection[str] | None = None) -> None:
+        self.names = tuple(arrays) if isinstance(arrays, Mapping) else ()
+        self._arrays = [np.array(array) for array in (arrays.values() if isinstance(arrays, Mapping) else arrays)]
         floats = [position for position, array in enumerate(self._arrays) if _is_float(array)]
-        chosen = sorted(set(batch_norm_statistics(self._arrays) if statistics is None else statistics))
+        chosen = self._statistics() if statistics is None else sorted({self._position(place) for place in statistics})
         if wrong := [position for position in chosen if position not in floats]:
             raise ConfigError(f"The running statistics are said to be at position {wrong[0]}, where no float array is.")
         self.statistics = tuple(chosen)
@@ -90,6 +97,17 @@ class ArrayLayout:
         last = self._arrays[members[-1][-1]]
         self.classes = last.shape[0] if last.ndim else 1
 
+    def _statistics(self) -> list[int]:
+        """Positions of the statistics, by the names where these say anything."""
+        if all(name.isdecimal() for name in self.names):
+            return batch_norm_statistics(self._arrays)
+        return named_statistics(self.names)
+
+    def _position(self, place: int | str) -> int:
+        if isinstance(place, str) and place not in self.names:
+            raise ConfigError(f"The running statistics are said to be {place!r}, and no array has this name.")
+        return self.names.index(place) if isinstance(place, str) else place
+
     def _members(self) -> list[list[int]]:
         """Positions of each layer's arrays."""
         layers: list[list[int]] = []
@@ -102,18 +120,35 @@ class ArrayLayout:
                 layers.append([position])
         return layers
 
-    def flatten(self, arrays: Sequence[NDArray[Any]]) -> tuple[Vector, Vector]:
+    def flatten(self, arrays: Arrays) -> tuple[Vector, Vector]:
         """The parameters, float32 (N,), and the running statistics, float32 (B,). Raises ValueError for another model.
 
-        Another model is one with arrays of other shapes, or another number of them.
+        Another model is one with arrays of other shapes or names, or another number of them; the order of named ones
+        does not matter.
         """
-        shapes, expected = [array.shape for array in arrays], self.shapes
+        arrays = self._in_order(arrays)
+        shapes, expected = [array.shape for array in arrays], [array.shape for array in self._arrays]
         if shapes != expected:
             raise ValueError(
                 f"The model has {len(expected)} arrays of the shapes {expected}, and {len(shapes)} of the shapes "
                 f"{shapes} came: a client's fit returns all arrays that it got, in their order."
             )
         return self._joined(arrays, self.parameters), self._joined(arrays, self.statistics)
+
+    def _in_order(self, arrays: Arrays) -> Sequence[NDArray[Any]]:
+        if not isinstance(arrays, Mapping):
+            return arrays
+        if odd := sorted(arrays.keys() ^ set(self.names)):
+            raise ValueError(
+                f"The model has the {len(self.names)} arrays {', '.join(self.names)}, and the ones that came differ in "
+                f"{', '.join(odd)}: a client's training returns all arrays that it got, by their names."
+            )
+        return [arrays[name] for name in self.names]
+
+    def named(self, arrays: Sequence[NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Arrays in the layout's order by their names; "0", "1", ... for those of a list."""
+        names = self.names or map(str, range(len(self._arrays)))
+        return dict(zip(names, arrays, strict=True))
 
     def restore(self, parameters: Vector, statistics: Vector) -> list[NDArray[Any]]:
         """The list of arrays in their own shapes and dtypes; those of whole numbers as they were at first."""

@@ -168,7 +168,7 @@ class AppStrategy(Strategy):
     def open(self, arrays: NDArrays, evaluate_fn: EvaluateFn | None, names: Sequence[str] = ()) -> None:
         """Begin the run of a model, or take it up again. Raises ConfigError where the method does not suit it."""
         config = self._config
-        statistics = self._statistics if self._statistics is not None else named_statistics(names)
+        statistics = self._statistics if self._statistics is not None else named_statistics(names) or None
         layout = ArrayLayout(arrays, statistics)
         if config.strategy.needs(config.method).class_biases and not layout.has_class_biases:
             raise ConfigError(

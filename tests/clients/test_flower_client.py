@@ -53,7 +53,7 @@ def questions(federation):
 
 
 def direct(context, instruction, arrays):
-    """What Flower's functions of the client return."""
+    """Numbers and arrays that the functions of Flower's client return."""
     client, config = SelectionClient(context), instruction.to_config()
     if instruction.message_type == "query":
         return client.get_properties(config), []

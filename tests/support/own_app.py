@@ -1,13 +1,20 @@
 """A user's own Flower app in this process: clients of a small linear model, behind Flower's own ClientApp."""
 
+import json
+
 import numpy as np
-from flwr.app import Context, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.client import ClientApp, NumPyClient
 from flwr.common import parameters_to_ndarrays
 from flwr.server import Server, SimpleClientManager
 from flwr.server.compat.grid_client_proxy import GridClientProxy
 
+from fedsel_app.config import CompressionConfig
+from fedsel_app.messages import AppTrainInstruction
+
 CLIENTS, FEATURES, CLASSES = 4, 3, 2
+NAMES = ("scale", "norm.running_mean", "norm.running_var", "norm.num_batches_tracked", "fc.weight", "fc.bias")
+"""Names of the model's arrays in an app of Flower's Message API."""
 
 
 def model():
@@ -79,6 +86,66 @@ class BrokenClient(OwnClient):
 
     def fit(self, parameters, config):
         return parameters[:-1], 10, {}
+
+
+def by_name(arrays):
+    """A record of the model's arrays, or of any in their order."""
+    return ArrayRecord({name: Array(np.asarray(array)) for name, array in zip(NAMES, arrays, strict=True)})
+
+
+def register(app, seen, metrics=None):
+    """Register the training and evaluation of `OwnClient` with an app of Flower's Message API.
+
+    `seen` collects the client, the type and the records of each message; `metrics` go with those of a training.
+    """
+
+    def noted(message, context):
+        seen.append((context.node_config["partition-id"], message.metadata.message_type, dict(message.content)))
+        return seen[-1][0], message.content["arrays"].to_numpy_ndarrays()
+
+    @app.train()
+    def train(message, context):
+        client, arrays = noted(message, context)
+        found = losses(arrays, *data(client))
+        metric = {"num-examples": len(found), "train_loss": float(found.mean())} | (metrics or {})
+        records = {"arrays": by_name(trained(arrays, client)), "metrics": MetricRecord(metric)}
+        return Message(RecordDict(records), reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message, context):
+        client, arrays = noted(message, context)
+        found = losses(arrays, *data(client))
+        metric = {"num-examples": len(found), "eval_loss": float(found.mean()), "eval_acc": 0.5}
+        return Message(RecordDict({"metrics": MetricRecord(metric)}), reply_to=message)
+
+    return app
+
+
+def node(client, state_dir=""):
+    """Context of a client, at node 90 + `client`."""
+    config = {"partition-id": client, "num-partitions": CLIENTS, "state-dir": str(state_dir)}
+    return Context(run_id=1, node_id=90 + client, node_config=config, state=RecordDict(), run_config={})
+
+
+def app_instruction(server_round=1, *, compression=None, **fields):
+    """Instruction to a user's client to train, which the server aggregated in the round before."""
+    before = server_round - 1
+    options = {"compressor": "top-k", "curvature_layers": 0} | (compression or {})
+    known = {"run_key": "run", "learning_rate": 0.1, "kept_fraction": 0.3, "residual_decay": 0.9, "curvature": False}
+    known |= {"last_instructed": before, "last_aggregated": before, "seed": 5, "statistics_positions": "1,2"}
+    config = json.dumps(CompressionConfig(**options).values())
+    return AppTrainInstruction(server_round=server_round, compression=config, **known | fields)
+
+
+def named_question(instruction, arrays=None, control=None, *, kind=None):
+    """fedsel's question in a message of the Message API, beside the user's own records."""
+    content = RecordDict({"config": ConfigRecord({"lr": 0.5})})
+    if arrays is not None:
+        content["arrays"] = by_name(arrays)
+    content["fedsel"] = ConfigRecord(instruction.to_config())
+    if control is not None:
+        content["fedsel.control"] = ArrayRecord([control])
+    return Message(content, 90, kind or instruction.message_type)
 
 
 class AppGrid:

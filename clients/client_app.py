@@ -1,0 +1,76 @@
+"""ClientApp of a user's own that takes part in fedsel's rounds: `client_app()` in place of Flower's `ClientApp()`.
+
+It enrols, answers loss probes, compresses the updates, keeps the client's state and reports, around the user's
+`@app.train()` and `@app.evaluate()`, which get their own records alone. Without fedsel's server it is Flower's.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from flwr.app import Context, Message
+from flwr.client import ClientFnExt
+from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable, Mod
+
+from clients.selecting import SelectingMod
+from clients.user_client import Functions, UserClient
+from fedsel_app.messages.records import own_config
+
+Decorator = Callable[[ClientAppCallable], ClientAppCallable]
+DEFAULT = "default"
+"""Flower's name of the action of a message whose type has no other."""
+
+
+def client_app(client_fn: ClientFnExt | None = None, mods: list[Mod] | None = None, **functions: Any) -> ClientApp:
+    """Build a ClientApp for `@app.train()` and `@app.evaluate()`, or for a `client_fn`, as Flower's own is built.
+
+    The functions are those of `clients.user_client.Functions`: what nobody but the user can work out.
+
+    Raises
+    ------
+    TypeError
+        For a function of another name.
+    """
+    if client_fn is not None:
+        return ClientApp(client_fn, [SelectingMod(Functions(**functions)), *(mods or [])])
+    return SelectingApp(mods, Functions(**functions))
+
+
+class SelectingApp(ClientApp):
+    """A ClientApp that answers what fedsel's server asks, through the user's functions that are registered with it.
+
+    These lie in a second ClientApp, which answers for the user's code as often as a message needs it, while the
+    lifespan of this one is entered once.
+    """
+
+    def __init__(self, mods: list[Mod] | None, functions: Functions) -> None:
+        super().__init__()
+        self._users, self._functions = ClientApp(mods=mods), functions
+        for register in (super().query, super().train, super().evaluate):
+            register()(self._answer)
+
+    def _answer(self, message: Message, context: Context) -> Message:
+        if own_config(message.content) is None:
+            return self._users(message, context)
+        return UserClient(message, context, self._users, self._functions).answer()
+
+    def query(self, action: str = DEFAULT, *, mods: list[Mod] | None = None) -> Decorator:
+        """Register a query function, as Flower's ClientApp does."""
+        return self._registering(self._users.query(action, mods=mods), super().query, action)
+
+    def train(self, action: str = DEFAULT, *, mods: list[Mod] | None = None) -> Decorator:
+        """Register a train function, as Flower's ClientApp does."""
+        return self._registering(self._users.train(action, mods=mods), super().train, action)
+
+    def evaluate(self, action: str = DEFAULT, *, mods: list[Mod] | None = None) -> Decorator:
+        """Register an evaluate function, as Flower's ClientApp does."""
+        return self._registering(self._users.evaluate(action, mods=mods), super().evaluate, action)
+
+    def _registering(self, users: Decorator, register: Callable[[str], Decorator], action: str) -> Decorator:
+        def decorator(function: ClientAppCallable) -> ClientAppCallable:
+            users(function)
+            if action != DEFAULT:
+                register(action)(self._answer)
+            return function
+
+        return decorator

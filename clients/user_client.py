@@ -1,0 +1,282 @@
+"""A user's own client in fedsel's rounds: it enrols, tells losses and trains, and its update is compressed.
+
+The user's functions give what nobody else can work out. Without `losses` the client's own evaluation is its loss, and
+the mean loss stands in for the root of the mean squared one (Oort's utility), which is never smaller. With
+`control_variates` the solver is SCAFFOLD (see `clients.training.solvers`).
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+from numpy.typing import NDArray
+
+from clients.compression.compressors import draw_layers
+from clients.local_round import LocalRound, Trained
+from clients.state import STATE_FOLDER, StateStore, user_state_folder
+from fedsel_app.config import CompressionConfig, TrainingConfig
+from fedsel_app.messages import (
+    EVALUATION_LOSSES,
+    PARTITION_ID,
+    Ability,
+    AppEnrolment,
+    AppTrainInstruction,
+    Config,
+    EnrolInstruction,
+    ProbeInstruction,
+    Report,
+    read_evaluate_instruction,
+    reported_loss,
+    reported_steps,
+)
+from fedsel_app.messages.records import (
+    CONTROL,
+    ClientAnswer,
+    named_arrays,
+    own_config,
+    put_answer,
+    read_arrays,
+    users_arrays,
+    users_part,
+)
+from fedsel_app.models.array_layout import ArrayLayout, Arrays
+from fedsel_app.seeds import Purpose, stream
+
+Vector = NDArray[np.float32]
+Losses = Callable[[Context, Any], NDArray[Any]]
+Diagonal = Callable[[Context, Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Functions:
+    """Functions of a user's, for what nobody else can work out.
+
+    Their arrays are a model as the user's client gets it: an ArrayRecord with `@app.train()`, a list with `client_fn`.
+    """
+
+    examples: Callable[[Context], int] | None = None
+    """Training examples of this client; without it the server learns them from the first training."""
+    losses: Losses | None = None
+    """Loss of the model on each of the client's training examples, float (n,)."""
+    label_counts: Callable[[Context], Sequence[int]] | None = None
+    """Training examples of each class; their sum is the number of examples."""
+    gradient_deviation: Callable[[Context, Any], float] | None = None
+    """Root of the mean squared distance of the mini-batch gradients from their mean, at the trained model."""
+    curvature: Diagonal | None = None
+    """Diagonal of the loss's Hessian at the trained model, in the form of its arrays."""
+    control_variates: Callable[[Context, Any], None] | None = None
+    """Takes the term that the next training is to add to each gradient, in the form of the model's arrays; that
+    training returns its `steps` and their `lr` as metrics."""
+
+    @property
+    def abilities(self) -> frozenset[Ability]:
+        """The functions that there are."""
+        return frozenset(ability for ability in Ability if getattr(self, ability) is not None)
+
+
+class Unanswered(Exception):
+    """The user's code did not do what it was asked; `reply` is what it says instead."""
+
+    def __init__(self, reply: Message, reason: str) -> None:
+        super().__init__(reason)
+        self.reply = reply
+
+
+@dataclass(frozen=True)
+class UserClient:
+    """A user's client that answers a message of fedsel's server, in the layout of `fedsel_app.messages.records`."""
+
+    message: Message
+    context: Context
+    code: ClientAppCallable
+    """Code of the user's, which sees the user's own records. Raises Unanswered where it does not do as it is asked."""
+    functions: Functions
+    lists: bool = False
+    """The functions have lists of arrays in place of ArrayRecords."""
+
+    def answer(self) -> Message:
+        """Answer the message, whose records of fedsel's are taken out."""
+        config, control = own_config(self.message.content) or {}, read_arrays(self.message.content, CONTROL)
+        self.message.content = users_part(self.message.content)
+        kind = self.message.metadata.message_type.split(".")[0]
+        if kind == MessageType.QUERY:
+            return self._reply(self.enrolment(EnrolInstruction.from_config(config)).to_config())
+        try:
+            if kind == MessageType.TRAIN:
+                return self._train(AppTrainInstruction.from_config(config), control[0] if control else None)
+            if (function := self.functions.losses) and isinstance(read_evaluate_instruction(config), ProbeInstruction):
+                losses = self._losses(function)
+                return self._reply(ClientAnswer.of_evaluation(float(losses.mean()), losses.size, {}).numbers)
+            return self.code(self.message, self.context)
+        except Unanswered as unanswered:
+            return unanswered.reply
+
+    def _reply(self, numbers: Config) -> Message:
+        content = RecordDict()
+        put_answer(content, ClientAnswer(numbers))
+        return Message(content, reply_to=self.message)
+
+    def enrolment(self, instruction: EnrolInstruction) -> AppEnrolment:
+        """Identity by the node configuration, and numbers of examples where a function tells them."""
+        counts, examples, functions = b"", 0, self.functions
+        if functions.label_counts is not None:
+            by_class = np.asarray(functions.label_counts(self.context), "<i8")
+            examples = int(by_class.sum())
+            counts = by_class.tobytes() if instruction.label_counts else b""
+        if functions.examples is not None:
+            examples = int(functions.examples(self.context))
+        client = self.context.node_config.get(PARTITION_ID)
+        return AppEnrolment(client if isinstance(client, int) else None, examples, counts, functions.abilities)
+
+    # Losses ---------------------------------------------------------------------------------------------------
+
+    def _losses(self, function: Losses) -> NDArray[np.float64]:
+        """The user's losses of the model that came, float64 (n,). Raises ValueError if there is none."""
+        _, record = users_arrays(self.message.content)
+        losses = np.asarray(function(self.context, self._form(record)), np.float64).ravel()
+        if not losses.size:
+            raise ValueError("The function 'losses' returned none: it gives one loss a training example.")
+        return losses
+
+    def _evaluated_loss(self) -> float:
+        """Loss of the model that came, by the user's evaluation. Raises ValueError if that does not tell it."""
+        content = RecordDict(dict(self.message.content))
+        name, record = users_arrays(content)
+        content[name] = ArrayRecord(dict(record))  # the user's evaluation may empty it, and the training follows
+        asked = Message(content, reply_to=self.message)
+        asked.metadata.message_type = MessageType.EVALUATE
+        try:
+            reply = _content(self.code(asked, self.context))
+        except Unanswered as unanswered:
+            raise ValueError(f"The client's evaluate does not tell its loss: {unanswered}") from unanswered
+        loss = reported_loss(_scalars(reply, MetricRecord), EVALUATION_LOSSES)
+        if math.isnan(loss):
+            names = ", ".join(EVALUATION_LOSSES)
+            raise ValueError(f"The client's evaluate does not tell its loss as a metric, one of {names}.")
+        return loss
+
+    def _reports_before(self, instruction: AppTrainInstruction) -> dict[Report, float]:
+        """Reports on the received model that the instruction asks for."""
+        wanted = {Report.INITIAL_LOSS, Report.RMS_LOSS} & set(instruction.reports)
+        if not wanted:
+            return {}
+        if self.functions.losses is not None:
+            losses = self._losses(self.functions.losses)
+            mean, rms = float(losses.mean()), math.sqrt(float(np.square(losses).mean()))
+        else:
+            mean = rms = self._evaluated_loss()
+        known = {Report.INITIAL_LOSS: mean, Report.RMS_LOSS: rms}
+        return {report: known[report] for report in wanted}
+
+    # Training -------------------------------------------------------------------------------------------------
+
+    def _train(self, instruction: AppTrainInstruction, control: Vector | None) -> Message:
+        """Carry a local round out around the user's training."""
+        name, received = users_arrays(self.message.content)
+        arrays = self._arrays(received)
+        layout = ArrayLayout(arrays, [int(place) for place in instruction.statistics_positions.split(",") if place])
+        start, statistics = layout.flatten(arrays)
+        local_round = LocalRound(
+            client=int(self.context.node_config[PARTITION_ID]),
+            seed=instruction.seed,
+            training=TrainingConfig(solver="sgd" if control is None else "scaffold", momentum=0.0),
+            compression=CompressionConfig.from_values(json.loads(instruction.compression)),
+            layers=layout.layers,
+            store=self._store(),
+        )
+        functions, reply = self.functions, self.message
+
+        def train(correction: Vector | None) -> Trained:
+            nonlocal name, reply
+            measured = self._reports_before(instruction)
+            if correction is not None and functions.control_variates is not None:
+                term = layout.restore(correction, np.zeros_like(statistics))
+                record = ArrayRecord(dict(zip(received, map(Array, term), strict=True)))
+                functions.control_variates(self.context, self._form(record))
+            started_s = time.perf_counter()
+            reply = self.code(self.message, self.context)
+            compute_s = time.perf_counter() - started_s
+            name, record = users_arrays(_content(reply), name)
+            metrics = _scalars(reply.content, ConfigRecord, MetricRecord)
+            if Report.GRADIENT_DEVIATION in instruction.reports and functions.gradient_deviation is not None:
+                deviation = functions.gradient_deviation(self.context, self._form(record))
+                measured[Report.GRADIENT_DEVIATION] = float(deviation)
+            parameters, moved = layout.flatten(self._arrays(record))
+            steps, lr = (0, 0.0) if control is None else reported_steps(metrics)
+            curvature = None
+            if functions.curvature is not None:
+                curvature = partial(self._curvature, functions.curvature, record, layout, local_round, instruction)
+            return Trained(
+                parameters=parameters,
+                loss=reported_loss(metrics),
+                compute_s=compute_s,
+                steps=steps,
+                lr=lr,
+                statistics=moved if instruction.statistics else None,
+                reports=measured,
+                curvature=curvature,
+            )
+
+        sent, numbers = local_round.answer(instruction, start, control, train)
+        reply.content[name] = ArrayRecord(sent)
+        put_answer(reply.content, ClientAnswer(numbers.to_metrics()))
+        return reply
+
+    def _curvature(
+        self,
+        function: Diagonal,
+        trained: ArrayRecord,
+        layout: ArrayLayout,
+        local_round: LocalRound,
+        instruction: AppTrainInstruction,
+        shares: NDArray[np.float64],
+    ) -> dict[int, Vector]:
+        """The user's diagonal curvature of the layers that the Markov rule draws by their `shares`."""
+        compression = local_round.compression
+        rng = stream(local_round.seed, Purpose.COMPRESS, instruction.server_round, local_round.client)
+        drawn = draw_layers(shares, compression.curvature_layers, compression.curvature_explore, rng)
+        found = function(self.context, self._form(trained))
+        diagonal, _ = layout.flatten(found if self.lists else named_arrays(found))
+        spans = {layer: layout.layers[layer] for layer in drawn.tolist()}
+        return {layer: diagonal[span.start : span.stop] for layer, span in spans.items()}
+
+    # Forms ----------------------------------------------------------------------------------------------------
+
+    def _form(self, record: ArrayRecord) -> ArrayRecord | list[NDArray[Any]]:
+        """The arrays as the user's functions have them, to do with as they like."""
+        return list(named_arrays(record).values()) if self.lists else ArrayRecord(dict(record))
+
+    def _arrays(self, record: ArrayRecord) -> Arrays:
+        """The arrays by their names, or as a list where these mean nothing."""
+        named = named_arrays(record)
+        return list(named.values()) if self.lists else named
+
+    def _store(self) -> StateStore:
+        """The client's states, in the node configuration's `state-dir` or in the user's own folder."""
+        folder = str(self.context.node_config.get("state-dir", "")) or user_state_folder()
+        return StateStore(Path(folder) / STATE_FOLDER, begins_anew=True)
+
+
+def _content(reply: Message) -> RecordDict:
+    """Content of a reply of the user's. Raises Unanswered if it is an error."""
+    if reply.has_error():
+        raise Unanswered(reply, reply.error.reason or f"error {reply.error.code}")
+    return reply.content
+
+
+def _scalars(content: RecordDict, *kinds: type[ConfigRecord] | type[MetricRecord]) -> Config:
+    """The values of all records of these kinds, of which a later one goes before."""
+    values: dict[str, Any] = {}
+    for kind in kinds:
+        for record in content.values():
+            if isinstance(record, kind):
+                values.update(record)
+    return values
