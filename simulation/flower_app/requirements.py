@@ -9,7 +9,6 @@ from simulation.experiments.configuration import AppConfig
 from simulation.flower_app.settings import app_config
 from strategies import STRATEGIES
 
-MOD = "ClientApp(client_fn, mods=[selecting])"
 BY_FUNCTION = {Report.GRADIENT_DEVIATION: Ability.GRADIENT_DEVIATION}
 """Reports that need a function of the user's."""
 BY_EVALUATE = (Report.INITIAL_LOSS,)
@@ -48,14 +47,17 @@ def unmet(config: AppConfig, abilities: frozenset[Ability] | None) -> str:
     """
     for requirement in requirements(config):
         if requirement.ability is not None and requirement.ability not in (abilities or ()):
-            function = f"ClientApp(client_fn, mods=[selecting({requirement.ability}=...)])"
+            function = _app(f"{requirement.ability}=...")
             return f"{requirement.subject}, which only a function of yours tells: write {function}."
         if abilities is None:
-            return (
-                f"{requirement.subject}, and a client without the mod does not: write {MOD}, with "
-                "`from fedsel_app import selecting`."
-            )
+            return f"{requirement.subject}, and a client without fedsel's line does not: write {_app()}."
     return ""
+
+
+def _app(function: str = "") -> str:
+    """The line that a client app needs, in either form."""
+    mod = f"selecting({function})" if function else "selecting"
+    return f"fedsel_app.client_app({function}) in place of ClientApp(), or ClientApp(client_fn, mods=[{mod}])"
 
 
 def support_rows() -> Iterator[tuple[str, str, str, str]]:

@@ -7,6 +7,8 @@ rounds. Flower's legacy server calls the methods of its `Strategy` interface ins
 import logging
 import math
 from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +146,7 @@ class AppStrategy(Strategy):
 
     _inner: SelectionStrategy
     _clients: UserClients
+    _recorder: RunFolder | UnkeptRecords
 
     def __init__(
         self,
@@ -175,7 +178,7 @@ class AppStrategy(Strategy):
                 f"The strategy {self._name} reads the biases of the output layer, and the last arrays of the initial "
                 "model are no matrix with a vector of its outputs behind it."
             )
-        recorder = _run_folder(config) if config.records.out else UnkeptRecords()
+        recorder = self._recorder = _run_folder(config) if config.records.out else UnkeptRecords()
         recorder.listeners.append(RoundListener(_log_round))
         initial, buffers = layout.initial()
         self._evaluate_fn = evaluate_fn
@@ -246,12 +249,20 @@ class AppStrategy(Strategy):
 
         self.open([array.numpy() for array in initial_arrays.values()], test, names)
         run, users = self._inner.run, self._clients.over(carrier)
+        with closing(self._recorder):
+            self._run_rounds(result)
+        result.arrays = carrier.named(users.users_model(sent_model(run.parameters, run.buffers)))
+        return result
+
+    def _run_rounds(self, result: Result) -> None:
+        """Run the rounds that are left, and keep the metrics of each."""
+        run, users = self._inner.run, self._clients
         if not run.completed:
             self._test_initial()
         for number in range(run.completed + 1, run.rounds.most + 1):
             if run.ended:
                 break
-            self._limited(lambda number=number: run_round(self._inner, users, number))
+            self._limited(partial(run_round, self._inner, users, number))
             self._refuse_fruitless(number)
             if metrics := users.metrics:
                 replies = [RecordDict({"metrics": MetricRecord(numbers(of))}) for of in metrics.values()]
@@ -260,8 +271,6 @@ class AppStrategy(Strategy):
             if run.record.client_loss is not None:
                 score = {} if run.record.client_accuracy is None else {SCORE: run.record.client_accuracy}
                 result.evaluate_metrics_clientapp[number] = MetricRecord({"loss": run.record.client_loss, **score})
-        result.arrays = carrier.named(users.users_model(sent_model(run.parameters, run.buffers)))
-        return result
 
     def _set_rounds(self, num_rounds: int) -> None:
         """Take the number of rounds. Raises ConfigError where another was set."""

@@ -14,6 +14,7 @@ from flwr.server.client_manager import ClientManager
 from flwr.serverapp import Grid
 
 from fedsel_app.messages import Config, Instruction, embed
+from fedsel_app.messages.embedded import EVALUATION_LOSSES
 from fedsel_app.messages.records import CONTROL, OWN
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from simulation.federations.flower_grid import FlowerGrid
@@ -24,9 +25,9 @@ RoundConfig = Callable[[int], Config]
 """Config of the user's that goes with a round's messages, by the number of the round."""
 NO_QUERY = "No query function registered"
 """Part of the error of a client app of Flower's that answers no queries: it is not one of fedsel's."""
-EVALUATION_LOSSES = ("eval_loss", "eval-loss", "loss", "val_loss", "test_loss")
+
 SCORES = ("accuracy", "eval_acc", "eval-acc", "eval_accuracy", "acc", "test_acc")
-"""Names under which users' clients are known to return the loss and the score of an evaluation."""
+"""Metrics under which users' clients are known to return the score of an evaluation."""
 
 
 class UserManager(FlowerManager):

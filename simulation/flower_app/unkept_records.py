@@ -31,5 +31,8 @@ class UnkeptRecords:
     def checkpoint(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Keep no checkpoint."""
 
+    def close(self) -> None:
+        """Close nothing."""
+
     def finish(self, final: Model, best: Model, roster: Roster) -> None:
         """Keep no model."""

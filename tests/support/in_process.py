@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Context, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.common import FitIns, FitRes, Parameters
 
 from simulation.experiments.configuration import AppConfig, resolve
@@ -15,7 +15,8 @@ from simulation.federations.inline import Inline
 from simulation.wiring.client import make_client_app
 from simulation.wiring.server import make_strategy, open_run_folder
 from strategies.base import SelectionStrategy
-from strategies.round.federation import ALL, Federation, Message, Reply
+from strategies.round.federation import ALL, Federation, Reply
+from strategies.round.federation import Message as Asked
 from strategies.round.flower_manager import as_parameters, reply_of
 from strategies.round.run_round import run_rounds
 from tests.support.proxies import OK
@@ -42,7 +43,7 @@ class Hooked(Inline):
             node_of[message.node]: self._hooked(int(message.node), message, answers[message.node]) for message in inner
         }
 
-    def _hooked(self, client: int, message: Message, answer):
+    def _hooked(self, client: int, message: Asked, answer):
         if self._on_fit is None or message.instruction.message_type != "train" or not isinstance(answer, Reply):
             return answer
         ins = FitIns(as_parameters(message.model), message.instruction.to_config())
@@ -67,9 +68,16 @@ class InProcessGrid:
             number = str(len(self.pushed))
             message.metadata.__dict__["_message_id"] = number
             self.pushed.append(message)
-            self._replies[number] = self._app(message, self._contexts[message.metadata.dst_node_id])
+            self._replies[number] = self._answer(message)
             ids.append(number)
         return ids
+
+    def _answer(self, message):
+        """The app's answer; what it raises becomes an error, as in Flower's engines."""
+        try:
+            return self._app(message, self._contexts[message.metadata.dst_node_id])
+        except Exception as error:  # noqa: BLE001 - it is the answer
+            return Message(Error(code=2, reason=str(error)), reply_to=message)
 
     def pull_messages(self, message_ids):
         return [self._replies.pop(number) for number in message_ids if number in self._replies]

@@ -69,7 +69,12 @@ def test_a_loss_probe_is_the_unchanged_clients_evaluate(tmp_path):
 @pytest.mark.parametrize(
     ("name", "settings", "mods", "message"),
     [
-        ("oort", {}, (), r"needs the rms loss of the selected, and a client without the mod does not: .*\[selecting\]"),
+        (
+            "oort",
+            {},
+            (),
+            r"needs the rms loss of the selected, and a client without fedsel's line .*\[selecting\]",
+        ),
         ("random", {"compressor": "top-k"}, (), r"Compression \('compressor' top-k.*mods=\[selecting\]"),
         ("fed-cbs", {}, (selecting,), r"needs each client's label counts.*write .*selecting\(label_counts=\.\.\.\)"),
         (

@@ -1,0 +1,225 @@
+"""Door one: strategies in a user's app of Flower's Message API, in front of its clients, changed by a line or not."""
+
+import json
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.clientapp import ClientApp
+
+import fedsel_app
+from clients.selecting import selecting
+from fedsel_app.config import ConfigError
+from simulation.flower_app.requirements import requirements
+from simulation.flower_app.settings import app_config
+from strategies import STRATEGIES
+from tests.support.flower_state import task_identity
+from tests.support.in_process import InProcessGrid
+from tests.support.own_app import CLIENTS, by_name, data, losses, model, node, register, run_app, trained
+
+__all__ = ["task_identity"]
+pytestmark = pytest.mark.usefixtures("task_identity")
+ROUNDS = 3
+QUICK = {
+    "fedcor": {"warmup": 1, "first_steps": 2, "steps": 1, "warmup_steps": 1},
+    "fedcvr-bolt": {"warmup_rounds": 1, "landmarks": 4},
+    "terraform": {"min_clients": 2, "iterations": 1},
+}
+FUNCTIONS = {
+    "label_counts": lambda context: np.bincount(data(context.node_config["partition-id"])[1], minlength=2),
+    "gradient_deviation": lambda context, arrays: 1.0 + context.node_config["partition-id"],
+}
+
+
+def rows(folder, name="rounds.jsonl"):
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+def without_wall(found):
+    return [{key: value for key, value in row.items() if key != "wall_s"} for row in found]
+
+
+def started(name, app, folder=None, state_dir="", *, start=None, **settings):
+    """Result of a run of door one with four clients of `app`."""
+    built = fedsel_app.strategy(name, clients=CLIENTS, cohort=2, out=folder, **settings)
+    grid = InProcessGrid(app, {90 + client: node(client, state_dir) for client in range(CLIENTS)})
+    options = {"num_rounds": ROUNDS, "train_config": ConfigRecord({"mine": 7})} | (start or {})
+    return built.start(grid=grid, initial_arrays=by_name(model()), **options)
+
+
+def settings_of(name):
+    """Settings with which every method runs, by nothing that is measured."""
+    shared = {"links": "simulated", "checkpoint_every": 0} | QUICK.get(name, {})
+    try:
+        app_config(name, {"clients": CLIENTS, "cohort": 2})
+    except ConfigError:
+        return shared | {"compressor": "top-k"}
+    return shared
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_both_doors_give_the_same_bits(tmp_path, name):
+    functions, settings = dict(FUNCTIONS), settings_of(name)
+    result = started(
+        name, register(fedsel_app.client_app(**functions), []), tmp_path / "one", tmp_path / "a", **settings
+    )
+    rounds = ROUNDS * STRATEGIES[name].most_iterations(STRATEGIES[name].Config())
+    legacy = fedsel_app.strategy(
+        name, parameters=model(), clients=CLIENTS, cohort=2, rounds=ROUNDS, out=tmp_path / "two", **settings
+    )
+    final = run_app(legacy, rounds, mods=[selecting(**functions)], state_dir=tmp_path / "b")
+    found = result.arrays.to_numpy_ndarrays()
+    assert [array.tobytes() for array in found] == [array.tobytes() for array in final]
+    assert [array.dtype for array in found] == [array.dtype for array in model()]
+    assert without_wall(rows(tmp_path / "one")) == without_wall(rows(tmp_path / "two"))
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in STRATEGIES if not list(requirements(app_config(name, {**settings_of(name)})))]
+)
+def test_clients_without_a_line_of_fedsels_take_part(tmp_path, name):
+    seen = []
+    result = started(name, register(ClientApp(), seen), tmp_path / "run", **settings_of(name))
+    assert all(row["aggregated"] == row["selected"] for row in rows(tmp_path / "run"))
+    assert set(result.train_metrics_clientapp) == {row["round"] for row in rows(tmp_path / "run")}
+    assert all(set(records) == {"arrays", "config", "fedsel"} for _, _, records in seen)
+    assert all(records["config"]["mine"] == 7 for _, kind, records in seen if kind == "train")
+    assert all(records["config"]["server-round"] >= 1 for _, _, records in seen)
+
+
+def test_random_is_federated_averaging_of_named_arrays(tmp_path):
+    """The loop by hand averages the arrays of those that were selected, by their examples."""
+    result = started("random", register(ClientApp(), []), tmp_path / "run", links="simulated")
+    arrays = model()
+    for row in rows(tmp_path / "run"):
+        weights = np.array([len(data(client)[1]) for client in row["selected"]], np.float64)
+        replies = [trained(arrays, client) for client in row["selected"]]
+        arrays = [np.average(parts, axis=0, weights=weights) for parts in zip(*replies, strict=True)]
+        arrays[3] = np.array(0)
+    assert list(result.arrays) == list(by_name(model()))
+    for found, expected in zip(result.arrays.to_numpy_ndarrays(), arrays, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_result_has_the_metrics_of_flowers_own(tmp_path):
+    tested = []
+
+    def evaluate(number, arrays):
+        tested.append((number, list(arrays)))
+        return MetricRecord({"loss": 0.25, "accuracy": 0.75, "f1": 0.5})
+
+    app = register(fedsel_app.client_app(), [])
+    result = started("random", app, tmp_path / "run", client_eval=True, start={"evaluate_fn": evaluate})
+    assert tested == [(number, list(by_name(model()))) for number in range(ROUNDS + 1)]
+    assert set(result.evaluate_metrics_serverapp) == set(range(ROUNDS + 1))
+    assert [row["accuracy"] for row in rows(tmp_path / "run")] == [0.75] * ROUNDS
+    assert rows(tmp_path / "run")[0]["metrics"] == {"loss": 0.25, "f1": 0.5}
+    first = rows(tmp_path / "run")[0]
+    mean = np.average(
+        [losses(model(), *data(client)).mean() for client in first["selected"]],
+        weights=[len(data(client)[1]) for client in first["selected"]],
+    )
+    assert result.train_metrics_clientapp[1]["train_loss"] == pytest.approx(mean, rel=1e-6)
+    assert result.evaluate_metrics_clientapp[1]["accuracy"] == 0.5
+
+
+def test_a_run_goes_on_from_its_checkpoint_to_the_same_model(tmp_path):
+    class Stop(Exception):
+        pass
+
+    def stopping(number, arrays):
+        if number == 3:
+            raise Stop
+
+    settings = {"compressor": "top-k", "kept_fraction": 0.3, "checkpoint_every": 2, "links": "simulated"}
+    app = register(fedsel_app.client_app(), [])
+    whole = started("random", app, tmp_path / "whole", tmp_path / "a", start={"num_rounds": 4}, **settings)
+    options = {"num_rounds": 4, "evaluate_fn": stopping}
+    with pytest.raises(Stop):
+        started("random", app, tmp_path / "parts", tmp_path / "b", start=options, **settings)
+    parts = started("random", app, tmp_path / "parts", tmp_path / "b", start={"num_rounds": 4}, resume=True, **settings)
+    for found, expected in zip(parts.arrays.to_numpy_ndarrays(), whole.arrays.to_numpy_ndarrays(), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert (tmp_path / "parts" / "summary.json").exists()
+
+
+def test_other_names_of_records_and_metrics():
+    def renamed(app):
+        @app.train()
+        def train(message, context):
+            from flwr.app import Message, RecordDict
+
+            client = context.node_config["partition-id"]
+            arrays = trained(message.content["weights"].to_numpy_ndarrays(), client)
+            assert message.content["settings"]["mine"] == 7
+            records = {"weights": by_name(arrays), "numbers": MetricRecord({"n": len(data(client)[1])})}
+            return Message(RecordDict(records), reply_to=message)
+
+        return app
+
+    keys = {"arrayrecord_key": "weights", "configrecord_key": "settings", "weighted_by_key": "n"}
+    result = started("random", renamed(ClientApp()), links="simulated", **keys)
+    expected = started("random", register(ClientApp(), []), links="simulated")
+    for found, other in zip(result.arrays.to_numpy_ndarrays(), expected.arrays.to_numpy_ndarrays(), strict=True):
+        np.testing.assert_array_equal(found, other)
+
+
+def test_clients_that_lack_what_the_method_needs_are_told_the_line():
+    with pytest.raises(ConfigError, match=r"needs the rms loss of the selected.*client_app\(\)"):
+        started("oort", register(ClientApp(), []), links="simulated")
+
+
+def test_a_client_that_fails_is_left_out_and_rounds_that_bring_nothing_end_with_an_error():
+    def broken(app):
+        @app.train()
+        def train(message, context):
+            raise ValueError("the GPU is gone")
+
+        return app
+
+    with pytest.raises(RuntimeError, match=r"In 3 rounds no client brought .*the GPU is gone"):
+        started("random", broken(ClientApp()), links="simulated")
+
+
+def test_other_rounds_than_those_that_were_set_are_refused():
+    with pytest.raises(ConfigError, match="was told 5 'rounds', and start has num_rounds=3"):
+        started("random", register(ClientApp(), []), rounds=5)
+
+
+def test_the_legacy_server_needs_the_model():
+    built = fedsel_app.strategy("random", clients=CLIENTS, cohort=2)
+    with pytest.raises(ConfigError, match=r"parameters=arrays"):
+        built.initialize_parameters(None)
+
+
+def test_statistics_are_known_by_their_names(tmp_path):
+    """In another order they are averaged all the same; by the order alone they would be compressed."""
+    arrays = by_name(model())
+    shuffled = ArrayRecord({name: arrays[name] for name in reversed(list(arrays))})
+
+    def reversed_app(app):
+        @app.train()
+        def train(message, context):
+            from flwr.app import Message, RecordDict
+
+            client = context.node_config["partition-id"]
+            found = message.content["arrays"]
+            after = trained([found[name].numpy() for name in arrays], client)
+            named = by_name(after)
+            records = {
+                "arrays": ArrayRecord({name: named[name] for name in found}),
+                "metrics": MetricRecord({"num-examples": len(data(client)[1])}),
+            }
+            return Message(RecordDict(records), reply_to=message)
+
+        return app
+
+    options = {"compressor": "top-k", "kept_fraction": 0.1, "kept_warmup_rounds": 0, "links": "simulated"}
+    straight = started("full", register(fedsel_app.client_app(), []), None, tmp_path / "a", **options)
+    built = fedsel_app.strategy("full", clients=CLIENTS, cohort=2, **options)
+    app = reversed_app(fedsel_app.client_app())
+    grid = InProcessGrid(app, {90 + client: node(client, tmp_path / "b") for client in range(CLIENTS)})
+    turned = built.start(grid=grid, initial_arrays=shuffled, num_rounds=ROUNDS)
+    for name in arrays:
+        if name.endswith(("running_mean", "running_var")):
+            np.testing.assert_allclose(turned.arrays[name].numpy(), straight.arrays[name].numpy(), rtol=1e-6)
