@@ -8,6 +8,7 @@ import math
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
+from typing import cast
 
 from flwr.app import Array, ArrayRecord, RecordDict
 from flwr.app import Message as FlowerMessage
@@ -135,7 +136,7 @@ class FlowerGrid:
         arrays = self._arrays(part[0].model) if part[0].model.arrays else None
         if len(part) == 1:
             return question(part[0].instruction, arrays)
-        return shared_question({message.client: message.instruction for message in part}, arrays)
+        return shared_question({cast(int, message.client): message.instruction for message in part}, arrays)
 
     def _arrays(self, model: SentModel) -> ArrayRecord:
         """The model as a record, which all messages with this model share."""
@@ -178,7 +179,7 @@ class FlowerGrid:
             raise ClientError("its reply is none of fedsel's: server and clients must run the same app")
         if ERROR in numbers:
             raise ClientError(str(numbers[ERROR]))
-        arrays = content.array_records.get(arrays_record_name(client), {})
+        arrays = content.array_records.get(arrays_record_name(client), ArrayRecord())
         examples, loss = numbers.get("examples", 0), numbers.get("loss", math.nan)
         return Reply(numbers, [array.data for array in arrays.values()], examples, loss, arrived_s)  # type: ignore[arg-type]
 

@@ -6,7 +6,7 @@ rounds. Flower's legacy server calls the methods of its `Strategy` interface ins
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -245,7 +245,7 @@ class AppStrategy(Strategy):
             if metrics is None:
                 return None
             result.evaluate_metrics_serverapp[number] = metrics
-            return carrier.loss_of(metrics), {**metrics, **carrier.score_of(metrics)}
+            return carrier.loss_of(metrics), dict(numbers(metrics)) | carrier.score_of(metrics)
 
         self.open([array.numpy() for array in initial_arrays.values()], test, names)
         run, users = self._inner.run, self._clients.over(carrier)
@@ -265,7 +265,7 @@ class AppStrategy(Strategy):
             self._limited(partial(run_round, self._inner, users, number))
             self._refuse_fruitless(number)
             if metrics := users.metrics:
-                replies = [RecordDict({"metrics": MetricRecord(numbers(of))}) for of in metrics.values()]
+                replies = [RecordDict({"metrics": MetricRecord(dict(numbers(of)))}) for of in metrics.values()]
                 key = str(self._keys["weighted_by_key"])
                 result.train_metrics_clientapp[number] = aggregate_metricrecords(replies, key)
             if run.record.client_loss is not None:
@@ -306,7 +306,7 @@ class AppStrategy(Strategy):
         """Select the round's cohort. Raises ConfigError where the clients cannot do what the method needs."""
         self._refuse_overrun(server_round)
         carrier = UserManager(client_manager, self._timeouts, *self._configs)
-        self._inner.federation = lambda manager: self._clients.over(carrier)  # type: ignore[method-assign]
+        self._inner.federation = lambda client_manager: self._clients.over(carrier)  # type: ignore[method-assign]
         instructions: list[tuple[ClientProxy, FitIns]] = self._limited(
             lambda: self._inner.configure_fit(server_round, parameters, client_manager)
         )
@@ -383,7 +383,7 @@ class AppStrategy(Strategy):
         return Evaluation(float(self._tested[0]), found.pop(SCORE, math.nan), found)
 
 
-def numbers(metrics: Any) -> dict[str, float]:
+def numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers among a user's metrics."""
     return {name: float(value) for name, value in metrics.items() if isinstance(value, int | float)}
 

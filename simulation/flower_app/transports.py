@@ -115,7 +115,7 @@ class UserGrid(FlowerGrid):
         for record in content.metric_records.values():
             users |= dict(record)
         own: dict[str, Any] = dict(content.config_records.get(OWN, {}))
-        arrays = content.array_records.get(self._arrays_key, {})
+        arrays = content.array_records.get(self._arrays_key, ArrayRecord())
         return Reply(
             embed(own, users | self.score_of(users)),
             [array.data for array in arrays.values()],
