@@ -186,9 +186,10 @@ def rules() -> dict[str, Settings]:
     for name, method in STRATEGIES.items():
         for field in fields(method.Config):
             key = f"{name}.{field.name.replace('_', '-')}"
+            needed = OWN.get(name, {}) | NEEDED.get(key, {})
             for choice in field.metadata["choices"]:
                 if choice != field.default:
-                    found[f"rule/{key} {choice}"] = {"strategy": name} | OWN.get(name, {}) | NEEDED.get(key, {}) | {key: choice}
+                    found[f"rule/{key} {choice}"] = {"strategy": name} | needed | {key: choice}
     return found
 
 

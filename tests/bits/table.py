@@ -1,14 +1,18 @@
 """Table of bits: sha256 of the model and of the rounds of each case, as this machine's numerical libraries give them.
 
-`python -m tests.bits.table` runs every case and prints what differs from the table; with `--write` it writes the table.
+`python -m tests.bits.table` runs every case, or those that are named, and prints what differs from the table; with
+`--write` it writes the table.
 """
 
 import argparse
 import hashlib
 import json
 import logging
+import secrets
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -55,12 +59,26 @@ def folder_bits(folder: Path) -> Row:
         return {"model": array_bits(dict(arrays)), "rounds": row_bits(rounds(folder))}
 
 
+@contextmanager
+def reproducible() -> Iterator[None]:
+    """While it lasts: one and the same entropy for the noise of privacy, a Flower task's identity, and no log."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(secrets, "randbits", lambda bits: 7)
+        become_task(patch)
+        logging.disable()
+        try:
+            yield
+        finally:
+            logging.disable(logging.NOTSET)
+
+
 def case_bits(name: str, folder: Path) -> Row:
     """The hashes of a case, carried out in this process, which writes into `folder`."""
-    if name in OWN_APPS:
-        return own_app_bits(OWN_APPS[name], folder)
-    config = resolve(CASES[name] | {"out": str(folder / "run")})
-    return folder_bits(inline_engine.simulate(config, lambda row: None, verbose=True))
+    with reproducible():
+        if name in OWN_APPS:
+            return own_app_bits(OWN_APPS[name], folder)
+        config = resolve(CASES[name] | {"out": str(folder / "run")})
+        return folder_bits(inline_engine.simulate(config, lambda row: None, verbose=True))
 
 
 def own_app_bits(settings: Settings, folder: Path) -> Row:
@@ -125,23 +143,30 @@ def read_table() -> dict[str, Any]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the cases, and print or write their hashes; 1 where the table has others."""
     parser = argparse.ArgumentParser(prog="python -m tests.bits.table", description="The table of bits.")
-    parser.add_argument("--write", action="store_true", help="write the table, in place of the one that is kept")
-    write = parser.parse_args(arguments).write
-    logging.disable()
+    parser.add_argument("names", nargs="*", metavar="CASE", help="cases to run; all unless some are named")
+    parser.add_argument("--write", action="store_true", help="write the table, instead of comparing with it")
+    given = parser.parse_args(arguments)
+    everything = [*CASES, *OWN_APPS]
+    if unknown := sorted({*given.names} - {*everything}):
+        parser.error(f"there is no case {', '.join(unknown)}; there are {', '.join(everything)}")
     found = {}
-    for name in (*CASES, *OWN_APPS):
-        with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-            become_task(patch)
+    for name in given.names or everything:
+        with tempfile.TemporaryDirectory() as folder:
             found[name] = case_bits(name, Path(folder))
-    if write:
-        table = {"processor": processor(), "machine": machine(), "cases": found}
+    here, kept = machine(), read_table()
+    if given.write:
+        cases = kept["cases"] | found if here == kept["machine"] else found
+        table = {
+            "processor": processor(),
+            "machine": here,
+            "cases": {name: cases[name] for name in everything if name in cases},
+        }
         TABLE.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
         return 0
-    kept = read_table()
-    if kept["machine"] != machine():
-        sys.stdout.write("The table is of another processor or of other libraries.\n")
-    others = [name for name in kept["cases"] | found if kept["cases"].get(name) != found.get(name)]
-    sys.stdout.writelines(f"{name}: {found.get(name)}, and in the table {kept['cases'].get(name)}\n" for name in others)
+    if here != kept["machine"]:
+        sys.stdout.write("The table is of other numerical libraries, or of a processor of another kind.\n")
+    others = [name for name in found if found[name] != kept["cases"].get(name)]
+    sys.stdout.writelines(f"{name}: {found[name]}, and in the table {kept['cases'].get(name)}\n" for name in others)
     return 1 if others else 0
 
 

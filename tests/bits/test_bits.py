@@ -15,11 +15,10 @@ from simulation.experiments.node_configuration import node_config_text
 from tests.bits.cases import BASE, CASES, METHODS, OWN_APPS
 from tests.bits.table import COMMAND, case_bits, folder_bits, machine, processor, read_table
 from tests.runs.test_same_bits import SPAWN, ray
-from tests.support.flower_state import task_identity
 
-__all__ = ["task_identity"]
 KEPT = read_table()
 NAMES = [*CASES, *OWN_APPS]
+SLOW = ("rule/", "participation/isp around")
 CHANGED = (
     "{name} does not end with the bits of the table, which was written on {of} (this is {here}). If the change is "
     f"meant to move them, write the table anew: {COMMAND}"
@@ -62,9 +61,8 @@ def test_the_table_has_every_case_and_no_other():
     assert set(KEPT["cases"]) == set(NAMES), f"Write the table anew: {COMMAND}"
 
 
-@pytest.mark.usefixtures("task_identity")
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name.startswith("rule/") else []) for name in NAMES]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name.startswith(SLOW) else []) for name in NAMES]
 )
 def test_a_run_in_one_process(name: str, tmp_path: Path) -> None:
     check(name, case_bits(name, tmp_path))
