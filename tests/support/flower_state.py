@@ -20,10 +20,15 @@ def replies_at_link(state: Any, message_ids: set[str], run_id: int) -> Any:
     return state.get_message_res(message_ids, **of_run)
 
 
-@pytest.fixture
-def task_identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Identity of this process as a task, from which Flower takes a message's sender from 1.41 on."""
+def become_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give this process the identity of a task, from which Flower takes a message's sender from 1.41 on."""
     if RELEASE >= (1, 41):
         identity = import_module("flwr.supercore.task_identity").TaskIdentity
         for name in ("_task_id", "_run_id", "_node_id"):
             monkeypatch.setattr(identity, name, 1)
+
+
+@pytest.fixture
+def task_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Identity of this process as a task, for one test."""
+    become_task(monkeypatch)
