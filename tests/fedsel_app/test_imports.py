@@ -47,7 +47,7 @@ def test_another_copy_of_fedsel_is_no_namesake(users):
 def test_a_users_app_with_a_namesake_is_refused_with_both_paths(users):
     import fedsel_app
 
-    for name in ("strategy", "selecting"):
+    for name in ("strategy", "selecting", "client_app"):
         with pytest.raises(ImportError, match=conflict(users)):
             getattr(fedsel_app, name)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError
 from fedsel_app.messages import (
+    EVALUATION_LOSSES,
     LARGEST,
     MOST_EXAMPLES,
     CalibrateInstruction,
@@ -30,6 +31,7 @@ from fedsel_app.messages import (
     pooled_clients,
     read_evaluate_instruction,
     read_fit_instruction,
+    reported_loss,
 )
 from fedsel_app.wire.codec import WireError
 
@@ -66,6 +68,29 @@ def test_an_instruction_comes_back_as_it_was_sent(instruction):
 def test_the_kind_of_an_instruction_comes_back_too(train, calibrate, probe, test):
     assert [read_fit_instruction(each.to_config()) for each in (train, calibrate)] == [train, calibrate]
     assert [read_evaluate_instruction(each.to_config()) for each in (probe, test)] == [probe, test]
+
+
+def test_each_instruction_says_the_message_that_carries_it():
+    kinds = {kind.task: kind.message_type for kind in INSTRUCTIONS}
+    expected = {"enrol": "query", "train": "train", "calibrate": "train", "probe": "evaluate", "test": "evaluate"}
+    assert kinds == expected
+
+
+@pytest.mark.parametrize(
+    ("metrics", "training", "evaluation"),
+    [
+        ({"loss": 1, "train_loss": 2.0, "eval_loss": 3.0}, 2.0, 3.0),
+        ({"train-loss": 0.5, "eval-loss": 0.25}, 0.5, 0.25),
+        ({"val_loss": 4.0}, None, 4.0),
+        ({"loss": -1.0, "train_loss": True, "eval_loss": [1.0]}, None, None),
+    ],
+)
+def test_a_users_loss_goes_by_the_names_that_users_give_it(metrics, training, evaluation):
+    for found, expected in (
+        (reported_loss(metrics), training),
+        (reported_loss(metrics, EVALUATION_LOSSES), evaluation),
+    ):
+        assert found == expected or (expected is None and np.isnan(found))
 
 
 def test_an_instruction_for_another_message_is_refused():

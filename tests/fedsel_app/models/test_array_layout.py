@@ -53,3 +53,55 @@ def test_a_model_that_cannot_be_trained_is_refused(arrays, statistics, message):
 def test_another_model_is_refused():
     with pytest.raises(ValueError, match=r"has 1 arrays of the shapes \[\(2,\)\], and 1 of the shapes \[\(3,\)\] came"):
         ArrayLayout([np.ones(2)]).flatten([np.ones(3)])
+
+
+# Arrays by their names
+
+
+def named():
+    net = torch.nn.Sequential(torch.nn.Conv2d(1, 3, 3), torch.nn.BatchNorm2d(3), torch.nn.Linear(5, 2))
+    return {name: value.numpy() for name, value in net.state_dict().items()}
+
+
+def test_running_statistics_are_known_by_their_names():
+    layout = ArrayLayout(named())
+    assert [layout.names[place] for place in layout.statistics] == ["1.running_mean", "1.running_var"]
+    assert layout.parameters == ArrayLayout(state_dict()).parameters
+    assert layout.layers == ArrayLayout(state_dict()).layers
+    untracked = {name: value for name, value in named().items() if "tracked" not in name}
+    assert ArrayLayout(untracked).statistics == (4, 5)
+    assert ArrayLayout(list(untracked.values())).statistics == ()
+    assert ArrayLayout({"running_mean_of_inputs": np.ones(2), "running_var": np.ones(2)}).statistics == (1,)
+
+
+def test_names_that_are_numbers_tell_nothing_so_the_order_does():
+    numbers = dict(zip(map(str, range(9)), state_dict(), strict=True))
+    assert ArrayLayout(numbers).statistics == (4, 5)
+
+
+def test_named_arrays_are_taken_by_their_names_in_any_order_and_come_back_in_the_first():
+    arrays, layout = named(), ArrayLayout(named())
+    turned = {name: arrays[name] for name in reversed(arrays)}
+    for flat, expected in zip(layout.flatten(turned), layout.flatten(list(arrays.values())), strict=True):
+        np.testing.assert_array_equal(flat, expected)
+    back = layout.named(layout.restore(*layout.flatten(turned)))
+    assert list(back) == list(arrays)
+    for name, array in back.items():
+        assert array.dtype == arrays[name].dtype
+        np.testing.assert_array_equal(array, arrays[name])
+    assert list(ArrayLayout(state_dict()).named(state_dict())) == [str(place) for place in range(9)]
+
+
+def test_statistics_may_be_given_by_name():
+    arrays = {"weight": np.ones(2, np.float32), "moving": np.zeros(3, np.float32)}
+    assert ArrayLayout(arrays, ["moving"]).statistics == ArrayLayout(arrays, [1]).statistics == (1,)
+    with pytest.raises(ConfigError, match="are said to be 'moved', and no array has this name"):
+        ArrayLayout(arrays, ["moved"])
+
+
+def test_named_arrays_of_another_model_are_refused_by_name():
+    layout = ArrayLayout({"a": np.ones(2), "b": np.ones(3)})
+    with pytest.raises(ValueError, match=r"has the 2 arrays a, b, and the ones that came differ in b, c: a client's"):
+        layout.flatten({"a": np.ones(2), "c": np.ones(3)})
+    with pytest.raises(ValueError, match=r"2 arrays of the shapes \[\(2,\), \(3,\)\], and 2 of the shapes"):
+        layout.flatten({"b": np.ones(2), "a": np.ones(3)})

@@ -34,7 +34,8 @@ def test_help_and_completion_list_every_keyword_with_its_default():
 
 
 def test_the_package_lists_its_public_names():
-    names = {"run", "compare", "load_run", "load_comparison", "RunResult", "ComparisonResult", "strategy", "selecting"}
+    names = {"run", "compare", "load_run", "load_comparison", "RunResult", "ComparisonResult"}
+    names |= {"strategy", "selecting", "client_app"}
     assert names <= set(dir(fedsel_app))
 
 
