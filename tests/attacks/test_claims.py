@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from flwr.common import Code, EvaluateRes, FitRes, Parameters, Status
+from flwr.common import Code, FitRes, Parameters, Status
 
 import clients.client as client_module
 from fedsel_app.config import BudgetConfig, NetworkConfig, TrainingConfig
@@ -22,6 +22,7 @@ from strategies.methods.random_selection import RandomSelection
 from strategies.roster import RoundInfo, Selection
 from strategies.round.budget import cohort_fractions
 from strategies.round.client_tests import read_tests
+from strategies.round.federation import Reply
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.contexts import context_of
 from tests.support.in_process import run_in_process
@@ -138,7 +139,7 @@ def test_effective_steps_are_the_servers_own(tmp_path, lie):
         return replace(reply, metrics=reply.metrics | {name.value: number for name, number in said.items()})
 
     lied, _ = run(tmp_path / "lied", lying, solver="fednova")
-    assert bits([lied._parameters]) == bits([honest._parameters])
+    assert bits([lied.run.parameters]) == bits([honest.run.parameters])
 
 
 def test_work_steps_are_bounded_by_the_settings(tmp_path):
@@ -167,7 +168,7 @@ def test_the_bound_of_work_steps_is_what_honest_clients_take(tmp_path, method, s
 
 
 def answer_of(loss=0.5, examples=10, accuracy=0.5):
-    return EvaluateRes(OK, loss, examples, {"accuracy": accuracy})
+    return Reply({"accuracy": accuracy}, (), examples, loss)
 
 
 @pytest.mark.parametrize("accuracy", [1e299, 1.1, -1e10, True, float("nan"), "high", b"1"])

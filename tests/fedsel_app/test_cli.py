@@ -262,7 +262,7 @@ def test_a_run_that_could_start_is_started(capsys, monkeypatch, engine):
     monkeypatch.setattr(
         simulation.engines.inline_engine,
         "run_rounds",
-        lambda strategy, proxies: started.append(("inline", len(list(proxies)))),
+        lambda strategy, federation: started.append(("inline", len(federation.nodes()))),
     )
     monkeypatch.setattr("simulation.report.run_report.report_run", lambda folder, console: None)
     code, out, error = called(capsys, "run", *SMALL, "--engine", engine)

@@ -97,7 +97,7 @@ def test_no_method_reads_the_servers_test_results(name):
         parameters, selected = method.initialize_parameters(manager), []
         for number in range(1, 6):
             asked = method.configure_fit(number, parameters, manager)
-            selected.append([proxy.client for proxy, _ in asked])
+            selected.append([proxy.cid for proxy, _ in asked])
             replies = [(proxy, proxy.fit(ins, timeout=None, group_id=None)) for proxy, ins in asked]
             parameters, _ = method.aggregate_fit(number, replies, [])
             assert method.evaluate(number, parameters) == (said.loss, {"accuracy": said.accuracy})

@@ -74,6 +74,7 @@ def test_what_was_spent_is_remembered():
 
 def test_the_server_accounts_only_what_it_releases():
     from strategies.roster import Selection
+    from strategies.round.flower_manager import reply_of
     from strategies.round.replies import collect
     from tests.support.proxies import update_reply
 
@@ -83,7 +84,7 @@ def test_the_server_accounts_only_what_it_releases():
     selection, examples = Selection(asked, np.ones(2)), np.full(6, 10)
     nothing = collect({}, asked, 1, 4, set())
     assert state.step(context.initial, selection, nothing, examples).epsilon is None
-    came = collect({0: update_reply(dense([9.0] * 4), 0, 1)}, asked, 1, 4, set())
+    came = collect({0: reply_of(update_reply(dense([9.0] * 4), 0, 1))}, asked, 1, 4, set())
     assert state.step(context.initial, selection, came, examples).epsilon > 0.0
     assert state.privacy.rounds == 1
     assert state.state()["privacy/rounds"] == 1

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from flwr.common import ndarrays_to_parameters, parameters_to_ndarrays
 
 from fedsel_app.config import TrainingConfig
 from strategies.aggregation.ef21 import Estimates
 from strategies.aggregation.server_solver import ServerSolver, nova_weights
+from strategies.round.federation import SentModel
 from strategies.testing.fakes import dense
 from tests.support.updates import sparse
 
@@ -41,14 +41,14 @@ def test_only_nova_asks_for_steps_and_only_scaffold_for_a_second_payload():
 
 def test_scaffold_sends_c_behind_the_model_and_adds_the_mean_over_all_clients():
     one = solver("scaffold")
-    model = ndarrays_to_parameters([np.ones(2, np.float32)])
-    assert [array.tolist() for array in parameters_to_ndarrays(one.sent_model(model))] == [[1, 1], [0, 0]]
+    model = SentModel((np.ones(2, np.float32),))
+    assert [array.tolist() for array in one.with_control(model).arrays] == [[1, 1], [0, 0]]
     aggregate = np.array([5.0, 6.0])
     # Two of four clients changed theirs by (4, 0) and (2, -4).
     step = one.step(aggregate, [dense([9, 9])] * 2, [dense([4, 0]), dense([2, -4])])
     assert step.tolist() == [5, 6]
-    assert [array.tolist() for array in parameters_to_ndarrays(one.sent_model(model))] == [[1, 1], [1.5, -1]]
-    assert len(model.tensors) == 1
+    assert [array.tolist() for array in one.with_control(model).arrays] == [[1, 1], [1.5, -1]]
+    assert len(model.arrays) == 1
 
 
 def test_feddyn_by_hand():
@@ -57,7 +57,7 @@ def test_feddyn_by_hand():
     updates = [dense([4, 0]), dense([0, 8])]
     assert one.step(np.array([2.0, 4.0]), updates, ()).tolist() == [3, 6]
     assert one.state()["mean"].tolist() == [-0.5, -1]
-    assert one.sent_model(model := ndarrays_to_parameters([np.ones(2, np.float32)])) is model
+    assert one.with_control(model := SentModel((np.ones(2, np.float32),))) is model
 
 
 @pytest.mark.parametrize("name", ["fedprox", "sgd", "fednova"])

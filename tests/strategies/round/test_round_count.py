@@ -96,8 +96,8 @@ def test_a_resumed_run_goes_on_within_the_methods_round():
     rows, _ = run_rounds(whole, manager_of(trio()), 5)
     resumed = Iterated(context_of(rounds=3, checkpoint_every=1))
     resumed.run.restore(whole.context.recorder.saved)
-    assert resumed.completed == 5
-    rows, _ = run_rounds(resumed, manager_of(trio()), resumed.round_count.most - resumed.completed)
+    assert resumed.run.completed == 5
+    rows, _ = run_rounds(resumed, manager_of(trio()), resumed.run.rounds.most - resumed.run.completed)
     assert [(row["round"], row["method_round"], row["iteration"]) for row in rows] == [(6, 3, 3)]
     assert resumed.context.recorder.finished == 1
 
