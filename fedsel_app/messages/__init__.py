@@ -50,14 +50,6 @@ from fedsel_app.messages.instructions import (
     read_evaluate_instruction,
     read_fit_instruction,
 )
-from fedsel_app.messages.pooled import (
-    PooledAnswers,
-    PooledFit,
-    PooledFits,
-    PooledInstruction,
-    PooledTraining,
-    pooled_clients,
-)
 from fedsel_app.messages.scalars import Config, Report, Scalar
 from fedsel_app.messages.texts import one_line
 
@@ -80,11 +72,6 @@ __all__ = [
     "Instruction",
     "LocalTestAnswer",
     "LocalTestInstruction",
-    "PooledAnswers",
-    "PooledFit",
-    "PooledFits",
-    "PooledInstruction",
-    "PooledTraining",
     "ProbeAnswer",
     "ProbeInstruction",
     "Report",
@@ -96,7 +83,6 @@ __all__ = [
     "evaluation_metrics",
     "lower_median",
     "one_line",
-    "pooled_clients",
     "read_evaluate_instruction",
     "read_fit_instruction",
     "reported_loss",

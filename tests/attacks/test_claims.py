@@ -27,7 +27,7 @@ from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.contexts import context_of
 from tests.support.in_process import run_in_process
 from tests.support.logs import logged
-from tests.support.proxies import OK, StubProxy, sends_its_update, trio, with_numbers
+from tests.support.proxies import StubProxy, sends_its_update, trio, with_numbers
 from tests.support.rounds import bits, run_round
 
 LIAR = 4

@@ -1,6 +1,5 @@
 """Messages: each comes back as it was sent, and what a client says is checked."""
 
-import json
 from dataclasses import MISSING, fields
 
 import numpy as np
@@ -18,17 +17,11 @@ from fedsel_app.messages import (
     EnrolInstruction,
     LocalTestAnswer,
     LocalTestInstruction,
-    PooledAnswers,
-    PooledFit,
-    PooledFits,
-    PooledInstruction,
-    PooledTraining,
     ProbeAnswer,
     ProbeInstruction,
     Report,
     TrainAnswer,
     TrainInstruction,
-    pooled_clients,
     read_evaluate_instruction,
     read_fit_instruction,
     reported_loss,
@@ -131,15 +124,6 @@ def test_an_instruction_with_another_type_is_refused(name, value):
 
 def test_a_whole_number_is_a_float():
     assert TrainInstruction.from_config(TRAIN.to_config() | {"learning_rate": 1}).learning_rate == 1.0
-
-
-@given(any_of(ProbeInstruction), st.lists(COUNT, min_size=1).map(tuple))
-def test_a_pooled_instruction_is_its_instruction_to_each_client_named(instruction, clients):
-    config = PooledInstruction(instruction, clients).to_config()
-    assert is_carried(config)
-    assert pooled_clients(config) == clients
-    assert read_evaluate_instruction(config) == instruction
-    assert pooled_clients(instruction.to_config()) == ()
 
 
 # Answers
@@ -249,30 +233,3 @@ def test_an_answer_about_no_or_too_many_examples_is_refused(examples):
 def test_an_accuracy_that_cannot_be_is_undefined(accuracy):
     metrics = LocalTestAnswer(1.0, 2, accuracy).to_evaluation()[2]
     assert LocalTestAnswer.from_evaluation(1.0, 2, metrics).accuracy is None
-
-
-def test_pooled_answers_come_back_as_they_were_sent():
-    answers = {7: (float("inf"), 3, {"accuracy": 0.1 + 0.2}), 2: "out of order", 0: (0.5, 1, {})}
-    loss, examples, metrics = PooledAnswers(answers).to_evaluation()
-    assert (loss, examples) == (0.0, 3)
-    assert is_carried(metrics)
-    assert PooledAnswers.from_metrics(metrics).answers == answers
-    assert list(PooledAnswers.from_metrics(json.loads(json.dumps(metrics))).answers) == [7, 2, 0]
-
-
-@given(st.dictionaries(COUNT, any_of(TrainInstruction), min_size=1))
-def test_pooled_training_is_each_client_s_own_instruction(instructions):
-    pooled = PooledTraining({client: instruction.to_config() for client, instruction in instructions.items()})
-    config = pooled.to_config()
-    assert is_carried(config)
-    assert pooled_clients(config) == tuple(instructions)
-    read = PooledTraining.from_config(config).configs
-    assert {client: read_fit_instruction(own) for client, own in read.items()} == instructions
-    assert not PooledTraining.from_config(next(iter(instructions.values())).to_config()).configs
-
-
-def test_pooled_fits_come_back_as_they_were_sent():
-    fits = PooledFits((PooledFit(2, 50, {"loss": 0.1 + 0.2, "work_steps": 5.0}), "out of order", PooledFit(1, 1, {})))
-    metrics = fits.to_metrics()
-    assert is_carried(metrics)
-    assert PooledFits.from_metrics(metrics) == fits
