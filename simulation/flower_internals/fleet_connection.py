@@ -12,7 +12,7 @@ from typing import Any
 from simulation.flower_internals.transport import FLEET_OVER_GRPC
 
 HTTP_CONNECTION = "flwr.supernode.fleet_http_connection"
-CLIENT_HOOK, CALL_HOOK, EXIT_HOOK = "FleetHttpClient", "ActivateNode", "flwr_exit"
+CLIENT_HOOK, EXIT_HOOK, FIRST_CALLS = "FleetHttpClient", "flwr_exit", ("RegisterNode", "ActivateNode")
 UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 
 
@@ -26,7 +26,7 @@ def refuse_by_exceptions() -> None:
         return
     connection = import_module(HTTP_CONNECTION)
     client = getattr(connection, CLIENT_HOOK)
-    for name in ("RegisterNode", CALL_HOOK):
+    for name in FIRST_CALLS:
         setattr(client, name, _trusting(getattr(client, name)))
     setattr(connection, EXIT_HOOK, _refuse)
 
