@@ -3,13 +3,12 @@
 `simulation.deployment.app_runner` starts this file as a program. It imports nothing of fedsel, so that all code of the
 app is that of the bundle (FAB) which the SuperLink hands out, as in Flower's own `flwr-clientapp`.
 
-A message comes through a pipe as Protobuf: the task's input, the message with the tree of its objects, and each object.
-The answer goes back likewise: the reply with its tree, the client's state, and each object. While it works, the process
-sends an empty frame every `BEAT_S`, so that the SuperNode can tell work from a frozen process.
+A message comes through a pipe in frames: the task's input, the tree of the message's objects, and each object. The
+answer goes back as the reply with its tree, the client's state, and each object. While it works, the process sends an
+empty frame every `BEAT_S`, so that the SuperNode can tell work from a frozen process.
 
-Private of Flower are `pull_task_input`, which reads a message, and the functions that take a message apart into its
-objects; `get_load_client_app_fn` and `install_from_fab`, which import the app; and the monitor that ends this process
-with its SuperNode. An app process with a documented protocol would replace them.
+Private of Flower are the functions that take a message apart into its objects, those that import an app, and the
+monitor that ends this process with its SuperNode. An app process with a documented protocol would replace them.
 """
 
 import signal
@@ -17,9 +16,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from multiprocessing.connection import Connection
-from types import SimpleNamespace
-from typing import Any
+from typing import cast
 
 from flwr.app import Context, Message
 from flwr.app.error import Error
@@ -29,9 +28,15 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.client_app import LoadClientAppError
 from flwr.clientapp.utils import get_load_client_app_fn
 from flwr.common.constant import ErrorCode
-from flwr.common.serde import context_to_proto, message_to_proto
-from flwr.proto.message_pb2 import ConfirmMessageReceivedResponse, ObjectTree, PullObjectResponse
-from flwr.proto.runtime_pb2 import PullAppMessagesResponse, PullTaskInputResponse, PushAppMessagesRequest
+from flwr.common.serde import (
+    context_from_proto,
+    context_to_proto,
+    fab_from_proto,
+    message_to_proto,
+    run_from_proto,
+)
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.proto.runtime_pb2 import PullTaskInputResponse, PushAppMessagesRequest
 from flwr.supercore.app_utils import start_parent_process_monitor
 from flwr.supercore.fab import Fab
 from flwr.supercore.inflatable.inflatable_object import (
@@ -40,8 +45,8 @@ from flwr.supercore.inflatable.inflatable_object import (
     iterate_object_tree,
     no_object_id_recompute,
 )
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.run import Run
-from flwr.supernode.runtime.run_clientapp import pull_task_input
 
 READY = b"ready"
 """First frame of this process."""
@@ -57,20 +62,15 @@ def object_names(tree: ObjectTree) -> list[str]:
 def read_message(pipe: Connection) -> tuple[Message, Context, Run, Fab]:
     """Read a message, the client's state before it, its run and the bundle. Raises EOFError if there are no more."""
     given = PullTaskInputResponse.FromString(pipe.recv_bytes())
-    asked = PullAppMessagesResponse.FromString(pipe.recv_bytes())
-    objects = {name: pipe.recv_bytes() for name in object_names(asked.message_object_trees[0])}
-
-    def pull_object(request: Any) -> PullObjectResponse:
-        content = objects[request.object_id]
-        return PullObjectResponse(object_found=True, object_available=True, object_content=content)
-
-    client: Any = SimpleNamespace(
-        PullTaskInput=lambda _: given,
-        PullMessages=lambda _: asked,
-        PullObject=pull_object,
-        ConfirmMessageReceived=lambda _: ConfirmMessageReceivedResponse(),
-    )
-    return pull_task_input(client)
+    context, run = context_from_proto(given.context), run_from_proto(given.run)
+    with suppress(ModuleNotFoundError):  # from 1.41 on
+        identity = import_module("flwr.supercore.task_identity").TaskIdentity
+        identity.task_id, identity.run_id, identity.node_id = 0, run.run_id, context.node_id
+    tree = ObjectTree.FromString(pipe.recv_bytes())
+    objects = {name: pipe.recv_bytes() for name in object_names(tree)}
+    message = cast(Message, inflate_object_from_contents(tree.object_id, objects))
+    message.metadata.__dict__["_message_id"] = tree.object_id
+    return message, context, run, fab_from_proto(given.fab)
 
 
 def write_answer(pipe: Connection, reply: Message, context: Context) -> None:

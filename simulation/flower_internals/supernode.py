@@ -60,17 +60,14 @@ class NodeMessage:
 
     def frames(self) -> Iterator[bytes]:
         """Frames that `app_process.read_message` reads."""
-        from flwr.common.serde import context_to_proto, fab_to_proto, message_to_proto, run_to_proto
-        from flwr.proto.runtime_pb2 import PullAppMessagesResponse, PullTaskInputResponse
+        from flwr.common.serde import context_to_proto, fab_to_proto, run_to_proto
+        from flwr.proto.runtime_pb2 import PullTaskInputResponse
 
-        context = self._state.get_run_series_context(self._run.series_id)
-        bundle = self._state.get_fab(self._run.fab_hash)
+        context = context_to_proto(self._state.get_run_series_context(self._run.series_id))
+        bundle = fab_to_proto(self._state.get_fab(self._run.fab_hash))
+        yield PullTaskInputResponse(context=context, run=run_to_proto(self._run), fab=bundle).SerializeToString()
         tree = self._state.object_store.get_object_tree(self._name)
-        yield PullTaskInputResponse(
-            context=context_to_proto(context), run=run_to_proto(self._run), fab=fab_to_proto(bundle)
-        ).SerializeToString()
-        asked = [message_to_proto(self._message)]
-        yield PullAppMessagesResponse(messages_list=asked, message_object_trees=[tree]).SerializeToString()
+        yield tree.SerializeToString()
         for name in object_names(tree):
             yield self._state.object_store.get(name)
 
@@ -139,33 +136,28 @@ def serve_messages(
         with connect(*arguments, **options) as (node_id, receive, *others):
             yield (node_id, waiting(receive), *others)
 
-    def answered_here(isolation: str, install: bool) -> bool:
-        return isolation == ISOLATION_MODE_SUBPROCESS and not install
+    def start_answering(**options: Any) -> None:
+        state = options["state_factory"].state()
+
+        def sleep(seconds: float) -> None:
+            messages = take_messages(state)
+            for message in messages:
+                answer(message)
+            if not messages:
+                time.sleep(seconds)
+
+        setattr(node, TIME_HOOK, SimpleNamespace(sleep=sleep))
+        start(**options)
 
     def parse_closed() -> Any:
         config = parse()
-        if answered_here(config.isolation, config.runtime_dependency_install):
-            config.superexec_auth_secret = secrets.token_bytes(32)
+        if config.isolation == ISOLATION_MODE_SUBPROCESS and not config.runtime_dependency_install:
+            config.isolation, config.superexec_auth_secret = ISOLATION_MODE_PROCESS, secrets.token_bytes(32)
+            program.start_client_internal = start_answering
         return config
-
-    def start_answering(**options: Any) -> None:
-        if answered_here(options["isolation"], options["runtime_dependency_install"]):
-            options["isolation"] = ISOLATION_MODE_PROCESS
-            state = options["state_factory"].state()
-
-            def sleep(seconds: float) -> None:
-                messages = take_messages(state)
-                for message in messages:
-                    answer(message)
-                if not messages:
-                    time.sleep(seconds)
-
-            setattr(node, TIME_HOOK, SimpleNamespace(sleep=sleep))
-        start(**options)
 
     refuse_by_exceptions()
     setattr(node, PUSH_HOOK, pushing(getattr(node, PUSH_HOOK)))
     setattr(node, CONNECTION_HOOK, connection)
     setattr(program, CONFIG_HOOK, parse_closed)
-    program.start_client_internal = start_answering
     program.flower_supernode()
