@@ -27,25 +27,13 @@ from flwr.cli.install import install_from_fab
 from flwr.clientapp import ClientApp
 from flwr.clientapp.client_app import LoadClientAppError
 from flwr.clientapp.utils import get_load_client_app_fn
+from flwr.common import serde
 from flwr.common.constant import ErrorCode
-from flwr.common.serde import (
-    context_from_proto,
-    context_to_proto,
-    fab_from_proto,
-    message_to_proto,
-    run_from_proto,
-)
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.runtime_pb2 import PullTaskInputResponse, PushAppMessagesRequest
 from flwr.supercore.app_utils import start_parent_process_monitor
 from flwr.supercore.fab import Fab
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_tree,
-    iterate_object_tree,
-    no_object_id_recompute,
-)
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.inflatable import inflatable_object, inflatable_utils
 from flwr.supercore.run import Run
 
 READY = b"ready"
@@ -56,31 +44,31 @@ BEAT_S = 5.0
 
 def object_names(tree: ObjectTree) -> list[str]:
     """Names of a message's objects, each once, in the order of their frames."""
-    return list(dict.fromkeys(part.object_id for part in iterate_object_tree(tree)))
+    return list(dict.fromkeys(part.object_id for part in inflatable_object.iterate_object_tree(tree)))
 
 
 def read_message(pipe: Connection) -> tuple[Message, Context, Run, Fab]:
     """Read a message, the client's state before it, its run and the bundle. Raises EOFError if there are no more."""
     given = PullTaskInputResponse.FromString(pipe.recv_bytes())
-    context, run = context_from_proto(given.context), run_from_proto(given.run)
+    context, run = serde.context_from_proto(given.context), serde.run_from_proto(given.run)
     with suppress(ModuleNotFoundError):  # from 1.41 on
         identity = import_module("flwr.supercore.task_identity").TaskIdentity
         identity.task_id, identity.run_id, identity.node_id = 0, run.run_id, context.node_id
     tree = ObjectTree.FromString(pipe.recv_bytes())
     objects = {name: pipe.recv_bytes() for name in object_names(tree)}
-    message = cast(Message, inflate_object_from_contents(tree.object_id, objects))
+    message = cast(Message, inflatable_utils.inflate_object_from_contents(tree.object_id, objects))
     message.metadata.__dict__["_message_id"] = tree.object_id
-    return message, context, run, fab_from_proto(given.fab)
+    return message, context, run, serde.fab_from_proto(given.fab)
 
 
 def write_answer(pipe: Connection, reply: Message, context: Context) -> None:
     """Write a reply and the client's state after it."""
     reply.metadata.__dict__["_message_id"] = reply.object_id
-    with no_object_id_recompute():
-        tree, objects = get_object_tree(reply), get_all_nested_objects(reply)
-        said = [message_to_proto(remove_content_from_message(reply))]
+    with inflatable_object.no_object_id_recompute():
+        tree, objects = inflatable_object.get_object_tree(reply), inflatable_object.get_all_nested_objects(reply)
+        said = [serde.message_to_proto(remove_content_from_message(reply))]
         pipe.send_bytes(PushAppMessagesRequest(messages_list=said, message_object_trees=[tree]).SerializeToString())
-        pipe.send_bytes(context_to_proto(context).SerializeToString())
+        pipe.send_bytes(serde.context_to_proto(context).SerializeToString())
         for name in object_names(tree):
             pipe.send_bytes(objects[name].deflate())
 

@@ -23,7 +23,13 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
+from flwr.app import Message
+from flwr.common import serde
 from flwr.common.constant import ISOLATION_MODE_PROCESS, ISOLATION_MODE_SUBPROCESS, Status, SubStatus
+from flwr.proto.message_pb2 import Context
+from flwr.proto.runtime_pb2 import PullTaskInputResponse, PushAppMessagesRequest
+from flwr.supernode.nodestate.in_memory_nodestate import CLIENT_APP_CRASHED_ERROR
+from flwr.supernode.start_client_internal import _insert_message
 
 from fedsel_app.config import Value
 from simulation.flower_internals.app_process import object_names
@@ -60,12 +66,9 @@ class NodeMessage:
 
     def frames(self) -> Iterator[bytes]:
         """Frames that `app_process.read_message` reads."""
-        from flwr.common.serde import context_to_proto, fab_to_proto, run_to_proto
-        from flwr.proto.runtime_pb2 import PullTaskInputResponse
-
-        context = context_to_proto(self._state.get_run_series_context(self._run.series_id))
-        bundle = fab_to_proto(self._state.get_fab(self._run.fab_hash))
-        yield PullTaskInputResponse(context=context, run=run_to_proto(self._run), fab=bundle).SerializeToString()
+        context = serde.context_to_proto(self._state.get_run_series_context(self._run.series_id))
+        bundle = serde.fab_to_proto(self._state.get_fab(self._run.fab_hash))
+        yield PullTaskInputResponse(context=context, run=serde.run_to_proto(self._run), fab=bundle).SerializeToString()
         tree = self._state.object_store.get_object_tree(self._name)
         yield tree.SerializeToString()
         for name in object_names(tree):
@@ -73,27 +76,19 @@ class NodeMessage:
 
     def store(self, receive: Callable[[], bytes]) -> None:
         """Receive the frames of `app_process.write_answer`, and store the answer when it is whole."""
-        from flwr.common.serde import context_from_proto, message_from_proto
-        from flwr.proto.message_pb2 import Context
-        from flwr.proto.runtime_pb2 import PushAppMessagesRequest
-
         said = PushAppMessagesRequest.FromString(receive())
-        context = context_from_proto(Context.FromString(receive()))
+        context = serde.context_from_proto(Context.FromString(receive()))
         [reply], [tree] = said.messages_list, said.message_object_trees
         objects = {name: receive() for name in object_names(tree)}
         self._state.object_store.preregister(self.run_id, tree)
         for name, content in objects.items():
             self._state.object_store.put(name, content)
         self._state.set_run_series_context(self._run.series_id, context)
-        self._state.store_message(message_from_proto(reply))
+        self._state.store_message(serde.message_from_proto(reply))
         self._end()
 
     def fail(self) -> None:
         """Store Flower's "ClientApp stopped responding." as the answer."""
-        from flwr.app import Message
-        from flwr.supernode.nodestate.in_memory_nodestate import CLIENT_APP_CRASHED_ERROR
-        from flwr.supernode.start_client_internal import _insert_message
-
         failure = Message(CLIENT_APP_CRASHED_ERROR, reply_to=self._message)
         _insert_message(failure, self._state, self._state.object_store)
         self._end()

@@ -115,7 +115,7 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task_identity: None) -> Node:
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task_identity: None) -> Iterator[Node]:
     package = tmp_path / "app" / "tinyapp"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("app = None\n")
@@ -123,7 +123,9 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task_identity: None) -
     (tmp_path / "app" / "pyproject.toml").write_text(PROJECT)
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "0")
-    return Node(build_fab_from_disk(tmp_path / "app"))
+    node = Node(build_fab_from_disk(tmp_path / "app"))
+    yield node
+    node.runner.rest()
 
 
 @pytest.mark.e2e
