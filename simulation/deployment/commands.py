@@ -20,7 +20,8 @@ def certificates(arguments: argparse.Namespace) -> int:
 def sign(arguments: argparse.Namespace) -> int:
     """`fedsel sign`: sign the app in this checkout, for SuperNodes that trust who does."""
     from simulation.deployment.local_deployment import app_folder
-    from simulation.flower_internals.app_signature import sign_app, signing_key
+    from simulation.deployment.signing_key import signing_key
+    from simulation.flower_internals.app_signature import sign_app
 
     signed = sign_app(app_folder(), arguments.folder, signing_key(arguments.folder))
     print(

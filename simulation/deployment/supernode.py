@@ -1,9 +1,9 @@
 """SuperNode with one app process that stays: ``python -m simulation.deployment.supernode`` for `flower-supernode`.
 
-It takes the same arguments. Flower's SuperNode starts a process for each message; this one hands it to an app process
-that has imported the app (`simulation.deployment.app_runner`), and sleeps nowhere: it asks for the next message in a
-call that the SuperLink holds. Where the command line asks for another isolation, or for dependencies to be installed,
-messages are answered as Flower does it.
+It takes the same arguments. Flower's SuperNode starts a process for each message, and asks for the next one every three
+seconds. This one hands it to an app process that has imported the app (`simulation.deployment.app_runner`), and asks
+again after a tenth of the time that it has waited. Where the command line asks for another isolation, or for
+dependencies to be installed, messages are answered as Flower does it.
 
 Flower pushes a reply after the client has returned it, and does not report the duration of the push. Here it is
 measured around the SuperNode's function for it. Bytes and seconds of the last upload that is large enough to show the
@@ -35,8 +35,9 @@ from simulation.flower_internals.supernode import serve_messages
 CONNECT_TIMEOUT_S, RETRY_S = 90.0, 3.0
 """Seconds in which to try to connect, and between two tries: two heartbeats take a minute."""
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S, PAUSE_SHARE = 0.1, 2.0, 0.1
-"""Bounds of the time between two calls for a message, and that time as a share of the wait for one so far; a SuperLink
-of `simulation.deployment.superlink` holds each call for longer."""
+"""Bounds of the time between two calls for a message, and that time as a share of the wait for one so far."""
+IDLE_S = 600.0
+"""Seconds without a message after which the app process is ended, to free its memory."""
 Push = Callable[[str, bytes], None]
 
 
@@ -122,17 +123,17 @@ def retrying(connect: Callable[..., AbstractContextManager[Any]]) -> Callable[..
     return connection
 
 
-def waiting(receive: Callable[[], Any]) -> Callable[[], Any]:
-    """Wrap Flower's `receive` to return only with a message."""
+def waiting(receive: Callable[[], Any], rest: Callable[[], None]) -> Callable[[], Any]:
+    """Wrap Flower's `receive` to return only with a message; `rest` is called where there is none for long."""
 
     def wait() -> Any:
         began_s = time.monotonic()
-        while True:
-            asked_s = time.monotonic()
-            if (received := receive()) is not None:
-                return received
-            pause_s = min(max(PAUSE_SHARE * (asked_s - began_s), SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
-            time.sleep(max(asked_s + pause_s - time.monotonic(), 0.0))
+        while (received := receive()) is None:
+            waited_s = time.monotonic() - began_s
+            if waited_s > IDLE_S:
+                rest()
+            time.sleep(min(max(PAUSE_SHARE * waited_s, SHORTEST_PAUSE_S), LONGEST_PAUSE_S))
+        return received
 
     return wait
 
@@ -149,11 +150,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fedsel-") as folder:
         file = Path(folder) / "upload.json"
         os.environ[UPLOAD_FILE] = str(file)
+        runner = AppRunner()
         serve_messages(
             connecting=retrying,
             pushing=partial(measuring, file=file),
-            waiting=waiting,
-            start_runner=lambda tasks, on_answer: AppRunner(tasks, on_answer).arrived,
+            waiting=partial(waiting, rest=runner.rest),
+            answer=runner.answer,
         )
 
 

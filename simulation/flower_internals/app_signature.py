@@ -15,21 +15,13 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_ssh_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from fedsel_app.config import ConfigError
-from fedsel_app.records.own_folder import make_private_folder
 
-SIGNATURES, TRUSTED, KEY = "signatures.json", "trusted.yaml", "key"
-"""Files of a folder of signatures: for the SuperLink, for the SuperNodes, and for nobody else."""
+SIGNATURES, TRUSTED = "signatures.json", "trusted.yaml"
+"""Files of a folder of signatures: for the SuperLink, and for the SuperNodes."""
 
 
 def sign_app(app: Path, folder: Path, key: Ed25519PrivateKey) -> str:
@@ -61,28 +53,6 @@ def signatures_of(folder: Path, bundle: str) -> dict[str, str]:
     """Signatures in `folder` of the bundle with this SHA-256, in Flower's form, which says so if there is any."""
     signed = _read(folder).get(bundle, {})
     return {"valid_license": "Valid"} | dict(signed) if signed else {}
-
-
-def signing_key(folder: Path) -> Ed25519PrivateKey:
-    """Load the key in `folder`, which is made with it if it is absent.
-
-    Raises ConfigError if it cannot be read or made, or is no Ed25519 key in OpenSSH's form without a password.
-    """
-    path = folder / KEY
-    try:
-        if not folder.exists():
-            make_private_folder(folder)
-            (folder / ".gitignore").write_text("*\n")
-        if not path.exists():
-            made = Ed25519PrivateKey.generate()
-            path.touch(mode=0o600)
-            path.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
-        key = load_ssh_private_key(path.read_bytes(), None)
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ConfigError(f"The key {path} cannot be used: {error}.") from error
-    if not isinstance(key, Ed25519PrivateKey):
-        raise ConfigError(f"The key {path} is no Ed25519 key, which Flower asks for. Make one with `fedsel sign`.")
-    return key
 
 
 def _read(folder: Path) -> dict[str, Mapping[str, str]]:

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from flwr.superlink.federation import NoOpFederationManager
 
 from clients.state import STATE_FOLDER, ClientHistory, StateError, StateStore, user_state_folder
 from fedsel_app.cli import main
@@ -18,7 +19,7 @@ from simulation.comparison.plan import plan
 from simulation.deployment.certificates import make_certificates
 from simulation.deployment.local_deployment import Deployment
 from simulation.experiments.configuration import resolve
-from simulation.flower_internals.node_file import NodeFile
+from simulation.flower_internals.superlink import in_memory_factories
 from simulation.report import page
 from simulation.report.page import write_report
 from simulation.wiring.client import client_of
@@ -75,7 +76,7 @@ def test_fall_2_a_refused_resume_leaves_the_states_of_the_live_run(tmp_path, cap
 def test_fall_13_what_a_superlink_keeps_is_its_users_alone(tmp_path, open_umask):
     path = tmp_path / "superlink.db"
     path.touch(mode=0o644)
-    NodeFile(path).write(7, b"a node")
+    in_memory_factories(str(path), NoOpFederationManager())
     assert mode(path) == "0o600"
     deployment = Deployment(tmp_path / "run" / "processes", 1, ["partition-id=0 num-partitions=1"], insecure=True)
     deployment._claim_folder()

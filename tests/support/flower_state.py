@@ -1,7 +1,6 @@
 """Flower's states and identity of a task, in the releases from 1.36 on."""
 
 from importlib import import_module
-from inspect import signature
 from typing import Any
 
 import pytest
@@ -14,10 +13,9 @@ def messages_at_node(state: Any, *, is_reply: bool) -> Any:
     return getattr(state, "get_messages_legacy", state.get_messages)(is_reply=is_reply)
 
 
-def replies_at_link(state: Any, message_ids: set[str], run_id: int) -> Any:
-    """Replies that a SuperLink has for a run's messages."""
-    of_run = {"run_id": run_id} if "run_id" in signature(state.get_message_res).parameters else {}
-    return state.get_message_res(message_ids, **of_run)
+def of_run(run_id: int) -> dict[str, int]:
+    """The run of replies, in releases in which a SuperLink asks for it."""
+    return {"run_id": run_id} if RELEASE >= (1, 41) else {}
 
 
 def become_task(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,9 @@
 
 import os
 import signal
-import threading
-from datetime import timedelta
+from collections.abc import Iterator
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -18,8 +18,9 @@ from flwr.supernode.nodestate import NodeStateFactory
 from flwr.supernode.start_client_internal import _insert_message
 
 from simulation.deployment import app_runner
-from simulation.deployment.app_runner import AppRunner
-from simulation.flower_internals.supernode import NodeTask, NodeTasks
+from simulation.deployment.app_runner import AppProcess, AppRunner
+from simulation.flower_internals import app_process
+from simulation.flower_internals.supernode import NodeMessage, take_messages
 from tests.support.flower_state import messages_at_node, task_identity
 
 CLIENT_APP = """
@@ -46,6 +47,8 @@ def answer(message, context):
         os.kill(os.getpid(), signal.SIGSTOP)
     if deed == "hang":
         time.sleep(300)
+    if deed == "work":
+        time.sleep(20)
     context.state["seen"] = ConfigRecord({"messages": context.state["seen"]["messages"] + 1})
     own = sorted(name for name in sys.modules if name.split(".")[0] in ("simulation", "clients", "fedsel_app"))
     found = {"pid": os.getpid(), "answered": answered, "own": own, "file": __file__}
@@ -75,9 +78,8 @@ class Node:
         self.state = NodeStateFactory(objects).state()
         self.store = objects.store()
         self.state.set_node_id(7)
-        self.answered = threading.Event()
         self.bundle = Fab(sha256(bundle).hexdigest(), bundle, {})
-        self.arrived = AppRunner(NodeTasks(self.state), self.answered.set).arrived
+        self.runner = AppRunner()
 
     def begin(self, run_id: int, **run_config: float) -> None:
         run = Run.create_empty(run_id)
@@ -94,9 +96,9 @@ class Node:
         message.metadata.__dict__.update(_run_id=run_id, _src_node_id=1)
         self.state.create_task(task_type=TaskType.CLIENT_APP, run_id=run_id, fab_hash=self.bundle.hash_str)
         _insert_message(message, self.state, self.store)
-        self.answered.clear()
-        self.arrived()
-        assert self.answered.wait(120.0)
+        [received] = take_messages(self.state)
+        self.runner.answer(received)
+        assert take_messages(self.state) == []
         [reply] = messages_at_node(self.state, is_reply=True)
         self.state.delete_messages()
         return reply
@@ -113,7 +115,7 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task_identity: None) -> Node:
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task_identity: None) -> Iterator[Node]:
     package = tmp_path / "app" / "tinyapp"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("app = None\n")
@@ -121,7 +123,9 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task_identity: None) -
     (tmp_path / "app" / "pyproject.toml").write_text(PROJECT)
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "0")
-    return Node(build_fab_from_disk(tmp_path / "app"))
+    node = Node(build_fab_from_disk(tmp_path / "app"))
+    yield node
+    node.runner.rest()
 
 
 @pytest.mark.e2e
@@ -156,62 +160,61 @@ def test_one_process_answers_a_run_and_is_replaced_where_it_must_be(node: Node, 
     assert other["answered"] == 1, "another run has another process"
 
     monkeypatch.setattr(app_runner, "LOOK_S", 0.05)
-    alive = NodeTask.alive
-
-    def silent(task: NodeTask) -> bool:
-        """Let five minutes pass at once when the process is frozen."""
-        record = node.state.task_token_store.get(task._task.task_id)
-        if record and Path(f"/proc/{other['pid']}/stat").read_text().rpartition(")")[2].split()[0] == "T":
-            record.active_until -= timedelta(minutes=5)
-        return alive(task)
-
-    monkeypatch.setattr(NodeTask, "alive", silent)
+    monkeypatch.setattr(app_runner, "SILENCE_S", 2.5 * app_process.BEAT_S)
+    assert not node.ask(2, "work").has_error(), "it sends heartbeats while it works"
     assert node.ask(2, "freeze").error.reason == "ClientApp stopped responding."
-    monkeypatch.setattr(NodeTask, "alive", alive)
     assert not Path(f"/proc/{other['pid']}").exists(), "a frozen process is ended"
     assert node.found(2)["answered"] == 1
-
-
-def state_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 @pytest.mark.e2e
 @pytest.mark.slow
 def test_a_message_has_one_answer_whenever_its_process_is_killed_or_frozen(node: Node, capfd, monkeypatch) -> None:
-    """Killed while it pushes its reply, when that is whole and when all is over; frozen between two messages; hanging.
+    """Killed while it reads the message, while it writes its reply and when that is whole; frozen between two; hanging.
 
     Before, the SuperNode waited without end for the rest of a reply, or sent a second one in the place of the next.
     """
     monkeypatch.setattr(app_runner, "LOOK_S", 0.05)
     node.begin(1, **{"reply-timeout-s": 3.0})
-    call, alive = NodeTask.call, NodeTask.alive
-    for name, answered in (("PushMessages", False), ("PushObject", False), ("PushTaskOutput", True)):
-        pid = node.found(1)["pid"]
+    frames, receive = NodeMessage.frames, AppProcess.receive
 
-        def killed(task: NodeTask, called: str, request: bytes, pid: int = pid, name: str = name) -> bytes:
-            answer = call(task, called, request)
-            if called == name:
+    def kill_at(pid: int, frame: int, name: str) -> None:
+        """Kill the process before it is sent this frame ("frames"), or after this frame has come ("receive")."""
+        seen = count(1)
+
+        def kill() -> None:
+            if next(seen) == frame:
                 os.kill(pid, signal.SIGKILL)
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-            return answer
 
-        monkeypatch.setattr(NodeTask, "call", killed)
-        assert node.ask(1, "report").has_error() != answered, name
-        monkeypatch.setattr(NodeTask, "call", call)
+        def sent(message: NodeMessage) -> Iterator[bytes]:
+            for content in frames(message):
+                kill()
+                yield content
+
+        def received(process: AppProcess) -> bytes:
+            content = receive(process)
+            kill()
+            return content
+
+        if name == "frames":
+            monkeypatch.setattr(NodeMessage, "frames", sent)
+        else:
+            monkeypatch.setattr(AppProcess, "receive", received)
+
+    for name, frame, whole in (("frames", 1, False), ("frames", 4, False), ("receive", 1, False), ("receive", 5, True)):
+        pid = node.found(1)["pid"]
+        kill_at(pid, frame, name)
+        reply = node.ask(1, "report")
+        assert reply.has_error() != whole, (name, frame)
+        monkeypatch.setattr(NodeMessage, "frames", frames)
+        monkeypatch.setattr(AppProcess, "receive", receive)
 
     frozen = node.found(1)["pid"]
     os.kill(frozen, signal.SIGSTOP)
-
-    def silent(task: NodeTask) -> bool:
-        record = node.state.task_token_store.get(task._task.task_id)
-        if record and state_of(frozen) == "T":
-            record.active_until -= timedelta(minutes=5)
-        return alive(task)
-
-    monkeypatch.setattr(NodeTask, "alive", silent)
-    assert node.ask(1, "report").error.reason == "ClientApp stopped responding."
-    monkeypatch.setattr(NodeTask, "alive", alive)
+    with monkeypatch.context() as brief:
+        brief.setattr(app_runner, "SILENCE_S", 1.0)
+        assert node.ask(1, "report").error.reason == "ClientApp stopped responding."
     assert node.found(1)["answered"] == 1
 
     assert node.ask(1, "hang").error.reason == "ClientApp stopped responding."

@@ -1,11 +1,9 @@
 """Upload times, measured by the SuperNode and reported by the client."""
 
-import inspect
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from importlib import import_module
 from itertools import repeat
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from clients.upload_time import UPLOAD_FILE, last_upload
 from simulation.deployment import supernode
 from simulation.deployment.supernode import (
+    IDLE_S,
     LONGEST_PAUSE_S,
     SHORTEST_PAUSE_S,
     Stopwatch,
@@ -21,23 +20,16 @@ from simulation.deployment.supernode import (
     waiting,
     with_port,
 )
-from simulation.flower_internals.fleet_connection import CLIENT_HOOK, EXIT_HOOK, HTTP_CONNECTION, STUB_HOOK
-from simulation.flower_internals.supernode import CONNECTION_HOOK, PUSH_HOOK, SLEEP_HOOK
-from simulation.flower_internals.transport import FLEET_OVER_GRPC
+from simulation.flower_internals.supernode import CONNECTION_HOOK, PUSH_HOOK, TIME_HOOK
 
 
-def test_flower_still_has_the_place_where_uploads_can_be_seen():
+def test_flower_still_has_the_places_that_are_replaced():
     from flwr.supercore.inflatable import inflatable_utils
     from flwr.supernode import start_client_internal
 
     assert getattr(start_client_internal, PUSH_HOOK) is getattr(inflatable_utils, PUSH_HOOK)
     assert callable(getattr(start_client_internal, CONNECTION_HOOK))
-    if FLEET_OVER_GRPC:
-        assert "adapter_cls" in inspect.signature(getattr(start_client_internal, STUB_HOOK)).parameters
-    else:
-        assert callable(getattr(import_module(HTTP_CONNECTION), CLIENT_HOOK).from_server_address)
-        assert callable(getattr(import_module(HTTP_CONNECTION), EXIT_HOOK))
-    assert getattr(start_client_internal, SLEEP_HOOK) is time
+    assert getattr(start_client_internal, TIME_HOOK) is time
 
 
 LARGE = bytes(20_000)
@@ -162,10 +154,12 @@ def test_a_supernode_waits_for_a_message(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(supernode, "time", clock)
     answers = iter([*[None] * 1000, "message"])
-    assert waiting(lambda: next(answers))() == "message"
+    rested_s: list[float] = []
+    assert waiting(lambda: next(answers), lambda: rested_s.append(clock.now_s))() == "message"
     assert LONGEST_PAUSE_S * 900 < clock.now_s < LONGEST_PAUSE_S * 1000, "the longer it waits, the less it asks"
+    assert IDLE_S < rested_s[0] < IDLE_S + 2 * LONGEST_PAUSE_S
     soon = Clock()
     monkeypatch.setattr(supernode, "time", soon)
     answers = iter([None, None, "message"])
-    assert waiting(lambda: next(answers))() == "message"
+    assert waiting(lambda: next(answers), pytest.fail)() == "message"
     assert soon.now_s == pytest.approx(2 * SHORTEST_PAUSE_S)
