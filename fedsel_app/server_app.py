@@ -10,7 +10,7 @@ from fedsel_app.records.run_folder import describe
 from simulation.experiments.configuration import resolve_run_config
 from simulation.federations.flower_grid import FlowerGrid
 from simulation.flower_internals.grid import reply_event
-from simulation.wiring.server import run_on_grid
+from simulation.wiring.server import run_with
 
 app = ServerApp()
 
@@ -27,4 +27,4 @@ def main(grid: Grid, context: Context) -> None:
     # In deployment, a client that does not answer in time counts as failed; in a simulation it may wait for a worker.
     arrived = reply_event(grid)
     timeouts = None if arrived else ReplyTimeout(config.replies.reply_timeout_s)
-    run_on_grid(config, FlowerGrid(grid, timeouts, arrived=arrived), print_round)
+    run_with(FlowerGrid(grid, timeouts, arrived=arrived), config, print_round)

@@ -1,6 +1,6 @@
 """Selection strategy: a selection method with its run, as a strategy of Flower.
 
-`run_rounds` of `strategies.round.run_round` runs it with any federation. Flower's legacy server does as well: it calls
+`run_rounds` of `strategies.run_round` runs it with any federation. Flower's legacy server does as well: it calls
 `configure_fit` and `aggregate_fit`, which are the two halves of the same round.
 """
 
@@ -22,8 +22,10 @@ from strategies.round.flower_manager import (
     fit_instructions,
     replies_of,
 )
-from strategies.round.round_plan import Plan
-from strategies.round.run_round import (
+from strategies.run import Run
+from strategies.run_context import RunContext
+from strategies.run_round import (
+    Plan,
     client_testers,
     close_round,
     complete_round,
@@ -31,8 +33,6 @@ from strategies.round.run_round import (
     plan_round,
     record_tests,
 )
-from strategies.run import Run
-from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
 

@@ -22,7 +22,7 @@ from strategies.run_context import RunContext
 
 
 class Run:
-    """Run of a selection method, after its last finished round. `strategies.round.run_round` takes it further.
+    """Run of a selection method, after its last finished round. `strategies.run_round` takes it further.
 
     Attributes
     ----------

@@ -119,10 +119,6 @@ def test_strategies_and_clients_hide_nothing_from_the_type_checker():
     assert [path for path in checked if "type: ignore" in path.read_text(encoding="utf-8")] == []
 
 
-def test_no_file_has_more_than_300_lines():
-    assert [path for path in FILES if len(path.read_text(encoding="utf-8").splitlines()) > 300] == []
-
-
 def test_a_name_of_an_array_type_has_one_meaning():
     meanings: dict[str, set[str]] = {}
     for node in (node for name in NAMES for node in nodes(ROOT / name)):

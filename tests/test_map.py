@@ -44,10 +44,6 @@ def test_the_map_is_the_tree():
     assert [folder for folder in rows if not (ROOT / folder).is_dir()] == []
 
 
-def test_strategies_has_at_most_eight_files_beside_its_packages():
-    assert len([path for path in (ROOT / "strategies").iterdir() if path.is_file()]) <= 8
-
-
 def test_the_methods_folder_holds_one_module_for_each_method_and_nothing_else():
     modules = [method.__module__ for method in STRATEGIES.values()]
     files = {path.stem for path in (ROOT / "strategies" / "methods").glob("*.py")} - {"__init__"}

@@ -3,7 +3,6 @@
 import logging
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ from simulation.experiments.configuration import AppConfig
 from simulation.federations.inline import Inline
 from simulation.wiring.folders import INTERRUPTED, discard_states, run_folder, stop_sentence
 from simulation.wiring.preflight import refuse_unrunnable
-from simulation.wiring.server import make_strategy, open_run_folder
-from strategies.round.run_round import run_rounds
+from simulation.wiring.server import run_with
 
 
 def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, verbose: bool = False) -> Path:
@@ -27,11 +25,10 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
         logging.getLogger("flwr").setLevel(logging.CRITICAL)
     folder = run_folder(config)
     config = replace(config, records=replace(config.records, out=str(folder), state_dir=str(folder)))
-    with closing(open_run_folder(config, on_round)) as recorder:
-        try:
-            run_rounds(make_strategy(config, recorder), Inline(config))
-        except KeyboardInterrupt:
-            sys.stderr.write(stop_sentence("Interrupted", folder))
-            raise SystemExit(INTERRUPTED) from None
+    try:
+        run_with(Inline(config), config, on_round)
+    except KeyboardInterrupt:
+        sys.stderr.write(stop_sentence("Interrupted", folder))
+        raise SystemExit(INTERRUPTED) from None
     discard_states(folder)
     return folder

@@ -22,7 +22,7 @@ from simulation.federations.flower_grid import FlowerGrid
 from simulation.wiring.client import make_client_app
 from simulation.wiring.folders import INTERRUPTED, discard_states, run_folder, stop_sentence
 from simulation.wiring.preflight import refuse_unrunnable
-from simulation.wiring.server import run_on_grid
+from simulation.wiring.server import run_with
 
 FAILED = 1
 SHUTDOWN_S = 20.0
@@ -76,7 +76,7 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
         pools_training = config.network.links != "measured"
         pool = MESSAGES_PER_WORKER * workers
         arrived = reply_event(grid)
-        run_on_grid(config, FlowerGrid(grid, pool=pool, pools_training=pools_training, arrived=arrived), on_round)
+        run_with(FlowerGrid(grid, pool=pool, pools_training=pools_training, arrived=arrived), config, on_round)
 
     try:
         timeouts = ReplyTimeout(config.replies.reply_timeout_s)

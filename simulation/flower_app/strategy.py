@@ -52,8 +52,8 @@ from simulation.flower_app.user_clients import UserClients
 from strategies.base import SelectionStrategy
 from strategies.round.federation import SentModel, sent_model
 from strategies.round.flower_manager import as_parameters
-from strategies.round.run_round import run_round
 from strategies.run_context import Evaluation, RunContext
+from strategies.run_round import run_round
 
 FLOWER_LOGGER = logging.getLogger("flwr")
 FRUITLESS_ROUNDS = 3

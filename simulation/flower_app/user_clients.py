@@ -145,7 +145,7 @@ class UserClients:
     # Enrolment ------------------------------------------------------------------------------------------------
 
     def _enrolled(self, message: Message, reply: Reply) -> Reply:
-        """Who a client is, with fedsel's client app or without. Raises ConfigError where it cannot do what it must."""
+        """A reply to an enrolment in the round's form. Raises ConfigError where the client cannot do what it must."""
         enrolment = AppEnrolment.from_properties(reply.metrics)
         if sentence := unmet(self._config, enrolment.abilities):
             self.refusal = sentence

@@ -24,11 +24,11 @@ from fedsel_app.records.run_folder import RunFolder
 from fedsel_app.records.trackers import add_trackers
 from simulation.experiments.configuration import AppConfig
 from simulation.experiments.validation import validate_task
-from simulation.federations.flower_grid import FlowerGrid
 from simulation.wiring.folders import run_folder
 from strategies.base import SelectionStrategy
-from strategies.round.run_round import run_rounds
+from strategies.round.federation import Federation
 from strategies.run_context import Evaluation, Recorder, RunContext
+from strategies.run_round import run_rounds
 
 EVALUATION_BATCH = 256
 DIVISIBLE_FLOPS = 1e8
@@ -115,7 +115,7 @@ def make_strategy(config: AppConfig, folder: RunFolder) -> SelectionStrategy:
     return strategy
 
 
-def run_on_grid(config: AppConfig, federation: FlowerGrid, on_round: Callable[[dict[str, Any]], None]) -> None:
-    """Run the rounds of a run, or with `resume` those that are left, with the clients behind Flower's grid."""
+def run_with(federation: Federation, config: AppConfig, on_round: Callable[[dict[str, Any]], None]) -> None:
+    """Run the rounds of a run, or with `resume` those that are left, with the clients of `federation`."""
     with closing(open_run_folder(config, on_round)) as folder:
         run_rounds(make_strategy(config, folder), federation)

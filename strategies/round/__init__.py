@@ -1,1 +1,1 @@
-"""Round: its parts in the order in which `strategies.base` calls them, from connected clients to the record."""
+"""Round: its parts, in the order in which `strategies.run_round` uses them, from connected clients to replies."""

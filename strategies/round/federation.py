@@ -66,7 +66,7 @@ class Message:
 
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """What a client sent, unchecked.
+    """Reply of a client, unchecked.
 
     Attributes
     ----------

@@ -26,7 +26,7 @@ from simulation.flower_internals import engine
 from simulation.flower_internals.engine import NO_NODE, START_S, WorkerWatch
 from strategies.methods.random_selection import RandomSelection
 from strategies.round.flower_manager import FlowerManager
-from strategies.round.run_round import run_rounds as run_federation
+from strategies.run_round import run_rounds as run_federation
 from tests.runs.test_compare import compared, out, records, stub  # noqa: F401 - `out` is a fixture
 from tests.runs.test_ray_workers import titles
 from tests.support.client_messages import train_message

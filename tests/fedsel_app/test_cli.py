@@ -261,8 +261,8 @@ def test_a_run_that_could_start_is_started(capsys, monkeypatch, engine):
     )
     monkeypatch.setattr(
         simulation.engines.inline_engine,
-        "run_rounds",
-        lambda strategy, federation: started.append(("inline", len(federation.nodes()))),
+        "run_with",
+        lambda federation, config, on_round: started.append(("inline", len(federation.nodes()))),
     )
     monkeypatch.setattr("simulation.report.run_report.report_run", lambda folder, console: None)
     code, out, error = called(capsys, "run", *SMALL, "--engine", engine)

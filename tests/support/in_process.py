@@ -18,7 +18,7 @@ from strategies.base import SelectionStrategy
 from strategies.round.federation import ALL, Federation, Reply
 from strategies.round.federation import Message as Asked
 from strategies.round.flower_manager import as_parameters, reply_of
-from strategies.round.run_round import run_rounds
+from strategies.run_round import run_rounds
 from tests.support.proxies import OK
 
 ReplyHook = Callable[[int, FitIns, FitRes], FitRes]

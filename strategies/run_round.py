@@ -7,29 +7,58 @@ it asks the clients itself (see `strategies.base`).
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedsel_app.messages import LocalTestInstruction, one_line
+from fedsel_app.messages import LocalTestInstruction, TrainInstruction, one_line
 from fedsel_app.records.schema import RoundRecord
 from fedsel_app.seeds import Purpose, stream
 from strategies.aggregation.calibration import next_statistics
 from strategies.participation.intermediate_round import IntermediateRound
-from strategies.roster import Ints, Outcome, RoundInfo
+from strategies.roster import Floats, Ints, Outcome, RoundInfo, Selection
 from strategies.round.client_tests import read_tests, tested_loss
 from strategies.round.deadline import accept_replies, over_selected_count, simulated_dropouts
 from strategies.round.federation import Answer, Federation, Reply, SentModel, Until, sent_model
 from strategies.round.probing import Probe
 from strategies.round.replies import Replies, warn_of_few_updates
-from strategies.round.round_plan import Plan
-from strategies.round.round_record import record_client_tests, record_evaluation, record_search, record_training
+from strategies.round_record import record_client_tests, record_evaluation, record_search, record_training
 
 if TYPE_CHECKING:
     from strategies.base import SelectionStrategy
 
 LOGGER = logging.getLogger("fedsel")
 NOBODY: Ints = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Plan of a round.
+
+    Attributes
+    ----------
+    instructions : client -> what it is to train
+    model : the model as it is sent to each of them
+    until : end of the wait for their replies
+    kept_fractions : float64 (m,), of each selected client
+    wanted : number of replies to aggregate, the first that arrive
+    statistics : True where the selected send BatchNorm statistics too
+    local_epochs : passes over their data in place of their usual local work; 0: as the settings say
+    intermediate : the search for the size of this cohort; None where the round does not search
+    """
+
+    round_info: RoundInfo
+    probe: Probe
+    selection: Selection
+    instructions: dict[int, TrainInstruction]
+    model: SentModel
+    until: Until
+    kept_fractions: Floats
+    wanted: int
+    statistics: bool
+    local_epochs: int
+    intermediate: IntermediateRound | None
 
 
 def run_rounds(strategy: "SelectionStrategy", federation: Federation) -> None:
