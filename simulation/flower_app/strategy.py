@@ -179,7 +179,7 @@ class AppStrategy(Strategy):
                 "model are no matrix with a vector of its outputs behind it."
             )
         recorder = self._recorder = _run_folder(config) if config.records.out else UnkeptRecords()
-        recorder.listeners.append(RoundListener(_log_round))
+        recorder.listeners.append(RoundListener(partial(_log_round, measured=config.network.links == "measured")))
         initial, buffers = layout.initial()
         self._evaluate_fn = evaluate_fn
         context = RunContext(
@@ -406,5 +406,5 @@ def _resume(strategy: SelectionStrategy, folder: RunFolder) -> tuple[dict[str, i
     return nodes, {row["client"]: row["examples"] for row in rows if "examples" in row}
 
 
-def _log_round(row: Row) -> None:
-    FLOWER_LOGGER.info("fedsel: round %d: %s", row["round"], describe(row))
+def _log_round(row: Row, *, measured: bool) -> None:
+    FLOWER_LOGGER.info("fedsel: round %d: %s", row["round"], describe(row, measured=measured))
