@@ -13,7 +13,7 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
 from fedsel_app.messages import LocalTestInstruction, evaluation_metrics, one_line
-from strategies.method import ConfigT, SelectionMethod
+from strategies.method import ConfigT
 from strategies.round.federation import Answer, Federation, NodeError, sent_model
 from strategies.round.flower_manager import (
     FlowerManager,
@@ -22,10 +22,9 @@ from strategies.round.flower_manager import (
     fit_instructions,
     replies_of,
 )
-from strategies.run import Run
-from strategies.run_context import RunContext
+from strategies.round_plan import Plan
+from strategies.run import RunningMethod
 from strategies.run_round import (
-    Plan,
     client_testers,
     close_round,
     complete_round,
@@ -37,18 +36,10 @@ from strategies.run_round import (
 LOGGER = logging.getLogger("fedsel")
 
 
-class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
-    """Selection method as a Flower strategy. Methods are its subclasses, and write their own rules alone.
+class SelectionStrategy(RunningMethod[ConfigT], Strategy):
+    """Selection method as a Flower strategy. Methods are its subclasses, and write their own rules alone."""
 
-    Attributes
-    ----------
-    run : the run, which all rounds take further
-    """
-
-    def __init__(self, context: RunContext) -> None:
-        super().__init__(context)
-        self.run = Run(self, context)
-        self._plan: Plan | None = None
+    _plan: Plan | None = None
 
     def federation(self, client_manager: ClientManager) -> Federation:
         """The clients of a client manager of Flower's."""

@@ -4,7 +4,6 @@ import logging
 import math
 from collections.abc import Mapping
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,10 +12,8 @@ from fedsel_app.records.schema import ClientTestRecord, RoundRecord, SearchRecor
 from strategies.roster import Floats, Roster
 from strategies.round.clients import SCALAR_BYTES
 from strategies.round.replies import Replies
+from strategies.round_plan import Plan
 from strategies.run_context import Evaluation, Links, Recorder
-
-if TYPE_CHECKING:
-    from strategies.run_round import Plan
 
 LOGGER = logging.getLogger("fedsel")
 NOTED = 0.5
@@ -25,7 +22,7 @@ NOTED = 0.5
 
 def record_training(
     record: RoundRecord,
-    plan: "Plan",
+    plan: Plan,
     replies: Replies,
     weights: Floats,
     taken: Floats,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fedsel_app.records.schema import RoundRecord
 from strategies.aggregation.server_state import ServerState
 from strategies.checkpoint import Arrays, Best, Stateful, gather, matching, scatter
-from strategies.method import SelectionMethod
+from strategies.method import ConfigT, SelectionMethod
 from strategies.participation.isp import ISP
 from strategies.participation.policy import Participation
 from strategies.participation.schedules import Schedule
@@ -85,3 +85,16 @@ class Run:
             "links": self.context.links,
             "method": self.method,
         }
+
+
+class RunningMethod(SelectionMethod[ConfigT]):
+    """Selection method with its run.
+
+    Attributes
+    ----------
+    run : the run, which all rounds take further
+    """
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        self.run = Run(self, context)

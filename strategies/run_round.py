@@ -7,61 +7,29 @@ it asks the clients itself (see `strategies.base`).
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedsel_app.messages import LocalTestInstruction, TrainInstruction, one_line
+from fedsel_app.messages import LocalTestInstruction, one_line
 from fedsel_app.records.schema import RoundRecord
 from fedsel_app.seeds import Purpose, stream
 from strategies.aggregation.calibration import next_statistics
 from strategies.participation.intermediate_round import IntermediateRound
-from strategies.roster import Floats, Ints, Outcome, RoundInfo, Selection
+from strategies.roster import Ints, Outcome, RoundInfo
 from strategies.round.client_tests import read_tests, tested_loss
 from strategies.round.deadline import accept_replies, over_selected_count, simulated_dropouts
 from strategies.round.federation import Answer, Federation, Reply, SentModel, Until, sent_model
 from strategies.round.probing import Probe
 from strategies.round.replies import Replies, warn_of_few_updates
+from strategies.round_plan import Plan
 from strategies.round_record import record_client_tests, record_evaluation, record_search, record_training
-
-if TYPE_CHECKING:
-    from strategies.base import SelectionStrategy
+from strategies.run import RunningMethod
 
 LOGGER = logging.getLogger("fedsel")
 NOBODY: Ints = np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Plan of a round.
-
-    Attributes
-    ----------
-    instructions : client -> what it is to train
-    model : the model as it is sent to each of them
-    until : end of the wait for their replies
-    kept_fractions : float64 (m,), of each selected client
-    wanted : number of replies to aggregate, the first that arrive
-    statistics : True where the selected send BatchNorm statistics too
-    local_epochs : passes over their data in place of their usual local work; 0: as the settings say
-    intermediate : the search for the size of this cohort; None where the round does not search
-    """
-
-    round_info: RoundInfo
-    probe: Probe
-    selection: Selection
-    instructions: dict[int, TrainInstruction]
-    model: SentModel
-    until: Until
-    kept_fractions: Floats
-    wanted: int
-    statistics: bool
-    local_epochs: int
-    intermediate: IntermediateRound | None
-
-
-def run_rounds(strategy: "SelectionStrategy", federation: Federation) -> None:
+def run_rounds(strategy: RunningMethod, federation: Federation) -> None:
     """Run the rounds that are left of a run with the clients of `federation`."""
     run = strategy.run
     for number in range(run.completed + 1, run.rounds.most + 1):
@@ -69,7 +37,7 @@ def run_rounds(strategy: "SelectionStrategy", federation: Federation) -> None:
             run_round(strategy, federation, number)
 
 
-def run_round(strategy: "SelectionStrategy", federation: Federation, number: int) -> RoundRecord:
+def run_round(strategy: RunningMethod, federation: Federation, number: int) -> RoundRecord:
     """Run round `number` and return its record."""
     run = strategy.run
     plan = plan_round(strategy, federation, number)
@@ -87,7 +55,7 @@ def run_round(strategy: "SelectionStrategy", federation: Federation, number: int
     return run.record
 
 
-def plan_round(strategy: "SelectionStrategy", federation: Federation, number: int) -> Plan | None:
+def plan_round(strategy: RunningMethod, federation: Federation, number: int) -> Plan | None:
     """First half: enrol new clients, probe losses, select the cohort and write its instructions.
 
     None without a cohort: the model stays as it is. The run ends where the method has no round for who is there.
@@ -141,7 +109,7 @@ def plan_round(strategy: "SelectionStrategy", federation: Federation, number: in
     )
 
 
-def complete_round(strategy: "SelectionStrategy", plan: Plan, answers: Mapping[int, Answer]) -> None:
+def complete_round(strategy: RunningMethod, plan: Plan, answers: Mapping[int, Answer]) -> None:
     """Second half: check the replies, aggregate, step the server, calibrate BatchNorm, update the method, record."""
     run, roster, context, number = strategy.run, strategy.roster, strategy.context, plan.round_info.number
     replies = _accepted(strategy, plan, answers)
@@ -179,7 +147,7 @@ def complete_round(strategy: "SelectionStrategy", plan: Plan, answers: Mapping[i
     run.record.epsilon = step.epsilon
 
 
-def evaluate_model(strategy: "SelectionStrategy") -> None:
+def evaluate_model(strategy: RunningMethod) -> None:
     """Evaluate the global model on the server's test set, every `eval-every` rounds and in the last."""
     run = strategy.run
     if not _evaluates(strategy):
@@ -189,13 +157,13 @@ def evaluate_model(strategy: "SelectionStrategy") -> None:
         run.best.offer(result.accuracy, run.parameters, run.buffers)
 
 
-def client_testers(strategy: "SelectionStrategy") -> list[int]:
+def client_testers(strategy: RunningMethod) -> list[int]:
     """Clients that test the model on their own test parts: with `client-eval` all that are connected."""
     tested = strategy.context.evaluation.client_eval and _evaluates(strategy)
     return sorted(strategy.run.clients.nodes) if tested else []
 
 
-def record_tests(strategy: "SelectionStrategy", answers: Mapping[int, Answer]) -> None:
+def record_tests(strategy: RunningMethod, answers: Mapping[int, Answer]) -> None:
     """Record the clients' own tests, and let the participation policy know of them."""
     replies = {client: answer for client, answer in answers.items() if isinstance(answer, Reply)}
     tests = read_tests(replies, strategy.context)
@@ -203,7 +171,7 @@ def record_tests(strategy: "SelectionStrategy", answers: Mapping[int, Answer]) -
     record_client_tests(strategy.run.record, tests, strategy.context.recorder)
 
 
-def close_round(strategy: "SelectionStrategy") -> None:
+def close_round(strategy: RunningMethod) -> None:
     """Write the record; end the run after its last round, or where it has reached the target, or save a checkpoint."""
     run, evaluation = strategy.run, strategy.context.evaluation
     record, every = run.record, strategy.context.records.checkpoint_every
@@ -216,7 +184,7 @@ def close_round(strategy: "SelectionStrategy") -> None:
         run.checkpoint()
 
 
-def _accepted(strategy: "SelectionStrategy", plan: Plan, answers: Mapping[int, Answer]) -> Replies:
+def _accepted(strategy: RunningMethod, plan: Plan, answers: Mapping[int, Answer]) -> Replies:
     """The replies to aggregate, decoded and checked, without failures, dropouts and late ones."""
     run, context, number = strategy.run, strategy.context, plan.round_info.number
     answered: dict[int, Reply] = {}
@@ -234,7 +202,7 @@ def _accepted(strategy: "SelectionStrategy", plan: Plan, answers: Mapping[int, A
 
 
 def _intermediate_round(
-    strategy: "SelectionStrategy", round_info: RoundInfo, model: SentModel, probe: Probe
+    strategy: RunningMethod, round_info: RoundInfo, model: SentModel, probe: Probe
 ) -> IntermediateRound:
     """The search for the cohort's size, by the method's own rules, from the global model."""
     run = strategy.run
@@ -256,9 +224,9 @@ def _intermediate_round(
     )
 
 
-def _evaluates(strategy: "SelectionStrategy") -> bool:
+def _evaluates(strategy: RunningMethod) -> bool:
     return strategy.run.rounds.evaluates(strategy.run.record.round, strategy.context.evaluation.eval_every)
 
 
-def _stream(strategy: "SelectionStrategy", purpose: Purpose, round_info: RoundInfo) -> np.random.Generator:
+def _stream(strategy: RunningMethod, purpose: Purpose, round_info: RoundInfo) -> np.random.Generator:
     return stream(strategy.context.run.seed, purpose, round_info.number)

@@ -18,11 +18,11 @@ from fedsel_app.config import ConfigError
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from simulation.engines.choice import worker_count
 from simulation.experiments.configuration import AppConfig
-from simulation.federations.flower_grid import FlowerGrid
 from simulation.wiring.client import make_client_app
 from simulation.wiring.folders import INTERRUPTED, discard_states, run_folder, stop_sentence
 from simulation.wiring.preflight import refuse_unrunnable
 from simulation.wiring.server import run_with
+from strategies.round.flower_grid import FlowerGrid
 
 FAILED = 1
 SHUTDOWN_S = 20.0

@@ -17,8 +17,8 @@ from fedsel_app.messages import Config, Instruction, embed
 from fedsel_app.messages.embedded import EVALUATION_LOSSES
 from fedsel_app.messages.records import CONTROL, OWN
 from fedsel_app.network.reply_timeout import ReplyTimeout
-from simulation.federations.flower_grid import FlowerGrid
 from strategies.round.federation import Answer, Message, Reply, SentModel
+from strategies.round.flower_grid import FlowerGrid
 from strategies.round.flower_manager import FlowerManager
 
 RoundConfig = Callable[[int], Config]

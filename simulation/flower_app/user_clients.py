@@ -6,7 +6,7 @@ Below it lies the federation that carries the messages (`transports`): Flower's 
 import json
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from io import BytesIO
 from typing import Any, cast
@@ -112,7 +112,7 @@ class UserClients:
         self.carrier = carrier
         return self
 
-    def nodes(self) -> Collection[str]:
+    def nodes(self) -> Set[str]:
         """Ids of the nodes that are connected now."""
         nodes = self.carrier.nodes()
         self._identities.update(nodes)

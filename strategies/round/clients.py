@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 from fedsel_app.config import ConfigError, EnrolmentConfig
 from fedsel_app.messages import EnrolAnswer, EnrolInstruction, Instruction, one_line
@@ -39,7 +39,7 @@ class ConnectedClients:
     def __init__(self, total: int, config: EnrolmentConfig, *, answer_s: float = 0.0) -> None:
         self._total, self._config = total, config
         self._until = Until(deadline_s=answer_s)
-        self._met: set[str] = set()
+        self._met: Set[str] = frozenset()
         self.enrolment = Enrolment(total, config)
         self.nodes: dict[int, str] = {}
 
@@ -59,7 +59,7 @@ class ConnectedClients:
             cannot.
         """
         self.federation = federation
-        connected = set(federation.nodes())
+        connected = federation.nodes()
         if not wait and connected == self._met and not self.enrolment.due(time.monotonic()):
             return []
         deadline_s = time.monotonic() + self._config.connect_timeout_s
@@ -80,15 +80,15 @@ class ConnectedClients:
             if not wait or late or len(self.nodes) == self._total:
                 break
             time.sleep(ASK_AGAIN_S)
-            connected = set(federation.nodes())
+            connected = federation.nodes()
         if wait and len(self.nodes) < self._total:
             missing = sorted(set(range(self._total)) - set(self.nodes))
             LOGGER.warning("The run begins without the clients %s. %s", one_line(missing), self._excuse())
         return sorted(enrolled, key=lambda enrolment: enrolment.client)
 
-    def _await_all(self, deadline_s: float) -> set[str]:
+    def _await_all(self, deadline_s: float) -> Set[str]:
         """Wait until as many nodes are connected as there are clients. Raises ConfigError if there are fewer."""
-        while len(connected := set(self.federation.nodes())) < self._total:
+        while len(connected := self.federation.nodes()) < self._total:
             if time.monotonic() >= deadline_s:
                 raise ConfigError(
                     f"Only {len(connected)} of {self._total} clients connected within "

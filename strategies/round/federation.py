@@ -1,12 +1,12 @@
 """Federation: the clients of a run as a round sees them. A round asks, and waits for the answers in one place.
 
-The federations are `strategies.round.flower_manager` (Flower's legacy client manager), `simulation.federations` (this
-process, or Flower's grid) and the fake ones of tests.
+There are three: `flower_grid` (Flower's grid: simulation on Ray, deployment, users' apps), `flower_manager` (its legacy
+client manager) and `simulation.engines.inline_engine` (this process).
 """
 
 import math
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -118,7 +118,7 @@ class Federation(Protocol):
     simulated: bool
     """True where the clients are this run's own processes: all of them are there, and must enrol."""
 
-    def nodes(self) -> Collection[str]:
+    def nodes(self) -> Set[str]:
         """Ids of the nodes that are connected now."""
 
     def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:

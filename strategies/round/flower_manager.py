@@ -7,7 +7,7 @@ of its own. `flower_instructions` gives it proxies that ask all clients at once,
 import math
 import queue
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence, Set
 
 from flwr.common import (
     Code,
@@ -48,10 +48,10 @@ class FlowerManager:
     def __init__(self, manager: ClientManager, timeouts: ReplyTimeout | None = None) -> None:
         self._manager, self._timeouts = manager, timeouts
 
-    def nodes(self) -> Collection[str]:
+    def nodes(self) -> Set[str]:
         """Ids of the nodes that are connected now."""
         self._manager.num_available()
-        return list(self._manager.all())
+        return frozenset(self._manager.all())
 
     def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
         """Call the proxies of all nodes, each in a thread; what a proxy raises is its node's answer."""

@@ -29,7 +29,7 @@ def _nothing_starts(monkeypatch, tmp_path):
         pytest.fail("the run was started")
 
     monkeypatch.setattr(flwr.simulation, "run_simulation", started)
-    monkeypatch.setattr(simulation.engines.inline_engine, "run_rounds", started)
+    monkeypatch.setattr(simulation.engines.inline_engine, "run_with", started)
     monkeypatch.setattr(simulation.deployment.deployed_run, "Deployment", started)
     monkeypatch.setattr(simulation.deployment.deployed_run, "submit", started)
     monkeypatch.chdir(tmp_path)
@@ -246,7 +246,7 @@ def test_a_full_disk_is_one_sentence_and_exit_code_1(capsys, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device", "rounds.jsonl")
 
-    monkeypatch.setattr(simulation.engines.inline_engine, "run_rounds", full)
+    monkeypatch.setattr(simulation.engines.inline_engine, "run_with", full)
     code, _, error = called(capsys, "run", *SMALL)
     assert code == 1
     assert error == "fedsel: [Errno 28] No space left on device: 'rounds.jsonl'\n"

@@ -56,7 +56,7 @@ def round_costs(tmp_path):
         costs = RoundCosts()
         settings = SETTINGS | {"clients": clients, "cohort": COHORT, "rounds": 4, "local-steps": 1} | settings
         try:
-            run_config(tmp_path / str(clients), resolve(settings), on_round=costs, pool=1)
+            run_config(tmp_path / str(clients), resolve(settings), on_round=costs)
         finally:
             sys.setprofile(None)
             tracemalloc.stop()

@@ -9,14 +9,14 @@ from typing import Any
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.common import FitIns, FitRes, Parameters
 
+from simulation.engines.inline_engine import Inline
 from simulation.experiments.configuration import AppConfig, resolve
-from simulation.federations.flower_grid import FlowerGrid
-from simulation.federations.inline import Inline
 from simulation.wiring.client import make_client_app
 from simulation.wiring.server import make_strategy, open_run_folder
 from strategies.base import SelectionStrategy
 from strategies.round.federation import ALL, Federation, Reply
 from strategies.round.federation import Message as Asked
+from strategies.round.flower_grid import FlowerGrid
 from strategies.round.flower_manager import as_parameters, reply_of
 from strategies.run_round import run_rounds
 from tests.support.proxies import OK
@@ -33,7 +33,7 @@ class Hooked(Inline):
         self._client_of = {cid_of(client): client for client in range(config.run.clients)}
 
     def nodes(self):
-        return list(self._client_of)
+        return self._client_of.keys()
 
     def ask(self, messages, until=ALL):
         node_of = {str(self._client_of[message.node]): message.node for message in messages}

@@ -7,7 +7,7 @@ core, and the model goes out with each. One client answers for the others then (
 import math
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import cast
 
 from flwr.app import Array, ArrayRecord, RecordDict
@@ -55,9 +55,9 @@ class FlowerGrid:
         self._sent: tuple[SentModel, ArrayRecord] | None = None
         self.simulated = pool > 0
 
-    def nodes(self) -> Collection[str]:
+    def nodes(self) -> Set[str]:
         """Ids of the nodes that are connected now."""
-        return [str(node) for node in self._grid.get_node_ids()]
+        return {str(node) for node in self._grid.get_node_ids()}
 
     def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
         """Send the messages and wait for the replies. The clients of a message that fails are asked again, each alone.
@@ -180,8 +180,8 @@ class FlowerGrid:
         if ERROR in numbers:
             raise ClientError(str(numbers[ERROR]))
         arrays = content.array_records.get(arrays_record_name(client), ArrayRecord())
-        examples, loss = numbers.get("examples", 0), numbers.get("loss", math.nan)
-        return Reply(numbers, [array.data for array in arrays.values()], examples, loss, arrived_s)  # type: ignore[arg-type]
+        examples, loss = cast(int, numbers.get("examples", 0)), cast(float, numbers.get("loss", math.nan))
+        return Reply(numbers, [array.data for array in arrays.values()], examples, loss, arrived_s)
 
 
 def divided(messages: Sequence[Message], pool: int) -> Iterator[list[Message]]:

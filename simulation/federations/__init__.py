@@ -1,1 +1,0 @@
-"""Federations: the clients of a run in this process, or behind Flower's grid, in simulation and deployment alike."""
