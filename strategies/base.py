@@ -24,6 +24,7 @@ from strategies.participation.isp import ISP
 from strategies.participation.schedules import scheduled
 from strategies.roster import Ints, Outcome, Roster, RoundInfo
 from strategies.round import connections
+from strategies.round import method_checks as checks
 from strategies.round.client_tests import read_tests, tested_loss
 from strategies.round.deadline import ReplyDeadline, accept_replies, over_selected_count, simulated_dropouts
 from strategies.round.instructions import InstructionBuilder
@@ -112,7 +113,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
             return []
 
         over_selected = over_selected_count(count, limits.over_selection, roster.ids.size)
-        selection = self.select(roster, round_info, over_selected, self._stream(Purpose.SELECT, round_info))
+        selection = checks.select(self, roster, round_info, over_selected, self._stream(Purpose.SELECT, round_info))
         statistics, epochs = self._statistics_needed(), self._isp.epochs(round_info) if self._isp is not None else 0
         instructions, record.kept_fraction, fractions = self._instruction_builder.instruct(
             selection, round_info, sent, statistics=statistics, local_epochs=epochs
@@ -141,7 +142,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
 
     def _loss_candidates(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Ints:
         """Clients of which the method is to know the loss before it selects `count`; none where it needs no losses."""
-        return self.candidates(roster, round_info, count, rng) if self._needs.loss_probe else np.zeros(0, np.int64)
+        return checks.candidates(self, roster, round_info, count, rng) if self._needs.loss_probe else np.arange(0)
 
     def _intermediate_round(self, round_info: RoundInfo, sent: Parameters, probe: Probe) -> IntermediateRound:
         return IntermediateRound(
@@ -149,7 +150,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
             self.context,
             self.roster,
             probe,
-            self.select,
+            lambda *asked: checks.select(self, *asked),
             self._loss_candidates,
             lambda selection: self._instruction_builder.instruct_intermediate(selection, round_info, sent),
             self.clients,

@@ -82,5 +82,8 @@ def check(arguments: argparse.Namespace) -> int:
         outcome = "passed" if result.failure is None else "FAILED"
         print(f"{outcome}  {result.check}{f' ({under})' * bool(under)}: {result.failure or sentence}", flush=True)
         failed += result.failure is not None
-    print(f"{arguments.strategy}: {failed} checks failed." if failed else f"{arguments.strategy} keeps the contract.")
+        if result.failure is not None and result.check == "selection":
+            print("The other checks need sound selections: mend this first.")
+    failures = "1 check" if failed == 1 else f"{failed} checks"
+    print(f"{arguments.strategy}: {failures} failed." if failed else f"{arguments.strategy} keeps the contract.")
     return FAILURE if failed else 0
