@@ -49,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         from fedsel_app.data.dataset import load
         from fedsel_app.records.run_folder import completed_rounds
         from simulation.engines.choice import choose
+        from simulation.experiments.pipeline import pipeline_text
         from simulation.report.progress import RunDisplay, print_plan
         from simulation.wiring.folders import run_folder
 
@@ -62,7 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     choice = choose(config)
     data = load(config.data, config.run.seed).description
-    console.print(f"Engine: {choice}\nData: {data}", markup=False, highlight=False, soft_wrap=True)
+    method = f"Method: {config.run.strategy}; {pipeline_text(config.values())}"
+    console.print(f"{method}\nEngine: {choice}\nData: {data}", markup=False, highlight=False, soft_wrap=True)
     completed = completed_rounds(run_folder(config)) if config.records.resume else 0
     with RunDisplay(config.run.rounds, console, completed, measured=config.network.links == "measured") as display:
         folder = choice.simulate(config, display.show, verbose=arguments.verbose)

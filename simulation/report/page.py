@@ -13,6 +13,8 @@ from fedsel_app.records.files import write_text
 from simulation.comparison.measures import ACCURACY, EvaluatedMetric, metric_of
 from simulation.comparison.outcomes import Numbers
 from simulation.comparison.results import Comparison, Group, read_comparison
+from simulation.experiments.configuration import known_defaults
+from simulation.experiments.pipeline import pipeline_text
 from simulation.report.audit import (
     client_table,
     coverages,
@@ -28,7 +30,7 @@ from simulation.report.latex import latex_tables
 from simulation.report.page_template import TEMPLATE
 from simulation.report.rounds import round_table
 from simulation.report.sweep import sweep_plots
-from simulation.report.tables import NAMES, Table, csv_text, markdown_text
+from simulation.report.tables import NAMES, Table, capital, csv_text, markdown_text
 from simulation.report.tuning import tuned_kind, tuning_section
 from simulation.report.vector_figures import write_figures
 from simulation.report.verdict import verdict
@@ -139,7 +141,7 @@ def headline(comparison: Comparison) -> str:
 
 
 def setting_line(comparison: Comparison) -> str:
-    """Kind of the comparison, and its main settings: model, clients, partition, cohort, rounds, links and target."""
+    """Kind of the comparison, its main settings, and its pipeline: how clients send and train, the server's step."""
     config = comparison.groups[0].all_runs[0].config
     given = ", ".join(f"{key}={value}" for key, value in comparison.settings.items())
     kinds = dict.fromkeys(comparison.kind_of(group) for group in comparison.groups)
@@ -147,8 +149,17 @@ def setting_line(comparison: Comparison) -> str:
     return (
         f"{kind}Model {config['model']}, {config['clients']} clients with partition {config['partition']}, "
         f"{config['cohort']} selected a round, {config['rounds']} rounds, links {config['links']}, "
-        f"target {config['target']:g}." + (f" Set for all runs: {given}." if given else "")
+        f"target {config['target']:g}. {_pipelines(comparison)}" + (f" Set for all runs: {given}." if given else "")
     )
+
+
+def _pipelines(comparison: Comparison) -> str:
+    """Sentences on compressor, solver and server optimizer: of all methods, or of each where they differ."""
+    runs = [run for group in comparison.groups for run in group.all_runs]
+    texts = {run.strategy: pipeline_text({**known_defaults(), **run.config}) for run in runs}
+    if len({*texts.values()}) == 1:
+        return capital(f"{texts.popitem()[1]}.")
+    return " ".join(f"{name}: {text}." for name, text in texts.items())
 
 
 def _section(group: Group, kind: str, metric: EvaluatedMetric, styles: Sequence[Style]) -> Section:
