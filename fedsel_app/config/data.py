@@ -1,13 +1,14 @@
 """Settings of the data set: its name and its files."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedsel_app.config.named_arguments import parse_named
 from fedsel_app.config.plugins import unknown_name
-from fedsel_app.config.settings import ConfigError, Settings, require, setting
+from fedsel_app.config.settings import ConfigError, Settings, Value, require, setting
 
 DATA_FOLDERS = {
     "mnist": "data",
@@ -39,6 +40,8 @@ DATA_SETS = {
     "package.module:function": "a function of yours that returns the arrays",
 }
 """Data set, or the form of its name -> its meaning."""
+OF_FILES = ("npz", "csv", "hf", "image-folder")
+"""Sets whose `data-path` says which one it is."""
 HUB = "hf:"
 """Beginning of a data set of the Hugging Face Hub."""
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
@@ -54,6 +57,12 @@ DATA_ARGUMENTS: dict[str, type] = {
     "seed": int,
 }
 """Name in `data-arguments` -> type of its value."""
+
+
+def data_name(values: Mapping[str, Value]) -> str:
+    """Name of the data set of the settings `values`: of a user's own files the last part of their path."""
+    data, path = str(values["data"]), str(values.get("data-path") or "")
+    return Path(path).name if path and data in OF_FILES else data
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,12 @@ def report(arguments: argparse.Namespace) -> int:
 
     formats = parse_formats(arguments.figures)
     page = write_report(
-        arguments.folder, arguments.baseline, metric=arguments.metric, per_seed=arguments.per_seed, formats=formats
+        arguments.folder,
+        arguments.baseline,
+        metric=arguments.metric,
+        per_seed=arguments.per_seed,
+        formats=formats,
+        console=wide_console(),
     )
     print(f"Report:  {page}")
     print(f"Tables:  {page.with_suffix('.md')}, {page.with_name('report-*.csv')} and {page.with_name('report-*.tex')}")

@@ -8,13 +8,16 @@ from pathlib import Path
 
 from jinja2 import Environment
 from PIL import Image
+from rich.console import Console
 
+from fedsel_app.config.data import data_name
 from fedsel_app.records.files import write_text
 from simulation.comparison.measures import ACCURACY, EvaluatedMetric, metric_of
 from simulation.comparison.outcomes import Numbers
 from simulation.comparison.results import Comparison, Group, read_comparison
 from simulation.experiments.configuration import known_defaults
 from simulation.experiments.pipeline import pipeline_text
+from simulation.report.answer import print_answer, print_lines, ranking_table
 from simulation.report.audit import (
     client_table,
     coverages,
@@ -54,6 +57,7 @@ class Section:
     """Section of the page on one group."""
 
     name: str
+    ranking: Table
     verdict: list[str]
     notes: list[str]
     tables: list[Table]
@@ -67,6 +71,7 @@ def write_report(
     metric: str = ACCURACY,
     per_seed: bool = False,
     formats: Sequence[str] = (),
+    console: Console | None = None,
 ) -> Path:
     """Write report.html, report.md, rounds.csv, and a report-TABLE.csv and .tex for each table into `folder`.
 
@@ -76,6 +81,7 @@ def write_report(
     metric : metric of the rounds that the figures, tables and sentences are about; costs to target refer to the score
     per_seed : draw a line for each seed
     formats : further formats of the figures, of `vector_figures.FORMATS`
+    console : where the answer is printed, if anywhere
 
     Returns
     -------
@@ -100,6 +106,10 @@ def write_report(
     optional += [run_table(comparison), pipeline_table(comparison), failure_table(comparison.runs)]
     common = [table for table in optional if table]
     tuned = tuning.sentences if tuning else []
+    if console:
+        print_lines(console, [headline(comparison), setting_line(comparison), *comparison.notes, *tuned])
+        for section in sections:
+            print_answer(console, section.name, section.ranking, section.verdict)
     _write_tables(folder, sections, common)
     write_text(folder / "rounds.csv", csv_text([("", round_table(comparison))]))
     write_text(folder / "report.md", _markdown(comparison, tuned, sections, common))
@@ -122,7 +132,7 @@ def _write_tables(folder: Path, sections: Sequence[Section], common: Sequence[Ta
         for ending in ("csv", "tex"):
             (folder / f"report-{name}.{ending}").unlink(missing_ok=True)
     kinds: dict[str, list[tuple[str, Table]]] = {}
-    for label, table in [(section.name, table) for section in sections for table in section.tables]:
+    for label, table in [(section.name, table) for section in sections for table in [section.ranking, *section.tables]]:
         kinds.setdefault(table.name, []).append((label, table))
     for table in common:
         kinds[table.name] = [("", table)]
@@ -137,7 +147,7 @@ def headline(comparison: Comparison) -> str:
     strategies = list(dict.fromkeys(run.strategy for run in runs))
     seeds = sorted({run.seed for run in runs})
     named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    return f"{', '.join(strategies)} on {runs[0].config['data']}, {named}"
+    return f"{', '.join(strategies)} on {data_name(runs[0].config)}, {named}"
 
 
 def setting_line(comparison: Comparison) -> str:
@@ -172,7 +182,7 @@ def _section(group: Group, kind: str, metric: EvaluatedMetric, styles: Sequence[
     findings = [replace(table, caption=f"{kind} {table.caption}".lstrip()) for table in finding_tables(group, numbers)]
     tables = [*findings, participation_table(group, covered), *([clients] if clients else [])]
     drawn = [Drawn(*both) for both in zip(*(plots(group, style, numbers, covered) for style in styles), strict=True)]
-    return Section(group.name, verdict(group, numbers), notes, tables, drawn)
+    return Section(group.name, ranking_table(group, numbers), verdict(group, numbers), notes, tables, drawn)
 
 
 def _png(plot: Plot, dots: int) -> str:
@@ -212,6 +222,7 @@ def _markdown(comparison: Comparison, tuned: list[str], sections: list[Section],
     parts += ["\n".join(f"- {markdown_text(sentence)}" for sentence in tuned)] if tuned else []
     for section in sections:
         parts += [f"## {markdown_text(section.name)}"] if section.name else []
+        parts += [section.ranking.markdown().rstrip()]
         parts += ["\n".join(f"- {markdown_text(sentence)}" for sentence in section.verdict)]
         for table in section.tables:
             parts += [f"### {table.title}", table.markdown().rstrip()]
