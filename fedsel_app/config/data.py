@@ -42,6 +42,8 @@ DATA_SETS = {
 """Data set, or the form of its name -> its meaning."""
 OF_FILES = ("npz", "csv", "hf", "image-folder")
 """Sets whose `data-path` says which one it is."""
+READERS = {".npz": "npz", ".csv": "csv", ".parquet": "hf"}
+"""Ending of a file -> the data that reads it."""
 HUB = "hf:"
 """Beginning of a data set of the Hugging Face Hub."""
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
@@ -104,6 +106,7 @@ class DataConfig(Settings):
         known = [name for name in DATA_SETS if ":" not in name]
         if self.data not in known and ":" not in self.data:
             raise unknown_name("data", self.data, known, "hf:NAME or package.module:function")
+        self._check_path()
         require(self.ptb_xl_hz in (100, 500), "ptb-xl-hz", "100 or 500", self.ptb_xl_hz)
         if self.data in ("npz", "hf") and not self.data_path:
             kind = (
@@ -116,6 +119,14 @@ class DataConfig(Settings):
                 "A folder is read with 'data' hf and its path in 'data-path'."
             )
         self._check_arguments()
+
+    def _check_path(self) -> None:
+        """Raise ConfigError for a path of a file that another kind of data would read."""
+        reader = READERS.get(Path(self.data_path).suffix.lower(), "")
+        if reader and self.data != reader and ":" not in self.data:
+            raise ConfigError(
+                f"The 'data' parameter {self.data} does not read {Path(self.data_path).name}: set data={reader}."
+            )
 
     def _check_arguments(self) -> None:
         if self.data_arguments and not self.from_datasets:

@@ -15,6 +15,10 @@ PACKAGES = ("fedsel_app", "strategies", "clients", "simulation")
 """Packages of fedsel."""
 
 
+MOST_NAMED = 25
+"""More known names are not listed in a message."""
+
+
 def load_object(path: str, setting: str) -> Callable[..., Any]:
     """Import the function or class that `path` ("package.module:name") names.
 
@@ -91,6 +95,8 @@ def unknown_name(setting: str, name: str, known: Iterable[str], otherwise: str =
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f" Did you mean '{near[0]}'?" if near else ""
+    if len(known) > MOST_NAMED:
+        return ConfigError(f"There is no {setting} {name!r}.{hint} `fedsel {setting}s` lists all of them.")
     return ConfigError(
         f"The '{setting}' parameter must be one of {', '.join(known)}, or {otherwise}. Got {name!r}.{hint}"
     )
