@@ -24,13 +24,14 @@ DATA_FOLDERS = {
 DATA_SETS = {
     "digits": "scikit-learn's 1,797 digits of 8 x 8 pixels, at hand",
     "npz": "an .npz file of arrays (data-path)",
+    "csv": "a table in a .csv file (data-path), the labels in the column label of data-arguments",
     "mnist": "torchvision's files, in data-path",
     "fashion-mnist": "torchvision's files, in data-path",
     "cifar10": "torchvision's files, in data-path",
     "cifar100": "torchvision's files, in data-path",
     "femnist": "LEAF's files by writer, in data-path",
     "tiny-imagenet": "the published folder, in data-path",
-    "image-folder": "train/CLASS/NAME.png and test/CLASS/NAME.png, in data-path",
+    "image-folder": "train/CLASS/NAME.png and test/CLASS/NAME.png, or CLASS/NAME.png, in data-path",
     "ptb-xl": "PhysioNet's electrocardiograms, in data-path",
     "ecg": "generated electrocardiograms of PTB-XL's kind",
     "synthetic": "generated: every client has its own inputs and its own model",
@@ -79,7 +80,7 @@ class DataConfig(Settings):
     )
     data_arguments: str = setting(
         "",
-        'hf, hf:NAME: columns, splits and order, such as label="fine_label", shuffle=false; one of '
+        'csv, hf, hf:NAME: columns, splits and order, such as label="fine_label", shuffle=false; one of '
         + ", ".join(DATA_ARGUMENTS),
     )
     download: bool = setting(False, "let torchvision download a set that is absent")
@@ -88,8 +89,8 @@ class DataConfig(Settings):
     )
     test_fraction: float = setting(
         0.2,
-        "digits, hf without a test split: share of the examples in the test set; synthetic, regression, ecg: test "
-        "examples a training one",
+        "digits, csv, and hf and image-folder without a test split: share of the examples in the test set; synthetic, "
+        "regression, ecg: test examples a training one",
         above=0.0,
         below=1.0,
     )
@@ -108,9 +109,9 @@ class DataConfig(Settings):
             raise unknown_name("data", self.data, known, "hf:NAME or package.module:function")
         self._check_path()
         require(self.ptb_xl_hz in (100, 500), "ptb-xl-hz", "100 or 500", self.ptb_xl_hz)
-        if self.data in ("npz", "hf") and not self.data_path:
+        if self.data in ("npz", "csv", "hf") and not self.data_path:
             kind = (
-                "the file's path" if self.data == "npz" else "the path of a folder that `datasets` saved, or of Parquet"
+                "the path of a folder that `datasets` saved, or of Parquet" if self.data == "hf" else "the file's path"
             )
             raise ConfigError(f"The 'data' parameter {self.data} needs {kind} in 'data-path'.")
         if self.hub_name and not HUB_NAME.fullmatch(self.hub_name):
@@ -129,9 +130,9 @@ class DataConfig(Settings):
             )
 
     def _check_arguments(self) -> None:
-        if self.data_arguments and not self.from_datasets:
+        if self.data_arguments and not self.from_datasets and self.data != "csv":
             raise ConfigError(
-                f"The 'data-arguments' are those of the 'data' hf and hf:NAME. Leave them out with {self.data}."
+                f"The 'data-arguments' are those of the 'data' csv, hf and hf:NAME. Leave them out with {self.data}."
             )
         for name, value in self.arguments.items():
             if name not in DATA_ARGUMENTS:
