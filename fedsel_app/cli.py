@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.arguments import add_engine, add_shared, add_whole_numbers, folder, overrides, parse_grid
+from fedsel_app.config.words import nearest_setting
 from fedsel_app.environment import set_defaults
 from fedsel_app.imports import uncollected_imports
 from simulation.bench import commands as bench
@@ -34,10 +36,13 @@ set_defaults()
 def configuration(arguments: argparse.Namespace, **defaults: Value) -> "AppConfig":
     """Configuration of a new run, or with --resume of the run in that folder."""
     from simulation.experiments.configuration import resolve
+    from simulation.experiments.validation import refuse_idle
 
     values = overrides(arguments)
     if not arguments.resume:
-        return resolve(defaults | values)
+        config = resolve(defaults | values)
+        refuse_idle(values, config.partition.partition)
+        return config
     from simulation.wiring.resumption import resolve_resumed
 
     return resolve_resumed(Path(arguments.resume), values)
@@ -49,6 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         from fedsel_app.data.dataset import load
         from fedsel_app.records.run_folder import completed_rounds
         from simulation.engines.choice import choose
+        from simulation.experiments.pipeline import pipeline_text
         from simulation.report.progress import RunDisplay, print_plan
         from simulation.wiring.folders import run_folder
 
@@ -62,7 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     choice = choose(config)
     data = load(config.data, config.run.seed).description
-    console.print(f"Engine: {choice}\nData: {data}", markup=False, highlight=False, soft_wrap=True)
+    method = f"Method: {config.run.strategy}; {pipeline_text(config.values())}"
+    console.print(f"{method}\nEngine: {choice}\nData: {data}", markup=False, highlight=False, soft_wrap=True)
     completed = completed_rounds(run_folder(config)) if config.records.resume else 0
     with RunDisplay(config.run.rounds, console, completed, measured=config.network.links == "measured") as display:
         folder = choice.simulate(config, display.show, verbose=arguments.verbose)
@@ -102,7 +109,8 @@ def submit(arguments: argparse.Namespace) -> int:
 def parser() -> argparse.ArgumentParser:
     """Parser of all subcommands and their arguments."""
     top = argparse.ArgumentParser(prog="fedsel", description="Federated learning on Flower: simulate, compare, deploy.")
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    top.add_argument("--version", action="version", version=f"fedsel {version('fedsel')}")
+    commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command")
 
     def add_settings(command: argparse.ArgumentParser) -> None:
         command.add_argument("--strategy", help="selection method, or package.module:Class")
@@ -153,10 +161,30 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def refuse_options(arguments: argparse.Namespace, unread: Sequence[str]) -> None:
+    """Raise ConfigError for the first of the words that no argument of the command takes."""
+    from simulation.experiments.configuration import known_defaults
+
+    if not unread:
+        return
+    option, _, given = unread[0].partition("=")
+    listed = f"`fedsel {arguments.command} --help` lists them."
+    if not option.startswith("--"):
+        raise ConfigError(f"The word {option!r} belongs to no option; {listed}")
+    hint = nearest_setting(option, known_defaults()) if hasattr(arguments, "set") else ""
+    meant = hint.partition("'")[2].partition("'")[0]
+    value = given or next((word for word in unread[1:2] if not word.startswith("--")), "VALUE")
+    if not meant:
+        raise ConfigError(f"There is no option {option}; {listed}")
+    right = f"Say --{meant} {value}." if meant in vars(arguments) else f"A setting is given as --set {meant}={value}."
+    raise ConfigError(f"There is no option {option}. {right}")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Exit codes: 0 done, 1 failed, 2 wrong settings, 130 interrupted."""
-    arguments = parser().parse_args(argv)
+    arguments, unread = parser().parse_known_args(argv)
     try:
+        refuse_options(arguments, unread)
         code: int = arguments.call(arguments)
     except ConfigError as error:
         print(f"fedsel: {error}", file=sys.stderr)

@@ -6,6 +6,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+ZIP = b"PK"
+"""First bytes of an npz file."""
 PLAIN = "biufcSU"
 """Kinds of dtype that a plain array has: numbers and text."""
 
@@ -22,10 +24,15 @@ def read_arrays(file: BinaryIO, names: Container[str] | None = None) -> dict[str
     NpzError
         If it is damaged, encrypted or pickled, or holds something else than plain arrays.
     """
+    if file.read(len(ZIP)) != ZIP:
+        raise NpzError("it is no npz file, which np.savez writes")
+    file.seek(0)
     try:
         with np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive if names is None or name in names}
     except Exception as error:  # zipfile, zlib and NumPy raise a dozen of kinds for damaged archives
+        if "pickle" in str(error):
+            raise NpzError("it holds Python objects. Save numbers or texts, not arrays of the dtype object") from error
         raise NpzError(str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__) from error
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray) or array.dtype.kind not in PLAIN:

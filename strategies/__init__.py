@@ -25,6 +25,7 @@ from strategies.methods.random_selection import RandomSelection
 from strategies.methods.random_weighted import RandomWeighted
 from strategies.methods.terraform import Terraform
 from strategies.roster import Needs, Outcome, Roster, RoundInfo, Selection
+from strategies.round.method_checks import check_class
 
 __all__ = ["STRATEGIES", "Needs", "Outcome", "Roster", "RoundInfo", "Selection", "SelectionStrategy", "find_strategy"]
 
@@ -62,7 +63,7 @@ def find_strategy(name: str) -> type[SelectionStrategy]:
     Raises
     ------
     ConfigError
-        If there is no such method, or the class is not a SelectionStrategy.
+        If there is no such method, or the class is no SelectionStrategy or cannot be run.
     """
     if name in STRATEGIES:
         return STRATEGIES[name]
@@ -71,4 +72,5 @@ def find_strategy(name: str) -> type[SelectionStrategy]:
     found = load_object(name, "strategy")
     if not (isinstance(found, type) and issubclass(found, SelectionStrategy)):
         raise ConfigError(f"The 'strategy' parameter must name a subclass of SelectionStrategy. Got {name!r}.")
+    check_class(found, STRATEGIES)
     return found

@@ -11,6 +11,7 @@ import numpy as np
 from typing_extensions import TypeVar
 
 from fedsel_app.config import Settings, SharedSettings
+from fedsel_app.config.plugins import user_code
 from strategies.checkpoint import Arrays, Stateful, gather, load_fields, save_fields, scatter
 from strategies.last_updates import LastUpdates
 from strategies.roster import Ints, Needs, Outcome, Roster, RoundInfo, Selection
@@ -101,7 +102,8 @@ class SelectionMethod(ABC, Generic[ConfigT]):
         """Keep the last updates, where the method needs them, and let it learn from the round."""
         if self._needs.updates:
             self.last_updates.add(outcome)
-        self.update(outcome)
+        with user_code(type(self).__module__, f"`update` of the method {self.name}"):
+            self.update(outcome)
 
     def state(self) -> Arrays:
         """All that the method has learnt, as named arrays that later rounds do not change."""

@@ -146,8 +146,8 @@ class Selection:
     learning_rates: Floats | None = None
 
     def __post_init__(self) -> None:
-        if not self.scores.size:
-            object.__setattr__(self, "scores", np.ones(self.clients.size))
+        if not np.size(self.scores):
+            object.__setattr__(self, "scores", np.ones(np.size(self.clients)))
 
 
 @dataclass(frozen=True)

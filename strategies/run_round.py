@@ -7,6 +7,7 @@ it asks the clients itself (see `strategies.base`).
 import logging
 import time
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from fedsel_app.seeds import Purpose, stream
 from strategies.aggregation.calibration import next_statistics
 from strategies.participation.intermediate_round import IntermediateRound
 from strategies.roster import Ints, Outcome, RoundInfo
+from strategies.round import method_checks as checks
 from strategies.round.client_tests import read_tests, tested_loss
 from strategies.round.deadline import accept_replies, over_selected_count, simulated_dropouts
 from strategies.round.federation import Answer, Federation, Reply, SentModel, Until, sent_model
@@ -83,7 +85,7 @@ def plan_round(strategy: RunningMethod, federation: Federation, number: int) -> 
     if intermediate is not None and count == roster.ids.size:
         candidates = roster.ids
     else:
-        candidates = strategy.candidates(roster, round_info, count, rng) if probes_losses else NOBODY
+        candidates = checks.candidates(strategy, roster, round_info, count, rng) if probes_losses else NOBODY
     if intermediate is None:
         probe = run.prober.measure(round_info, candidates, global_model, label_count_bytes)
         count = min(count, roster.ids.size)
@@ -95,7 +97,8 @@ def plan_round(strategy: RunningMethod, federation: Federation, number: int) -> 
         return None
 
     over_selected = over_selected_count(count, context.replies.over_selection, roster.ids.size)
-    selection = strategy.select(roster, round_info, over_selected, _stream(strategy, Purpose.SELECT, round_info))
+    rng = _stream(strategy, Purpose.SELECT, round_info)
+    selection = checks.select(strategy, roster, round_info, over_selected, rng)
     searched = intermediate is not None and run.participation.aggregates
     statistics = run.buffers.size > 0 and (searched or context.calibration.of_training)
     epochs = run.participation.epochs(round_info)
@@ -212,8 +215,8 @@ def _intermediate_round(
         strategy.context,
         strategy.roster,
         probe,
-        strategy.select,
-        strategy.candidates if probes_losses else lambda roster, round_info, count, rng: NOBODY,
+        partial(checks.select, strategy),
+        partial(checks.candidates, strategy) if probes_losses else lambda roster, round_info, count, rng: NOBODY,
         lambda selection: run.instructions.instruct_intermediate(selection, round_info),
         model,
         run.clients,

@@ -1,13 +1,14 @@
 """Settings of the data set: its name and its files."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedsel_app.config.named_arguments import parse_named
 from fedsel_app.config.plugins import unknown_name
-from fedsel_app.config.settings import ConfigError, Settings, require, setting
+from fedsel_app.config.settings import ConfigError, Settings, Value, require, setting
 
 DATA_FOLDERS = {
     "mnist": "data",
@@ -23,13 +24,14 @@ DATA_FOLDERS = {
 DATA_SETS = {
     "digits": "scikit-learn's 1,797 digits of 8 x 8 pixels, at hand",
     "npz": "an .npz file of arrays (data-path)",
+    "csv": "a table in a .csv file (data-path), the labels in the column label of data-arguments",
     "mnist": "torchvision's files, in data-path",
     "fashion-mnist": "torchvision's files, in data-path",
     "cifar10": "torchvision's files, in data-path",
     "cifar100": "torchvision's files, in data-path",
     "femnist": "LEAF's files by writer, in data-path",
     "tiny-imagenet": "the published folder, in data-path",
-    "image-folder": "train/CLASS/NAME.png and test/CLASS/NAME.png, in data-path",
+    "image-folder": "train/CLASS/NAME.png and test/CLASS/NAME.png, or CLASS/NAME.png, in data-path",
     "ptb-xl": "PhysioNet's electrocardiograms, in data-path",
     "ecg": "generated electrocardiograms of PTB-XL's kind",
     "synthetic": "generated: every client has its own inputs and its own model",
@@ -39,6 +41,10 @@ DATA_SETS = {
     "package.module:function": "a function of yours that returns the arrays",
 }
 """Data set, or the form of its name -> its meaning."""
+OF_FILES = ("npz", "csv", "hf", "image-folder")
+"""Sets whose `data-path` says which one it is."""
+READERS = {".npz": "npz", ".csv": "csv", ".parquet": "hf"}
+"""Ending of a file -> the data that reads it."""
 HUB = "hf:"
 """Beginning of a data set of the Hugging Face Hub."""
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
@@ -56,6 +62,12 @@ DATA_ARGUMENTS: dict[str, type] = {
 """Name in `data-arguments` -> type of its value."""
 
 
+def data_name(values: Mapping[str, Value]) -> str:
+    """Name of the data set of the settings `values`: of a user's own files the last part of their path."""
+    data, path = str(values["data"]), str(values.get("data-path") or "")
+    return Path(path).name if path and data in OF_FILES else data
+
+
 @dataclass(frozen=True)
 class DataConfig(Settings):
     """Data set: its name and its files."""
@@ -68,7 +80,7 @@ class DataConfig(Settings):
     )
     data_arguments: str = setting(
         "",
-        'hf, hf:NAME: columns, splits and order, such as label="fine_label", shuffle=false; one of '
+        'csv, hf, hf:NAME: columns, splits and order, such as label="fine_label", shuffle=false; one of '
         + ", ".join(DATA_ARGUMENTS),
     )
     download: bool = setting(False, "let torchvision download a set that is absent")
@@ -77,8 +89,8 @@ class DataConfig(Settings):
     )
     test_fraction: float = setting(
         0.2,
-        "digits, hf without a test split: share of the examples in the test set; synthetic, regression, ecg: test "
-        "examples a training one",
+        "digits, csv, and hf and image-folder without a test split: share of the examples in the test set; synthetic, "
+        "regression, ecg: test examples a training one",
         above=0.0,
         below=1.0,
     )
@@ -95,10 +107,11 @@ class DataConfig(Settings):
         known = [name for name in DATA_SETS if ":" not in name]
         if self.data not in known and ":" not in self.data:
             raise unknown_name("data", self.data, known, "hf:NAME or package.module:function")
+        self._check_path()
         require(self.ptb_xl_hz in (100, 500), "ptb-xl-hz", "100 or 500", self.ptb_xl_hz)
-        if self.data in ("npz", "hf") and not self.data_path:
+        if self.data in ("npz", "csv", "hf") and not self.data_path:
             kind = (
-                "the file's path" if self.data == "npz" else "the path of a folder that `datasets` saved, or of Parquet"
+                "the path of a folder that `datasets` saved, or of Parquet" if self.data == "hf" else "the file's path"
             )
             raise ConfigError(f"The 'data' parameter {self.data} needs {kind} in 'data-path'.")
         if self.hub_name and not HUB_NAME.fullmatch(self.hub_name):
@@ -108,10 +121,18 @@ class DataConfig(Settings):
             )
         self._check_arguments()
 
-    def _check_arguments(self) -> None:
-        if self.data_arguments and not self.from_datasets:
+    def _check_path(self) -> None:
+        """Raise ConfigError for a path of a file that another kind of data would read."""
+        reader = READERS.get(Path(self.data_path).suffix.lower(), "")
+        if reader and self.data != reader and ":" not in self.data:
             raise ConfigError(
-                f"The 'data-arguments' are those of the 'data' hf and hf:NAME. Leave them out with {self.data}."
+                f"The 'data' parameter {self.data} does not read {Path(self.data_path).name}: set data={reader}."
+            )
+
+    def _check_arguments(self) -> None:
+        if self.data_arguments and not self.from_datasets and self.data != "csv":
+            raise ConfigError(
+                f"The 'data-arguments' are those of the 'data' csv, hf and hf:NAME. Leave them out with {self.data}."
             )
         for name, value in self.arguments.items():
             if name not in DATA_ARGUMENTS:

@@ -32,7 +32,11 @@ class PartitionConfig(Settings):
     partition: str = setting(
         "dirichlet",
         "how the training examples are split among the clients",
-        choices={**PARTITIONS, "flwr:NAME": "by a partitioner of flwr-datasets, such as flwr:DirichletPartitioner"},
+        choices={
+            **PARTITIONS,
+            "flwr:NAME": "by a partitioner of flwr-datasets, such as flwr:DirichletPartitioner",
+            "package.module:function": "by function(labels, clients, rng) of yours: each client's positions, a list",
+        },
         closed=False,
     )
     partition_arguments: str = setting(
@@ -67,8 +71,8 @@ class PartitionConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.partition not in PARTITIONS and not self.partitioner:
-            raise unknown_name("partition", self.partition, PARTITIONS, "flwr:NAME")
+        if self.partition not in PARTITIONS and not self.partitioner and not self.function:
+            raise unknown_name("partition", self.partition, PARTITIONS, "flwr:NAME or package.module:function")
         if self.partition_arguments and not self.partitioner:
             raise ConfigError(
                 "The 'partition-arguments' are those of a partitioner of flwr-datasets: set 'partition' to flwr:NAME, "
@@ -85,6 +89,11 @@ class PartitionConfig(Settings):
     def partitioner(self) -> str:
         """Name of the partitioner of flwr-datasets; empty for fedsel's own partitions."""
         return self.partition.removeprefix(UPSTREAM) if self.partition.startswith(UPSTREAM) else ""
+
+    @property
+    def function(self) -> str:
+        """Name of the user's own partition function, package.module:function; empty for all others."""
+        return self.partition if ":" in self.partition and not self.partition.startswith(UPSTREAM) else ""
 
     @property
     def arguments(self) -> dict[str, Any]:

@@ -5,10 +5,18 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fedsel_app.config.settings import ConfigError
+
+PACKAGES = ("fedsel_app", "strategies", "clients", "simulation")
+"""Packages of fedsel."""
+
+
+MOST_NAMED = 25
+"""More known names are not listed in a message."""
 
 
 def load_object(path: str, setting: str) -> Callable[..., Any]:
@@ -28,9 +36,10 @@ def load_object(path: str, setting: str) -> Callable[..., Any]:
         sys.path.append(os.getcwd())
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
+    except Exception as error:
+        reason = f"{error}" if isinstance(error, ImportError) else f"{described(error)}{place(error, module_name)}"
         raise ConfigError(
-            f"The '{setting}' parameter names the module '{module_name}', which cannot be imported: {error}."
+            f"The '{setting}' parameter names the module '{module_name}', which cannot be imported: {reason}."
         ) from error
     loaded = getattr(module, name, None)
     if not callable(loaded):
@@ -49,15 +58,31 @@ def call(path: str, setting: str, *arguments: Any) -> Any:
         Naming the function, where it cannot be imported, or raises; one that it raises itself is passed on.
     """
     function = load_object(path, setting)
-    try:
+    with user_code(path.partition(":")[0], f"The function '{path}' ('{setting}')"):
         return function(*arguments)
+
+
+@contextmanager
+def user_code(module: str, title: str) -> Iterator[None]:
+    """Turn what a user's code raises into a ConfigError: `title`, the error, and its place in the file of `module`.
+
+    A ConfigError is passed on, and so is every error of fedsel's own code.
+    """
+    try:
+        yield
     except ConfigError:
         raise
     except Exception as error:
-        file = sys.modules[path.partition(":")[0]].__file__
-        own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-        place = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
-        raise ConfigError(f"The function '{path}' ('{setting}') raised {described(error)}{place}.") from error
+        if module.partition(".")[0] in PACKAGES:
+            raise
+        raise ConfigError(f"{title} raised {described(error)}{place(error, module)}.") from error
+
+
+def place(error: Exception, module: str) -> str:
+    """Place in the file of `module` where an error was raised, in brackets after a space; empty if none is known."""
+    file = getattr(sys.modules.get(module), "__file__", None) or f"{module.rpartition('.')[2]}.py"
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(file)]
+    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
 
 
 def described(error: Exception) -> str:
@@ -70,6 +95,8 @@ def unknown_name(setting: str, name: str, known: Iterable[str], otherwise: str =
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f" Did you mean '{near[0]}'?" if near else ""
+    if len(known) > MOST_NAMED:
+        return ConfigError(f"There is no {setting} {name!r}.{hint} `fedsel {setting}s` lists all of them.")
     return ConfigError(
         f"The '{setting}' parameter must be one of {', '.join(known)}, or {otherwise}. Got {name!r}.{hint}"
     )

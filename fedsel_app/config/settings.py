@@ -1,10 +1,11 @@
 """Settings as frozen dataclasses: types, bounds, choices and meanings, checked when one is built."""
 
-import difflib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, NamedTuple, Self
+
+from fedsel_app.config.words import nearest_setting
 
 Value = bool | int | float | str
 """Value of a setting, of a type that Flower's run configuration can hold."""
@@ -150,6 +151,5 @@ def refuse_unknown(values: Iterable[str], known: Iterable[str]) -> None:
     known = list(known)
     for key in values:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f" Did you mean '{near[0]}'?" if near else " `fedsel settings` lists all of them."
-            raise ConfigError(f"There is no setting '{key}'.{hint}")
+            hint = nearest_setting(key, known) or "`fedsel settings` lists all of them."
+            raise ConfigError(f"There is no setting '{key}'. {hint}")

@@ -50,7 +50,12 @@ class TrainingConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.local_steps > 0) == (self.local_epochs > 0):
-            raise ConfigError("Exactly one of 'local-steps' and 'local-epochs' must be above 0.")
+            steps, epochs = self.local_steps, self.local_epochs
+            remedy = "also set local-steps=0 for epochs, or local-epochs=0 for steps" if steps else "set one of them"
+            raise ConfigError(
+                "Exactly one of 'local-steps' and 'local-epochs' must be above 0. "
+                f"Now local-steps={steps} and local-epochs={epochs}: {remedy}."
+            )
 
     @property
     def proximal(self) -> float:

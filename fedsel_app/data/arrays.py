@@ -112,8 +112,10 @@ def _squared_deviations(values: NDArray[Any], mean: np.float64) -> float:
     return math.fsum(float(np.square(block).sum()) for block in blocks)
 
 
-def read_npz(path: Path, source: str, keys: tuple[str, ...], setting_key: str) -> dict[str, NDArray[Any]]:
-    """Read those of `keys` that an .npz file has.
+def read_npz(
+    path: Path, source: str, keys: tuple[str, ...], setting_key: str, optional: tuple[str, ...] = ()
+) -> dict[str, NDArray[Any]]:
+    """Read those of `keys` and of the `optional` ones that an .npz file has.
 
     Raises
     ------
@@ -121,9 +123,10 @@ def read_npz(path: Path, source: str, keys: tuple[str, ...], setting_key: str) -
         If the file is absent or unreadable; the message begins with `source` and names `setting_key`.
     """
     if not path.is_file():
-        raise ConfigError(f"{source} does not exist. Set '{setting_key}' to an .npz file with {', '.join(keys)}.")
+        kind = "is a folder" if path.is_dir() else "does not exist"
+        raise ConfigError(f"{source} {kind}. Set '{setting_key}' to an .npz file with {', '.join(keys)}.")
     try:
         with path.open("rb") as file:
-            return read_arrays(file, keys)
+            return read_arrays(file, (*keys, *optional))
     except (NpzError, OSError) as error:
         raise ConfigError(f"{source} cannot be read as an .npz file of plain arrays: {error}.") from error

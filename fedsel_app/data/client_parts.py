@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, PartitionConfig
 from fedsel_app.config.partition import SIZE_FUNCTION, UPSTREAM
-from fedsel_app.config.plugins import described, load_object, unknown_name
+from fedsel_app.config.plugins import call, described, load_object, unknown_name
 from fedsel_app.data.dataset import Dataset
 from fedsel_app.data.partition import split, strata, surrogate
+from fedsel_app.seeds import Purpose, stream
 
 Ints = NDArray[np.int64]
 
@@ -40,20 +41,49 @@ def client_parts(config: PartitionConfig, dataset: Dataset, clients: int, seed: 
     ConfigError
         As `partition.split` raises it, and for a partitioner that is absent, or refuses its arguments or the data.
     """
-    if not config.partitioner:
+    if not config.partitioner and not config.function:
         return split(config, dataset.y_train, clients, seed, dataset.owners)
     if config.surrogate_examples:
         left, _ = surrogate(config, dataset.y_train, seed)
         parts = client_parts(replace(config, surrogate_examples=0), _rows(dataset, left), clients, seed)
         return [left[part] for part in parts]
-    parts = _upstream_parts(config, _columns(dataset), clients, seed)
+    if config.function:
+        parts = own_parts(config.function, dataset.y_train, clients, seed)
+    else:
+        parts = _upstream_parts(config, _columns(dataset), clients, seed)
     held = np.array([part.size for part in parts])
     if held.min() < config.min_examples:
         raise ConfigError(
             f"With 'partition' {config.partition}, client {held.argmin()} would hold {held.min()} examples, and "
-            f"'min-examples' is {config.min_examples}. Change 'partition-arguments', or lower 'min-examples'."
+            f"'min-examples' is {config.min_examples}. Change the partition or its arguments, or lower 'min-examples'."
         )
     return parts
+
+
+def own_parts(function: str, labels: NDArray[Any], clients: int, seed: int) -> list[Ints]:
+    """Parts by a user's function of the labels (n,), the number of clients K and a generator; K int64 arrays.
+
+    Raises
+    ------
+    ConfigError
+        Where it raises, or does not return K lists of distinct positions in [0, n) that share none.
+    """
+    made = call(function, "partition", labels.copy(), clients, stream(seed, Purpose.PARTITION))
+    must = f"The function '{function}' ('partition') must return {clients} lists of positions in 0 to {len(labels) - 1}"
+    try:
+        parts = [np.asarray(part) for part in made]
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{must}. Got {type(made).__name__}.") from error
+    if len(parts) != clients:
+        raise ConfigError(f"{must}, one a client. Got {len(parts)}.")
+    for client, part in enumerate(parts):
+        whole = part.ndim == 1 and (np.issubdtype(part.dtype, np.integer) or not part.size)
+        if not whole or (part.size and (part.min() < 0 or part.max() >= len(labels))):
+            raise ConfigError(f"{must}. Client {client} has {part.tolist()[:10] if whole else part.dtype}.")
+    positions, counts = np.unique(np.concatenate(parts), return_counts=True)
+    if (counts > 1).any():
+        raise ConfigError(f"{must}, none of them twice. Position {int(positions[counts.argmax()])} is there twice.")
+    return [part.astype(np.int64) for part in parts]
 
 
 def _rows(dataset: Dataset, rows: Ints) -> Dataset:

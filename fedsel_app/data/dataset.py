@@ -13,6 +13,7 @@ from fedsel_app.config import ConfigError, DataConfig, plugins
 from fedsel_app.data.arrays import TASKS, check_labels, check_samples, check_targets, moments, read_npz
 from fedsel_app.data.partition import holdout
 from fedsel_app.data.sources import (
+    csv_table,
     digits,
     ecg,
     hugging_face,
@@ -209,20 +210,32 @@ def _digits(config: DataConfig, seed: int) -> Dataset:
 def _hugging_face(config: DataConfig, seed: int) -> Dataset:
     arrays, classes, columns = hugging_face.read(config, seed)
     if "x_test" not in arrays:
-        y = arrays["y_train"]
-        train, test = holdout(np.arange(len(y)), y, config.test_fraction, stream(seed, Purpose.DATA))
-        for key in ("x", "y"):
-            arrays[f"{key}_train"], arrays[f"{key}_test"] = (arrays[f"{key}_train"][part] for part in (train, test))
+        train = _hold_out(arrays, config, seed)
         columns = {name: values[train] for name, values in columns.items()}
-        if "owners" in arrays:
-            arrays["owners"] = arrays["owners"][train]
     return replace(from_arrays(arrays, f"The data set of 'data' {config.data}", classes), columns=columns)
+
+
+def _hold_out(arrays: dict[str, Any], config: DataConfig, seed: int) -> NDArray[np.int64]:
+    """Make a test part of `test-fraction` of the training part, in place; positions of what is left of that."""
+    y = arrays["y_train"]
+    train, test = holdout(np.arange(len(y)), y, config.test_fraction, stream(seed, Purpose.DATA))
+    for key in ("x", "y"):
+        arrays[f"{key}_train"], arrays[f"{key}_test"] = (arrays[f"{key}_train"][part] for part in (train, test))
+    if "owners" in arrays:
+        arrays["owners"] = arrays["owners"][train]
+    return train
+
+
+def _csv(config: DataConfig, seed: int) -> Dataset:
+    arrays, classes = csv_table.read(config)
+    _hold_out(arrays, config, seed)
+    return from_arrays(arrays, f"The table '{Path(config.data_path).resolve()}'", classes)
 
 
 def _npz(config: DataConfig, seed: int) -> Dataset:
     path = Path(config.data_path)
     source = f"The file '{path.resolve()}'"
-    return from_arrays(read_npz(path, source, (*KEYS, "owners", "task", "classes"), "data-path"), source)
+    return from_arrays(read_npz(path, source, KEYS, "data-path", ("owners", "task", "classes")), source)
 
 
 def _torchvision(config: DataConfig, seed: int) -> Dataset:
@@ -241,6 +254,8 @@ def _tiny_imagenet(config: DataConfig, seed: int) -> Dataset:
 
 def _image_folder(config: DataConfig, seed: int) -> Dataset:
     arrays, classes = image_folders.read_image_folder(config.folder, config.image_size)
+    if "x_test" not in arrays:
+        _hold_out(arrays, config, seed)
     return from_arrays(arrays, f"The folder '{config.folder}'", classes)
 
 
@@ -272,6 +287,7 @@ def _regression(config: DataConfig, seed: int) -> Dataset:
 LOADERS: dict[str, Callable[[DataConfig, int], Dataset]] = {
     "digits": _digits,
     "npz": _npz,
+    "csv": _csv,
     **dict.fromkeys(torchvision_sets.SETS, _torchvision),
     "femnist": _femnist,
     "tiny-imagenet": _tiny_imagenet,

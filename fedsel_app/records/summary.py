@@ -16,6 +16,7 @@ from fedsel_app.records.schema import Row, Summary, schedule_round
 
 MB = 1e6
 STABLE_ROUNDS = 10
+"""Evaluations, the last ones, that the stable accuracy is the mean of."""
 PACKAGES = ("fedsel", "flwr", "torch", "torchvision", "numpy", "scipy", "ray")
 
 
@@ -82,6 +83,13 @@ def summarize(
         final_epsilon=last("epsilon"),
         final_metrics=last("metrics"),
     )
+
+
+def averaged_text(evaluations: int) -> str:
+    """Text on the evaluations that the stable accuracy of a run with so many of them is the mean of."""
+    if evaluations > STABLE_ROUNDS:
+        return f"mean of the last {STABLE_ROUNDS} evaluations"
+    return f"mean of all {evaluations} evaluations" if evaluations > 1 else "the one evaluation"
 
 
 @cache

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedsel_app.records.run_folder import read_summary
+from fedsel_app.records.summary import averaged_text
 from simulation.comparison.placement import cores_each
 from simulation.comparison.plan import Comparison, PlannedRun
 from simulation.comparison.run_processes import carry_out
@@ -25,8 +26,8 @@ MEASURES = {
     "rounds_to_target": ("rounds to target", ".1f"),
     "time_to_target_s": ("s to target", ".1f"),
     "uplink_to_target_mb": ("MB to target", ".3f"),
-    "exchanges_to_target": ("exchanges to target", ".0f"),
-    "exchanges_to_best_validation": ("exchanges to best validation", ".0f"),
+    "exchanges_to_target": ("client updates to target", ".0f"),
+    "exchanges_to_best_validation": ("client updates to best validation", ".0f"),
 }
 
 
@@ -67,12 +68,20 @@ def results_table(comparison: Comparison) -> Table:
         label = " ".join([run.strategy, *(f"{key}={value}" for key, value in run.cell.items())])
         groups.setdefault(label, []).append(run)
     title = f"Mean ± standard deviation over the seeds {', '.join(map(str, comparison.seeds))}"
-    numbers = "runs", *(title for title, _ in MEASURES.values()), "client failures"
-    table = whole_table("strategy", numbers=numbers, title=title, caption=comparison.kind)
+    summaries_of = {
+        label: [summary for run in runs if (summary := read_summary(run.folder)) is not None]
+        for label, runs in groups.items()
+    }
+    every = [summary for summaries in summaries_of.values() for summary in summaries]
+    known = [key for key in MEASURES if any(summary.get(key) is not None for summary in every)]
+    counts = {-(-run.config.run.rounds // run.config.evaluation.eval_every) for run in comparison.runs}
+    averaged = " or ".join(dict.fromkeys(averaged_text(count) for count in sorted(counts)))
+    caption = f"{comparison.kind} Stable accuracy: {averaged}.".lstrip()
+    numbers = "runs", *(MEASURES[key][0] for key in known), "client failures"
+    table = whole_table("strategy", numbers=numbers, title=title, caption=caption)
     for label, runs in groups.items():
-        read = (read_summary(run.folder) for run in runs)
-        summaries = [summary for summary in read if summary is not None]
-        cells = [mean_and_deviation(summaries, key, form) for key, (_, form) in MEASURES.items()]
+        summaries = summaries_of[label]
+        cells = [mean_and_deviation(summaries, key, MEASURES[key][1]) for key in known]
         failures = str(sum(summary["failure_count"] for summary in summaries))
         table.add_row(label, f"{len(summaries)}/{len(runs)}", *cells, failures)
     return table

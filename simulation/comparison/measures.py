@@ -1,13 +1,13 @@
 """Measures that runs are compared by: costs to target, and levels of the metric that a report is about."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records.schema import Row
-from fedsel_app.records.summary import STABLE_ROUNDS
+from fedsel_app.records.summary import STABLE_ROUNDS, averaged_text
 from simulation.comparison.results import Run
 
 SCORES = {"g_mean": "G-mean", "r2": "R²"}
@@ -24,25 +24,31 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Measure:
-    """Measure of a run: its key in `measures`, name, digits after the point, and whether higher is better."""
+    """Measure of a run: its key in `measures`, name, digits after the point, whether higher is better, and its scale.
+
+    `scale` is that of its interval, see `scaled_interval`.
+    """
 
     key: str
     name: str
     digits: int
     higher_wins: bool = False
+    scale: str = "cost"
 
 
 ROUNDS = Measure("rounds_to_target", "rounds to target", 1)
 SECONDS = Measure("time_to_target_s", "seconds to target", 1)
-UPLINK_VALUE_MB = Measure("uplink_value_to_target_mb", "MB to target, uplink values", 3)
+UPLINK_VALUE_MB = Measure("uplink_value_to_target_mb", "MB to target, value bytes", 3)
 UPLINK_MB = Measure("uplink_to_target_mb", "MB to target, uplink", 3)
 TRAFFIC_MB = Measure("traffic_to_target_mb", "MB to target, all traffic", 3)
-EXCHANGES = Measure("exchanges_to_target", "exchanges to target", 0)
+EXCHANGES = Measure("exchanges_to_target", "client updates to target", 0)
 TO_TARGET = (ROUNDS, SECONDS, UPLINK_VALUE_MB, UPLINK_MB, TRAFFIC_MB, EXCHANGES)
 WHOLE_TRAFFIC_MB = Measure("traffic_mb", "MB, all traffic", 3)
 BEST_ROUND = Measure("best_validation_round", "best validation round", 1)
-BEST_EXCHANGES = Measure("exchanges_to_best_validation", "exchanges to the best validation round", 0)
-BEST_ACCURACY = Measure("best_validation_accuracy", "accuracy in the best validation round", 4, higher_wins=True)
+BEST_EXCHANGES = Measure("exchanges_to_best_validation", "client updates to the best validation round", 0)
+BEST_ACCURACY = Measure(
+    "best_validation_accuracy", "accuracy in the best validation round", 4, higher_wins=True, scale="share"
+)
 AT_BEST_VALIDATION = (BEST_ROUND, BEST_EXCHANGES, BEST_ACCURACY)
 
 
@@ -55,6 +61,15 @@ class EvaluatedMetric:
 
     key: str
     name: str
+    averaged: str = averaged_text(STABLE_ROUNDS + 1)
+    """Text on the evaluations that `stable` is the mean of."""
+
+    @property
+    def scale(self) -> str:
+        """Scale of its intervals, see `scaled_interval`."""
+        if self.name == SCORES["r2"]:
+            return "at most 1"
+        return "share" if self.higher_wins else "cost"
 
     @property
     def higher_wins(self) -> bool:
@@ -69,18 +84,17 @@ class EvaluatedMetric:
     @property
     def final(self) -> Measure:
         """Value of the last evaluation."""
-        return Measure(f"final_{self.key}", f"final {self.name}", 4, self.higher_wins)
+        return Measure(f"final_{self.key}", f"final {self.name}", 4, self.higher_wins, self.scale)
 
     @property
     def stable(self) -> Measure:
         """Mean of the last evaluations."""
-        name = f"{self.name}, mean of the last {STABLE_ROUNDS} evaluations"
-        return Measure(f"stable_{self.key}", name, 4, self.higher_wins)
+        return Measure(f"stable_{self.key}", f"{self.name}, {self.averaged}", 4, self.higher_wins, self.scale)
 
     @property
     def best(self) -> Measure:
         """Best value of all evaluations."""
-        return Measure(f"best_{self.key}", f"best {self.name}", 4, self.higher_wins)
+        return Measure(f"best_{self.key}", f"best {self.name}", 4, self.higher_wins, self.scale)
 
     @property
     def levels(self) -> tuple[Measure, Measure, Measure]:
@@ -121,4 +135,7 @@ def metric_of(runs: Sequence[Run], key: str = ACCURACY) -> EvaluatedMetric:
             f"No run measured the --metric {key!r}. These runs have {', '.join([*measured, *further]) or 'none'}."
         )
     score = next((name for metric, name in SCORES.items() if metric in further), ACCURACY)
-    return EvaluatedMetric(key, score if key == ACCURACY else NAMES.get(key, key.replace("_", " ")))
+    metric = EvaluatedMetric(key, score if key == ACCURACY else NAMES.get(key, key.replace("_", " ")))
+    counts = sorted({len(metric.evaluated(run)) for run in runs} - {0})
+    texts = dict.fromkeys(averaged_text(count) for count in counts)
+    return replace(metric, averaged=" or ".join(texts)) if texts else metric

@@ -28,6 +28,7 @@ from simulation.comparison.plan_file import PLAN_VERSION, read_plan
 from simulation.engines.choice import choose
 from simulation.experiments.configuration import AppConfig, resolve
 from simulation.experiments.presets import load_preset
+from simulation.experiments.validation import refuse_idle
 from simulation.wiring.preflight import refuse_unrunnable
 from strategies import STRATEGIES, find_strategy
 from strategies.base import SelectionStrategy
@@ -187,6 +188,8 @@ def plan(
         run = PlannedRun(name, strategy, seed, cell, folder, config)
         if runs.setdefault(name, run) != run:
             raise ConfigError(f"Two runs would have the name {name}; leave one of them out.")
+    if "partition" not in grid:
+        refuse_idle([*settings, *grid], next(iter(runs.values())).config.partition.partition)
     named = str(settings.get("preset", ""))
     pipelines = pipelines_of(load_preset(named), strategies, [*settings, *grid]) if named else Pipelines()
     return Comparison(out, strategies, seeds, grid, settings, baseline, pipelines, list(runs.values()))

@@ -3,7 +3,8 @@
 References
 ----------
 Student, "The Probable Error of a Mean", Biometrika 1908 (the interval and the paired test). Holm, "A Simple
-Sequentially Rejective Multiple Test Procedure", Scand. J. Statistics 1979. Jain, Chiu, Hawe, "A Quantitative Measure
+Sequentially Rejective Multiple Test Procedure", Scand. J. Statistics 1979. Oehlert, "A Note on the Delta Method", The
+American Statistician 1992 (intervals on other scales). Jain, Chiu, Hawe, "A Quantitative Measure
 of Fairness and Discrimination for Resource Allocation in Shared Computer Systems", DEC-TR-301, 1984. Gini, "Variabilità
 e mutabilità", 1912.
 """
@@ -21,7 +22,7 @@ LEVEL = 0.05
 """Error rate of a verdict; of the two directions that a difference may have, each has half of it."""
 CONFIDENCE = 1.0 - LEVEL
 FEWEST_PAIRS = 3
-"""With fewer pairs of seeds a difference is never called more than seed noise."""
+"""With fewer pairs of seeds a difference is never called significant, and with fewer seeds a mean has no interval."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,30 @@ def t_interval(values: ArrayLike) -> Estimate:
         return Estimate(mean, np.nan, np.nan, n)
     half = float(scipy.stats.t.ppf((1.0 + CONFIDENCE) / 2.0, n - 1) * array.std(ddof=1) / np.sqrt(n))
     return Estimate(mean, mean - half, mean + half, n)
+
+
+def scaled_interval(values: ArrayLike, scale: str) -> Estimate:
+    """Mean of finite `values` (n,) and its 95% t interval on a `scale` that keeps it in the range; none below 3 values.
+
+    A "share" in [0, 1] has it on the logit scale, a "cost" above 0 on the log scale, a number "at most 1" on the log
+    scale of what is missing to 1; any other, "free", as it is. The standard error is carried over by the delta method.
+    """
+    plain = t_interval(values)
+    if plain.n < FEWEST_PAIRS:
+        return Estimate(plain.mean, np.nan, np.nan, plain.n)
+    mean, half = plain.mean, plain.high - plain.mean
+    if scale == "free" or half == 0.0:
+        return plain
+    if scale == "share" and 0.0 < mean < 1.0:
+        centre, width = np.log(mean / (1.0 - mean)), half / (mean * (1.0 - mean))
+        low, high = (float(scipy.special.expit(centre + sign * width)) for sign in (-1.0, 1.0))
+        return Estimate(mean, low, high, plain.n)
+    if scale == "cost" and mean > 0.0:
+        return Estimate(mean, mean * np.exp(-half / mean), mean * np.exp(half / mean), plain.n)
+    if scale == "at most 1" and mean < 1.0:
+        left = 1.0 - mean
+        return Estimate(mean, 1.0 - left * np.exp(half / left), 1.0 - left * np.exp(-half / left), plain.n)
+    return plain
 
 
 def paired(values: ArrayLike, others: ArrayLike) -> Paired:

@@ -3,8 +3,22 @@
 Every function raises ConfigError for its own kind of combination and returns nothing otherwise.
 """
 
+from collections.abc import Iterable
+
 from fedsel_app.config import ConfigError, Settings, SharedSettings
+from fedsel_app.config.partition import PARTITIONS
 from strategies.base import SelectionStrategy
+
+READ_BY = {
+    "alpha": ("dirichlet",),
+    "alphas": ("multi-dirichlet",),
+    "psi": ("psi-lda",),
+    "client-examples": ("psi-lda",),
+    "missing-classes": ("missing-classes",),
+    "partition-form": ("psi-lda", "missing-classes", "dirichlet", "multi-dirichlet"),
+    "shards-per-client": ("shards",),
+}
+"""Setting of a partition -> the partitions that read it."""
 
 
 def validate_combination(settings: SharedSettings, strategy: type[SelectionStrategy], method: Settings) -> None:
@@ -19,6 +33,16 @@ def validate_combination(settings: SharedSettings, strategy: type[SelectionStrat
     validate_label_counts(settings, strategy, method)
     validate_over_selection(settings, strategy)
     strategy.check_settings(method, settings)
+
+
+def refuse_idle(given: Iterable[str], partition: str) -> None:
+    """Raise ConfigError for a setting among the `given` keys that only another partition reads."""
+    for key in given:
+        readers = READ_BY.get(key)
+        if readers and partition in PARTITIONS and partition not in readers:
+            raise ConfigError(
+                f"The partition {partition} does not read '{key}': leave it out, or set partition={readers[0]}."
+            )
 
 
 def validate_replies(settings: SharedSettings) -> None:

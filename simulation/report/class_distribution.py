@@ -17,6 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, Value
+from fedsel_app.config.data import data_name
 from simulation.comparison.outcomes import label_counts
 from simulation.experiments.configuration import resolve
 
@@ -46,7 +47,8 @@ def draw_class_distribution(
         cell = dict(zip(grid, values, strict=True))
         config = resolve({**settings, **cell})
         title = (
-            ", ".join(f"{key}={value}" for key, value in cell.items()) or f"{config.data.data}, seed {config.run.seed}"
+            ", ".join(f"{key}={value}" for key, value in cell.items())
+            or f"{data_name(config.values())}, seed {config.run.seed}"
         )
         try:
             panels[title] = label_counts(config.data, config.partition, config.run.clients, config.run.seed)

@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 from simulation.comparison.outcomes import client_accuracies, component_means, selection_counts, selection_matrix
 from simulation.comparison.results import Group
 from simulation.comparison.statistics import Floats, worst_tenth
-from simulation.report.drawing import Plot, Style
+from simulation.report.drawing import Plot, Style, label_rounds
 
 SELECTED, FAILED = "#0072B2", "#D55E00"
 
@@ -31,7 +31,7 @@ def participation_plot(group: Group, style: Style, covered: Mapping[str, Sequenc
     panels[0].xaxis.set_major_locator(MaxNLocator(integer=True))
     if covered:
         panels[1].set_ylim(0, 1.05)
-        panels[1].set_xlabel("round")
+        label_rounds(panels[1])
         panels[1].set_ylabel("label coverage of the cohort")
     style.legend(figure, panels[0], list(group.runs))
     caption = (
@@ -60,7 +60,7 @@ def selection_plot(group: Group, style: Style) -> Plot:
             extent=(0.5, rounds + 0.5, clients - 0.5, -0.5),
         )
         panel.set_title(f"{name}, seed {runs[0].seed}", fontsize=10)
-        panel.set_xlabel("round")
+        label_rounds(panel)
         panel.set_ylabel("client")
         panel.grid(visible=False)
         panel.yaxis.set_major_locator(MaxNLocator(integer=True))
@@ -84,7 +84,7 @@ def component_plot(group: Group, style: Style) -> Plot | None:
             curves = [run[component] for run in runs if component in run]
             style.band(panel, curves, position, component)
         panel.set_title(name, fontsize=10)
-        panel.set_xlabel("round")
+        label_rounds(panel)
         panel.set_ylabel("mean over the selected")
         panel.legend(fontsize=8)
     caption = (
@@ -114,7 +114,7 @@ def client_plot(group: Group, style: Style) -> Plot | None:
     for name, runs in measured.items():
         curves = [(np.array(list(run)), np.array([worst_tenth(one) for one in run.values()])) for run in runs]
         style.band(worst, curves, names.index(name), name)
-    worst.set_xlabel("round")
+    label_rounds(worst)
     worst.set_ylabel("worst tenth of the clients")
     worst.legend(fontsize=8)
     caption = (

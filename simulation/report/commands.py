@@ -45,7 +45,12 @@ def report(arguments: argparse.Namespace) -> int:
 
     formats = parse_formats(arguments.figures)
     page = write_report(
-        arguments.folder, arguments.baseline, metric=arguments.metric, per_seed=arguments.per_seed, formats=formats
+        arguments.folder,
+        arguments.baseline,
+        metric=arguments.metric,
+        per_seed=arguments.per_seed,
+        formats=formats,
+        console=wide_console(),
     )
     print(f"Report:  {page}")
     print(f"Tables:  {page.with_suffix('.md')}, {page.with_name('report-*.csv')} and {page.with_name('report-*.tex')}")
@@ -82,5 +87,8 @@ def check(arguments: argparse.Namespace) -> int:
         outcome = "passed" if result.failure is None else "FAILED"
         print(f"{outcome}  {result.check}{f' ({under})' * bool(under)}: {result.failure or sentence}", flush=True)
         failed += result.failure is not None
-    print(f"{arguments.strategy}: {failed} checks failed." if failed else f"{arguments.strategy} keeps the contract.")
+        if result.failure is not None and result.check == "selection":
+            print("The other checks need sound selections: mend this first.")
+    failures = "1 check" if failed == 1 else f"{failed} checks"
+    print(f"{arguments.strategy}: {failures} failed." if failed else f"{arguments.strategy} keeps the contract.")
     return FAILURE if failed else 0

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from simulation.comparison.statistics import step_values
 from simulation.report.picture import Picture
@@ -114,6 +115,12 @@ class Style:
             low, high = values.min(axis=0), values.max(axis=0)
             band = panel.fill_between if not steps else partial(panel.fill_between, step="post")
             band(points, low, high, color=looks["color"], alpha=0.15, linewidth=0)
+
+
+def label_rounds(panel: Axes) -> None:
+    """Label the x axis of a panel over the rounds, with whole ticks."""
+    panel.set_xlabel("round")
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def look(position: int) -> dict[str, Any]:

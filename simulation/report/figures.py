@@ -14,15 +14,17 @@ from simulation.report.client_figures import client_plot, component_plot, partic
 from simulation.report.drawing import COLOURS, Plot, Style
 from simulation.report.tables import capital
 
+UPDATES = "client updates received"
+
 
 def accuracy_plot(group: Group, style: Style, metric: EvaluatedMetric) -> Plot:
-    """Figure of the metric against rounds, seconds, uplink bytes and exchanges."""
+    """Figure of the metric against rounds, seconds, uplink bytes and client updates."""
     seconds = "measured seconds" if group.all_runs[0].config.get("links") == "measured" else "simulated seconds"
     axes: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("round", ()),
         (seconds, ("round_s",)),
         ("uplink, MB", ("uplink_bytes",)),
-        ("exchanges (updates received)", ("exchanges",)),
+        (UPDATES, ("exchanges",)),
     )
     figure, panels = style.panels(2, 2, 7.2)
     for panel, (label, keys) in zip(panels, axes, strict=True):
@@ -35,14 +37,15 @@ def accuracy_plot(group: Group, style: Style, metric: EvaluatedMetric) -> Plot:
             for target in {float(run.config["target"]) for run in group.all_runs}:
                 panel.axhline(target, color="#555555", linestyle=(0, (1, 1)), linewidth=1)
         panel.set_xlabel(label)
+        panel.xaxis.set_major_locator(MaxNLocator(integer=label in ("round", UPDATES)))
         panel.set_xlim(left=0)
     for panel in panels if style.narrow else panels[::2]:
         panel.set_ylabel(metric.axis)
     style.legend(figure, panels[0], list(group.runs))
     caption = (
         f"{capital(metric.axis)} of the global model against rounds, {seconds}, bytes sent to the server and "
-        f"exchanges: {style.seeds}. Between evaluations a run keeps its last value, as it does after its end; nothing "
-        "is shown before every seed has been evaluated once."
+        f"client updates: {style.seeds}. Between evaluations a run keeps its last value, as it does after its end; "
+        "nothing is shown before every seed has been evaluated once."
         + (" The dotted line is the target." if metric.key == ACCURACY else "")
     )
     return Plot(metric.key, f"{capital(metric.name)} and what it cost", caption, figure)

@@ -1,6 +1,7 @@
-"""Findings of a report: measures of the variants of a group, and differences against seed noise."""
+"""Findings of a report: measures of the variants of a group, and which differences are significant."""
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, TypeVar
 
@@ -23,18 +24,22 @@ from simulation.comparison.power import MOST_PAIRS, POWER, pairs_needed
 from simulation.comparison.results import Group
 from simulation.comparison.statistics import (
     FEWEST_PAIRS,
+    Estimate,
     Paired,
     holm,
     paired,
-    t_interval,
+    scaled_interval,
     wins_ties_losses,
 )
 from simulation.report.tables import FREE, Column, Table, capital
 
 Key = TypeVar("Key", bound=Hashable)
+SCALES = f"of shares on the logit scale, of costs on the log scale, none below {FEWEST_PAIRS} runs"
+"""Words of the captions on the scales of intervals."""
 COMPARED = (ROUNDS, SECONDS, UPLINK_MB, TRAFFIC_MB, EXCHANGES)
 """Measures that variants are compared by, beside the metric of the report."""
-MORE, NOT_MORE, TOO_FEW = "more than seed noise", "not more than seed noise", "too few seeds to tell from seed noise"
+SIGNIFICANT, NOT_SIGNIFICANT = "significant after Holm", "not significant after Holm"
+TOO_FEW = "too few seeds for a test"
 
 
 def against(
@@ -48,23 +53,35 @@ def against(
 def judged(results: Mapping[Key, Paired]) -> dict[Key, tuple[Paired, float, str]]:
     """Paired comparisons with Holm's p over all of them, and the verdict on each in words."""
     adjusted = holm([result.p for result in results.values()])
+    results = {key: _with_interval(result) for key, result in results.items()}
     return {key: (result, p, judge(result, p)) for (key, result), p in zip(results.items(), adjusted, strict=True)}
 
 
+def _with_interval(result: Paired) -> Paired:
+    """The comparison without the interval of fewer than `FEWEST_PAIRS` pairs, which says nothing."""
+    few = 0 < result.difference.n < FEWEST_PAIRS
+    return replace(result, difference=replace(result.difference, low=np.nan, high=np.nan)) if few else result
+
+
 def judge(result: Paired, adjusted_p: float) -> str:
-    """Verdict in words: a paired difference is more than seed noise, is not, or has too few seeds."""
+    """Verdict in words: a paired difference is significant, is not, or has too few seeds."""
     if result.difference.n < FEWEST_PAIRS:
         return TOO_FEW
-    return MORE if result.more_than_noise(adjusted_p) else NOT_MORE
+    return SIGNIFICANT if result.more_than_noise(adjusted_p) else NOT_SIGNIFICANT
 
 
 def seeds_text(result: Paired, comparisons: int) -> str:
-    """Text on the seeds with which a difference like this one would be told from seed noise."""
+    """Text on the seeds with which a difference like this one would be significant."""
     needed = pairs_needed(result, comparisons)
     if needed is None:
         most = f"more than {MOST_PAIRS}" if result.difference.n > 1 else f"at least {FEWEST_PAIRS}"
         return f"{most} are needed"
     return f"with a mean and spread like this {needed} would do"
+
+
+def interval(numbers: Numbers, variant: str, measure: Measure) -> Estimate:
+    """Mean of a measure over the runs of a variant that have it, with its interval on the measure's scale."""
+    return scaled_interval(numbers.reached(variant, measure.key), measure.scale)
 
 
 def accuracy_table(group: Group, numbers: Numbers) -> Table:
@@ -73,22 +90,22 @@ def accuracy_table(group: Group, numbers: Numbers) -> Table:
     columns += [Column(measure.name, measure.digits, estimates=True) for measure in numbers.metric.levels]
     totals = (
         ("seconds", "time_s", 1),
-        ("MB, uplink values", "uplink_value_mb", 3),
+        ("MB, value bytes", "uplink_value_mb", 3),
         ("MB, uplink", "uplink_mb", 3),
         (WHOLE_TRAFFIC_MB.name, WHOLE_TRAFFIC_MB.key, 3),
-        ("exchanges", "exchanges", 0),
+        ("client updates", "exchanges", 0),
         ("wall time in s", "wall_s", 1),
     )
     columns += [Column(name, digits) for name, _, digits in totals]
     rows = [
         [variant, len(runs)]
-        + [t_interval(numbers.reached(variant, measure.key)) for measure in numbers.metric.levels]
+        + [interval(numbers, variant, measure) for measure in numbers.metric.levels]
         + [float(numbers.values(variant, key).mean()) for _, key, _ in totals]
         for variant, runs in group.runs.items()
     ]
     caption = (
         f"{capital(numbers.metric.name)}: mean over the runs of a variant (one run a seed) with its 95% t interval in "
-        "brackets, which may reach past 1. The other columns are means over the same runs, of whole runs. MB are 10⁶ "
+        f"brackets, {SCALES}. The other columns are means over the same runs, of whole runs. MB are 10⁶ "
         "bytes; all traffic is uplink, downlink, probes and calibration. Wall time is what the computation took, "
         "simulated time apart."
     )
@@ -103,33 +120,33 @@ def intervals(
     columns += [Column(measure.name, measure.digits, estimates=True) for measure in measures]
     rows: list[list[Any]] = [
         [variant, f"{numbers.reached(variant, counted.key).size} of {len(runs)}"]
-        + [t_interval(numbers.reached(variant, measure.key)) for measure in measures]
+        + [interval(numbers, variant, measure) for measure in measures]
         for variant, runs in group.runs.items()
     ]
     return columns, rows
 
 
 def target_table(group: Group, numbers: Numbers) -> Table:
-    """Table of rounds, seconds, bytes and exchanges to target, and of the runs that reached it."""
+    """Table of rounds, seconds, bytes and client updates to target, and of the runs that reached it."""
     caption = (
-        "Up to the first evaluation at or above the target: mean and 95% t interval over the runs that reached it; "
-        "runs that did not are counted in the second column and in no mean. Uplink values are 32 bits a kept value, as "
-        "papers count; uplink is what the codec produced, indices included; all traffic adds downlink, probes and "
-        "calibration. Exchanges are updates that the server received, those of ISP's intermediate rounds included."
+        "Up to the first evaluation at or above the target: mean and 95% t interval over the runs that reached it, "
+        f"{SCALES}; runs that did not are counted in the second column and in no mean. Value bytes are 4 a kept "
+        "value, as papers count; uplink is what the codec produced, indices included; all traffic adds downlink, "
+        "probes and calibration. Client updates are those that the server received, ISP's intermediate rounds included."
     )
     columns, rows = intervals(group, numbers, "runs that reached the target", ROUNDS, TO_TARGET)
-    return Table("target", "Rounds, seconds, bytes and exchanges to target", caption, columns, rows)
+    return Table("target", "Rounds, seconds, bytes and client updates to target", caption, columns, rows)
 
 
 def validation_table(group: Group, numbers: Numbers) -> Table:
-    """The best round by the clients' own test parts, the exchanges until then, and the accuracy there."""
+    """The best round by the clients' own test parts, the client updates until then, and the accuracy there."""
     caption = (
         "The best validation round is the first of the least mean loss on the clients' own test parts ('client-eval'); "
-        "mean and 95% t interval over the runs. Exchanges up to it are updates that the server received, those of "
-        "ISP's intermediate rounds included; the accuracy is that of the same round on the server's test set."
+        f"mean and 95% t interval over the runs, {SCALES}. Client updates are those that the server received up to it, "
+        "those of ISP's intermediate rounds included; the accuracy is that of the same round on the server's test set."
     )
     columns, rows = intervals(group, numbers, "runs with 'client-eval'", BEST_EXCHANGES, AT_BEST_VALIDATION)
-    return Table("validation", "Exchanges to the best validation round", caption, columns, rows)
+    return Table("validation", "Client updates to the best validation round", caption, columns, rows)
 
 
 def difference_table(group: Group, numbers: Numbers) -> Table:
@@ -143,12 +160,13 @@ def difference_table(group: Group, numbers: Numbers) -> Table:
         results = {other: paired(*numbers.pairs(other, group.baseline, measure.key)) for other in others}
         for variant, (result, p, verdict) in judged(results).items():
             row = [measure.name, variant, result.difference.n, result.other_mean, result.difference]
-            needed = None if verdict == MORE else pairs_needed(result, len(others))
+            needed = None if verdict == SIGNIFICANT else pairs_needed(result, len(others))
             rows.append([*row, percent(result), p if result.difference.n > 1 else None, verdict, needed])
     caption = (
         f"The variant minus the baseline {group.baseline} on the same seed (same partition, links and initial model): "
-        "mean and 95% t interval over the pairs of seeds in which both have the number. p is of the paired t test, "
-        "adjusted by Holm over all variants of a measure. A difference counts as more than seed noise with at least "
+        f"mean and, from {FEWEST_PAIRS} pairs on, 95% t interval over the seeds in which both have the number. p is "
+        "of the paired t test, "
+        "adjusted by Holm over all variants of a measure. A difference is significant with at least "
         f"{FEWEST_PAIRS} pairs and p below 0.05. With the seeds in the last column such a test finds a difference with "
         f"this mean and spread in {POWER:.0%} of all cases; a dash stands where it is told already, where more than "
         f"{MOST_PAIRS} are needed, and where one pair or equal means cannot tell."
@@ -167,14 +185,14 @@ def win_table(group: Group, numbers: Numbers, measure: Measure, name: str) -> Ta
             return ""
         couple = (row, column) if (row, column) in results else (column, row)
         counts = wins_ties_losses(*numbers.pairs(row, column, measure.key), higher_wins=measure.higher_wins)
-        return " – ".join(map(str, counts)) + (" *" if results[couple][2] == MORE else "")
+        return " – ".join(map(str, counts)) + (" *" if results[couple][2] == SIGNIFICANT else "")
 
     rows = [[row, *(cell(row, column) for column in variants)] for row in variants]
     caption = (
         f"Seeds in which the row won – tied with – lost to the column: {measure.name}, "
         f"{'higher' if measure.higher_wins else 'lower'} wins"
         + ("; reaching the target beats not reaching it, neither reaching it is a tie" if measure in TO_TARGET else "")
-        + ". A star marks a paired difference that is more than seed noise (paired t test, Holm over all couples, at "
+        + ". A star marks a significant paired difference (paired t test, Holm over all couples, at "
         f"least {FEWEST_PAIRS} seeds that both have the number in); without one, wins may be luck."
     )
     columns = [Column("variant"), *(Column(variant) for variant in variants)]

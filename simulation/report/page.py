@@ -8,11 +8,16 @@ from pathlib import Path
 
 from jinja2 import Environment
 from PIL import Image
+from rich.console import Console
 
+from fedsel_app.config.data import data_name
 from fedsel_app.records.files import write_text
 from simulation.comparison.measures import ACCURACY, EvaluatedMetric, metric_of
 from simulation.comparison.outcomes import Numbers
 from simulation.comparison.results import Comparison, Group, read_comparison
+from simulation.experiments.configuration import known_defaults
+from simulation.experiments.pipeline import pipeline_text
+from simulation.report.answer import print_answer, print_lines, ranking_table
 from simulation.report.audit import (
     client_table,
     coverages,
@@ -28,7 +33,7 @@ from simulation.report.latex import latex_tables
 from simulation.report.page_template import TEMPLATE
 from simulation.report.rounds import round_table
 from simulation.report.sweep import sweep_plots
-from simulation.report.tables import NAMES, Table, csv_text, markdown_text
+from simulation.report.tables import NAMES, Table, capital, csv_text, markdown_text
 from simulation.report.tuning import tuned_kind, tuning_section
 from simulation.report.vector_figures import write_figures
 from simulation.report.verdict import verdict
@@ -52,6 +57,7 @@ class Section:
     """Section of the page on one group."""
 
     name: str
+    ranking: Table
     verdict: list[str]
     notes: list[str]
     tables: list[Table]
@@ -65,6 +71,7 @@ def write_report(
     metric: str = ACCURACY,
     per_seed: bool = False,
     formats: Sequence[str] = (),
+    console: Console | None = None,
 ) -> Path:
     """Write report.html, report.md, rounds.csv, and a report-TABLE.csv and .tex for each table into `folder`.
 
@@ -74,6 +81,7 @@ def write_report(
     metric : metric of the rounds that the figures, tables and sentences are about; costs to target refer to the score
     per_seed : draw a line for each seed
     formats : further formats of the figures, of `vector_figures.FORMATS`
+    console : where the answer is printed, if anywhere
 
     Returns
     -------
@@ -98,6 +106,10 @@ def write_report(
     optional += [run_table(comparison), pipeline_table(comparison), failure_table(comparison.runs)]
     common = [table for table in optional if table]
     tuned = tuning.sentences if tuning else []
+    if console:
+        print_lines(console, [headline(comparison), setting_line(comparison), *comparison.notes, *tuned])
+        for section in sections:
+            print_answer(console, section.name, section.ranking, section.verdict)
     _write_tables(folder, sections, common)
     write_text(folder / "rounds.csv", csv_text([("", round_table(comparison))]))
     write_text(folder / "report.md", _markdown(comparison, tuned, sections, common))
@@ -120,7 +132,7 @@ def _write_tables(folder: Path, sections: Sequence[Section], common: Sequence[Ta
         for ending in ("csv", "tex"):
             (folder / f"report-{name}.{ending}").unlink(missing_ok=True)
     kinds: dict[str, list[tuple[str, Table]]] = {}
-    for label, table in [(section.name, table) for section in sections for table in section.tables]:
+    for label, table in [(section.name, table) for section in sections for table in [section.ranking, *section.tables]]:
         kinds.setdefault(table.name, []).append((label, table))
     for table in common:
         kinds[table.name] = [("", table)]
@@ -135,11 +147,11 @@ def headline(comparison: Comparison) -> str:
     strategies = list(dict.fromkeys(run.strategy for run in runs))
     seeds = sorted({run.seed for run in runs})
     named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    return f"{', '.join(strategies)} on {runs[0].config['data']}, {named}"
+    return f"{', '.join(strategies)} on {data_name(runs[0].config)}, {named}"
 
 
 def setting_line(comparison: Comparison) -> str:
-    """Kind of the comparison, and its main settings: model, clients, partition, cohort, rounds, links and target."""
+    """Kind of the comparison, its main settings, and its pipeline: how clients send and train, the server's step."""
     config = comparison.groups[0].all_runs[0].config
     given = ", ".join(f"{key}={value}" for key, value in comparison.settings.items())
     kinds = dict.fromkeys(comparison.kind_of(group) for group in comparison.groups)
@@ -147,8 +159,17 @@ def setting_line(comparison: Comparison) -> str:
     return (
         f"{kind}Model {config['model']}, {config['clients']} clients with partition {config['partition']}, "
         f"{config['cohort']} selected a round, {config['rounds']} rounds, links {config['links']}, "
-        f"target {config['target']:g}." + (f" Set for all runs: {given}." if given else "")
+        f"target {config['target']:g}. {_pipelines(comparison)}" + (f" Set for all runs: {given}." if given else "")
     )
+
+
+def _pipelines(comparison: Comparison) -> str:
+    """Sentences on compressor, solver and server optimizer: of all methods, or of each where they differ."""
+    runs = [run for group in comparison.groups for run in group.all_runs]
+    texts = {run.strategy: pipeline_text({**known_defaults(), **run.config}) for run in runs}
+    if len({*texts.values()}) == 1:
+        return capital(f"{texts.popitem()[1]}.")
+    return " ".join(f"{name}: {text}." for name, text in texts.items())
 
 
 def _section(group: Group, kind: str, metric: EvaluatedMetric, styles: Sequence[Style]) -> Section:
@@ -161,7 +182,7 @@ def _section(group: Group, kind: str, metric: EvaluatedMetric, styles: Sequence[
     findings = [replace(table, caption=f"{kind} {table.caption}".lstrip()) for table in finding_tables(group, numbers)]
     tables = [*findings, participation_table(group, covered), *([clients] if clients else [])]
     drawn = [Drawn(*both) for both in zip(*(plots(group, style, numbers, covered) for style in styles), strict=True)]
-    return Section(group.name, verdict(group, numbers), notes, tables, drawn)
+    return Section(group.name, ranking_table(group, numbers), verdict(group, numbers), notes, tables, drawn)
 
 
 def _png(plot: Plot, dots: int) -> str:
@@ -201,6 +222,7 @@ def _markdown(comparison: Comparison, tuned: list[str], sections: list[Section],
     parts += ["\n".join(f"- {markdown_text(sentence)}" for sentence in tuned)] if tuned else []
     for section in sections:
         parts += [f"## {markdown_text(section.name)}"] if section.name else []
+        parts += [section.ranking.markdown().rstrip()]
         parts += ["\n".join(f"- {markdown_text(sentence)}" for sentence in section.verdict)]
         for table in section.tables:
             parts += [f"### {table.title}", table.markdown().rstrip()]

@@ -92,6 +92,7 @@ h1, li, p, figcaption { overflow-wrap: break-word; }
 {% if sections|length > 1 %}{{ swept() }}{% endif %}
 {% for section in sections %}
 {% if section.name %}<h2>{{ section.name }}</h2>{% endif %}
+{{ show(section.ranking) }}
 {{ said(section.verdict) }}
 {% for plot in section.plots %}
 {{ draw(plot) }}

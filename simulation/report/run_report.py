@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from rich.console import Console
 from rich.table import Table
 
 from fedsel_app.config import ConfigError
+from fedsel_app.config.data import data_name
 from fedsel_app.records.files import whole_file
 from fedsel_app.records.run_folder import read_config, read_rounds, read_summary
 from fedsel_app.records.schema import Row, schedule_round
+from fedsel_app.records.summary import averaged_text
 
 AXES = (
     ("round", 1.0, "round"),
@@ -29,6 +32,7 @@ def draw_run(rows: Sequence[Row], target: float, title: str, path: Path) -> Path
         panel.plot(x, [row["accuracy"] for row in evaluated], color="#0072B2")
         panel.axhline(target, color="#D55E00", linestyle="--", linewidth=1, label=f"target {target:g}")
         panel.set_xlabel(label)
+        panel.xaxis.set_major_locator(MaxNLocator(integer=key == "round"))
         panel.grid(alpha=0.3)
     panels[0].set_ylabel("test accuracy")
     panels[0].legend(loc="lower right")
@@ -43,14 +47,17 @@ def report_run(folder: Path, console: Console) -> None:
     summary, config = read_summary(folder), read_config(folder, ["data"])
     if summary is None:
         raise ConfigError(f"The run in {folder} is not finished: there is no summary.json.")
-    title = f"{summary['strategy']} on {config['data']}, seed {summary['seed']}"
-    picture = draw_run(read_rounds(folder), summary["target_accuracy"], title, folder / "accuracy.png")
+    title = f"{summary['strategy']} on {data_name(config)}, seed {summary['seed']}"
+    rows = read_rounds(folder)
+    picture = draw_run(rows, summary["target_accuracy"], title, folder / "accuracy.png")
     table = Table(show_header=False, box=None, pad_edge=False)
     metrics = {f"final_{name}": value for name, value in summary.pop("final_metrics", {}).items()}
     for key, value in (summary | metrics).items():
         measured = value is not None or "_to_target" in key
         if key != "versions" and measured:
             shown = "not reached" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+            if key == "stable_accuracy":
+                shown += f" ({averaged_text(sum('accuracy' in row for row in rows))})"
             table.add_row(key, shown)
     console.print(table)
     console.print(f"Run folder: {folder}\nPicture:    {picture}", soft_wrap=True, highlight=False)

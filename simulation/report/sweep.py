@@ -1,6 +1,7 @@
 """Sweeps of a report: measures of the runs against the values of a setting that the comparison's grid sweeps."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -43,7 +44,8 @@ def _plot(
         label = ", ".join([run.strategy, *(f"{name}={run.cell[name]}" for name in run.cell if name != key)])
         lines.setdefault(label, {}).setdefault(run.cell[key], []).append(numbers[run.name])
     figure, panels = style.panels(1, 3, 3.8)
-    for panel, measure in zip(panels, (metric.stable, SECONDS, TRAFFIC_MB), strict=True):
+    score = replace(metric.stable, name=metric.name)
+    for panel, measure in zip(panels, (score, SECONDS, TRAFFIC_MB), strict=True):
         for position, (label, cells) in enumerate(lines.items()):
             places = [float(value) if scale else ordered.index(value) for value in ordered if value in cells]
             found = [np.array([of[measure.key] for of in cells[value]]) for value in ordered if value in cells]
@@ -80,7 +82,7 @@ def _line(
 
 def _label(panel: Axes, key: str, ordered: Sequence[Value], measure: Measure, *, scale: bool) -> None:
     panel.set_xlabel(key)
-    panel.set_ylabel(measure.name.partition(", mean of")[0])
+    panel.set_ylabel(measure.name)
     places = [float(value) for value in ordered] if scale else list(range(len(ordered)))
     if scale and places[0] > 0 and places[-1] / places[0] >= LOG_RATIO:
         panel.set_xscale("log")

@@ -31,7 +31,17 @@ def number_text(number: float, digits: int) -> str:
 
 
 NAMES = (
-    *("pipelines", "accuracy", "target", "validation", "differences", "wins-score", "wins-bytes", "wins-seconds"),
+    *(
+        "ranking",
+        "pipelines",
+        "accuracy",
+        "target",
+        "validation",
+        "differences",
+        "wins-score",
+        "wins-bytes",
+        "wins-seconds",
+    ),
     *("participation", "clients", "runs", "failures", "tuning"),
 )
 """Names of the report's tables."""

@@ -9,8 +9,8 @@ import numpy as np
 from simulation.comparison.measures import EvaluatedMetric, Measure
 from simulation.comparison.outcomes import Numbers
 from simulation.comparison.results import Comparison, Group
-from simulation.comparison.statistics import FEWEST_PAIRS, Paired, paired, t_interval
-from simulation.report.findings import TOO_FEW, judged, seeds_text
+from simulation.comparison.statistics import FEWEST_PAIRS, Paired, paired
+from simulation.report.findings import SCALES, TOO_FEW, interval, judged, seeds_text
 from simulation.report.tables import Column, Table, number_text
 from simulation.tuning.plan import GOALS
 from simulation.tuning.tuning_file import CELL, DEFAULT, TUNED, read_tuning
@@ -45,6 +45,8 @@ def tuning_section(comparison: Comparison, metric: EvaluatedMetric) -> TuningSec
     if tuning is None or "best" not in tuning or tuning["metric"] not in GOALS or not groups:
         return None
     goal = GOALS[tuning["metric"]]
+    if goal.key == metric.stable.key:
+        goal = metric.stable
     numbers = {name: Numbers(group, metric) for name, group in groups.items()}
     results = judged({name: paired(*of.pairs(TUNED, DEFAULT, goal.key)) for name, of in numbers.items()})
     ranks = {cell: _ranks(numbers, cell, goal) for cell in (DEFAULT, TUNED)}
@@ -104,7 +106,7 @@ def _changed(
     if trial == 1 or result.difference.n == 0:
         return sentence
     low, high = (number_text(end, goal.digits) for end in (result.difference.low, result.difference.high))
-    interval = f"95% interval of the paired difference {low} to {high}, " if result.difference.n > 1 else ""
+    interval = f"95% interval of the paired difference {low} to {high}, " if np.isfinite(result.difference.low) else ""
     if words == TOO_FEW:
         words += f"; {seeds_text(result, len(results))}"
     pairs = "one pair" if result.difference.n == 1 else f"{result.difference.n} pairs"
@@ -136,14 +138,14 @@ def _table(
     for name, one in best.items():
         result, p, verdict = results[name]
         row = [name, one["trial"], len(one["failures"]), _settings(one["settings"])]
-        row += [t_interval(numbers[name].reached(cell, goal.key)) for cell in (DEFAULT, TUNED)]
+        row += [interval(numbers[name], cell, goal) for cell in (DEFAULT, TUNED)]
         row += [result.difference, p if result.difference.n > 1 else None, verdict]
         rows.append([*row, ranks[DEFAULT][name], ranks[TUNED][name]])
     caption = (
-        f"{goal.name[0].upper()}{goal.name[1:]}, mean and 95% t interval over the seeds that report; the difference is "
-        "tuned minus default on the same seed, p is of the paired t test, adjusted by Holm over the methods. A "
-        f"difference counts as more than seed noise with at least {FEWEST_PAIRS} pairs and p below 0.05. Ranks are of "
-        "means: the sections below tell which of two methods' differences are more than seed noise. The best of "
+        f"{goal.name[0].upper()}{goal.name[1:]}, mean and 95% t interval over the seeds that report, {SCALES}; "
+        "the difference is tuned minus default on the same seed, p is of the paired t test, adjusted by Holm over the "
+        f"methods. A difference is significant with at least {FEWEST_PAIRS} pairs and p below 0.05. Ranks are of "
+        "means: the sections below tell which of two methods' differences are significant. The best of "
         f"{tuning['trials']} trials is chosen on the tuning seeds alone, so it may be worse here."
     )
     return Table("tuning", "Default against tuned settings", caption, columns, rows)

@@ -1,4 +1,4 @@
-"""Verdict of a report in sentences: the variants with the fewest bytes and seconds to target, and the seed noise."""
+"""Verdict of a report in sentences: the variants with the fewest bytes and seconds to target, and the best score."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -21,7 +21,7 @@ class FullParticipation(SelectionStrategy):
     """All available clients."""
 
     name = "full"
-    paper = "McMahan et al. 2017 (FedAvg with C = 1)"
+    paper = "McMahan et al. 2017: everybody, as FedAvg with C = 1"
     exact_cohort = False
     free_cohort = False
 

@@ -12,6 +12,7 @@ from itertools import product
 from typing import NamedTuple
 
 from fedsel_app.config import Value
+from fedsel_app.config.plugins import described, place
 from strategies.base import SelectionStrategy
 from strategies.testing.checked_method import CheckFailed, MethodUnderTest
 from strategies.testing.checks import CHECK_FUNCTIONS, CheckFunction
@@ -38,7 +39,8 @@ def _check(name: str, function: CheckFunction) -> Check:
         except CheckFailed as failure:
             raise ContractError(method.name, name, str(failure)) from None
         except Exception as error:
-            raise ContractError(method.name, name, f"it raised {type(error).__name__}: {error}") from error
+            raised = f"it raised {described(error)}{place(error, method.__module__)}."
+            raise ContractError(method.name, name, raised) from error
 
     check.__doc__ = function.__doc__
     return check
@@ -71,7 +73,10 @@ class CheckResult(NamedTuple):
 
 
 def check_results(method: type[SelectionStrategy], **settings: Value) -> Iterator[CheckResult]:
-    """Put a method through every check, one after the other, under `settings` or else under each of its `variants`."""
+    """Put a method through every check, one after the other, under `settings` or else under each of its `variants`.
+
+    An unsound selection is the last result: no other check can go on from one.
+    """
     for chosen, name in product([settings] if settings else variants(method), CHECKS):
         failure = None
         try:
@@ -79,6 +84,8 @@ def check_results(method: type[SelectionStrategy], **settings: Value) -> Iterato
         except ContractError as error:
             failure = error
         yield CheckResult(chosen, name, failure)
+        if failure is not None and name == "selection":
+            return
 
 
 def check_method(method: type[SelectionStrategy], **settings: Value) -> None:

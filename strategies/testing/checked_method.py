@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedsel_app.config import CompressionConfig, ConfigError, Value
 from strategies.base import SelectionStrategy
 from strategies.roster import Roster, Selection
+from strategies.round.method_checks import SELECTION, selection_fault
 from strategies.testing.fake_federation import FakeFederation
 from strategies.testing.fakes import make_context
 
@@ -66,27 +67,9 @@ def require_same(found: Arrays, expected: Arrays, sentence: str) -> None:
 
 
 def require_sound(selection: Selection, roster: Roster) -> None:
-    """Raise CheckFailed unless the ids are distinct, available and ascending, and the numbers beside them finite."""
-    clients, parts = selection.clients, parts_of(selection)
-    require(clients.ndim == 1 and np.issubdtype(clients.dtype, np.integer), "'clients' must be a vector of ids.")
-    require((np.diff(clients) > 0).all(), f"'clients' must be distinct and ascending. Got {clients.tolist()}.")
-    strangers = sorted(set(clients.tolist()) - set(roster.ids.tolist()))
-    require(not strangers, f"it selected {strangers}, of the available {roster.ids.tolist()}.")
-    for name, values in parts.items():
-        require(values.shape == clients.shape, f"'{name}' must have an entry for each selected client.")
-        if not name.startswith("component"):
-            require(np.isfinite(values).all() and (values >= 0).all(), f"'{name}' must be finite and at least 0.")
-    for name in ("kept_fractions", "learning_rates"):
-        require((parts.get(name, np.ones(1)) > 0).all(), f"'{name}' must be above 0.")
-    require((parts.get("kept_fractions", np.ones(1)) <= 1).all(), "'kept_fractions' must be at most 1.")
-
-
-def parts_of(selection: Selection) -> Arrays:
-    """Arrays of a selection by name."""
-    optional = ("weights", "kept_fractions", "learning_rates")
-    given = {name: getattr(selection, name) for name in optional if getattr(selection, name) is not None}
-    components = {f"component {name}": values for name, values in selection.components.items()}
-    return {"clients": selection.clients, "scores": selection.scores} | given | components
+    """Raise CheckFailed unless the selection is sound, see `strategies.round.method_checks`."""
+    fault = selection_fault(selection, roster.ids)
+    require(not fault, f"`select` must return {SELECTION}. {fault}")
 
 
 def copied(arrays: Mapping[str, NDArray[Any]]) -> Arrays:

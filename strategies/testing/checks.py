@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fedsel_app.seeds import Purpose, stream
 from strategies.base import SelectionStrategy
 from strategies.roster import Selection
+from strategies.round.method_checks import candidates_fault, parts_of
 from strategies.testing.checked_method import (
     CLIENTS,
     COHORT,
@@ -20,7 +21,6 @@ from strategies.testing.checked_method import (
     Arrays,
     MethodUnderTest,
     copied,
-    parts_of,
     require,
     require_same,
     run_round,
@@ -107,8 +107,8 @@ def _pure_candidates(tested: MethodUnderTest) -> None:
         first, _, again = (federation.candidates(number, size) for size in (count, 1, count))
         method, available = federation.method, federation.roster.ids
         most = method.probe_count(method.config, federation.round_info(number), count, available.size)
-        require((np.diff(first) > 0).all(), f"'candidates' must be distinct and ascending. Got {first.tolist()}.")
-        require(np.isin(first, available).all(), f"'candidates' must be available. Got {first.tolist()}.")
+        fault = candidates_fault(first, available)
+        require(not fault, fault)
         require(first.size <= most, f"'candidates' must be at most 'probe_count', {most}. Got {first.size}.")
         require_same({"clients": first}, {"clients": again}, "'candidates' must give the same when repeated.")
 

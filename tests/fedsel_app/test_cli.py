@@ -268,7 +268,7 @@ def test_a_run_that_could_start_is_started(capsys, monkeypatch, engine):
     code, out, error = called(capsys, "run", *SMALL, "--engine", engine)
     expected = "ray" if engine == "ray" else "inline"
     assert (code, error, started) == (0, "", [(expected, 4)])
-    assert out.startswith(f"Engine: {expected}, as ")
+    assert out.splitlines()[1].startswith(f"Engine: {expected}, as ")
 
 
 def test_ctrl_c_before_the_run_is_exit_code_130(capsys, monkeypatch):

@@ -55,7 +55,7 @@ def read_tiny_imagenet(folder: Path, size: int) -> tuple[dict[str, NDArray[Any]]
 
 
 def read_image_folder(folder: Path, size: int) -> tuple[dict[str, NDArray[Any]], int]:
-    """Read train/CLASS/... and test/CLASS/..., whose classes count in the order of their names.
+    """Read train/CLASS/... and test/CLASS/..., or CLASS/... alone; classes count in the order of their names.
 
     Images are scaled to `size` x `size` pixels where that is above 0; otherwise all must be of one size. They are grey
     if all training images are, else RGB.
@@ -63,9 +63,10 @@ def read_image_folder(folder: Path, size: int) -> tuple[dict[str, NDArray[Any]],
     Returns
     -------
     arrays
-        x_train, x_test : uint8 (n, C, H, W), C 1 or 3; y_train, y_test : int64 (n,).
+        x_train, x_test : uint8 (n, C, H, W), C 1 or 3; y_train, y_test : int64 (n,). Without folders train and test
+        there is no test part.
     classes
-        Folders in train.
+        Folders of classes.
 
     Raises
     ------
@@ -74,24 +75,27 @@ def read_image_folder(folder: Path, size: int) -> tuple[dict[str, NDArray[Any]],
     """
     from torchvision.datasets import ImageFolder
 
+    split = (folder / "train").exists() or (folder / "test").exists()
     try:
-        train, test = ImageFolder(folder / "train"), ImageFolder(folder / "test")
+        train = ImageFolder(folder / "train" if split else folder)
+        test = ImageFolder(folder / "test") if split else None
     except OSError as error:
-        form = "images as train/CLASS/NAME.png (or .jpg) and test/CLASS/NAME.png"
+        form = "images as train/CLASS/NAME.png (or .jpg) and test/CLASS/NAME.png, or as CLASS/NAME.png"
         raise absent("image-folder", folder, f"{form} ({error})") from error
-    if train.classes != test.classes:
+    if test and train.classes != test.classes:
         differing = sorted(set(train.classes) ^ set(test.classes))
         raise ConfigError(
             f"The folders train and test in '{folder}' must have the same classes. Only one has {', '.join(differing)}."
         )
     paths = [(Path(path), label) for path, label in train.samples]
     mode = "L" if all(_mode(path) == "L" for path, _ in paths) else "RGB"
-    return _both(paths, [(Path(path), label) for path, label in test.samples], mode, size), len(train.classes)
+    tested = [(Path(path), label) for path, label in test.samples] if test else []
+    return _both(paths, tested, mode, size), len(train.classes)
 
 
 def _both(train: Labelled, test: Labelled, mode: str, size: int) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {}
-    for part, labelled in (("train", train), ("test", test)):
+    for part, labelled in (("train", train), ("test", test)) if test else (("train", train),):
         arrays[f"x_{part}"] = _images([path for path, _ in labelled], mode, size)
         arrays[f"y_{part}"] = np.array([label for _, label in labelled], dtype=np.int64)
     return arrays

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simulation.comparison import statistics
-from simulation.comparison.statistics import paired, t_interval, wins_ties_losses
+from simulation.comparison.statistics import paired, scaled_interval, t_interval, wins_ties_losses
 
 SLEEP = ([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0], [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
 """Student's sleep data (1908), as R's `sleep` has them: t.test(paired) gives the numbers below."""
@@ -29,6 +29,34 @@ def test_an_interval_needs_two_values():
     one, none = t_interval([3.0]), t_interval([])
     assert (one.mean, one.n) == (3.0, 1)
     assert np.isnan([one.low, one.high, none.mean, none.low]).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "scale", "low", "high"),
+    [
+        # t(0.975, 2) = 4.30265; deviation 0.1, so half = 0.248414; 0.248414 / 0.16 = 1.552586;
+        # logit(0.8) = 1.386294: expit(1.386294 -+ 1.552586)
+        ([0.7, 0.8, 0.9], "share", 0.458523, 0.949720),
+        # mean 2, deviation 1, half = 2.484138: 2 exp(-+1.242069)
+        ([1.0, 2.0, 3.0], "cost", 0.577570, 6.925563),
+        # 1 - 0.8 = 0.2, half 0.248414: 1 - 0.2 exp(+-1.242069)
+        ([0.7, 0.8, 0.9], "at most 1", 0.307444, 0.942243),
+        ([-1.0, 0.0, 1.0], "free", -2.484138, 2.484138),
+        ([1.0, 1.0, 1.0], "share", 1.0, 1.0),
+        ([0.0, 0.0, 0.0], "cost", 0.0, 0.0),
+    ],
+)
+def test_an_interval_stays_in_the_range_of_its_scale(values, scale, low, high):
+    found = scaled_interval(values, scale)
+    assert (found.low, found.high, found.n) == pytest.approx((low, high, 3), abs=1e-4)
+    assert found.mean == pytest.approx(np.mean(values))
+
+
+@pytest.mark.parametrize("scale", ["share", "cost", "at most 1", "free"])
+def test_two_values_have_a_mean_and_no_interval(scale):
+    found = scaled_interval([0.2, 0.9], scale)
+    assert (found.mean, found.n) == (pytest.approx(0.55), 2)
+    assert np.isnan([found.low, found.high]).all()
 
 
 def test_a_pair_with_a_missing_number_is_left_out():

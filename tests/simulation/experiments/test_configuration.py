@@ -120,8 +120,7 @@ def test_a_preset_that_cannot_be_read_is_named(tmp_path):
 
 def test_unknown_names_are_refused_with_the_known_ones():
     assert refusal({"preset": "papr"}) == (
-        f"The 'preset' parameter must be one of {', '.join(preset_files())}, or a .toml file. "
-        "Got 'papr'. Did you mean 'paper'?"
+        "There is no preset 'papr'. Did you mean 'paper'? `fedsel presets` lists all of them."
     )
     assert refusal({"strategy": "hetro-select"}) == (
         f"The 'strategy' parameter must be one of {', '.join(STRATEGIES)}, or package.module:name. "

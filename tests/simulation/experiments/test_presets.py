@@ -146,7 +146,7 @@ def test_every_preset_is_packed_into_the_wheel_and_the_flower_app():
 def test_a_preset_of_a_paper_lies_in_the_papers_folder():
     for name, path in preset_files().items():
         paper = path.parent.name.replace("_", "-")
-        assert path.parent == FOLDER or name.startswith((f"{paper}-", "paper")), path
+        assert path.parent == FOLDER or name.startswith((f"{paper}-", "paper")) or name == paper, path
 
 
 def test_every_protocol_has_its_presets():

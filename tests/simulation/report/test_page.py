@@ -9,7 +9,7 @@ import pytest
 from fedsel_app.cli import main
 from simulation.comparison.statistics import t_interval
 from simulation.report import page
-from simulation.report.findings import MORE, TOO_FEW
+from simulation.report.findings import SIGNIFICANT, TOO_FEW
 from simulation.report.page import write_report
 from simulation.report.tables import FREE, Column, Table, csv_text, number_text
 from tests.support.pictures import draw_blank_pictures
@@ -34,8 +34,8 @@ def test_costs_to_target_count_who_did_not_reach_it(report):
     }
     assert float(table["random"]["rounds to target"]) == pytest.approx(11 / 3)
     assert float(table["hetero-select"]["MB to target, all traffic"]) == pytest.approx(0.75 * 5 / 3)
-    assert float(table["hetero-select"]["MB to target, uplink values"]) == pytest.approx(0.1 * 5 / 3)
-    assert float(table["random"]["exchanges to target"]) == pytest.approx(2 * 11 / 3)
+    assert float(table["hetero-select"]["MB to target, value bytes"]) == pytest.approx(0.1 * 5 / 3)
+    assert float(table["random"]["client updates to target"]) == pytest.approx(2 * 11 / 3)
     assert (float(table["oort"]["seconds to target"]), table["oort"]["seconds to target (n)"]) == (20.0, "2")
 
 
@@ -50,7 +50,7 @@ def test_exchanges_to_the_best_validation_round(tmp_path, monkeypatch):
     table = by_variant(tmp_path, "validation")
     assert [table[name]["runs with 'client-eval'"] for name in ("random", "oort")] == ["1 of 2", "1 of 1"]
     assert float(table["oort"]["best validation round"]) == 1
-    assert float(table["oort"]["exchanges to the best validation round"]) == 3
+    assert float(table["oort"]["client updates to the best validation round"]) == 3
     assert float(table["random"]["accuracy in the best validation round"]) == 0.5
 
 
@@ -86,7 +86,7 @@ def test_differences_are_paired_by_seed(report):
     hetero, oort = (table["MB to target, uplink", name] for name in ("hetero-select", "oort"))
     assert [float(hetero[key]) for key in ("difference", "difference (low)", "difference (high)")] == [-0.5] * 3
     assert float(hetero["difference in %"]) == pytest.approx(-100 * 6 / 11)
-    assert (hetero["pairs"], hetero["verdict"]) == ("3", MORE)
+    assert (hetero["pairs"], hetero["verdict"]) == ("3", SIGNIFICANT)
     assert (oort["pairs"], oort["verdict"], float(oort["difference"])) == ("2", TOO_FEW, -0.375)
 
 
@@ -114,7 +114,7 @@ def test_the_verdict_answers_the_question(report):
     assert (
         "- Fewest bytes sent to the server until the target: hetero-select, 0.417 MB (mean of 3 runs). "
         "Against the next, random: 0.500 MB (55%) less; 95% interval of the paired difference -0.500 MB to -0.500 MB, "
-        "3 pairs: more than seed noise.\n" in text
+        "3 pairs: significant after Holm.\n" in text
     )
     assert "- Fewest seconds until the target: hetero-select, 16.7 s (mean of 3 runs)." in text
 

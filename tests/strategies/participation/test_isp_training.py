@@ -64,6 +64,8 @@ def test_a_sample_trains_for_the_search():
 
 def test_everybody_trains_for_the_search_also_where_the_method_draws_some_twice():
     class Twice(RandomSelection):
+        exact_cohort = False
+
         def select(self, roster, round_info, count, rng):
             return super().select(roster, round_info, (count + 1) // 2, rng)
 

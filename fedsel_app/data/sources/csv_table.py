@@ -1,0 +1,88 @@
+"""Tables in CSV files: columns of numbers to learn from, and one of labels, numbers or texts."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsel_app.config import ConfigError, DataConfig
+from fedsel_app.data.columns import LABELS
+
+
+def read(config: DataConfig) -> tuple[dict[str, Any], int | None]:
+    """Read the table of `data-path`, whose first line names the columns.
+
+    Returns
+    -------
+    arrays
+        x_train : float32 (n, columns); y_train; task; owners where `data-arguments` name their column.
+    classes
+        Number of classes where the labels are texts, which count in the order of the alphabet; else None.
+
+    Raises
+    ------
+    ConfigError
+        Where the file is absent or no table, a named column is absent, or a value is no number.
+    """
+    path, arguments = Path(config.data_path), config.arguments
+    source = f"The table '{path.resolve()}'"
+    columns = _columns(path, source)
+    label = arguments.get("label") or _label(list(columns), source)
+    owner = arguments.get("owner", "")
+    inputs = arguments.get("input") or [name for name in columns if name not in (label, owner)]
+    for name in filter(None, [label, owner, *inputs]):
+        if name not in columns:
+            raise ConfigError(f"{source} has no column {name!r}: there are {', '.join(columns)}.")
+    if not inputs:
+        raise ConfigError(f"{source} has no column beside the labels to learn from.")
+    samples = np.stack([_numbers(columns[name], name, source) for name in inputs], axis=1).astype(np.float32)
+    arrays: dict[str, Any] = {"x_train": samples, "task": np.array(arguments.get("task", "classification"))}
+    classes = None
+    try:
+        found = np.array([float(value) for value in columns[label]])
+        whole = (found == np.round(found)).all() and arrays["task"] != "regression"
+        arrays["y_train"] = found.astype(np.int64) if whole else found
+    except ValueError:
+        names, arrays["y_train"] = np.unique(columns[label], return_inverse=True)
+        classes = names.size
+    if owner:
+        arrays["owners"] = np.unique(columns[owner], return_inverse=True)[1]
+    return arrays, classes
+
+
+def _columns(path: Path, source: str) -> dict[str, list[str]]:
+    if not path.is_file():
+        kind = "is a folder" if path.is_dir() else "does not exist"
+        raise ConfigError(f"{source} {kind}. Set 'data-path' to a .csv file whose first line names the columns.")
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            header, *rows = [row for row in csv.reader(file) if row] or [[]]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{source} cannot be read as CSV: {error}.") from error
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            raise ConfigError(f"{source} has {len(row)} values in row {number}, and {len(header)} columns.")
+    if not rows:
+        raise ConfigError(f"{source} has no rows below the names of its columns.")
+    return {name.strip(): list(values) for name, values in zip(header, zip(*rows, strict=True), strict=True)}
+
+
+def _label(names: list[str], source: str) -> str:
+    found = [name for name in LABELS if name in names]
+    if len(found) != 1:
+        raise ConfigError(
+            f"{source} does not say which of {', '.join(names)} has the labels. Name it: "
+            "--set 'data-arguments=label=\"NAME\"'."
+        )
+    return found[0]
+
+
+def _numbers(values: list[str], name: str, source: str) -> Any:
+    try:
+        return np.array([float(value) for value in values])
+    except ValueError as error:
+        raise ConfigError(
+            f"{source} has a value in '{name}' that is no number ({error}). Leave the column out: name those to learn "
+            'from, as in data-arguments=input=["NAME"].'
+        ) from error

@@ -1,0 +1,48 @@
+"""Pipeline of a run in one sentence: what its clients send, how they train, and the server's step."""
+
+from collections.abc import Mapping
+
+from fedsel_app.config import Value
+
+PULLS = {"fedprox": "mu", "feddyn": "feddyn-alpha"}
+"""Solver -> the setting of its pull towards the global model."""
+
+
+def pipeline_text(values: Mapping[str, Value]) -> str:
+    """Text on compressor, solver and server optimizer under the settings `values`, setting key -> value."""
+    return f"compressor {_compressor(values)}; solver {_solver(values)}; server optimizer {_server(values)}"
+
+
+def _compressor(values: Mapping[str, Value]) -> str:
+    name, bits = str(values["compressor"]), values.get("value-bits", 32)
+    of = {"top-k": f"kept-fraction {values['kept-fraction']:g}", "qsgd": f"{values.get('qsgd-levels', 16)} levels"}
+    of["rand-k"] = of["top-k"]
+    parts = [of[name]] if name in of else []
+    parts += [f"{bits} bits a value"] if bits != 32 else []
+    parts += ["error feedback"] if values["error-feedback"] and (name != "none" or bits != 32) else []
+    return _with(name, parts)
+
+
+def _solver(values: Mapping[str, Value]) -> str:
+    solver, optimizer = str(values["solver"]), str(values["optimizer"])
+    pull = PULLS.get(solver)
+    rate, decay = f"lr {values['lr']:g}", float(values["lr-decay"])
+    rate += f" falling to {float(values['lr']) * (1.0 - decay):g}" if decay else ""
+    every = values["lr-step-rounds"]
+    rate += f", times {values['lr-step-factor']:g} every {every} rounds" if every else ""
+    parts = [f"{pull} {values[pull]:g}"] if pull and values[pull] else []
+    parts += [optimizer] if optimizer != "sgd" else []
+    parts += [f"momentum {values['momentum']:g}"] if values["momentum"] else []
+    parts += [rate]
+    parts += [f"gradients clipped at {values['clip-norm']:g}"] if values["clip-norm"] else []
+    return _with(solver, parts)
+
+
+def _server(values: Mapping[str, Value]) -> str:
+    name = str(values["server-optimizer"])
+    parts = [f"{values['server-momentum']:g}"] if name == "momentum" else []
+    return _with(name, [*parts, f"server-lr {values['server-lr']:g}"])
+
+
+def _with(name: str, parts: list[str]) -> str:
+    return f"{name} ({', '.join(parts)})" if parts else name

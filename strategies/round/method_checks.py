@@ -1,0 +1,175 @@
+"""Checks of a method: its class once when it is loaded, and every selection that it makes."""
+
+import inspect
+import re
+import reprlib
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, TypeVar, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import ConfigError, Settings
+from fedsel_app.config.plugins import user_code
+from strategies.method import SelectionMethod
+from strategies.roster import Ints, Roster, RoundInfo, Selection
+
+SELECTION = "Selection(clients), with clients an ascending array of distinct ids of available clients"
+SHORT = reprlib.Repr()
+"""Short forms of what a method returned."""
+SHORT.maxlist, SHORT.maxother = 20, 100
+NAME = re.compile(r"[\w-]+")
+
+
+def check_class(method: type[SelectionMethod[Any]], known: Mapping[str, type[SelectionMethod[Any]]]) -> None:
+    """Raise ConfigError, in one sentence, where a class cannot be a method; `known` are fedsel's own, by name."""
+    title = f"{method.__module__}:{method.__qualname__}"
+    fault = _class_fault(method, known)
+    if fault:
+        raise ConfigError(f"The method {title} cannot be run: {fault}")
+
+
+def _class_fault(method: type[SelectionMethod[Any]], known: Mapping[str, type[SelectionMethod[Any]]]) -> str:
+    for attribute, example in (("name", "mine"), ("paper", "our paper")):
+        if not isinstance(getattr(method, attribute, None), str):
+            return f'it needs a {attribute}, as a text in the class: {attribute} = "{example}".'
+    if not NAME.fullmatch(method.name):
+        return f"its name may have letters, digits, _ and -. Got {method.name!r}."
+    if not issubclass(method, known.get(method.name, method)):
+        return f"its name {method.name!r} is that of a method of fedsel. Give it another."
+    for name in sorted(method.__abstractmethods__):
+        return f"it has no `{name}`. Write `def {name}({_parameters(getattr(SelectionMethod, name))})`."
+    if not (isinstance(method.state_fields, tuple) and all(isinstance(name, str) for name in method.state_fields)):
+        return f'its state_fields must be a tuple of names, such as ("counts",). Got {method.state_fields!r}.'
+    return _function_fault(method) or _settings_fault(method)
+
+
+def _function_fault(method: type[SelectionMethod[Any]]) -> str:
+    """Sentence on a function of the class that does not take what that of `SelectionMethod` does; empty if none is."""
+    for name, expected in vars(SelectionMethod).items():
+        found = inspect.getattr_static(method, name)
+        function = getattr(expected, "__func__", expected)
+        if name.startswith("_") or found is expected or not inspect.isfunction(function):
+            continue
+        taken = f"({_parameters(function)})"
+        if isinstance(expected, classmethod) != isinstance(found, classmethod):
+            kind = "a @classmethod" if isinstance(expected, classmethod) else "a method, no @classmethod,"
+            return f"its `{name}` must be {kind} of {taken}."
+        given = getattr(found, "__func__", found)
+        try:
+            inspect.signature(given).bind(*inspect.signature(function).parameters)
+        except TypeError:
+            return f"its `{name}` must take {taken}. Got ({_parameters(given)})."
+    return ""
+
+
+def _settings_fault(method: type[SelectionMethod[Any]]) -> str:
+    """Sentence on the class of its settings; empty if it is sound."""
+    for base in vars(method).get("__orig_bases__", ()):
+        for argument in get_args(base):
+            if not (isinstance(argument, type) and issubclass(argument, Settings)) and not isinstance(
+                argument, TypeVar
+            ):
+                return f"its settings must be a dataclass that inherits Settings. Got {argument!r}."
+    declared = inspect.get_annotations(method.Config).keys()
+    if not declared <= {item.name for item in fields(method.Config)}:
+        return f"its settings {method.Config.__name__} must be a dataclass: put @dataclass(frozen=True) above them."
+    return ""
+
+
+def _parameters(function: Callable[..., object]) -> str:
+    return ", ".join(inspect.signature(function).parameters)
+
+
+def candidates(
+    method: SelectionMethod[Any], roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator
+) -> Ints:
+    """Candidates that `method` names for a cohort of `count`, checked. Raises ConfigError as `select` does."""
+    with user_code(type(method).__module__, f"`candidates` of the method {method.name}"):
+        found = method.candidates(roster, round_info, count, rng)
+    _refuse(method, round_info, candidates_fault(found, roster.ids))
+    return found
+
+
+def select(
+    method: SelectionMethod[Any], roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator
+) -> Selection:
+    """Selection of `count` clients by `method`, checked.
+
+    Raises
+    ------
+    ConfigError
+        In one sentence, where it is no sound selection, or where a user's own method raises.
+    """
+    with user_code(type(method).__module__, f"`select` of the method {method.name}"):
+        selection = method.select(roster, round_info, count, rng)
+    fault = selection_fault(selection, roster.ids) or size_fault(selection, count, exact=method.exact_cohort)
+    _refuse(method, round_info, fault and f"`select` must return {SELECTION}. {fault}")
+    return selection
+
+
+def _refuse(method: SelectionMethod[Any], round_info: RoundInfo, fault: str) -> None:
+    if fault:
+        raise ConfigError(f"The method {method.name} cannot go on in round {round_info.number}: {fault}")
+
+
+def candidates_fault(found: object, available: Ints) -> str:
+    """Sentence on what is wrong with candidates from the ids `available`; empty if nothing is."""
+    fault = _ids_fault(found, "it", available)
+    return fault and f"`candidates` must return an ascending array of distinct ids of available clients. {fault}"
+
+
+def selection_fault(selection: object, available: Ints) -> str:
+    """Sentence on what is wrong with a selection from the ids `available`; empty if it is sound."""
+    if not isinstance(selection, Selection):
+        return f"It returned {_shown(selection)}."
+    clients = selection.clients
+    if fault := _ids_fault(clients, "clients", available):
+        return fault
+    for name, values in parts_of(selection).items():
+        if not (isinstance(values, np.ndarray) and values.shape == clients.shape):
+            return f"Its '{name}' must be an array with an entry for each selected client. Got {_shown(values)}."
+        if not name.startswith("component") and not (np.isfinite(values).all() and (values >= 0).all()):
+            return f"Its '{name}' must be finite and at least 0. Got {_list(values)}."
+        if name in ("kept_fractions", "learning_rates") and not (values > 0).all():
+            return f"Its '{name}' must be above 0. Got {_list(values)}."
+        if name == "kept_fractions" and not (values <= 1).all():
+            return f"Its '{name}' must be at most 1. Got {_list(values)}."
+    return ""
+
+
+def _ids_fault(ids: object, name: str, available: Ints) -> str:
+    if not (isinstance(ids, np.ndarray) and ids.ndim == 1 and np.issubdtype(ids.dtype, np.integer)):
+        return f"Here {name} is {_shown(ids)}."
+    if not (np.diff(ids) > 0).all():
+        return f"Here {name} is {_list(ids)}."
+    strangers = ids[~np.isin(ids, available)]
+    return f"Here {name} has {_list(strangers)}, and available are {_list(available)}." if strangers.size else ""
+
+
+def size_fault(selection: Selection, count: int, *, exact: bool) -> str:
+    """Sentence on a selection that is not of `count` clients, where they must be so many, or is of none; else empty."""
+    size = selection.clients.size
+    if size == count or (size and not exact):
+        return ""
+    remedy = "" if not size else ", or say exact_cohort = False in the class"
+    return f"It selected {size} clients and was asked for {count}: select so many{remedy}."
+
+
+def parts_of(selection: Selection) -> dict[str, Any]:
+    """Arrays of a selection by name."""
+    optional = ("weights", "kept_fractions", "learning_rates")
+    given = {name: getattr(selection, name) for name in optional if getattr(selection, name) is not None}
+    components = {f"component {name}": values for name, values in selection.components.items()}
+    return {"clients": selection.clients, "scores": selection.scores} | given | components
+
+
+def _list(values: NDArray[Any]) -> str:
+    return SHORT.repr(values.tolist())
+
+
+def _shown(value: object) -> str:
+    """Kind and content of a value on one line."""
+    kind = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+    return f"{kind}, {' '.join(SHORT.repr(value).split())}"

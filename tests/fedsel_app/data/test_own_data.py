@@ -1,0 +1,120 @@
+"""Data of a user's own: CSV, image folders without a split, partition functions, and files that are something else."""
+
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
+from fedsel_app.data.client_parts import client_parts
+from fedsel_app.data.dataset import load
+
+TABLE = "acid,sugar,kind,cellar\n" + "".join(f"{i}.5,{-i},{'red' if i % 2 else 'white'},{i % 3}\n" for i in range(20))
+
+
+@pytest.fixture
+def table(tmp_path):
+    (tmp_path / "wine.csv").write_text(TABLE)
+    return str(tmp_path / "wine.csv")
+
+
+def test_a_table_is_read_with_its_label_named(table):
+    data = load(DataConfig(data="csv", data_path=table, data_arguments='label="kind", owner="cellar"'), 1)
+    assert (data.x_train.shape, data.x_test.shape, data.classes) == ((16, 2), (4, 2), 2)
+    values = np.concatenate([data.x_train, data.x_test])
+    labels = np.concatenate([data.y_train, data.y_test])
+    assert labels.tolist() == [int(acid - 0.5 + 1) % 2 for acid in values[:, 0]]  # red is 0, white is 1
+    assert data.owners.tolist() == [int(acid - 0.5) % 3 for acid in data.x_train[:, 0]]
+
+
+def test_the_column_of_labels_may_be_known_by_its_name_and_hold_numbers(tmp_path):
+    (tmp_path / "a.csv").write_text("y,x\n" + "".join(f"{i % 3},{i}\n" for i in range(30)))
+    data = load(DataConfig(data="csv", data_path=str(tmp_path / "a.csv")), 1)
+    assert (data.classes, data.y_train.dtype, data.sample_shape) == (3, np.int64, (1,))
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "said"),
+    [
+        (TABLE, "", "does not say which of acid, sugar, kind, cellar has the labels. Name it: --set"),
+        (TABLE, 'label="colour"', "has no column 'colour': there are acid, sugar, kind, cellar."),
+        (TABLE, 'label="cellar"', "has a value in 'kind' that is no number"),
+        ("a,y\n1,2,3\n", "", "has 3 values in row 2, and 2 columns."),
+        ("a,y\n", "", "has no rows below the names of its columns."),
+    ],
+)
+def test_a_table_that_cannot_be_read_says_what_to_do(text, arguments, said, tmp_path):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        load(DataConfig(data="csv", data_path=str(tmp_path / "a.csv"), data_arguments=arguments), 1)
+
+
+def test_image_folders_without_train_and_test_hold_a_part_out(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for number in range(10):
+            Image.fromarray(np.full((4, 4), number, np.uint8)).save(tmp_path / name / f"{number}.png")
+    data = load(DataConfig(data="image-folder", data_path=str(tmp_path), test_fraction=0.3), 1)
+    assert (data.x_train.shape, data.x_test.shape) == ((14, 1, 4, 4), (6, 1, 4, 4))
+    assert np.bincount(data.y_test).tolist() == [3, 3]
+
+
+@pytest.fixture
+def functions(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_partitions.py").write_text(
+        "import numpy as np\n\n\n"
+        "def split(labels, clients, rng):\n    return np.array_split(rng.permutation(len(labels)), clients)\n\n\n"
+        "def twice(labels, clients, rng):\n    return [[0]] * clients\n\n\n"
+        "def short(labels, clients, rng):\n    return [[0]]\n\n\n"
+        "def beyond(labels, clients, rng):\n    return [[len(labels)], [0], [1]]\n\n\n"
+        "def nothing(labels, clients, rng):\n    pass\n"
+    )
+    return load(DataConfig(), 1)
+
+
+def test_a_partition_may_be_a_function_of_ones_own(functions):
+    config = PartitionConfig(partition="own_partitions:split")
+    first, again, other = (client_parts(config, functions, 3, seed) for seed in (1, 1, 2))
+    assert [part.size for part in first] == [480, 479, 479]
+    assert np.array_equal(np.sort(np.concatenate(first)), np.arange(1438))
+    assert np.array_equal(first[0], again[0])
+    assert not np.array_equal(first[0], other[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("twice", "must return 3 lists of positions in 0 to 1437, none of them twice. Position 0 is there twice."),
+        ("short", "must return 3 lists of positions in 0 to 1437, one a client. Got 1."),
+        ("beyond", "must return 3 lists of positions in 0 to 1437. Client 0 has [1438]."),
+        ("nothing", "must return 3 lists of positions in 0 to 1437. Got NoneType."),
+    ],
+)
+def test_a_wrong_partition_is_described(name, said, functions):
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        client_parts(PartitionConfig(partition=f"own_partitions:{name}"), functions, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("folder", "is a folder. Set 'data-path' to an .npz file with x_train, y_train, x_test, y_test."),
+        ("absent", "does not exist. Set 'data-path' to an .npz file with x_train, y_train, x_test, y_test."),
+        ("text", "cannot be read as an .npz file of plain arrays: it is no npz file, which np.savez writes."),
+        ("objects", "it holds Python objects. Save numbers or texts, not arrays of the dtype object."),
+    ],
+)
+def test_what_is_no_npz_file_is_called_what_it_is(kind, said, tmp_path):
+    path = tmp_path / "data.npz"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "text":
+        path.write_text("hello")
+    elif kind == "objects":
+        np.savez(path, x_train=np.array([{}], dtype=object))
+    with pytest.raises(ConfigError) as raised:
+        load(DataConfig(data="npz", data_path=str(path)), 1)
+    assert str(raised.value).endswith(said)
+    assert "allow_pickle" not in str(raised.value)

@@ -1,0 +1,85 @@
+"""Transcripts of README.md and docs/: every console block is what its commands print, numbers to their last digit."""
+
+import contextlib
+import io
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from fedsel_app.cli import main
+from tests.support.documentation import BLOCK, PAGES, python_files
+
+NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
+CONSOLES = [
+    pytest.param(name, number, id=f"{name}-{number}")
+    for name, page in PAGES.items()
+    for number, (language, _) in enumerate(BLOCK.findall(page))
+    if language == "console"
+]
+
+
+def alike(shown, printed):
+    """True if a line of a page is a line of the output: the same words, and numbers within one of the last digit.
+
+    Seconds that were measured may be any, and "..." is any end.
+    """
+    whole, cut = shown.removesuffix("...").rstrip(), shown.endswith("...")
+    pattern = NUMBER.sub("#", whole)
+    found = NUMBER.findall(printed)
+    words = NUMBER.sub("#", printed)
+    if not (words.startswith(pattern) if cut else words == pattern):
+        return False
+    expected = NUMBER.findall(whole)
+    measured = re.findall(rf"({NUMBER.pattern})(?= measured s)", whole)
+    for mine, other in zip(expected, found, strict=False):
+        unit = 10.0 ** -len(mine.partition(".")[2])
+        if mine not in measured and abs(float(mine.replace(",", "")) - float(other.replace(",", ""))) > 1.001 * unit:
+            return False
+    return True
+
+
+def test_lines_are_alike_to_the_last_digit():
+    line = "round 5 of 5: accuracy 0.9526, 4.1 measured s, 0.010 MB sent"
+    assert alike(line, "round 5 of 5: accuracy 0.9527, 17.3 measured s, 0.011 MB sent")
+    assert not alike(line, "round 5 of 5: accuracy 0.9528, 4.1 measured s, 0.010 MB sent")
+    assert not alike(line, "round 5 of 5: accuracy 0.9526, 4.1 simulated s, 0.010 MB sent")
+    assert alike("Every run ...", "Every run reached 1")
+
+
+def script_of(page, number):
+    """Commands of a console block, those of the shell block before it where it shows output alone."""
+    blocks = BLOCK.findall(page)
+    lines = blocks[number][1].splitlines()
+    if not any(line.startswith("$ ") for line in lines):
+        lines = [f"$ {line}" for line in blocks[number - 1][1].replace("\\\n", " ").splitlines() if line] + lines
+    return lines
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "number"), CONSOLES)
+def test_a_transcript_is_what_its_commands_print(name, number, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "100")
+    for file, code in python_files(PAGES[name]).items():
+        (tmp_path / file).write_text(code, encoding="utf-8")
+    printed: list[str] = []
+    for line in script_of(PAGES[name], number):
+        if not line.startswith("$ "):
+            assert any(alike(line, one) for one in printed), f"{line!r} is not in\n" + "\n".join(printed)
+            continue
+        program, *words = shlex.split(line[2:])
+        output = io.StringIO()
+        if program == "python":
+            pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
+            exec(compile(Path(words[0]).read_text(), words[0], "exec"), {})
+            continue
+        assert program == "fedsel"
+        with contextlib.redirect_stdout(output):
+            assert main(words) == 0
+        printed = [one.rstrip() for one in output.getvalue().splitlines()]
+    assert os.getcwd() == str(tmp_path)

@@ -1,0 +1,89 @@
+"""Answer of a report: printed by `fedsel report` and at the top of the page, in numbers that an author can print."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from fedsel_app.cli import main
+from fedsel_app.config.data import data_name
+from fedsel_app.records.summary import averaged_text
+from simulation.report import page
+from tests.support.pictures import draw_blank_pictures
+from tests.support.report_runs import write_comparison, write_plan, write_run
+
+
+@pytest.fixture
+def printed(tmp_path, monkeypatch, capsys):
+    """Output of `fedsel report` on the comparison that `write` writes."""
+
+    def run(write):
+        write(tmp_path)
+        draw_blank_pictures(monkeypatch)
+        monkeypatch.setenv("COLUMNS", "160")
+        assert main(["report", str(tmp_path)]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def two_seeds(folder):
+    """Accuracies and costs that lie far apart, of two seeds and 8 evaluations."""
+    curves = {"random": (0.7, 0.98), "oort": (0.5, 0.99)}
+    runs = [(strategy, seed, {}) for strategy in curves for seed in (1, 2)]
+    for path, (strategy, seed, _) in zip(write_plan(folder, runs), runs, strict=True):
+        last = curves[strategy][seed - 1]
+        write_run(path, strategy, seed, [0.1] * 3 + [last] * 5, target=0.4)
+
+
+def test_the_command_prints_the_ranking_and_the_verdict(printed, tmp_path):
+    out = printed(write_comparison)
+    lines = out.splitlines()
+    assert lines[0] == "random, hetero-select, oort on digits, seeds 1, 2, 3"
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
+    assert [cell[:2] for cell in cells] == [["1", "hetero-select"], ["2", "oort"], ["3", "random"]]
+    assert [cell[-1] for cell in cells] == ["first", "tied", "behind"]
+    assert cells[0][4:] == ["3 of 3", "0.417", "16.7", "1.7", "first"]
+    said = [line for line in lines if line.startswith("Highest accuracy (mean of all 4 evaluations): hetero-select, ")]
+    assert said[0].endswith("3 pairs: significant after Holm.")
+    text = (tmp_path / "report.md").read_text()
+    assert text.index("| rank | method |") < text.index(said[0][:40]) < text.index("### Rounds, seconds")
+    html = (tmp_path / "report.html").read_text()
+    assert html.index("against the first") < html.index("Fewest") < html.index("<figure")
+
+
+def test_two_seeds_have_no_interval_and_too_few_for_a_test(printed, tmp_path):
+    out = printed(two_seeds)
+    assert "too few seeds" in out
+    assert "interval" not in out
+    for name in ("accuracy", "target"):
+        with (tmp_path / f"report-{name}.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        assert {row[key] for row in rows for key in row if key.endswith("(low)")} == {""}
+        assert "[" not in (tmp_path / f"report-{name}.tex").read_text().split("midrule")[1].replace("[htbp]", "")
+
+
+def test_the_mean_of_the_evaluations_says_how_many(printed):
+    assert "accuracy, mean of all 8" in " ".join(printed(two_seeds).split())
+    assert averaged_text(10) == "mean of all 10 evaluations"
+    assert averaged_text(11) == "mean of the last 10 evaluations"
+    assert averaged_text(1) == "the one evaluation"
+
+
+def test_a_users_file_is_the_name_of_the_data():
+    assert data_name({"data": "npz", "data-path": "/some/where/cells.npz"}) == "cells.npz"
+    assert data_name({"data": "cifar10", "data-path": "/some/where"}) == "cifar10"
+    assert data_name({"data": "mine:load", "data-path": ""}) == "mine:load"
+
+
+def test_rounds_have_whole_ticks(printed, monkeypatch):
+    drawn = []
+    real = page.plots
+    monkeypatch.setattr(page, "plots", lambda *about: drawn.extend(real(*about)) or [])
+    printed(two_seeds)
+    axes = [axis for plot in drawn for axis in plot.figure.axes if axis.get_xlabel() == "round"]
+    assert len(axes) > 6
+    for axis in axes:
+        axis.set_xlim(0.2, 3.4)
+        assert all(float(tick).is_integer() for tick in axis.xaxis.get_ticklocs())
+    assert np.isfinite(axes[0].xaxis.get_ticklocs()).all()

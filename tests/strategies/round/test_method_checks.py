@@ -1,0 +1,265 @@
+"""Checks of a user's method: one sentence on its class, and one on each unsound selection."""
+
+import sys
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from fedsel_app.cli import main
+from fedsel_app.config import ConfigError, Settings, setting
+from strategies import STRATEGIES, find_strategy
+from strategies.base import SelectionStrategy
+from strategies.methods.oort import Oort
+from strategies.roster import RoundInfo, Selection
+from strategies.round.method_checks import candidates_fault, select, selection_fault, size_fault
+from strategies.testing import check_results
+from strategies.testing.fakes import make_context
+from tests.support.proxies import StubProxy, manager_of
+
+AVAILABLE = np.array([0, 2, 3, 7])
+MUST = "`select` must return Selection(clients), with clients an ascending array of distinct ids of available clients."
+
+
+class Sound(SelectionStrategy):
+    name, paper = "sound", "nowhere"
+
+    def select(self, roster, round_info, count, rng):
+        return Selection(roster.ids[:count])
+
+
+class Unnamed(SelectionStrategy):
+    paper = "nowhere"
+    select = Sound.select
+
+
+class Unsourced(SelectionStrategy):
+    name = "unsourced"
+    select = Sound.select
+
+
+class Unselecting(SelectionStrategy):
+    name, paper = "unselecting", "nowhere"
+
+
+class Short(Sound):
+    def select(self, roster, count):
+        return Selection(roster.ids[:count])
+
+
+class Instance(Sound):
+    def needs(self, config):
+        return super().needs(config)
+
+
+class Dotted(Sound):
+    name = "my method"
+
+
+class Impostor(Sound):
+    name = "oort"
+
+
+class Stateless(Sound):
+    state_fields = "counts"
+
+
+class Undecorated(Settings):
+    share: float = setting(0.5, "share")
+
+
+class Loose(SelectionStrategy[Undecorated]):
+    name, paper, select = "loose", "nowhere", Sound.select
+
+
+class Table(SelectionStrategy[dict]):
+    name, paper, select = "table", "nowhere", Sound.select
+
+
+@dataclass(frozen=True)
+class ShareConfig(Settings):
+    """Settings."""
+
+    share: float = setting(0.5, "share")
+
+
+class Decorated(SelectionStrategy[ShareConfig]):
+    name, paper, select = "decorated", "nowhere", Sound.select
+
+
+class MyOort(Oort):
+    """Keeps the name."""
+
+
+@pytest.fixture
+def module(monkeypatch):
+    """A user's module with these classes."""
+    made = ModuleType("users_methods")
+    monkeypatch.setitem(sys.modules, "users_methods", made)
+    for name, value in globals().items():
+        if isinstance(value, type):
+            setattr(made, name, value)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Unnamed", 'it needs a name, as a text in the class: name = "mine".'),
+        ("Unsourced", 'it needs a paper, as a text in the class: paper = "our paper".'),
+        ("Unselecting", "it has no `select`. Write `def select(self, roster, round_info, count, rng)`."),
+        ("Short", "its `select` must take (self, roster, round_info, count, rng). Got (self, roster, count)."),
+        ("Instance", "its `needs` must be a @classmethod of (cls, config)."),
+        ("Dotted", "its name may have letters, digits, _ and -. Got 'my method'."),
+        ("Impostor", "its name 'oort' is that of a method of fedsel. Give it another."),
+        ("Stateless", "its state_fields must be a tuple of names, such as (\"counts\",). Got 'counts'."),
+        ("Loose", "its settings Undecorated must be a dataclass: put @dataclass(frozen=True) above them."),
+        ("Table", "its settings must be a dataclass that inherits Settings. Got <class 'dict'>."),
+    ],
+)
+@pytest.mark.usefixtures("module")
+def test_a_class_that_cannot_be_run_is_refused_in_one_sentence(name, said):
+    with pytest.raises(ConfigError) as raised:
+        find_strategy(f"users_methods:{name}")
+    assert str(raised.value) == f"The method {__name__}:{name} cannot be run: {said}"
+
+
+@pytest.mark.parametrize("name", ["Sound", "Decorated", "MyOort"])
+@pytest.mark.usefixtures("module")
+def test_a_sound_class_is_loaded(name):
+    assert find_strategy(f"users_methods:{name}").__name__ == name
+
+
+def test_fedsels_own_methods_are_sound():
+    for method in STRATEGIES.values():
+        assert find_strategy(f"{method.__module__}:{method.__name__}") is method
+
+
+def selection(**parts):
+    return Selection(**{"clients": np.array([0, 2]), **parts})
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ([0, 2], "It returned a list, [0, 2]."),
+        (None, "It returned a NoneType, None."),
+        (selection(clients=[0, 2]), "Here clients is a list, [0, 2]."),
+        (selection(clients=np.array([0.0, 2.0])), "Here clients is an array of float64, array([0., 2.])."),
+        (selection(clients=np.array([True, False])), "Here clients is an array of bool, array([ True, False])."),
+        (selection(clients=np.array([[0, 2]])), "Here clients is an array of int64, array([[0, 2]])."),
+        (selection(clients=np.array([0, 0])), "Here clients is [0, 0]."),
+        (selection(clients=np.array([2, 0])), "Here clients is [2, 0]."),
+        (selection(clients=np.array([0, 1])), "Here clients has [1], and available are [0, 2, 3, 7]."),
+        (selection(clients=np.array([-1, 2])), "Here clients has [-1], and available are [0, 2, 3, 7]."),
+        (
+            selection(scores=np.ones(3)),
+            "Its 'scores' must be an array with an entry for each selected client. "
+            "Got an array of float64, array([1., 1., 1.]).",
+        ),
+        (selection(weights=np.array([1.0, np.nan])), "Its 'weights' must be finite and at least 0. Got [1.0, nan]."),
+        (selection(kept_fractions=np.array([0.5, 0.0])), "Its 'kept_fractions' must be above 0. Got [0.5, 0.0]."),
+        (selection(kept_fractions=np.array([0.5, 2.0])), "Its 'kept_fractions' must be at most 1. Got [0.5, 2.0]."),
+        (
+            selection(components={"loss": [1.0, 2.0]}),
+            "Its 'component loss' must be an array with an entry for each selected client. Got a list, [1.0, 2.0].",
+        ),
+    ],
+)
+def test_an_unsound_selection_is_described_by_what_came(found, said):
+    assert selection_fault(found, AVAILABLE) == said
+
+
+def test_sound_selections_and_candidates_have_no_fault():
+    whole = selection(weights=np.array([0.0, 1.0]), kept_fractions=np.ones(2), components={"a": np.full(2, np.nan)})
+    assert selection_fault(whole, AVAILABLE) == ""
+    assert candidates_fault(AVAILABLE, AVAILABLE) == ""
+    assert "Here it is [3, 2]." in candidates_fault(np.array([3, 2]), AVAILABLE)
+
+
+def test_a_long_list_is_cut():
+    said = selection_fault(selection(clients=np.zeros(10_000, np.int64)), AVAILABLE)
+    assert said == f"Here clients is [{', '.join(['0'] * 20)}, ...]."
+
+
+@pytest.mark.parametrize(
+    ("size", "exact", "said"),
+    [
+        (2, True, ""),
+        (1, False, ""),
+        (3, False, ""),
+        (0, False, "It selected 0 clients and was asked for 2: select so many."),
+        (
+            1,
+            True,
+            "It selected 1 clients and was asked for 2: select so many, or say exact_cohort = False in the class.",
+        ),
+    ],
+)
+def test_the_size_of_a_cohort_is_as_promised(size, exact, said):
+    assert size_fault(Selection(np.arange(size)), 2, exact=exact) == said
+
+
+def test_a_method_that_raises_is_named_with_its_line():
+    class Broken(Sound):
+        def select(self, roster, round_info, count, rng):
+            return roster.absent
+
+    method = Broken(make_context(Settings(), clients=4))
+    line = Broken.select.__code__.co_firstlineno + 1
+    with pytest.raises(ConfigError) as raised:
+        select(method, method.roster, RoundInfo(1, 2), 2, np.random.default_rng(0))
+    assert str(raised.value) == (
+        "`select` of the method sound raised AttributeError: 'Roster' object has no attribute 'absent' "
+        f"({__file__}, line {line})."
+    )
+
+
+def test_a_round_refuses_an_unsound_selection_and_records_nothing():
+    class Same(Sound):
+        def select(self, roster, round_info, count, rng):
+            return Selection(np.zeros(count, np.int64))
+
+    method = Same(make_context(Settings(), clients=4, cohort=2))
+    manager = manager_of([StubProxy(client) for client in range(4)])
+    with pytest.raises(ConfigError, match="The method sound cannot go on in round 1: ") as raised:
+        method.configure_fit(1, method.initialize_parameters(manager), manager)
+    assert str(raised.value).endswith(f"{MUST} Here clients is [0, 0].")
+
+
+def test_a_check_says_an_unsound_selection_once():
+    class Listing(Sound):
+        def select(self, roster, round_info, count, rng):
+            return [0, 1]
+
+    [result] = check_results(Listing)
+    assert result.check == "selection"
+    assert f"{MUST} It returned a list, [0, 1]." in str(result.failure)
+
+
+def test_a_run_with_a_wrong_method_ends_in_a_sentence(capsys, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "wrong_method.py").write_text(
+        "import numpy as np\n"
+        "from strategies import Selection, SelectionStrategy\n\n\n"
+        "class Same(SelectionStrategy):\n"
+        '    name, paper = "same", "mine"\n\n'
+        "    def select(self, roster, round_info, count, rng):\n"
+        "        return Selection(np.zeros(count, np.int64))\n"
+    )
+    out = tmp_path / "run"
+    assert main(["run", "--strategy", "wrong_method:Same", "--rounds", "2", "--cohort", "5", "--out", str(out)]) == 2
+    said = f"fedsel: The method same cannot go on in round 1: {MUST} Here clients is [0, 0, 0, 0, 0].\n"
+    assert capsys.readouterr().err == said
+    assert (out / "rounds.jsonl").read_text() == ""
+
+
+@pytest.mark.parametrize("text", ["x = 1 +\n", "\nx = absent\n"])
+def test_a_module_that_does_not_run_is_named(text, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "unfinished_module.py").write_text(text)
+    with pytest.raises(
+        ConfigError, match=r"the module 'unfinished_module', which cannot be imported: \w+Error: .*line"
+    ):
+        find_strategy("unfinished_module:Mine")
