@@ -204,7 +204,6 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         record_training(record, plan, replies, step.weights, step.taken, roster, links, calibration_bytes, wall_s)
         if self._intermediate is not None:
             record_search(record, self._intermediate.costs, self._intermediate.record)
-        record.epsilon = step.epsilon
         return connections.pack(self._parameters, self._buffers), {}
 
     def _accepted(self, plan: Plan, results: list[tuple[ClientProxy, FitRes]]) -> Replies:
@@ -260,7 +259,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
 
     def _close_round(self) -> None:
         record, recorder, evaluation = self._record, self.context.recorder, self.context.evaluation
-        record.wall_s = time.perf_counter() - self._started_s
+        record.wall_s, record.epsilon = time.perf_counter() - self._started_s, self._server.epsilon
         recorder.round(record)
         reached = evaluation.stop_at_target and (record.accuracy or 0.0) >= evaluation.target
         if reached or self.round_count.over(record.round):

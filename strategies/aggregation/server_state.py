@@ -30,7 +30,6 @@ class Step:
     weights : float64 (r,), of each update in the aggregate
     taken : float64 (r,), share of each update that the setting `aggregation` took
     aggregate : float64 (N,), the updates combined by the setting `aggregation`; None where there are none
-    epsilon : privacy spent so far; None without differential privacy
     """
 
     parameters: NDArray[np.float32]
@@ -38,7 +37,6 @@ class Step:
     weights: Floats
     taken: Floats
     aggregate: Floats | None
-    epsilon: float | None = None
 
 
 class ServerState:
@@ -50,7 +48,7 @@ class ServerState:
         self.solver = ServerSolver(context.initial.size, context.run.clients, context.training)
         self.estimates = Estimates(context.initial.size) if context.compression.ef21 else None
         refuse_statistics(context.privacy, context.buffers.size)
-        self.privacy = Privacy(context.privacy) if context.privacy.dp_clip_norm else None
+        self.privacy = Privacy(context.privacy, context.recorder.releases) if context.privacy.dp_clip_norm else None
 
     def step(self, parameters: NDArray[np.float32], selection: Selection, replies: Replies, examples: Ints) -> Step:
         """Weigh, aggregate and step the optimiser; the state changes. `examples` is int64 (K,), of all clients."""
@@ -68,15 +66,18 @@ class ServerState:
         weights = self.solver.weights(weights, replies.reports)
         if not clients.size:
             return Step(parameters, updates, weights, np.zeros(0), None)
-        epsilon = None
         if self.privacy is not None:
             combined = Combined(updates, *self.privacy.protect(updates), np.ones(clients.size))
-            epsilon = self.privacy.epsilon()
         else:
             combined = combine(updates, weights, self._context.aggregation)
         step = self.solver.step(combined.aggregate, combined.updates, replies.controls)
         moved = self.optimizer.step(parameters, step)
-        return Step(moved, combined.updates, combined.weights, combined.taken, combined.aggregate, epsilon)
+        return Step(moved, combined.updates, combined.weights, combined.taken, combined.aggregate)
+
+    @property
+    def epsilon(self) -> float | None:
+        """Privacy spent so far; None without differential privacy."""
+        return None if self.privacy is None else self.privacy.epsilon()
 
     def preview_step(
         self, parameters: NDArray[np.float32], selection: Selection, replies: Replies, examples: Ints

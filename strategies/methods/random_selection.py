@@ -19,6 +19,7 @@ class RandomSelection(SelectionStrategy):
 
     name = "random"
     paper = "McMahan et al. 2017 (FedAvg); Li et al. 2020 (FedProx)"
+    looks_at = ()
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """Uniform draw of `count` available clients."""
