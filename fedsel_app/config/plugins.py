@@ -1,14 +1,42 @@
-"""Plugins: a user's own code, named in a setting as ``package.module:function``."""
+"""Plugins: a user's own code, named in a setting as ``package.module:function``.
+
+A preset or a run folder may come from a stranger, so a command imports only code that its own arguments name
+(`named_by`). Other processes, and Python programs, import what their settings name.
+"""
 
 import difflib
 import importlib
 import os
+import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from fedsel_app.config.settings import ConfigError
+
+CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+"""Name of a user's code, package.module:name, which may stand within a setting's value."""
+_command: Sequence[str] | None = None
+"""Arguments of the command that this process carries out; None: it carries out none, and may import anything."""
+
+
+@contextmanager
+def named_by(arguments: Sequence[str]) -> Iterator[None]:
+    """Carry out the block as the command of these arguments, which must name all code of users that it imports."""
+    global _command
+    before, _command = _command, arguments
+    try:
+        yield
+    finally:
+        _command = before
+
+
+def code_arguments(values: Mapping[str, Any]) -> list[str]:
+    """Arguments of a command that allow the code which these settings may name."""
+    names = {name for value in values.values() if isinstance(value, str) for name in CODE.findall(value)}
+    return [f"--allow-code={name}" for name in sorted(names)]
 
 
 def load_object(path: str, setting: str) -> Callable[..., Any]:
@@ -19,16 +47,21 @@ def load_object(path: str, setting: str) -> Callable[..., Any]:
     Raises
     ------
     ConfigError
-        Naming `setting`, where the module cannot be imported or has no such callable.
+        Naming `setting`, where the module cannot be imported or has no such callable, or the command does not name it.
     """
     module_name, _, name = path.partition(":")
     if not module_name or not name:
         raise ConfigError(f"The '{setting}' parameter must have the form package.module:name. Got {path!r}.")
+    if _command is not None and not any(path in argument for argument in _command):
+        raise ConfigError(
+            f"The '{setting}' parameter names code, {path!r}, in a preset or a run folder, and nothing of it was "
+            f"imported. If you trust it, add --allow-code {path} to the command."
+        )
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
+    except (ImportError, TypeError) as error:  # TypeError: a relative name
         raise ConfigError(
             f"The '{setting}' parameter names the module '{module_name}', which cannot be imported: {error}."
         ) from error
@@ -54,7 +87,7 @@ def call(path: str, setting: str, *arguments: Any) -> Any:
     except ConfigError:
         raise
     except Exception as error:
-        file = sys.modules[path.partition(":")[0]].__file__
+        file = getattr(sys.modules[path.partition(":")[0]], "__file__", None)
         own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
         place = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
         raise ConfigError(f"The function '{path}' ('{setting}') raised {described(error)}{place}.") from error
