@@ -90,6 +90,11 @@ def validate_robust_aggregation(settings: SharedSettings) -> None:
     config, solver, cohort = settings.aggregation, settings.training.solver, settings.run.cohort
     rule = config.aggregation
     if rule == "mean":
+        if config.entry_malicious:
+            raise ConfigError(
+                "The 'entry-malicious' parameter bounds what a robust 'aggregation' combines: set 'aggregation' to "
+                "trimmed-mean or another, or 'entry-malicious' to 0."
+            )
         return
     if settings.calibration.calibration_form == "sequential":
         raise ConfigError(

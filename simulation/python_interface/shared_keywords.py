@@ -101,7 +101,7 @@ class SharedKeywords(TypedDict, total=False):
     kept_warmup_rounds: int
     kept_warmup_full: bool
     cosine_from: Literal["round-1", "warmup"]
-    allocation: Literal["score", "uniform"]
+    allocation: Literal["score", "score-median", "uniform"]
     link_cap: Literal["transfer", "round", "none"]
 
     weighting: Literal["method", "score", "examples", "uniform"]
@@ -110,6 +110,7 @@ class SharedKeywords(TypedDict, total=False):
     krum_malicious: int
     quorum: float
     update_clip: float
+    entry_malicious: int
     max_update_norm: float
 
     example_clip: float

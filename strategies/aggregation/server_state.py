@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.wire.codec import Update
 from strategies.aggregation.ef21 import Estimates
+from strategies.aggregation.entry_bounds import EntryBounds
 from strategies.aggregation.privacy import Privacy, refuse_statistics
 from strategies.aggregation.robust import Combined, combine
 from strategies.aggregation.server_optimizer import ServerOptimizer, aggregation_weights
@@ -40,13 +42,16 @@ class Step:
 
 
 class ServerState:
-    """The server's optimiser, its part of the local solver, and with ef21 its estimates of the clients' updates."""
+    """The server's optimiser, its part of the local solver, its estimates (ef21), and its bounds of single entries."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
         self.optimizer = ServerOptimizer(context.initial.size, context.server_optimizer)
         self.solver = ServerSolver(context.initial.size, context.run.clients, context.training)
         self.estimates = Estimates(context.initial.size) if context.compression.ef21 else None
+        config = context.aggregation
+        bounded = config.aggregation != "mean" and config.entry_malicious > 0
+        self.entry_bounds = EntryBounds(context.initial.size, config.entry_malicious) if bounded else None
         refuse_statistics(context.privacy, context.buffers.size)
         self.privacy = Privacy(context.privacy, context.recorder.releases) if context.privacy.dp_clip_norm else None
 
@@ -69,7 +74,8 @@ class ServerState:
         if self.privacy is not None:
             combined = Combined(updates, *self.privacy.protect(updates), np.ones(clients.size))
         else:
-            combined = combine(updates, weights, self._context.aggregation)
+            bound = None if self.entry_bounds is None else partial(self.entry_bounds.bound, clients)
+            combined = combine(updates, weights, self._context.aggregation, bound)
         step = self.solver.step(combined.aggregate, combined.updates, replies.controls)
         moved = self.optimizer.step(parameters, step)
         return Step(moved, combined.updates, combined.weights, combined.taken, combined.aggregate)
@@ -86,6 +92,7 @@ class ServerState:
         preview = copy.copy(self)
         preview.optimizer, preview.solver = copy.deepcopy(self.optimizer), copy.deepcopy(self.solver)
         preview.estimates = self.estimates.copy() if self.estimates is not None else None
+        preview.entry_bounds = self.entry_bounds.copy() if self.entry_bounds is not None else None
         return preview.step(parameters, selection, replies, examples)
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -98,5 +105,5 @@ class ServerState:
 
     def _parts(self) -> dict[str, Stateful]:
         parts: dict[str, Stateful | None] = {"optimizer": self.optimizer, "solver": self.solver}
-        parts |= {"estimates": self.estimates, "privacy": self.privacy}
+        parts |= {"estimates": self.estimates, "privacy": self.privacy, "entry-bounds": self.entry_bounds}
         return {name: part for name, part in parts.items() if part is not None}
