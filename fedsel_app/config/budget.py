@@ -20,9 +20,8 @@ class BudgetConfig(Settings):
     )
     allocation: str = setting(
         "score",
-        "a client's kept fraction: in proportion to its score over the cohort's mean, or over its median, which a few "
-        "absurd scores do not move, or the same for all",
-        choices=("score", "score-median", "uniform"),
+        "a client's kept fraction: in proportion to its score, or the same for all",
+        choices=("score", "uniform"),
     )
     link_cap: str = setting(
         "transfer",

@@ -32,6 +32,7 @@ from simulation.flower_internals.fleet_calls import carry_objects
 from simulation.flower_internals.fleet_service import FLEET_HANDLERS, hold_calls_of_nodes
 from simulation.flower_internals.held_calls import Arrivals, Uploads
 from simulation.flower_internals.node_file import NodeFile
+from simulation.flower_internals.port_limits import limit_ports
 from simulation.flower_internals.runtime_socket import answer_of, decode_request, serve_socket
 from simulation.flower_internals.transport import CONTROL_OVER_GRPC
 
@@ -71,7 +72,9 @@ def answer_when_stored(arrivals: Arrivals, node_hold_s: float, reply_hold_s: flo
     _announce(InMemoryLinkState, Uploads(arrivals))
     with tempfile.TemporaryDirectory(prefix="fedsel-") as folder:
         setattr(main, FACTORIES_HOOK, partial(in_memory_factories, socket_folder=Path(folder)))
-        close_to_strangers(import_module("flwr.superlink.cli.flower_superlink"), Path(folder), open_account)
+        program = import_module("flwr.superlink.cli.flower_superlink")
+        close_to_strangers(program, Path(folder), open_account)
+        limit_ports(program)
         flower_superlink()
 
 

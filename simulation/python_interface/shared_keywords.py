@@ -101,7 +101,7 @@ class SharedKeywords(TypedDict, total=False):
     kept_warmup_rounds: int
     kept_warmup_full: bool
     cosine_from: Literal["round-1", "warmup"]
-    allocation: Literal["score", "score-median", "uniform"]
+    allocation: Literal["score", "uniform"]
     link_cap: Literal["transfer", "round", "none"]
 
     weighting: Literal["method", "score", "examples", "uniform"]

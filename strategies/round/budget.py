@@ -9,7 +9,6 @@ import math
 import numpy as np
 
 from fedsel_app.config import BudgetConfig
-from fedsel_app.messages import lower_median
 from strategies.roster import Floats, Roster, RoundInfo, Selection
 
 
@@ -52,16 +51,9 @@ def client_fractions(
     """
     if round_info.scheduled <= config.kept_warmup_rounds and config.kept_warmup_full:
         return np.ones(scores.shape)
-    middle = _middle(scores, config)
-    share = scores / middle if middle > 0 else np.ones(scores.shape)
+    mean = scores.mean() if scores.size else 0.0
+    share = scores / mean if config.allocation == "score" and mean > 0 else np.ones(scores.shape)
     return np.clip(np.minimum(share * fraction, caps), config.kept_min, 1.0)
-
-
-def _middle(scores: Floats, config: BudgetConfig) -> float:
-    """Score at which a client keeps the round's fraction; 0: all keep it."""
-    if config.allocation == "uniform" or not scores.size:
-        return 0.0
-    return float(scores.mean()) if config.allocation == "score" else lower_median(scores)
 
 
 def cohort_fractions(
