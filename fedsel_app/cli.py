@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from fedsel_app.config import ConfigError, Value
-from fedsel_app.config.arguments import add_engine, add_shared, add_whole_numbers, folder, overrides, parse_grid
+from fedsel_app.config.arguments import (
+    add_allow_code,
+    add_engine,
+    add_shared,
+    add_whole_numbers,
+    folder,
+    overrides,
+    parse_grid,
+)
+from fedsel_app.config.plugins import named_by
 from fedsel_app.config.words import nearest_setting
 from fedsel_app.environment import set_defaults
 from fedsel_app.imports import uncollected_imports
@@ -149,6 +158,7 @@ def parser() -> argparse.ArgumentParser:
     drawn.add_argument("--preset", help="named settings to start from, or a .toml file")
     add_whole_numbers(drawn, "clients", "seed")
     drawn.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="see `fedsel settings`")
+    add_allow_code(drawn)
     drawn.add_argument("--grid", action="append", default=[], metavar="KEY=V1,V2", help="a panel for every value")
     drawn.add_argument("--out", dest="picture", required=True, type=folder, metavar="FILE", help=".png, .pdf or .svg")
     drawn.set_defaults(call=partition)
@@ -185,7 +195,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments, unread = parser().parse_known_args(argv)
     try:
         refuse_options(arguments, unread)
-        code: int = arguments.call(arguments)
+        with named_by(sys.argv[1:] if argv is None else argv):
+            code: int = arguments.call(arguments)
     except ConfigError as error:
         print(f"fedsel: {error}", file=sys.stderr)
         return USAGE_ERROR

@@ -5,7 +5,7 @@ A method is a final subclass of `strategies.base.SelectionStrategy`, which runs 
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Generic, cast, get_args
+from typing import Any, ClassVar, Generic, Literal, cast, get_args
 
 import numpy as np
 from typing_extensions import TypeVar
@@ -18,6 +18,8 @@ from strategies.roster import Ints, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
 
 ConfigT = TypeVar("ConfigT", bound=Settings, default=Any)
+Sent = Literal["updates", "losses", "reports", "label counts", "examples"]
+"""Kinds of what clients send: updates, losses before selection and in training, reports, and what they enrol with."""
 
 
 class SelectionMethod(ABC, Generic[ConfigT]):
@@ -32,6 +34,8 @@ class SelectionMethod(ABC, Generic[ConfigT]):
     exact_cohort : as many clients are selected as asked for (false: draws with replacement, full participation)
     explores : over many rounds every client is selected
     free_cohort : others may choose the cohort's size: a participation policy, over-selection
+    looks_at : kinds of what clients send that cohorts, kept fractions or learning rates follow, under any settings of
+        the method; None: not said. Differential privacy is for methods that look at nothing, ()
     state_fields : attributes, arrays and numbers, that `update` changes; a checkpoint keeps them
     last_updates : each client's last update, filled where `needs` asks for updates
     """
@@ -42,6 +46,7 @@ class SelectionMethod(ABC, Generic[ConfigT]):
     exact_cohort: ClassVar[bool] = True
     explores: ClassVar[bool] = True
     free_cohort: ClassVar[bool] = True
+    looks_at: ClassVar[tuple[Sent, ...] | None] = None
     state_fields: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedsel_app.config import Settings, SharedSettings
 from fedsel_app.messages import TrainAnswer
 from fedsel_app.network.clock import RoundWork
+from fedsel_app.records.releases import Releases
 from fedsel_app.records.schema import ClientRecord, RoundRecord
 from strategies.roster import Floats, Roster
 
@@ -70,6 +71,9 @@ class Links(Protocol):
 
 class Recorder(Protocol):
     """Records of a run."""
+
+    releases: Releases
+    """Count of the releases with differential privacy."""
 
     def clients(self, records: Iterable[ClientRecord]) -> None:
         """Append the records of clients."""

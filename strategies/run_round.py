@@ -147,7 +147,6 @@ def complete_round(strategy: RunningMethod, plan: Plan, answers: Mapping[int, An
     )
     if plan.intermediate is not None:
         record_search(run.record, plan.intermediate.costs, plan.intermediate.record)
-    run.record.epsilon = step.epsilon
 
 
 def evaluate_model(strategy: RunningMethod) -> None:
@@ -178,7 +177,7 @@ def close_round(strategy: RunningMethod) -> None:
     """Write the record; end the run after its last round, or where it has reached the target, or save a checkpoint."""
     run, evaluation = strategy.run, strategy.context.evaluation
     record, every = run.record, strategy.context.records.checkpoint_every
-    record.wall_s = time.perf_counter() - run.started_s
+    record.wall_s, record.epsilon = time.perf_counter() - run.started_s, run.server.epsilon
     strategy.context.recorder.round(record)
     reached = evaluation.stop_at_target and (record.accuracy or 0.0) >= evaluation.target
     if reached or run.rounds.over(record.round):

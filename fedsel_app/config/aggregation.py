@@ -35,6 +35,12 @@ class AggregationConfig(Settings):
         "norm to which a robust aggregation first scales updates down, in multiples of the round's median (0: any)",
         low=0.0,
     )
+    entry_malicious: int = setting(
+        0,
+        "hostile clients that a robust aggregation lets move no entry further than another client has lately, f (0: "
+        "any); the server keeps 8 (f + 1) bytes an entry of the model",
+        low=0,
+    )
     max_update_norm: float = setting(
         100.0,
         "norm above which an update is left out, in multiples of the round's median (0: any; without effect under dp)",

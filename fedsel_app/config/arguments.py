@@ -21,6 +21,18 @@ def add_shared(command: argparse.ArgumentParser) -> None:
     command.add_argument("--preset", help="named settings to start from, or a .toml file")
     add_whole_numbers(command, "rounds", "clients", "cohort")
     command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="see `fedsel settings`")
+    add_allow_code(command)
+
+
+def add_allow_code(command: argparse.ArgumentParser) -> None:
+    """Add the argument that lets a command import the code that a preset or a run folder names."""
+    command.add_argument(
+        "--allow-code",
+        action="append",
+        default=[],
+        metavar="MODULE:NAME",
+        help="import this code, which a preset or a run folder names; code named in another argument needs no leave",
+    )
 
 
 def add_whole_numbers(command: argparse.ArgumentParser, *keys: str) -> None:

@@ -1,11 +1,16 @@
-"""Plugins: a user's own code, named in a setting as ``package.module:function``."""
+"""Plugins: a user's own code, named in a setting as ``package.module:function``.
+
+A preset or a run folder may come from a stranger, so a command imports only code that its own arguments name
+(`named_by`). Other processes, and Python programs, import what their settings name.
+"""
 
 import difflib
 import importlib
 import os
+import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +22,27 @@ PACKAGES = ("fedsel_app", "strategies", "clients", "simulation")
 
 MOST_NAMED = 25
 """More known names are not listed in a message."""
+CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+"""Name of a user's code, package.module:name, which may stand within a setting's value."""
+_command: Sequence[str] | None = None
+"""Arguments of the command that this process carries out; None: it carries out none, and may import anything."""
+
+
+@contextmanager
+def named_by(arguments: Sequence[str]) -> Iterator[None]:
+    """Carry out the block as the command of these arguments, which must name all code of users that it imports."""
+    global _command
+    before, _command = _command, arguments
+    try:
+        yield
+    finally:
+        _command = before
+
+
+def code_arguments(values: Mapping[str, Any]) -> list[str]:
+    """Arguments of a command that allow the code which these settings may name."""
+    names = {name for value in values.values() if isinstance(value, str) for name in CODE.findall(value)}
+    return [f"--allow-code={name}" for name in sorted(names)]
 
 
 def load_object(path: str, setting: str) -> Callable[..., Any]:
@@ -27,11 +53,16 @@ def load_object(path: str, setting: str) -> Callable[..., Any]:
     Raises
     ------
     ConfigError
-        Naming `setting`, where the module cannot be imported or has no such callable.
+        Naming `setting`, where the module cannot be imported or has no such callable, or the command does not name it.
     """
     module_name, _, name = path.partition(":")
     if not module_name or not name:
         raise ConfigError(f"The '{setting}' parameter must have the form package.module:name. Got {path!r}.")
+    if _command is not None and not any(path in argument for argument in _command):
+        raise ConfigError(
+            f"The '{setting}' parameter names code, {path!r}, in a preset or a run folder, and nothing of it was "
+            f"imported. If you trust it, add --allow-code {path} to the command."
+        )
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:

@@ -1,6 +1,7 @@
 """Arrays of a data set: checks of samples and targets, moments of the samples, and reading an .npz file."""
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,21 @@ BLOCK_ENTRIES = 2**20
 """Entries that are worked on in float64 at a time."""
 RESOLUTION = float(np.finfo(np.float32).eps)
 """Relative size below which a deviation of float32 values is rounding."""
+MOST_CLASSES = 10**5
+"""Labels, and clients that own examples, are below this: a model has an output for each class."""
 TASKS = ("classification", "multi-label", "regression")
 
 
 def absent(data: str, folder: Path, files: str) -> ConfigError:
     """Build the error for a data set whose files are not in `folder`."""
     return ConfigError(f"The data set '{data}' is absent from '{folder}': put {files} there, or set 'data-path'.")
+
+
+def refuse_pipes(data: str, paths: Iterable[Path]) -> None:
+    """Raise ConfigError for a path under which there is something else than a file, such as a pipe without an end."""
+    for path in paths:
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"The data set '{data}' cannot be read: '{path}' is no file. Take it out.")
 
 
 def check_samples(x: NDArray[Any], key: str, source: str) -> NDArray[Any]:
@@ -82,6 +92,8 @@ def check_labels(y: NDArray[Any], key: str, source: str) -> NDArray[np.int64]:
         )
     if (y < 0).any():
         raise ConfigError(f"{source} has the negative label {y.min()} in {key}. Labels must count from 0.")
+    if (y >= MOST_CLASSES).any():
+        raise ConfigError(f"{source} has the label {y.max()} in {key}. Labels must be below {MOST_CLASSES:,}.")
     return y.astype(np.int64, copy=False)
 
 

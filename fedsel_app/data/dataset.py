@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, DataConfig, plugins
-from fedsel_app.data.arrays import TASKS, check_labels, check_samples, check_targets, moments, read_npz
+from fedsel_app.data.arrays import MOST_CLASSES, TASKS, check_labels, check_samples, check_targets, moments, read_npz
 from fedsel_app.data.partition import holdout
 from fedsel_app.data.sources import (
     csv_table,
@@ -189,8 +189,8 @@ def of_training_examples(dataset: Dataset, examples: NDArray[np.int64]) -> Datas
 
 def _count(given: Any, source: str) -> int:
     array = np.asarray(given)
-    if array.shape or array.dtype.kind not in "iu" or array < 1:
-        raise ConfigError(f"{source} has 'classes' {given!r}. It must be a whole number above 0.")
+    if array.shape or array.dtype.kind not in "iu" or not 1 <= array <= MOST_CLASSES:
+        raise ConfigError(f"{source} has 'classes' {given!r}. It must be a whole number from 1 to {MOST_CLASSES:,}.")
     return int(array)
 
 

@@ -14,7 +14,7 @@ MARKER = ".made-by-fedsel"
 PRIVATE = 0o700
 """Mode of folders that only their owner enters: those of runs, of clients' states and of deployments."""
 RUN_FILES = (
-    *("rounds.jsonl", "config.json", "clients.jsonl", "checkpoint.npz", "summary.json"),
+    *("rounds.jsonl", "config.json", "clients.jsonl", "releases.jsonl", "checkpoint.npz", "summary.json"),
     *("model.npz", "best-model.npz", "accuracy.png", "tensorboard", "wandb", "tracking.json"),
 )
 """Names under which a run writes into its folder."""

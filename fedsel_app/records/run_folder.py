@@ -1,4 +1,4 @@
-"""Run folder: config.json, rounds.jsonl, clients.jsonl, checkpoint.npz, summary.json, model.npz, best-model.npz."""
+"""Run folder: config.json, the records of rounds, clients and releases, checkpoint.npz, summary.json and the models."""
 
 import fcntl
 import os
@@ -16,6 +16,7 @@ from fedsel_app.records.files import append_rows, record_errors, write_arrays, w
 from fedsel_app.records.listeners import Listener
 from fedsel_app.records.own_folder import discard_empty, make_private_folder, refuse_links, refuse_used
 from fedsel_app.records.reading import Check, check_client, check_round, read_object, read_rows
+from fedsel_app.records.releases import ReleaseFile, Releases
 from fedsel_app.records.schema import (
     VERSION,
     ClientRecord,
@@ -60,6 +61,7 @@ class RunFolder:
     rows : the finished rounds
     listeners : they hear of every round that finishes, and of the end
     saved : the arrays of that checkpoint; None where the run begins at its beginning
+    releases : count of its releases with differential privacy; none is dropped
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class RunFolder:
                 self._clients = opened.enter_context((path / "clients.jsonl").open("ab", buffering=0))
                 self._rounds = opened.enter_context((path / "rounds.jsonl").open("ab", buffering=0))
                 _lock(self._rounds, path)
+                self.releases: Releases = ReleaseFile(path)
                 if resume:
                     self._go_back()
                 else:

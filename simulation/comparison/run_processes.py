@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.live import Live
 
 from fedsel_app.config import ConfigError
+from fedsel_app.config.plugins import code_arguments
 from fedsel_app.records.own_folder import discard_empty, make_private_folder
 from fedsel_app.records.trackers import prepare_trackers
 from simulation import processes
@@ -212,15 +213,16 @@ class RunProcesses:
 def prepare(run: PlannedRun, *, workers: int, inline: bool) -> list[str]:
     """Arguments of `fedsel` that carry out `run`, from its checkpoint if it has one: inline, or with Ray `workers`."""
     here = ["--engine", "inline", "--set", "workers=0"] if inline else []
+    allowed = code_arguments(run.config.values())
     if (run.folder / "config.json").exists():
-        return ["run", "--resume", str(run.folder), *here]
+        return ["run", "--resume", str(run.folder), *here, *allowed]
     discard_empty(run.folder)
     values = {key: value for key, value in run.config.values().items() if key not in ("out", "state-dir", "resume")}
     if not inline:
         values["workers"] = workers
     preset = run.folder.with_name(f"{run.name}.toml")
     preset.write_text(tomli_w.dumps(values), encoding="utf-8")
-    return ["run", "--preset", str(preset), "--out", str(run.folder), *here]
+    return ["run", "--preset", str(preset), "--out", str(run.folder), *here, *allowed]
 
 
 def failure_reason(code: int, log: Path) -> str:

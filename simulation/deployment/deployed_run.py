@@ -35,7 +35,7 @@ def run_deployed(
     Returns
     -------
     int
-        Exit code: 0 only if the run finished.
+        Exit code: 0 only if the run finished, which its summary says, whatever becomes of its processes then.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def run_deployed(
     except DeploymentError:
         refuse_full(folder)
         raise
-    if not result.completed:
+    if not result.completed and not (folder / "summary.json").exists():
         refuse_full(folder)
         console.print(f"The run did not finish: {result.status} {result.details}", style="red", markup=False)
         if (folder / "config.json").exists():
@@ -99,11 +99,14 @@ def run_submitted(config: AppConfig, superlink: str, federation_config: str | No
     config = with_absolute_paths(config, local=superlink == "local")
     if superlink == "local" and federation_config is None:
         federation_config = f"num-supernodes={config.run.clients} client-resources-num-cpus=1"
+    summary = Path(config.records.out) / "summary.json"
+    finished_before = summary.exists()
     result = submit(app_folder(), superlink, app_values(config), None, federation_config, show_line)
     console.print(f"{result.status} {result.details}".strip(), markup=False)
-    if result.completed and (Path(config.records.out) / "summary.json").exists():
-        report_run(Path(config.records.out), console)
-    return 0 if result.completed else 1
+    finished = summary.exists() and not finished_before
+    if finished:
+        report_run(summary.parent, console)
+    return 0 if result.completed or finished else 1
 
 
 def client_nodes(config: AppConfig, states: Path | None, *, own_data: bool = True) -> list[str]:

@@ -4,10 +4,15 @@ Every function raises ConfigError for its own kind of combination and returns no
 """
 
 from collections.abc import Iterable
+from functools import cache
 
 from fedsel_app.config import ConfigError, Settings, SharedSettings
 from fedsel_app.config.partition import PARTITIONS
+from strategies import STRATEGIES
 from strategies.base import SelectionStrategy
+from strategies.method import Sent
+from strategies.testing.blindness import seen_to_look_at
+from strategies.testing.checked_method import MethodUnderTest
 
 READ_BY = {
     "alpha": ("dirichlet",),
@@ -29,6 +34,7 @@ def validate_combination(settings: SharedSettings, strategy: type[SelectionStrat
     validate_solver(settings)
     validate_robust_aggregation(settings)
     validate_differential_privacy(settings)
+    validate_private_method(settings, strategy, method)
     validate_participation(settings, strategy)
     validate_label_counts(settings, strategy, method)
     validate_over_selection(settings, strategy)
@@ -107,6 +113,11 @@ def validate_robust_aggregation(settings: SharedSettings) -> None:
     config, solver, cohort = settings.aggregation, settings.training.solver, settings.run.cohort
     rule = config.aggregation
     if rule == "mean":
+        if config.entry_malicious:
+            raise ConfigError(
+                "The 'entry-malicious' parameter bounds what a robust 'aggregation' combines: set 'aggregation' to "
+                "trimmed-mean or another, or 'entry-malicious' to 0."
+            )
         return
     if settings.calibration.calibration_form == "sequential":
         raise ConfigError(
@@ -150,6 +161,37 @@ def validate_differential_privacy(settings: SharedSettings) -> None:
             "A 'participation' that searches tries many models, and every one of them would spend privacy: set "
             "'participation' to another with 'dp-clip-norm'."
         )
+
+
+def validate_private_method(settings: SharedSettings, strategy: type[SelectionStrategy], method: Settings) -> None:
+    """Raise ConfigError, with differential privacy, for a method or links that follow what clients send."""
+    if not settings.privacy.dp_clip_norm:
+        return
+    if settings.network.link_coupling != "independent" or settings.budget.link_cap == "round":
+        raise ConfigError(
+            "With 'dp-clip-norm' a client's kept fraction may not follow the others' data: set 'link-coupling' to "
+            "independent, and 'link-cap' to transfer or none."
+        )
+    looks_at = strategy.looks_at
+    if looks_at is None:
+        raise ConfigError(
+            f"The strategy {settings.run.strategy} does not say what it looks at, and 'dp-clip-norm' is for methods "
+            "that look at nothing which clients send. If it does not, write 'looks_at = ()' into its class; else set "
+            "'strategy' to random or full, or 'dp-clip-norm' to 0."
+        )
+    if not looks_at and strategy not in STRATEGIES.values():
+        looks_at = _seen_to_look_at(strategy, method)
+    if looks_at:
+        raise ConfigError(
+            f"The strategy {settings.run.strategy} looks at what clients send ({', '.join(looks_at)}), which gets no "
+            "noise, so that one client's data would change what later rounds take from the others, and the epsilon "
+            "of 'dp-clip-norm' would be too small. Set 'strategy' to random or full, or 'dp-clip-norm' to 0."
+        )
+
+
+@cache
+def _seen_to_look_at(strategy: type[SelectionStrategy], method: Settings) -> tuple[Sent, ...]:
+    return tuple(seen_to_look_at(MethodUnderTest(strategy, vars(method))))
 
 
 def validate_participation(settings: SharedSettings, strategy: type[SelectionStrategy]) -> None:

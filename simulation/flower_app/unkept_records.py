@@ -6,6 +6,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from fedsel_app.records.listeners import Listener
+from fedsel_app.records.releases import Releases, UnkeptReleases
 from fedsel_app.records.schema import ClientRecord, RoundRecord, Row, as_row
 from strategies.roster import Roster
 from strategies.run_context import Model
@@ -17,6 +18,7 @@ class UnkeptRecords:
     def __init__(self) -> None:
         self.listeners: list[Listener] = []
         self._last: Row = {}
+        self.releases: Releases = UnkeptReleases()
 
     def clients(self, records: Iterable[ClientRecord]) -> None:
         """Keep nothing of the clients."""

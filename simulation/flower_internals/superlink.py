@@ -25,6 +25,7 @@ from typing import Any
 
 from simulation.flower_internals.app_signature import signatures_of
 from simulation.flower_internals.control_account import ControlAccount, open_account
+from simulation.flower_internals.port_limits import limit_ports
 from simulation.flower_internals.transport import CONTROL_OVER_GRPC
 
 FACTORIES_HOOK = "get_objectstore_linkstate_factories"
@@ -37,6 +38,7 @@ def run_superlink() -> None:
     setattr(import_module("flwr.superlink.main"), FACTORIES_HOOK, in_memory_factories)
     with tempfile.TemporaryDirectory(prefix="fedsel-") as folder:
         close_to_strangers(program, Path(folder), open_account)
+        limit_ports(program)
         program.flower_superlink()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import tomli_w
 
 from fedsel_app.config import ConfigError
+from fedsel_app.config.plugins import code_arguments
 from fedsel_app.records.reading import check_round, read_rows
 from fedsel_app.records.run_folder import PLACE
 from fedsel_app.records.schema import Row
@@ -41,7 +42,7 @@ def simulate_apart(config: AppConfig, on_round: Callable[[Row], None], completed
     else:
         preset.write_text(tomli_w.dumps({key: value for key, value in values.items() if key not in OF_FOLDERS}))
         arguments = ["--preset", str(preset), "--out", str(folder)]
-    command = [*FEDSEL, "run", *arguments]
+    command = [*FEDSEL, "run", *arguments, *code_arguments(values)]
     with processes.signals_deferred():
         child = processes.start("run", str(work), command, log, Path.cwd(), os.environ, with_parent=True)
     try:

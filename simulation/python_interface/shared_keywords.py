@@ -110,6 +110,7 @@ class SharedKeywords(TypedDict, total=False):
     krum_malicious: int
     quorum: float
     update_clip: float
+    entry_malicious: int
     max_update_norm: float
 
     example_clip: float

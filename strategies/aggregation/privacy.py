@@ -4,16 +4,21 @@ H. B. McMahan, D. Ramage, K. Talwar, L. Zhang, "Learning Differentially Private 
 arXiv 1710.06963; R. C. Geyer, T. Klein, M. Nabi, arXiv 1712.07557. The round's aggregate is
 (1/r) (sum_i u_i min(1, S / ||u_i||) + N(0, z^2 S^2 I)), with S = `dp-clip-norm` and z = `dp-noise-multiplier`.
 
-Protected: whether all the data of any one client took part in the *updates*, against everybody who sees the
-global models, clients included. The server sees every update and is trusted. Participation is held to be public, and a
-client's update is compared with an update of zeros. The numbers that a method reads beside the updates to choose its
-cohort (probed losses, reports, label counts) and the accuracies that clients report for the records get no noise and no
-protection. The decoded update is clipped: a residual that a client keeps back is sent in a later round, and is counted
-there.
+Protected: whether all the data of any one client took part, against everybody who sees the global models, clients
+included. The server sees every update and is trusted. A client's data are compared with none, updates of zeros. Held to
+be public are who takes part, when, and how fast its link and its computer are. The rest that a client sends may not
+reach the others' part in the sum: methods that look at it are refused (`strategies.testing.blindness`). What the server
+writes into its records gets no noise. The decoded update is clipped: a residual that a client keeps back is sent in a
+later round, and is counted there.
 
-Accounting: by opacus' accountant, T rounds of the Gaussian mechanism in each of which a client may have taken
+Accounting: by opacus' accountant, T releases of the Gaussian mechanism in each of which a client may have taken
 part. Subsampling amplifies privacy only where cohorts are uniform and secret, so no such gain is taken: epsilon is too
 large for `random`, and right for methods that choose the same clients again and again.
+
+A run that was killed and resumed repeats rounds, with new noise and perhaps other updates; each repetition is counted.
+Given all models that left before, a release is a Gaussian mechanism of sensitivity S whose noise nothing else has, be
+its round new or repeated; so T of them compose as T rounds do. `protect` counts a release durably before it draws the
+noise, so T is never below the number of models that left; it is above by those that a kill kept from leaving.
 
 Deviation: the noise comes from the operating system's entropy and not from the run's seed, which every client knows and
 could subtract it by; such a run is not bit for bit repeatable.
@@ -28,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, PrivacyConfig
+from fedsel_app.records.releases import RELEASES, Releases
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update, add_weighted
 from strategies.roster import Floats
@@ -43,12 +49,12 @@ def clipped(weights: Floats, updates: Sequence[Update], norm: float) -> Floats:
 class Privacy:
     """Gaussian mechanism of a run and its accountant. Raises ConfigError if the accountant's library is not installed.
 
-    Attributes
+    Parameters
     ----------
-    rounds : number of aggregates that were released
+    releases : count of the aggregates that were released
     """
 
-    def __init__(self, config: PrivacyConfig, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, config: PrivacyConfig, releases: Releases, rng: np.random.Generator | None = None) -> None:
         try:
             self._accountants: Any = import_module("opacus.accountants")
         except ImportError as error:
@@ -58,30 +64,38 @@ class Privacy:
             ) from error
         self._config = config
         self._rng = stream(secrets.randbits(128), Purpose.PRIVACY) if rng is None else rng
-        self.rounds = 0
+        self._releases = releases
 
     def protect(self, updates: Sequence[Update]) -> tuple[Floats, Floats]:
-        """The noised mean of r >= 1 clipped updates, float64 (N,), and the weight of each in it, float64 (r,)."""
+        """The noised mean of r >= 1 clipped updates, float64 (N,), and the weight of each in it, float64 (r,).
+
+        Raises
+        ------
+        RecordError
+            If the release cannot be counted; nothing is released then.
+        """
+        self._releases.add()
         clip, count = self._config.dp_clip_norm, len(updates)
         weights = clipped(np.full(count, 1.0 / count), updates, clip)
         aggregate = self._rng.normal(0.0, self._config.dp_noise_multiplier * clip / count, updates[0].size)
         add_weighted(aggregate, updates, weights.tolist())
-        self.rounds += 1
         return aggregate, weights
 
     def epsilon(self) -> float:
-        """Privacy loss epsilon of the rounds so far, at `dp-delta`."""
-        accountant = self._accountants.RDPAccountant()
-        accountant.history = [(self._config.dp_noise_multiplier, 1.0, self.rounds)]
-        return float(accountant.get_epsilon(self._config.dp_delta)) if self.rounds else 0.0
+        """Privacy loss epsilon of the releases so far, at `dp-delta`."""
+        accountant, count = self._accountants.RDPAccountant(), self._releases.count
+        accountant.history = [(self._config.dp_noise_multiplier, 1.0, count)]
+        return float(accountant.get_epsilon(self._config.dp_delta)) if count else 0.0
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The number of released aggregates."""
-        return {"rounds": np.array(self.rounds)}
+        """The number of releases, by which a resumed run sees that none is missing."""
+        return {"releases": np.array(self._releases.count)}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from a state that `state` returned."""
-        self.rounds = int(state["rounds"])
+        """Go on from a state that `state` returned. Raises ValueError if releases are missing that it counted."""
+        counted, on_record = int(state["releases"]), self._releases.count
+        if on_record < counted:
+            raise ValueError(f"{counted} models were released and {on_record} are on record in {RELEASES}")
 
 
 def refuse_statistics(config: PrivacyConfig, buffers: int) -> None:

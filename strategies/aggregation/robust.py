@@ -44,6 +44,8 @@ BLOCK = 2**14
 Centre = Callable[[Floats, Ints], Floats]
 """(values (r, b) in ascending order with NaN last, values that are there (b,), at least 1) -> their centre (b,)."""
 
+Bound = Callable[[Sequence[Update]], tuple[Update, ...]]
+
 
 def median(ordered: Floats, counts: Ints) -> Floats:
     """Median: the middle value, or the mean of the two."""
@@ -123,12 +125,18 @@ class Combined:
     taken: Floats
 
 
-def combine(updates: tuple[Update, ...], weights: Floats, config: AggregationConfig) -> Combined:
-    """Combine r >= 1 updates of which the weighted mean would have these weights, float64 (r,)."""
+def combine(
+    updates: tuple[Update, ...], weights: Floats, config: AggregationConfig, bound: Bound | None = None
+) -> Combined:
+    """Combine r >= 1 updates of which the weighted mean would have these weights, float64 (r,).
+
+    A robust rule gets what `bound` makes of the clipped updates: see `strategies.aggregation.entry_bounds`.
+    """
     count, rule, total = len(updates), config.aggregation, float(weights.sum())
     taken = np.ones(count)
     if rule != "mean":
         updates, taken = clipped(updates, config.update_clip)
+        updates = bound(updates) if bound is not None else updates
         weights = np.full(count, total / count)
     if rule in ("median", "trimmed-mean"):
         centre: Centre = median

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.wire.codec import Update
 from strategies.aggregation.ef21 import Estimates
+from strategies.aggregation.entry_bounds import EntryBounds
 from strategies.aggregation.privacy import Privacy, refuse_statistics
 from strategies.aggregation.robust import Combined, combine
 from strategies.aggregation.server_optimizer import ServerOptimizer, aggregation_weights
@@ -30,7 +32,6 @@ class Step:
     weights : float64 (r,), of each update in the aggregate
     taken : float64 (r,), share of each update that the setting `aggregation` took
     aggregate : float64 (N,), the updates combined by the setting `aggregation`; None where there are none
-    epsilon : privacy spent so far; None without differential privacy
     """
 
     parameters: NDArray[np.float32]
@@ -38,19 +39,21 @@ class Step:
     weights: Floats
     taken: Floats
     aggregate: Floats | None
-    epsilon: float | None = None
 
 
 class ServerState:
-    """The server's optimiser, its part of the local solver, and with ef21 its estimates of the clients' updates."""
+    """The server's optimiser, its part of the local solver, its estimates (ef21), and its bounds of single entries."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
         self.optimizer = ServerOptimizer(context.initial.size, context.server_optimizer)
         self.solver = ServerSolver(context.initial.size, context.run.clients, context.training)
         self.estimates = Estimates(context.initial.size) if context.compression.ef21 else None
+        config = context.aggregation
+        bounded = config.aggregation != "mean" and config.entry_malicious > 0
+        self.entry_bounds = EntryBounds(context.initial.size, config.entry_malicious) if bounded else None
         refuse_statistics(context.privacy, context.buffers.size)
-        self.privacy = Privacy(context.privacy) if context.privacy.dp_clip_norm else None
+        self.privacy = Privacy(context.privacy, context.recorder.releases) if context.privacy.dp_clip_norm else None
 
     def step(self, parameters: NDArray[np.float32], selection: Selection, replies: Replies, examples: Ints) -> Step:
         """Weigh, aggregate and step the optimiser; the state changes. `examples` is int64 (K,), of all clients."""
@@ -68,15 +71,19 @@ class ServerState:
         weights = self.solver.weights(weights, replies.reports)
         if not clients.size:
             return Step(parameters, updates, weights, np.zeros(0), None)
-        epsilon = None
         if self.privacy is not None:
             combined = Combined(updates, *self.privacy.protect(updates), np.ones(clients.size))
-            epsilon = self.privacy.epsilon()
         else:
-            combined = combine(updates, weights, self._context.aggregation)
+            bound = None if self.entry_bounds is None else partial(self.entry_bounds.bound, clients)
+            combined = combine(updates, weights, self._context.aggregation, bound)
         step = self.solver.step(combined.aggregate, combined.updates, replies.controls)
         moved = self.optimizer.step(parameters, step)
-        return Step(moved, combined.updates, combined.weights, combined.taken, combined.aggregate, epsilon)
+        return Step(moved, combined.updates, combined.weights, combined.taken, combined.aggregate)
+
+    @property
+    def epsilon(self) -> float | None:
+        """Privacy spent so far; None without differential privacy."""
+        return None if self.privacy is None else self.privacy.epsilon()
 
     def preview_step(
         self, parameters: NDArray[np.float32], selection: Selection, replies: Replies, examples: Ints
@@ -85,6 +92,7 @@ class ServerState:
         preview = copy.copy(self)
         preview.optimizer, preview.solver = copy.deepcopy(self.optimizer), copy.deepcopy(self.solver)
         preview.estimates = self.estimates.copy() if self.estimates is not None else None
+        preview.entry_bounds = self.entry_bounds.copy() if self.entry_bounds is not None else None
         return preview.step(parameters, selection, replies, examples)
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -97,5 +105,5 @@ class ServerState:
 
     def _parts(self) -> dict[str, Stateful]:
         parts: dict[str, Stateful | None] = {"optimizer": self.optimizer, "solver": self.solver}
-        parts |= {"estimates": self.estimates, "privacy": self.privacy}
+        parts |= {"estimates": self.estimates, "privacy": self.privacy, "entry-bounds": self.entry_bounds}
         return {name: part for name, part in parts.items() if part is not None}

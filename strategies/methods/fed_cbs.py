@@ -83,6 +83,7 @@ class FedCBS(SelectionStrategy[FedCBSConfig]):
 
     name = "fed-cbs"
     paper = "Zhang et al. 2023, ICML"
+    looks_at = ("label counts",)
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)

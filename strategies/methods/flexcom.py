@@ -40,6 +40,7 @@ class FlexCom(SelectionStrategy[FlexComConfig]):
 
     name = "flexcom"
     paper = "Li et al. 2021, INFOCOM (reconstructed)"
+    looks_at = ("examples",)
 
     @classmethod
     def needs(cls, config: FlexComConfig) -> Needs:

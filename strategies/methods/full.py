@@ -22,6 +22,7 @@ class FullParticipation(SelectionStrategy):
 
     name = "full"
     paper = "McMahan et al. 2017: everybody, as FedAvg with C = 1"
+    looks_at = ()
     exact_cohort = False
     free_cohort = False
 

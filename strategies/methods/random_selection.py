@@ -20,6 +20,7 @@ class RandomSelection(SelectionStrategy):
 
     name = "random"
     paper = "McMahan et al. 2017: the draw of FedAvg alone (`--preset fedavg` is FedAvg)"
+    looks_at = ()
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """Uniform draw of `count` available clients."""

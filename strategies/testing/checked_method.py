@@ -34,7 +34,13 @@ class MethodUnderTest:
     def federation(
         self, clients: int = CLIENTS, cohort: int = COHORT, *, rounds: int = ROUNDS, seed: int = 1, **kinds: Any
     ) -> FakeFederation:
-        """New instance in a `FakeFederation` of these kinds; uncompressed and with test parts if it needs these."""
+        """New instance in a `FakeFederation` of these kinds."""
+        return FakeFederation(self.instance(clients, cohort, rounds=rounds, seed=seed), **kinds)
+
+    def instance(
+        self, clients: int = CLIENTS, cohort: int = COHORT, *, rounds: int = ROUNDS, seed: int = 1
+    ) -> SelectionStrategy:
+        """New instance of the method; uncompressed and with test parts if it needs these."""
         build = partial(
             make_context,
             self.method.Config(**self.settings),
@@ -46,10 +52,9 @@ class MethodUnderTest:
             classes=CLASSES,
         )
         try:
-            method = self.method(build())
+            return self.method(build())
         except ConfigError:
-            method = self.method(build(compression=CompressionConfig(compressor="none"), holdout_fraction=0.2))
-        return FakeFederation(method, **kinds)
+            return self.method(build(compression=CompressionConfig(compressor="none"), holdout_fraction=0.2))
 
 
 def require(condition: bool | np.bool_, sentence: str) -> None:

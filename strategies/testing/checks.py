@@ -14,6 +14,7 @@ from fedsel_app.seeds import Purpose, stream
 from strategies.base import SelectionStrategy
 from strategies.roster import Selection
 from strategies.round.method_checks import candidates_fault, parts_of
+from strategies.testing.blindness import check_looks_at
 from strategies.testing.checked_method import (
     CLIENTS,
     COHORT,
@@ -289,3 +290,6 @@ def _coverage(tested: MethodUnderTest) -> None:
             run_round(federation, number)
         starved = np.flatnonzero(selections == 0).tolist()
         require(not starved, f"in {MANY} rounds of {COHORT} clients it never selected {starved} of {CROWD}.")
+
+
+_register("looks-at")(check_looks_at)

@@ -27,7 +27,7 @@ from fedsel_app.messages import EnrolAnswer, ProbeAnswer, TrainAnswer, TrainInst
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update, encode
 from strategies.base import SelectionStrategy
-from strategies.roster import Floats, Ints, RoundInfo, Selection
+from strategies.roster import Floats, Ints, Outcome, RoundInfo, Selection
 from strategies.testing.fakes import FakeClientProxy, dense, outcome
 
 Number = TypeVar("Number", bound=np.generic)
@@ -123,11 +123,21 @@ class FakeFederation:
         self._identities = np.arange(run.clients) if identities is None else identities
         self._clients = _population(seed, run.clients, method.context.initial.size, method.context.classes)
         self.label_counts = self._clients.label_counts[self._identities]
+        self.examples = self.label_counts.sum(axis=1)
+        self.local_steps = np.full(run.clients, 50)
 
     def losses(self, number: int) -> Floats:
         """Losses of all clients, of the model of round `number`, float64 (K,)."""
         noise = _uniform(self._seed, Purpose.PROBE, number, 0.5, 1.5, self._identities.size)
         return self._losses(self._clients.level * 0.99**number * noise)[self._identities]
+
+    def fit_losses(self, number: int) -> Floats:
+        """Training losses of all clients in round `number`, float64 (K,)."""
+        return self.losses(number)
+
+    def reports(self, number: int) -> Floats:
+        """Number that all clients report in round `number`, whatever is asked, float64 (K,)."""
+        return self.losses(number)
 
     def update(self, number: int, client: int) -> Update:
         """Update that `client` sends in round `number`."""
@@ -142,8 +152,8 @@ class FakeFederation:
         present = list(range(self._identities.size) if available is None else available)
         roster.available[:] = False
         roster.available[present] = True
-        roster.examples[present] = self.label_counts[present].sum(axis=1)
-        roster.local_steps[present] = 50
+        roster.examples[present] = self.examples[present]
+        roster.local_steps[present] = self.local_steps[present]
         if needs.label_counts or self._generous:
             if not roster.label_counts.size:
                 roster.label_counts = np.zeros_like(self.label_counts)
@@ -173,21 +183,23 @@ class FakeFederation:
 
     def finish(self, number: int, selection: Selection, failed: Iterable[int] = ()) -> None:
         """Let the selected train, all but the `failed`, and the method learn from the round."""
-        losses, selected = self.losses(number), selection.clients
+        self.method.learn(self.train(number, selection, failed))
+
+    def train(self, number: int, selection: Selection, failed: Iterable[int] = ()) -> Outcome:
+        """Let the selected train, all but the `failed`, and record it in the roster. Returns the round's outcome."""
+        losses, reports, selected = self.fit_losses(number), self.reports(number), selection.clients
         missing = np.isin(selected, list(failed))
         returned, missed = selected[~missing], selected[missing]
         self.roster.record_round(number, selected, returned, losses[returned], np.ones(returned.size), failed=missed)
-        self.method.learn(
-            outcome(
-                self.round_info(number),
-                returned.tolist(),
-                [self.update(number, client) for client in returned.tolist()],
-                losses=losses[returned],
-                reports=dict.fromkeys(sorted(self.needs.reports), losses[returned]),
-                failed=missed.tolist(),
-                selection=selection,
-                size=self._clients.drift.shape[1],
-            )
+        return outcome(
+            self.round_info(number),
+            returned.tolist(),
+            [self.update(number, client) for client in returned.tolist()],
+            losses=losses[returned],
+            reports=dict.fromkeys(sorted(self.needs.reports), reports[returned]),
+            failed=missed.tolist(),
+            selection=selection,
+            size=self._clients.drift.shape[1],
         )
 
     def round_info(self, number: int) -> RoundInfo:

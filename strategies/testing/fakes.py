@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedsel_app.config import Settings, Value, read_groups
 from fedsel_app.messages import TrainAnswer
 from fedsel_app.network.clock import RoundWork
+from fedsel_app.records.releases import Releases, UnkeptReleases
 from fedsel_app.records.schema import ClientRecord, RoundRecord
 from fedsel_app.wire.codec import Update
 from strategies.roster import Floats, Outcome, Roster, RoundInfo, Selection
@@ -61,6 +62,9 @@ class SteadyLinks:
 
 class NoRecords:
     """Recorder that keeps nothing."""
+
+    def __init__(self) -> None:
+        self.releases: Releases = UnkeptReleases()
 
     def clients(self, records: Iterable[ClientRecord]) -> None:
         """Nothing."""

@@ -18,6 +18,7 @@ class Rows(NoRecords):
     """Recorder that keeps the rows, as JSON would."""
 
     def __init__(self):
+        super().__init__()
         self.rows, self.client_rows, self.finished = [], [], 0
 
     def clients(self, records):

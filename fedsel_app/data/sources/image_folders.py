@@ -5,9 +5,11 @@ names in order; train/WNID/images/*.JPEG; val/images/*.JPEG with val/val_annotat
 between them). The validation images are the test set: the published test images have no labels.
 """
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +17,14 @@ from numpy.typing import NDArray
 from fedsel_app.config import ConfigError
 from fedsel_app.data.arrays import absent
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 Labelled = list[tuple[Path, int]]
 
 TINY_SIDE = 64
+MOST_PIXELS = 2**24
+"""Pixels of one image, 4,096 x 4,096: larger ones are no training examples, and would take the memory."""
 
 
 def read_tiny_imagenet(folder: Path, size: int) -> tuple[dict[str, NDArray[Any]], int]:
@@ -102,12 +109,26 @@ def _both(train: Labelled, test: Labelled, mode: str, size: int) -> dict[str, ND
 
 
 def _mode(path: Path) -> str:
+    with _opened(path) as image:
+        return image.mode
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator["Image.Image"]:
+    """Open an image. Raises ConfigError, here or in the block, for what is no image file of `MOST_PIXELS` at most."""
     from PIL import Image
 
+    if not path.is_file():  # a named pipe would never end
+        raise _damaged(path, "it is no file")
     try:
-        with Image.open(path) as image:
-            return image.mode
-    except OSError as error:
+        with (
+            warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning),
+            Image.open(path) as image,
+        ):
+            if image.width * image.height > MOST_PIXELS:
+                raise _damaged(path, f"it has {image.width} x {image.height} pixels, more than {MOST_PIXELS:,}")
+            yield image
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise _damaged(path, error) from error
 
 
@@ -129,15 +150,12 @@ def _images(paths: Sequence[Path], mode: str, size: int) -> NDArray[np.uint8]:
 def _pixels(path: Path, mode: str, size: int) -> NDArray[np.uint8]:
     from PIL import Image
 
-    try:
-        with Image.open(path) as opened:
-            image = opened.convert(mode)
-    except (OSError, SyntaxError) as error:
-        raise _damaged(path, error) from error
+    with _opened(path) as opened:
+        image = opened.convert(mode)
     if size:
         image = image.resize((size, size), Image.Resampling.BILINEAR)
     return np.asarray(image).reshape(image.height, image.width, -1).transpose(2, 0, 1)
 
 
-def _damaged(path: Path, error: Exception) -> ConfigError:
+def _damaged(path: Path, error: Exception | str) -> ConfigError:
     return ConfigError(f"The image '{path}' is absent or damaged: {error}. Put it there again, or take it out.")

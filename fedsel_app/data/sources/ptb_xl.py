@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
-from fedsel_app.data.arrays import absent
+from fedsel_app.data.arrays import absent, refuse_pipes
 
 LABELS = ("AFIB", "PVC", "CLBBB", "CRBBB", "LAFB", "1AVB")
 """Atrial fibrillation, premature ventricular complex, complete left and right bundle branch block, left anterior
@@ -86,6 +86,7 @@ def read(folder: Path, hz: int = 100) -> dict[str, NDArray[Any]]:
 
 def _record(wfdb: Any, folder: Path, name: str, samples: int) -> NDArray[np.float64]:
     """One record in mV, (12, samples), its leads in the order of `LEADS`."""
+    refuse_pipes("ptb-xl", [folder / f"{name}{ending}" for ending in (".hea", ".dat")])
     try:
         signal, fields = wfdb.rdsamp(str(folder / name))
         found = [lead.upper() for lead in fields["sig_name"]]

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
+from fedsel_app.data.arrays import refuse_pipes
 
 SETS = {
     "mnist": ("MNIST", "MNIST/raw/*-ubyte"),
@@ -33,6 +34,7 @@ def read(data: str, folder: Path, *, download: bool) -> dict[str, NDArray[Any]]:
     from torchvision import datasets
 
     class_name, files = SETS[data]
+    refuse_pipes(data, folder.glob(files))
     arrays = {}
     try:
         for part in ("train", "test"):

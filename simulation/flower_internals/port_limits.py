@@ -1,0 +1,175 @@
+"""Limits of the SuperLink's ports: nothing large is read of a caller that has shown no key.
+
+- Flower's gRPC servers take messages of 2 GiB. Arrays travel in chunks, so that no message of a SuperNode, however
+  large the model, is larger than a chunk and what is around it: `limit_fleet_server` gives the server of the Fleet API
+  that limit, which gRPC holds by the length that stands before a message, and closes connections that do not finish
+  their handshake, or that have no call under way for a while (a SuperNode connects again by itself).
+- A call without a known key is refused by a handler of one request, which gRPC reads first, whole.
+  `refuse_unread` refuses it by one that never reads.
+- `limited_app` bounds the bodies that reach an app over HTTP, and `hide_schema` takes away the description of its API.
+- A SuperLink may have as many connections as the system's hard limit of files allows: `raise_file_limit`.
+
+Limits among the options of Flower's SuperLink would replace them.
+"""
+
+import resource
+from collections.abc import Awaitable, Callable, MutableMapping
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import grpc  # type: ignore[import-untyped]
+
+from simulation.flower_internals.transport import FLEET_OVER_GRPC
+
+AROUND_BYTES = 3 * 2**20
+"""Most bytes of a message beside a chunk of an array: objects that it carries, and the tree of their names."""
+MOST_BODY_BYTES = 2**26
+"""Most bytes of a body over HTTP; the largest is an app that is submitted."""
+HANDSHAKE_MS, IDLE_MS = 10_000, 120_000
+SCHEMA = ("/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc")
+FLEET_SERVER = "generic_create_grpc_server"
+TERMINATOR = "_unary_unary_rpc_terminator"
+ENTERING = ("/RegisterNode", "/ActivateNode")
+"""Ends of the Fleet API's calls that a node makes before the SuperLink knows its key."""
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+def limit_ports(program: Any) -> None:
+    """Give the servers that Flower's SuperLink, the module `program`, is about to start these limits."""
+    raise_file_limit()
+    limit_fleet_server(program)
+    refuse_unread()
+    limit_http(program)
+
+
+def raise_file_limit() -> None:
+    """Let this process open as many files, connections among them, as the system's hard limit allows."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def limit_fleet_server(program: Any) -> None:
+    """Have `program` start its Fleet API with `server_options`."""
+    from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
+
+    if not hasattr(program, FLEET_SERVER):
+        return
+    flower_grpc: Any = import_module("flwr.supercore.grpc")
+    create, limits = getattr(program, FLEET_SERVER), server_options(FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE + AROUND_BYTES)
+
+    def server(*arguments: Any, options: Any = (), **rest: Any) -> grpc.Server:
+        kept = [(name, value) for name, value in options if name not in limits]
+        return grpc.server(*arguments, options=[*kept, *limits.items()], **rest)
+
+    def create_limited(*arguments: Any, **named: Any) -> Any:
+        flower_grpc.grpc = SimpleNamespace(**{**vars(grpc), "server": server})
+        try:
+            return create(*arguments, **named)
+        finally:
+            flower_grpc.grpc = grpc
+
+    setattr(program, FLEET_SERVER, create_limited)
+
+
+def server_options(most_bytes: int) -> dict[str, int]:
+    """Options of a gRPC server that reads messages of `most_bytes` at most, and ends idle connections."""
+    return {
+        "grpc.max_receive_message_length": most_bytes,
+        "grpc.server_handshake_timeout_ms": HANDSHAKE_MS,
+        "grpc.max_connection_idle_ms": IDLE_MS,
+    }
+
+
+def refuse_unread() -> None:
+    """Refuse calls of the Fleet API without a known key before their messages are read."""
+    from flwr.common.constant import PUBLIC_KEY_HEADER
+    from flwr.supercore.utils import get_metadata_bytes
+
+    if not FLEET_OVER_GRPC:
+        return
+    module: Any = import_module("flwr.server.superlink.fleet.grpc_rere.node_auth_server_interceptor")
+    interceptor = module.NodeAuthServerInterceptor
+    intercept = interceptor.intercept_service
+
+    def intercept_known(self: Any, continuation: Any, details: Any) -> grpc.RpcMethodHandler:
+        key = get_metadata_bytes(details.invocation_metadata, PUBLIC_KEY_HEADER)
+        entering = details.method.endswith(ENTERING)
+        if key and not entering and self.state_factory.state().get_node_id_by_public_key(key) is None:
+            return unread_refusal("Unknown public key")
+        return intercept(self, continuation, details)
+
+    setattr(module, TERMINATOR, unread_refusal)
+    module.NodeAuthServerInterceptor.intercept_service = intercept_known
+
+
+def unread_refusal(message: str, code: Any = grpc.StatusCode.UNAUTHENTICATED) -> grpc.RpcMethodHandler:
+    """Handler that refuses a call and reads none of it: one for streams, which are read as they are asked for."""
+
+    def refuse(requests: Any, context: grpc.ServicerContext) -> None:
+        context.abort(code, message)
+
+    return grpc.stream_unary_rpc_method_handler(refuse)
+
+
+def limit_http(program: Any) -> None:
+    """Have `program` serve its app over HTTP behind `limited_app`, without a description of the API."""
+    uvicorn = program.uvicorn
+
+    def run(app: Any, **options: Any) -> None:
+        hide_schema(app)
+        uvicorn.run(app=limited_app(app, MOST_BODY_BYTES), **options)
+
+    program.uvicorn = SimpleNamespace(**{**vars(uvicorn), "run": run})
+
+
+def hide_schema(app: Any) -> None:
+    """Take the description of its API away from a FastAPI `app`."""
+    app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") not in SCHEMA]
+
+
+def limited_app(app: App, most_bytes: int) -> App:
+    """ASGI `app` that gets bodies of `most_bytes` at most; larger ones are answered with 413, unread if they say so."""
+
+    async def limited(scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        if not length.isdigit() or int(length) > most_bytes:
+            await _refuse(send)
+            return
+        read, begun = 0, False
+
+        async def receive_counted() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > most_bytes:
+                raise _TooLarge
+            return message
+
+        async def send_noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await app(scope, receive_counted, send_noted)
+        except _TooLarge:
+            if not begun:
+                await _refuse(send)
+
+    return limited
+
+
+class _TooLarge(Exception):
+    """Body that is larger than it may be."""
+
+
+async def _refuse(send: Send) -> None:
+    await send({"type": "http.response.start", "status": 413, "headers": [(b"connection", b"close")]})
+    await send({"type": "http.response.body", "body": b"The body is too large."})

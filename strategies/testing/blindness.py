@@ -1,0 +1,166 @@
+"""Blindness of a method: how far one client moves a round's sum before its noise; one clip norm is accounted for.
+
+Two federations have the same past: all clients send the same in both, but for one, and the server released the same
+models. A method that looks at what this client sent chooses others for the next cohort, or other kept fractions for
+them, and their clipped updates enter or leave the sum. The most that the client can move the sum, in clip norms, is
+then 1 for its own clipped update, which may point anywhere, and the norm of what the others' change adds: 1.00 for a
+method that is blind. A cohort of another size, by which the sum is divided, counts as 1 more.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import NamedTuple, get_args
+
+import numpy as np
+
+from fedsel_app.wire.codec import Update
+from strategies.base import SelectionStrategy
+from strategies.method import Sent
+from strategies.roster import Floats, RoundInfo, Selection
+from strategies.round.budget import cohort_fractions
+from strategies.testing.checked_method import MethodUnderTest, require
+from strategies.testing.fake_federation import FakeFederation
+
+SENT: tuple[Sent, ...] = get_args(Sent)
+FEDERATIONS = ((12, 4, 12), (16, 8, 36))
+"""Clients, cohort and rounds: small cohorts; and those that can be split, for longer than any warm-up."""
+CHANGES: tuple[Callable[[Floats], Floats], ...] = (np.zeros_like, np.negative, lambda values: 5.0 * values[::-1])
+"""Changes of an update, float64 (N,)."""
+FACTORS = (0.0, 0.2, 10.0)
+"""Changes of a number, and of how many examples a client has."""
+CLIP = 0.25
+"""Clip norm; nearly every update of the fake federation is longer."""
+MOST = 1.0 + 1e-9
+"""Clip norms by which one client moves the sum of a blind method, and rounding."""
+
+
+class Release(NamedTuple):
+    """Round before its noise: the clipped update of each client, float64 (N,), and their mean."""
+
+    parts: dict[int, Floats]
+    mean: Floats
+
+
+class Neighbour(FakeFederation):
+    """Federation in which one client sends something else.
+
+    Parameters
+    ----------
+    client, kinds, change : the client, what of it is changed, and which of `CHANGES` or `FACTORS` changes that
+    """
+
+    def __init__(
+        self, method: SelectionStrategy, client: int = 0, kinds: Collection[Sent] = (), change: int = 0
+    ) -> None:
+        super().__init__(method)
+        self._client, self._kinds, self._change = client, kinds, change
+        if "label counts" in kinds:
+            self.label_counts = self.label_counts.copy()
+            self.label_counts[client] = np.roll(self.label_counts[client], 1 + change)
+        if "examples" in kinds:
+            for numbers in (self.examples, self.local_steps):
+                numbers[client] = max(1, int(FACTORS[change] * numbers[client]))
+
+    def round_info(self, number: int) -> RoundInfo:
+        """Round `number`, with the method's own round where it has some."""
+        return self.method.run.rounds.info(number)
+
+    def losses(self, number: int) -> Floats:
+        """Losses of all clients, float64 (K,)."""
+        return self._changed("losses", super().losses(number))
+
+    def reports(self, number: int) -> Floats:
+        """Number that all clients report, float64 (K,)."""
+        return self._changed("reports", super().losses(number))
+
+    def update(self, number: int, client: int) -> Update:
+        """Update that `client` sends in round `number`."""
+        update = super().update(number, client)
+        if client != self._client or "updates" not in self._kinds:
+            return update
+        changed = CHANGES[self._change](update.values.astype(np.float64))
+        return Update(update.size, update.indices, changed.astype(np.float32))
+
+    def play(self, number: int, released: Floats | None = None) -> Release:
+        """Play round `number`, after which the method hears of the aggregate `released`; None: of its own mean."""
+        selection = self.select(number, self.observe(number))
+        parts = {
+            client: clipped(super(Neighbour, self).update(number, client).dense().astype(np.float64), fraction, rate)
+            for client, fraction, rate in zip(
+                selection.clients.tolist(), self._fractions(number, selection), _rates(selection), strict=True
+            )
+        }
+        mean = np.mean(list(parts.values()), axis=0) if parts else np.zeros(self.method.context.initial.size)
+        aggregate = mean if released is None else released
+        self.method.learn(replace(self.train(number, selection), aggregate=aggregate))
+        return Release(parts, mean)
+
+    def _fractions(self, number: int, selection: Selection) -> Floats:
+        if selection.kept_fractions is not None:
+            return selection.kept_fractions
+        context, links = self.method.context, self.method.context.links
+        means = links.mean_uplink_bits_per_s, links.mean_step_s
+        info, size = self.round_info(number), context.initial.size
+        return cohort_fractions(selection, self.roster, means, size, info, context.budget)[1]
+
+    def _changed(self, sent: Sent, values: Floats) -> Floats:
+        if sent not in self._kinds:
+            return values
+        changed = values.copy()
+        changed[self._client] *= FACTORS[self._change]
+        return changed
+
+
+def moves(tested: MethodUnderTest, kinds: Collection[Sent]) -> Iterator[float]:
+    """The most that one client moved a round's sum, in clip norms, by each change of all `kinds` of what it sent."""
+    for clients, cohort, rounds in FEDERATIONS:
+        build = partial(tested.instance, clients, cohort, rounds=rounds)
+        whole = Neighbour(build())
+        releases = [whole.play(number) for number in range(1, rounds + 1)]
+        first = list(releases[0].parts)
+        watched = first[:2] + [client for client in range(clients) if client not in first][:1]
+        for client, change in product(watched, range(len(CHANGES))):
+            other = Neighbour(build(), client, kinds, change)
+            yield max(
+                moved(release.parts, other.play(number, release.mean).parts, client)
+                for number, release in enumerate(releases, start=1)
+            )
+
+
+def seen_to_look_at(tested: MethodUnderTest, kinds: Collection[Sent] = SENT) -> list[Sent]:
+    """The `kinds` of what clients send that the method's cohorts, kept fractions or learning rates follow."""
+    if not kinds or not _follows(tested, kinds):
+        return []
+    return [sent for sent in kinds if _follows(tested, [sent])] or list(kinds)
+
+
+def check_looks_at(tested: MethodUnderTest) -> None:
+    """Cohorts and kept fractions follow nothing that clients send but what the class says that it `looks_at`."""
+    said = tested.method.looks_at
+    if said is not None:
+        found = seen_to_look_at(tested, [sent for sent in SENT if sent not in said])
+        require(not found, f"its 'looks_at' leaves out {', '.join(found)}, which its cohorts or kept fractions follow.")
+
+
+def _follows(tested: MethodUnderTest, kinds: Collection[Sent]) -> bool:
+    return any(move > MOST for move in moves(tested, kinds))
+
+
+def moved(parts: dict[int, Floats], others: dict[int, Floats], client: int) -> float:
+    """The most that `client` can move the sum of `parts`, in clip norms, if it becomes that of `others` besides."""
+    rest, changed = (sum((part for one, part in of.items() if one != client), np.zeros(1)) for of in (parts, others))
+    return 1.0 + float(np.linalg.norm(rest - changed)) / CLIP + float(len(parts) != len(others))
+
+
+def clipped(values: Floats, fraction: float, rate: float) -> Floats:
+    """The largest entries, `fraction` of them, the last one in part, times `rate` and clipped."""
+    share = np.zeros(values.size)
+    share[np.argsort(-np.abs(values), kind="stable")] = np.clip(fraction * values.size - np.arange(values.size), 0, 1)
+    sent = rate * share * values
+    return np.asarray(sent * min(1.0, CLIP / max(float(np.linalg.norm(sent)), CLIP)))
+
+
+def _rates(selection: Selection) -> Floats:
+    return np.ones(selection.clients.size) if selection.learning_rates is None else selection.learning_rates

@@ -1,0 +1,85 @@
+"""Bounds that docs/security.md promises, recomputed and met at their stated worst cases (N6)."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fedsel_app.config import AggregationConfig
+from fedsel_app.wire.codec import Update
+from strategies.aggregation.robust import combine
+from strategies.methods.random_selection import RandomSelection
+from strategies.testing.fakes import dense
+from tests.support.contexts import SIZE, context_of
+from tests.support.proxies import StubProxy, manager_of, round_of, update_reply
+from tests.support.rounds import run_rounds
+from tests.support.sources import ROOT
+
+PAGE = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+
+
+def sends_ones(client, ins):
+    return update_reply(dense(np.ones(SIZE)), client, round_of(ins))
+
+
+@pytest.mark.parametrize(("cohort", "told"), [(5, "0.71"), (10, "0.53"), (20, None)])
+def test_example_clip_bounds_a_weight_by_the_cohort(cohort, told):
+    """Row 4: 10 / (C + 9) among C - 1 equal others, whatever the number of clients K."""
+    clients, liar, rounds = 20, 19, 12
+    proxies = [StubProxy(client, sends_ones, examples=100) for client in range(liar)]
+    proxies.append(StubProxy(liar, sends_ones, examples=10**9))
+    strategy = RandomSelection(context_of(clients=clients, cohort=cohort, rounds=rounds))
+    rows, _ = run_rounds(strategy, manager_of(proxies), rounds)
+    weights = [row["weights"][row["aggregated"].index(liar)] for row in rows if liar in row["aggregated"]]
+    assert weights
+    assert weights == pytest.approx([10 / (cohort + 9)] * len(weights))
+    assert "up to 10 / (C + 9)" in PAGE
+    assert told is None or (f"{10 / (cohort + 9):.2f} of {cohort}" in PAGE and told == f"{10 / (cohort + 9):.2f}")
+
+
+def test_example_clip_is_no_bound_among_small_others():
+    """Row 4, not promised: the median is that of all clients, and a cohort of small ones lends more weight."""
+    sizes = [1, 1, 1, 1, 100, 100, 100, 100, 100, 10**9]
+    proxies = [StubProxy(client, sends_ones, examples=size) for client, size in enumerate(sizes)]
+    strategy = RandomSelection(context_of(clients=10, cohort=5, rounds=40))
+    rows, _ = run_rounds(strategy, manager_of(proxies), 40)
+    assert max(row["weights"][row["aggregated"].index(9)] for row in rows if 9 in row["aggregated"]) > 10 / 14
+
+
+def one_entry(values):
+    """Updates of one of 8 entries for each value that is sent, None: not sent; the rest of the entries is noise."""
+    noise = np.random.default_rng(0).normal(size=(len(values), 7)).astype(np.float32)
+    updates = []
+    for value, rest in zip(values, noise, strict=True):
+        places = np.arange(1 if value is None else 0, 8).astype(np.uint32)
+        updates.append(Update(8, places, rest if value is None else np.concatenate([[np.float32(value)], rest])))
+    return tuple(updates)
+
+
+@pytest.mark.parametrize("rule", ["median", "trimmed-mean"])
+@pytest.mark.parametrize("cohort", range(4, 25))
+def test_votes_withstand_just_under_a_quarter_of_the_cohort(rule, cohort):
+    """An entry at the quorum, liars at their most: the outcome stays among what honest clients sent, at its share."""
+    liars = math.ceil(cohort / 4) - 1
+    config = AggregationConfig(aggregation=rule, update_clip=0.0)
+    if rule == "trimmed-mean":
+        liars = min(liars, math.floor(config.trim_share * cohort))
+    senders = math.ceil(config.quorum * cohort)
+    honest = np.linspace(1.0, 2.0, senders - liars)
+    for lie in (-1e6, 1e6):
+        values = [*honest, *[lie] * liars, *[None] * (cohort - senders)]
+        found = combine(one_entry(values), np.full(cohort, 1 / cohort), config).aggregate[0] * cohort / senders
+        assert 1.0 - 1e-9 <= found <= 2.0 + 1e-9
+
+
+@pytest.mark.parametrize("rule", ["krum", "multi-krum"])
+@pytest.mark.parametrize("malicious", [1, 2, 3])
+def test_krum_withstands_f_of_two_f_and_three(rule, malicious):
+    """Liars who agree on one vector beyond the honest ones, at the fewest replies that the page asks for."""
+    rng, cohort = np.random.default_rng(1), 2 * malicious + 3
+    honest = rng.normal(size=(cohort - malicious, 40)) * 0.05 + 1.0
+    lie = np.full((malicious, 40), -1.0)
+    updates = tuple(Update(40, None, row.astype(np.float32)) for row in np.concatenate([honest, lie]))
+    config = AggregationConfig(aggregation=rule, krum_malicious=malicious)
+    combined = combine(updates, np.full(cohort, 1 / cohort), config)
+    assert not combined.weights[-malicious:].any()

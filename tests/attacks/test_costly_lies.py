@@ -1,0 +1,39 @@
+"""Lies that cost: what few clients alone touch, and bytes (N7)."""
+
+import numpy as np
+import pytest
+
+from fedsel_app.config import AggregationConfig, BudgetConfig
+from simulation.bench.lies import LIARS, RULES, read, result
+from strategies.roster import RoundInfo
+from strategies.round.budget import client_fractions
+
+
+@pytest.mark.parametrize("rule", ["median", "trimmed-mean", "multi-krum"])
+def test_a_backdoor_in_entries_that_honest_clients_hardly_use_stays_out(rule):
+    federation = read("digits", 1)
+    _, open_ = result(federation, RULES[rule], "backdoor")
+    accuracy, bounded = result(federation, RULES[f"{rule}, entry-malicious={len(LIARS)}"], "backdoor")
+    assert open_ > 0.8
+    assert bounded < 0.2
+    assert accuracy > 0.9
+
+
+def test_the_bound_costs_honest_clients_nothing():
+    federation = read("digits", 2)
+    plain, _ = result(federation, RULES["trimmed-mean"], "honest")
+    bounded, _ = result(
+        federation, AggregationConfig(aggregation="trimmed-mean", krum_malicious=2, entry_malicious=2), "honest"
+    )
+    assert bounded > plain - 0.02
+
+
+def test_under_uniform_allocation_absurd_scores_take_no_kept_fraction_from_others():
+    """N7: liars had the kept fraction of honest clients go from 0.176 to 0.080."""
+    honest, lied = np.array([1.0, 1.1, 0.9, 1.0, 1.2]), np.array([1.0, 1.1, 0.9, 50.0, 50.0])
+    for allocation, taken in (("score", True), ("uniform", False)):
+        config = BudgetConfig(allocation=allocation, kept_warmup_rounds=0)
+        before, after = (
+            client_fractions(scores, 0.2, np.full(5, 0.5), RoundInfo(2, 10), config)[:3] for scores in (honest, lied)
+        )
+        assert bool((after < before).any()) == taken

@@ -1,0 +1,289 @@
+"""Differential privacy that counts wrong: killed and resumed runs, and methods that look at what clients send."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+from fedsel_app.config import ConfigError, PrivacyConfig
+from fedsel_app.records.releases import ReleaseFile, UnkeptReleases
+from fedsel_app.records.run_folder import RunFolder, read_summary
+from simulation.comparison.run_processes import FEDSEL
+from simulation.experiments.configuration import resolve
+from strategies import STRATEGIES, Needs, Selection, SelectionStrategy
+from strategies.aggregation.privacy import Privacy
+from strategies.methods.random_selection import RandomSelection
+from strategies.roster import Outcome
+from strategies.testing import CHECKS, ContractError
+from strategies.testing.blindness import MOST, SENT, moves, seen_to_look_at
+from strategies.testing.checked_method import MethodUnderTest
+from tests.support.in_process import run_config
+from tests.support.rounds import written
+from tests.support.sources import ROOT
+
+accountants = pytest.importorskip("opacus.accountants")
+
+PRIVATE = {"strategy": "random", "dp-clip-norm": 1.0, "weighting": "uniform"}
+SMALL = PRIVATE | {"clients": 4, "cohort": 2, "local-steps": 1, "rounds": 6, "checkpoint-every": 2}
+DELTA = 1e-5
+
+
+class Killed(BaseException):
+    """The process is no more."""
+
+
+def kill(monkeypatch, owner, name, call, *, after=False):
+    """Have the `call`-th call of `owner.name` end the process, before it begins or after it has returned."""
+    whole, calls = getattr(owner, name), []
+
+    def killing(*arguments, **keywords):
+        calls.append(name)
+        if len(calls) == call and not after:
+            raise Killed
+        result = whole(*arguments, **keywords)
+        if len(calls) == call:
+            raise Killed
+        return result
+
+    monkeypatch.setattr(owner, name, killing)
+
+
+# Where the process is killed -> releases of 6 rounds with a checkpoint every 2, counted by hand, and models that left.
+KILLS = {
+    "before the selection of round 5": ((RandomSelection, "select", 5), {}, 6, 6),
+    "after round 5 was sent": ((SelectionStrategy, "aggregate_fit", 5), {}, 6, 6),
+    "after the aggregation of round 5, before it counts": ((ReleaseFile, "add", 5), {}, 6, 6),
+    "after round 5 was counted": ((ReleaseFile, "add", 5), {"after": True}, 7, 6),
+    "before the record of round 5": ((RunFolder, "round", 5), {}, 7, 6),
+    "before the record of round 6": ((RunFolder, "round", 6), {}, 8, 7),
+    "before the checkpoint of round 4": ((RunFolder, "checkpoint", 2), {}, 8, 7),
+    "after the checkpoint of round 4": ((RunFolder, "checkpoint", 2), {"after": True}, 6, 6),
+}
+
+
+@pytest.mark.parametrize("phase", KILLS)
+def test_a_killed_and_resumed_run_tells_the_epsilon_of_what_was_released(phase, tmp_path, monkeypatch):
+    (owner, name, call), when, releases, left = KILLS[phase]
+    models = set()
+
+    def on_fit(client, ins, reply):
+        models.add(ins.parameters.tensors[0])
+        return reply
+
+    with monkeypatch.context() as patch:
+        kill(patch, owner, name, call, **when)
+        with pytest.raises(Killed):
+            run_config(tmp_path, resolve(SMALL), on_fit)
+    run_config(tmp_path, resolve(SMALL | {"resume": True}), on_fit)
+    models.add((tmp_path / "model.npz").read_bytes())
+    assert len(models) - 1 == left, "all models that clients received but the initial one, and the final one"
+    assert (tmp_path / "releases.jsonl").read_bytes().count(b"\n") == releases
+    assert read_summary(tmp_path)["final_epsilon"] == pytest.approx(opacus_epsilon(1.0, releases), rel=1e-9)
+
+
+def test_the_red_teams_run_tells_what_left(tmp_path, monkeypatch):
+    settings = SMALL | {"rounds": 10, "checkpoint-every": 5}
+    with monkeypatch.context() as patch:
+        kill(patch, RunFolder, "round", 9, after=True)
+        with pytest.raises(Killed):
+            run_config(tmp_path, resolve(settings))
+    _, rows = run_config(tmp_path, resolve(settings | {"resume": True}))
+    assert rows[-1]["epsilon"] == pytest.approx(23.73, abs=0.005)
+    assert opacus_epsilon(1.0, 10) == pytest.approx(19.05, abs=0.005)
+
+
+def test_a_round_without_updates_after_the_kill_hides_no_release(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        kill(patch, RunFolder, "round", 6)
+        with pytest.raises(Killed):
+            run_config(tmp_path, resolve(SMALL))
+
+    def broken(client, ins, reply):
+        reply.parameters.tensors = []
+        return reply
+
+    _, rows = run_config(tmp_path, resolve(SMALL | {"resume": True}), broken)
+    assert [row["aggregated"] for row in rows[4:]] == [[], []]
+    assert read_summary(tmp_path)["final_epsilon"] == pytest.approx(opacus_epsilon(1.0, 6), rel=1e-9)
+
+
+def test_a_line_that_was_cut_short_counts(tmp_path):
+    releases = ReleaseFile(tmp_path)
+    releases.add()
+    with (tmp_path / "releases.jsonl").open("ab") as file:
+        file.write(b'{"version"')
+    again = ReleaseFile(tmp_path)
+    assert again.count == 2
+    again.add()
+    assert ReleaseFile(tmp_path).count == again.count == 3
+
+
+def test_a_run_whose_releases_are_gone_is_not_resumed(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        kill(patch, RunFolder, "round", 6)
+        with pytest.raises(Killed):
+            run_config(tmp_path, resolve(SMALL))
+    (tmp_path / "releases.jsonl").unlink()
+    with pytest.raises(ConfigError, match=r"4 models were released and 0 are on record in releases\.jsonl"):
+        run_config(tmp_path, resolve(SMALL | {"resume": True}))
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+def test_a_process_that_is_killed_has_counted_what_it_released(tmp_path):
+    folder, rounds = tmp_path / "killed", 60
+    values = {key: value for key, value in SMALL.items() if key not in ("strategy", "rounds", "checkpoint-every")}
+    settings = [f"--set={key}={value}" for key, value in {**values, "checkpoint-every": 10, "engine": "inline"}.items()]
+    command = [*FEDSEL, "run", "--strategy", "random", "--rounds", str(rounds), "--out", str(folder), *settings]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    while written(folder) < 15 and process.poll() is None:
+        time.sleep(0.005)
+    assert process.poll() is None, process.communicate()[0].decode()
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    finished = written(folder)
+    counted = (folder / "releases.jsonl").read_bytes().count(b"\n")
+    assert finished <= counted <= finished + 1
+    with np.load(folder / "checkpoint.npz") as saved:
+        redone = rounds - int(saved["round"])
+    subprocess.run([*FEDSEL, "run", "--resume", str(folder)], check=True, capture_output=True)
+    assert read_summary(folder)["final_epsilon"] == pytest.approx(opacus_epsilon(1.0, counted + redone), rel=1e-9)
+
+
+def opacus_epsilon(noise, rounds, delta=DELTA):
+    """Epsilon of opacus' accountant, told of every release by itself."""
+    accountant = accountants.RDPAccountant()
+    for _ in range(rounds):
+        accountant.step(noise_multiplier=noise, sample_rate=1.0)
+    return float(accountant.get_epsilon(delta))
+
+
+# Methods that look at what clients send -------------------------------------------------------------------------
+
+BLIND = {"random", "full"}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_only_methods_that_look_at_nothing_run_with_differential_privacy(name):
+    values = PRIVATE | {"strategy": name}
+    if name in BLIND:
+        resolve(values)
+        return
+    looks_at = STRATEGIES[name].looks_at
+    with pytest.raises(ConfigError) as refused:
+        resolve(values)
+    assert f"The strategy {name} looks at what clients send ({', '.join(looks_at)})" in str(refused.value)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_what_is_refused_was_measured(name):
+    """The red team's measurement: one client sends something else, and the others' part in the un-noised sum moves."""
+    tested = MethodUnderTest(STRATEGIES[name])
+    assert bool(seen_to_look_at(tested, STRATEGIES[name].looks_at)) == (name not in BLIND)
+
+
+def test_a_blind_method_moves_the_sum_by_one_clip_norm():
+    assert max(moves(MethodUnderTest(RandomSelection), ["updates", "losses", "examples"])) <= MOST
+
+
+def test_the_page_has_a_row_for_each_method():
+    page = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| (\d\.\d\d(?: \| [^|]+)+) \|$", page, re.MULTILINE))
+    assert rows.keys() == STRATEGIES.keys()
+    for name, row in rows.items():
+        *numbers, outcome = row.split(" | ")
+        seen = {sent for sent, number in zip(SENT, numbers, strict=True) if float(number) > 1.0}
+        assert outcome == ("runs" if name in BLIND else "refused")
+        assert seen <= set(STRATEGIES[name].looks_at)
+        assert bool(seen) == (name not in BLIND)
+
+
+class ByNorm(SelectionStrategy):
+    """Selects the clients with the largest updates, and says that it looks at nothing."""
+
+    name, paper = "by-norm", "nowhere"
+    looks_at = ()
+
+    def __init__(self, context):
+        super().__init__(context)
+        self.norms = np.full(context.run.clients, np.inf)
+
+    @classmethod
+    def needs(cls, config):
+        return Needs()
+
+    def select(self, roster, round_info, count, rng):
+        order = rng.permutation(roster.ids)
+        return Selection(np.sort(order[np.argsort(-self.norms[order], kind="stable")][:count]))
+
+    def update(self, outcome: Outcome):
+        self.norms[outcome.clients] = [update.norm() for update in outcome.updates]
+
+
+class Silent(ByNorm):
+    """Says nothing of what it looks at."""
+
+    looks_at = None
+
+
+class Waits(SelectionStrategy):
+    """Looks at nothing, as the method of the README."""
+
+    name, paper = "waits", "README"
+    looks_at = ()
+
+    def select(self, roster, round_info, count, rng):
+        order = rng.permutation(roster.ids)
+        return Selection(np.sort(order[np.argsort(roster.last_selected[order], kind="stable")][:count]))
+
+
+def test_the_contract_suite_finds_out_what_a_method_of_ones_own_looks_at():
+    CHECKS["looks-at"](Waits)
+    CHECKS["looks-at"](Silent)
+    with pytest.raises(ContractError, match="its 'looks_at' leaves out updates"):
+        CHECKS["looks-at"](ByNorm)
+
+
+@pytest.mark.parametrize(
+    ("method", "sentence"),
+    [
+        ("ByNorm", r"ByNorm looks at what clients send \(updates\)"),
+        ("Silent", "does not say what it looks at"),
+    ],
+)
+def test_methods_of_ones_own_are_refused_as_well(method, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        resolve(PRIVATE | {"strategy": f"tests.attacks.test_privacy:{method}"})
+    resolve(PRIVATE | {"strategy": "tests.attacks.test_privacy:Waits"})
+
+
+@pytest.mark.parametrize("values", [{"link-coupling": "inverted-loss"}, {"link-cap": "round"}])
+def test_kept_fractions_that_follow_the_others_are_refused(values):
+    with pytest.raises(ConfigError, match="kept fraction may not follow"):
+        resolve(PRIVATE | values)
+
+
+# Epsilon beside opacus' -----------------------------------------------------------------------------------------
+
+TEN = [
+    *((0.5, 1, 1e-5), (0.7, 3, 1e-5), (1.0, 1, 1e-5), (1.0, 10, 1e-5), (1.0, 14, 1e-5)),
+    *((1.5, 50, 1e-6), (2.0, 40, 1e-5), (4.0, 100, 1e-5), (8.0, 500, 1e-7), (20.0, 1000, 1e-4)),
+]
+
+
+@pytest.mark.filterwarnings("ignore::Warning")
+@pytest.mark.parametrize(("noise", "rounds", "delta"), TEN)
+def test_epsilon_stands_beside_opacus(noise, rounds, delta):
+    releases = UnkeptReleases()
+    releases.count = rounds
+    config = PrivacyConfig(dp_clip_norm=1.0, dp_noise_multiplier=noise, dp_delta=delta)
+    told = Privacy(config, releases).epsilon()
+    assert told == pytest.approx(opacus_epsilon(noise, rounds, delta), rel=1e-9)
+    numerical = accountants.PRVAccountant()
+    numerical.history = [(noise, 1.0, rounds)]
+    lowest = numerical.get_epsilon(delta, eps_error=0.01)
+    assert lowest - 0.02 <= told <= 1.2 * lowest + 0.02
