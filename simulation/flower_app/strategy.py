@@ -265,8 +265,11 @@ class AppStrategy(Strategy):
             self._limited(partial(run_round, self._inner, users, number))
             self._refuse_fruitless(number)
             if metrics := users.metrics:
-                replies = [RecordDict({"metrics": MetricRecord(dict(numbers(of)))}) for of in metrics.values()]
                 key = str(self._keys["weighted_by_key"])
+                replies = [
+                    RecordDict({"metrics": MetricRecord(numbers(users) | {key: examples})})
+                    for examples, users in metrics.values()
+                ]
                 result.train_metrics_clientapp[number] = aggregate_metricrecords(replies, key)
             if run.record.client_loss is not None:
                 score = {} if run.record.client_accuracy is None else {SCORE: run.record.client_accuracy}

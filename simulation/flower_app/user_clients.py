@@ -77,7 +77,7 @@ class UserClients:
     carrier : the federation that carries the messages
     refusal : sentence on why the last client that cannot take part cannot; empty where all can
     last_failure : sentence on the last message that failed; empty where none has
-    metrics : partition id -> the user's own metrics of the round's training, its examples among them
+    metrics : partition id -> examples, and the user's own metrics, of the round's training
     """
 
     simulated = False
@@ -93,7 +93,7 @@ class UserClients:
     ) -> None:
         self._config, self._layout, self._run, self._identities = config, layout, run, identities
         self.refusal = self.last_failure = ""
-        self.metrics: dict[int, Config] = {}
+        self.metrics: dict[int, tuple[int, Config]] = {}
         self._examples = np.zeros(config.run.clients, np.int64)
         for client, examples in known_examples.items():
             self._examples[client] = examples
@@ -134,7 +134,7 @@ class UserClients:
         for node, answer in answers.items():
             try:
                 found[node] = read(of_node[node], answer) if isinstance(answer, Reply) else answer
-            except (ConfigError, ValueError) as error:
+            except (ConfigError, TypeError, ValueError) as error:
                 found[node] = NodeError(node, str(error))
             if isinstance(failure := found[node], Exception):
                 self._note_failure(of_node[node], failure)
@@ -260,7 +260,7 @@ class UserClients:
         if not isinstance(reply.examples, int) or not 1 <= reply.examples <= MOST_EXAMPLES:
             raise ValueError(f"Client {client} says that it trained on {reply.examples} examples: 1 at least.")
         self._examples[client] = reply.examples
-        self.metrics[client] = users_part(reply.metrics)
+        self.metrics[client] = reply.examples, users_part(reply.metrics)
         steps = float(self._config.training.steps(reply.examples))
         if self._enrolments[message.node].abilities is not None:
             own = embedded(reply.metrics)

@@ -4,6 +4,7 @@ In a simulation a few messages instruct a whole cohort: a message to each client
 core, and the model goes out with each. One client answers for the others then (see `clients.flower_client`).
 """
 
+import logging
 import math
 import threading
 import time
@@ -14,10 +15,12 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from flwr.app import Message as FlowerMessage
 from flwr.serverapp import Grid
 
+from fedsel_app.messages import one_line
 from fedsel_app.messages.records import ERROR, arrays_record_name, own_config, question, shared_question
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from strategies.round.federation import ALL, Answer, Answers, Message, NodeError, Reply, SentModel, Until, Wait
 
+LOGGER = logging.getLogger("fedsel")
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S, PAUSE_SHARE = 0.02, 1.0, 0.1
 """Bounds of the pause after an empty answer, and the pause as a share of the time without a reply."""
 MOST_BYTES = 1 << 26
@@ -75,14 +78,14 @@ class FlowerGrid:
             if self._arrived is not None:
                 self._arrived.clear()
             failed: list[Message] = []
-            found = list(self._grid.pull_messages(list(unanswered)))
+            found = self._pull(unanswered, wait)
             for reply in found:
-                part = unanswered.pop(reply.metadata.reply_to_message_id)
+                part = unanswered.pop(reply.metadata.reply_to_message_id, [])  # a second reply answers nobody
                 if reply.has_error() and len(part) > 1:
                     failed += part
                     continue
                 if reply.has_error() and self._pool:
-                    self._alone.add(part[0].node)
+                    self._alone |= {message.node for message in part}
                 for message in part:
                     wait.add(message.node, self._answer(message, reply, len(part) > 1, wait.elapsed_s))
             unanswered |= self._push([[message] for message in failed], wait)
@@ -113,6 +116,23 @@ class FlowerGrid:
             for gone in part:
                 wait.add(gone.node, NodeError(gone.node, "Error: Node Unavailable"))
         return unanswered
+
+    def _pull(self, unanswered: dict[str, list[Message]], wait: Wait) -> list[FlowerMessage]:
+        """The replies that are there. One that Flower cannot read is a failure of the clients that it is of."""
+        try:
+            return list(self._grid.pull_messages(list(unanswered)))
+        except Exception as error:
+            if self._pool:
+                raise
+            LOGGER.warning("A reply cannot be read (%s); all are asked for one by one.", one_line(error))
+        found: list[FlowerMessage] = []
+        for name in list(unanswered):
+            try:
+                found += self._grid.pull_messages([name])
+            except Exception as error:  # noqa: BLE001 - whatever a client's reply raises is that client's failure
+                for message in unanswered.pop(name):
+                    wait.add(message.node, NodeError(message.node, f"its reply cannot be read: {error}"))
+        return found
 
     def _pause(self, wait: Wait, news_s: float) -> None:
         """Wait for a reply, or for a tenth of the time without one."""

@@ -2,17 +2,28 @@
 
 import difflib
 
+import pytest
+
 from simulation.flower_app.requirements import support_rows
 from tests.support.documentation import PAGES, code_blocks
 from tests.support.sources import ROOT
 
 PAGE = PAGES["docs/flower-app.md"]
-EXAMPLE = ROOT / "examples" / "flower-app"
-FILES = {
-    "before/client_app.py": "flower_app/client_app.py",
-    "before/server_app.py": "flower_app/server_app.py",
-    "before/pyproject.toml": "pyproject.toml",
+EXAMPLES = {
+    "message-app": (
+        {"before/client_app.py": "message_app/client_app.py", "before/server_app.py": "message_app/server_app.py"},
+        8,
+    ),
+    "flower-app": (
+        {
+            "before/client_app.py": "flower_app/client_app.py",
+            "before/server_app.py": "flower_app/server_app.py",
+            "before/pyproject.toml": "pyproject.toml",
+        },
+        10,
+    ),
 }
+"""Example -> its files before and after fedsel, and the most lines that differ."""
 
 
 def test_the_table_of_methods_is_the_registry():
@@ -20,16 +31,18 @@ def test_the_table_of_methods_is_the_registry():
     assert table == [f"| {' | '.join(row)} |" for row in support_rows()]
 
 
-def test_the_page_shows_the_ten_lines_of_the_example():
+@pytest.mark.parametrize(("example", "block"), zip(EXAMPLES, code_blocks(PAGE, "diff"), strict=True))
+def test_the_page_shows_the_few_lines_of_each_example(example, block):
+    files, most = EXAMPLES[example]
     shown = []
-    for old, new in FILES.items():
-        before, after = ((EXAMPLE / path).read_text().splitlines() for path in (old, new))
+    for old, new in files.items():
+        before, after = ((ROOT / "examples" / example / path).read_text().splitlines() for path in (old, new))
         difference = difflib.unified_diff(before, after, old, new, n=0, lineterm="")
         shown += [line for line in difference if not line.startswith("@@")]
-    [block] = code_blocks(PAGE, "diff")
     assert block.splitlines() == [line.rstrip() for line in shown]
-    assert len(shown) - 2 * len(FILES) <= 10
+    assert len(shown) - 2 * len(files) <= most
 
 
-def test_the_model_and_the_data_of_the_example_are_its_own():
-    assert "fedsel" not in (EXAMPLE / "flower_app" / "task.py").read_text()
+@pytest.mark.parametrize("task", ["message-app/message_app/task.py", "flower-app/flower_app/task.py"])
+def test_the_model_and_the_data_of_an_example_are_its_own(task):
+    assert "fedsel" not in (ROOT / "examples" / task).read_text()

@@ -1,0 +1,205 @@
+"""Flower's grid as a federation: pooled messages, one wait, and replies that fail, come twice or cannot be read."""
+
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Error, Message, RecordDict
+
+from fedsel_app.messages import CalibrateInstruction, EnrolInstruction, ProbeInstruction
+from fedsel_app.messages.records import clients_named
+from fedsel_app.network.reply_timeout import ReplyTimeout
+from strategies.round import flower_grid
+from strategies.round.federation import ALL, NodeError, Reply, Until, sent_model
+from strategies.round.federation import Message as Asked
+from strategies.round.flower_grid import FlowerGrid, divided
+
+TRAIN = CalibrateInstruction(1, 1)
+MODEL = sent_model(np.zeros(4, np.float32), np.zeros(0, np.float32))
+
+
+def asked(clients, instruction=TRAIN, model=MODEL):
+    """A message to each of the clients, whose nodes are their ids plus 100."""
+    return [Asked(str(100 + client), instruction, model, client) for client in clients]
+
+
+class ScriptedGrid:
+    """Grid whose `answer` gives the replies to a message, now or from a time on; an exception there is of the pull."""
+
+    def __init__(self, answer, gone=()):
+        self._answer, self._gone = answer, set(gone)
+        self.sent, self._waiting = [], {}
+
+    def get_node_ids(self):
+        return [100, 101]
+
+    def push_messages(self, messages):
+        taken = []
+        for message in messages:
+            name = f"message {len(self.sent)}"
+            message.metadata.__dict__["_message_id"] = name
+            self.sent.append(message)
+            if message.metadata.dst_node_id not in self._gone:
+                taken.append(name)
+                self._waiting[name] = self._answer(message)
+        return taken
+
+    def pull_messages(self, names):
+        ready = [name for name in names if name in self._waiting and time.monotonic() >= self._waiting[name][0]]
+        for name in ready:
+            if isinstance(self._waiting[name][1], Exception):
+                raise self._waiting[name][1]
+        return [reply for name in ready for reply in self._waiting.pop(name)[1]]
+
+
+def reply(message, error=""):
+    """The reply of each client of a message."""
+    metadata = SimpleNamespace(reply_to_message_id=message.metadata.message_id)
+    if error:
+        return SimpleNamespace(metadata=metadata, has_error=lambda: True, error=Error(2, error))
+    content = RecordDict()
+    for client in clients_named(message.content):
+        content[f"fedsel.{client}"] = ConfigRecord({"examples": client})
+    if not clients_named(message.content):
+        content["fedsel"] = ConfigRecord({"examples": message.metadata.dst_node_id - 100})
+    return SimpleNamespace(metadata=metadata, content=content, has_error=lambda: False)
+
+
+def at_once(message):
+    return 0.0, [reply(message)]
+
+
+def examples(answers):
+    return {node: answer.examples for node, answer in answers.items() if isinstance(answer, Reply)}
+
+
+def test_each_client_gets_a_message_of_its_own_where_nothing_is_pooled():
+    grid = ScriptedGrid(at_once)
+    assert FlowerGrid(grid).nodes() == {"100", "101"}
+    assert examples(FlowerGrid(grid).ask(asked([1, 3]))) == {"101": 1, "103": 3}
+    assert [message.metadata.dst_node_id for message in grid.sent] == [101, 103]
+    assert [message.metadata.message_type for message in grid.sent] == ["train", "train"]
+    assert FlowerGrid(grid).ask([]) == {}
+
+
+def test_parts_are_a_share_of_what_is_left_and_bounded_in_bytes(monkeypatch):
+    sizes = [len(part) for part in divided(asked(range(10)), 3)]
+    # ceil(10 / 3), ceil(6 / 3), ceil(4 / 3), then one each.
+    assert sizes == [4, 2, 2, 1, 1]
+    monkeypatch.setattr(flower_grid, "MOST_BYTES", 2 * MODEL.nbytes)
+    assert [len(part) for part in divided(asked(range(5)), 1)] == [2, 2, 1]
+
+
+@pytest.mark.parametrize("instruction", [CalibrateInstruction(1, 1), ProbeInstruction(1, 0)])
+def test_a_few_messages_ask_everybody_in_a_simulation(instruction):
+    grid = ScriptedGrid(at_once)
+    answers = FlowerGrid(grid, pool=2).ask(asked(range(7), instruction))
+    assert examples(answers) == {str(100 + client): client for client in range(7)}
+    assert len(grid.sent) == (3 if instruction.message_type == "train" else 2)
+
+
+def test_enrolment_is_one_message_each():
+    grid = ScriptedGrid(at_once)
+    FlowerGrid(grid, pool=2).ask([Asked(str(100 + client), EnrolInstruction()) for client in range(3)])
+    assert len(grid.sent) == 3
+
+
+def test_training_is_not_pooled_where_links_are_measured():
+    grid = ScriptedGrid(at_once)
+    FlowerGrid(grid, pool=2, pools_training=False).ask(asked(range(5)))
+    assert len(grid.sent) == 5
+
+
+def test_the_clients_of_a_message_that_fails_are_asked_alone_and_one_that_fails_again_stays_alone():
+    def answer(message):
+        named = clients_named(message.content)
+        ends = 2 in named or message.metadata.dst_node_id == 102
+        return 0.0, [reply(message, "its worker died" if ends else "")]
+
+    grid = ScriptedGrid(answer)
+    federation = FlowerGrid(grid, pool=1)
+    answers = federation.ask(asked([1, 2, 3]))
+    assert examples(answers) == {"101": 1, "103": 3}
+    assert str(answers["102"]) == "its worker died"
+    assert [len(clients_named(message.content)) for message in grid.sent] == [3, 0, 0, 0]
+    grid.sent.clear()
+    assert examples(federation.ask(asked([1, 2, 3]))) == {"101": 1, "103": 3}
+    assert [clients_named(message.content) for message in grid.sent] == [(1, 3), ()]
+
+
+def test_a_client_that_fails_among_others_fails_alone():
+    def answer(message):
+        whole = reply(message)
+        whole.content["fedsel.3"] = ConfigRecord({"error": "out of order"})
+        return 0.0, [whole]
+
+    answers = FlowerGrid(ScriptedGrid(answer), pool=1).ask(asked([1, 3, 5]))
+    assert examples(answers) == {"101": 1, "105": 5}
+    assert str(answers["103"]) == "out of order"
+
+
+def test_a_node_that_is_gone_has_failed():
+    answers = FlowerGrid(ScriptedGrid(at_once, gone=[103])).ask(asked([1, 3]))
+    assert examples(answers) == {"101": 1}
+    assert "Node Unavailable" in str(answers["103"])
+    assert answers["103"].node == "103"
+
+
+def test_the_wait_ends_with_as_many_replies_as_are_wanted_or_at_the_deadline():
+    now_s = time.monotonic()
+
+    def answer(message):
+        return (now_s + 30.0 if message.metadata.dst_node_id == 103 else 0.0), [reply(message)]
+
+    answers = FlowerGrid(ScriptedGrid(answer)).ask(asked([1, 2, 3]), Until(replies=2))
+    assert examples(answers) == {"101": 1, "102": 2}
+    assert "others were faster" in str(answers["103"])
+    answers = FlowerGrid(ScriptedGrid(answer)).ask(asked([1, 2, 3]), Until(deadline_s=0.2))
+    assert "no reply within 0.2 s" in str(answers["103"])
+    assert time.monotonic() - now_s < 20.0
+
+
+def test_a_client_that_does_not_answer_in_time_has_failed():
+    def answer(message):
+        late = message.metadata.dst_node_id == 103
+        return (float("inf") if late else 0.0), [reply(message)]
+
+    answers = FlowerGrid(ScriptedGrid(answer), ReplyTimeout(0.3)).ask(asked([1, 3]), ALL)
+    assert examples(answers) == {"101": 1}
+    assert "no answer within 0 s (see 'reply-timeout-s')" in str(answers["103"])
+
+
+def test_a_second_reply_to_a_message_answers_nobody():
+    def answer(message):
+        return 0.0, [reply(message), reply(message)]
+
+    assert examples(FlowerGrid(ScriptedGrid(answer)).ask(asked([1, 3]))) == {"101": 1, "103": 3}
+
+
+def test_a_reply_that_cannot_be_read_is_a_failure_of_its_client_alone():
+    def answer(message):
+        bad = message.metadata.dst_node_id == 103
+        return 0.0, ValueError("not a record") if bad else [reply(message)]
+
+    answers = FlowerGrid(ScriptedGrid(answer)).ask(asked([1, 3, 5]))
+    assert examples(answers) == {"101": 1, "105": 5}
+    assert isinstance(answers["103"], NodeError)
+    assert "its reply cannot be read: not a record" in str(answers["103"])
+
+
+def test_a_reply_without_fedsels_record_is_a_failure():
+    def answer(message):
+        empty = reply(message)
+        empty.content = RecordDict()
+        return 0.0, [empty]
+
+    [failure] = FlowerGrid(ScriptedGrid(answer)).ask(asked([1])).values()
+    assert "none of fedsel's" in str(failure)
+
+
+def test_the_messages_of_one_question_share_the_model():
+    grid = ScriptedGrid(at_once)
+    FlowerGrid(grid).ask(asked([1, 3, 5]))
+    assert len({id(message.content["arrays"]) for message in grid.sent}) == 1
+    assert isinstance(grid.sent[0], Message)
