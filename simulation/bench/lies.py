@@ -24,6 +24,7 @@ from clients.compression.compressors import kept_count, top_indices
 from fedsel_app.config import AggregationConfig
 from fedsel_app.data.sources import digits
 from fedsel_app.npz import read_arrays
+from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update
 from strategies.aggregation.entry_bounds import EntryBounds
 from strategies.aggregation.robust import combine
@@ -66,7 +67,7 @@ class Federation:
 
 def read(source: str, seed: int) -> Federation:
     """The federation of a seed: Dirichlet over the classes, every client with two images at least."""
-    rng = np.random.default_rng([seed, 1])
+    rng = stream(seed, Purpose.PARTITION)
     if source == "digits":
         images, labels = digits.read()
         order = rng.permutation(len(labels))
@@ -124,7 +125,7 @@ def trained(model: Floats, images: Images, rng: np.random.Generator) -> Floats:
 
 
 def poisoned(images: Images, attack: str) -> Images:
-    """What a liar trains on."""
+    """Images that a liar trains on."""
     if attack == "label flip":
         return Images(images.x, CLASSES - 1 - images.y)
     if attack == "backdoor":
@@ -168,7 +169,7 @@ class Round:
     def play(self, number: int) -> None:
         """Play round `number`: a cohort trains, some lie, and the server steps."""
         federation, size = self._federation, self._federation.size
-        cohort = np.sort(np.random.default_rng([federation.seed, 2, number]).choice(CLIENTS, COHORT, replace=False))
+        cohort = np.sort(stream(federation.seed, Purpose.SELECT, number).choice(CLIENTS, COHORT, replace=False))
         liars = [] if self._attack == "honest" else [client for client in cohort.tolist() if client in LIARS]
         updates = {client: self._update(client, number, lies=client in liars) for client in cohort.tolist()}
         honest = np.array([update.dense() for client, update in updates.items() if client not in liars], np.float64)
@@ -185,10 +186,10 @@ class Round:
         self.model += combined.aggregate
 
     def _update(self, client: int, number: int, *, lies: bool) -> Update:
-        """What the client sends of its training and its residual: all in round 1, the largest entries later."""
+        """Update that the client sends of its training and its residual: all in round 1, the largest entries later."""
         federation = self._federation
         images = poisoned(federation.parts[client], self._attack) if lies else federation.parts[client]
-        vector = trained(self.model, images, np.random.default_rng([federation.seed, 3, number, client]))
+        vector = trained(self.model, images, stream(federation.seed, Purpose.TRAIN, number, client))
         vector += self._residuals[client]
         kept = kept_count(KEPT if number > 1 else 1.0, vector.size, "ceil")
         places = top_indices(np.square(vector).astype(np.float32), kept)
