@@ -204,7 +204,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"fedsel: {error}", file=sys.stderr)
         return FAILURE
     except KeyboardInterrupt:
-        print("fedsel: interrupted", file=sys.stderr)
+        going_on = "; the same command goes on from here" if arguments.command in ("compare", "tune") else ""
+        print(f"fedsel: interrupted{going_on}", file=sys.stderr)
         return INTERRUPTED
     return code
 

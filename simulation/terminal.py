@@ -21,7 +21,7 @@ def whole_table(
 ) -> Table:
     """Table of a column with `names`, further `columns` of text, then `numbers`, right-aligned.
 
-    What is longer than its column goes on in the next line, a name only with `fold`.
+    What is longer than its column goes on in the next line, a name only with `fold`; numbers stay whole.
     """
     table = Table(title=title or None, caption=caption or None)
     table.add_column(names, overflow="fold", no_wrap=not fold)

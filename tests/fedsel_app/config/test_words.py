@@ -82,3 +82,17 @@ def test_the_version_is_told(capsys):
         main(["--version"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("fedsel 0.")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"), [("compare", "interrupted; the same command goes on from here"), ("settings", "interrupted")]
+)
+def test_an_interruption_says_how_to_go_on(command, said, monkeypatch, capsys):
+    def interrupted(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("simulation.comparison.commands.compare", interrupted)
+    monkeypatch.setattr("simulation.experiments.commands.settings", interrupted)
+    words = ["compare", "--strategies", "random", "--out", "x"] if command == "compare" else ["settings"]
+    assert main(words) == 130
+    assert capsys.readouterr().err == f"fedsel: {said}\n"

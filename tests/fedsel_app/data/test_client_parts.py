@@ -185,7 +185,7 @@ def test_a_partitioner_that_cannot_be_had_is_refused_by_name(saved, partition, a
 
 def test_settings_of_partitioners_are_checked_when_they_are_built():
     for settings, said in {
-        ("flwr", ""): "must be one of iid.*or flwr:NAME. Got 'flwr'",
+        ("flwr", ""): "must be one of iid.*or flwr:NAME or package.module:function. Got 'flwr'",
         ("iid", "alpha=0.5"): "set 'partition' to flwr:NAME",
         ("flwr:IidPartitioner", "alpha=half"): 'such as alpha=0.5, partition_by="label". Got',
         ("flwr:IidPartitioner", "a=1}\nb={"): "'partition-arguments' parameter must be NAME=VALUE",
