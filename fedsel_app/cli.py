@@ -173,10 +173,10 @@ def parser() -> argparse.ArgumentParser:
 
 def refuse_options(arguments: argparse.Namespace, unread: Sequence[str]) -> None:
     """Raise ConfigError for the first of the words that no argument of the command takes."""
-    from simulation.experiments.configuration import known_defaults
-
     if not unread:
         return
+    from simulation.experiments.configuration import known_defaults
+
     option, _, given = unread[0].partition("=")
     listed = f"`fedsel {arguments.command} --help` lists them."
     if not option.startswith("--"):

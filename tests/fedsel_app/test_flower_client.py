@@ -109,6 +109,6 @@ def test_a_file_that_lacks_classes_says_how_many_there_are(files):
     assert load(DataConfig(data="npz", data_path=str(files / "mine.npz")), 0).classes == 3
     write(files / "few.npz", [0, 1, 2], classes=2)
     write(files / "odd.npz", [0, 1, 2], classes=2.5)
-    for name, said in (("few", "has the label 2"), ("odd", "a whole number above 0")):
+    for name, said in (("few", "has the label 2"), ("odd", "a whole number from 1 to 100,000")):
         with pytest.raises(ConfigError, match=said):
             load(DataConfig(data="npz", data_path=str(files / f"{name}.npz")), 0)

@@ -11,7 +11,7 @@ from tests.support.sources import ROOT, nodes
 
 KINDS = [kind for kind in vars(messages).values() if is_dataclass(kind)]
 KEYS = {TASK, *messages.Report} | {field.name for kind in KINDS for field in fields(kind)}
-SHARED = {"accuracy", "client", "clients", "examples", "kept_fraction", "loss"}
+SHARED = {"accuracy", "client", "clients", "examples", "kept_fraction", "loss", "reports"}
 """Keys that are also entries of records, parts of scores or settings' choices."""
 FILES = [path for top in ("clients", "strategies", "fedsel_app/network") for path in (ROOT / top).rglob("*.py")]
 FILES.append(ROOT / "simulation/deployment/supernode.py")
