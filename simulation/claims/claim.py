@@ -4,10 +4,11 @@ A claim says that one side, `claimed`, is ahead of the other, `other`, in every 
 the same seeds, which decide partitions, links and initial models, so that the differences are paired.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import unknown_name
@@ -32,13 +33,15 @@ class Rule:
 
     Attributes
     ----------
-    metrics : names in `METRICS`; the first is the source's own currency
+    metrics : names in `METRICS`, those that the sentence claims; it holds if it holds in each
+    beside : further metrics, which are told beside and decide nothing
     confirm : advantage above which the claim holds
     refute : advantage below which it does not
     margin : advantages within plus or minus this are no difference
     effect, deviation : advantage that is expected, and its standard deviation over the seeds
     power : probability to confirm an advantage of `effect`
-    seeds : number of seeds, 1 to this, at least as many as `power` asks for
+    seeds : number of seeds, at least as many as `power` asks for
+    first_seed : the first of them; the others follow it
     budget : for the metrics "accuracy_at_...": how much of it may be spent
     equal : True for a claim that there is no difference, which then is what holds; `effect` is 0
     """
@@ -51,15 +54,17 @@ class Rule:
     deviation: float
     power: float
     seeds: int
+    first_seed: int = 1
+    beside: tuple[str, ...] = ()
     budget: float | None = None
     equal: bool = False
 
     def __post_init__(self) -> None:
-        for name in self.metrics:
+        for name in (*self.metrics, *self.beside):
             if name not in METRICS:
                 raise unknown_name("metric", name, METRICS)
         _require(bool(self.metrics), "'metrics' must name one metric at least")
-        kinds = {METRICS[name].ratio for name in self.metrics}
+        kinds = {METRICS[name].ratio for name in (*self.metrics, *self.beside)}
         _require(len(kinds) == 1, "'metrics' must be costs, or scores, not both: their differences have other units")
         needs_budget = any(METRICS[name].budgeted for name in self.metrics)
         _require(needs_budget == (self.budget is not None), "'budget' goes with the metrics 'accuracy_at_...' only")
@@ -122,12 +127,12 @@ class Claim(Study):
     @property
     def seeds(self) -> range:
         """Seeds of its runs."""
-        return range(1, self.rule.seeds + 1)
+        return range(self.rule.first_seed, self.rule.first_seed + self.rule.seeds)
 
     @property
     def metrics(self) -> list[Metric]:
-        """Metrics of its rule."""
-        return [self.rule.metric(name) for name in self.rule.metrics]
+        """Metrics that are measured of each run: those that its rule decides by, then those told beside."""
+        return [self.rule.metric(name) for name in (*self.rule.metrics, *self.rule.beside)]
 
 
 @cache
@@ -153,10 +158,15 @@ def read_claim(path: Path) -> Claim:
         for side in ("claimed", "other"):
             own = dict(table[side])
             table[side] = Side(own.pop("strategy"), flatten(own))
-        table["rule"] = build(Rule, table["rule"] | {"metrics": tuple(table["rule"]["metrics"])})
+        table["rule"] = build(Rule, _tuples(table["rule"]))
         table["settings"] = flatten(table.get("settings", {}))
         claim: Claim = build(Claim, table | {"name": path.stem})
     return claim
+
+
+def _tuples(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Entries of a table, its lists as tuples."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
 
 
 def _require(condition: bool, requirement: str) -> None:
