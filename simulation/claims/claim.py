@@ -205,21 +205,21 @@ class Claim(Study):
 
     def _check_arms(self) -> None:
         """Raise ConfigError where the sides weigh otherwise without saying so, or a run may be uniform to its end."""
-        configs = {side.strategy: self.configuration(side, 0) for side in self.sides}
-        for name, config in configs.items():
-            unsaid = config.aggregation.weighting == "method" and len(configs) > 1 and not self.own_pipelines
+        one_method = self.claimed.strategy == self.other.strategy
+        for side in self.sides:
+            config, uniform = self.configuration(side, 0), self.uniform_rounds(side)
+            unsaid = config.aggregation.weighting == "method" and not one_method and not self.own_pipelines
             _require(
                 not unsaid or all("weighting" in side.settings for side in self.sides),
                 "the sides are different methods, so that 'weighting' = method gives each its own weights: set "
                 "'weighting' to uniform or examples for both, or on each side",
             )
-            uniform = config.strategy.uniform_rounds(config.method, config.run)
             to_target = any("to_target" in metric.key for metric in self.metrics)
             last = self.not_before if to_target else config.run.rounds
             _require(
                 not uniform or uniform < last,
-                f"{name} selects uniformly in its first {uniform} rounds, and a run may end by then: shorten that, or "
-                "state in 'not_before' the round before which no run reaches the target",
+                f"{side.strategy} selects uniformly in its first {uniform} rounds, and a run may end by then: shorten "
+                "that, or state in 'not_before' the round before which no run reaches the target",
             )
 
     @property

@@ -78,8 +78,9 @@ class Standing:
 
     @property
     def stage(self) -> str:
-        """The stage whose verdict stands: the second, where there is one, else the first."""
-        return "second_stage" if "second_stage" in self.stages else "first_stage"
+        """The stage whose verdict stands: the second, where there is one that was run, else the first."""
+        ran = "second_stage" in self.stages and self.word_in("second_stage") != NOT_RUN
+        return "second_stage" if ran or "first_stage" not in self.stages else "first_stage"
 
     @property
     def verdicts(self) -> Sequence[Verdict]:
@@ -109,13 +110,18 @@ def decide(claims: Sequence[Claim], measured: Measured) -> dict[str, Standing]:
     for stage in STAGES:
         for old in (False, True):
             group = [claim for claim in claims if stage in claim.stages and bool(claim.superseded) == old]
-            for name, verdicts in _decide_stage(group, stage, measured).items():
-                found[name][stage] = verdicts
+            decided = _decide_stage(group, stage, measured)
+            for claim in group:
+                found[claim.name][stage] = decided.get(claim.name) or [_not_run(metric) for metric in claim.metrics]
     return {claim.name: Standing(len(claim.rule.metrics), found[claim.name]) for claim in claims}
 
 
 def _decide_stage(claims: Sequence[Claim], stage: str, measured: Measured) -> dict[str, list[Verdict]]:
-    """Verdicts on each claim, one a metric, from the seeds of a stage."""
+    """Verdicts on each claim, one a metric, from the seeds of a stage.
+
+    A stage of fresh seeds has no verdict until all of them were run: that a part of them may decide was not stated.
+    """
+    claims = [claim for claim in claims if stage == "first_stage" or _complete(claim, stage, measured)]
     tests = [
         (claim, paired_values(claim, metric, measured, claim.stages[stage].range))
         for claim in claims
@@ -136,6 +142,16 @@ def _decide_stage(claims: Sequence[Claim], stage: str, measured: Measured) -> di
         verdict = judged.get(key) or beside.get(key, unjudged)
         verdicts[claim.name].append(replace(verdict, ledger_p=over_all[key].p) if key in over_all else verdict)
     return verdicts
+
+
+def _complete(claim: Claim, stage: str, measured: Measured) -> bool:
+    runs = [measured.values(claim, side, seed) for seed in claim.stages[stage].range for side in claim.sides]
+    return all(values is not None for values in runs)
+
+
+def _not_run(metric: Metric) -> Verdict:
+    nothing = np.zeros(0)
+    return Verdict(NOT_RUN, Pairs(metric, nothing, nothing, nothing), t_interval(nothing), 1.0, inf)
 
 
 def _judged(pairs: Pairs) -> bool:
