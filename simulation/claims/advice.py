@@ -71,7 +71,7 @@ def _sentence(orders: dict[str, list[Place]]) -> str:
 
 
 def _listed(names: Sequence[str], every: Collection[str]) -> str:
-    """How many of them, and their names; of more than half of them, the names that are left out."""
+    """Number of them, and their names; of more than half of them, the names that are left out."""
     others = [name for name in every if name not in names]
     count = f"{len(names)} of {len(every)} workloads"
     if not names or not others:

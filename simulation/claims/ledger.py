@@ -118,7 +118,7 @@ def _counts(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
 
 
 def _stages(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
-    """How many claims have a second stage and how many of those were run, what was repeated, and what was withdrawn."""
+    """Numbers of claims with a second stage, of those that were run, and of what was repeated and came out the same."""
     stated = [verdicts[claim.name] for claim in claims if claim.second_stage]
     ran = [found for found in stated if found.word_in("second_stage") != NOT_RUN]
     repeated = [

@@ -66,7 +66,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Standing:
-    """What is known of a claim: its verdicts by stage, one a metric; none of a stage that it does not have.
+    """Standing of a claim: its verdicts by stage, one a metric; none of a stage that it does not have.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class Standing:
 
 
 def decide(claims: Sequence[Claim], measured: Measured) -> dict[str, Standing]:
-    """What is known of each claim, by its name."""
+    """Standing of each claim, by its name."""
     found: dict[str, dict[str, list[Verdict]]] = {claim.name: {} for claim in claims}
     for stage in STAGES:
         for old in (False, True):

@@ -1,4 +1,4 @@
-"""How long each method selects uniformly at first."""
+"""Rounds of uniform selection at the start of each method."""
 
 from fedsel_app.config import RunConfig
 from strategies import STRATEGIES
