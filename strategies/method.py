@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Literal, cast, get_args
 import numpy as np
 from typing_extensions import TypeVar
 
-from fedsel_app.config import Settings, SharedSettings
+from fedsel_app.config import RunConfig, Settings, SharedSettings
 from fedsel_app.config.plugins import user_code
 from strategies.checkpoint import Arrays, Stateful, gather, load_fields, save_fields, scatter
 from strategies.last_updates import LastUpdates
@@ -79,6 +79,11 @@ class SelectionMethod(ABC, Generic[ConfigT]):
     def most_iterations(cls, config: ConfigT) -> int:
         """The most Flower rounds of a round of the method's own, which `rounds` counts then: 1, it has no others."""
         return 1
+
+    @classmethod
+    def uniform_rounds(cls, config: ConfigT, run: RunConfig) -> int:
+        """Rounds of a run, from the first on, in which a method that is not uniform itself selects uniformly: none."""
+        return 0
 
     def own_round(self, roster: Roster) -> tuple[int, int]:
         """The method's own round that the next Flower round is of and its iteration, from 1, by who is there. Pure.

@@ -65,14 +65,15 @@ def _sentence(orders: dict[str, list[Place]]) -> str:
     level_random = [name for name, place in random.items() if not place.behind]
     points = 100 * np.mean([orders[name][0].accuracy.mean - place.accuracy.mean for name, place in random.items()])
     return (
-        f"use {names}: first or level in {most} of {len(orders)} workloads; random selection is "
-        f"{points:.1f} points behind on average, level in {_listed(level_random, orders)}."
+        f"use {names}: first or level in {most} of {len(orders)} workloads; no method was told to be better than "
+        f"random selection, {points:.1f} points behind the first on average, in {_listed(level_random, orders)}."
     )
 
 
 def _listed(names: Sequence[str], every: Collection[str]) -> str:
-    """None or all of them, or the names; of more than half of them, the names that are left out."""
+    """Number of them, and their names; of more than half of them, the names that are left out."""
     others = [name for name in every if name not in names]
+    count = f"{len(names)} of {len(every)} workloads"
     if not names or not others:
-        return "all" if names else "none"
-    return f"all but {', '.join(others)}" if len(others) < len(names) else f"{len(names)} ({', '.join(names)})"
+        return count
+    return f"{count} (not in {', '.join(others)})" if len(others) < len(names) else f"{count} ({', '.join(names)})"

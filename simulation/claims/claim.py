@@ -2,6 +2,10 @@
 
 A claim says that one side, `claimed`, is ahead of the other, `other`, in every metric of its rule. Both sides run on
 the same seeds, which decide partitions, links and initial models, so that the differences are paired.
+
+Stages: the first stage ran on seeds from 1 on. A second stage, stated in the file before any of its runs, has fresh
+seeds, from 2001 on; its verdict rests on them alone and takes the place of the first's. A decided claim without a
+second stage is repeated on ten fresh seeds (`again`), and keeps its verdict.
 """
 
 from dataclasses import dataclass
@@ -14,11 +18,15 @@ from fedsel_app.config.plugins import unknown_name
 from simulation.claims.metrics import METRICS, Metric
 from simulation.claims.study import Side, Study, build, chosen, reading
 from simulation.comparison.power import seeds_for, seeds_for_equivalence
-from simulation.experiments.presets import flatten
+from simulation.comparison.statistics import LEVEL
+from simulation.experiments.presets import flatten, load_preset
 
 FOLDER = Path(__file__).parent
 Scale = Literal["protocol", "reduced"]
 FEWEST_SEEDS = 5
+FRESH = 2001
+"""First of the seeds on which no claim was run before."""
+STAGES = "first_stage", "second_stage", "again"
 RANKINGS = "rankings"
 """Name of the folder whose files are no claims."""
 
@@ -32,56 +40,96 @@ class Rule:
 
     Attributes
     ----------
-    metrics : names in `METRICS`; the first is the source's own currency
+    metrics : names in `METRICS`, those that the sentence claims; it holds if it holds in each
     confirm : advantage above which the claim holds
     refute : advantage below which it does not
     margin : advantages within plus or minus this are no difference
-    effect, deviation : advantage that is expected, and its standard deviation over the seeds
-    power : probability to confirm an advantage of `effect`
-    seeds : number of seeds, 1 to this, at least as many as `power` asks for
+    power : probability to confirm the advantage that is expected
+    beside : further metrics, which are told beside and decide nothing
     budget : for the metrics "accuracy_at_...": how much of it may be spent
-    equal : True for a claim that there is no difference, which then is what holds; `effect` is 0
+    equal : True for a claim that there is no difference, which then is what holds; the expected advantage is 0
     """
 
     metrics: tuple[str, ...]
     confirm: float
     refute: float
     margin: float
-    effect: float
-    deviation: float
     power: float
-    seeds: int
+    beside: tuple[str, ...] = ()
     budget: float | None = None
     equal: bool = False
 
     def __post_init__(self) -> None:
-        for name in self.metrics:
+        named = *self.metrics, *self.beside
+        for name in named:
             if name not in METRICS:
                 raise unknown_name("metric", name, METRICS)
         _require(bool(self.metrics), "'metrics' must name one metric at least")
-        kinds = {METRICS[name].ratio for name in self.metrics}
+        kinds = {METRICS[name].ratio for name in named}
         _require(len(kinds) == 1, "'metrics' must be costs, or scores, not both: their differences have other units")
-        needs_budget = any(METRICS[name].budgeted for name in self.metrics)
+        needs_budget = any(METRICS[name].budgeted for name in named)
         _require(needs_budget == (self.budget is not None), "'budget' goes with the metrics 'accuracy_at_...' only")
         _require(self.refute <= self.confirm, "'refute' <= 'confirm' must hold")
-        _require(self.equal or self.confirm < self.effect, "'confirm' < 'effect' must hold")
-        _require(self.margin > 0 and self.deviation > 0, "'margin' and 'deviation' must be above 0")
+        _require(self.margin > 0, "'margin' must be above 0")
         _require(0.5 <= self.power < 1, "'power' must be in [0.5, 1)")
-        _require(self.seeds >= FEWEST_SEEDS, f"'seeds' must be {FEWEST_SEEDS} at least")
-        needed = self._needed()
-        _require(self.seeds >= needed, f"'seeds' must be {needed} at least for the 'power' {self.power:g}")
-
-    def _needed(self) -> float:
-        """Seeds that the power asks for, if effect and deviation are as expected."""
-        scale = METRICS[self.metrics[0]]
-        effect = scale.advantage(self.effect)
-        if self.equal:
-            return seeds_for_equivalence(effect, scale.limit(self.margin), self.deviation, self.power)
-        return seeds_for(effect - scale.advantage(self.confirm), self.deviation, self.power)
 
     def metric(self, name: str) -> Metric:
         """Metric of the name `name`, with the budget of this rule."""
         return METRICS[name].within(self.budget)
+
+    def needed(self, metric: Metric, advantage: float, deviation: float, comparisons: int) -> float:
+        """Fewest seeds that would decide by a metric, whichever way; infinite beyond a thousand.
+
+        The `advantage` and its `deviation` over the seeds are on the scale of the tests and taken to be true. Of Holm's
+        adjustment over `comparisons` tests its first and strictest step is counted.
+        """
+        level = LEVEL / comparisons
+        alike = seeds_for_equivalence(advantage, metric.limit(self.margin), deviation, self.power, level)
+        if self.equal:
+            return alike
+        ahead, behind = advantage - metric.advantage(self.confirm), metric.advantage(self.refute) - advantage
+        return min(alike, *(seeds_for(shift, deviation, self.power, level) for shift in (ahead, behind)))
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Stage of a claim: seeds, and the power analysis by which there are so many.
+
+    Attributes
+    ----------
+    seeds : number of seeds
+    first_seed : the first of them; the others follow it
+    effect : advantage that is expected, as stated: a share saved, or a difference
+    deviation : its standard deviation over the seeds, on the scale of the tests
+    comparisons : tests that Holm's adjustment is over
+    """
+
+    seeds: int
+    first_seed: int = 1
+    effect: float | None = None
+    deviation: float | None = None
+    comparisons: int = 1
+
+    def __post_init__(self) -> None:
+        _require(self.seeds >= FEWEST_SEEDS, f"'seeds' must be {FEWEST_SEEDS} at least")
+        _require((self.effect is None) == (self.deviation is None), "'effect' and 'deviation' go together")
+        _require(self.deviation is None or self.deviation > 0, "'deviation' must be above 0")
+        _require(self.comparisons >= 1, "'comparisons' must be 1 at least")
+
+    @property
+    def range(self) -> range:
+        """Its seeds."""
+        return range(self.first_seed, self.first_seed + self.seeds)
+
+    def check(self, rule: Rule) -> None:
+        """Raise ConfigError if there are fewer seeds than the rule's power asks for."""
+        if self.effect is None or self.deviation is None:
+            return
+        metric = rule.metric(rule.metrics[0])
+        decided = rule.confirm < self.effect or self.effect < rule.refute or abs(self.effect) < rule.margin
+        _require(decided, "'confirm' < 'effect' must hold, or another advantage that decides")
+        needed = rule.needed(metric, metric.advantage(self.effect), self.deviation, self.comparisons)
+        _require(self.seeds >= needed, f"'seeds' must be {needed} at least for the 'power' {rule.power:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +143,14 @@ class Claim(Study):
     sentence : the claim in one's own words
     published : the published numbers
     scale : "protocol" for the paper's own protocol, "reduced" for a smaller one
+    first_stage, second_stage, again : its stages, of which it has one at least
     reduced : the reductions, and why the claim should survive them
     hangs_on : the setting on which the outcome depends, where one was found
+    known_before : results of these or like runs that were known when the file was written
+    cannot_tell : why its set-up cannot tell the sides apart, where that was found
+    superseded : why it no longer stands, and what stands in its place
+    not_before : round before which, by a pilot, no run reaches its target; needed of a method that selects uniformly
+        at first, where a run may end at its target
     """
 
     paper: str
@@ -107,12 +161,26 @@ class Claim(Study):
     claimed: Side
     other: Side
     rule: Rule
+    first_stage: Stage | None = None
+    second_stage: Stage | None = None
+    again: Stage | None = None
     reduced: str = ""
     hangs_on: str = ""
+    known_before: str = ""
+    cannot_tell: str = ""
+    superseded: str = ""
+    not_before: int = 0
 
     def __post_init__(self) -> None:
         _require(self.scale in get_args(Scale), f"'scale' must be one of {', '.join(get_args(Scale))}")
         _require((self.scale == "reduced") == bool(self.reduced), "'reduced' goes with the scale reduced, and only it")
+        _require(bool(self.stages), "a claim must have 'seeds' in its rule, or a second stage")
+        _require(not (self.second_stage and self.again), "'again' is for claims without a second stage")
+        for name, stage in self.stages.items():
+            stage.check(self.rule)
+            _require(name == "first_stage" or stage.first_seed >= FRESH, f"'first_seed' must be {FRESH} at least")
+        if not self.superseded:
+            self._check_arms()
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -120,14 +188,44 @@ class Claim(Study):
         return self.claimed, self.other
 
     @property
-    def seeds(self) -> range:
-        """Seeds of its runs."""
-        return range(1, self.rule.seeds + 1)
+    def stages(self) -> dict[str, Stage]:
+        """Its stages by name, in the order of `STAGES`."""
+        found: dict[str, Stage | None] = {name: getattr(self, name) for name in STAGES}
+        return {name: stage for name, stage in found.items() if stage is not None}
+
+    @property
+    def seeds(self) -> list[int]:
+        """Seeds of its runs, of all stages."""
+        return list(dict.fromkeys(seed for stage in self.stages.values() for seed in stage.range))
 
     @property
     def metrics(self) -> list[Metric]:
-        """Metrics of its rule."""
-        return [self.rule.metric(name) for name in self.rule.metrics]
+        """Metrics that are measured of each run: those that its rule decides by, then those told beside."""
+        return [self.rule.metric(name) for name in (*self.rule.metrics, *self.rule.beside)]
+
+    def _check_arms(self) -> None:
+        """Raise ConfigError where the sides weigh otherwise without saying so, or a run may be uniform to its end."""
+        one_method = self.claimed.strategy == self.other.strategy
+        for side in self.sides:
+            config, uniform = self.configuration(side, 0), self.uniform_rounds(side)
+            unsaid = config.aggregation.weighting == "method" and not one_method and not self.own_pipelines
+            _require(
+                not unsaid or all("weighting" in side.settings for side in self.sides),
+                "the sides are different methods, so that 'weighting' = method gives each its own weights: set "
+                "'weighting' to uniform or examples for both, or on each side",
+            )
+            to_target = any("to_target" in metric.key for metric in self.metrics)
+            last = self.not_before if to_target else config.run.rounds
+            _require(
+                not uniform or uniform < last,
+                f"{side.strategy} selects uniformly in its first {uniform} rounds, and a run may end by then: shorten "
+                "that, or state in 'not_before' the round before which no run reaches the target",
+            )
+
+    @property
+    def own_pipelines(self) -> bool:
+        """True where the preset gives the compared methods the pipelines of their own papers."""
+        return bool(self.preset and load_preset(self.preset).methods)
 
 
 @cache
@@ -153,7 +251,14 @@ def read_claim(path: Path) -> Claim:
         for side in ("claimed", "other"):
             own = dict(table[side])
             table[side] = Side(own.pop("strategy"), flatten(own))
-        table["rule"] = build(Rule, table["rule"] | {"metrics": tuple(table["rule"]["metrics"])})
+        rule = {key: tuple(value) if isinstance(value, list) else value for key, value in table["rule"].items()}
+        first = {key: rule.pop(key) for key in ("seeds", "first_seed", "effect", "deviation") if key in rule}
+        table["rule"] = build(Rule, rule)
+        stages = {"first_stage": first} if first else {}
+        for name in ("second_stage", "again"):
+            if name in table:
+                stages[name] = {"first_seed": FRESH, **table[name]}
+        table |= {name: build(Stage, stage) for name, stage in stages.items()}
         table["settings"] = flatten(table.get("settings", {}))
         claim: Claim = build(Claim, table | {"name": path.stem})
     return claim

@@ -15,11 +15,21 @@ from matplotlib.figure import Figure
 
 from fedsel_app.records.files import write_text
 from simulation.claims.advice import advice, ranking_advice
-from simulation.claims.claim import Claim
+from simulation.claims.claim import Claim, Stage
 from simulation.claims.ledger_template import TEMPLATE
 from simulation.claims.measured import Measured
-from simulation.claims.ranking import Ranking, places
-from simulation.claims.verdict import DECIDED, DOES_NOT, HOLDS, NO_DIFFERENCE, NOT_RUN, UNDECIDED, Verdict, decide
+from simulation.claims.ranking import Place, Ranking, places
+from simulation.claims.verdict import (
+    DECIDED,
+    DOES_NOT,
+    HOLDS,
+    NO_DIFFERENCE,
+    NOT_RUN,
+    UNDECIDED,
+    Standing,
+    Verdict,
+    decide,
+)
 from simulation.report.tables import ABSENT, Column, Table, capital, markdown_text, number_text
 
 WIDTH = 120
@@ -33,14 +43,27 @@ COUNTED = {
     UNDECIDED: "undecided",
     NOT_RUN: "not run",
 }
+METHOD = (
+    "Both sides of a claim ran on the same seeds, which fix the clients' data, their links and the first weights; the "
+    "verdict is a paired t test. A claim is confirmed only if it holds in every measure that its sentence names. "
+    "Nearly all were run at a smaller scale than the paper's: a refutation says that the claim did not carry over to "
+    "that scale, not that the paper is wrong. Undecided means that the seeds did not tell, not that the sides are "
+    "equal. Claims whose sides turned out to differ in more than the method are superseded and not counted."
+)
 FEW = 5
 """Most claims of a paper that shares its line of the opening with others."""
 OTHERS = "Baselines"
 CAPTION = (
-    "Means over the seeds. The advantage of the claimed side has its 95% interval and is paired by seed: of costs it "
-    "is the share saved, of scores the difference. p is adjusted within the paper (Holm). A run that missed its target "
-    "counts with its whole cost; a seed on which both sides missed it is left out."
+    "Means over the seeds of the stage that the verdict rests on. The advantage of the claimed side has its 95% "
+    "interval and is paired by seed: of costs it is the share saved, of scores the difference. Each p is of one test, "
+    "adjusted (Holm) within the paper and over the ledger; verdicts go by the first. A run that missed its target "
+    "counts with its whole cost; a seed on which both sides missed it is left out. Stage 1 has seeds from 1 on. Stage "
+    "2 has fresh seeds, from 2001 on, whose number was committed with the rule before any of them was run; its verdict "
+    "rests on them alone, and there is none before all of them were run. Again: the verdict on ten fresh seeds, of a "
+    "claim that stage 1 decided."
 )
+STAGE_TITLES = {"first_stage": "Stage 1", "second_stage": "Stage 2", "again": "Again"}
+STAGE_NUMBERS = {"first_stage": 1, "second_stage": 2}
 
 
 def write_ledger(out: Path, claims: Sequence[Claim], rankings: Sequence[Ranking], measured: Measured) -> list[Path]:
@@ -71,40 +94,73 @@ def _papers(claims: Sequence[Claim]) -> list[str]:
 
 
 def opening_lines(
-    claims: Sequence[Claim], rankings: Sequence[Ranking], verdicts: dict[str, list[Verdict]], measured: Measured
+    claims: Sequence[Claim], rankings: Sequence[Ranking], verdicts: dict[str, Standing], measured: Measured
 ) -> list[tuple[str, str]]:
-    """Opening of the ledger, a heading and a sentence a line: the claims by paper and verdict, and what to use."""
-    lines = [(f"{len(claims)} claims", f"{_counts(claims, verdicts)}.")]
-    papers = [paper for paper in _papers(claims) if sum(claim.paper == paper for claim in claims) > FEW]
+    """Opening of the ledger, a heading and a sentence or two a line: the claims by paper, and what to use."""
+    standing = [claim for claim in claims if not claim.superseded]
+    lines = [(f"{len(standing)} claims", f"{_counts(standing, verdicts)}."), ("How they were decided", METHOD)]
+    lines.append(("Fresh seeds", _stages(standing, verdicts)))
+    papers = [paper for paper in _papers(claims) if sum(claim.paper == paper for claim in standing) > FEW]
     for paper in [*papers, OTHERS]:
-        family = [claim for claim in claims if claim.paper == paper or (paper == OTHERS and claim.paper not in papers)]
-        holding = [claim.name for claim in family if verdicts[claim.name][0].word == HOLDS]
+        family = [
+            claim for claim in standing if claim.paper == paper or (paper == OTHERS and claim.paper not in papers)
+        ]
+        holding = [claim.name for claim in family if verdicts[claim.name].word == HOLDS]
         if family:
             lines.append((paper, f"{_counts(family, verdicts)}. Confirmed: {', '.join(holding) or 'none'}."))
     return [*lines, *advice(rankings, measured)]
 
 
-def _counts(claims: Sequence[Claim], verdicts: dict[str, list[Verdict]]) -> str:
+def _counts(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
     """Number of claims with each verdict."""
-    counts = Counter(verdicts[claim.name][0].word for claim in claims)
+    counts = Counter(verdicts[claim.name].word for claim in claims)
     return ", ".join(f"{counts[word]} {text}" for word, text in COUNTED.items() if counts[word])
 
 
-def paper_table(paper: str, claims: Sequence[Claim], verdicts: dict[str, list[Verdict]]) -> Table:
-    """Table of a paper's claims: published beside measured, a row for each metric."""
-    columns = ["claim", "published", "metric", "claimed side", "other side", "advantage", "seeds", "verdict", "p"]
+def _stages(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
+    """Numbers of claims with a second stage, of those that were run, and of what was repeated and came out the same."""
+    stated = [verdicts[claim.name] for claim in claims if claim.second_stage]
+    ran = [found for found in stated if found.word_in("second_stage") != NOT_RUN]
+    repeated = [
+        (found.word_in("first_stage"), found.word_in("again"))
+        for claim in claims
+        if claim.again and (found := verdicts[claim.name]).word_in("again") != NOT_RUN
+    ]
+    same = sum(first == again for first, again in repeated)
+    return (
+        f"of {len(stated)} claims a second stage was stated (fresh seeds; their number and the rule committed before "
+        f"any of their runs), and for {len(ran)} of them it has been run. Of the other decided claims {len(repeated)} "
+        f"were repeated on ten fresh seeds: {same} came out the same."
+    )
+
+
+def paper_table(paper: str, claims: Sequence[Claim], verdicts: dict[str, Standing]) -> Table:
+    """Table of a paper's claims: published beside measured, a row for each metric; those superseded come last."""
+    columns = ["claim", "published", "stage", "metric", "claimed side", "other side", "advantage", "seeds", "verdict"]
+    columns += ["p in the paper", "p in the ledger", "again"]
     rows: list[list[object]] = []
-    for claim in claims:
-        if claim.paper != paper:
-            continue
-        for index, verdict in enumerate(verdicts[claim.name]):
+    family = sorted((claim for claim in claims if claim.paper == paper), key=lambda claim: bool(claim.superseded))
+    for claim in family:
+        standing = verdicts[claim.name]
+        for index, verdict in enumerate(standing.verdicts):
             pairs = verdict.pairs
-            lead = [f"{claim.name}: {claim.sentence}", claim.published] if index == 0 else ["", ""]
+            lead: list[object] = ["", "", ""]
+            if index == 0:
+                lead = [f"{claim.name}: {claim.sentence}", claim.published, STAGE_NUMBERS[standing.stage]]
             means = [_mean(pairs.claimed), _mean(pairs.other)]
-            p = f"{verdict.p:.2g}" if verdict.word != NOT_RUN else ABSENT
+            judged = verdict.word != NOT_RUN and index < standing.deciding
+            chances = [f"{p:.2g}" if judged else ABSENT for p in (verdict.p, verdict.ledger_p)]
             rows.append([*lead, pairs.metric.name, *means, advantage_text(verdict), verdict.pairs.advantages.size,
-                         verdict_text(claim, verdict), p])  # fmt: skip
+                         verdict_text(claim, verdict), *chances, again_text(standing, index)])  # fmt: skip
     return Table("claims", paper, "", [Column(name) for name in columns], rows)
+
+
+def again_text(standing: Standing, index: int) -> str:
+    """Verdict and advantage on the fresh seeds, in the metric of the place `index`."""
+    if "again" not in standing.stages:
+        return ABSENT
+    verdict = standing.stages["again"][index]
+    return verdict.word if verdict.word == NOT_RUN else f"{verdict.word}: {advantage_text(verdict)}"
 
 
 def _mean(values: object) -> str:
@@ -129,14 +185,20 @@ def _three_digits(number: float) -> str:
 
 def verdict_text(claim: Claim, verdict: Verdict) -> str:
     """Verdict, and what qualifies it: the setting that it hangs on, runs that missed the target, seeds needed."""
+    if claim.superseded:
+        return f"superseded (was: {verdict.word})"
     if verdict.word == NOT_RUN:
         return f"{NOT_RUN}: {claim.left_open}" if claim.left_open else NOT_RUN
+    if verdict.pairs.metric.key in claim.rule.beside:
+        return f"told beside: {verdict.word}"
     parts = [verdict.word]
     if verdict.word == UNDECIDED:
         parts.append(f"{_seeds(verdict.seeds_needed)} would decide")
     if any(verdict.pairs.missed):
         first, second = verdict.pairs.missed
         parts.append(f"target missed by {first} claimed and {second} other runs")
+    if claim.cannot_tell:
+        parts.append(f"this set-up cannot tell: {claim.cannot_tell}")
     if claim.hangs_on:
         parts.append(f"hangs on {claim.hangs_on}")
     return "; ".join(parts)
@@ -146,22 +208,42 @@ def _seeds(needed: float) -> str:
     return f"{needed:.0f} seeds" if isfinite(needed) else "more than 1,000 seeds"
 
 
-def note(claim: Claim, found: Sequence[Verdict]) -> tuple[str, str]:
-    """Name of a claim, and its source, scale and rule in sentences."""
+def note(claim: Claim, found: Standing) -> tuple[str, str]:
+    """Name of a claim, and its source, scale, rule and stages in sentences."""
     rule, kind = claim.rule, "share saved" if claim.metrics[0].ratio else "difference"
     sides = " against ".join(
         " ".join([side.strategy, *(f"{key}={value}" for key, value in side.settings.items())]) for side in claim.sides
     )
     scale = "at the paper's protocol" if claim.scale == "protocol" else f"reduced: {claim.reduced}"
-    text = (
+    text = f"Superseded: {claim.superseded}. " if claim.superseded else ""
+    text += (
         f"{claim.source}. {sides}, {scale}. Rule ({kind}): holds above {rule.confirm:g}, does not below "
-        f"{rule.refute:g}, no difference within ±{rule.margin:g}; {rule.seeds} seeds for an expected {rule.effect:g} ± "
-        f"{rule.deviation:g} with power {rule.power:g}."
+        f"{rule.refute:g}, no difference within ±{rule.margin:g}, with power {rule.power:g}."
     )
+    text += "".join(f" {STAGE_TITLES[name]}: {_stage_text(stage)}." for name, stage in claim.stages.items())
     if claim.settings or claim.preset:
         shared = [f"preset {claim.preset}"] if claim.preset else []
         text += f" Runs: {', '.join([*shared, *(f'{key}={value}' for key, value in claim.settings.items())])}."
+    if claim.known_before:
+        text += f" Known before it was written: {claim.known_before}."
+    for side in claim.sides:
+        if uniform := claim.uniform_rounds(side):
+            text += f" {side.strategy} selects uniformly in its first {uniform} rounds."
+    if "second_stage" in found.stages:
+        words = [
+            f"stage {number} {found.word_in(name)}" for name, number in STAGE_NUMBERS.items() if name in found.stages
+        ]
+        text += f" Verdicts: {', '.join(words)}."
     return claim.name, text
+
+
+def _stage_text(stage: Stage) -> str:
+    """Seeds of a stage, and the power analysis behind their number."""
+    text = f"seeds {stage.first_seed} to {stage.first_seed + stage.seeds - 1}"
+    if stage.effect is None or stage.deviation is None:
+        return text
+    tests = f" and Holm over {stage.comparisons} tests" if stage.comparisons > 1 else ""
+    return f"{text}, for an expected {stage.effect:g} ± {stage.deviation:g}{tests}"
 
 
 def ranking_table(ranking: Ranking, measured: Measured) -> Table:
@@ -183,7 +265,7 @@ def ranking_table(ranking: Ranking, measured: Measured) -> Table:
         caption = (
             f"{ranking_advice(ranking, measured)} {first[0].accuracy.n} seeds that all methods have, 95% intervals. "
             "Level: not behind the first by more than seed noise (paired t tests, Holm over the methods)."
-            f"{_warm_ups(ranking)}{' ' if ranking.note else ''}{ranking.note}"
+            f"{_warm_ups(ranking)}{_not_run(ranking, first)}{' ' if ranking.note else ''}{ranking.note}"
         )
     else:
         caption = f"{capital(NOT_RUN)}{f': {ranking.left_open}' if ranking.left_open else ''}."
@@ -194,16 +276,25 @@ def _warm_ups(ranking: Ranking) -> str:
     """A sentence for each method that begins by uniform selection, and so is `random` for that long."""
     sentences = ""
     for side in ranking.sides:
-        config = ranking.configuration(side, 1)
-        rounds = getattr(config.method, "warmup_rounds", 0)
-        if rounds:
-            sentences += f" {side.strategy} selects uniformly in the first {rounds} of {config.run.rounds} rounds."
+        if rounds := ranking.uniform_rounds(side):
+            total = ranking.configuration(side, 1).run.rounds
+            sentences += f" {side.name} selects uniformly in the first {rounds} of {total} rounds."
     return sentences
 
 
-def interval_figure(claims: Sequence[Claim], verdicts: dict[str, list[Verdict]]) -> Figure:
+def _not_run(ranking: Ranking, shown: Sequence[Place]) -> str:
+    """A sentence on the variants that were not run; empty where all were."""
+    absent = set(ranking.variants) - {place.strategy for place in shown}
+    return f" Not run yet: {', '.join(sorted(absent))}." if absent else ""
+
+
+def interval_figure(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> Figure:
     """Figure of the advantages in the first metric of each claim, with 95% intervals: costs left, scores right."""
-    known = [(claim, verdicts[claim.name][0]) for claim in claims if verdicts[claim.name][0].advantage.n > 1]
+    known = [
+        (claim, found)
+        for claim in claims
+        if not claim.superseded and (found := verdicts[claim.name].verdicts[0]).advantage.n > 1
+    ]
     panels = [[(claim, found) for claim, found in known if claim.metrics[0].ratio == ratio] for ratio in (True, False)]
     figure = Figure(figsize=(12.0, 1.2 + 0.28 * max(1, *map(len, panels))), layout="constrained")
     titles = "share of the cost saved", "difference, as a share of the rule's 'confirm' or 'margin'"
@@ -250,6 +341,6 @@ def _item(text: str) -> str:
     )
 
 
-def decided(verdicts: dict[str, list[Verdict]]) -> int:
-    """Number of claims that are decided in their first metric."""
-    return sum(found[0].word in DECIDED for found in verdicts.values())
+def decided(verdicts: dict[str, Standing]) -> int:
+    """Number of claims that are decided."""
+    return sum(found.word in DECIDED for found in verdicts.values())

@@ -22,7 +22,7 @@ def claims_table(measured: Measured) -> Table:
     columns = "claim", "source", "scale", "metric", "advantage", "verdict"
     table = whole_table(*columns, numbers=("missing", "core minutes"), caption=caption, fold=False)
     for claim in claims:
-        for index, verdict in enumerate(verdicts[claim.name]):
+        for index, verdict in enumerate(verdicts[claim.name].verdicts):
             lead = [claim.name, f"{claim.paper}, {claim.source}", claim.scale] if index == 0 else ["", "", ""]
             costs = [str(len(missing_runs([claim], measured))), _minutes(claim, measured)] if index == 0 else ["", ""]
             table.add_row(*lead, verdict.pairs.metric.name, advantage_text(verdict), verdict.word, *costs)

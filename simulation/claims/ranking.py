@@ -1,13 +1,13 @@
 """Rankings: one TOML file each; methods at equal bytes, seconds and rounds, on the same seeds."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from fedsel_app.config import ConfigError
+from fedsel_app.config import ConfigError, Value
 from simulation.claims.claim import RANKINGS
 from simulation.claims.measured import Measured
 from simulation.claims.metrics import METRICS, Metric
@@ -31,6 +31,7 @@ class Ranking(Study):
     budgets : metric "accuracy_at_..." -> how much of it each method may spend
     seed_count : seeds, 1 to this
     note : what a reader of its table must know
+    variants : name -> settings of a further side, its `strategy` among them
     """
 
     title: str
@@ -38,11 +39,16 @@ class Ranking(Study):
     budgets: Mapping[str, float]
     seed_count: int
     note: str = ""
+    variants: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """A side for each method, without settings of its own."""
-        return tuple(Side(strategy) for strategy in self.strategies)
+        """A side for each method, without settings of its own, and then the variants."""
+        further = (
+            Side(str(settings["strategy"]), {key: value for key, value in settings.items() if key != "strategy"}, name)
+            for name, settings in self.variants.items()
+        )
+        return (*(Side(strategy) for strategy in self.strategies), *further)
 
     @property
     def seeds(self) -> range:
@@ -61,6 +67,7 @@ class Place:
 
     Attributes
     ----------
+    strategy : the method, or the name of a variant
     behind : True if it is behind the first by more than seed noise (paired t tests, Holm over the methods)
     """
 
@@ -90,6 +97,7 @@ def read_ranking(path: Path) -> Ranking:
     """Ranking in a file. Raises ConfigError, which names the file, if it is none."""
     with reading("ranking", path) as table:
         table["settings"] = flatten(table.get("settings", {}))
+        table["variants"] = {name: flatten(own) for name, own in table.get("variants", {}).items()}
         ranking: Ranking = build(Ranking, table | {"name": path.stem})
         if RANDOM not in ranking.strategies:
             raise ConfigError(f"'strategies' lacks {RANDOM}, beside which the others are read.")
@@ -100,13 +108,15 @@ def read_ranking(path: Path) -> Ranking:
 
 
 def places(ranking: Ranking, metric: Metric, measured: Measured) -> list[Place]:
-    """Methods from the best mean to the worst, on the seeds that all have; none where fewer than two seeds are."""
-    rows = {
-        side.strategy: {
-            seed: value for seed in ranking.seeds if (value := _value(ranking, side, seed, metric, measured))
-        }
+    """Methods from the best mean to the worst, on the seeds that all have; none where fewer than two seeds are.
+
+    A variant that was not run is left out.
+    """
+    found = {
+        side.name: {seed: value for seed in ranking.seeds if (value := _value(ranking, side, seed, metric, measured))}
         for side in ranking.sides
     }
+    rows = {name: row for name, row in found.items() if row or name not in ranking.variants}
     common = sorted(set.intersection(*(set(row) for row in rows.values())))
     if len(common) < 2:
         return []

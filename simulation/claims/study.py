@@ -2,7 +2,7 @@
 
 import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
@@ -17,10 +17,16 @@ from simulation.experiments.configuration import AppConfig, resolve
 
 @dataclass(frozen=True)
 class Side:
-    """Side of a study: a selection method, and the settings that only this side has."""
+    """Side of a study: a selection method, the settings that only this side has, and a label that tells it apart."""
 
     strategy: str
     settings: Mapping[str, Value] = field(default_factory=dict)
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its label, or else its method."""
+        return self.label or self.strategy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +52,7 @@ class Study(ABC):
 
     @property
     @abstractmethod
-    def seeds(self) -> range:
+    def seeds(self) -> Sequence[int]:
         """Seeds of the runs of each side."""
 
     @property
@@ -60,6 +66,11 @@ class Study(ABC):
         values = {**preset, **self.settings, **side.settings, "strategy": side.strategy}
         config = _resolved(tuple(sorted(values.items())))
         return replace(config, run=replace(config.run, seed=seed))
+
+    def uniform_rounds(self, side: Side) -> int:
+        """Rounds in which a side selects uniformly at first, though its method is another."""
+        config = self.configuration(side, 0)
+        return config.strategy.uniform_rounds(config.method, config.run)
 
 
 @cache

@@ -1,21 +1,23 @@
 """Verdicts: a claim is decided by one-sided paired t tests, adjusted within its paper.
 
 Two one-sided tests (Schuirmann 1987) against the margin say "no difference"; else a test against the advantage that
-would confirm and one against that which would refute. Holm's adjustment holds the family-wise error of all claims of a
-paper, of the tests of either kind.
+would confirm and one against that which would refute. Holm's adjustment holds the family-wise error of the claims of a
+paper, of the tests of either kind; the p-value that it has over all papers is told beside.
+
+A family has the claims of one stage: the seeds of another never count. Claims that are superseded are a family of
+their own.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 
 import numpy as np
 import scipy
 
-from simulation.claims.claim import Claim
+from simulation.claims.claim import STAGES, Claim
 from simulation.claims.measured import Measured
 from simulation.claims.metrics import Metric
-from simulation.comparison.power import seeds_for, seeds_for_equivalence
 from simulation.comparison.statistics import LEVEL, Estimate, Floats, holm, t_interval
 
 HOLDS, DOES_NOT, NO_DIFFERENCE, UNDECIDED = "holds", "does not hold", "no difference", "undecided"
@@ -43,13 +45,15 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Verdict on a claim in one metric.
+    """Verdict on a claim in one metric, from the seeds of one stage.
 
     Attributes
     ----------
     advantage : mean and 95% interval as stated: a share saved, or a difference; unadjusted
-    p : adjusted p-value of the test that decided, or of the best one
-    seeds_needed : seeds that would decide it, if what was measured is true; infinite: more than a thousand
+    p : p-value of the test that decided, or of the best one, adjusted within the paper
+    ledger_p : the same, adjusted over all claims of the stage
+    seeds_needed : seeds that would decide it within its paper's family, if what was measured is true; infinite: more
+        than a thousand
     """
 
     word: str
@@ -57,31 +61,116 @@ class Verdict:
     advantage: Estimate
     p: float
     seeds_needed: float
+    ledger_p: float = 1.0
 
 
-def decide(claims: Sequence[Claim], measured: Measured) -> dict[str, list[Verdict]]:
-    """Verdicts on each claim, one a metric, by claim name; the claims of a paper are adjusted together."""
-    verdicts: dict[str, list[Verdict]] = {}
+@dataclass(frozen=True)
+class Standing:
+    """Standing of a claim: its verdicts by stage, one a metric; none of a stage that it does not have.
+
+    Attributes
+    ----------
+    deciding : number of its metrics that decide; those after them are told beside
+    """
+
+    deciding: int
+    stages: Mapping[str, Sequence[Verdict]] = field(default_factory=dict)
+
+    @property
+    def stage(self) -> str:
+        """The stage whose verdict stands: the second, where there is one that was run, else the first."""
+        ran = "second_stage" in self.stages and self.word_in("second_stage") != NOT_RUN
+        return "second_stage" if ran or "first_stage" not in self.stages else "first_stage"
+
+    @property
+    def verdicts(self) -> Sequence[Verdict]:
+        """Verdicts of the stage that stands, one a metric."""
+        return self.stages[self.stage]
+
+    @property
+    def word(self) -> str:
+        """Verdict on the claim: it holds if it holds in every metric that its sentence names."""
+        return self.word_in(self.stage)
+
+    @property
+    def seeds_needed(self) -> float:
+        """Seeds that would decide it in each of those metrics that are undecided; 0 where none is."""
+        found = self.verdicts[: self.deciding]
+        return max((verdict.seeds_needed for verdict in found if verdict.word == UNDECIDED), default=0.0)
+
+    def word_in(self, stage: str) -> str:
+        """Verdict on the claim from the seeds of a stage."""
+        words = {verdict.word for verdict in self.stages[stage][: self.deciding]}
+        return next(word for word in (NOT_RUN, DOES_NOT, NO_DIFFERENCE, UNDECIDED, HOLDS) if word in words)
+
+
+def decide(claims: Sequence[Claim], measured: Measured) -> dict[str, Standing]:
+    """Standing of each claim, by its name."""
+    found: dict[str, dict[str, list[Verdict]]] = {claim.name: {} for claim in claims}
+    for stage in STAGES:
+        for old in (False, True):
+            group = [claim for claim in claims if stage in claim.stages and bool(claim.superseded) == old]
+            decided = _decide_stage(group, stage, measured)
+            for claim in group:
+                found[claim.name][stage] = decided.get(claim.name) or [_not_run(metric) for metric in claim.metrics]
+    return {claim.name: Standing(len(claim.rule.metrics), found[claim.name]) for claim in claims}
+
+
+def _decide_stage(claims: Sequence[Claim], stage: str, measured: Measured) -> dict[str, list[Verdict]]:
+    """Verdicts on each claim, one a metric, from the seeds of a stage.
+
+    A stage of fresh seeds has no verdict until all of them were run: that a part of them may decide was not stated.
+    """
+    claims = [claim for claim in claims if stage == "first_stage" or _complete(claim, stage, measured)]
+    tests = [
+        (claim, paired_values(claim, metric, measured, claim.stages[stage].range))
+        for claim in claims
+        for metric in claim.metrics
+    ]
+    judged: dict[tuple[str, str], Verdict] = {}
     for paper in dict.fromkeys(claim.paper for claim in claims):
-        family = [claim for claim in claims if claim.paper == paper]
-        tests = [(claim, paired_values(claim, metric, measured)) for claim in family for metric in claim.metrics]
-        judged = _judge([(claim, pairs) for claim, pairs in tests if len(pairs.advantages) > 1])
-        for claim, pairs in tests:
-            word = UNDECIDED if any(pairs.missed) else NOT_RUN
-            unjudged = Verdict(word, pairs, t_interval(pairs.advantages), 1.0, inf)
-            verdict = judged.get((claim.name, pairs.metric.key), unjudged)
-            verdicts.setdefault(claim.name, []).append(verdict)
+        judged |= _judge([(claim, pairs) for claim, pairs in tests if claim.paper == paper and _decides(claim, pairs)])
+    over_all = _judge([(claim, pairs) for claim, pairs in tests if _decides(claim, pairs)])
+    beside: dict[tuple[str, str], Verdict] = {}
+    for claim, pairs in tests:
+        if _judged(pairs) and pairs.metric.key in claim.rule.beside:
+            beside |= _judge([(claim, pairs)])
+    verdicts: dict[str, list[Verdict]] = {claim.name: [] for claim in claims}
+    for claim, pairs in tests:
+        key = claim.name, pairs.metric.key
+        unjudged = Verdict(UNDECIDED if any(pairs.missed) else NOT_RUN, pairs, t_interval(pairs.advantages), 1.0, inf)
+        verdict = judged.get(key) or beside.get(key, unjudged)
+        verdicts[claim.name].append(replace(verdict, ledger_p=over_all[key].p) if key in over_all else verdict)
     return verdicts
 
 
-def paired_values(claim: Claim, metric: Metric, measured: Measured) -> Pairs:
-    """Values of both sides on the seeds that both have; what a run spent in vain counts as its cost to the target.
+def _complete(claim: Claim, stage: str, measured: Measured) -> bool:
+    runs = [measured.values(claim, side, seed) for seed in claim.stages[stage].range for side in claim.sides]
+    return all(values is not None for values in runs)
 
-    A seed on which neither side reached its target is left out.
+
+def _not_run(metric: Metric) -> Verdict:
+    nothing = np.zeros(0)
+    return Verdict(NOT_RUN, Pairs(metric, nothing, nothing, nothing), t_interval(nothing), 1.0, inf)
+
+
+def _judged(pairs: Pairs) -> bool:
+    return len(pairs.advantages) > 1
+
+
+def _decides(claim: Claim, pairs: Pairs) -> bool:
+    return _judged(pairs) and pairs.metric.key in claim.rule.metrics
+
+
+def paired_values(claim: Claim, metric: Metric, measured: Measured, seeds: Sequence[int]) -> Pairs:
+    """Values of both sides on those of the `seeds` that both have.
+
+    What a run spent in vain counts as its cost to the target. A seed on which neither side reached its target is left
+    out.
     """
     rows: list[tuple[float, float]] = []
     missed = [0, 0]
-    for seed in claim.seeds:
+    for seed in seeds:
         both = [measured.values(claim, side, seed) for side in claim.sides]
         if both[0] is None or both[1] is None:
             continue
@@ -125,8 +214,9 @@ def _judge(tests: Sequence[tuple[Claim, Pairs]]) -> dict[tuple[str, str], Verdic
             word = UNDECIDED
         if rule.equal:
             word = {NO_DIFFERENCE: HOLDS, HOLDS: DOES_NOT}.get(word, word)
+        needed = rule.needed(metric, mean, float(pairs.advantages.std(ddof=1)), len(tests))
         shown = p_alike if alike_holds else min(p, p_alike) if word == UNDECIDED else p
-        verdicts[claim.name, metric.key] = Verdict(word, pairs, stated_interval(pairs), shown, _needed(claim, pairs))
+        verdicts[claim.name, metric.key] = Verdict(word, pairs, stated_interval(pairs), shown, needed)
     return verdicts
 
 
@@ -149,14 +239,3 @@ def stated_interval(pairs: Pairs) -> Estimate:
     """Mean advantage and its 95% interval, as a share saved or a difference."""
     found, metric = t_interval(pairs.advantages), pairs.metric
     return Estimate(metric.stated(found.mean), metric.stated(found.low), metric.stated(found.high), found.n)
-
-
-def _needed(claim: Claim, pairs: Pairs) -> float:
-    """Seeds that would decide the claim with its power if its mean and deviation are the true ones."""
-    rule, metric = claim.rule, pairs.metric
-    mean, deviation = float(pairs.advantages.mean()), float(pairs.advantages.std(ddof=1))
-    return min(
-        seeds_for(mean - metric.advantage(rule.confirm), deviation, rule.power),
-        seeds_for(metric.advantage(rule.refute) - mean, deviation, rule.power),
-        seeds_for_equivalence(mean, metric.limit(rule.margin), deviation, rule.power),
-    )

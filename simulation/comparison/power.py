@@ -50,11 +50,11 @@ def pairs_needed(result: Paired, comparisons: int) -> int | None:
     return max(int(needed), FEWEST_PAIRS) if needed < inf else None
 
 
-def seeds_for_equivalence(mean: float, margin: float, deviation: float, power: float) -> float:
+def seeds_for_equivalence(mean: float, margin: float, deviation: float, power: float, level: float = LEVEL) -> float:
     """Fewest seeds with which two one-sided tests find a true difference `mean` within plus or minus `margin`."""
 
     def equivalence_power(seeds: int) -> float:
-        sides = (one_sided_power(margin - sign * mean, deviation, seeds, LEVEL) for sign in (1.0, -1.0))
+        sides = (one_sided_power(margin - sign * mean, deviation, seeds, level) for sign in (1.0, -1.0))
         return max(0.0, sum(sides) - 1.0)
 
     return _fewest(equivalence_power, power) if abs(mean) < margin else inf

@@ -28,7 +28,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import Settings, setting
+from fedsel_app.config import RunConfig, Settings, setting
 from fedsel_app.messages import Report
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
@@ -94,6 +94,11 @@ class Delta(SelectionStrategy[DeltaConfig]):
     def needs(cls, config: DeltaConfig) -> Needs:
         """The participants' sigma, unless the rule is FedIS."""
         return Needs(reports=frozenset({SIGMA} if config.rule == "delta" else ()))
+
+    @classmethod
+    def uniform_rounds(cls, config: DeltaConfig, run: RunConfig) -> int:
+        """The first round, before any gradient deviation is known."""
+        return 1
 
     def probabilities(self, roster: Roster) -> Floats:
         """Sampling probabilities of the available clients, float64 (n,) by ascending id."""

@@ -22,7 +22,7 @@ from typing import final
 
 import numpy as np
 
-from fedsel_app.config import ConfigError, Settings, SharedSettings, setting
+from fedsel_app.config import ConfigError, RunConfig, Settings, SharedSettings, setting
 from strategies.base import SelectionStrategy
 from strategies.last_updates import LastUpdates
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
@@ -92,6 +92,11 @@ class DivFL(SelectionStrategy[DivFLConfig]):
     def needs(cls, config: DivFLConfig) -> Needs:
         """Every client's last update."""
         return Needs(updates=True, pairs=True)
+
+    @classmethod
+    def uniform_rounds(cls, config: DivFLConfig, run: RunConfig) -> int:
+        """The first pass over all clients."""
+        return -(-run.clients // run.cohort)
 
     @classmethod
     def check_settings(cls, config: DivFLConfig, shared: SharedSettings) -> None:

@@ -36,7 +36,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import Settings, setting
+from fedsel_app.config import RunConfig, Settings, setting
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
@@ -198,6 +198,11 @@ class FedCG(SelectionStrategy[FedCGConfig]):
     def needs(cls, config: FedCGConfig) -> Needs:
         """Every client's link and seconds a step, and its last update."""
         return Needs(links=True, updates=True, pairs=True)
+
+    @classmethod
+    def uniform_rounds(cls, config: FedCGConfig, run: RunConfig) -> int:
+        """The first pass over all clients."""
+        return -(-run.clients // run.cohort)
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """`count` clients and their kept fractions; uniformly from the never selected while there are some."""

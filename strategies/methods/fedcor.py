@@ -26,7 +26,7 @@ from typing import final
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from fedsel_app.config import Settings, setting
+from fedsel_app.config import RunConfig, Settings, setting
 from fedsel_app.seeds import Purpose, stream
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
@@ -161,8 +161,13 @@ class FedCor(SelectionStrategy[FedCorConfig]):
         """Loss of every client over its training data, in the rounds that `candidates` says."""
         return Needs(loss_probe=True, probe_batches=0)
 
+    @classmethod
+    def uniform_rounds(cls, config: FedCorConfig, run: RunConfig) -> int:
+        """The warm-up, and the round after which the process is fitted."""
+        return config.warmup + 1
+
     def _warms_up(self, number: int) -> bool:
-        return number <= self.config.warmup + 1
+        return number <= self.uniform_rounds(self.config, self.context.run)
 
     def _uniform(self, number: int) -> bool:
         """True for a round `number` with a uniform cohort, whose effect is observed."""

@@ -37,7 +37,7 @@ import scipy
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from fedsel_app.config import Settings, setting
+from fedsel_app.config import RunConfig, Settings, setting
 from fedsel_app.seeds import Purpose, stream
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Outcome, Roster, RoundInfo, Selection
@@ -229,6 +229,11 @@ class FedCVRBolt(SelectionStrategy[FedCVRBoltConfig]):
         config = self.config
         points = normalised(self._models, config.normalisation)
         return find_coalitions(points, count, config.homophily, config.landmarks, rng)
+
+    @classmethod
+    def uniform_rounds(cls, config: FedCVRBoltConfig, run: RunConfig) -> int:
+        """The warm-up."""
+        return config.warmup_rounds
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """Uniform in the warm-up; then one client of each of `count` coalitions."""

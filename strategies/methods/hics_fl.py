@@ -29,7 +29,7 @@ from typing import final
 import numpy as np
 import scipy
 
-from fedsel_app.config import Settings, setting
+from fedsel_app.config import RunConfig, Settings, setting
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
@@ -118,6 +118,11 @@ class HiCSFL(SelectionStrategy[HiCSFLConfig]):
     def needs(cls, config: HiCSFLConfig) -> Needs:
         """The updates' output layer."""
         return Needs(class_biases=True, pairs=True)
+
+    @classmethod
+    def uniform_rounds(cls, config: HiCSFLConfig, run: RunConfig) -> int:
+        """The first pass over all clients."""
+        return -(-run.clients // run.cohort)
 
     def entropy(self, ids: Ints) -> Floats:
         """H of the clients `ids`, float64 (n,); the mean of the known ones where nothing is known."""

@@ -1,15 +1,17 @@
 """Claims and rankings as files: each can be run, and a file that is none is refused by name."""
 
 import re
+from math import inf
 
 import pytest
 import tomli_w
 
 from fedsel_app.config import ConfigError
 from simulation.claims.claim import claim_files, load_claims, read_claim
-from simulation.claims.measured import identity
+from simulation.claims.measured import SHIPPED, identity, read_measured
 from simulation.claims.ranking import load_rankings, read_ranking
 from simulation.claims.runs import asked_runs
+from simulation.experiments.presets import load_preset
 from strategies import STRATEGIES
 
 PAPERS = "HeteRo-Select (informativeness)", "HeteRo-Select (stability)", "ISP", "Terraform", "FedCVR-Bolt"
@@ -19,6 +21,7 @@ CLAIM = {
     "sentence": "A is ahead of B.",
     "published": "1 against 2",
     "scale": "protocol",
+    "settings": {"weighting": "uniform"},
     "claimed": {"strategy": "oort"},
     "other": {"strategy": "random"},
     "rule": {
@@ -36,8 +39,9 @@ CLAIM = {
 
 def written(tmp_path, **changes):
     rule = CLAIM["rule"] | changes.pop("rule", {})
+    settings = CLAIM["settings"] | changes.pop("settings", {})
     path = tmp_path / "mine.toml"
-    path.write_text(tomli_w.dumps(CLAIM | changes | {"rule": rule}), encoding="utf-8")
+    path.write_text(tomli_w.dumps(CLAIM | changes | {"settings": settings, "rule": rule}), encoding="utf-8")
     return path
 
 
@@ -54,6 +58,54 @@ def test_every_claim_and_ranking_has_settings_that_can_be_run():
         configs = [study.configuration(side, 1) for side in study.sides]
         assert len({identity(config) for config in configs}) == len(study.sides), study.name
         assert len(study.seeds) >= 5, study.name
+
+
+def test_arms_differ_in_nothing_that_their_file_does_not_name():
+    """A setting of one side is named there, or in the pipelines of a preset; weights are equal, or named."""
+    for claim in load_claims():
+        if claim.superseded:
+            continue
+        first, second = (claim.configuration(side, 1).values() for side in claim.sides)
+        different = {key for key in first.keys() & second.keys() if first[key] != second[key]} - {"strategy"}
+        named = {key for side in claim.sides for key in side.settings}
+        if claim.own_pipelines:
+            named |= {key for table in load_preset(claim.preset).methods.values() for key in table.settings}
+        assert different <= named, claim.name
+        strategies = {side.strategy for side in claim.sides}
+        if len(strategies) > 1 and not claim.own_pipelines and "method" in (first["weighting"], second["weighting"]):
+            assert all("weighting" in side.settings for side in claim.sides), claim.name
+    for ranking in load_rankings():
+        assert "weighting" in ranking.settings, ranking.name
+        configs = {side.name: ranking.configuration(side, 1).values() for side in ranking.sides}
+        base = configs["random"]
+        for side in ranking.sides:
+            own = configs[side.name]
+            different = {key for key in base.keys() & own.keys() if base[key] != own[key]} - {"strategy"}
+            assert different <= set(side.settings), (ranking.name, side.name)
+
+
+def test_random_selection_with_equal_weights_stands_in_every_ranking():
+    for ranking in load_rankings():
+        side = ranking.sides[-1]
+        assert side.strategy == "random", ranking.name
+        assert ranking.configuration(side, 1).aggregation.weighting == "uniform", ranking.name
+
+
+def test_no_measured_run_ended_while_its_method_was_uniform():
+    measured = read_measured(SHIPPED)
+    for claim in load_claims():
+        for side in claim.sides:
+            uniform = 0 if claim.superseded else claim.uniform_rounds(side)
+            for seed in claim.seeds if uniform else ():
+                values = measured.values(claim, side, seed) or {}
+                assert (values.get("rounds_to_target") or inf) > uniform, (claim.name, side.strategy, seed)
+
+
+def test_a_superseded_claim_says_what_stands_in_its_place():
+    names = set(claim_files())
+    for claim in load_claims():
+        if claim.superseded and "nothing stands" not in claim.superseded:
+            assert names & set(re.findall(r"[\w-]+", claim.superseded)), claim.name
 
 
 def test_a_ranking_has_all_methods():
@@ -108,6 +160,20 @@ def test_a_run_is_known_by_what_changes_its_numbers(tmp_path):
         ({"rule": {"seeds": 4}}, "'seeds' must be 5 at least"),
         ({"rule": {"seeds": 9}}, "'seeds' must be 10 at least for the 'power' 0.8"),
         ({"rule": {"color": "red"}}, "'color' is none of"),
+        ({"rule": {"beside": ["time_to_target_s"]}}, "must be costs, or scores"),
+        ({"second_stage": {"seeds": 9, "effect": 0.02, "deviation": 0.02}}, "'seeds' must be 10 at least"),
+        ({"second_stage": {"seeds": 10, "effect": 0.02, "deviation": 0.02, "comparisons": 4}}, "at least for the"),
+        ({"second_stage": {"seeds": 10, "first_seed": 11}}, "'first_seed' must be 2001 at least"),
+        ({"second_stage": {"seeds": 10}, "again": {"seeds": 10}}, "'again' is for claims without a second stage"),
+        ({"settings": {"weighting": "method"}}, "'weighting' = method gives each its own weights"),
+        (
+            {"claimed": {"strategy": "fedcor"}, "settings": {"rounds": 16}},
+            "fedcor selects uniformly in its first 16 rounds, and a run may end by then",
+        ),
+        (
+            {"claimed": {"strategy": "divfl"}, "rule": {"metrics": ["rounds_to_target"]}, "not_before": 4},
+            "divfl selects uniformly in its first 4 rounds, and a run may end by then",
+        ),
         ({"verdict": "holds"}, "'verdict' is none of"),
         ({"claimed": {"lr": 0.1}}, "lacks 'strategy'"),
     ],

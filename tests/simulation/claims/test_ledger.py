@@ -1,6 +1,6 @@
 """Ledger: its opening, tables and rules from measured values; the committed one is what its runs give."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import isfinite
 
 import pytest
@@ -9,7 +9,7 @@ from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
 from simulation.claims.advice import advice, ranking_advice
 from simulation.claims.claim import load_claims
-from simulation.claims.ledger import opening_lines, ranking_table, write_ledger
+from simulation.claims.ledger import METHOD, opening_lines, ranking_table, write_ledger
 from simulation.claims.measured import SHIPPED, identity, read_measured
 from simulation.claims.ranking import Ranking, load_rankings, places
 from simulation.claims.runs import missing_runs
@@ -34,6 +34,7 @@ def test_the_readme_says_what_the_ledger_says(shipped):
     said = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split("<!-- ledger")[1].split("-->")[1].split())
     (title, text), *_ = opening_lines(load_claims(), load_rankings(), decide(load_claims(), shipped), shipped)
     assert f"[{title}](docs/ledger.md): {text}" in said
+    assert METHOD in said
     for currency, sentence in advice(load_rankings(), shipped):
         assert f"{currency}, {sentence}" in said
 
@@ -46,11 +47,11 @@ def test_the_preset_recommended_selects_with_the_first_at_equal_bytes(shipped):
 def test_at_least_24_claims_are_decided_or_shown_undecidable_with_five_seeds_each(shipped):
     verdicts = decide(load_claims(), shipped)
     settled = [
-        found[0]
+        found
         for found in verdicts.values()
-        if found[0].word in DECIDED or (found[0].word != NOT_RUN and isfinite(found[0].seeds_needed))
+        if found.word in DECIDED or (found.word != NOT_RUN and isfinite(found.seeds_needed))
     ]
-    assert sum(verdict.pairs.advantages.size >= 5 for verdict in settled) >= 24
+    assert sum(found.verdicts[0].pairs.advantages.size >= 5 for found in settled) >= 24
 
 
 def test_every_measured_run_belongs_to_a_study(shipped):
@@ -70,11 +71,11 @@ def test_the_opening_names_verdicts_and_the_page_shows_both_sides(tmp_path):
     page, markdown, picture = write_ledger(tmp_path, claims, [], Runs(scores))
     text = markdown.read_text(encoding="utf-8")
     counts = "1 confirmed, 1 refuted, 1 not run"
-    opening = [f"- **3 claims:** {counts}.", f"- **Baselines:** {counts}. Confirmed: ahead."]
-    assert text.splitlines()[2:4] == opening
+    assert text.splitlines()[2] == f"- **3 claims:** {counts}."
+    assert f"- **Baselines:** {counts}. Confirmed: ahead." in text.splitlines()
     # Means 0.7555 and 0.761 - 0.7055: the paired differences are 0.05 + 0.001 s, 5.55 points on average.
     assert (
-        "| ahead: S. | 1 | accuracy, mean of the last ten evaluations | 0.761 | 0.7055 | 5.55 points [5.33, 5.77] |"
+        "| ahead: S. | 1 | 1 | accuracy, mean of the last ten evaluations | 0.761 | 0.7055 | 5.55 points [5.33, 5.77] |"
         in text
     )
     assert "ahead: S." in page.read_text(encoding="utf-8")
@@ -129,6 +130,34 @@ def test_a_ranking_says_who_selects_uniformly_at_first():
     assert ranking_table(replace(quick, note="As told."), Runs(values)).caption.endswith(" As told.")
 
 
+@dataclass
+class Named:
+    """Scores by the name of a side, in place of measured runs."""
+
+    scores: dict
+
+    def values(self, study, side, seed):
+        found = self.scores.get(side.name)
+        return None if found is None else {study.metrics[0].column: found + 0.001 * seed}
+
+
+def test_a_variant_is_told_by_its_name_once_it_was_run():
+    ranking = Ranking(
+        name="r",
+        title="T",
+        strategies=("random", "oort"),
+        budgets={"accuracy_at_rounds": 5},
+        seed_count=5,
+        variants={"random, equal weights": {"strategy": "random", "weighting": "uniform"}},
+    )
+    scores = {"random": 0.8, "oort": 0.7, "random, equal weights": 0.9}
+    (metric,) = ranking.metrics
+    assert places(ranking, metric, Named(scores))[0].strategy == "random, equal weights"
+    del scores["random, equal weights"]
+    assert [place.strategy for place in places(ranking, metric, Named(scores))] == ["random", "oort"]
+    assert ranking_table(ranking, Named(scores)).caption.endswith(" Not run yet: random, equal weights.")
+
+
 def test_advice_over_rankings_counts_where_a_method_is_first_or_level():
     """In workload w oort and random differ by noise and divfl is behind; in v random is behind the other two."""
     noise = (0.00, 0.01, -0.01, 0.02, -0.02)
@@ -150,13 +179,13 @@ def test_advice_over_rankings_counts_where_a_method_is_first_or_level():
     (both,), (second,) = advice(rankings, Runs(values)), advice(rankings[1:], Runs(values))
     assert both == (
         "Where only rounds count",
-        "use oort: first or level in 2 of 2 workloads; random selection is 10.1 points behind on average, "
-        "level in 1 (w).",
+        "use oort: first or level in 2 of 2 workloads; no method was told to be better than random selection, 10.1 "
+        "points behind the first on average, in 1 of 2 workloads (w).",
     )
     assert second[1].startswith("use divfl or oort: first or level ")
-    assert second[1].endswith(" 20.1 points behind on average, level in none.")
+    assert second[1].endswith(" 20.1 points behind the first on average, in 0 of 1 workloads.")
     (most,) = advice([*rankings, replace(rankings[0], name="u")], Runs(values))
-    assert most[1].endswith(" level in all but v.")
+    assert most[1].endswith(" in 2 of 3 workloads (not in v).")
     assert advice(rankings, Runs({})) == []
 
 

@@ -5,8 +5,9 @@ from math import inf, log
 
 import numpy as np
 import pytest
+import scipy
 
-from simulation.claims.claim import Claim, Rule
+from simulation.claims.claim import FRESH, Claim, Rule, Stage
 from simulation.claims.study import Side
 from simulation.claims.verdict import DOES_NOT, HOLDS, NO_DIFFERENCE, NOT_RUN, UNDECIDED, decide, p_above, p_within
 
@@ -25,8 +26,9 @@ class Runs:
         return None if found is None else found if isinstance(found, dict) else {study.metrics[0].column: found}
 
 
-def claim(name, claimed, other, metric="stable_accuracy", paper="P", **rule):
-    defaults = {"confirm": 0.0, "refute": 0.0, "margin": 0.02, "effect": 0.03, "deviation": 0.02, "power": 0.8}
+def claim(name, claimed, other, metric="stable_accuracy", paper="P", effect=0.03, deviation=0.02, stages=None, **rule):
+    stages = stages or {}
+    rule = {"confirm": 0.0, "refute": 0.0, "margin": 0.02, "power": 0.8} | rule
     return Claim(
         name=name,
         paper=paper,
@@ -34,14 +36,17 @@ def claim(name, claimed, other, metric="stable_accuracy", paper="P", **rule):
         sentence="S.",
         published="1",
         scale="protocol",
+        settings={"weighting": "uniform", "rounds": 40},
         claimed=Side(claimed),
         other=Side(other),
-        rule=Rule(metrics=(metric,), seeds=SEEDS, **defaults | rule),
+        rule=Rule(metrics=metric if isinstance(metric, tuple) else (metric,), **rule),
+        first_stage=Stage(SEEDS, effect=effect, deviation=deviation),
+        **stages,
     )
 
 
 def word(claims, runs, name):
-    return decide(claims, runs)[name][0].word
+    return decide(claims, runs)[name].word
 
 
 def test_error_rates_of_the_verdicts():
@@ -55,7 +60,7 @@ def test_error_rates_of_the_verdicts():
         runs = Runs({name: dict(enumerate(values, start=1)) for name, values in scores.items()})
         expected = {"true": HOLDS, "false": DOES_NOT, "twins": NO_DIFFERENCE}
         for name, found in decide(claims, runs).items():
-            right[name] += found[0].word == expected[name]
+            right[name] += found.word == expected[name]
     assert min(right.values()) >= 38, right
 
 
@@ -68,7 +73,7 @@ def test_error_rates_of_costs():
         noise = {name: rng.lognormal(0.0, 0.05, SEEDS) for name in (HONEST, TWIN, CHEAT)}
         costs = {name: shared * noise[name] * (0.75 if name == CHEAT else 1.0) for name in noise}
         found = decide(claims, Runs({name: dict(enumerate(values, start=1)) for name, values in costs.items()}))
-        right += (found["true"][0].word, found["twins"][0].word) == (HOLDS, NO_DIFFERENCE)
+        right += (found["true"].word, found["twins"].word) == (HOLDS, NO_DIFFERENCE)
     assert right >= 38
 
 
@@ -89,7 +94,7 @@ def test_values_that_are_all_alike():
 def test_share_saved_is_of_geometric_means():
     """Costs of 50 and 100 on one seed, 80 and 100 on the other: ratio sqrt(0.4)."""
     runs = Runs({CHEAT: {1: 50.0, 2: 80.0}, HONEST: {1: 100.0, 2: 100.0}})
-    (verdict,) = decide([claim("c", CHEAT, HONEST, "time_s", effect=0.5, deviation=0.3)], runs)["c"]
+    (verdict,) = decide([claim("c", CHEAT, HONEST, "time_s", effect=0.5, deviation=0.3)], runs)["c"].verdicts
     assert verdict.advantage.mean == pytest.approx(1.0 - 0.4**0.5)
     assert verdict.pairs.advantages == pytest.approx([log(2.0), log(1.25)])
 
@@ -105,11 +110,11 @@ def test_a_target_missed_by_the_claimed_side_confirms_nothing():
     near = {seed: missed(100.0 + seed, 500.0) for seed in range(1, SEEDS + 1)}
     never = {seed: missed(None, 500.0) for seed in range(1, SEEDS + 1)}
     found = decide(claims, Runs({CHEAT: never, HONEST: near}))
-    assert (found["c"][0].word, found["d"][0].word) == (DOES_NOT, HOLDS)
-    assert found["c"][0].pairs.missed == (SEEDS, 0)
+    assert (found["c"].word, found["d"].word) == (DOES_NOT, HOLDS)
+    assert found["c"].verdicts[0].pairs.missed == (SEEDS, 0)
     cheap = {seed: missed(None, 20.0) for seed in range(1, SEEDS + 1)}
     found = decide(claims, Runs({CHEAT: cheap, HONEST: near}))
-    assert (found["c"][0].word, found["d"][0].word) == (UNDECIDED, UNDECIDED)
+    assert (found["c"].word, found["d"].word) == (UNDECIDED, UNDECIDED)
 
 
 def test_seeds_on_which_neither_reached_the_target_are_left_out():
@@ -117,7 +122,7 @@ def test_seeds_on_which_neither_reached_the_target_are_left_out():
     others = {seed: missed(None, 500.0) for seed in range(1, SEEDS + 1)} | {1: missed(200.0, 500.0)}
     (verdict,) = decide(
         [claim("c", CHEAT, HONEST, "time_to_target_s", effect=0.5, deviation=0.4)], Runs({CHEAT: rows, HONEST: others})
-    )["c"]
+    )["c"].verdicts
     assert (verdict.word, verdict.pairs.advantages.size, verdict.pairs.missed) == (UNDECIDED, 1, (9, 9))
 
 
@@ -157,10 +162,81 @@ def test_undecided_says_how_many_seeds_would_decide():
     values = np.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0])
     values = values / values.std(ddof=1) + 0.5
     runs = Runs({CHEAT: dict(enumerate(values, start=1)), HONEST: dict.fromkeys(range(1, SEEDS + 1), 0.0)})
-    (verdict,) = decide([claim("c", CHEAT, HONEST, margin=0.01, effect=2.0, deviation=1.0)], runs)["c"]
+    (verdict,) = decide([claim("c", CHEAT, HONEST, margin=0.01, effect=2.0, deviation=1.0)], runs)["c"].verdicts
     assert (verdict.word, verdict.seeds_needed) == (UNDECIDED, 34)
 
 
 def test_without_runs_nothing_is_decided():
-    (verdict,) = decide([claim("c", CHEAT, HONEST)], Runs({}))["c"]
+    (verdict,) = decide([claim("c", CHEAT, HONEST)], Runs({}))["c"].verdicts
     assert (verdict.word, verdict.seeds_needed) == (NOT_RUN, inf)
+
+
+def test_a_claim_holds_if_it_holds_in_every_metric():
+    """Ahead in accuracy on all seeds; ahead, behind, or neither in the clients' accuracy."""
+    both, rng = ("stable_accuracy", "final_client_accuracy"), np.random.default_rng(5)
+    noise = rng.normal(0.0, 0.01, SEEDS)
+    for second, expected in ((0.1, HOLDS), (-0.1, DOES_NOT), (0.0, NO_DIFFERENCE)):
+        ahead = {
+            seed: {"stable_accuracy": 0.9 + noise[seed - 1], "final_client_accuracy": 0.5 + second + noise[seed - 1]}
+            for seed in range(1, SEEDS + 1)
+        }
+        base = {seed: {"stable_accuracy": 0.8, "final_client_accuracy": 0.5} for seed in ahead}
+        (standing,) = decide([claim("c", CHEAT, HONEST, both)], Runs({CHEAT: ahead, HONEST: base})).values()
+        assert standing.verdicts[0].word == HOLDS
+        assert standing.word == expected
+
+
+def test_a_metric_beside_decides_nothing_and_adjusts_nothing():
+    rows = {seed: {"stable_accuracy": 0.9 + 0.001 * seed, "final_client_accuracy": 0.1} for seed in range(1, 11)}
+    base = {seed: {"stable_accuracy": 0.8, "final_client_accuracy": 0.5 + 0.001 * seed} for seed in rows}
+    runs = Runs({CHEAT: rows, HONEST: base})
+    (alone,) = decide([claim("c", CHEAT, HONEST)], runs).values()
+    (standing,) = decide([claim("c", CHEAT, HONEST, beside=("final_client_accuracy",))], runs).values()
+    assert [verdict.word for verdict in standing.verdicts] == [HOLDS, DOES_NOT]
+    assert (standing.word, standing.verdicts[0].p) == (HOLDS, alone.verdicts[0].p)
+
+
+def test_the_second_stage_decides_alone_and_only_when_it_is_whole():
+    """Behind on the first seeds, ahead on the fresh ones."""
+    first = {seed: 0.7 + 0.001 * seed for seed in range(1, SEEDS + 1)}
+    fresh = {seed: 0.9 + 0.001 * (seed - FRESH) for seed in range(FRESH, FRESH + 5)}
+    base = dict.fromkeys([*first, *fresh], 0.8)
+    stated = claim("c", CHEAT, HONEST, stages={"second_stage": Stage(5, FRESH)})
+    assert stated.seeds == [*first, *fresh]
+    (whole,) = decide([stated], Runs({CHEAT: first | fresh, HONEST: base})).values()
+    assert (whole.word, whole.word_in("first_stage"), whole.verdicts[0].pairs.advantages.size) == (HOLDS, DOES_NOT, 5)
+    del fresh[FRESH + 2]
+    (part,) = decide([stated], Runs({CHEAT: first | fresh, HONEST: base})).values()
+    assert (part.word, part.word_in("second_stage")) == (DOES_NOT, NOT_RUN)
+
+
+def test_a_repetition_leaves_the_verdict():
+    first = {seed: 0.9 + 0.001 * seed for seed in range(1, SEEDS + 1)}
+    fresh = {seed: 0.7 + 0.001 * (seed - FRESH) for seed in range(FRESH, FRESH + 10)}
+    base = dict.fromkeys([*first, *fresh], 0.8)
+    repeated = claim("c", CHEAT, HONEST, stages={"again": Stage(10, FRESH)})
+    (standing,) = decide([repeated], Runs({CHEAT: first | fresh, HONEST: base})).values()
+    assert (standing.word, standing.word_in("again")) == (HOLDS, DOES_NOT)
+
+
+def test_seeds_that_would_decide_count_holm():
+    """Half a deviation: 34 pairs alone (Cohen's table), more as the strictest of four tests (level 0.00625)."""
+    values = np.array([1.0, -1.0] * 5)
+    values = values / values.std(ddof=1) + 0.5
+    runs = Runs({CHEAT: dict(enumerate(values, start=1)), HONEST: dict.fromkeys(range(1, SEEDS + 1), 0.0)})
+    rule = {"margin": 0.01, "effect": 2.0, "deviation": 1.0}
+    four = [claim(f"c{index}", CHEAT, HONEST, **rule) for index in range(4)]
+    assert decide(four[:1], runs)["c0"].seeds_needed == 34
+    needed = decide(four, runs)["c0"].seeds_needed
+    power = [
+        scipy.stats.nct.sf(scipy.stats.t.ppf(1.0 - 0.05 / 8, n - 1), n - 1, 0.5 * n**0.5) for n in (needed - 1, needed)
+    ]
+    assert power[0] < 0.8 <= power[1]
+
+
+def test_two_papers_are_adjusted_apart_and_over_the_ledger_together():
+    values = {seed: 0.8 + 0.01 * (seed % 3) for seed in range(1, SEEDS + 1)}
+    runs = Runs({CHEAT: values, HONEST: dict.fromkeys(values, 0.8)})
+    found = decide([claim("a", CHEAT, HONEST), claim("b", CHEAT, HONEST, paper="Q")], runs)
+    (verdict,) = found["a"].verdicts
+    assert verdict.ledger_p == pytest.approx(2.0 * verdict.p)
