@@ -65,8 +65,8 @@ def _sentence(orders: dict[str, list[Place]]) -> str:
     level_random = [name for name, place in random.items() if not place.behind]
     points = 100 * np.mean([orders[name][0].accuracy.mean - place.accuracy.mean for name, place in random.items()])
     return (
-        f"use {names}: first or level in {most} of {len(orders)} workloads; no method was told to be better than "
-        f"random selection, {points:.1f} points behind the first on average, in {_listed(level_random, orders)}."
+        f"use {names}: first or level in {most} of {len(orders)} workloads; no method beat random selection, "
+        f"{points:.1f} points behind on average, in {_listed(level_random, orders)}."
     )
 
 
