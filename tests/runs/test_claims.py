@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from fedsel_app.records.run_folder import read_config
-from simulation.claims.claim import Claim, Rule
+from simulation.claims.claim import Claim, Rule, Stage
 from simulation.claims.measured import identity, read_measured
 from simulation.claims.runs import FILE, asked_runs, missing_runs, run_claims
 from simulation.claims.study import Side
@@ -15,8 +15,8 @@ from tests.runs import test_compare
 from tests.runs.test_compare import events, stub
 
 out = test_compare.out
-SMALL = {"clients": 6, "cohort": 2, "rounds": 2}
-RULE = {"confirm": 0.0, "refute": 0.0, "margin": 0.01, "effect": 0.1, "deviation": 0.05, "power": 0.8}
+SMALL = {"clients": 6, "cohort": 2, "rounds": 2, "weighting": "uniform"}
+RULE = {"confirm": 0.0, "refute": 0.0, "margin": 0.01, "power": 0.8}
 
 
 def claim(name, claimed, other, metric):
@@ -30,11 +30,12 @@ def claim(name, claimed, other, metric):
         settings=SMALL,
         claimed=Side(claimed),
         other=Side(other),
-        rule=Rule(metrics=(metric,), seeds=5, **RULE),
+        rule=Rule(metrics=(metric,), **RULE),
+        first_stage=Stage(5),
     )
 
 
-CLAIMS = [claim("a", "oort", "random", "final_accuracy"), claim("b", "divfl", "random", "time_s")]
+CLAIMS = [claim("a", "oort", "random", "final_accuracy"), claim("b", "power-of-choice", "random", "time_s")]
 
 
 def carried_out(out, claims=CLAIMS, **changes):
@@ -77,8 +78,8 @@ def test_after_a_budget_only_what_is_missing_is_run(out, monkeypatch):
 
 
 def test_a_run_that_fails_is_told_and_the_others_are_measured(out, monkeypatch):
-    failing = next(run for run in asked_runs(CLAIMS) if run.config.run.strategy == "divfl")
-    name = f"divfl-s1-{failing.identity}"
+    failing = next(run for run in asked_runs(CLAIMS) if run.config.run.strategy == "power-of-choice")
+    name = f"power-of-choice-s1-{failing.identity}"
     stub(monkeypatch, fail=[name])
     assert carried_out(out).keys() == {name}
     assert len(read_measured(out / FILE).rows) == 14

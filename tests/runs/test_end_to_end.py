@@ -39,7 +39,8 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     checkout(folder)
     done = fedsel("run", *SMALL, "--out", str(folder))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Engine: inline, as ")
+    assert done.stdout.startswith("Method: hetero-select; compressor top-k")
+    assert "\nEngine: inline, as " in done.stdout
     assert "Picture" in done.stdout
     assert "terminat" not in done.stdout + done.stderr
     return folder
