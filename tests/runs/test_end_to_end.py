@@ -66,7 +66,7 @@ def test_ray_actors_give_the_bits_of_one_process(simulated: Path, tmp_path: Path
     folder = tmp_path / "ray"
     done = fedsel("run", *SMALL, "--set", f"workers={actors}", "--out", str(folder))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Engine: ray, as 'workers' is set")
+    assert "\nEngine: ray, as 'workers' is set" in done.stdout
     assert rounds(folder) == rounds(simulated)
     assert (folder / "model.npz").read_bytes() == (simulated / "model.npz").read_bytes()
 
