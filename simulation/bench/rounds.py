@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]
     table = Table(title=f"Seconds a round, {arguments.workers} processes of one thread, median of {rounds}")
     for heading in ("task", "what", "median s", "fastest s", "of the plain loop", "of best effort"):
         table.add_column(heading, justify="left" if heading in ("task", "what") else "right")
-    times = list(measure(tasks, arguments.rounds, arguments.workers))
+    times = list(measure(tasks, arguments.rounds, arguments.workers, console))
     for one in times:
         cells = (f"{one.median_s:.2f}", f"{one.fastest_s:.2f}", f"{one.of_plain:.2f}", f"{one.of_best_effort:.2f}")
         table.add_row(one.task, one.what, *cells, end_section=one.what == times[-1].what)
@@ -105,14 +105,16 @@ def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]
     return [asdict(one) for one in times]
 
 
-def measure(names: Sequence[str], rounds: int, workers: int) -> Iterator[RoundTime]:
+def measure(names: Sequence[str], rounds: int, workers: int, console: Console) -> Iterator[RoundTime]:
     """Measure every contender at every task of `TASKS` that `names` lists; `rounds` of each turn are measured."""
     for name in names:
         runs = contenders(TASKS[name], WARM_UP + rounds, workers)
         seconds: dict[str, list[float]] = {what: [] for what in runs}
         for _ in range(TURNS):
             for what, run_once in runs.items():
-                seconds[what] += run_once()[WARM_UP:]
+                measured = run_once()[WARM_UP:]
+                seconds[what] += measured
+                console.print(f"{name}, {what}: {statistics.median(measured):.2f} s a round", highlight=False)
         medians = {what: statistics.median(measured) for what, measured in seconds.items()}
         for what, median_s in medians.items():
             ratios = median_s / medians[PLAIN], median_s / medians[BEST_EFFORT]

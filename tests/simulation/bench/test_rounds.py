@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from clients.compression.compressors import kept_count
 from simulation.bench import rounds
@@ -47,7 +48,7 @@ def test_every_contender_runs(monkeypatch):
     task = Task("tiny", "logistic", (1, 28, 28), examples=600, test_examples=100, clients=6, cohort=2, steps=2)
     monkeypatch.setitem(TASKS, "mnist", task)
     monkeypatch.setattr(rounds, "has_bf16", lambda device: False)
-    results = list(measure(["mnist"], 2, 1))
+    results = list(measure(["mnist"], 2, 1, Console(quiet=True)))
     assert len(results) == 7
     assert results[0].of_plain == results[1].of_best_effort == 1.0
     assert all(result.fastest_s > 0 for result in results)

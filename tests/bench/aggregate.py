@@ -1,4 +1,4 @@
-"""`fedsel bench aggregate`: time of the server's sum of a cohort's updates, beside the bound of its memory.
+"""`python -m tests.bench aggregate`: time of the server's sum of a cohort's updates, beside the bound of its memory.
 
 The bound is a copy of as many bytes as the sum must read and write at least: every index and value once, and the
 model's float64 sum once each way. "step" is the whole way from decoded replies to the next global model, the server

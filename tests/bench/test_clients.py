@@ -1,4 +1,4 @@
-"""`fedsel bench clients`: medians and ratios of measured runs, runs that fail, and the memory of all processes."""
+"""`python -m tests.bench clients`: medians, ratios, runs that fail, and the memory of all processes."""
 
 import json
 import os
@@ -6,10 +6,11 @@ import subprocess
 import sys
 
 import pytest
+from rich.console import Console
 
-from fedsel_app.cli import main
-from simulation.bench import clients
-from simulation.bench.clients import DATA, PROC, SHARED, ClientsCost, Run, measure, run_once
+from tests.bench import clients
+from tests.bench.__main__ import main
+from tests.bench.clients import DATA, PROC, SHARED, ClientsCost, Run, measure, run_once
 
 needs_proc = pytest.mark.skipif(not PROC.is_dir(), reason="reads /proc")
 
@@ -22,7 +23,7 @@ def test_costs_are_medians_and_ratios_to_the_fewest_clients(monkeypatch):
         return Run("inline", 10 * round_s, round_s, round_s / 4, 500.0)
 
     monkeypatch.setattr(clients, "run_once", measured)
-    assert list(measure({"strategy": "random"}, [100, 1000])) == [
+    assert list(measure({"strategy": "random"}, [100, 1000], Console(quiet=True))) == [
         ClientsCost("random", 100, "inline", 20.0, 2.0, 1.0, 0.5, 1.0, 500.0),
         ClientsCost("random", 1000, "inline", 30.0, 3.0, 1.5, 0.75, 1.5, 500.0),
     ]
@@ -36,7 +37,7 @@ def test_a_size_that_fails_is_reported_and_the_others_are_measured(monkeypatch, 
 
     monkeypatch.setattr(clients, "run_once", measured)
     out = tmp_path / "table.json"
-    assert main(["bench", "clients", "--clients", "20,10", "--out", str(out)]) == 0
+    assert main(["clients", "--clients", "20,10", "--out", str(out)]) == 0
     smaller, larger = json.loads(out.read_text(encoding="utf-8"))["rows"]
     assert (smaller["clients"], smaller["ratio"], smaller["failed"]) == (10, 1.0, "")
     assert (larger["clients"], larger["round_s"], larger["failed"]) == (20, None, "the memory did not suffice")
@@ -47,7 +48,7 @@ def test_a_size_that_fails_is_reported_and_the_others_are_measured(monkeypatch, 
     ("flags", "named"), [(("--strategies", "random,none"), "Got none"), (("--clients", "few"), "Got 'few'")]
 )
 def test_unknown_methods_and_sizes_are_refused(flags, named, tmp_path, capsys):
-    assert main(["bench", "clients", *flags, "--out", str(tmp_path / "table.json")]) == 2
+    assert main(["clients", *flags, "--out", str(tmp_path / "table.json")]) == 2
     assert named in capsys.readouterr().err
 
 

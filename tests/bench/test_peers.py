@@ -11,9 +11,10 @@ from rich.console import Console
 
 from fedsel_app.config import ConfigError
 from fedsel_app.models.flat_model import build
-from simulation.bench import peers
-from simulation.bench.peer_tasks import PEER_TASKS, PeerRun, PeerTask, read_run, write_run
-from simulation.bench.peers import (
+from simulation.deployment.flower_cli import DeploymentError
+from tests.bench import peers
+from tests.bench.peer_tasks import PEER_TASKS, PeerRun, PeerTask, read_run, write_run
+from tests.bench.peers import (
     FEDSEL,
     FLOWER,
     PFL,
@@ -25,7 +26,6 @@ from simulation.bench.peers import (
     refuse_unequal,
     run_without_chance,
 )
-from simulation.deployment.flower_cli import DeploymentError
 
 LENET = PEER_TASKS["100-of-100"].model
 TINY = PeerTask("tiny", "this test", LENET, LENET, clients=6, cohort=3, epochs=2, batch=5, lr=0.02)
@@ -54,7 +54,7 @@ def test_the_tasks_are_those_of_the_peers_own_papers():
     sizes = []
     for task in (first, second):
         module_name, function = task.model.split(":")
-        assert module_name == "simulation.bench.peer_tasks"
+        assert module_name == "tests.bench.peer_tasks"
         model = getattr(peers.importlib.import_module(module_name), function)((3, 32, 32), 10)
         assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
         sizes.append(sum(parameter.numel() for parameter in model.parameters()))

@@ -1,6 +1,6 @@
 """Stages of a run, from its first import to its picture: a process that carries it out and prints their times.
 
-`python -m simulation.bench.start_stages FOLDER KEY=VALUE ...` makes the run in FOLDER; its last line is JSON: stage ->
+`python start_stages.py FOLDER KEY=VALUE ...` makes the run in FOLDER; its last line is JSON: stage ->
 [seconds, processor seconds]. Every import stands in the stage that it belongs to.
 """
 

@@ -1,4 +1,4 @@
-"""`fedsel bench select`: cost of a method's selection and update on the server, by the number of clients.
+"""`python -m tests.bench select`: cost of a method's selection and update on the server, by the number of clients.
 
 Every method runs in a process of its own, which the kernel ends when a round takes too long and which may not take
 more than `MEMORY_BYTES`. The model is tiny, so that only the number of clients K matters, and no client trains:
@@ -228,7 +228,7 @@ def names_of(text: str) -> list[str]:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
-    """`fedsel bench select`: print the table and return its rows, one a method and size.
+    """`python -m tests.bench select`: print the table and return its rows, one a method and size.
 
     `arguments` has `strategies` (names with commas between them; empty: all), `clients` (the largest K), `cohort` and
     `limit_s`.
@@ -240,6 +240,9 @@ def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]
     rows: list[dict[str, Any]] = []
     for name in names_of(arguments.strategies):
         costs = list(costs_of(name, sizes, arguments.cohort, arguments.limit_s))
+        console.print(
+            f"{name}: {', '.join(f'{each.ms:,.1f} ms' for each in costs if not each.stopped)}", highlight=False
+        )
         exponent = growth(costs)
         table.add_row(name, *_cells(costs, len(sizes), arguments.limit_s), *_largest(costs, exponent))
         rows += [_row(each, exponent) for each in costs]

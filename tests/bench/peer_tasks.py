@@ -1,4 +1,4 @@
-"""Tasks of `fedsel bench peers`: model, data, partition and local work, which all contenders share."""
+"""Tasks of `python -m tests.bench peers`: model, data, partition and local work, which all contenders share."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -29,7 +29,7 @@ class PeerTask:
     """Task: K IID clients, of which a cohort takes epochs of plain SGD a round; the server takes the mean.
 
     fedsel's contender has `model` with `channels_last`, by the name of the function with that suffix. The model without
-    dropout is that of the rounds in which nothing is drawn (`simulation.bench.peers.compare_models`).
+    dropout is that of the rounds in which nothing is drawn (`tests.bench.peers.compare_models`).
     """
 
     name: str

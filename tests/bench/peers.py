@@ -1,4 +1,4 @@
-"""`fedsel bench peers`: seconds a round of fedsel beside pfl-research and untouched Flower.
+"""`python -m tests.bench peers`: seconds a round of fedsel beside pfl-research and untouched Flower.
 
 Every contender starts from the same weights, has the same partition of the same images, and takes as many steps of
 plain SGD in float32; none evaluates between the rounds. Each runs in processes of its own, once with each number of
@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,11 @@ from rich.table import Table
 from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.records.run_folder import read_rounds
-from simulation.bench.peer_tasks import PEER_TASKS, SEED, PeerResult, PeerRun, PeerTask, read_result, write_run
 from simulation.deployment.flower_cli import DeploymentError
+from tests.bench.peer_tasks import PEER_TASKS, SEED, PeerResult, PeerRun, PeerTask, read_result, write_run
 
+ROOT = Path(__file__).parents[2]
+"""Folder of the package `tests`, which the contenders' processes import."""
 WARM_UP = 1
 """Rounds that are left out: workers start, data sets are loaded, models are built."""
 FEDSEL, PFL, FLOWER = "fedsel", "pfl-research", "untouched Flower"
@@ -112,8 +115,8 @@ def result_of_contender(contender: str, run: PeerRun, folder: Path) -> PeerResul
     if contender == FEDSEL:
         return fedsel_result(run, folder)
     if contender == PFL:
-        return peer_result("simulation.bench.peer_pfl", run, folder, run.workers)
-    return peer_result("simulation.bench.peer_flower", run, folder, 1)
+        return peer_result("tests.bench.peer_pfl", run, folder, run.workers)
+    return peer_result("tests.bench.peer_flower", run, folder, 1)
 
 
 def run_without_chance(task: PeerTask, data: DataConfig, folder: Path) -> PeerRun:
@@ -217,7 +220,10 @@ def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]
         console.print(
             f"{name}: after {EQUAL_ROUNDS} rounds in which nothing is drawn, models differ by {difference:.1e}."
         )
-        times = [measure(contender, one) for one in runs for contender in present]
+        times = []
+        for contender, one in product(present, runs):
+            times.append(measure(contender, one))
+            console.print(f"{contender}, workers {one.workers}: {times[-1].median_s:.2f} s a round", highlight=False)
         for best in best_of(times):
             table.add_row(
                 *(best.contender, str(best.workers), f"{best.median_s:.2f}", f"{best.fastest_s:.2f}"),
@@ -258,7 +264,8 @@ def _free_ports(count: int) -> list[int]:
 def _started(
     command: list[str], run: PeerRun, errors: Path, more: dict[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    environment = os.environ | {"OMP_NUM_THREADS": str(run.threads)} | (more or {})
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"OMP_NUM_THREADS": str(run.threads), "PYTHONPATH": path} | (more or {})
     with errors.open("wb") as file:
         return subprocess.Popen(
             [sys.executable, "-P", *command], env=environment, stdout=subprocess.DEVNULL, stderr=file

@@ -1,4 +1,4 @@
-"""`fedsel bench select`: methods measured, growth of their costs, and limits."""
+"""`python -m tests.bench select`: methods measured, growth of their costs, and limits."""
 
 import argparse
 import json
@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 
 from fedsel_app.config import ConfigError
-from simulation.bench import selection
-from simulation.bench.selection import TOO_LARGE, TOO_LONG, Cost, cost, costs_of, growth, names_of, run
 from strategies import STRATEGIES
+from tests.bench import selection
+from tests.bench.selection import TOO_LARGE, TOO_LONG, Cost, cost, costs_of, growth, names_of, run
 
 
 @pytest.mark.parametrize("name", ["random", "fed-cbs", "hetero-select", "divfl"])

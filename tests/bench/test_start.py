@@ -1,10 +1,11 @@
-"""`fedsel bench start`: medians and ratios of given times, and the real stages of a small run."""
+"""`python -m tests.bench start`: medians and ratios of given times, and the real stages of a small run."""
 
 import pytest
+from rich.console import Console
 
-from simulation.bench import start
-from simulation.bench.start import BARE_IMPORTS, INTERPRETER, RUN, Times, measure, python_times
 from simulation.deployment.flower_cli import DeploymentError
+from tests.bench import start
+from tests.bench.start import BARE_IMPORTS, INTERPRETER, RUN, Times, measure, python_times
 
 
 def test_a_median_is_over_the_repeats_and_a_ratio_that_of_medians(monkeypatch):
@@ -13,7 +14,7 @@ def test_a_median_is_over_the_repeats_and_a_ratio_that_of_medians(monkeypatch):
     names = {arguments: name for name, arguments in start.COMMANDS.items()}
     monkeypatch.setattr(start, "python_times", lambda arguments: (next(given[names[arguments]]), ""))
     monkeypatch.setattr(start, "stage_times", lambda engine: {"one": Times(1.0, 0.5)})
-    found = {one.what: one for one in measure(3, "auto")}
+    found = {one.what: one for one in measure(3, "auto", Console(quiet=True))}
     assert (found[BARE_IMPORTS].wall_s, found[BARE_IMPORTS].cpu_s) == (2.0, 2.0)
     assert (found[RUN].wall_s, found[RUN].cpu_s) == (4.0, 3.0)
     assert (found[RUN].wall_ratio, found[RUN].cpu_ratio) == (2.0, 1.5)

@@ -1,4 +1,4 @@
-"""Untouched Flower in `fedsel bench peers`: FedAvg and a NumPyClient in Flower's Ray engine, as its tutorials have it.
+"""Untouched Flower in `python -m tests.bench peers`: FedAvg and a NumPyClient in Flower's Ray engine, as in tutorials.
 
 `main` is called in a process of its own; it reads a `PeerRun` and writes a `PeerResult`.
 """
@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from simulation.bench.peer_tasks import PeerResult, PeerRun, read_run, result_of, write_result
+from tests.bench.peer_tasks import PeerResult, PeerRun, read_run, result_of, write_result
 
 
 @lru_cache(maxsize=1)

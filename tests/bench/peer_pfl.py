@@ -1,4 +1,4 @@
-"""pfl-research in `fedsel bench peers`: its FederatedAveraging and SimulatedBackend, as its benchmarks have them.
+"""pfl-research in `python -m tests.bench peers`: its FederatedAveraging and SimulatedBackend, as in its benchmarks.
 
 `main` is called in a process of its own; it reads a `PeerRun` and writes a `PeerResult`. Of several workers each is
 such a process, with pfl's PFL_WORKER_ADDRESSES and PFL_WORKER_RANK.
@@ -27,7 +27,7 @@ from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
 from torch.nn import functional
 
-from simulation.bench.peer_tasks import SEED, PeerResult, PeerRun, read_run, result_of, write_result
+from tests.bench.peer_tasks import SEED, PeerResult, PeerRun, read_run, result_of, write_result
 
 
 def _loss(model: nn.Module, x: Tensor, y: Tensor, eval: bool = False) -> Tensor:

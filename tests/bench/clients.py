@@ -1,4 +1,4 @@
-"""`fedsel bench clients`: start-up, seconds a round and peak memory of a run by its clients, the cohort fixed.
+"""`python -m tests.bench clients`: start-up, seconds a round and peak memory of a run by its clients, the cohort fixed.
 
 Every run is made anew in a fresh process, as `fedsel run` makes it, on generated data of which each client has its own.
 The cohort, its local steps and all other settings are the same at every size; each client adds one test example.
@@ -75,7 +75,7 @@ class ClientsCost:
 def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
     """Print what a run takes at each size, and return the rows of the table."""
     if not PROC.is_dir():
-        raise ConfigError("`fedsel bench clients` reads the memory of processes from /proc, which this system lacks.")
+        raise ConfigError("The bench reads the memory of processes from /proc, which this system lacks.")
     names = arguments.strategies.split(",")
     if unknown := sorted(set(names) - set(STRATEGIES)):
         raise ConfigError(f"--strategies takes {', '.join(STRATEGIES)}. Got {', '.join(unknown)}.")
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]
     times = ("start s", "s a round", "of the fewest", "CPU s a round", "of the fewest")
     for heading in ("method", "clients", "engine", *times, "peak MiB"):
         table.add_column(heading, justify="left" if heading in ("method", "engine") else "right")
-    costs = [cost for name in names for cost in measure(settings | {"strategy": name}, sizes)]
+    costs = [cost for name in names for cost in measure(settings | {"strategy": name}, sizes, console)]
     for cost in costs:
         measured = (cost.start_s, cost.round_s, cost.ratio, cost.cpu_s, cost.cpu_ratio, cost.peak_mib)
         digits = (1, 3, 2, 3, 2, 0)
@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]
     return [asdict(cost) for cost in costs]
 
 
-def measure(settings: dict[str, Any], sizes: Sequence[int]) -> Iterator[ClientsCost]:
+def measure(settings: dict[str, Any], sizes: Sequence[int], console: Console) -> Iterator[ClientsCost]:
     """Measure a run of `settings` at each number of clients; `rounds` less one, the first, are measured."""
     runs: dict[int, list[Run]] = {size: [] for size in sizes}
     failed: dict[int, str] = {}
@@ -113,6 +113,9 @@ def measure(settings: dict[str, Any], sizes: Sequence[int]) -> Iterator[ClientsC
                     runs[size].append(run_once(settings | {"clients": size}))
                 except (ConfigError, RuntimeError) as error:
                     failed[size] = str(error)
+                    continue
+                found = f"{settings['strategy']}, {size:,} clients: {runs[size][-1].round_s:.3f} s a round"
+                console.print(found, highlight=False)
     least = None
     for size in sizes:
         if size in failed:

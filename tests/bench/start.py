@@ -1,4 +1,4 @@
-"""`fedsel bench start`: time of commands, and of a small run by stage, each in fresh processes beside bare imports."""
+"""`python -m tests.bench start`: time of commands, and of a small run by stage; fresh processes beside bare imports."""
 
 import argparse
 import json
@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -29,7 +30,7 @@ COMMANDS = {
     RUN: (*FEDSEL, "run"),
 }
 """Command -> Python's arguments; the defaults are 20 rounds of digits."""
-STAGES = ("-P", "-m", "simulation.bench.start_stages", "run")
+STAGES = ("-P", str(Path(__file__).with_name("start_stages.py")), "run")
 INTERPRETER = "start and end of the interpreter"
 
 
@@ -78,12 +79,14 @@ def stage_times(engine: str) -> dict[str, Times]:
     return {INTERPRETER: Times(whole.wall_s - wall_s, whole.cpu_s - cpu_s)} | stages
 
 
-def measure(repeats: int, engine: str) -> list[Start]:
+def measure(repeats: int, engine: str, console: Console) -> list[Start]:
     """Measure every command and every stage `repeats` times, in turns, as the speed of a machine drifts."""
     measured: dict[tuple[str, str], list[Times]] = {}
     for _ in range(repeats):
         for what, arguments in COMMANDS.items():
-            measured.setdefault(("command", what), []).append(python_times(arguments)[0])
+            times = python_times(arguments)[0]
+            measured.setdefault(("command", what), []).append(times)
+            console.print(f"{what}: {times.wall_s:.2f} s", highlight=False)
         for what, times in stage_times(engine).items():
             measured.setdefault(("stage", what), []).append(times)
     medians = {key: Times(*map(statistics.median, zip(*times, strict=True))) for key, times in measured.items()}
@@ -95,7 +98,7 @@ def measure(repeats: int, engine: str) -> list[Start]:
 
 def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
     """Print the times of the commands and of the stages of a run, and return the rows of both tables."""
-    starts = measure(arguments.repeats, arguments.engine)
+    starts = measure(arguments.repeats, arguments.engine, console)
     for kind, title in (("command", "Commands"), ("stage", f"Stages of `{RUN}`, engine {arguments.engine}")):
         table = Table(title=f"{title}, medians of {arguments.repeats}")
         table.add_column(kind)

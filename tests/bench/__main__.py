@@ -1,0 +1,69 @@
+"""Benches of fedsel's own, from the root of a checkout: `python -m tests.bench NAME`."""
+
+import argparse
+import sys
+
+from fedsel_app.config import ConfigError
+from fedsel_app.config.arguments import positive
+from simulation.bench.commands import REPEATS, Bench, add_benches
+
+BENCHES = {
+    "aggregate": Bench("tests.bench.aggregate", "ms of summing the updates of a cohort", REPEATS),
+    "clients": Bench(
+        "tests.bench.clients",
+        "start-up, seconds a round and memory of a run by the number of clients",
+        {
+            "--clients": {"default": "100,1000,10000", "metavar": "K,...", "help": "sizes (100,1000,10000)"},
+            "--strategies": {"default": "random", "metavar": "NAME,...", "help": "selection methods (random)"},
+            "--data": {"default": "synthetic", "choices": ("synthetic", "regression"), "help": "(synthetic)"},
+            "--cohort": {"type": positive, "default": 50, "metavar": "M", "help": "clients that train a round (50)"},
+            "--rounds": {"type": positive, "default": 20, "metavar": "N", "help": "rounds to count in each run (20)"},
+            "--engine": {"default": "auto", "choices": ("auto", "inline", "ray"), "help": "(auto)"},
+        },
+    ),
+    "peers": Bench(
+        "tests.bench.peers",
+        "seconds a round of fedsel, pfl-research and untouched Flower, on the same model, partition and steps",
+        {
+            "--tasks": {"default": "50-of-1000,100-of-100", "metavar": "NAME,...", "help": "tasks, by cohort (both)"},
+            "--rounds": {"type": positive, "default": 5, "metavar": "N", "help": "rounds to measure (5)"},
+            "--workers": {"default": "1,2", "metavar": "N,...", "help": "numbers of processes to try (1,2)"},
+            "--data-path": {"default": "", "metavar": "FILE", "help": "npz file of CIFAR-10 (generated images)"},
+        },
+    ),
+    "select": Bench(
+        "tests.bench.selection",
+        "ms and memory of every method's choice by the number of clients",
+        {
+            "--strategies": {"default": "", "metavar": "NAME,...", "help": "selection methods (all)"},
+            "--clients": {"type": positive, "default": 1_000_000, "metavar": "K", "help": "the largest K (1000000)"},
+            "--cohort": {"type": positive, "default": 10, "metavar": "M", "help": "clients selected a round (10)"},
+            "--limit-s": {"type": float, "default": 60.0, "metavar": "S", "help": "longest that a round may take (60)"},
+        },
+    ),
+    "start": Bench(
+        "tests.bench.start",
+        "seconds of commands and of a small run by stage, beside `import torch, flwr.simulation`",
+        {
+            "--repeats": {"type": positive, "default": 5, "metavar": "N", "help": "the median of N counts (5)"},
+            "--engine": {"choices": ("auto", "inline", "ray"), "default": "auto", "help": "of the stages' run (auto)"},
+        },
+    ),
+}
+
+
+def main(command: list[str] | None = None) -> int:
+    """Carry out one bench; its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    add_benches(parser.add_subparsers(required=True, metavar="BENCH"), BENCHES)
+    arguments = parser.parse_args(command)
+    try:
+        status: int = arguments.call(arguments)
+    except ConfigError as error:
+        print(f"tests.bench: {error}", file=sys.stderr)
+        return 2
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
