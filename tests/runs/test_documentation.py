@@ -46,6 +46,7 @@ from simulation.tuning.plan import Tuning
 from simulation.tuning.tuning_file import Best
 from simulation.wiring import folders
 from simulation.wiring.folders import run_folder
+from tests.bench import __main__ as own_benches
 from tests.support.documentation import (
     PAGES,
     ROOT,
@@ -165,7 +166,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     draw_blank_pictures(monkeypatch)
     for name in ("mnist", "fashion-mnist", "cifar10"):
         monkeypatch.setitem(dataset.LOADERS, name, generated)
-    for bench in BENCHES.values():
+    for bench in (BENCHES | own_benches.BENCHES).values():
         monkeypatch.setattr(importlib.import_module(bench.module), "run", lambda arguments, console: [])
     yield tmp_path
     dataset.load.cache_clear()
@@ -205,6 +206,8 @@ def test_every_command_runs(page: str, folder: Path, capsys: pytest.CaptureFixtu
             pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
             with redirect_stderr(io.StringIO()):
                 runpy.run_path(str(folder / arguments[0]))
+        elif arguments[:2] == ["-m", "tests.bench"]:
+            assert own_benches.main(arguments[2:]) == 0, str(command)
         elif program == "make":
             makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
             assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in arguments), str(command)
