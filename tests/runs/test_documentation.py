@@ -75,6 +75,7 @@ NAMES = (
     "fedsel tune",
     "fedsel watch",
     "flwr run",
+    "python -m tests.bench",
 )
 """Commands that a sentence names without their arguments."""
 
