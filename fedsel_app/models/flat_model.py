@@ -190,9 +190,12 @@ class FlatModel:
 
     def _fill(self, target: Tensor, vector: NDArray[np.float32]) -> None:
         """Copy a vector of row-major order into one of the order of `parameters`."""
-        parts = torch.split(torch.tensor(vector, device=target.device), self._sizes)
+        parts = np.split(vector, np.cumsum(self._sizes)[:-1])
         for view, part in zip(self._views(target), parts, strict=True):
-            view.copy_(part.view(view.shape))
+            if view.is_cpu:  # NumPy also copies from arrays that cannot be written, which torch takes no view of
+                np.copyto(view.numpy(), part.reshape(view.shape))
+            else:
+                view.copy_(torch.tensor(part).view(view.shape))
 
     def _views(self, vector: Tensor) -> list[Tensor]:
         """The parts of a vector of the order of `parameters`, with the shapes and strides of the module's tensors."""

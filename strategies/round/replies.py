@@ -160,7 +160,7 @@ def collect(
             answers[client], parts[client], last = decoded
             if last is not None:
                 statistics[client] = last
-    for place in range(payloads):
+    for place in range(payloads if max_norm else 0):
         for client, reason in too_large({client: sent[place][0].norm() for client, sent in parts.items()}, max_norm):
             failures.append({"client": client, "reason": reason})
             del parts[client]
