@@ -53,7 +53,7 @@ def record_training(
     record.downlink_bytes = plan.model.nbytes * selection.clients.size
     record.probe_bytes = plan.probe.bytes + SCALAR_BYTES * len(replies.reports) * aggregated.size
     record.calibration_bytes = calibration_bytes
-    record.exchanges = int(aggregated.size)
+    record.client_updates = int(aggregated.size)
 
 
 def _log_rejected(number: int, clients: list[int], taken: list[float]) -> None:

@@ -16,7 +16,7 @@ from fedsel_app.records.schema import (
     RoundRecord,
     Row,
     RunFailure,
-    current_names,
+    without_version,
 )
 from fedsel_app.records.validation import check_fields
 
@@ -72,7 +72,7 @@ def rows_from_end(path: Path, check: Check, last_bytes: int | None) -> Iterator[
             row = json.loads(line)
             if not isinstance(row, dict):
                 raise ValueError("a line is no JSON object")
-            row = current_names(row)
+            row = without_version(row)
             check(row)
             yield row
 

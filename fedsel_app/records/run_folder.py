@@ -24,8 +24,8 @@ from fedsel_app.records.schema import (
     Row,
     Summary,
     as_row,
-    current_names,
     with_version,
+    without_version,
 )
 from fedsel_app.records.summary import summarize
 from fedsel_app.records.validation import check_fields
@@ -266,7 +266,7 @@ def read_summary(folder: Path) -> Row | None:
     if summary is None:
         return None
     try:
-        summary = current_names(summary)
+        summary = without_version(summary)
         check_fields(summary, Summary, ("strategy", "seed", "target_accuracy", "failure_count"))
     except ValueError as error:
         raise ConfigError(f"The file {path} cannot be read: {error}.") from error

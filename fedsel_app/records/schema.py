@@ -9,21 +9,8 @@ from typing import Annotated, Any, TypedDict
 
 Row = dict[str, Any]
 """A line of rounds.jsonl or clients.jsonl, or summary.json, by the names of this schema."""
-VERSION = 2
-"""Version of the names below; every row and summary that is written bears it. Rows without one are of version 1."""
-RENAMED = {
-    "paper_uplink_bytes": "uplink_value_bytes",
-    "uplink_total_bytes": "total_uplink_bytes",
-    "paper_uplink_total_bytes": "total_uplink_value_bytes",
-    "paper_traffic_mb": "uplink_value_mb",
-    "paper_traffic_to_target_mb": "uplink_value_to_target_mb",
-    "wire_uplink_mb": "uplink_mb",
-    "wire_uplink_to_target_mb": "uplink_to_target_mb",
-    "wire_downlink_mb": "downlink_mb",
-    "failures": "failure_count",
-    "enrolled": "round",
-}
-"""Name in version 1 -> name now; a round's `failures`, which are a list, keep theirs."""
+VERSION = 3
+"""Version of the names below; every row and summary that is written bears it."""
 
 
 class Failure(TypedDict):
@@ -71,7 +58,7 @@ class RoundRecord:
     fit_losses: Annotated[list[float], "", "mean training loss of each aggregated client; null if unknown"] = field(
         default_factory=list
     )
-    exchanges: Annotated[int, "updates", "received and usable, those of a search too"] = 0
+    client_updates: Annotated[int, "updates", "received and usable, those of a search too"] = 0
     round_s: Annotated[float, "s", "duration on the run's clock, simulated or measured"] = 0.0
     uplink_bytes: Annotated[int, "bytes", "updates as encoded, header and indices included"] = 0
     uplink_value_bytes: Annotated[int, "bytes", "values of these updates alone, 4 bytes each (QSGD: fixed width)"] = 0
@@ -156,9 +143,11 @@ class Summary:
     time_to_target_s: Annotated[float | None, "s", "time_s of that round"]
     uplink_to_target_mb: Annotated[float | None, "MB", "total_uplink_bytes of that round"]
     uplink_value_to_target_mb: Annotated[float | None, "MB", "total_uplink_value_bytes of that round"]
-    exchanges_to_target: Annotated[float | None, "updates", "sum of exchanges up to that round, searches included"]
+    client_updates_to_target: Annotated[
+        float | None, "updates", "sum of client_updates to that round, searches included"
+    ]
     best_validation_round: Annotated[float | None, "", "first round of the least client_loss"]
-    exchanges_to_best_validation: Annotated[float | None, "updates", "sum of exchanges up to that round"]
+    client_updates_to_best_validation: Annotated[float | None, "updates", "sum of client_updates up to that round"]
     best_validation_accuracy: Annotated[float | None, "", "accuracy of that round on the server's test set"]
     best_validation_loss: Annotated[float | None, "", "loss of that round on the server's test set"]
     time_s: Annotated[float, "s", "sum of round_s"]
@@ -167,7 +156,7 @@ class Summary:
     downlink_mb: Annotated[float, "MB", "sum of downlink_bytes"]
     probe_mb: Annotated[float, "MB", "sum of probe_bytes"]
     calibration_mb: Annotated[float, "MB", "sum of calibration_bytes"]
-    exchanges: Annotated[int, "updates", "sum of exchanges"]
+    client_updates: Annotated[int, "updates", "sum of client_updates"]
     failure_count: Annotated[int, "failures", "number of failures in all rounds"]
     wall_s: Annotated[float, "s", "sum of wall_s"]
     selection_count_min: Annotated[int, "rounds", "in which the client selected least was selected"]
@@ -202,18 +191,10 @@ def with_version(row: Mapping[str, Any]) -> Row:
     return {"version": VERSION, **row}
 
 
-def current_names(row: Mapping[str, Any]) -> Row:
-    """The row as it was read, by the names of this schema and without its version.
-
-    Raises
-    ------
-    ValueError
-        If it is of another version than this one and the first.
-    """
+def without_version(row: Mapping[str, Any]) -> Row:
+    """The row as it was read, without its version. Raises ValueError if that is another than this one."""
     values = dict(row)
-    version = values.pop("version", 1)
-    if version == VERSION:
-        return values
-    if version != 1:
-        raise ValueError(f"they are of version {version!r}, and this fedsel reads versions 1 and {VERSION}; update it")
-    return {name if isinstance(value, list) else RENAMED.get(name, name): value for name, value in values.items()}
+    version = values.pop("version", VERSION)
+    if version != VERSION:
+        raise ValueError(f"they are of version {version!r}, and this fedsel reads version {VERSION}")
+    return values

@@ -32,11 +32,11 @@ def summarize(
     def total(name: str) -> float:
         return float(sum(row.get(name, 0) for row in rows))
 
-    def exchanges_until(reached: Row | None) -> int | None:
+    def client_updates_until(reached: Row | None) -> int | None:
         """Exchanges up to a round, those of intermediate rounds included."""
         if reached is None:
             return None
-        return sum(int(row.get("exchanges", 0)) for row in rows if row["round"] <= reached["round"])
+        return sum(int(row.get("client_updates", 0)) for row in rows if row["round"] <= reached["round"])
 
     def last(name: str) -> Any:
         return next((row[name] for row in reversed(rows) if name in row), None)
@@ -58,9 +58,9 @@ def summarize(
         time_to_target_s=reached["time_s"] if reached else None,
         uplink_to_target_mb=reached["total_uplink_bytes"] / MB if reached else None,
         uplink_value_to_target_mb=reached["total_uplink_value_bytes"] / MB if reached else None,
-        exchanges_to_target=exchanges_until(reached),
+        client_updates_to_target=client_updates_until(reached),
         best_validation_round=schedule_round(best) if best else None,
-        exchanges_to_best_validation=exchanges_until(best),
+        client_updates_to_best_validation=client_updates_until(best),
         best_validation_accuracy=best.get("accuracy") if best else None,
         best_validation_loss=best.get("loss") if best else None,
         time_s=total("round_s"),
@@ -69,7 +69,7 @@ def summarize(
         downlink_mb=total("downlink_bytes") / MB,
         probe_mb=total("probe_bytes") / MB,
         calibration_mb=total("calibration_bytes") / MB,
-        exchanges=int(total("exchanges")),
+        client_updates=int(total("client_updates")),
         failure_count=sum(len(row["failures"]) for row in rows),
         wall_s=total("wall_s"),
         selection_count_min=int(selections.min()),

@@ -25,7 +25,7 @@ def ranking_advice(ranking: Ranking, measured: Measured) -> str:
         order = places(ranking, metric, measured)
         if order:
             first, random = order[0], next(place for place in order if place.strategy == RANDOM)
-            noise = "" if random.behind else ", level"
+            noise = "" if random.behind else ", tied"
             where = metric.name.removeprefix("accuracy ")
             means = f"{first.accuracy.mean:.3f}; random {random.accuracy.mean:.3f}{noise}"
             parts.append(f"{where} {first.strategy} is first ({means})")
@@ -34,9 +34,9 @@ def ranking_advice(ranking: Ranking, measured: Measured) -> str:
 
 
 def advice(rankings: Sequence[Ranking], measured: Measured) -> list[tuple[str, str]]:
-    """Heading and sentence for each currency: methods that are first or level in most of the rankings with runs.
+    """Heading and sentences for each currency: the methods that are first, or tied with the first, in most rankings.
 
-    Of equals those with the better mean place come first; at most `NAMED` are named.
+    Rankings without runs are left out. Of equals those with the better mean place come first, and at most `NAMED`.
     """
     lines = []
     for key, currency in CURRENCIES.items():
@@ -52,21 +52,21 @@ def advice(rankings: Sequence[Ranking], measured: Measured) -> list[tuple[str, s
 
 
 def _sentence(orders: dict[str, list[Place]]) -> str:
-    level = Counter(place.strategy for order in orders.values() for place in order if not place.behind)
+    tied = Counter(place.strategy for order in orders.values() for place in order if not place.behind)
     mean_place = {
         name: np.mean([[place.strategy for place in order].index(name) for order in orders.values()])
         for name in set.intersection(*({place.strategy for place in order} for order in orders.values()))
     }
-    most = max(level[name] for name in mean_place)
-    best = sorted((name for name in mean_place if level[name] == most), key=lambda name: (mean_place[name], name))
+    most = max(tied[name] for name in mean_place)
+    best = sorted((name for name in mean_place if tied[name] == most), key=lambda name: (mean_place[name], name))
     named = [*best[:NAMED], *([f"one of {len(best) - NAMED} more"] if len(best) > NAMED else [])]
     names = " or ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
     random = {name: place for name, order in orders.items() for place in order if place.strategy == RANDOM}
-    level_random = [name for name, place in random.items() if not place.behind]
+    tied_random = [name for name, place in random.items() if not place.behind]
     points = 100 * np.mean([orders[name][0].accuracy.mean - place.accuracy.mean for name, place in random.items()])
     return (
-        f"use {names}: first or level in {most} of {len(orders)} workloads; no method beat random selection, "
-        f"{points:.1f} points behind on average, in {_listed(level_random, orders)}."
+        f"use {names}: first or tied in {most} of {len(orders)} workloads. Random selection is tied in "
+        f"{_listed(tied_random, orders)}, and {points:.1f} points behind the first on average."
     )
 
 

@@ -37,18 +37,18 @@ WIDTH = 120
 COMMAND = "fedsel claims run --all --out runs/claims"
 COLOURS = {HOLDS: "#009E73", DOES_NOT: "#D55E00", NO_DIFFERENCE: "#0072B2", UNDECIDED: "#777777"}
 COUNTED = {
-    HOLDS: "confirmed",
-    DOES_NOT: "refuted",
-    NO_DIFFERENCE: "without a difference",
-    UNDECIDED: "undecided",
-    NOT_RUN: "not run",
+    HOLDS: ("holds", "hold"),
+    DOES_NOT: ("does not hold", "do not hold"),
+    NO_DIFFERENCE: ("shows no difference", "show no difference"),
+    UNDECIDED: ("undecided", "undecided"),
+    NOT_RUN: ("not run", "not run"),
 }
 METHOD = (
     "Both sides of a claim ran on the same seeds, which fix the clients' data, their links and the first weights; the "
-    "verdict is a paired t test. A claim is confirmed only if it holds in every measure that its sentence names. "
-    "Nearly all were run at a smaller scale than the paper's: a refutation says that the claim did not carry over to "
-    "that scale, not that the paper is wrong. Undecided means that the seeds did not tell, not that the sides are "
-    "equal. Claims whose sides turned out to differ in more than the method are superseded and not counted."
+    "verdict is a paired t test. A claim holds only if it does so in every measure that its sentence names. "
+    "Nearly all were run at a smaller scale than the paper's: where a claim does not hold, it did not carry over to "
+    "that scale; the paper may still be right. Undecided: the seeds did not tell. Tied: no significant difference. "
+    "Claims whose sides turned out to differ in more than the method are superseded and not counted."
 )
 FEW = 5
 """Most claims of a paper that shares its line of the opening with others."""
@@ -107,14 +107,14 @@ def opening_lines(
         ]
         holding = [claim.name for claim in family if verdicts[claim.name].word == HOLDS]
         if family:
-            lines.append((paper, f"{_counts(family, verdicts)}. Confirmed: {', '.join(holding) or 'none'}."))
+            lines.append((paper, f"{_counts(family, verdicts)}. These hold: {', '.join(holding) or 'none'}."))
     return [*lines, *advice(rankings, measured)]
 
 
 def _counts(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
     """Number of claims with each verdict."""
     counts = Counter(verdicts[claim.name].word for claim in claims)
-    return ", ".join(f"{counts[word]} {text}" for word, text in COUNTED.items() if counts[word])
+    return ", ".join(f"{counts[word]} {texts[counts[word] > 1]}" for word, texts in COUNTED.items() if counts[word])
 
 
 def _stages(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
@@ -258,7 +258,7 @@ def ranking_table(ranking: Ranking, measured: Measured) -> Table:
         row: list[object] = [place.strategy]
         for order in by_metric.values():
             index = next(index for index, other in enumerate(order) if other.strategy == place.strategy)
-            mark = "" if order[index].behind else " (level)" if index else ""
+            mark = "" if order[index].behind else " (tied)" if index else ""
             row += [f"{index + 1}{mark}", order[index].accuracy]
         rows.append(row)
     if first:

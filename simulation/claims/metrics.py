@@ -81,8 +81,8 @@ METRICS = {
         Metric("uplink_value_to_target_mb", "MB to the target, values sent up", ratio=True, whole="uplink_value_mb"),
         Metric("uplink_to_target_mb", "MB to the target, sent up", ratio=True, whole="uplink_mb"),
         Metric("traffic_to_target_mb", "MB to the target, every byte", ratio=True, whole="traffic_mb"),
-        Metric("exchanges_to_target", "exchanges to the target", ratio=True, whole="exchanges"),
-        Metric("exchanges", "exchanges, whole run", ratio=True),
+        Metric("client_updates_to_target", "client updates to the target", ratio=True, whole="client_updates"),
+        Metric("client_updates", "client updates, whole run", ratio=True),
         Metric("time_s", "simulated seconds, whole run", ratio=True),
         Metric("stable_accuracy", "accuracy, mean of the last ten evaluations", higher_wins=True),
         Metric("final_accuracy", "accuracy at the end", higher_wins=True),
@@ -94,7 +94,12 @@ METRICS = {
         Metric("selection_count_std", "standard deviation of the clients' selection counts"),
         Metric("label_coverage", "share of the labels in a cohort, mean over the rounds", higher_wins=True),
         Metric("accuracy_at_rounds", "accuracy after {:g} rounds", higher_wins=True, cost=()),
-        Metric("accuracy_at_exchanges", "accuracy after {:g} exchanges", higher_wins=True, cost=("exchanges",)),
+        Metric(
+            "accuracy_at_client_updates",
+            "accuracy after {:g} client updates",
+            higher_wins=True,
+            cost=("client_updates",),
+        ),
         Metric("accuracy_at_time_s", "accuracy after {:g} simulated seconds", higher_wins=True, cost=("round_s",)),
         Metric(
             "accuracy_at_uplink_mb", "accuracy after {:g} MB sent up", higher_wins=True, cost=("uplink_bytes",), unit=MB

@@ -26,8 +26,8 @@ MEASURES = {
     "rounds_to_target": ("rounds to target", ".1f"),
     "time_to_target_s": ("s to target", ".1f"),
     "uplink_to_target_mb": ("MB to target", ".3f"),
-    "exchanges_to_target": ("client updates to target", ".0f"),
-    "exchanges_to_best_validation": ("client updates to best validation", ".0f"),
+    "client_updates_to_target": ("client updates to target", ".0f"),
+    "client_updates_to_best_validation": ("client updates to best validation", ".0f"),
 }
 
 

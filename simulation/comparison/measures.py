@@ -41,15 +41,15 @@ SECONDS = Measure("time_to_target_s", "seconds to target", 1)
 UPLINK_VALUE_MB = Measure("uplink_value_to_target_mb", "MB to target, value bytes", 3)
 UPLINK_MB = Measure("uplink_to_target_mb", "MB to target, uplink", 3)
 TRAFFIC_MB = Measure("traffic_to_target_mb", "MB to target, all traffic", 3)
-EXCHANGES = Measure("exchanges_to_target", "client updates to target", 0)
-TO_TARGET = (ROUNDS, SECONDS, UPLINK_VALUE_MB, UPLINK_MB, TRAFFIC_MB, EXCHANGES)
+CLIENT_UPDATES = Measure("client_updates_to_target", "client updates to target", 0)
+TO_TARGET = (ROUNDS, SECONDS, UPLINK_VALUE_MB, UPLINK_MB, TRAFFIC_MB, CLIENT_UPDATES)
 WHOLE_TRAFFIC_MB = Measure("traffic_mb", "MB, all traffic", 3)
 BEST_ROUND = Measure("best_validation_round", "best validation round", 1)
-BEST_EXCHANGES = Measure("exchanges_to_best_validation", "client updates to the best validation round", 0)
+BEST_CLIENT_UPDATES = Measure("client_updates_to_best_validation", "client updates to the best validation round", 0)
 BEST_ACCURACY = Measure(
     "best_validation_accuracy", "accuracy in the best validation round", 4, higher_wins=True, scale="share"
 )
-AT_BEST_VALIDATION = (BEST_ROUND, BEST_EXCHANGES, BEST_ACCURACY)
+AT_BEST_VALIDATION = (BEST_ROUND, BEST_CLIENT_UPDATES, BEST_ACCURACY)
 
 
 @dataclass(frozen=True)

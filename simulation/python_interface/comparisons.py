@@ -81,7 +81,7 @@ class ComparisonResult:
         return self._joined(frames.summary_frame)
 
     def plot(self, cell: str | None = None, *, metric: str = ACCURACY, per_seed: bool = False) -> Figure:
-        """Figure of the score, or of another metric, against rounds, seconds, bytes sent and exchanges.
+        """Figure of the score, or of another metric, against rounds, seconds, bytes sent and client updates.
 
         Parameters
         ----------

@@ -97,7 +97,7 @@ class RunResult:
         return test_data(self.settings)
 
     def plot(self, metric: str = ACCURACY) -> Figure:
-        """Figure of the score, or of another metric, against rounds, seconds, bytes sent and exchanges."""
+        """Figure of the score, or of another metric, against rounds, seconds, bytes sent and client updates."""
         return accuracy_plot(self._group, Style(), metric_of([self._records], metric)).figure
 
 

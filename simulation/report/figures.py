@@ -24,7 +24,7 @@ def accuracy_plot(group: Group, style: Style, metric: EvaluatedMetric) -> Plot:
         ("round", ()),
         (seconds, ("round_s",)),
         ("uplink, MB", ("uplink_bytes",)),
-        (UPDATES, ("exchanges",)),
+        (UPDATES, ("client_updates",)),
     )
     figure, panels = style.panels(2, 2, 7.2)
     for panel, (label, keys) in zip(panels, axes, strict=True):

@@ -9,8 +9,8 @@ import numpy as np
 
 from simulation.comparison.measures import (
     AT_BEST_VALIDATION,
-    BEST_EXCHANGES,
-    EXCHANGES,
+    BEST_CLIENT_UPDATES,
+    CLIENT_UPDATES,
     ROUNDS,
     SECONDS,
     TO_TARGET,
@@ -36,7 +36,7 @@ from simulation.report.tables import FREE, Column, Table, capital
 Key = TypeVar("Key", bound=Hashable)
 SCALES = f"of shares on the logit scale, of costs on the log scale, none below {FEWEST_PAIRS} runs"
 """Words of the captions on the scales of intervals."""
-COMPARED = (ROUNDS, SECONDS, UPLINK_MB, TRAFFIC_MB, EXCHANGES)
+COMPARED = (ROUNDS, SECONDS, UPLINK_MB, TRAFFIC_MB, CLIENT_UPDATES)
 """Measures that variants are compared by, beside the metric of the report."""
 SIGNIFICANT, NOT_SIGNIFICANT = "significant after Holm", "not significant after Holm"
 TOO_FEW = "too few seeds for a test"
@@ -93,7 +93,7 @@ def accuracy_table(group: Group, numbers: Numbers) -> Table:
         ("MB, value bytes", "uplink_value_mb", 3),
         ("MB, uplink", "uplink_mb", 3),
         (WHOLE_TRAFFIC_MB.name, WHOLE_TRAFFIC_MB.key, 3),
-        ("client updates", "exchanges", 0),
+        ("client updates", "client_updates", 0),
         ("wall time in s", "wall_s", 1),
     )
     columns += [Column(name, digits) for name, _, digits in totals]
@@ -145,7 +145,7 @@ def validation_table(group: Group, numbers: Numbers) -> Table:
         f"mean and 95% t interval over the runs, {SCALES}. Client updates are those that the server received up to it, "
         "those of ISP's intermediate rounds included; the accuracy is that of the same round on the server's test set."
     )
-    columns, rows = intervals(group, numbers, "runs with 'client-eval'", BEST_EXCHANGES, AT_BEST_VALIDATION)
+    columns, rows = intervals(group, numbers, "runs with 'client-eval'", BEST_CLIENT_UPDATES, AT_BEST_VALIDATION)
     return Table("validation", "Client updates to the best validation round", caption, columns, rows)
 
 
@@ -207,7 +207,7 @@ def percent(result: Paired) -> float:
 def finding_tables(group: Group, numbers: Numbers) -> list[Table]:
     """Tables of this module; those that compare only where there are two variants."""
     tables = [target_table(group, numbers), accuracy_table(group, numbers)]
-    if any(numbers.reached(variant, BEST_EXCHANGES.key).size for variant in group.runs):
+    if any(numbers.reached(variant, BEST_CLIENT_UPDATES.key).size for variant in group.runs):
         tables.insert(1, validation_table(group, numbers))
     if len(group.runs) > 1:
         tables.append(difference_table(group, numbers))

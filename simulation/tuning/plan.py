@@ -7,7 +7,15 @@ from typing import Any
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.records.files import write_json
-from simulation.comparison.measures import ACCURACY, EXCHANGES, ROUNDS, SECONDS, UPLINK_MB, EvaluatedMetric, Measure
+from simulation.comparison.measures import (
+    ACCURACY,
+    CLIENT_UPDATES,
+    ROUNDS,
+    SECONDS,
+    UPLINK_MB,
+    EvaluatedMetric,
+    Measure,
+)
 from simulation.comparison.plan import Comparison, PlannedRun
 from simulation.experiments.configuration import resolve
 from simulation.tuning.space import Range, parse_space
@@ -16,7 +24,7 @@ from strategies import find_strategy
 
 SCORE = EvaluatedMetric(ACCURACY, ACCURACY)
 GOALS: dict[str, Measure] = {
-    measure.key: measure for measure in (SCORE.stable, SCORE.final, ROUNDS, SECONDS, UPLINK_MB, EXCHANGES)
+    measure.key: measure for measure in (SCORE.stable, SCORE.final, ROUNDS, SECONDS, UPLINK_MB, CLIENT_UPDATES)
 }
 """Measures that trials can be ranked by, by their keys in summary.json."""
 

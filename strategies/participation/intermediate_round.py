@@ -94,7 +94,7 @@ class IntermediateRound:
             downlink_bytes=self.sent.nbytes * len(answers),
             probe_bytes=SCALAR_BYTES * len(replies.reports) * replies.clients.size,
             calibration_bytes=self.buffers.nbytes * len(replies.statistics),
-            exchanges=replies.clients.size,
+            client_updates=replies.clients.size,
         )
         return replies
 

@@ -59,9 +59,9 @@ def test_runs_are_shared_between_claims_and_done_once(out):
 
 def test_a_new_metric_of_a_finished_run_is_read_from_its_folder(out):
     carried_out(out, CLAIMS[:1])
-    carried_out(out, [claim("c", "oort", "random", "exchanges")])
+    carried_out(out, [claim("c", "oort", "random", "client_updates")])
     assert len(events(out)) == 2 * 10
-    assert {*read_measured(out / FILE).rows[_run(CLAIMS[0])]["values"]} == {"final_accuracy", "exchanges"}
+    assert {*read_measured(out / FILE).rows[_run(CLAIMS[0])]["values"]} == {"final_accuracy", "client_updates"}
 
 
 def test_after_a_budget_only_what_is_missing_is_run(out, monkeypatch):

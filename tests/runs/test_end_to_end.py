@@ -56,7 +56,7 @@ def test_a_run_leaves_its_records_and_what_was_there(simulated: Path, tmp_path: 
     assert names == {"config.json", "rounds.jsonl", "clients.jsonl", "summary.json", "accuracy.png"} | models
     summary = json.loads((simulated / "summary.json").read_text())
     assert summary["rounds"] == 5
-    assert summary["exchanges"] == 10
+    assert summary["client_updates"] == 10
     assert summary["final_accuracy"] > 0.8
 
 

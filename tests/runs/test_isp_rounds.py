@@ -41,7 +41,7 @@ def test_four_rounds_around_a_method(tmp_path, surrogate, method, policy):
     assert ["search" in row for row in rows] == [True, False, True, False]
     for row in rows:
         assert row["cohort"] == len(row["selected"])
-        assert row["exchanges"] == len(row["aggregated"]) + (CLIENTS if "search" in row else 0)
+        assert row["client_updates"] == len(row["aggregated"]) + (CLIENTS if "search" in row else 0)
     assert rows[0]["cohort"] == rows[1]["cohort"] == (rows[0]["search"]["found"] or CLIENTS)
     assert len(rows[0]["search"]["tried"]) == (rows[0]["search"]["found"] if policy == "isp" else CLIENTS)
     assert rows[3]["accuracy"] > 0.3

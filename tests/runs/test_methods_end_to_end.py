@@ -60,7 +60,7 @@ def test_isp_runs_around_a_method(engine, tmp_path, method):
     rows = rows_of(engine, tmp_path, method, **ISP)
     assert ["search" in row for row in rows] == [True, False, True]
     for row in rows:
-        assert row["exchanges"] == len(row["aggregated"]) + (CLIENTS if "search" in row else 0)
+        assert row["client_updates"] == len(row["aggregated"]) + (CLIENTS if "search" in row else 0)
     assert rows[0]["cohort"] == rows[1]["cohort"]
     assert rows[-1]["accuracy"] > 0.5
 

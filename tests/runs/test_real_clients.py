@@ -43,7 +43,7 @@ def test_real_clients_learn_and_repeat_themselves(tmp_path, strategy):
     second, again = quick(tmp_path / "b", cid_of=lambda client: f"node-{97 * client % 7}", strategy=strategy)
     assert json.dumps(without_wall(rows)) == json.dumps(without_wall(again))
     assert first.run.parameters.tobytes() == second.run.parameters.tobytes()
-    assert [row["exchanges"] for row in rows] == [2, 2, 2]
+    assert [row["client_updates"] for row in rows] == [2, 2, 2]
     assert rows[-1]["accuracy"] > 0.4
     # 64 inputs, 10 classes and their biases; dense in the first round, then 0.2 of it on average.
     assert rows[0]["uplink_value_bytes"] == 2 * 4 * 650

@@ -71,7 +71,7 @@ def test_every_split_of_real_rounds_is_the_best_of_all(tmp_path, quartiles, magn
         for name, expected in zip(("round", "iteration"), place, strict=True):
             assert set(row["components"][name]) == {float(expected)}
         assert sorted(up.client for up in uploads[row["round"]]) == row["selected"]
-        assert row["exchanges"] == len(row["selected"])
+        assert row["client_updates"] == len(row["selected"])
         hard = hard_set(uploads[row["round"]], OUTPUT_LAYER[magnitude], quartiles)
     assert splits[1] >= 3
     assert splits[2] >= 1

@@ -52,7 +52,7 @@ def test_a_round_by_hand():
     assert row["kept_fraction"] == 1.0
     assert row["kept_fractions"] == [1.0, 1.0, 1.0]
     assert row["failures"] == []
-    assert row["exchanges"] == 3
+    assert row["client_updates"] == 3
     assert row["accuracy"] == 0.0
     assert row["wall_s"] > 0
     assert np.isnan(row["probe_losses"]).all()

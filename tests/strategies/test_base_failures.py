@@ -54,7 +54,7 @@ def test_a_bad_client_is_a_recorded_failure_and_the_rest_counts(bad):
     np.testing.assert_allclose(parameters, [0.5, 0.0, 1.5, 0.0])
     assert row["selected"] == [0, 1, 2]
     assert row["aggregated"] == [0, 2]
-    assert row["exchanges"] == len(row["weights"]) == len(row["fit_losses"]) == 2
+    assert row["client_updates"] == len(row["weights"]) == len(row["fit_losses"]) == 2
     [failure] = row["failures"]
     assert failure["client"] == 1
     assert failure["reason"]
@@ -94,7 +94,7 @@ def test_a_round_with_nothing_usable_leaves_the_model_and_the_run_goes_on(method
 
     strategy = kind(replace(context_of(method, rounds=3), evaluate=evaluate))
     rows, _ = run_rounds(strategy, manager_of(trio(fit)), 3)
-    assert [row["exchanges"] for row in rows] == [3, 0, 3]
+    assert [row["client_updates"] for row in rows] == [3, 0, 3]
     assert [failure["client"] for failure in rows[1]["failures"]] == [0, 1, 2]
     assert rows[1]["uplink_bytes"] == 0
     assert rows[1]["weights"] == rows[1]["aggregated"] == []

@@ -9,8 +9,6 @@ from fedsel_app.records.schema import RoundRecord, as_row
 from simulation.experiments.configuration import resolve
 
 UPLINK = 250_000
-VERSION_1_RUN = Path(__file__).parent / "version_1_run"
-"""Run folder as an earlier version of the records had it."""
 
 
 def write_run(
@@ -44,7 +42,7 @@ def write_run(
             uplink_bytes=UPLINK,
             uplink_value_bytes=100_000,
             downlink_bytes=500_000,
-            exchanges=len(cohort),
+            client_updates=len(cohort),
             wall_s=0.5,
             time_s=10.0 * number,
             total_uplink_bytes=UPLINK * number,

@@ -19,10 +19,10 @@ def made_up_records():
     """Four rounds, the second without an evaluation."""
     common = {"downlink_bytes": 1_500_000, "probe_bytes": 250_000, "wall_s": 0.5}
     failure = {"client": 3, "reason": "no reply"}
-    first = RoundRecord(1, accuracy=0.5, round_s=10.0, uplink_bytes=100, uplink_value_bytes=1_000_000, exchanges=2)
-    second = RoundRecord(2, round_s=20.0, uplink_bytes=200, uplink_value_bytes=2_000_000, exchanges=1)
-    third = RoundRecord(3, accuracy=0.9, round_s=5.0, uplink_bytes=300, uplink_value_bytes=500_000, exchanges=2)
-    fourth = RoundRecord(4, accuracy=0.7, round_s=1.0, uplink_bytes=400, uplink_value_bytes=500_000, exchanges=2)
+    first = RoundRecord(1, accuracy=0.5, round_s=10.0, uplink_bytes=100, uplink_value_bytes=1_000_000, client_updates=2)
+    second = RoundRecord(2, round_s=20.0, uplink_bytes=200, uplink_value_bytes=2_000_000, client_updates=1)
+    third = RoundRecord(3, accuracy=0.9, round_s=5.0, uplink_bytes=300, uplink_value_bytes=500_000, client_updates=2)
+    fourth = RoundRecord(4, accuracy=0.7, round_s=1.0, uplink_bytes=400, uplink_value_bytes=500_000, client_updates=2)
     second.failures, fourth.calibration_bytes = [failure], 3_000_000
     return [replace(record, **common) for record in (first, second, third, fourth)]
 
@@ -59,9 +59,9 @@ def test_a_run_of_four_rounds_is_summed_up(tmp_path):
             "time_to_target_s": 35.0,
             "uplink_value_to_target_mb": 3.5,
             "uplink_to_target_mb": 0.0006,
-            "exchanges_to_target": 5,
+            "client_updates_to_target": 5,
             "best_validation_round": None,
-            "exchanges_to_best_validation": None,
+            "client_updates_to_best_validation": None,
             "best_validation_accuracy": None,
             "best_validation_loss": None,
             "time_s": 36.0,
@@ -70,7 +70,7 @@ def test_a_run_of_four_rounds_is_summed_up(tmp_path):
             "downlink_mb": 6.0,
             "probe_mb": 1.0,
             "calibration_mb": 3.0,
-            "exchanges": 7,
+            "client_updates": 7,
             "failure_count": 1,
             "wall_s": 2.0,
             "selection_count_min": 0,
@@ -89,21 +89,21 @@ def test_the_stable_accuracy_is_that_of_the_last_ten_evaluations():
 
 def test_the_best_validation_round_is_the_first_of_the_least_client_loss():
     """Exchanges until then count rounds without an evaluation too: 8 of an intermediate round and 2, 2, 3 and 4."""
-    exchanges, losses = (10, 2, 3, 4, 5), (2.0, None, 1.5, 1.25, 1.25)
+    counts, losses = (10, 2, 3, 4, 5), (2.0, None, 1.5, 1.25, 1.25)
     nothing = dict.fromkeys(("time_s", "total_uplink_bytes", "total_uplink_value_bytes"), 0)
-    rows = [nothing | {"round": n, "failures": [], "exchanges": count} for n, count in enumerate(exchanges, start=1)]
+    rows = [nothing | {"round": n, "failures": [], "client_updates": count} for n, count in enumerate(counts, start=1)]
     for row, loss in zip(rows, losses, strict=True):
         row |= {} if loss is None else {"client_loss": loss, "accuracy": row["round"] / 10, "loss": 2 * loss}
     summary = summarize(rows, CONFIG | {"target": 0.25}, np.zeros(1, np.int64), 1)
-    assert (summary.best_validation_round, summary.exchanges_to_best_validation) == (4, 19)
+    assert (summary.best_validation_round, summary.client_updates_to_best_validation) == (4, 19)
     assert (summary.best_validation_accuracy, summary.best_validation_loss) == (0.4, 2.5)
-    assert (summary.rounds_to_target, summary.exchanges_to_target) == (3, 15)
+    assert (summary.rounds_to_target, summary.client_updates_to_target) == (3, 15)
 
 
 def test_a_target_that_is_never_reached_is_null(tmp_path):
     _, summary = finished(tmp_path / "run", target=0.95)
     keys = ["rounds_to_target", "time_to_target_s", "uplink_value_to_target_mb", "uplink_to_target_mb"]
-    assert [summary[key] for key in [*keys, "exchanges_to_target"]] == [None] * 5
+    assert [summary[key] for key in [*keys, "client_updates_to_target"]] == [None] * 5
     assert summary["peak_accuracy"] == 0.9
 
 

@@ -1,10 +1,5 @@
-"""Schema of the records: docs/records.md shows it, and folders of version 1 are read by its names.
+"""Schema of the records: docs/records.md shows it, and records of another version are refused."""
 
-`tests/support/version_1_run` is a run of fedsel 0.1.0 as it stood before the schema: hetero-select on digits, 3 rounds,
-3 clients, 2 a round, `client-eval`.
-"""
-
-import json
 import re
 from typing import get_type_hints
 
@@ -13,11 +8,8 @@ import pytest
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records import schema
-from fedsel_app.records.reading import check_client, read_rows
-from fedsel_app.records.run_folder import read_checkpoint, read_config, read_rounds, read_summary
+from fedsel_app.records.run_folder import read_checkpoint, read_rounds
 from fedsel_app.records.schema import ClaimRecord, ClientTestRecord, EnrolmentRecord, RoundRecord, Summary, as_row
-from fedsel_app.records.summary import summarize
-from tests.support.report_runs import VERSION_1_RUN
 from tests.support.sources import ROOT
 
 RECORDS = (RoundRecord, schema.Failure, schema.SearchRecord, EnrolmentRecord, ClaimRecord, ClientTestRecord, Summary)
@@ -48,45 +40,20 @@ def test_totals_go_on_from_the_round_before():
     assert (record.time_s, record.total_uplink_bytes, record.total_uplink_value_bytes) == (3.5, 27, 15)
 
 
-def test_version_1_is_read_by_the_names_of_today():
-    raw = [json.loads(line) for line in (VERSION_1_RUN / "rounds.jsonl").read_text().splitlines()]
-    rows = read_rounds(VERSION_1_RUN)
-    assert all(set(row) <= names(RoundRecord) for row in rows)
-    for new, old in {
-        "uplink_bytes": "uplink_bytes",
-        "uplink_value_bytes": "paper_uplink_bytes",
-        "total_uplink_bytes": "uplink_total_bytes",
-        "total_uplink_value_bytes": "paper_uplink_total_bytes",
-        "failures": "failures",
-    }.items():
-        assert [row[new] for row in rows] == [row[old] for row in raw]
-    clients = read_rows(VERSION_1_RUN / "clients.jsonl", check_client)
-    assert EnrolmentRecord(**clients[0]) == EnrolmentRecord(client=0, round=1, examples=390)
-    assert all(set(row) in (names(EnrolmentRecord), names(ClientTestRecord)) for row in clients)
-
-
-def test_a_summary_of_version_1_is_the_one_of_its_rounds():
-    """The versions of the packages may be others; fields that came later are left out."""
-    summary = read_summary(VERSION_1_RUN)
-    again = as_row(summarize(read_rounds(VERSION_1_RUN), read_config(VERSION_1_RUN), np.array([2, 2, 2]), 650))
-    assert summary | {"versions": 0} == {name: again[name] for name in summary} | {"versions": 0}
-    assert set(summary) <= names(Summary)
-
-
-def test_a_later_version_is_refused(tmp_path):
-    (tmp_path / "rounds.jsonl").write_text('{"version": 3, "round": 1}\n')
+def test_another_version_is_refused(tmp_path):
+    (tmp_path / "rounds.jsonl").write_text('{"version": 2, "round": 1}\n')
     with pytest.raises(ConfigError) as error:
         read_rounds(tmp_path)
     assert str(error.value) == (
-        f"The records {tmp_path / 'rounds.jsonl'} cannot be read: they are of version 3, and this fedsel reads "
-        "versions 1 and 2; update it."
+        f"The records {tmp_path / 'rounds.jsonl'} cannot be read: they are of version 2, and this fedsel reads "
+        "version 3."
     )
 
 
-@pytest.mark.parametrize(("arrays", "version"), [({}, 1), ({"version": np.array(3)}, 3)])
+@pytest.mark.parametrize(("arrays", "version"), [({}, 1), ({"version": np.array(2)}, 2)])
 def test_a_checkpoint_of_another_version_is_refused(tmp_path, arrays, version):
     np.savez(tmp_path / "checkpoint.npz", round=np.array(4), **arrays)
-    with pytest.raises(ConfigError, match=rf"is of version {version}, and this fedsel resumes only version 2\. Resume"):
+    with pytest.raises(ConfigError, match=rf"is of version {version}, and this fedsel resumes only version 3\. Resume"):
         read_checkpoint(tmp_path)
 
 

@@ -35,9 +35,8 @@ def test_the_readme_says_what_the_ledger_says(shipped):
     said = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split("<!-- ledger")[1].split("-->")[1].split())
     (title, text), *_ = opening_lines(load_claims(), load_rankings(), decide(load_claims(), shipped), shipped)
     assert f"[{title}](docs/ledger.md): {text}" in said
-    assert all(
-        sentence in METHOD for sentence in re.split(r"(?<=[.]) ", said.split(text)[1].split(" Level")[0].strip())
-    )
+    before = said.split(text)[1].split(" Where every byte counts")[0].strip()
+    assert all(sentence in METHOD for sentence in re.split(r"(?<=[.]) ", before))
     for currency, sentence in advice(load_rankings(), shipped):
         assert f"{currency}, {sentence}" in said
 
@@ -73,9 +72,9 @@ def test_the_opening_names_verdicts_and_the_page_shows_both_sides(tmp_path):
     claims = [claim("ahead", CHEAT, HONEST), claim("behind", HONEST, CHEAT), claim("absent", "divfl", HONEST)]
     page, markdown, picture = write_ledger(tmp_path, claims, [], Runs(scores))
     text = markdown.read_text(encoding="utf-8")
-    counts = "1 confirmed, 1 refuted, 1 not run"
+    counts = "1 holds, 1 does not hold, 1 not run"
     assert text.splitlines()[2] == f"- **3 claims:** {counts}."
-    assert f"- **Baselines:** {counts}. Confirmed: ahead." in text.splitlines()
+    assert f"- **Baselines:** {counts}. These hold: ahead." in text.splitlines()
     # Means 0.7555 and 0.761 - 0.7055: the paired differences are 0.05 + 0.001 s, 5.55 points on average.
     assert (
         "| ahead: S. | 1 | 1 | accuracy, mean of the last ten evaluations | 0.761 | 0.7055 | 5.55 points [5.33, 5.77] |"
@@ -85,7 +84,7 @@ def test_the_opening_names_verdicts_and_the_page_shows_both_sides(tmp_path):
     assert picture.read_text(encoding="utf-8").lstrip().startswith("<?xml")
 
 
-def test_a_ranking_tells_who_is_level_with_the_first():
+def test_a_ranking_tells_who_is_tied_with_the_first():
     ranking = Ranking(
         name="r", title="T", strategies=("oort", "random", "divfl"), budgets={"accuracy_at_rounds": 5}, seed_count=5
     )
@@ -98,7 +97,7 @@ def test_a_ranking_tells_who_is_level_with_the_first():
     }
     found = places(ranking, metric, Runs(values))
     assert [(place.strategy, place.behind) for place in found] == [("oort", False), ("random", False), ("divfl", True)]
-    assert ranking_advice(ranking, Runs(values)) == "After 5 rounds oort is first (0.800; random 0.799, level)."
+    assert ranking_advice(ranking, Runs(values)) == "After 5 rounds oort is first (0.800; random 0.799, tied)."
     del values["divfl"][3]
     assert [place.accuracy.n for place in places(ranking, metric, Runs(values))] == [4, 4, 4]
     assert places(ranking, metric, Runs({})) == []
@@ -161,7 +160,7 @@ def test_a_variant_is_told_by_its_name_once_it_was_run():
     assert ranking_table(ranking, Named(scores)).caption.endswith(" Not run yet: random, equal weights.")
 
 
-def test_advice_over_rankings_counts_where_a_method_is_first_or_level():
+def test_advice_over_rankings_counts_where_a_method_is_first_or_tied():
     """In workload w oort and random differ by noise and divfl is behind; in v random is behind the other two."""
     noise = (0.00, 0.01, -0.01, 0.02, -0.02)
     w = {"oort": (0.8, 1), "random": (0.799, -1), "divfl": (0.7, 1)}
@@ -182,13 +181,13 @@ def test_advice_over_rankings_counts_where_a_method_is_first_or_level():
     (both,), (second,) = advice(rankings, Runs(values)), advice(rankings[1:], Runs(values))
     assert both == (
         "Where only rounds count",
-        "use oort: first or level in 2 of 2 workloads; no method beat random selection, 10.1 points behind on "
-        "average, in 1 of 2 workloads (w).",
+        "use oort: first or tied in 2 of 2 workloads. Random selection is tied in 1 of 2 workloads (w), and 10.1 points "
+        "behind the first on average.",
     )
-    assert second[1].startswith("use divfl or oort: first or level ")
-    assert second[1].endswith(" 20.1 points behind on average, in 0 of 1 workloads.")
+    assert second[1].startswith("use divfl or oort: first or tied in ")
+    assert second[1].endswith(" in 0 of 1 workloads, and 20.1 points behind the first on average.")
     (most,) = advice([*rankings, replace(rankings[0], name="u")], Runs(values))
-    assert most[1].endswith(" in 2 of 3 workloads (not in v).")
+    assert " in 2 of 3 workloads (not in v), and " in most[1]
     assert advice(rankings, Runs({})) == []
 
 

@@ -34,7 +34,7 @@ def test_costs_to_target(tmp_path):
     assert numbers["uplink_to_target_mb"] == pytest.approx(0.75)
     assert numbers["uplink_value_to_target_mb"] == pytest.approx(0.3)
     assert numbers["traffic_to_target_mb"] == pytest.approx(2.25)
-    assert (numbers["traffic_mb"], numbers["final_accuracy"], numbers["exchanges"]) == (3.0, 0.7, 8)
+    assert (numbers["traffic_mb"], numbers["final_accuracy"], numbers["client_updates"]) == (3.0, 0.7, 8)
     assert cumulative(read(tmp_path / "run"), "uplink_bytes", "downlink_bytes").tolist() == [
         750e3,
         1500e3,

@@ -39,11 +39,11 @@ def test_costs_to_target_count_who_did_not_reach_it(report):
     assert (float(table["oort"]["seconds to target"]), table["oort"]["seconds to target (n)"]) == (20.0, "2")
 
 
-def test_exchanges_to_the_best_validation_round(tmp_path, monkeypatch):
-    """The first round is the best of equals; 3 exchanges in it, searches included. One run measured no client loss."""
+def test_client_updates_to_the_best_validation_round(tmp_path, monkeypatch):
+    """The first round is the best of equals; 3 client updates in it, with searches. One run measured no client loss."""
     runs = [("random", seed, {}) for seed in (1, 2)] + [("oort", 1, {})]
     for path, (strategy, seed, _) in zip(write_plan(tmp_path, runs), runs, strict=True):
-        row = {} if seed == 2 else {"client_loss": 0.5, "exchanges": 3}
+        row = {} if seed == 2 else {"client_loss": 0.5, "client_updates": 3}
         write_run(path, strategy, seed, [0.5, 0.9, 0.8], row=row)
     draw_blank_pictures(monkeypatch)
     write_report(tmp_path)

@@ -21,7 +21,7 @@ SUMMARY = {
     "target_accuracy": 0.9,
     "rounds_to_target": None,
     "best_validation_round": None,
-    "exchanges": 12,
+    "client_updates": 12,
     "failure_count": 0,
     "versions": {"numpy": "2.0"},
 }
@@ -60,7 +60,7 @@ def test_a_finished_run_is_printed_from_its_files(tmp_path):
     shown = {line.split()[0]: line.split(maxsplit=1)[1].strip() for line in output.getvalue().splitlines()}
     assert shown["peak_accuracy"] == "0.8765"
     assert shown["rounds_to_target"] == "not reached"
-    assert shown["exchanges"] == "12"
+    assert shown["client_updates"] == "12"
     assert not {"versions", "best_validation_round"} & shown.keys()
     assert shown["Run"] == f"folder: {tmp_path}"
     assert shown["Picture:"] == str(tmp_path / "accuracy.png")

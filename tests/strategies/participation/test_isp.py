@@ -145,7 +145,7 @@ def test_the_state_round_trips_and_goes_on_identically():
 
 def test_the_intermediate_exchanges_and_bytes_are_counted_and_tests_are_probes():
     [row], proxies, _ = run_isp(setup_for(ring()))
-    assert row["exchanges"] == CLIENTS + 4
+    assert row["client_updates"] == CLIENTS + 4
     assert row["uplink_bytes"] == (CLIENTS + 4) * REPLY_BYTES
     assert row["uplink_value_bytes"] == (CLIENTS + 4) * 4
     assert row["downlink_bytes"] == (CLIENTS + 4) * MODEL_BYTES

@@ -49,7 +49,7 @@ def test_a_discarded_search_leaves_no_trace_in_the_model(optimizer):
 def test_aggregated_searches_are_rounds_of_everybody():
     rows, proxies, _ = run_isp(setup_for(ring(), rounds=2, isp_intermediate="aggregate"))
     assert [row["cohort"] for row in rows] == [8, 4]
-    assert [row["exchanges"] for row in rows] == [8, 4]
+    assert [row["client_updates"] for row in rows] == [8, 4]
     assert rows[0]["search"]["found"] == 4
     assert all(all(kept_states(proxy)) for proxy in proxies)
 
@@ -59,7 +59,7 @@ def test_a_sample_trains_for_the_search():
     trained = [proxy for proxy in proxies if not all(kept_states(proxy))]
     assert len(trained) == 5
     assert row["cohort"] == 4
-    assert row["exchanges"] == 5 + 4
+    assert row["client_updates"] == 5 + 4
 
 
 def test_everybody_trains_for_the_search_also_where_the_method_draws_some_twice():
@@ -71,7 +71,7 @@ def test_everybody_trains_for_the_search_also_where_the_method_draws_some_twice(
 
     [row], _, _ = run_isp(setup_for(ring()), kind=Twice)
     # Half of 7 are 4: 8 of the intermediate round, and 4.
-    assert (row["cohort"], row["exchanges"]) == (7, CLIENTS + 4)
+    assert (row["cohort"], row["client_updates"]) == (7, CLIENTS + 4)
 
 
 def test_clients_that_fail_are_not_drawn_and_a_round_without_any_keeps_the_number():

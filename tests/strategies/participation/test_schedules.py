@@ -60,5 +60,5 @@ def test_a_round_selects_as_many_as_the_schedule_says_and_writes_it_down():
     manager = manager_of([StubProxy(client, sends_its_update) for client in range(4)])
     rows, _ = run_rounds(strategy, manager, 4)
     assert [row["cohort"] for row in rows] == [len(row["selected"]) for row in rows] == [1, 2, 3, 3]
-    assert [row["exchanges"] for row in rows] == [1, 2, 3, 3]
+    assert [row["client_updates"] for row in rows] == [1, 2, 3, 3]
     assert not any("search" in row for row in rows)
