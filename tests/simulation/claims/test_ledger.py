@@ -181,8 +181,8 @@ def test_advice_over_rankings_counts_where_a_method_is_first_or_tied():
     (both,), (second,) = advice(rankings, Runs(values)), advice(rankings[1:], Runs(values))
     assert both == (
         "Where only rounds count",
-        "use oort: first or tied in 2 of 2 workloads. Random selection is tied in 1 of 2 workloads (w), and 10.1 points "
-        "behind the first on average.",
+        "use oort: first or tied in 2 of 2 workloads. Random selection is tied in 1 of 2 workloads (w), and 10.1 "
+        "points behind the first on average.",
     )
     assert second[1].startswith("use divfl or oort: first or tied in ")
     assert second[1].endswith(" in 0 of 1 workloads, and 20.1 points behind the first on average.")
