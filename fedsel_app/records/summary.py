@@ -33,7 +33,7 @@ def summarize(
         return float(sum(row.get(name, 0) for row in rows))
 
     def client_updates_until(reached: Row | None) -> int | None:
-        """Exchanges up to a round, those of intermediate rounds included."""
+        """Client updates up to a round, those of intermediate rounds included."""
         if reached is None:
             return None
         return sum(int(row.get("client_updates", 0)) for row in rows if row["round"] <= reached["round"])
