@@ -88,7 +88,7 @@ def test_the_stable_accuracy_is_that_of_the_last_ten_evaluations():
 
 
 def test_the_best_validation_round_is_the_first_of_the_least_client_loss():
-    """Client updates until then count rounds without an evaluation too: 8 of an intermediate round and 2, 2, 3 and 4."""
+    """Updates until then count rounds without an evaluation too: 8 of an intermediate round and 2, 2, 3 and 4."""
     counts, losses = (10, 2, 3, 4, 5), (2.0, None, 1.5, 1.25, 1.25)
     nothing = dict.fromkeys(("time_s", "total_uplink_bytes", "total_uplink_value_bytes"), 0)
     rows = [nothing | {"round": n, "failures": [], "client_updates": count} for n, count in enumerate(counts, start=1)]
