@@ -26,9 +26,9 @@ from fedsel_app.imports import uncollected_imports
 from simulation.bench import commands as bench
 from simulation.claims import commands as claims
 from simulation.comparison import commands as comparison
-from simulation.deployment import commands as deployment
 from simulation.deployment.flower_cli import DeploymentError
 from simulation.experiments import commands as experiments
+from simulation.federation import commands as federation
 from simulation.report import commands as report_commands
 from simulation.tuning import commands as tuning
 
@@ -98,21 +98,30 @@ def partition(arguments: argparse.Namespace) -> int:
 
 def deploy(arguments: argparse.Namespace) -> int:
     """`fedsel deploy`: run as real server and client processes on this machine."""
-    from simulation.deployment.certificates import Certificates
     from simulation.deployment.deployed_run import run_deployed
+    from simulation.federation.folders import Federation
 
     config = configuration(arguments, links="measured")
-    certificates = arguments.certificates and Certificates(arguments.certificates)
-    safety = {"insecure": arguments.insecure, "keep_ca_key": arguments.keep_ca_key}
-    return run_deployed(config, Console(), certificates, **safety)
+    federation = arguments.federation and Federation(arguments.federation)
+    return run_deployed(config, Console(), federation, insecure=arguments.insecure)
 
 
 def submit(arguments: argparse.Namespace) -> int:
-    """`fedsel submit`: hand a run to Flower and wait for its end."""
-    from simulation.deployment.deployed_run import run_submitted
+    """`fedsel submit`: hand a run to a federation, or to Flower, and wait for its end."""
+    from simulation.federation.machine import FILE
 
-    config = configuration(arguments)
-    return run_submitted(config, arguments.superlink, arguments.federation_config, Console())
+    admin = Path(arguments.superlink)
+    if not (admin / FILE).is_file():
+        from simulation.deployment.deployed_run import run_submitted
+
+        return run_submitted(configuration(arguments), arguments.superlink, arguments.federation_config, Console())
+    from simulation.federation.submission import resumed, run_defaults, submit_run
+
+    if arguments.resume:
+        config = resumed(admin, arguments.resume, overrides(arguments))
+    else:
+        config = configuration(arguments, **run_defaults(admin))
+    return submit_run(admin, config, Console())
 
 
 def parser() -> argparse.ArgumentParser:
@@ -140,14 +149,13 @@ def parser() -> argparse.ArgumentParser:
     safety = real.add_mutually_exclusive_group()
     safety.add_argument("--insecure", action="store_true", help="neither TLS nor authentication of the clients")
     safety.add_argument(
-        "--certificates", type=folder, metavar="DIR", help="as `fedsel certificates` lays it out (made for the run)"
+        "--federation", type=folder, metavar="DIR", help="folders of `fedsel provision` (made for the run)"
     )
-    real.add_argument("--keep-ca-key", action="store_true", help="keep the key that signed the certificates made")
     real.set_defaults(call=deploy)
 
-    sent = commands.add_parser("submit", help="`flwr run` with an exit code: 0 only if the run finished")
+    sent = commands.add_parser("submit", help="hand a run to a federation and wait: 0 only if the run finished")
     add_settings(sent)
-    sent.add_argument("superlink", help="connection of Flower's config.toml (`local` simulates)")
+    sent.add_argument("superlink", help="admin's folder, or a connection of Flower's config.toml (`local` simulates)")
     sent.add_argument("--federation-config", help="for a simulation, as in `flwr run`")
     sent.set_defaults(call=submit)
 
@@ -164,7 +172,7 @@ def parser() -> argparse.ArgumentParser:
     drawn.set_defaults(call=partition)
 
     report_commands.register(commands)
-    deployment.register(commands)
+    federation.register(commands)
     bench.register(commands)
     experiments.register(commands)
     claims.register(commands)

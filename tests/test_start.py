@@ -13,7 +13,7 @@ HEAVY = ("flwr", "flwr.simulation", "torch", "torchvision", "ray", "sklearn", "s
 HEAVY += ("matplotlib", "matplotlib.pyplot")
 COMMANDS = {
     "--help": set(),
-    "certificates": set(),
+    "provision": {"flwr"},
     "watch": set(),
     "methods": {"flwr"},
     "settings": {"flwr"},
@@ -33,7 +33,7 @@ small = "--rounds", "2", "--clients", "3", "--cohort", "2", "--set", "local-step
 heavy, folder, imported = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2]), {}
 calls = {
     "--help": ["--help"],
-    "certificates": ["certificates", "--server", "localhost", "--clients", "1", "--out", str(folder / "keys")],
+    "provision": ["provision", "--server", "localhost", "--clients", "1", "--out", str(folder / "federation")],
     "watch": ["watch", str(folder / "planned")],
     "methods": ["methods"],
     "settings": ["settings", "lr"],

@@ -1,100 +1,70 @@
-"""Command lines of Flower's programs: for a deployment on this machine, and the same on separate machines."""
+"""Command lines of Flower's programs, as a federation's folders give them, and the commands that do all of it."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from fedsel_app.config import Value
-from simulation.deployment.certificates import Certificates
 from simulation.deployment.flower_cli import to_toml
-from simulation.flower_internals.app_signature import SIGNATURES, TRUSTED
-from simulation.flower_internals.transport import ANYWHERE, HERE, Endpoints
 
 CONNECTION = "fedsel"
 """Name of the SuperLink's connection in the command line's configuration."""
-SIGNING = Path("signing")
-DATABASE = Path(".flwr/remote/superlink.db")
 
 
-def superlink_command(certificates: Certificates | None, database: Path) -> list[str]:
-    """Command line of the SuperLink but for its addresses; no TLS and no authentication without `certificates`.
+def superlink_command(server: Path | None, database: Path) -> list[str]:
+    """Command line of the SuperLink but for its addresses; no TLS and no authentication without a `server`'s folder.
 
     A restarted SuperLink knows its SuperNodes from the `database`, and they reconnect to it.
     """
     safety = ["--insecure"]
-    if certificates is not None:
-        certificate, key = map(str, certificates.server)
-        safety = ["--ssl-ca-certfile", str(certificates.authority), "--ssl-certfile", certificate, "--ssl-keyfile", key]
-        safety += ["--enable-supernode-auth"]
+    if server is not None:
+        files = {"ca-certfile": "ca.crt", "certfile": "server.crt", "keyfile": "server.key"}
+        safety = [part for option, name in files.items() for part in (f"--ssl-{option}", str(server / name))]
+        safety = ["--provisioned", str(server), *safety, "--enable-supernode-auth"]
     return ["python", "-m", "simulation.deployment.superlink", *safety, "--database", str(database)]
 
 
-def supernode_command(
-    fleet: str, node_config: str, certificates: Certificates | None, client: int, trusted: Path | None = None
-) -> list[str]:
-    """Command line of one client's SuperNode without its own address; `fleet` is the SuperLink's address.
+def supernode_command(fleet: str, node_config: str, client: Path | None, trusted: Path | None = None) -> list[str]:
+    """Command line of a SuperNode without its own address; `fleet` is the SuperLink's, `client` its folder.
 
-    It imports apps alone that are signed by who stands in the file `trusted`, if that is given.
+    It imports apps alone that are signed by who stands in the file `trusted`, if that is given. Without a folder it has
+    neither TLS nor authentication.
     """
     command = ["python", "-m", "simulation.deployment.supernode"]
-    if certificates is None:
+    if client is None:
         command += ["--insecure"]
     else:
-        key = str(certificates.client(client)[0])
-        command += ["--root-certificates", str(certificates.authority), "--auth-supernode-private-key", key]
+        authority, key = client / "ca.crt", client / "key"
+        command += ["--root-certificates", str(authority), "--auth-supernode-private-key", str(key)]
     if trusted is not None:
         command += ["--trusted-entities", str(trusted)]
     return [*command, "--superlink", fleet, "--node-config", node_config]
 
 
-def equivalent_commands(
-    node_configs: Sequence[str], run_config: Mapping[str, Value], server: str = "SERVER", *, insecure: bool = False
+def commands_elsewhere(
+    clients: int, own: Mapping[str, str], settings: Mapping[str, Value], server: str = "SERVER"
 ) -> list[str]:
-    """Commands that do on separate machines what `Deployment` and `submit` do on this one.
+    """Commands that do on separate machines what `fedsel deploy` does on this one.
 
-    `server` is the address under which the clients reach the SuperLink's host.
+    `own` are the settings that each client gives its machine, `settings` those of the run, and `server` the name or
+    address under which the clients reach the server.
     """
-    home = "FLWR_HOME=$PWD/.flwr/remote"
-    switches = f"{home} FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1"
-    certificates = None if insecure else Certificates(Path("certificates"))
-    at = Endpoints(host=ANYWHERE)
-    warning = "; not encrypted, so only in a network that you trust" if insecure else ""
-    commands = [
-        f"# on {server}, in a checkout; clients must reach port {at.fleet_port}{warning}",
-        "mkdir -p -m 700 .flwr/remote",
-    ]
-    authority, control = None, f"{HERE}:{at.control_port}"
-    if certificates is not None:
-        authority = Path("certificates/ca.crt")
-        commands += [f"fedsel certificates --server {server} --clients {len(node_configs)} --out certificates"]
-    commands += [
-        f"{switches} {shlex.join([*superlink_command(certificates, DATABASE), *at.arguments])} &",
-        f"cat > .flwr/remote/config.toml <<END\n{connection_toml(control, authority, '$PWD/')}END",
-        f"cat > .flwr/remote/run-config.toml <<'END'\n{to_toml(run_config)}END",
-    ]
-    remote = f"{home} flwr"
-    if certificates is not None:
-        keys = [str(certificates.client(index)[1]) for index in range(len(node_configs))]
-        commands += ["# when the SuperLink has said that it starts the Fleet API"]
-        commands += [f"{remote} supernode register {key} {CONNECTION}" for key in keys]
-    commands += [
-        "# in a checkout that somebody has read whom the clients trust; signatures.json goes to the server",
-        f"fedsel sign --out {SIGNING}",
-        f"cp {SIGNING / SIGNATURES} .flwr/remote/",
-    ]
-    for index, node_config in enumerate(node_configs):
-        held = [str(SIGNING / TRUSTED)]
-        if certificates is not None:
-            held += [str(authority), str(certificates.client(index)[0])]
-        command = supernode_command(f"{server}:{at.fleet_port}", node_config, certificates, index, SIGNING / TRUSTED)
-        commands += [
-            f"# on client machine {index}, with the same packages installed and copies of {', '.join(held)}",
-            f"FLWR_TELEMETRY_ENABLED=0 {shlex.join(command)}",
-        ]
+    given = shlex.join(part for key, value in own.items() for part in ("--set", f"{key}={value}"))
+    run = shlex.join(part for key, value in settings.items() for part in ("--set", f"{key}={_text(value)}"))
     return [
-        *commands,
-        f"# on {server} again, once every client is connected",
-        f"{remote} run . {CONNECTION} --stream --run-config .flwr/remote/run-config.toml",
+        f"fedsel provision --server {server} --clients {clients} --out federation",
+        "# with the folder federation/server, copied there",
+        "fedsel start server",
+        *(
+            line
+            for client in range(clients)
+            for line in (
+                f"# on client machine {client}, with the folder federation/client-{client}, copied there",
+                f"fedsel start client-{client} {given}".strip(),
+            )
+        ),
+        "# where the folder federation/admin is",
+        f"fedsel submit federation/admin --clients {clients} {run}".strip(),
     ]
 
 
@@ -108,3 +78,8 @@ def connection_toml(control_address: str, authority: Path | None, within: str = 
         trust = {"root-certificates": f"{within}{authority}"}
     connection = to_toml({"address": control_address} | trust)
     return f"[superlink]\n{to_toml({'default': CONNECTION})}\n[superlink.{CONNECTION}]\n{connection}"
+
+
+def _text(value: Value) -> str:
+    """A value as --set reads it."""
+    return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else repr(value)

@@ -7,13 +7,13 @@ from pathlib import Path
 from rich.console import Console
 
 from fedsel_app.config import ConfigError, Value
-from simulation.deployment.certificates import Certificates
-from simulation.deployment.command_lines import CONNECTION, equivalent_commands
+from simulation.deployment.command_lines import CONNECTION, commands_elsewhere
 from simulation.deployment.flower_cli import DeploymentError, submit
 from simulation.deployment.full_disk import refuse_full
 from simulation.deployment.local_deployment import Deployment, app_folder
 from simulation.experiments.configuration import AppConfig, known_defaults
 from simulation.experiments.node_configuration import ALLOWED, code_in, node_config_text
+from simulation.federation.folders import Federation
 from simulation.report.run_report import report_run
 from simulation.wiring.folders import discard_states, run_folder
 from simulation.wiring.preflight import refuse_unrunnable
@@ -22,15 +22,14 @@ from simulation.wiring.preflight import refuse_unrunnable
 def run_deployed(
     config: AppConfig,
     console: Console,
-    certificates: Certificates | None = None,
+    federation: Federation | None = None,
     *,
     insecure: bool = False,
-    keep_ca_key: bool = False,
 ) -> int:
     """Start one SuperLink and `clients` SuperNodes on this machine, carry out the run, and end all of them.
 
-    Connections use TLS and the SuperNodes authenticate themselves, with `certificates` made for the run if none are
-    given; not if `insecure`. With `keep_ca_key` the key that signed the made ones stays too.
+    Connections use TLS and the SuperNodes authenticate themselves, with the keys of `federation`, made for the run if
+    none is given; not if `insecure`.
 
     Returns
     -------
@@ -60,9 +59,7 @@ def run_deployed(
     console.print(f"Starting one SuperLink and {clients} SuperNodes; their logs are in {folder / 'processes/logs'}")
     app, place = app_folder(), folder / "processes"
     try:
-        with Deployment(
-            place, clients, nodes, certificates, insecure=insecure, keep_ca_key=keep_ca_key, app=app
-        ) as deployment:
+        with Deployment(place, clients, nodes, federation, insecure=insecure, app=app) as deployment:
             result = submit(app, CONNECTION, app_values(config), deployment.flwr_home, None, show_line)
     except DeploymentError:
         refuse_full(folder)
@@ -75,11 +72,13 @@ def run_deployed(
         return 1
     discard_states(folder)
     report_run(folder, console)
-    here = ("out", "state-dir") if own_data else ("out", "state-dir", "data-path")
-    defaults = known_defaults() | {key: config.values()[key] for key in here}
-    changed = {key: value for key, value in app_values(config).items() if defaults[key] != value}
+    elsewhere = {"links": "measured", "node-keys": not insecure}
+    here = {"out", "state-dir", "clients"} | (set() if own_data else {"data-path"})
+    defaults = known_defaults() | elsewhere
+    changed = {key: value for key, value in app_values(config).items() if defaults[key] != value and key not in here}
+    own = client_settings(config, None, own_data=own_data)
     console.print("\nThe same on separate machines:", style="bold")
-    for command in equivalent_commands(client_nodes(config, None, own_data=own_data), changed, insecure=insecure):
+    for command in commands_elsewhere(clients, own, changed):
         console.print(command, markup=False, highlight=False, soft_wrap=True)
     return 0
 
@@ -109,10 +108,16 @@ def run_submitted(config: AppConfig, superlink: str, federation_config: str | No
     return 0 if result.completed or finished else 1
 
 
-def client_nodes(config: AppConfig, states: Path | None, *, own_data: bool = True) -> list[str]:
-    """Node configuration of each client: where its data and `states` lie, its partition, and code that a run may name.
+def client_nodes(config: AppConfig, states: Path) -> list[str]:
+    """Node configuration of each client: its part of the data, and `client_settings`."""
+    clients, own = config.run.clients, client_settings(config, states)
+    return [node_config_text(client, clients, own) for client in range(clients)]
 
-    Without `states` they lie in the user's own folder; without `own_data` the data does in the data set's.
+
+def client_settings(config: AppConfig, states: Path | None, *, own_data: bool = True) -> dict[str, str]:
+    """Settings that a client's owner gives: where its data and `states` lie, and code that a run may name.
+
+    Without `states` they lie in the client's own folder; without `own_data` the data does in the data set's.
     """
     own: dict[str, str] = {}
     if own_data:
@@ -123,8 +128,7 @@ def client_nodes(config: AppConfig, states: Path | None, *, own_data: bool = Tru
         own["state-dir"] = str(states)
     if code := code_in(config.values()):
         own[ALLOWED] = " ".join(code)
-    clients = config.run.clients
-    return [node_config_text(client, clients, own) for client in range(clients)]
+    return own
 
 
 def with_absolute_paths(config: AppConfig, *, local: bool) -> AppConfig:

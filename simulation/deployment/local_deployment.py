@@ -1,12 +1,10 @@
 """Local deployment: one SuperLink and N SuperNodes as processes on this machine, over gRPC where Flower has it."""
 
 import atexit
-import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -18,10 +16,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedsel_app.config import ConfigError
 from fedsel_app.records.own_folder import ForeignFolderError, make_own_folder, working_in
 from simulation import processes
-from simulation.deployment.certificates import Certificates, make_certificates
-from simulation.deployment.command_lines import CONNECTION, connection_toml, superlink_command, supernode_command
-from simulation.deployment.flower_cli import DeploymentError, environment, flwr, tool
+from simulation.deployment.command_lines import connection_toml, superlink_command, supernode_command
+from simulation.deployment.flower_cli import DeploymentError, environment, tool
 from simulation.deployment.ports import free_ports
+from simulation.federation.folders import Federation, provision
 from simulation.flower_internals.app_signature import TRUSTED, sign_app
 from simulation.flower_internals.transport import HERE, Endpoints
 
@@ -46,12 +44,11 @@ class Deployment:
         Number of SuperNodes.
     node_configs : list of str
         One for each SuperNode, in Flower's form: "partition-id=0 num-partitions=3".
-    certificates : Certificates, optional
-        For TLS and for the SuperNodes' authentication; by default those in ``folder/certificates``, made if absent.
+    federation : Federation, optional
+        Folders with keys for TLS and for the SuperNodes' authentication; by default ``folder/federation``, made if
+        absent.
     insecure : bool
         Neither TLS nor authentication.
-    keep_ca_key : bool
-        Whether to keep the key of the authority that signs made certificates; no run needs it.
     app : Path, optional
         Folder of the one app that the SuperNodes import, as it is when they start; by default they import any.
     detours : sequence of str
@@ -69,7 +66,7 @@ class Deployment:
         ``superlink.log``, ``supernode-0.log`` and so on.
     fleet : str
         Address to which SuperNodes connect, once the block is entered.
-    certificates : Certificates or None
+    federation : Federation or None
     """
 
     def __init__(
@@ -77,10 +74,9 @@ class Deployment:
         folder: Path,
         supernodes: int,
         node_configs: list[str],
-        certificates: Certificates | None = None,
+        federation: Federation | None = None,
         *,
         insecure: bool = False,
-        keep_ca_key: bool = False,
         app: Path | None = None,
         detours: Sequence[str] = (),
     ) -> None:
@@ -93,9 +89,8 @@ class Deployment:
         self.flwr_home = self.folder / SUPERLINK
         self.logs = self.folder / "logs"
         self.fleet = ""
-        self.certificates = certificates
+        self.federation = federation
         self._insecure = insecure
-        self._keep_ca_key = keep_ca_key
         self._app = app
         self._detours = detours
         self._node_configs = node_configs
@@ -142,29 +137,28 @@ class Deployment:
         self.fleet = f"{HERE}:{at.fleet_port}"
         for folder in (self.flwr_home, self.logs, self.folder / "work"):
             folder.mkdir(parents=True, exist_ok=True)
-        if not self._insecure and self.certificates is None:
-            own = Certificates(self.folder / "certificates")
-            made = own.authority.exists()
-            clients, keep = len(self._node_configs), self._keep_ca_key
-            self.certificates = own if made else make_certificates(own.folder, [], clients, keep_ca_key=keep)
-        if self.certificates is not None:
-            self.certificates.check(len(self._node_configs))
-        authority = None if self.certificates is None else self.certificates.authority
+        clients = len(self._node_configs)
+        if not self._insecure and self.federation is None:
+            made = Federation(self.folder / "federation")
+            self.federation = made if made.folder.exists() else provision(made.folder, [HERE], clients, at.fleet_port)
+        server = authority = None
+        if self.federation is not None:
+            self.federation.check(clients)
+            server, authority = self.federation.server, self.federation.authority
         (self.flwr_home / "config.toml").write_text(connection_toml(f"{HERE}:{at.control_port}", authority))
         database = self.folder / "superlink.db"
         for left in self.folder.glob(f"{database.name}*"):
             left.unlink()
-        self._spawn(SUPERLINK, [*superlink_command(self.certificates, database), *at.arguments])
+        self._spawn(SUPERLINK, [*superlink_command(server, database), *at.arguments])
         self._await(SUPERLINK, lambda: all(_reachable(port) for port in at.ports), START_TIMEOUT_S)
-        if self.certificates is not None:
-            register(self.certificates, len(self._node_configs), environment(self.flwr_home))
         trusted = None
         if self._app is not None:
             sign_app(self._app, self.flwr_home, Ed25519PrivateKey.generate())
             trusted = self.flwr_home / TRUSTED
         for index, (port, node_config) in enumerate(zip(node_ports, self._node_configs, strict=True)):
             reached = self._detours[index] if self._detours else self.fleet
-            command = supernode_command(reached, node_config, self.certificates, index, trusted)
+            own = None if self.federation is None else self.federation.client(index)
+            command = supernode_command(reached, node_config, own, trusted)
             self._spawn(f"supernode-{index}", [*command, "--host", HERE, "--port", str(port)])
         deadline = time.monotonic() + START_TIMEOUT_S + START_TIMEOUT_PER_SUPERNODE_S * len(node_ports)
         for child in self._children[1:]:
@@ -205,19 +199,6 @@ class Deployment:
             if time.monotonic() > deadline:
                 raise DeploymentError(f"{name} was not ready in time. {_end_of(self.logs / f'{name}.log')}")
             time.sleep(POLL_S)
-
-
-def register(certificates: Certificates, clients: int, variables: Mapping[str, str]) -> None:
-    """Register the clients' public keys with the SuperLink, which must know them before they connect.
-
-    Raises
-    ------
-    DeploymentError
-        If it refuses one.
-    """
-    keys = [str(certificates.client(client)[1]) for client in range(clients)]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda key: flwr(["supernode", "register", key, CONNECTION], variables), keys))
 
 
 def app_folder() -> Path:

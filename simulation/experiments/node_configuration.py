@@ -84,7 +84,7 @@ def refuse_choices(run_config: Mapping[str, Value], node_config: Mapping[str, Va
             )
 
 
-def node_config_text(client: int, clients: int, own: Mapping[str, str]) -> str:
+def node_config_text(client: int, clients: int, own: Mapping[str, Value]) -> str:
     """Node configuration of one of `clients` clients with settings of its `own`, as the command line takes it."""
     identity = f"partition-id={client} num-partitions={clients}"
     return " ".join([identity, *(f"{key}={_literal(value)}" for key, value in own.items())])
@@ -107,8 +107,11 @@ def _kind(name: str) -> str:
     return "a data set of the Hub" if name.startswith(HUB) else "code"
 
 
-def _literal(text: str) -> str:
-    """A TOML string of `text` without a quote in it, which Flower's command line would take for its end."""
+def _literal(value: Value) -> str:
+    """A TOML value; text has no quote in it, which Flower's command line would take for its end."""
+    if not isinstance(value, str):
+        return json.dumps(value)
+    text = value
     if "'" not in text and text.isprintable():
         return f"'{text}'"
     return '"' + json.dumps(text)[1:-1].replace('\\"', "\\u0022").replace("'", "\\u0027") + '"'

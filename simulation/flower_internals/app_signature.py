@@ -49,6 +49,13 @@ def sign_app(app: Path, folder: Path, key: Ed25519PrivateKey) -> str:
     return digest.hexdigest()
 
 
+def is_signed(app: Path, folder: Path) -> bool:
+    """True if the app as it is now has a signature among those in `folder`."""
+    from flwr.cli.build import build_fab_from_disk
+
+    return bool(signatures_of(folder, hashlib.sha256(build_fab_from_disk(app)).hexdigest()))
+
+
 def signatures_of(folder: Path, bundle: str) -> dict[str, str]:
     """Signatures in `folder` of the bundle with this SHA-256, in Flower's form, which says so if there is any."""
     signed = _read(folder).get(bundle, {})

@@ -3,20 +3,24 @@
 Whoever may submit a run executes code on the SuperLink and, as far as their owners let it, on the clients. Flower's own
 SuperLink asks nobody for an account: every user of the machine reaches a port of its loopback address. Here each start
 draws a token, and leaves it in the credential store of its FLWR_HOME (0600), where the command line `flwr` with the
-same FLWR_HOME finds it by the address of the connection.
+same FLWR_HOME finds it by the address of the connection. A provisioned SuperLink also answers who knows the token of
+its federation, of which it has the hash alone.
 
 Private of Flower are `ControlAuthnPlugin`, of which its own distribution has no other than one that lets everybody in,
 and `OidcCliPlugin`, as which the command line sends the token. Accounts in Flower without an identity provider would
 replace both.
 """
 
+import hashlib
 import hmac
 import secrets
 from collections.abc import Sequence
+from pathlib import Path
 
 from flwr.cli.auth_plugin import OidcCliPlugin
 from flwr.common.constant import ACCESS_TOKEN_KEY, NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
 from flwr.supercore.auth.typing import AccountAuthCredentials, AccountAuthLoginDetails, AccountInfo
+from flwr.supercore.credential_store.file_credential_store import FileCredentialStore
 from flwr.supercore.utils import get_flwr_home, get_metadata_str
 from flwr.superlink.auth_plugin import ControlAuthnPlugin
 
@@ -27,15 +31,19 @@ ANY_ADDRESS = ("0.0.0.0", "[::]")
 
 
 class ControlAccount(ControlAuthnPlugin):
-    """Account of who knows the `token`; Flower's only one, so that federation and nodes are as without accounts."""
+    """Account of who knows a token with one of these SHA-256 hashes (hex).
 
-    def __init__(self, token: str) -> None:
-        self._token = token.encode()
+    It is Flower's only one, so that federation and nodes are as without accounts.
+    """
+
+    def __init__(self, *hashes: str) -> None:
+        self._hashes = hashes
 
     def validate_tokens_in_metadata(self, metadata: Metadata) -> tuple[bool, AccountInfo | None]:
         """Validate the token of a call."""
         said = get_metadata_str(metadata, ACCESS_TOKEN_KEY) or ""
-        if not hmac.compare_digest(said.encode(), self._token):
+        hashed = hashlib.sha256(said.encode()).hexdigest()
+        if not any(hmac.compare_digest(hashed, known) for known in self._hashes):
             return False, None
         return True, AccountInfo(flwr_aid=NOOP_FLWR_AID, account_name=NOOP_ACCOUNT_NAME)
 
@@ -52,14 +60,22 @@ class ControlAccount(ControlAuthnPlugin):
         return None
 
 
-def open_account(control_address: str) -> ControlAccount:
+def open_account(control_address: str, lasting: str = "") -> ControlAccount:
     """Draw the token of a SuperLink with its Control API at this address, and store it for the command line.
 
-    Raises OSError if FLWR_HOME cannot be made.
+    The token with the SHA-256 `lasting`, if that is given, opens the account too. Raises OSError if FLWR_HOME cannot be
+    made.
     """
     token = secrets.token_urlsafe(32)
     host, _, port = control_address.rpartition(":")
-    get_flwr_home().mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-    command_line = OidcCliPlugin(f"127.0.0.1:{port}" if host in ANY_ADDRESS else control_address)
+    keep_token(get_flwr_home(), f"127.0.0.1:{port}" if host in ANY_ADDRESS else control_address, token)
+    drawn = hashlib.sha256(token.encode()).hexdigest()
+    return ControlAccount(drawn, lasting) if lasting else ControlAccount(drawn)
+
+
+def keep_token(flwr_home: Path, control_address: str, token: str) -> None:
+    """Store the token for the command line that has this FLWR_HOME. Raises OSError if it cannot be made."""
+    flwr_home.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+    command_line = OidcCliPlugin(control_address)
+    command_line.store = FileCredentialStore(flwr_home / "credentials.yaml")
     command_line.store_tokens(AccountAuthCredentials(access_token=token, refresh_token=token))
-    return ControlAccount(token)

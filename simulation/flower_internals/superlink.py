@@ -6,6 +6,7 @@
 - `LinkState.get_message_ins` and `get_message_res` find a message before all of its objects are stored; who pulls it
   then sleeps for a second or more, and for minutes if its sender has died. `hand_out_whole` replaces them.
 - `LinkState.get_fab` has no signatures but those of Flower Hub: see `app_signature`.
+- Who may connect is registered by calls of the Control API: see `admitted_clients`.
 - `flower_superlink._parse_superlink_lifespan_config` gives the configuration, and `_get_superexec_command` the command
   of the process that starts the ServerApps; `close_to_strangers` lets neither Control API nor tasks to other users.
 
@@ -19,10 +20,12 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from simulation.flower_internals.admitted_clients import admit
 from simulation.flower_internals.app_signature import signatures_of
 from simulation.flower_internals.control_account import ControlAccount, open_account
 from simulation.flower_internals.port_limits import limit_ports
@@ -32,12 +35,19 @@ FACTORIES_HOOK = "get_objectstore_linkstate_factories"
 CONFIG_HOOK, SUPEREXEC_HOOK = "_parse_superlink_lifespan_config", "_get_superexec_command"
 
 
-def run_superlink() -> None:
-    """Run Flower's SuperLink, as its command line says, with these parts of it replaced."""
+def run_superlink(provisioned: Path | None = None, say: Callable[[str], None] = print) -> None:
+    """Run Flower's SuperLink, as its command line says, with these parts of it replaced.
+
+    With the folder of a server that was `provisioned`, it admits the clients whose public keys lie in ``clients``
+    there, hands out the signatures that lie there, and answers who knows the token of ``token.sha256``; `say` is told
+    who connects and leaves.
+    """
     program: Any = import_module("flwr.superlink.cli.flower_superlink")
-    setattr(import_module("flwr.superlink.main"), FACTORIES_HOOK, in_memory_factories)
+    factories = partial(in_memory_factories, provisioned=provisioned, say=say)
+    setattr(import_module("flwr.superlink.main"), FACTORIES_HOOK, factories)
     with tempfile.TemporaryDirectory(prefix="fedsel-") as folder:
-        close_to_strangers(program, Path(folder), open_account)
+        digest = provisioned and (provisioned / "token.sha256").read_text(encoding="utf-8").strip()
+        close_to_strangers(program, Path(folder), partial(open_account, lasting=digest or ""))
         limit_ports(program)
         program.flower_superlink()
 
@@ -69,7 +79,9 @@ def close_to_strangers(program: Any, folder: Path, account: Callable[[str], Cont
     setattr(program, SUPEREXEC_HOOK, command)
 
 
-def in_memory_factories(database: str, federation_manager: Any) -> tuple[Any, Any]:
+def in_memory_factories(
+    database: str, federation_manager: Any, provisioned: Path | None = None, say: Callable[[str], None] = print
+) -> tuple[Any, Any]:
     """Replacement of Flower's factories of object store and link state: both in memory, the nodes in `database` too."""
     from flwr.server.superlink.linkstate import LinkStateFactory
     from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
@@ -81,7 +93,9 @@ def in_memory_factories(database: str, federation_manager: Any) -> tuple[Any, An
     if database != FLWR_IN_MEMORY_DB_NAME:
         keep_nodes(links.state(), Path(database))
     hand_out_whole(links.state())
-    attach_signatures(links.state(), get_flwr_home())
+    attach_signatures(links.state(), provisioned or get_flwr_home())
+    if provisioned is not None:
+        admit(links.state(), provisioned / "clients", say)
     return objects, links
 
 

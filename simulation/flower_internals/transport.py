@@ -24,12 +24,14 @@ class Endpoints:
     ----------
     fleet, control, runtime : ports; of Flower's defaults: 9092, 9093 and 8000
     host : address of the network at which SuperNodes reach the Fleet API
+    control_host : address of the network at which `flwr` reaches the Control API
     """
 
     fleet: int = 9092
     control: int = 9093
     runtime: int = 8000
     host: str = HERE
+    control_host: str = HERE
 
     @property
     def fleet_port(self) -> int:
@@ -51,5 +53,12 @@ class Endpoints:
         """Arguments of the SuperLink's command line."""
         arguments = ["--fleet-api-address", f"{self.host}:{self.fleet}"] if FLEET_OVER_GRPC else []
         if CONTROL_OVER_GRPC:
-            arguments += ["--control-api-address", f"{HERE}:{self.control}"]
-        return [*arguments, "--host", HERE if FLEET_OVER_GRPC else self.host, "--port", str(self.runtime)]
+            arguments += ["--control-api-address", f"{self.control_host}:{self.control}"]
+        return [*arguments, "--host", self.runtime_host, "--port", str(self.runtime)]
+
+    @property
+    def runtime_host(self) -> str:
+        """Address of the network of the Runtime API, and of the APIs that share it over HTTP."""
+        if not FLEET_OVER_GRPC:
+            return self.host
+        return HERE if CONTROL_OVER_GRPC else self.control_host

@@ -16,16 +16,15 @@ from fedsel_app.config import ConfigError
 from fedsel_app.records.own_folder import ForeignFolderError, is_own_folder, make_own_folder
 from fedsel_app.records.run_folder import RunFolder
 from simulation.comparison.plan import plan
-from simulation.deployment.certificates import make_certificates
 from simulation.deployment.local_deployment import Deployment
 from simulation.experiments.configuration import resolve
+from simulation.federation.folders import provision
 from simulation.flower_internals.superlink import in_memory_factories
 from simulation.report import page
 from simulation.report.page import write_report
 from simulation.wiring.client import client_of
 from tests.support.in_process import run_in_process
 from tests.support.report_runs import write_plan, write_run
-from tests.support.sources import ROOT
 from tests.support.users_files import checkout, tree, written
 
 SMALL = {"rounds": 1, "clients": 2, "cohort": 1, "local_steps": 1}
@@ -214,16 +213,14 @@ def test_fall_19_numbers_stay_numbers_in_csv(tmp_path, monkeypatch):
 
 def test_fall_20_git_offers_no_keys(tmp_path):
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
-    make_certificates(tmp_path / "keys", [], 1)
+    provision(tmp_path / "federation", ["localhost"], 1, 9092)
     offered = subprocess.run(
         ["git", "-C", str(tmp_path), "status", "--porcelain", "-uall"], capture_output=True, text=True, check=True
     )
     assert offered.stdout == ""
-    assert "/certificates/" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.parametrize("keep", [False, True])
-def test_fall_20_a_deployment_keeps_no_key_of_the_authority_unless_asked(tmp_path, monkeypatch, keep):
+def test_fall_20_a_deployment_keeps_no_key_of_the_authority(tmp_path, monkeypatch):
     class Made(Exception):
         pass
 
@@ -232,8 +229,8 @@ def test_fall_20_a_deployment_keeps_no_key_of_the_authority_unless_asked(tmp_pat
 
     monkeypatch.setattr(Deployment, "_spawn", spawn)
     nodes = ["partition-id=0 num-partitions=1"]
-    with pytest.raises(Made), Deployment(tmp_path / "processes", 1, nodes, keep_ca_key=keep):
+    with pytest.raises(Made), Deployment(tmp_path / "processes", 1, nodes):
         pass
-    certificates = tmp_path / "processes" / "certificates"
-    assert (certificates / "ca.crt").is_file()
-    assert (certificates / "ca.key").exists() == keep
+    made = tmp_path / "processes" / "federation"
+    assert (made / "server" / "ca.crt").is_file()
+    assert not list(made.rglob("ca.key"))

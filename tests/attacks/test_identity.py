@@ -13,13 +13,13 @@ import pytest
 from fedsel_app.config import EnrolmentConfig
 from fedsel_app.messages import EnrolAnswer, one_line
 from simulation import processes
-from simulation.deployment.certificates import make_certificates
 from simulation.deployment.command_lines import CONNECTION, supernode_command
 from simulation.deployment.deployed_run import app_values
-from simulation.deployment.flower_cli import environment, flwr, submit, tool
+from simulation.deployment.flower_cli import environment, submit, tool
 from simulation.deployment.local_deployment import Deployment, app_folder
 from simulation.deployment.ports import free_ports
 from simulation.experiments.configuration import resolve
+from simulation.federation.folders import provision
 from strategies.methods.random_selection import RandomSelection
 from strategies.round import clients as connected
 from strategies.round.enrolment import assign
@@ -200,17 +200,15 @@ def test_a_clients_text_is_cut_to_a_line():
 def test_an_impostor_with_a_valid_key_in_a_tls_deployment(tmp_path: Path) -> None:
     """Fall 3, with real processes: every message for client 0 still goes to the honest node."""
     rounds, out = 60, tmp_path / "run"
-    certificates = make_certificates(tmp_path / "certificates", [], 4)
+    federation = provision(tmp_path / "federation", ["localhost"], 4, 9092)
     values = {"strategy": "random", "clients": 3, "cohort": 3, "rounds": rounds, "local-steps": 3000, "seed": 5}
     config = resolve(values | {"out": str(out), "node-keys": True})
     own = nodes(tmp_path / "state")
-    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", 3, own, certificates) as deployment:
-        variables = environment(deployment.flwr_home)
-        flwr(["supernode", "register", str(certificates.client(3)[1]), CONNECTION], variables)
+    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", 3, own, federation) as deployment:
         log: list[str] = []
         run = pool.submit(submit, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, log.append)
         await_that(lambda: written(out) >= 1, run)
-        command = supernode_command(deployment.fleet, own[0], certificates, 3)
+        command = supernode_command(deployment.fleet, own[0], federation.client(3))
         impostor = processes.start(
             "impostor",
             f"{tmp_path.name}/impostor",

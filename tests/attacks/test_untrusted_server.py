@@ -132,7 +132,7 @@ def test_a_stranger_on_the_machine_gets_nothing_from_a_running_deployment(tmp_pa
     out = tmp_path / "run"
     values = {"strategy": "random", "clients": 1, "cohort": 1, "rounds": 3, "local-steps": 3000, "out": str(out)}
     config = resolve(values)
-    node = client_nodes(config, tmp_path / "state", own_data=False)
+    node = ["partition-id=0 num-partitions=1 state-dir='" + str(tmp_path / "state") + "'"]
     with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "p", 1, node, insecure=insecure) as deployment:
         lines: list[str] = []
         home, values = deployment.flwr_home, app_values(config)
@@ -140,7 +140,7 @@ def test_a_stranger_on_the_machine_gets_nothing_from_a_running_deployment(tmp_pa
         await_that(lambda: written(out) >= 1, run)
         address = tomllib.loads((home / "config.toml").read_text())["superlink"][CONNECTION]["address"]
         runtimes = [port_of(child) for child in deployment._children]
-        authority = "" if deployment.certificates is None else str(deployment.certificates.authority)
+        authority = "" if deployment.federation is None else str(deployment.federation.authority)
         arguments = [address, ",".join(runtimes), str(app_folder()), authority]
         outcomes = stranger(tmp_path, arguments)
         assert run.result().completed, "\n".join(lines)
@@ -181,7 +181,7 @@ def test_a_client_imports_no_app_that_nobody_has_signed_whom_it_trusts(tmp_path)
     code.write_text(f"open({str(touched)!r}, 'w').close()\n{code.read_text()}")
     values = {"strategy": "random", "clients": 1, "cohort": 1, "rounds": 1, "local-steps": 1}
     config = resolve(values)
-    node = client_nodes(config, tmp_path / "state", own_data=False)
+    node = ["partition-id=0 num-partitions=1 state-dir='" + str(tmp_path / "state") + "'"]
     with Deployment(tmp_path / "p", 1, node, insecure=True, app=app_folder()) as deployment:
 
         def outcome(app, out):

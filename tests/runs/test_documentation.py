@@ -10,8 +10,8 @@ import io
 import itertools
 import re
 import runpy
+import shlex
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext, redirect_stderr
 from datetime import datetime
@@ -36,11 +36,10 @@ from simulation.claims.measured import write_measured
 from simulation.comparison import compare
 from simulation.comparison.plan import Comparison
 from simulation.deployment import deployed_run
-from simulation.deployment.command_lines import equivalent_commands
+from simulation.deployment.command_lines import commands_elsewhere
 from simulation.deployment.flower_cli import RunResult
 from simulation.engines import inline_engine, ray_engine
 from simulation.experiments.configuration import AppConfig, known_defaults, resolve, resolve_run_config
-from simulation.flower_internals import transport
 from simulation.tuning import tune
 from simulation.tuning.plan import Tuning
 from simulation.tuning.tuning_file import Best
@@ -51,10 +50,7 @@ from tests.support.documentation import (
     PAGES,
     ROOT,
     Command,
-    code_blocks,
     commands,
-    here_documents,
-    parse_script,
     python_files,
 )
 from tests.support.in_process import run_config, run_in_process
@@ -78,10 +74,6 @@ NAMES = (
     "python -m tests.bench",
 )
 """Commands that a sentence names without their arguments."""
-
-
-MADE, SIGNED = ("fedsel", "certificates"), ("fedsel", "sign")
-"""Commands of `fedsel` that a deployment on separate machines begins with."""
 
 
 def run_small(config: AppConfig) -> Path:
@@ -228,20 +220,13 @@ def check_flwr_run(arguments: list[str]) -> None:
     assert federation["num-supernodes"] == config.run.clients
 
 
-def test_the_commands_for_separate_machines_are_those_that_deploy_prints(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of the release that `make run` installs."""
-    for name in ("CONTROL_OVER_GRPC", "FLEET_OVER_GRPC"):
-        monkeypatch.setattr(transport, name, True)
-    page = PAGES["docs/deployment.md"]
-    there = [command for command in commands(page) if str(command) not in NAMES]
-    ours = [command for command in there if command.words[0] not in ("fedsel", "make")]
-    ours += [command for command in there if command.words[:2] in (MADE, SIGNED)]
-    [node] = [command.words[-1] for command in ours if "--node-config" in command.words]
-    printed = "\n".join(equivalent_commands([node] * 3, {}))
-    assert len(ours) == 7
-    assert set(ours) <= set(parse_script(printed))
-    [connection] = [text for script in code_blocks(page, "bash") for text in here_documents(script)]
-    assert tomllib.loads(connection) in [tomllib.loads(text) for text in here_documents(printed)]
+def test_the_commands_for_separate_machines_are_those_that_deploy_prints() -> None:
+    """The verbs, and the folders that they take, in their order."""
+    verbs = ("provision", "start", "submit")
+    there = [command.words for command in commands(PAGES["docs/deployment.md"]) if command.words[0] == "fedsel"]
+    first = [words[1:3] for words in there if words[1] in verbs and "--resume" not in words]
+    printed = [shlex.split(line)[1:3] for line in commands_elsewhere(1, {}, {}) if line.startswith("fedsel")]
+    assert [tuple(words) for words in first[: len(printed)]] == [tuple(words) for words in printed]
 
 
 def test_the_method_of_the_readme_selects_in_turn_and_keeps_the_contract(folder: Path) -> None:

@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 
 from fedsel_app.config import ConfigError
+from fedsel_app.config.arguments import parse_setting
 from fedsel_app.records.own_folder import make_own_folder
 from simulation import processes
-from simulation.deployment.certificates import Certificates, make_certificates
-from simulation.deployment.command_lines import CONNECTION, connection_toml, equivalent_commands, supernode_command
+from simulation.deployment.command_lines import CONNECTION, commands_elsewhere, connection_toml, supernode_command
 from simulation.deployment.flower_cli import DeploymentError, environment, submit, tool
 from simulation.deployment.local_deployment import Deployment, app_folder, connected, refused
 from simulation.deployment.ports import free_ports
-from simulation.flower_internals.transport import FLEET_STARTS, Endpoints
+from simulation.federation.folders import Federation, provision
+from simulation.flower_internals.transport import FLEET_STARTS
 from tests.support.processes import await_text, looks_in_proc, mentioning
 
 NODE_CONFIGS = ["partition-id=0 num-partitions=2", "partition-id=1 num-partitions=2"]
@@ -110,16 +111,17 @@ def test_free_ports_differ_and_can_be_bound():
         socket.create_server(("127.0.0.1", port)).close()
 
 
-@pytest.mark.parametrize("insecure", [False, True])
-def test_equivalent_commands_do_their_part_in_a_shell(tmp_path, insecure):
-    """The lines run in bash with fake programs that print their arguments."""
-    for name in ("cp", "fedsel", "flwr", "python"):
-        (tmp_path / name).write_text('#!/bin/sh\necho "$(basename "$0") $1"; for a in "$@"; do echo "  $a"; done\n')
-        (tmp_path / name).chmod(0o755)
-    config = {"strategy": "it's $HOME", "hetero-select.alpha": 0.5}
-    script = "\n".join(equivalent_commands(NODE_CONFIGS, config, "server.example", insecure=insecure))
+def test_commands_elsewhere_are_read_as_they_are_meant_in_a_shell(tmp_path):
+    """The lines run in bash with a fake program that prints its arguments."""
+    (tmp_path / "fedsel").write_text('#!/bin/sh\necho "$1"; for a in "$@"; do echo "  $a"; done\n')
+    (tmp_path / "fedsel").chmod(0o755)
+    own, settings = (
+        {"data-path": "/it's mine.npz"},
+        {"strategy": "it's $HOME", "hetero-select.alpha": 0.5, "shard": True},
+    )
+    script = "\n".join(commands_elsewhere(2, own, settings, "server.example"))
     done = subprocess.run(
-        ["bash", "-euc", script.replace(" &\n", "\n")],
+        ["bash", "-euc", script],
         cwd=tmp_path,
         env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
         capture_output=True,
@@ -127,20 +129,10 @@ def test_equivalent_commands_do_their_part_in_a_shell(tmp_path, insecure):
         check=True,
     )
     calls = done.stdout.splitlines()
-    nodes = ["python -m"] * 2
-    link = ["python -m"]
-    assert calls.count("  simulation.deployment.superlink") == 1
-    assert calls.count("  simulation.deployment.supernode") == 2
-    assert calls.count("  --insecure") == (3 if insecure else 0)
-    made = [] if insecure else ["fedsel certificates"]
-    known = [] if insecure else ["flwr supernode"] * 2
-    signed = ["fedsel sign", "cp signing/signatures.json"]
-    assert [line for line in calls if not line.startswith(" ")] == [*made, *link, *known, *signed, *nodes, "flwr run"]
-    assert calls.count(f"  server.example:{Endpoints().fleet_port}") == 2
-    assert all(f"  {node_config}" in calls for node_config in NODE_CONFIGS)
-    assert tomllib.loads((tmp_path / ".flwr/remote/run-config.toml").read_text()) == config
-    connection = tomllib.loads((tmp_path / ".flwr/remote/config.toml").read_text())["superlink"][CONNECTION]
-    assert connection.get("root-certificates") == (None if insecure else str(tmp_path / "certificates/ca.crt"))
+    assert [line for line in calls if not line.startswith(" ")] == ["provision", "start", "start", "start", "submit"]
+    assert calls.count("  data-path=/it's mine.npz") == 2
+    given = [parse_setting(line.strip()) for line in calls[calls.index("submit") :] if "=" in line]
+    assert dict(given) == settings
 
 
 def test_app_folder_holds_the_project():
@@ -163,12 +155,15 @@ def test_every_supernode_needs_its_node_configuration(tmp_path):
 
 
 def test_missing_keys_are_told_before_anything_starts(tmp_path):
-    """Missing keys are named; a deployment reuses the certificates of an earlier one in its folder."""
+    """Missing keys are named; a deployment reuses the federation of an earlier one in its folder."""
     folder = tmp_path / "processes"
     make_own_folder(folder)
-    make_certificates(folder / "certificates", [], 1)
-    for given, absent in ((Certificates(tmp_path / "absent"), r"absent/ca\.crt"), (None, "certificates/.*client-1")):
-        with pytest.raises(ConfigError, match=f"There is no .*{absent}"), Deployment(folder, 2, NODE_CONFIGS, given):
+    provision(folder / "federation", ["localhost"], 1, 9092)
+    for given, name in (
+        (Federation(tmp_path / "absent"), r"absent/server/ca\.crt"),
+        (None, "federation/client-1/key"),
+    ):
+        with pytest.raises(ConfigError, match=f"There is no .*{name}"), Deployment(folder, 2, NODE_CONFIGS, given):
             pass
     assert not list((folder / "logs").iterdir())
 
@@ -197,14 +192,15 @@ def test_two_supernodes_finish_over_grpc_or_http_and_leave_nothing(tmp_path, tin
 @looks_in_proc
 def test_strangers_are_refused_and_their_log_says_why(tmp_path):
     """A SuperNode with a key that nobody registered, one without a key, and one that trusts another authority."""
-    other = make_certificates(tmp_path / "other", [], 1)
+    other = provision(tmp_path / "other", ["localhost"], 1, 9092)
     with Deployment(tmp_path / "run", 1, NODE_CONFIGS[:1]) as deployment:
-        made = deployment.certificates
+        made = deployment.federation
         assert made is not None
-        right = supernode_command(deployment.fleet, NODE_CONFIGS[1], made, 0)
-        wrong_key = [str(other.client(0)[0]) if part == str(made.client(0)[0]) else part for part in right]
-        keyless = [part for part in right if part != str(made.client(0)[0]) and "private-key" not in part]
-        foreign = supernode_command(deployment.fleet, NODE_CONFIGS[1], other, 0)
+        right = supernode_command(deployment.fleet, NODE_CONFIGS[1], made.client(0))
+        mine, others = (str(federation.client(0) / "key") for federation in (made, other))
+        wrong_key = [others if part == mine else part for part in right]
+        keyless = [part for part in right if part != mine and "private-key" not in part]
+        foreign = supernode_command(deployment.fleet, NODE_CONFIGS[1], other.client(0))
         strangers = []
         for port, (name, command) in zip(
             free_ports(3), {"wrong": wrong_key, "keyless": keyless, "foreign": foreign}.items(), strict=True

@@ -1,0 +1,1 @@
+"""Federations on separate machines: a folder for each machine, and one command to start it."""

@@ -1,0 +1,155 @@
+"""Start of a machine: its SuperLink or SuperNode runs in this process, and says in plain lines what happens."""
+
+import logging
+import logging.handlers
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+from fedsel_app.config import Value
+from fedsel_app.imports import uncollected_imports
+from fedsel_app.records.own_folder import make_private_folder
+from simulation.deployment.command_lines import connection_toml, superlink_command, supernode_command
+from simulation.deployment.flower_cli import DeploymentError, environment
+from simulation.deployment.ports import free_ports
+from simulation.experiments.node_configuration import node_config_text
+from simulation.federation.connection import client_obstacle, other_release, refusal
+from simulation.federation.folders import LOG, client_numbers
+from simulation.federation.machine import HERE_RELEASE, Machine, address, read_machine, with_settings, write_machine
+from simulation.flower_internals.app_signature import TRUSTED
+from simulation.flower_internals.transport import ANYWHERE, HERE
+
+HOME, STATE, DATABASE = "flwr", "state", "superlink.db"
+"""FLWR_HOME, a client's residuals, and the server's nodes, within a machine's folder."""
+TRY_AGAIN_S = 5.0
+LOG_BYTES, LOGS = 10_000_000, 3
+LOST, BACK = "Connection attempt failed", "Connection successful"
+"""Beginnings of Flower's lines when a SuperNode has lost the SuperLink, and has found it again."""
+
+
+def start(folder: Path, settings: Mapping[str, Value]) -> None:
+    """Run the server or client whose folder this is until it is ended; a client keeps the `settings` in its folder.
+
+    Raises
+    ------
+    ConfigError
+        If the folder is no server's or client's, or a setting is not a single client's.
+    DeploymentError
+        If something is in the way that does not change by itself.
+    """
+    machine = with_settings(read_machine(folder, "server", "client"), settings)
+    if settings:
+        write_machine(folder, machine)
+    home = folder / HOME
+    make_private_folder(home)
+    os.environ.update(environment(home))
+    os.chdir(folder)
+    if machine.role == "server":
+        _serve(folder, machine)
+    else:
+        _take_part(folder, machine)
+
+
+def say(sentence: str) -> None:
+    """Print a sentence with the time."""
+    print(f"{datetime.now():%Y-%m-%d %H:%M:%S} {sentence}", flush=True)
+
+
+def plain_log(file: Path, lines: Mapping[str, str]) -> None:
+    """Send Flower's log to `file`; say its warnings and errors, and a sentence for a line with a beginning in `lines`.
+
+    What was said last is not said again.
+    """
+    flower, written = logging.getLogger("flwr"), logging.handlers.RotatingFileHandler(file, "a", LOG_BYTES, LOGS)
+    written.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    flower.handlers[:] = [written, _Plainly(lines)]
+    for server in ("uvicorn", "uvicorn.access", "uvicorn.error"):
+        logging.getLogger(server).handlers[:] = [written]
+        logging.getLogger(server).setLevel(logging.WARNING)
+
+
+class _Plainly(logging.Handler):
+    """Handler that says what somebody must know."""
+
+    def __init__(self, lines: Mapping[str, str]) -> None:
+        super().__init__()
+        self._lines, self._last = lines, ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say a record."""
+        message = record.getMessage().strip()
+        known = next((said for begin, said in self._lines.items() if message.startswith(begin)), None)
+        sentence = known or (message if record.levelno >= logging.WARNING else "")
+        if sentence and sentence != self._last:
+            self._last = sentence
+            say(sentence)
+
+
+def _serve(folder: Path, machine: Machine) -> None:
+    if (wrong := other_release(machine)) is not None:
+        raise DeploymentError(wrong.sentence)
+    at = machine.endpoints(free_ports(1)[0])
+    for port in sorted({machine.port, machine.control_port}):
+        _refuse_taken(port)
+    control = address(HERE, machine.control_port)
+    config = connection_toml(control, folder / "ca.crt")
+    (folder / HOME / "config.toml").write_text(config, encoding="utf-8")
+    sys.argv = ["fedsel start", *superlink_command(folder, folder / DATABASE)[5:], *at.arguments]
+    with uncollected_imports():
+        from simulation.flower_internals.superlink import run_superlink
+    plain_log(folder / LOG, {})
+    named = ", ".join(f"client-{number}" for number in client_numbers(folder)) or "nobody yet"
+    say(f"Server {machine.server}, Flower {HERE_RELEASE}. Clients connect to port {machine.port}: {named}.")
+    say(f"Runs are submitted to port {machine.control_port}; their records come to {folder / 'runs'}.")
+    run_superlink(folder, say)
+
+
+def _take_part(folder: Path, machine: Machine) -> None:
+    authority, key, trusted = folder / "ca.crt", folder / "key", folder / TRUSTED
+    say(f"{machine.name} of {machine.clients}, Flower {HERE_RELEASE}. The server is {machine.fleet}.")
+    _wait_for_server(machine, authority, key)
+    own = {"state-dir": str(folder / STATE), **machine.settings}
+    node_config = node_config_text(machine.client, machine.clients, own)
+    signed = trusted if trusted.exists() else None
+    command = supernode_command(machine.fleet, node_config, folder, signed)
+    sys.argv = ["fedsel start", *command[3:], "--host", HERE]
+    with uncollected_imports():
+        from simulation.deployment import supernode
+    here = f"Connected to {machine.fleet} as {machine.name}."
+    plain_log(folder / LOG, {"SuperNode ID": here, LOST: f"{machine.fleet} does not answer; trying again.", BACK: here})
+    try:
+        supernode.main()
+    except RuntimeError as error:
+        raise DeploymentError(refusal(machine, str(error)).sentence) from error
+    except SystemExit:
+        # Flower ends quietly where the server refuses a client amid a run.
+        refused = client_obstacle(machine, authority, key)
+        if refused is not None and refused.kind == "key":
+            raise DeploymentError(refused.sentence) from None
+        raise
+
+
+def _wait_for_server(machine: Machine, authority: Path, key: Path) -> None:
+    """Return when the server answers, is trusted and knows this client; say what is in the way, each thing once."""
+    said = ""
+    while (found := client_obstacle(machine, authority, key)) is not None:
+        if not found.passing:
+            raise DeploymentError(found.sentence)
+        if found.kind != said:
+            say(f"{found.sentence} Trying again every {TRY_AGAIN_S:.0f} s.")
+            said = found.kind
+        time.sleep(TRY_AGAIN_S)
+
+
+def _refuse_taken(port: int) -> None:
+    try:
+        socket.create_server((ANYWHERE, port)).close()
+    except OSError as error:
+        raise DeploymentError(
+            f"Port {port} of this machine cannot be opened: {error.strerror}. End the program that has it, or "
+            "provision with another --port."
+        ) from error

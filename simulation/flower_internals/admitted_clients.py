@@ -1,0 +1,76 @@
+"""Admitted clients: a SuperLink admits whose public keys lie in a folder, and says who connects and leaves.
+
+Flower registers a SuperNode's public key by a call of its Control API, one process of `flwr` for each. Here `admit`
+keeps a SuperLink's nodes equal to a folder of keys while it runs: a key that is added is registered under the name of
+its file, and the node of one that is removed is unregistered. A folder of keys in Flower would replace this.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, NOOP_FLWR_AID
+from flwr.supercore.constant import NodeStatus
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+LOOK_S = 2.0
+"""Seconds between two looks at the folder and at who is connected."""
+
+
+def admit(state: Any, keys: Path, say: Callable[[str], None]) -> None:
+    """Let the link state have a node for each key in the folder `keys`, now and as long as this process lives."""
+    said: dict[str, str] = {}
+    admit_once(state, keys, said, say)
+
+    def look() -> None:
+        pause = threading.Event()
+        while not pause.wait(LOOK_S):
+            admit_once(state, keys, said, say)
+
+    threading.Thread(target=look, name="admitted clients", daemon=True).start()
+
+
+def admit_once(state: Any, keys: Path, said: dict[str, str], say: Callable[[str], None]) -> None:
+    """Register and unregister what has changed; `said` is the last status of each client that was told."""
+    admitted = read_keys(keys, said, say)
+    nodes = {node.public_key: node for node in state.get_node_info() if node.status != NodeStatus.UNREGISTERED}
+    for key, name in admitted.items():
+        if key not in nodes:
+            state.create_node(NOOP_FLWR_AID, name, key, HEARTBEAT_DEFAULT_INTERVAL)
+    for key, node in nodes.items():
+        if key not in admitted:
+            # Flower compares the end of the last heartbeat, which a node that never connected has not.
+            node.online_until = node.online_until or 0.0
+            state.delete_node(node.owner_aid, node.node_id)
+            state.node_public_key_to_node_id.pop(key, None)
+            _tell(said, node.owner_name, "revoked", say)
+    for key, node in nodes.items():
+        if key in admitted and node.status in (NodeStatus.ONLINE, NodeStatus.OFFLINE):
+            _tell(said, node.owner_name, node.status, say)
+
+
+def read_keys(folder: Path, said: dict[str, str], say: Callable[[str], None]) -> Mapping[bytes, str]:
+    """Public key, in Flower's form -> name of its file, of all keys in the folder; one that cannot be read is told."""
+    found = {}
+    for path in sorted(folder.glob("*.pub")):
+        try:
+            found[public_key_to_bytes(load_ssh_public_key(path.read_bytes()))] = path.stem  # type: ignore[arg-type]
+        except (OSError, ValueError, UnsupportedAlgorithm):
+            _tell(said, path.stem, "unreadable", say)
+    return found
+
+
+def _tell(said: dict[str, str], name: str, status: str, say: Callable[[str], None]) -> None:
+    sentences = {
+        NodeStatus.ONLINE: f"{name} is connected.",
+        NodeStatus.OFFLINE: f"{name} is not connected any more.",
+        "revoked": f"{name} is revoked.",
+        "unreadable": f"The public key of {name} cannot be read: copy it again.",
+    }
+    before = said.get(name)
+    said[name] = status
+    if status != before and not (before is None and status == NodeStatus.OFFLINE):
+        say(sentences[status])

@@ -1,0 +1,175 @@
+"""Folders of a federation: keys checked by Python's TLS and by OpenSSH, and what lies in whose folder."""
+
+import hashlib
+import socket
+import ssl
+import stat
+import threading
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+
+from fedsel_app.config import ConfigError
+from simulation.federation.folders import Federation, add_clients, client_numbers, provision, revoke_client
+from simulation.federation.machine import Machine, read_machine, with_settings, write_machine
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Federation:
+    return provision(tmp_path_factory.mktemp("made") / "federation", ["server.example", "10.1.2.3"], 2, 9092)
+
+
+def handshake(server: Federation, trusted: Federation, name: str) -> str:
+    """Outcome of a TLS connection to `server` under `name` by a client that trusts `trusted`."""
+    listening = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    listening.load_cert_chain(server.server / "server.crt", server.server / "server.key")
+    asking = ssl.create_default_context(cafile=trusted.authority)
+    here, there = socket.socketpair()
+
+    def serve() -> None:
+        try:
+            with listening.wrap_socket(there, server_side=True) as connection:
+                connection.sendall(b"hello")
+        except ssl.SSLError:
+            there.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        with here, asking.wrap_socket(here, server_hostname=name) as connection:
+            return connection.recv(5).decode()
+    except ssl.SSLCertVerificationError as error:
+        return error.verify_message
+    finally:
+        thread.join()
+
+
+@pytest.mark.parametrize("name", ["server.example", "10.1.2.3", "localhost", "127.0.0.1", "::1"])
+def test_the_server_is_trusted_under_each_of_its_names(made, name):
+    assert handshake(made, made, name) == "hello"
+
+
+def test_another_name_and_another_authority_are_refused(made, tmp_path):
+    assert "mismatch" in handshake(made, made, "elsewhere.example")
+    other = provision(tmp_path / "other", ["server.example"], 1, 9092)
+    assert handshake(made, other, "server.example") == "unable to get local issuer certificate"
+
+
+def test_private_files_are_their_owners_alone(made):
+    private = {path.relative_to(made.folder).as_posix() for path in made.folder.rglob("*") if is_private(path)}
+    assert private == {"server/server.key", "admin/token", "client-0/key", "client-1/key"}
+    folders = [made.folder, *(path for path in made.folder.rglob("*") if path.is_dir())]
+    assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
+
+
+def test_each_folder_holds_its_own_and_nothing_of_anothers(made):
+    names = {folder.name: sorted(path.name for path in folder.rglob("*")) for folder in made.folder.iterdir()}
+    common = ["README.md", "ca.crt", "machine.toml"]
+    public = ["client-0.pub", "client-1.pub", "clients"]
+    assert names == {
+        ".gitignore": [],
+        "server": sorted([*common, *public, "server.crt", "server.key", "token.sha256"]),
+        "client-0": sorted([*common, "key"]),
+        "client-1": sorted([*common, "key"]),
+        "admin": sorted([*common, "token"]),
+    }
+    contents = [path.read_bytes() for path in made.folder.rglob("*") if path.name in ("key", "token", "server.key")]
+    assert len(set(contents)) == len(contents)
+    token = (made.admin / "token").read_bytes()
+    assert (made.server / "token.sha256").read_text() == hashlib.sha256(token).hexdigest()
+
+
+def test_the_authoritys_key_is_kept_where_somebody_asks_for_it(tmp_path):
+    kept = provision(tmp_path / "kept", ["server.example"], 1, 9092, keep_authority=True)
+    assert [path.relative_to(kept.folder).as_posix() for path in kept.folder.rglob("ca.key")] == ["admin/ca.key"]
+    assert is_private(kept.admin / "ca.key")
+
+
+def test_clients_are_added_and_revoked_by_name(tmp_path):
+    made = provision(tmp_path / "federation", ["server.example"], 2, 9092)
+    before = (made.client(0) / "key").read_bytes()
+    assert add_clients(made.folder, 2) == ["client-2", "client-3"]
+    revoke_client(made.folder, "client-1")
+    assert client_numbers(made.server) == [0, 2, 3]
+    assert (made.client(0) / "key").read_bytes() == before
+    assert [read_machine(path, "server", "admin").clients for path in (made.server, made.admin)] == [4, 4]
+    with pytest.raises(ConfigError, match="There are client-0, client-2, client-3"):
+        revoke_client(made.folder, "client-1")
+    with pytest.raises(ConfigError, match="client-1 is in the way, of a client that was revoked"):
+        add_clients(made.folder, 1)
+    made.client(1).rename(tmp_path / "revoked")
+    assert add_clients(made.folder, 1) == ["client-1"]
+    assert (made.client(1) / "key").read_bytes() != (tmp_path / "revoked" / "key").read_bytes()
+
+
+def is_private(path) -> bool:
+    return path.is_file() and stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_every_client_has_a_pair_of_its_own(made):
+    pairs = []
+    for client in range(2):
+        private, public = made.client(client) / "key", made.public_key(client)
+        key = load_ssh_private_key(private.read_bytes(), None).public_key()
+        assert key == load_ssh_public_key(public.read_bytes())
+        pairs.append(key)
+    assert pairs[0] != pairs[1]
+
+
+def test_only_the_authority_can_sign(made):
+    certificates = [
+        x509.load_pem_x509_certificate(path.read_bytes()) for path in (made.authority, made.server / "server.crt")
+    ]
+    assert [found.extensions.get_extension_for_class(x509.BasicConstraints).value.ca for found in certificates] == [
+        True,
+        False,
+    ]
+
+
+def test_what_is_there_is_never_overwritten(made):
+    before = made.authority.read_bytes()
+    with pytest.raises(ConfigError, match="exists already"):
+        provision(made.folder, ["server.example"], 1, 9092)
+    assert made.authority.read_bytes() == before
+
+
+def test_a_name_that_is_none_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="host name or an IP address"):
+        provision(tmp_path / "made", ["сервер"], 1, 9092)
+
+
+def test_missing_files_are_named(made):
+    made.check(2)
+    with pytest.raises(ConfigError, match="client-2"):
+        made.check(3)
+
+
+def test_a_machine_keeps_a_clients_own_settings(made, tmp_path):
+    machine = read_machine(made.client(1), "client")
+    assert (machine.name, machine.fleet, machine.clients) == ("client-1", "server.example:9092", 2)
+    own = with_settings(machine, {"data-path": "/data/it's mine.npz", "threads": 2, "share-label-counts": False})
+    write_machine(tmp_path, own)
+    assert read_machine(tmp_path, "client") == own
+    with pytest.raises(ConfigError, match="rounds: a client's own settings are"):
+        with_settings(machine, {"rounds": 3})
+    with pytest.raises(ConfigError, match="only a client has"):
+        with_settings(read_machine(made.server, "server"), {"threads": 2})
+
+
+def test_a_folder_that_is_none_or_anothers_is_refused(made, tmp_path):
+    with pytest.raises(ConfigError, match=r"there is no machine\.toml"):
+        read_machine(tmp_path, "client")
+    with pytest.raises(ConfigError, match="is the folder of server; this command takes that of admin"):
+        read_machine(made.server, "admin")
+    for text, named in (("", "clients"), ('role = "client"\nport = true', "port"), ("role = 3", "role")):
+        (tmp_path / "machine.toml").write_text(text)
+        with pytest.raises(ConfigError, match=f"is damaged, at .*{named}"):
+            read_machine(tmp_path, "client")
+    (tmp_path / "machine.toml").write_text("role")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_machine(tmp_path, "client")
+
+
+def test_ipv6_addresses_have_brackets():
+    assert Machine("client", "fd00::7", 9092, "1.36", 1, 0).fleet == "[fd00::7]:9092"
