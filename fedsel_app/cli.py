@@ -110,7 +110,7 @@ def submit(arguments: argparse.Namespace) -> int:
     """`fedsel submit`: hand a run to a federation, or to Flower, and wait for its end."""
     from simulation.federation.machine import FILE
 
-    admin = Path(arguments.superlink)
+    admin = Path(arguments.superlink).absolute()
     if not (admin / FILE).is_file():
         from simulation.deployment.deployed_run import run_submitted
 

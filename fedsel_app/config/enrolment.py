@@ -10,6 +10,9 @@ class EnrolmentConfig(Settings):
     """Enrolment: connection and identity of the clients."""
 
     connect_timeout_s: int = setting(120, "seconds to wait for all clients to connect", low=1)
+    min_available_clients: int = setting(
+        0, "clients that are enough to begin when `connect-timeout-s` is over (0: all)", low=0
+    )
     enrol_timeout_s: float = setting(
         60.0,
         "seconds that a node in deployment has to say who it is; one that does not is asked again ever more rarely",

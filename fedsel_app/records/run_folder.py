@@ -33,7 +33,7 @@ from fedsel_app.records.validation import check_fields
 CHECKPOINT = "checkpoint.npz"
 PLACE = (
     *("out", "resume", "state-dir", "engine", "workers", "ray-address", "checkpoint-every"),
-    *("connect-timeout-s", "enrol-timeout-s", "reply-timeout-s", "node-keys", "track"),
+    *("connect-timeout-s", "min-available-clients", "enrol-timeout-s", "reply-timeout-s", "node-keys", "track"),
 )
 """Settings that a resumed run may have otherwise: they change where it runs and who hears of it, and no number."""
 Model = tuple[NDArray[np.float32], NDArray[np.float32]]

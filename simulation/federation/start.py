@@ -62,14 +62,17 @@ def say(sentence: str) -> None:
 def plain_log(file: Path, lines: Mapping[str, str]) -> None:
     """Send Flower's log to `file`; say its warnings and errors, and a sentence for a line with a beginning in `lines`.
 
-    What was said last is not said again.
+    What was said last is not said again. uvicorn, which serves Flower's APIs, would configure its own logs at its start.
     """
+    from uvicorn import Config
+
     flower, written = logging.getLogger("flwr"), logging.handlers.RotatingFileHandler(file, "a", LOG_BYTES, LOGS)
     written.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     flower.handlers[:] = [written, _Plainly(lines)]
-    for server in ("uvicorn", "uvicorn.access", "uvicorn.error"):
-        logging.getLogger(server).handlers[:] = [written]
-        logging.getLogger(server).setLevel(logging.WARNING)
+    served = logging.getLogger("uvicorn")
+    served.handlers[:], served.propagate = [written], False
+    served.setLevel(logging.WARNING)
+    setattr(Config, "configure_logging", lambda _: None)
 
 
 class _Plainly(logging.Handler):

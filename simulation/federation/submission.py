@@ -111,7 +111,7 @@ def show_status(folder: Path, console: Console) -> None:
     console.print(table)
     going_on = [run for run in runs if not run["status"].startswith("finished")]
     for run in going_on:
-        console.print(f"Run {run['run-id']}: {run['status']}, {_last_round(run, variables)}", highlight=False)
+        console.print(f"Run {run['run-id']}: {run['status']}, {_last_round(run, variables)}", highlight=False, soft_wrap=True)
     if not going_on:
         console.print("No run goes on.")
 

@@ -8,6 +8,7 @@ Private of Flower is `subprocess_executor.subprocess`, of which it uses `Popen`;
 this.
 """
 
+import logging
 import secrets
 import subprocess
 import sys
@@ -38,6 +39,7 @@ def main() -> None:
     sys.argv += ["--superexec-auth-secret-file", str(secret)]
     popen = partial(start_hiding, subprocess.Popen, secret.parent)
     setattr(subprocess_executor, STARTER_HOOK, SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL))
+    logging.getLogger("flwr").setLevel(logging.WARNING)
     flower_superexec()
 
 

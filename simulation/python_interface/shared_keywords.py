@@ -174,6 +174,7 @@ class SharedKeywords(TypedDict, total=False):
     clock_probes: bool
 
     connect_timeout_s: int
+    min_available_clients: int
     enrol_timeout_s: float
     node_keys: bool
 

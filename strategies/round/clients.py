@@ -48,14 +48,14 @@ class ConnectedClients:
     ) -> list[EnrolAnswer]:
         """Update `nodes` to those connected now and enrol the new ones, with their `label_counts` if asked.
 
-        With `wait`, block until all are there, or until the time for it is over and the others go on; a client on
+        With `wait`, block until all are there, or until the time for it is over and enough others go on; a client on
         record as connected but not back yet, as after a restart of the SuperLink, is asked again. A node that is no
         client of this run, or claims a partition id that is not its own, is left out.
 
         Raises
         ------
         ConfigError
-            With `wait`, if fewer than all connect in time, or none of them can be enrolled; in a simulation, if one
+            With `wait`, if too few connect in time, or none of them can be enrolled; in a simulation, if one
             cannot.
         """
         self.federation = federation
@@ -87,13 +87,16 @@ class ConnectedClients:
         return sorted(enrolled, key=lambda enrolment: enrolment.client)
 
     def _await_all(self, deadline_s: float) -> Set[str]:
-        """Wait until as many nodes are connected as there are clients. Raises ConfigError if there are fewer."""
+        """Wait until as many nodes are connected as there are clients; raise ConfigError if too few are in time."""
+        enough = self._config.min_available_clients or self._total
         while len(connected := self.federation.nodes()) < self._total:
             if time.monotonic() >= deadline_s:
+                if len(connected) >= enough:
+                    break
                 raise ConfigError(
                     f"Only {len(connected)} of {self._total} clients connected within "
                     f"{self._config.connect_timeout_s} s. Set 'clients' to the number of supernodes (or start more), "
-                    "or raise 'connect-timeout-s'."
+                    "raise 'connect-timeout-s', or begin with fewer by 'min-available-clients'."
                 )
             time.sleep(LOOK_S)
         return connected
@@ -118,7 +121,7 @@ class ConnectedClients:
 
     def _excuse(self) -> str:
         """The last claim that was not believed, as a sentence."""
-        return self.enrolment.claims[-1].sentence if self.enrolment.claims else "Their nodes are not back yet."
+        return self.enrolment.claims[-1].sentence if self.enrolment.claims else "They are not connected."
 
     def messages(self, instructions: Mapping[int, Instruction], model: SentModel) -> list[Message]:
         """A message to each of these clients, by ascending id."""

@@ -203,6 +203,14 @@ def test_too_few_clients():
         enrolled([StubProxy(0), StubProxy(1)], 3)
 
 
+def test_enough_clients_begin_when_the_time_is_over():
+    clients = clients_of(3, min_available_clients=2)
+    clients.enrol(FlowerManager(manager_of([StubProxy(0), StubProxy(2)])), wait=True)
+    assert set(clients.nodes) == {0, 2}
+    with pytest.raises(ConfigError, match="begin with fewer by 'min-available-clients'"):
+        clients_of(3, min_available_clients=2).enrol(FlowerManager(manager_of([StubProxy(0)])), wait=True)
+
+
 def test_who_is_not_back_yet_is_asked_again_and_nobody_else(monkeypatch):
     """Flower holds a node to be connected for a while after a restart of the SuperLink."""
     monkeypatch.setattr(connected, "ASK_AGAIN_S", 0.0)
@@ -221,7 +229,7 @@ def test_who_is_not_back_yet_is_asked_again_and_nobody_else(monkeypatch):
     assert [enrolment.client for enrolment in clients.enrol(FlowerManager(manager_of(proxies)), wait=True)] == [0, 1]
     assert [len(proxy.asked) for proxy in proxies] == [1, 1]
     assert not clients.enrolment.claims
-    with pytest.raises(ConfigError, match="not back yet"):
+    with pytest.raises(ConfigError, match="not connected"):
         enrolled([StubProxy(0, properties=unavailable)], 1)
 
 
