@@ -108,17 +108,17 @@ def retrying(connect: Callable[..., AbstractContextManager[Any]]) -> Callable[..
     @contextmanager
     def connection(*arguments: Any, **options: Any) -> Iterator[Any]:
         deadline_s = time.monotonic() + CONNECT_TIMEOUT_S
+        stack = ExitStack()
         while True:
-            with ExitStack() as stack:
-                try:
-                    opened = stack.enter_context(connect(*arguments, **options))
-                except RuntimeError:  # raised for a refusal, after Flower has logged it
-                    if time.monotonic() > deadline_s:
-                        raise
-                else:
-                    yield opened
-                    return
-            time.sleep(RETRY_S)
+            try:
+                opened = stack.enter_context(connect(*arguments, **options))
+                break
+            except RuntimeError:  # raised for a refusal, after Flower has logged it
+                if time.monotonic() > deadline_s:
+                    raise
+                time.sleep(RETRY_S)
+        with stack:
+            yield opened
 
     return connection
 

@@ -17,7 +17,7 @@ from simulation.deployment.command_lines import connection_toml, superlink_comma
 from simulation.deployment.flower_cli import DeploymentError, environment
 from simulation.deployment.ports import free_ports
 from simulation.experiments.node_configuration import node_config_text
-from simulation.federation.connection import client_obstacle, other_release, refusal
+from simulation.federation.connection import client_obstacle, other_release
 from simulation.federation.folders import LOG, client_numbers
 from simulation.federation.machine import HERE_RELEASE, Machine, address, read_machine, with_settings, write_machine
 from simulation.flower_internals.app_signature import TRUSTED
@@ -70,7 +70,7 @@ def plain_log(file: Path, lines: Mapping[str, str]) -> None:
     written.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     flower.handlers[:] = [written, _Plainly(lines)]
     served = logging.getLogger("uvicorn")
-    served.handlers[:], served.propagate = [written], False
+    served.handlers[:], served.propagate = [written, _Plainly({})], False
     served.setLevel(logging.WARNING)
     setattr(Config, "configure_logging", lambda _: None)
 
@@ -86,7 +86,9 @@ class _Plainly(logging.Handler):
         """Say a record."""
         message = record.getMessage().strip()
         known = next((said for begin, said in self._lines.items() if message.startswith(begin)), None)
-        sentence = known or (message if record.levelno >= logging.WARNING else "")
+        # One line says enough, of a traceback the last: log.txt has the others.
+        line = message.splitlines()[-1 if message.startswith("Traceback") else 0] if message else ""
+        sentence = known or (line if record.levelno >= logging.WARNING else "")
         if sentence and sentence != self._last:
             self._last = sentence
             say(sentence)
@@ -127,12 +129,16 @@ def _take_part(folder: Path, machine: Machine) -> None:
     try:
         supernode.main()
     except RuntimeError as error:
-        raise DeploymentError(refusal(machine, str(error)).sentence) from error
+        found = client_obstacle(machine, authority, key)
+        said = (
+            found.sentence if found else f"{machine.fleet} refuses {machine.name} ({error}); {folder / LOG} has more."
+        )
+        raise DeploymentError(said) from error
     except SystemExit:
         # Flower ends quietly where the server refuses a client amid a run.
-        refused = client_obstacle(machine, authority, key)
-        if refused is not None and refused.kind == "key":
-            raise DeploymentError(refused.sentence) from None
+        found = client_obstacle(machine, authority, key)
+        if found is not None and found.kind == "key":
+            raise DeploymentError(found.sentence) from None
         raise
 
 

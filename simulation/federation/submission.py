@@ -83,13 +83,17 @@ def submit_run(folder: Path, config: AppConfig, console: Console) -> int:
     settings = {key: value for key, value in config.values().items() if key != "resume"}
     (folder / SUBMITTED / f"{name}.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")
     console.print(f"Run {name}; its records come to server/runs/{name} on {machine.server}.", soft_wrap=True)
-    result = submit(app, CONNECTION, app_values(config), home, None, show_line)
+    go_on = f"Go on with: fedsel submit {folder} --resume {name}"
+    try:
+        result = submit(app, CONNECTION, app_values(config), home, None, show_line)
+    except DeploymentError as error:
+        raise DeploymentError(f"{error} {go_on}") from error
     if result.completed:
         console.print(f"The run is finished. On {machine.server}: fedsel report server/runs/{name}", soft_wrap=True)
         return 0
     ended = f"The run did not finish: {result.status.replace(':', ', ')}. {result.details}"
-    console.print(ended, style="red", markup=False)
-    console.print(f"Go on with: fedsel submit {folder} --resume {name}", markup=False, soft_wrap=True)
+    console.print(ended, style="red", markup=False, soft_wrap=True)
+    console.print(go_on, markup=False, soft_wrap=True)
     return 1
 
 
@@ -111,7 +115,9 @@ def show_status(folder: Path, console: Console) -> None:
     console.print(table)
     going_on = [run for run in runs if not run["status"].startswith("finished")]
     for run in going_on:
-        console.print(f"Run {run['run-id']}: {run['status']}, {_last_round(run, variables)}", highlight=False, soft_wrap=True)
+        console.print(
+            f"Run {run['run-id']}: {run['status']}, {_last_round(run, variables)}", highlight=False, soft_wrap=True
+        )
     if not going_on:
         console.print("No run goes on.")
 

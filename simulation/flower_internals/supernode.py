@@ -4,6 +4,8 @@
   replaces it, to have no process started for each message.
 - `start_client_internal.time.sleep` waits half a second for the reply to a message. It is replaced by having the
   messages answered: `NodeMessage` reads one of the state and stores its answer.
+- `start_client_internal` returns when a connection fails that has stood, as where the SuperLink is ended while a call is
+  under way. It is called again, which connects anew.
 - `start_client_internal._init_connection` connects to the SuperLink, and its `receive` returns at once; a loop asks
   again after three seconds. It is replaced by one that waits for a message (`waiting`) and tries again where it is
   refused (`simulation.deployment.supernode.retrying`). What makes that connection depends on the release: see
@@ -38,6 +40,7 @@ from simulation.flower_internals.fleet_connection import refuse_by_exceptions
 NODE = "flwr.supernode.start_client_internal"
 CONNECTION_HOOK, PUSH_HOOK, TIME_HOOK = "_init_connection", "push_object_contents_from_iterable", "time"
 CONFIG_HOOK = "_parse_supernode_lifespan_config"
+RECONNECT_S = 1.0
 Connect = Callable[..., AbstractContextManager[Any]]
 
 
@@ -142,7 +145,9 @@ def serve_messages(
                 time.sleep(seconds)
 
         setattr(node, TIME_HOOK, SimpleNamespace(sleep=sleep))
-        start(**options)
+        while True:
+            start(**options)
+            time.sleep(RECONNECT_S)
 
     def parse_closed() -> Any:
         config = parse()

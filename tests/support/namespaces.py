@@ -1,17 +1,28 @@
-"""Machines as network namespaces: a bridge joins them, `tc` shapes their links, and each has a user and a home."""
+"""Machines as network namespaces: a bridge joins them, `tc` shapes their links, and each has a user and a home.
 
+A link is two TAP devices with a thread between them, which delays what the machine sends: not every kernel has `netem`.
+"""
+
+import fcntl
 import os
+import select
 import shutil
 import signal
+import struct
 import subprocess
+import threading
+import time
+from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 BRIDGE, NETWORK, GATEWAY = "fedselbr", "10.213.7", 254
 FIRST_USER = 61230
 """Number of the first machine's user; no such user needs to exist."""
+TUN, TUNSETIFF, TAP_WITHOUT_HEADER = Path("/dev/net/tun"), 0x400454CA, 0x1002
+FRAME_BYTES = 1 << 16
 
 
 def refused() -> str:
@@ -21,6 +32,8 @@ def refused() -> str:
     for tool in ("ip", "tc", "setpriv"):
         if shutil.which(tool) is None:
             return f"there is no {tool} here"
+    if not TUN.exists():
+        return f"there is no {TUN} here"
     made = subprocess.run(["ip", "netns", "add", "fedsel-try"], capture_output=True, text=True, check=False)
     subprocess.run(["ip", "netns", "del", "fedsel-try"], capture_output=True, check=False)
     return f"this system allows no namespaces ({made.stderr.strip()})" if made.returncode else ""
@@ -88,10 +101,10 @@ class NamespaceMachine:
         self.processes.append(process)
         return process
 
-    def shape(self, rate: str, delay: str) -> None:
-        """Limit the link to `rate` both ways, and delay what the machine sends by `delay`."""
-        run("ip", "netns", "exec", self.space, *netem("replace", "eth0", "delay", delay, "rate", rate))
-        run(*netem("replace", self.link, "rate", rate))
+    def shape(self, bits_per_s: float) -> None:
+        """Limit the link to a rate, both ways."""
+        run("ip", "netns", "exec", self.space, *token_bucket("eth0", bits_per_s))
+        run(*token_bucket(self.link, bits_per_s))
 
     def cut(self, *, cut: bool) -> None:
         """Cut the link, or mend it."""
@@ -107,34 +120,66 @@ class NamespaceMachine:
         self.processes.clear()
 
 
-def netem(verb: str, device: str, *options: str) -> list[str]:
-    """Command line that puts a link emulator on a device."""
-    return ["tc", "qdisc", verb, "dev", device, "root", "netem", "limit", "20000", *options]
+def token_bucket(device: str, bits_per_s: float) -> list[str]:
+    """Command line that limits what a device sends to a rate."""
+    rate = f"{bits_per_s:.0f}bit"
+    return ["tc", "qdisc", "replace", "dev", device, "root", "tbf", "rate", rate, "burst", "4kb", "limit", "1mb"]
+
+
+def open_tap(name: str) -> int:
+    """Make a TAP device; its frames are read from and written to the file that is returned, and end it with it."""
+    device = os.open(TUN, os.O_RDWR | os.O_NONBLOCK)
+    fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH", name.encode(), TAP_WITHOUT_HEADER))
+    return device
+
+
+def carry(machine: int, bridge: int, delay_s: float, ended: threading.Event) -> None:
+    """Carry frames between two devices until `ended`, those of the machine `delay_s` later."""
+    on_the_way: deque[tuple[float, bytes]] = deque()
+    while not ended.is_set():
+        wait_s = max(on_the_way[0][0] - time.monotonic(), 0.0) if on_the_way else 0.1
+        for device in select.select([machine, bridge], [], [], wait_s)[0]:
+            # A device that is down takes no frames: they are lost, as on a link that is cut.
+            with suppress(OSError):
+                frame = os.read(device, FRAME_BYTES)
+                if device == machine:
+                    on_the_way.append((time.monotonic() + delay_s, frame))
+                else:
+                    os.write(machine, frame)
+        while on_the_way and on_the_way[0][0] <= time.monotonic():
+            with suppress(OSError):
+                os.write(bridge, on_the_way.popleft()[1])
 
 
 @contextmanager
-def machines(names: Sequence[str], folder: Path) -> Iterator[dict[str, NamespaceMachine]]:
-    """Machines by their names, joined by a bridge that has an address of its own; all gone when the block is left."""
+def machines(names: Sequence[str], folder: Path, delay_s: float) -> Iterator[dict[str, NamespaceMachine]]:
+    """Machines by their names, joined by a bridge that has an address of its own; all gone when the block is left.
+
+    What each sends, but the first, arrives at the bridge `delay_s` later.
+    """
     made = {name: NamespaceMachine(name, 1 + place, folder / name) for place, name in enumerate(names)}
-    clear(made.values())
-    try:
-        run("ip", "link", "add", BRIDGE, "type", "bridge")
-        run("ip", "addr", "add", f"{NETWORK}.{GATEWAY}/24", "dev", BRIDGE)
-        run("ip", "link", "set", BRIDGE, "up")
-        for machine in made.values():
-            join(machine)
-        yield made
-    finally:
-        for machine in made.values():
-            machine.kill()
-        clear(made.values())
+    clear([*made.values()])
+    with ExitStack() as links:
+        try:
+            run("ip", "link", "add", BRIDGE, "type", "bridge")
+            run("ip", "addr", "add", f"{NETWORK}.{GATEWAY}/24", "dev", BRIDGE)
+            run("ip", "link", "set", BRIDGE, "up")
+            for place, machine in enumerate(made.values()):
+                links.enter_context(joined(machine, delay_s if place else 0.0))
+            yield made
+        finally:
+            for machine in made.values():
+                machine.kill()
+            clear([*made.values()])
 
 
-def join(machine: NamespaceMachine) -> None:
-    """Make a machine and its link to the bridge."""
-    inside = ("ip", "-n", machine.space)
+@contextmanager
+def joined(machine: NamespaceMachine, delay_s: float) -> Iterator[None]:
+    """Make a machine, and its link to the bridge, which is there in the block."""
+    inside, own = ("ip", "-n", machine.space), f"{machine.link}own"
     run("ip", "netns", "add", machine.space)
-    run("ip", "link", "add", machine.link, "type", "veth", "peer", "name", "eth0", "netns", machine.space)
+    devices = [open_tap(own), open_tap(machine.link)]
+    run("ip", "link", "set", own, "netns", machine.space, "name", "eth0")
     run("ip", "link", "set", machine.link, "master", BRIDGE)
     run("ip", "link", "set", machine.link, "up")
     run(*inside, "addr", "add", f"{machine.address}/24", "dev", "eth0")
@@ -142,6 +187,16 @@ def join(machine: NamespaceMachine) -> None:
         run(*inside, "link", "set", device, "up")
     machine.home.mkdir(mode=0o700, parents=True)
     os.chown(machine.home, machine.user, machine.user)
+    ended = threading.Event()
+    carrier = threading.Thread(target=carry, args=(*devices, delay_s, ended), daemon=True)
+    carrier.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        carrier.join()
+        for file in devices:
+            os.close(file)
 
 
 def clear(made: Sequence[NamespaceMachine]) -> None:

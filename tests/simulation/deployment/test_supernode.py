@@ -150,6 +150,23 @@ def test_a_supernode_gives_up_in_time_and_errors_of_its_work_are_its_own(monkeyp
         pass
 
 
+def test_a_connection_that_is_lost_is_over():
+    """Flower logs what it was lost by, and goes on after the block; who wants another connects anew."""
+    opened = []
+
+    @contextmanager
+    def logging(address):
+        opened.append(address)
+        try:
+            yield address
+        except ConnectionError:
+            pass
+
+    with retrying(logging)("host"):
+        raise ConnectionError
+    assert opened == ["host"]
+
+
 def test_a_supernode_waits_for_a_message(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(supernode, "time", clock)
