@@ -26,7 +26,7 @@ RestartSec=10
 KillSignal=SIGTERM
 NoNewPrivileges=true
 ProtectSystem=strict
-ReadWritePaths={folder}
+ReadWritePaths="{folder}"
 PrivateTmp=true
 
 [Install]

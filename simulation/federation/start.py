@@ -3,6 +3,7 @@
 import logging
 import logging.handlers
 import os
+import signal
 import socket
 import sys
 import time
@@ -46,12 +47,19 @@ def start(folder: Path, settings: Mapping[str, Value]) -> None:
         write_machine(folder, machine)
     home = folder / HOME
     make_private_folder(home)
-    os.environ.update(environment(home))
+    os.environ.update(environment(home) | {"GRPC_VERBOSITY": "ERROR"})
     os.chdir(folder)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)
     if machine.role == "server":
         _serve(folder, machine)
     else:
         _take_part(folder, machine)
+
+
+def _end(number: int, frame: object) -> None:
+    """End with exit code 0. Flower and uvicorn put their handlers before this one, and call it at the end."""
+    sys.exit(0)
 
 
 def say(sentence: str) -> None:
@@ -62,7 +70,7 @@ def say(sentence: str) -> None:
 def plain_log(file: Path, lines: Mapping[str, str]) -> None:
     """Send Flower's log to `file`; say its warnings and errors, and a sentence for a line with a beginning in `lines`.
 
-    What was said last is not said again. uvicorn, which serves Flower's APIs, would configure its own logs at its start.
+    What was said last is not said again. uvicorn, which serves Flower's APIs, would configure its logs at its start.
     """
     from uvicorn import Config
 
@@ -72,7 +80,7 @@ def plain_log(file: Path, lines: Mapping[str, str]) -> None:
     served = logging.getLogger("uvicorn")
     served.handlers[:], served.propagate = [written, _Plainly({})], False
     served.setLevel(logging.WARNING)
-    setattr(Config, "configure_logging", lambda _: None)
+    Config.configure_logging = lambda _: None
 
 
 class _Plainly(logging.Handler):

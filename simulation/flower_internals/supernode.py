@@ -4,8 +4,8 @@
   replaces it, to have no process started for each message.
 - `start_client_internal.time.sleep` waits half a second for the reply to a message. It is replaced by having the
   messages answered: `NodeMessage` reads one of the state and stores its answer.
-- `start_client_internal` returns when a connection fails that has stood, as where the SuperLink is ended while a call is
-  under way. It is called again, which connects anew.
+- `start_client_internal` returns when a connection fails that has stood, as where a SuperLink is ended amid a call. It
+  is called again, which connects anew.
 - `start_client_internal._init_connection` connects to the SuperLink, and its `receive` returns at once; a loop asks
   again after three seconds. It is replaced by one that waits for a message (`waiting`) and tries again where it is
   refused (`simulation.deployment.supernode.retrying`). What makes that connection depends on the release: see

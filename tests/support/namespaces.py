@@ -110,11 +110,18 @@ class NamespaceMachine:
         """Cut the link, or mend it."""
         run("ip", "link", "set", self.link, "down" if cut else "up")
 
+    def pids(self) -> list[int]:
+        """Processes in the namespace."""
+        found = subprocess.run(["ip", "netns", "pids", self.space], capture_output=True, text=True, check=False)
+        return [int(pid) for pid in found.stdout.split()]
+
     def kill(self) -> None:
         """Kill every process in the namespace."""
-        pids = subprocess.run(["ip", "netns", "pids", self.space], capture_output=True, text=True, check=False).stdout
-        for pid in pids.split():
-            os.kill(int(pid), signal.SIGKILL)
+        while pids := self.pids():
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
         for process in self.processes:
             process.wait()
         self.processes.clear()

@@ -3,7 +3,7 @@
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import repeat
 
 import pytest
@@ -157,10 +157,8 @@ def test_a_connection_that_is_lost_is_over():
     @contextmanager
     def logging(address):
         opened.append(address)
-        try:
+        with suppress(ConnectionError):
             yield address
-        except ConnectionError:
-            pass
 
     with retrying(logging)("host"):
         raise ConnectionError

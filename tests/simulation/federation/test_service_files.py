@@ -1,0 +1,50 @@
+"""Service files of a machine: read as systemd and compose read them."""
+
+import configparser
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedsel_app.cli import main
+from simulation.federation.folders import Federation, provision
+from simulation.federation.machine import read_machine
+from simulation.flower_internals.transport import FLEET_OVER_GRPC
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Federation:
+    return provision(tmp_path_factory.mktemp("made") / "of two", ["server.example"], 2, 9300)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["start", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_unit_starts_the_folder_and_writes_nowhere_else(made, capsys):
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str
+    unit.read_string(printed(capsys, str(made.client(0)), "--systemd"))
+    command = shlex.split(unit["Service"]["ExecStart"])
+    assert (Path(command[0]).name, *command[1:]) == ("fedsel", "start", str(made.client(0)))
+    assert unit["Service"]["ReadWritePaths"] == f'"{made.client(0)}"'
+    assert unit["Unit"]["Description"] == "fedsel client-0 of the federation at server.example"
+
+
+def test_a_compose_file_of_a_client_mounts_its_folder_and_its_data(made, tmp_path, capsys):
+    data = tmp_path / "mine.npz"
+    data.write_bytes(b"")
+    said = printed(capsys, str(made.client(1)), "--compose", "--data", str(data))
+    [(name, service)] = yaml.safe_load(said)["services"].items()
+    assert name == "client-1"
+    assert service["command"] == "fedsel start /federation"
+    assert service["volumes"] == [f"{made.client(1)}:/federation", f"{data}:{data}:ro"]
+    assert "ports" not in service
+    assert read_machine(made.client(1), "client").settings == {"data-path": str(data), "data": "npz"}
+
+
+def test_a_compose_file_of_the_server_publishes_its_ports(made, capsys):
+    service = yaml.safe_load(printed(capsys, str(made.server), "--compose"))["services"]["server"]
+    assert service["ports"] == (["9300:9300", "9301:9301"] if FLEET_OVER_GRPC else ["9300:9300"])
