@@ -26,9 +26,9 @@ from fedsel_app.imports import uncollected_imports
 from simulation.bench import commands as bench
 from simulation.claims import commands as claims
 from simulation.comparison import commands as comparison
+from simulation.deployment import commands as deployment
 from simulation.deployment.flower_cli import DeploymentError
 from simulation.experiments import commands as experiments
-from simulation.federation import commands as federation
 from simulation.report import commands as report_commands
 from simulation.tuning import commands as tuning
 
@@ -115,7 +115,7 @@ def submit(arguments: argparse.Namespace) -> int:
         from simulation.deployment.deployed_run import run_submitted
 
         return run_submitted(configuration(arguments), arguments.superlink, arguments.federation_config, Console())
-    from simulation.federation.submission import resumed, run_defaults, submit_run
+    from simulation.deployment.submission import resumed, run_defaults, submit_run
 
     if arguments.resume:
         config = resumed(admin, arguments.resume, overrides(arguments))
@@ -172,7 +172,7 @@ def parser() -> argparse.ArgumentParser:
     drawn.set_defaults(call=partition)
 
     report_commands.register(commands)
-    federation.register(commands)
+    deployment.register(commands)
     bench.register(commands)
     experiments.register(commands)
     claims.register(commands)

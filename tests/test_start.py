@@ -13,8 +13,8 @@ HEAVY = ("flwr", "flwr.simulation", "torch", "torchvision", "ray", "sklearn", "s
 HEAVY += ("matplotlib", "matplotlib.pyplot")
 COMMANDS = {
     "--help": set(),
-    "provision": {"flwr"},
     "watch": set(),
+    "provision": {"flwr"},
     "methods": {"flwr"},
     "settings": {"flwr"},
     "presets": {"flwr"},
@@ -33,8 +33,8 @@ small = "--rounds", "2", "--clients", "3", "--cohort", "2", "--set", "local-step
 heavy, folder, imported = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2]), {}
 calls = {
     "--help": ["--help"],
-    "provision": ["provision", "--server", "localhost", "--clients", "1", "--out", str(folder / "federation")],
     "watch": ["watch", str(folder / "planned")],
+    "provision": ["provision", "--server", "localhost", "--clients", "1", "--out", str(folder / "federation")],
     "methods": ["methods"],
     "settings": ["settings", "lr"],
     "presets": ["presets", "paper"],

@@ -1,1 +1,1 @@
-"""Deployment: a run as real server and client processes, over gRPC where Flower has it."""
+"""Deployment: a run as real server and client processes, on this machine or on separate ones."""

@@ -4,8 +4,9 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+import tomli_w
+
 from fedsel_app.config import Value
-from simulation.deployment.flower_cli import to_toml
 
 CONNECTION = "fedsel"
 """Name of the SuperLink's connection in the command line's configuration."""
@@ -73,11 +74,12 @@ def connection_toml(control_address: str, authority: Path | None, within: str = 
 
     `within` is put before the authority's path.
     """
-    trust: dict[str, Value] = {"insecure": True}
-    if authority is not None:
-        trust = {"root-certificates": f"{within}{authority}"}
-    connection = to_toml({"address": control_address} | trust)
-    return f"[superlink]\n{to_toml({'default': CONNECTION})}\n[superlink.{CONNECTION}]\n{connection}"
+    connection: dict[str, Value] = {"address": control_address}
+    if authority is None:
+        connection["insecure"] = True
+    else:
+        connection["root-certificates"] = f"{within}{authority}"
+    return tomli_w.dumps({"superlink": {"default": CONNECTION, CONNECTION: connection}})
 
 
 def _text(value: Value) -> str:

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from fedsel_app.config import ConfigError, Value
 
 COMMAND_TIMEOUT_S = 300.0
@@ -82,7 +84,7 @@ def submit(
     variables = environment(flwr_home)
     with tempfile.TemporaryDirectory() as folder:
         overrides = Path(folder) / "run-config.toml"
-        overrides.write_text(to_toml(run_config), encoding="utf-8")
+        overrides.write_text(tomli_w.dumps(run_config), encoding="utf-8")
         options = ["--run-config", str(overrides)]
         if federation_config is not None:
             options += ["--federation-config", federation_config]
@@ -144,11 +146,6 @@ def show(lines: Iterable[str], on_line: Callable[[str], None], over: Callable[[]
         on_line(line.rstrip("\n"))
 
 
-def to_toml(values: Mapping[str, Value]) -> str:
-    """`values` as a flat TOML document; a key with dots stays one key."""
-    return "".join(f"{_toml_value(key)} = {_toml_value(value)}\n" for key, value in values.items())
-
-
 def tool(name: str) -> str:
     """Path of one of Flower's programs beside this Python. Raises ConfigError if it is not installed there."""
     path = Path(sys.executable).parent / name
@@ -169,14 +166,6 @@ def environment(flwr_home: Path | None) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
     }
     return variables if flwr_home is None else {**variables, "FLWR_HOME": str(flwr_home)}
-
-
-def _toml_value(value: Value) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value)
 
 
 def flwr(

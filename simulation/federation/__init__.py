@@ -1,1 +1,1 @@
-"""Federations on separate machines: a folder for each machine, and one command to start it."""
+"""Federations on separate machines: the folder of each, with its keys, its addresses and its owner's settings."""

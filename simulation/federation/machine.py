@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from fedsel_app.config import ConfigError, Value
-from simulation.deployment.flower_cli import to_toml
 from simulation.experiments.node_configuration import ALLOWED, CLIENT_SETTINGS
 from simulation.flower_internals.transport import ANYWHERE, CONTROL_OVER_GRPC, FLEET_OVER_GRPC, RELEASE, Endpoints
 
@@ -105,7 +106,7 @@ def read_machine(folder: Path, *roles: str) -> Machine:
 
 def write_machine(folder: Path, machine: Machine) -> None:
     """Write `folder`/machine.toml. Raises OSError if it cannot be written."""
-    values: dict[str, Value] = {
+    values: dict[str, Any] = {
         "role": machine.role,
         "server": machine.server,
         "port": machine.port,
@@ -115,7 +116,7 @@ def write_machine(folder: Path, machine: Machine) -> None:
     if machine.role == "client":
         values["client"] = machine.client
     part = folder / f"{FILE}.part"
-    part.write_text(f"{to_toml(values)}\n[settings]\n{to_toml(machine.settings)}", encoding="utf-8")
+    part.write_text(tomli_w.dumps(values | {"settings": dict(machine.settings)}), encoding="utf-8")
     part.replace(folder / FILE)
 
 

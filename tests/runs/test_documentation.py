@@ -35,11 +35,12 @@ from simulation.claims import runs as claim_runs
 from simulation.claims.measured import write_measured
 from simulation.comparison import compare
 from simulation.comparison.plan import Comparison
-from simulation.deployment import deployed_run
+from simulation.deployment import deployed_run, start, submission
 from simulation.deployment.command_lines import commands_elsewhere
 from simulation.deployment.flower_cli import RunResult
 from simulation.engines import inline_engine, ray_engine
 from simulation.experiments.configuration import AppConfig, known_defaults, resolve, resolve_run_config
+from simulation.flower_internals.transport import FLEET_OVER_GRPC
 from simulation.tuning import tune
 from simulation.tuning.plan import Tuning
 from simulation.tuning.tuning_file import Best
@@ -65,8 +66,11 @@ NAMES = (
     "fedsel compare",
     "fedsel deploy",
     "fedsel partition",
+    "fedsel provision",
     "fedsel report",
     "fedsel sign",
+    "fedsel start",
+    "fedsel start FOLDER",
     "fedsel submit",
     "fedsel tune",
     "fedsel watch",
@@ -74,6 +78,13 @@ NAMES = (
     "python -m tests.bench",
 )
 """Commands that a sentence names without their arguments."""
+
+
+FLOWERS = {
+    "flower-superlink": ("flwr.superlink.cli.flower_superlink", "_parse_args_run_superlink"),
+    "flower-supernode": ("flwr.supernode.cli.flower_supernode", "_parse_args_run_supernode"),
+}
+"""Flower's programs, and where each makes the parser of its arguments; the pages show those of `FLEET_OVER_GRPC`."""
 
 
 def run_small(config: AppConfig) -> Path:
@@ -154,7 +165,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(compare, "compare", compare_small)
     monkeypatch.setattr(claim_runs, "run_claims", claims_small)
     monkeypatch.setattr(tune, "tune", tune_small)
-    monkeypatch.setattr(deployed_run, "submit", submit_small)
+    for module in (deployed_run, submission):
+        monkeypatch.setattr(module, "submit", submit_small)
+    monkeypatch.setattr(submission, "obstacle", lambda *_: None)
+    monkeypatch.setattr(submission, "show_status", lambda *_: None)
+    monkeypatch.setattr(start, "start", lambda *_: None)
     monkeypatch.setattr(deployed_run, "Deployment", lambda *_, **__: nullcontext(SimpleNamespace(flwr_home=tmp_path)))
     draw_blank_pictures(monkeypatch)
     for name in ("mnist", "fashion-mnist", "cifar10"):
@@ -172,10 +187,13 @@ def run_fedsel(command: Command, folder: Path) -> None:
     words = [re.sub(r"(^|=)/", rf"\1{folder}/", word) for word in command.words[1:]]
     for word in words:
         path = folder / word.removeprefix("data-path=")
-        if word.startswith("data-path=") and not path.exists():
+        if word.endswith(".npz") and not path.exists():
             path.parent.mkdir(exist_ok=True)
             np.savez(path, **arrays((32, 32, 3), 10))
-    if "--resume" in words:
+    if "--resume" in words and words[0] == "submit":
+        [submitted] = (folder / words[1] / "submitted").iterdir()
+        submitted.rename(submitted.with_name(f"{words[-1]}.json"))
+    elif "--resume" in words:
         # As a run that was killed before its first checkpoint leaves its folder.
         (folder / words[words.index("--resume") + 1] / "summary.json").unlink()
     try:
@@ -206,6 +224,9 @@ def test_every_command_runs(page: str, folder: Path, capsys: pytest.CaptureFixtu
             assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in arguments), str(command)
         elif (program, arguments[0]) == ("flwr", "run"):
             check_flwr_run(arguments[1:])
+        elif program in FLOWERS and FLEET_OVER_GRPC:
+            parser = getattr(importlib.import_module(FLOWERS[program][0]), FLOWERS[program][1])()
+            parser.parse_args(arguments)
         elif program == "ray":
             assert all(flag in RAY for flag in arguments if flag.startswith("--")), str(command)
         else:
@@ -217,7 +238,7 @@ def check_flwr_run(arguments: list[str]) -> None:
     options = typer_click_object.commands["run"].make_context("run", arguments).params
     config = resolve_run_config(known_defaults() | parse_config_args(options["run_config_overrides"]))
     federation = parse_config_args(options["federation_config_overrides"])
-    assert federation["num-supernodes"] == config.run.clients
+    assert federation.get("num-supernodes", config.run.clients) == config.run.clients
 
 
 def test_the_commands_for_separate_machines_are_those_that_deploy_prints() -> None:

@@ -10,7 +10,7 @@ PATHS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in PATHS}
 """Path below the root -> text."""
 README = PAGES["README.md"]
-PROGRAMS = ("fedsel", "make", "flwr", "flower-superlink", "python", "ray")
+PROGRAMS = ("fedsel", "make", "flwr", "flower-superlink", "flower-supernode", "python", "ray")
 SHELL = ("cat", "cp", "export", "mkdir")
 """Commands of the shell around those of a program."""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

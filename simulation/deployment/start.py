@@ -15,10 +15,10 @@ from fedsel_app.config import Value
 from fedsel_app.imports import uncollected_imports
 from fedsel_app.records.own_folder import make_private_folder
 from simulation.deployment.command_lines import connection_toml, superlink_command, supernode_command
+from simulation.deployment.connection import client_obstacle, other_release
 from simulation.deployment.flower_cli import DeploymentError, environment
 from simulation.deployment.ports import free_ports
 from simulation.experiments.node_configuration import node_config_text
-from simulation.federation.connection import client_obstacle, other_release
 from simulation.federation.folders import LOG, client_numbers
 from simulation.federation.machine import HERE_RELEASE, Machine, address, read_machine, with_settings, write_machine
 from simulation.flower_internals.app_signature import TRUSTED
@@ -28,6 +28,7 @@ HOME, STATE, DATABASE = "flwr", "state", "superlink.db"
 """FLWR_HOME, a client's residuals, and the server's nodes, within a machine's folder."""
 TRY_AGAIN_S = 5.0
 LOG_BYTES, LOGS = 10_000_000, 3
+UVICORN_HOOK = "configure_logging"
 LOST, BACK = "Connection attempt failed", "Connection successful"
 """Beginnings of Flower's lines when a SuperNode has lost the SuperLink, and has found it again."""
 
@@ -80,7 +81,7 @@ def plain_log(file: Path, lines: Mapping[str, str]) -> None:
     served = logging.getLogger("uvicorn")
     served.handlers[:], served.propagate = [written, _Plainly({})], False
     served.setLevel(logging.WARNING)
-    Config.configure_logging = lambda _: None
+    setattr(Config, UVICORN_HOOK, lambda _: None)
 
 
 class _Plainly(logging.Handler):

@@ -15,11 +15,11 @@ from rich.table import Table
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.records.own_folder import make_private_folder
 from simulation.deployment.command_lines import CONNECTION, connection_toml
+from simulation.deployment.connection import obstacle
 from simulation.deployment.deployed_run import app_values, show_line
 from simulation.deployment.flower_cli import DeploymentError, environment, flwr, submit, tool
 from simulation.deployment.local_deployment import app_folder
 from simulation.experiments.configuration import AppConfig, resolve
-from simulation.federation.connection import obstacle
 from simulation.federation.folders import SIGNING
 from simulation.federation.machine import Machine, read_machine
 from simulation.flower_internals.app_signature import is_signed

@@ -14,7 +14,6 @@ FILES = {".npz": "npz", ".csv": "csv"}
 def provision(arguments: argparse.Namespace) -> int:
     """`fedsel provision`: make the folders of a federation's machines, add some, or revoke a client."""
     from simulation.deployment.local_deployment import app_folder
-    from simulation.deployment.signing_key import signing_key
     from simulation.federation.folders import (
         SIGNING,
         Federation,
@@ -24,6 +23,7 @@ def provision(arguments: argparse.Namespace) -> int:
         share_signature,
     )
     from simulation.federation.folders import provision as make
+    from simulation.federation.signing_key import signing_key
     from simulation.flower_internals.app_signature import sign_app
     from simulation.flower_internals.transport import Endpoints
 
@@ -60,9 +60,9 @@ def provision(arguments: argparse.Namespace) -> int:
 
 def start(arguments: argparse.Namespace) -> int:
     """`fedsel start`: run the server or client of a folder in the foreground, or print a file that has it run."""
+    from simulation.deployment.service_files import compose_file, systemd_unit
+    from simulation.deployment.start import start as run
     from simulation.federation.machine import read_machine, with_settings, write_machine
-    from simulation.federation.service_files import compose_file, systemd_unit
-    from simulation.federation.start import start as run
 
     settings = dict(parse_setting(text) for text in arguments.set)
     if arguments.data is not None:
@@ -83,7 +83,7 @@ def start(arguments: argparse.Namespace) -> int:
 
 def status(arguments: argparse.Namespace) -> int:
     """`fedsel status`: who is connected, and which round runs."""
-    from simulation.federation.submission import show_status
+    from simulation.deployment.submission import show_status
 
     show_status(arguments.folder, Console())
     return 0
@@ -92,7 +92,7 @@ def status(arguments: argparse.Namespace) -> int:
 def sign(arguments: argparse.Namespace) -> int:
     """`fedsel sign`: sign the app in this checkout, for clients that trust who does."""
     from simulation.deployment.local_deployment import app_folder
-    from simulation.deployment.signing_key import signing_key
+    from simulation.federation.signing_key import signing_key
     from simulation.flower_internals.app_signature import sign_app
 
     signed = sign_app(app_folder(), arguments.folder, signing_key(arguments.folder))
