@@ -190,12 +190,14 @@ def run_fedsel(command: Command, folder: Path) -> None:
         if word.endswith(".npz") and not path.exists():
             path.parent.mkdir(exist_ok=True)
             np.savez(path, **arrays((32, 32, 3), 10))
-    if "--resume" in words and words[0] == "submit":
-        [submitted] = (folder / words[1] / "submitted").iterdir()
-        submitted.rename(submitted.with_name(f"{words[-1]}.json"))
-    elif "--resume" in words:
+    if "--resume" in words:
         # As a run that was killed before its first checkpoint leaves its folder.
-        (folder / words[words.index("--resume") + 1] / "summary.json").unlink()
+        run = folder / words[words.index("--resume") + 1]
+        if words[0] == "submit":
+            [submitted] = (folder / words[1] / "submitted").iterdir()
+            run = folder / "runs" / submitted.stem
+            submitted.rename(submitted.with_name(f"{words[-1]}.json"))
+        (run / "summary.json").unlink()
     try:
         code = main(words)
     except SystemExit as refused:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from simulation.deployment import connection, keys
+from simulation.deployment import connection
 from simulation.deployment.connection import client_obstacle, obstacle, other_release, refusal
 from simulation.deployment.ports import free_ports
+from simulation.federation import keys
 from simulation.federation.folders import Federation, provision
 from simulation.federation.machine import HERE_RELEASE, Machine
 from simulation.flower_internals.fleet_connection import WRONG_CLOCK
