@@ -1,6 +1,7 @@
 """Deployed runs: processes started on this machine, or a run submitted to a SuperLink that already runs."""
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,10 @@ from simulation.federation.folders import Federation
 from simulation.report.run_report import report_run
 from simulation.wiring.folders import discard_states, run_folder
 from simulation.wiring.preflight import refuse_unrunnable
+
+
+FLOWERS_NOTES = re.compile(r"(\x1b\[\d+m)?INFO\b|Using SuperLink: |Successfully installed fedsel ")
+"""What Flower says of itself where nothing is wrong, beside the lines of the run."""
 
 
 def run_deployed(
@@ -168,5 +173,6 @@ def app_values(config: AppConfig) -> dict[str, Value]:
 
 
 def show_line(line: str) -> None:
-    """Print a line of Flower's log at once."""
-    print(line, flush=True)
+    """Print a line of the run's log at once, but none of `FLOWERS_NOTES`."""
+    if not FLOWERS_NOTES.match(line):
+        print(line, flush=True)

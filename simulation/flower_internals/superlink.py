@@ -18,7 +18,7 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from importlib import import_module
@@ -39,7 +39,7 @@ def run_superlink(provisioned: Path | None = None, say: Callable[[str], None] = 
     """Run Flower's SuperLink, as its command line says, with these parts of it replaced.
 
     With the folder of a server that was `provisioned`, it admits the clients whose public keys lie in ``clients``
-    there, hands out the signatures that lie there, and answers who knows the token of ``token.sha256``; `say` is told
+    there, hands out the signatures that lie there too, and answers who knows the token of ``token.sha256``; `say` is told
     who connects and leaves.
     """
     program: Any = import_module("flwr.superlink.cli.flower_superlink")
@@ -93,7 +93,7 @@ def in_memory_factories(
     if database != FLWR_IN_MEMORY_DB_NAME:
         keep_nodes(links.state(), Path(database))
     hand_out_whole(links.state())
-    attach_signatures(links.state(), provisioned or get_flwr_home())
+    attach_signatures(links.state(), [get_flwr_home(), *([provisioned] if provisioned else [])])
     if provisioned is not None:
         admit(links.state(), provisioned / "clients", say)
     return objects, links
@@ -168,14 +168,15 @@ def hand_out_whole(state: Any) -> None:
     state.get_message_ins, state.get_message_res = get_message_ins, get_message_res
 
 
-def attach_signatures(state: Any, folder: Path) -> None:
-    """Let a link state hand out each app with the signatures of it in `folder` (see `app_signature`)."""
+def attach_signatures(state: Any, folders: Sequence[Path]) -> None:
+    """Let a link state hand out each app with the signatures of it in `folders` (see `app_signature`)."""
     get_fab = state.get_fab
 
     def get_signed(fab_hash: str) -> Any:
         fab = get_fab(fab_hash)
         if fab is not None:
-            fab.verifications.update(signatures_of(folder, fab_hash))
+            for folder in folders:
+                fab.verifications.update(signatures_of(folder, fab_hash))
         return fab
 
     state.get_fab = get_signed
