@@ -19,7 +19,6 @@ from simulation.report.run_report import report_run
 from simulation.wiring.folders import discard_states, run_folder
 from simulation.wiring.preflight import refuse_unrunnable
 
-
 FLOWERS_NOTES = re.compile(r"(\x1b\[\d+m)?INFO\b|Using SuperLink: |Successfully installed fedsel ")
 """What Flower says of itself where nothing is wrong, beside the lines of the run."""
 

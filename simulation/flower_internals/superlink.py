@@ -39,8 +39,8 @@ def run_superlink(provisioned: Path | None = None, say: Callable[[str], None] = 
     """Run Flower's SuperLink, as its command line says, with these parts of it replaced.
 
     With the folder of a server that was `provisioned`, it admits the clients whose public keys lie in ``clients``
-    there, hands out the signatures that lie there too, and answers who knows the token of ``token.sha256``; `say` is told
-    who connects and leaves.
+    there, hands out the signatures that lie there too, and answers who knows the token of ``token.sha256``; `say` is
+    told who connects and leaves.
     """
     program: Any = import_module("flwr.superlink.cli.flower_superlink")
     factories = partial(in_memory_factories, provisioned=provisioned, say=say)
