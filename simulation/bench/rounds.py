@@ -82,8 +82,8 @@ def contenders(task: Task, rounds: int, workers: int) -> dict[str, Callable[[], 
             if has_bf16(torch.device("cpu"))
             else {}
         ),
-        "fedsel, Ray, hetero-select, whole updates": engine("ray", "hetero-select", "compressor=none"),
-        "fedsel, Ray, random, whole updates": engine("ray", "random", "compressor=none"),
+        "fedsel, Ray, hetero-select, uncompressed": engine("ray", "hetero-select", "compressor=none"),
+        "fedsel, Ray, random, uncompressed": engine("ray", "random", "compressor=none"),
         "untouched Flower FedAvg": lambda: _in_fresh_process(flower_rounds, task, rounds, workers),
     }
 

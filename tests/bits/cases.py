@@ -124,7 +124,7 @@ AGGREGATION: dict[str, Settings] = {
     "trimmed-mean": {"aggregation": "trimmed-mean", "cohort": 5},
     "krum": {"aggregation": "krum", "cohort": 5},
     "multi-krum": {"aggregation": "multi-krum", "cohort": 6},
-    "median of whole updates": {"aggregation": "median", "compressor": "none", "update-clip": 0.5},
+    "median without compression": {"aggregation": "median", "compressor": "none", "update-clip": 0.5},
     "max-update-norm": {"max-update-norm": 1.0},
     "weighting score": {"weighting": "score", "strategy": "hetero-select"},
     "weighting examples": {"weighting": "examples", "strategy": "hetero-select"},

@@ -57,7 +57,7 @@ def test_a_client_that_fails_fails_alone(tmp_path, monkeypatch):
 
 TRAINED = {
     "error feedback": {"strategy": "hetero-select"},
-    "whole updates": {"compressor": "none"},
+    "uncompressed": {"compressor": "none"},
     "control variates": {"solver": "scaffold"},
     "running statistics": {"model": NORMED, "calibration-form": "training"},
     "epochs": {"strategy": "terraform", "local-steps": 0, "local-epochs": 2},
