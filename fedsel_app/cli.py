@@ -19,8 +19,8 @@ from fedsel_app.config.arguments import (
     overrides,
     parse_grid,
 )
+from fedsel_app.config.parser import USAGE_ERROR, Parser, refuse_unread
 from fedsel_app.config.plugins import named_by
-from fedsel_app.config.words import nearest_setting
 from fedsel_app.environment import set_defaults
 from fedsel_app.imports import uncollected_imports
 from simulation.bench import commands as bench
@@ -35,7 +35,6 @@ from simulation.tuning import commands as tuning
 if TYPE_CHECKING:
     from simulation.experiments.configuration import AppConfig
 
-USAGE_ERROR = 2
 FAILURE = 1
 INTERRUPTED = 130
 
@@ -124,9 +123,9 @@ def submit(arguments: argparse.Namespace) -> int:
     return submit_run(admin, config, Console())
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Parser of all subcommands and their arguments."""
-    top = argparse.ArgumentParser(prog="fedsel", description="Federated learning on Flower: simulate, compare, deploy.")
+    top = Parser(prog="fedsel", description="Federated learning on Flower: simulate, compare, deploy.")
     top.add_argument("--version", action="version", version=f"fedsel {version('fedsel')}")
     commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command")
 
@@ -179,31 +178,13 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def refuse_options(arguments: argparse.Namespace, unread: Sequence[str]) -> None:
-    """Raise ConfigError for the first of the words that no argument of the command takes."""
-    if not unread:
-        return
-    from simulation.experiments.configuration import known_defaults
-
-    option, _, given = unread[0].partition("=")
-    listed = f"`fedsel {arguments.command} --help` lists them."
-    if not option.startswith("--"):
-        raise ConfigError(f"The word {option!r} belongs to no option; {listed}")
-    hint = nearest_setting(option, known_defaults()) if hasattr(arguments, "set") else ""
-    meant = hint.partition("'")[2].partition("'")[0]
-    value = given or next((word for word in unread[1:2] if not word.startswith("--")), "VALUE")
-    if not meant:
-        raise ConfigError(f"There is no option {option}; {listed}")
-    right = f"Say --{meant} {value}." if meant in vars(arguments) else f"A setting is given as --set {meant}={value}."
-    raise ConfigError(f"There is no option {option}. {right}")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Exit codes: 0 done, 1 failed, 2 wrong settings, 130 interrupted."""
-    arguments, unread = parser().parse_known_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    arguments, unread = parser().parse_known_args(words)
     try:
-        refuse_options(arguments, unread)
-        with named_by(sys.argv[1:] if argv is None else argv):
+        refuse_unread(arguments, words, unread)
+        with named_by(words):
             code: int = arguments.call(arguments)
     except ConfigError as error:
         print(f"fedsel: {error}", file=sys.stderr)

@@ -4,7 +4,6 @@ A preset or a run folder may come from a stranger, so a command imports only cod
 (`named_by`). Other processes, and Python programs, import what their settings name.
 """
 
-import difflib
 import importlib
 import os
 import re
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fedsel_app.config.settings import ConfigError
+from fedsel_app.config.words import did_you_mean, instead_of_strategy
 
 PACKAGES = ("fedsel_app", "strategies", "clients", "simulation")
 """Packages of fedsel."""
@@ -124,8 +124,8 @@ def described(error: Exception) -> str:
 def unknown_name(setting: str, name: str, known: Iterable[str], otherwise: str = "package.module:name") -> ConfigError:
     """ConfigError for a `name` that is neither known nor of the form that a user's own one has."""
     known = list(known)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
+    instead = instead_of_strategy(name) if setting == "strategy" else ""
+    hint = instead or did_you_mean(name, known, cutoff=0.5)
     if len(known) > MOST_NAMED:
         return ConfigError(f"There is no {setting} {name!r}.{hint} `fedsel {setting}s` lists all of them.")
     return ConfigError(

@@ -54,6 +54,23 @@ SHARES = [
     "c",
 ]
 """Words for the share of the clients that a round selects, of which `cohort` is the number."""
+NO_SELECTION = {
+    "fedavg": "--preset fedavg",
+    "fedprox": "--strategy random --set solver=fedprox",
+    "scaffold": "--strategy random --set solver=scaffold",
+    "feddyn": "--strategy random --set solver=feddyn",
+    "fednova": "--strategy random --set solver=fednova",
+    "fedavgm": "--strategy random --set server-optimizer=momentum",
+    "fedadam": "--strategy random --set server-optimizer=fedadam",
+    "fedyogi": "--strategy random --set server-optimizer=fedyogi",
+    "fedadagrad": "--strategy random --set server-optimizer=fedadagrad",
+    "fedmedian": "--strategy random --set aggregation=median",
+    "fedtrimmedavg": "--strategy random --set aggregation=trimmed-mean",
+    "krum": "--strategy random --set aggregation=krum",
+}
+"""Strategies of Flower that select as `random` does, and what to type for them."""
+SHORTEST_PART = 3
+"""Characters of a word that is looked for within others."""
 MEANT = {word: key for key, words in ALIASES.items() for word in words.split()}
 
 
@@ -63,6 +80,19 @@ def nearest_setting(key: str, known: Iterable[str]) -> str:
     if word in SHARES and "cohort" in known:
         return "Did you mean 'cohort'? It is the number of clients a round, not their share."
     meant = word if word in known else MEANT.get(word)
-    if meant not in known:
-        meant = next(iter(difflib.get_close_matches(word, known, n=1)), None)
-    return f"Did you mean '{meant}'?" if meant else ""
+    return f"Did you mean '{meant}'?" if meant in known else did_you_mean(word, known).strip()
+
+
+def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Question after the nearest of the `known` words, or one that has `word` in it, after a space; empty for none."""
+    known = list(known)
+    near = difflib.get_close_matches(word, known, n=1, cutoff=cutoff)
+    if not near and len(word) >= SHORTEST_PART:
+        near = [each for each in known if word in each]
+    return f" Did you mean '{near[0]}'?" if near else ""
+
+
+def instead_of_strategy(name: str) -> str:
+    """Sentence, after a space, on what to type for one of `NO_SELECTION`; empty for another name."""
+    typed = NO_SELECTION.get(name.lower().replace("-", "").replace("_", ""))
+    return f" It selects at random: say {typed}." if typed else ""

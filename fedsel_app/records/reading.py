@@ -101,7 +101,7 @@ def _damage(what: str, path: Path) -> Iterator[None]:
         yield
     except ConfigError:
         raise
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{what} {path} cannot be read: {error}.") from error

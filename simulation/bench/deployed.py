@@ -134,7 +134,7 @@ def _deployed(settings: dict[str, Value], folder: Path, rounds: int) -> tuple[li
                 seen = count
         result = done.result()
     if not result.completed:
-        raise DeploymentError(f"The deployed run did not finish: {result.status} {result.details}")
+        raise DeploymentError(result.sentence)
     parts = dict.fromkeys((*PARTS, OTHERS), 0.0)
     for process, (part, seconds) in latest.items():
         parts[part] += (seconds - began.get(process, (part, 0.0))[1]) / rounds

@@ -22,6 +22,9 @@ from simulation.wiring.preflight import refuse_unrunnable
 FLOWERS_NOTES = re.compile(r"(\x1b\[\d+m)?INFO\b|Using SuperLink: |Successfully installed fedsel ")
 """What Flower says of itself where nothing is wrong, beside the lines of the run."""
 
+UNKNOWN = "not found in the Flower configuration file"
+"""Words of `flwr` on a connection that is none."""
+
 
 def run_deployed(
     config: AppConfig,
@@ -70,7 +73,7 @@ def run_deployed(
         raise
     if not result.completed and not (folder / "summary.json").exists():
         refuse_full(folder)
-        console.print(f"The run did not finish: {result.status} {result.details}", style="red", markup=False)
+        console.print(result.sentence, style="red", markup=False)
         if (folder / "config.json").exists():
             console.print(f"Go on with: fedsel deploy --resume {folder}", markup=False, soft_wrap=True)
         return 1
@@ -104,8 +107,16 @@ def run_submitted(config: AppConfig, superlink: str, federation_config: str | No
         federation_config = f"num-supernodes={config.run.clients} client-resources-num-cpus=1"
     summary = Path(config.records.out) / "summary.json"
     finished_before = summary.exists()
-    result = submit(app_folder(), superlink, app_values(config), None, federation_config, show_line)
-    console.print(f"{result.status} {result.details}".strip(), markup=False)
+    try:
+        result = submit(app_folder(), superlink, app_values(config), None, federation_config, show_line)
+    except DeploymentError as error:
+        if UNKNOWN not in str(error):
+            raise
+        raise ConfigError(
+            f"{superlink!r} is neither an admin's folder, which `fedsel provision` makes, nor a connection in Flower's "
+            f"config.toml, which lies in FLWR_HOME (~/.flwr)."
+        ) from error
+    console.print(result.sentence, markup=False)
     finished = summary.exists() and not finished_before
     if finished:
         report_run(summary.parent, console)

@@ -50,6 +50,14 @@ class RunResult:
         """True if the run finished without an error."""
         return self.status == "finished:completed"
 
+    @property
+    def sentence(self) -> str:
+        """The outcome in words."""
+        if self.completed:
+            return "The run is finished."
+        details = "" if self.details == "N/A" else f" {self.details}"
+        return f"The run did not finish: {self.status.replace(':', ', ')}.{details}"
+
 
 def submit(
     app: Path,

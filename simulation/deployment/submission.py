@@ -89,10 +89,9 @@ def submit_run(folder: Path, config: AppConfig, console: Console) -> int:
     except DeploymentError as error:
         raise DeploymentError(f"{error} {go_on}") from error
     if result.completed:
-        console.print(f"The run is finished. On {machine.server}: fedsel report server/runs/{name}", soft_wrap=True)
+        console.print(f"{result.sentence} On {machine.server}: fedsel report server/runs/{name}", soft_wrap=True)
         return 0
-    ended = f"The run did not finish: {result.status.replace(':', ', ')}. {result.details}"
-    console.print(ended, style="red", markup=False, soft_wrap=True)
+    console.print(result.sentence, style="red", markup=False, soft_wrap=True)
     console.print(go_on, markup=False, soft_wrap=True)
     return 1
 

@@ -1,6 +1,5 @@
 """Lists of settings and presets, by group: lines for a terminal of any width, and the settings as a page of docs/."""
 
-import difflib
 import json
 import textwrap
 from collections.abc import Iterable, Mapping
@@ -9,6 +8,7 @@ from rich.table import Table
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.settings import Entry
+from fedsel_app.config.words import did_you_mean
 from simulation.experiments.configuration import known_defaults, setting_groups
 from simulation.experiments.presets import EQUAL, FOLDER, OWN, Preset, load_preset, preset_files, summary
 from simulation.experiments.protocols import differences, protocol_of, resolved
@@ -28,10 +28,9 @@ def matching_settings(word: str = "") -> GroupedEntries:
     groups = {group.purpose: group.kind.entries(group.prefix) for group in setting_groups()}
     found = {purpose: [entry for entry in entries if _matches(entry, word)] for purpose, entries in groups.items()}
     if not any(found.values()):
-        keys = [entry.key for entries in groups.values() for entry in entries]
-        near = [f"'{key}'" for key in difflib.get_close_matches(word, keys, n=3)]
-        hint = f"Did you mean {' or '.join(near)}?" if near else "`fedsel settings` lists all of them."
-        raise ConfigError(f"No setting has {word!r} in its key or its meaning. {hint}")
+        words = " ".join(f"{entry.key} {entry.meaning}" for entries in groups.values() for entry in entries).split()
+        hint = did_you_mean(word.lower(), words) or " `fedsel settings` lists all of them."
+        raise ConfigError(f"No setting has {word!r} in its key or its meaning.{hint}")
     return {purpose: entries for purpose, entries in found.items() if entries}
 
 

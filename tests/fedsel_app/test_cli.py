@@ -194,7 +194,7 @@ def test_settings_are_searched(capsys):
     ]
     code, out, error = called(capsys, "settings", "momentun")
     assert (code, out) == (2, "")
-    assert error.startswith("fedsel: No setting has 'momentun' in its key or its meaning. Did you mean 'momentum' or ")
+    assert error.startswith("fedsel: No setting has 'momentun' in its key or its meaning. Did you mean 'momentum'?")
 
 
 def test_the_page_of_settings_is_printed(capsys):

@@ -57,12 +57,10 @@ def test_the_search_reads_keys_meanings_and_choices_in_either_case():
     assert keys(matching_settings("fed-cbs")) == ["fed-cbs.exploration"]
 
 
-def test_a_search_without_a_result_names_the_nearest_keys():
+def test_a_search_without_a_result_names_the_nearest_word():
     with pytest.raises(ConfigError) as error:
         matching_settings("momentun")
-    assert str(error.value) == (
-        "No setting has 'momentun' in its key or its meaning. Did you mean 'momentum' or 'moments' or 'isp-momentum'?"
-    )
+    assert str(error.value) == "No setting has 'momentun' in its key or its meaning. Did you mean 'momentum'?"
     with pytest.raises(ConfigError, match="`fedsel settings` lists all of them"):
         matching_settings("???")
 

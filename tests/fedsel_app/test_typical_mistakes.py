@@ -1,0 +1,46 @@
+"""Twenty typical mistakes: each command is answered by one sentence that says what to type."""
+
+import numpy as np
+import pytest
+
+from fedsel_app.cli import main
+
+CHOICES = "`fedsel {} --help` lists what there is."
+MISTAKES = {
+    "rum": "Did you mean 'run'? `fedsel --help` lists what there is.",
+    "run --rounds ten": "--rounds takes a whole number. Got 'ten'. " + CHOICES.format("run"),
+    "run --rounds": "A value is missing: --rounds ROUNDS. " + CHOICES.format("run"),
+    "run --engine rai": "--engine is one of auto, inline, ray. Got 'rai'. Did you mean 'ray'? " + CHOICES.format("run"),
+    "run --set lr 0.1": "The word '0.1' belongs to no option; say --set lr=0.1.",
+    "run --set lr": "--set takes KEY=VALUE. Got 'lr'.",
+    "run --set lr=0,1": "The 'lr' parameter must be a number. Got '0,1'.",
+    "run --strategy fedavg": "Got 'fedavg'. It selects at random: say --preset fedavg.",
+    "run --strategy FedProx": "It selects at random: say --strategy random --set solver=fedprox.",
+    "run --strategy radom": "Got 'radom'. Did you mean 'random'?",
+    "run --cohort 50": "The 'cohort' parameter must be at most 'clients' (20). Got 50.",
+    "run --set model=resnet": "Got 'resnet'. Did you mean 'resnet9'?",
+    "run --set data=npz --set data-path=x.npz": "The file '{here}/x.npz' lacks y_train, x_test, y_test. It must have",
+    "run --resume absent": "{here}/absent holds no run that can be taken up: there is no config.json.",
+    "compare --strategies oort random --out both": "belongs to no option; say --strategies oort,random.",
+    "compare --strategies oort,random": "`fedsel compare` needs --out FOLDER. " + CHOICES.format("compare"),
+    "compare --strategies oort --seeds 1-3 --out x": "--seeds takes whole numbers with commas between them. Got '1-3'.",
+    "report x.npz": "x.npz holds no runs: it has neither comparison.json (of `fedsel compare`) nor rounds.jsonl (of a",
+    "presets isp": "There is no preset 'isp'. Did you mean 'isp-",
+    "settings lerning": "No setting has 'lerning' in its key or its meaning. Did you mean 'learning'?",
+    "provision --clients 3 --out fed": "`fedsel provision` needs --server HOST and --clients N, or --add N, or",
+    "start absent": "no folder of a machine: there is no machine.toml. `fedsel provision` makes such folders.",
+}
+
+
+@pytest.mark.parametrize("command", MISTAKES)
+def test_the_answer_to_a_mistake_is_one_sentence_on_what_to_type(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    np.savez("x.npz", x_train=np.zeros((4, 2), np.float32))
+    try:
+        code = main(command.split())
+    except SystemExit as left:
+        code = left.code
+    error = capsys.readouterr().err
+    assert (code, error.count("\n")) == (2, 1), error
+    assert error.startswith("fedsel: ")
+    assert MISTAKES[command].format(here=tmp_path) in error
