@@ -183,7 +183,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     arguments, unread = parser().parse_known_args(words)
     try:
-        refuse_unread(arguments, words, unread)
+        if unread:
+            from simulation.experiments.configuration import known_defaults
+
+            refuse_unread(arguments, words, unread, known_defaults())
         with named_by(words):
             code: int = arguments.call(arguments)
     except ConfigError as error:

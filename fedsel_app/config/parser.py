@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from fedsel_app.config import ConfigError
@@ -49,17 +49,18 @@ class Parser(argparse.ArgumentParser):
         return f"{name} {action.metavar or action.dest.upper()}" if action.option_strings else str(name)
 
 
-def refuse_unread(arguments: argparse.Namespace, words: Sequence[str], unread: Sequence[str]) -> None:
-    """Raise ConfigError for the first of the `unread` among the `words` of a command, which no argument takes."""
-    if not unread:
-        return
-    from simulation.experiments.configuration import known_defaults
+def refuse_unread(
+    arguments: argparse.Namespace, words: Sequence[str], unread: Sequence[str], settings: Iterable[str]
+) -> NoReturn:
+    """Raise ConfigError for the first of the `unread` among the `words` of a command, which no argument takes.
 
+    `settings` are the keys that a user may mean by it.
+    """
     option, _, given = unread[0].partition("=")
     listed = f"`fedsel {arguments.command} --help` lists them."
     if not option.startswith("--"):
         raise ConfigError(f"The word {unread[0]!r} belongs to no option; {_joined(words, unread[0]) or listed}")
-    hint = nearest_setting(option, known_defaults()) if hasattr(arguments, "set") else ""
+    hint = nearest_setting(option, settings) if hasattr(arguments, "set") else ""
     meant = hint.partition("'")[2].partition("'")[0]
     value = given or next((word for word in unread[1:2] if not word.startswith("--")), "VALUE")
     if not meant:
