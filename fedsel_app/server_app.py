@@ -1,10 +1,12 @@
 """Flower's ServerApp: the server of a run, built from Flower's run configuration."""
 
+import logging
 from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fedsel_app.config import ConfigError
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.run_folder import describe
 from simulation.experiments.configuration import resolve_run_config
@@ -13,6 +15,17 @@ from simulation.wiring.server import run_with
 from strategies.round.flower_grid import FlowerGrid
 
 app = ServerApp()
+
+
+def without_traceback(record: logging.LogRecord) -> bool:
+    """Have Flower log the sentence of a ConfigError alone."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, ConfigError):
+        record.msg, record.args, record.exc_info = str(error), (), None
+    return True
+
+
+logging.getLogger("flwr").addFilter(without_traceback)
 
 
 @app.main()

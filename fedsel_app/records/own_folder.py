@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -91,6 +92,15 @@ def working_in(path: Path) -> Iterator[None]:
     with (path / MARKER).open("rb") as marker:
         fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
+
+
+def temporary_folder(path: Path) -> Path:
+    """Make the private folder ``tmp`` in fedsel's own folder `path`, without what a killed process has left there."""
+    folder = path / "tmp"
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder)
+    folder.mkdir(mode=0o700)
+    return folder
 
 
 def refuse_used(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from simulation.report.run_report import report_run
 from simulation.wiring.folders import discard_states, run_folder
 from simulation.wiring.preflight import refuse_unrunnable
 
+COLOUR = re.compile(r"\x1b\[[\d;]*m")
 FLOWERS_NOTES = re.compile(r"(\x1b\[\d+m)?INFO\b|Using SuperLink: |Successfully installed fedsel ")
 """What Flower says of itself where nothing is wrong, beside the lines of the run."""
 
@@ -73,7 +75,7 @@ def run_deployed(
         raise
     if not result.completed and not (folder / "summary.json").exists():
         refuse_full(folder)
-        console.print(result.sentence, style="red", markup=False)
+        console.print(result.sentence, style="red", markup=False, soft_wrap=True)
         if (folder / "config.json").exists():
             console.print(f"Go on with: fedsel deploy --resume {folder}", markup=False, soft_wrap=True)
         return 1
@@ -116,7 +118,7 @@ def run_submitted(config: AppConfig, superlink: str, federation_config: str | No
             f"{superlink!r} is neither an admin's folder, which `fedsel provision` makes, nor a connection in Flower's "
             f"config.toml, which lies in FLWR_HOME (~/.flwr)."
         ) from error
-    console.print(result.sentence, markup=False)
+    console.print(result.sentence, markup=False, soft_wrap=True)
     finished = summary.exists() and not finished_before
     if finished:
         report_run(summary.parent, console)
@@ -183,6 +185,6 @@ def app_values(config: AppConfig) -> dict[str, Value]:
 
 
 def show_line(line: str) -> None:
-    """Print a line of the run's log at once, but none of `FLOWERS_NOTES`."""
+    """Print a line of the run's log at once, but none of `FLOWERS_NOTES`; into a file or a pipe without colours."""
     if not FLOWERS_NOTES.match(line):
-        print(line, flush=True)
+        print(line if sys.stdout.isatty() else COLOUR.sub("", line), flush=True)

@@ -90,7 +90,7 @@ def submit(
         If a command of Flower fails, or the SuperLink does not answer.
     """
     variables = environment(flwr_home)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=flwr_home) as folder:
         overrides = Path(folder) / "run-config.toml"
         overrides.write_text(tomli_w.dumps(run_config), encoding="utf-8")
         options = ["--run-config", str(overrides)]

@@ -14,7 +14,7 @@ from typing import Self
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedsel_app.config import ConfigError
-from fedsel_app.records.own_folder import ForeignFolderError, make_own_folder, working_in
+from fedsel_app.records.own_folder import ForeignFolderError, make_own_folder, temporary_folder, working_in
 from simulation import processes
 from simulation.deployment.command_lines import connection_toml, superlink_command, supernode_command
 from simulation.deployment.flower_cli import DeploymentError, environment, tool
@@ -137,6 +137,7 @@ class Deployment:
         self.fleet = f"{HERE}:{at.fleet_port}"
         for folder in (self.flwr_home, self.logs, self.folder / "work"):
             folder.mkdir(parents=True, exist_ok=True)
+        self._temporary = temporary_folder(self.folder)
         clients = len(self._node_configs)
         if not self._insecure and self.federation is None:
             made = Federation(self.folder / "federation")
@@ -183,7 +184,7 @@ class Deployment:
                     [tool(command[0]), *command[1:]],
                     self.logs / f"{name}.log",
                     self.folder / "work",
-                    environment(self.folder / name),
+                    environment(self.folder / name) | {"TMPDIR": str(self._temporary)},
                     with_parent=True,
                 )
             )

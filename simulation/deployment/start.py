@@ -6,14 +6,16 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 
 from fedsel_app.config import Value
 from fedsel_app.imports import uncollected_imports
-from fedsel_app.records.own_folder import make_private_folder
+from fedsel_app.records.own_folder import make_own_folder, temporary_folder, working_in
 from simulation.deployment.command_lines import connection_toml, superlink_command, supernode_command
 from simulation.deployment.connection import client_obstacle, other_release
 from simulation.deployment.flower_cli import DeploymentError, environment
@@ -46,16 +48,28 @@ def start(folder: Path, settings: Mapping[str, Value]) -> None:
     machine = with_settings(read_machine(folder, "server", "client"), settings)
     if settings:
         write_machine(folder, machine)
-    home = folder / HOME
-    make_private_folder(home)
-    os.environ.update(environment(home) | {"GRPC_VERBOSITY": "ERROR"})
-    os.chdir(folder)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _end)
-    if machine.role == "server":
-        _serve(folder, machine)
-    else:
-        _take_part(folder, machine)
+    with _alone(folder / HOME):
+        os.environ.update(environment(folder / HOME) | {"GRPC_VERBOSITY": "ERROR"})
+        os.chdir(folder)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _end)
+        if machine.role == "server":
+            _serve(folder, machine)
+        else:
+            _take_part(folder, machine)
+
+
+@contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    """Work alone with FLWR_HOME `home`, and with temporary files there, without those that a kill has left."""
+    make_own_folder(home)
+    with ExitStack() as held:
+        try:
+            held.enter_context(working_in(home))
+        except BlockingIOError as error:
+            raise DeploymentError(f"Another `fedsel start` is at work in {home.parent}; end that first.") from error
+        os.environ["TMPDIR"] = tempfile.tempdir = str(temporary_folder(home))
+        yield
 
 
 def _end(number: int, frame: object) -> None:
