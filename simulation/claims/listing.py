@@ -1,4 +1,4 @@
-"""Listing of claims and rankings for the terminal: source, scale, cost of the runs, and verdict."""
+"""Listing of claims and rankings for the terminal: verdict, paper, scale, and cost of the runs."""
 
 from rich.table import Table
 
@@ -17,18 +17,24 @@ def claims_table(measured: Measured) -> Table:
     """Table of all claims and rankings, a line each."""
     claims, rankings = load_claims(), load_rankings()
     verdicts = decide(claims, measured)
+    standing = [claim for claim in claims if not claim.superseded]
     runs = sum(len(study.seeds) * len(study.sides) for study in (*claims, *rankings))
-    caption = f"{len(claims)} claims, {decided(verdicts)} decided; {runs} runs, some of them shared"
-    columns = "claim", "source", "scale", "metric", "advantage", "verdict"
+    caption = (
+        f"{len(standing)} claims, {decided({claim.name: verdicts[claim.name] for claim in standing})} decided, and "
+        f"{len(claims) - len(standing)} superseded; {runs} runs, some of them shared"
+    )
+    columns = "claim", "verdict", "metric", "advantage", "paper", "scale"
     table = whole_table(*columns, numbers=("missing", "core minutes"), caption=caption, fold=False)
     for claim in claims:
         for index, verdict in enumerate(verdicts[claim.name].verdicts):
-            lead = [claim.name, f"{claim.paper}, {claim.source}", claim.scale] if index == 0 else ["", "", ""]
-            costs = [str(len(missing_runs([claim], measured))), _minutes(claim, measured)] if index == 0 else ["", ""]
-            table.add_row(*lead, verdict.pairs.metric.name, advantage_text(verdict), verdict.word, *costs)
+            costs = str(len(missing_runs([claim], measured))), _minutes(claim, measured)
+            word = "superseded" if claim.superseded else verdict.word
+            shown = word, verdict.pairs.metric.name, advantage_text(verdict)
+            of_claim = (claim.paper, claim.scale, *costs) if index == 0 else ("",) * 4
+            table.add_row(claim.name if index == 0 else "", *shown, *of_claim)
     for ranking in rankings:
-        costs = [str(len(missing_runs([ranking], measured))), _minutes(ranking, measured)]
-        table.add_row(ranking.name, ranking.title, "ranking", "", "", "", *costs)
+        costs = str(len(missing_runs([ranking], measured))), _minutes(ranking, measured)
+        table.add_row(ranking.name, "ranking", ranking.title, "", "", "", *costs)
     return table
 
 
