@@ -20,6 +20,8 @@ from strategies.run_context import RunContext
 ConfigT = TypeVar("ConfigT", bound=Settings, default=Any)
 Sent = Literal["updates", "losses", "reports", "label counts", "examples"]
 """Kinds of what clients send: updates, losses before selection and in training, reports, and what they enrol with."""
+SENT: tuple[Sent, ...] = get_args(Sent)
+"""All of them."""
 
 
 class SelectionMethod(ABC, Generic[ConfigT]):

@@ -52,6 +52,7 @@ from simulation.flower_app.user_clients import UserClients
 from strategies.base import SelectionStrategy
 from strategies.round.federation import SentModel, sent_model
 from strategies.round.flower_manager import as_parameters
+from strategies.round.method_checks import build
 from strategies.run_context import Evaluation, RunContext
 from strategies.run_round import run_round
 
@@ -194,7 +195,7 @@ class AppStrategy(Strategy):
             recorder=recorder,
             losses_optional=True,
         )
-        self._inner = config.strategy(context)
+        self._inner = build(config.strategy, context)
         nodes, examples = _resume(self._inner, recorder) if isinstance(recorder, RunFolder) else ({}, {})
         self._clients = UserClients(config, layout, self._inner.run, Identities(nodes), examples)
 

@@ -76,7 +76,7 @@ def methods(arguments: argparse.Namespace) -> int:
 def check(arguments: argparse.Namespace) -> int:
     """`fedsel check`: put a selection method through the contract suite, a line for each check that it takes."""
     from strategies import find_strategy
-    from strategies.testing import CHECKS, check_results
+    from strategies.testing import CHECKS, FIRST, check_results
 
     method = find_strategy(arguments.strategy)
     failed = 0
@@ -87,8 +87,8 @@ def check(arguments: argparse.Namespace) -> int:
         outcome = "passed" if result.failure is None else "FAILED"
         print(f"{outcome}  {result.check}{f' ({under})' * bool(under)}: {result.failure or sentence}", flush=True)
         failed += result.failure is not None
-        if result.failure is not None and result.check == "selection":
-            print("The other checks need sound selections: mend this first.")
+        if result.failure is not None and result.check in FIRST:
+            print(f"The other checks need {FIRST[result.check]}: mend this first.")
     failures = "1 check" if failed == 1 else f"{failed} checks"
     print(f"{arguments.strategy}: {failures} failed." if failed else f"{arguments.strategy} keeps the contract.")
     return FAILURE if failed else 0

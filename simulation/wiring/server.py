@@ -27,6 +27,7 @@ from simulation.experiments.validation import validate_task
 from simulation.wiring.folders import run_folder
 from strategies.base import SelectionStrategy
 from strategies.round.federation import Federation
+from strategies.round.method_checks import build
 from strategies.run_context import Evaluation, Recorder, RunContext
 from strategies.run_round import run_rounds
 
@@ -109,7 +110,7 @@ def make_strategy(config: AppConfig, folder: RunFolder) -> SelectionStrategy:
     """Build the strategy of a run, resumed where `folder` has a checkpoint."""
     # One BLAS thread: sums of the methods' linear algebra have one order then, in every engine.
     threadpool_limits(1, user_api="blas")
-    strategy = config.strategy(make_run_context(config, folder))
+    strategy = build(config.strategy, make_run_context(config, folder))
     if folder.saved is not None:
         strategy.run.restore(folder.saved)
     return strategy

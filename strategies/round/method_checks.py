@@ -1,4 +1,4 @@
-"""Checks of a method: its class once when it is loaded, and every selection that it makes."""
+"""Checks of a method: its class once when it is loaded, what its constructor leaves, and every selection."""
 
 import inspect
 import re
@@ -12,22 +12,49 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, Settings
 from fedsel_app.config.plugins import user_code
-from strategies.method import SelectionMethod
-from strategies.roster import Ints, Roster, RoundInfo, Selection
+from strategies.method import SENT, SelectionMethod
+from strategies.roster import Ints, Needs, Roster, RoundInfo, Selection
+from strategies.run_context import RunContext
 
 SELECTION = "Selection(clients), with clients an ascending array of distinct ids of available clients"
 SHORT = reprlib.Repr()
 """Short forms of what a method returned."""
 SHORT.maxlist, SHORT.maxother = 20, 100
 NAME = re.compile(r"[\w-]+")
+MethodT = TypeVar("MethodT", bound=SelectionMethod[Any])
 
 
 def check_class(method: type[SelectionMethod[Any]], known: Mapping[str, type[SelectionMethod[Any]]]) -> None:
     """Raise ConfigError, in one sentence, where a class cannot be a method; `known` are fedsel's own, by name."""
-    title = f"{method.__module__}:{method.__qualname__}"
-    fault = _class_fault(method, known)
+    _refuse_class(method, _class_fault(method, known))
+
+
+def build(method: type[MethodT], context: RunContext) -> MethodT:
+    """New instance of `method`, checked.
+
+    Raises
+    ------
+    ConfigError
+        In one sentence, where its constructor raises, or leaves something out; also for settings that it refuses.
+    """
+    with user_code(method.__module__, f"`__init__` of the method {method.name}"):
+        built = method(context)
+    if not hasattr(built, "context"):
+        _refuse_class(method, "its `__init__` must call super().__init__(context) first.")
+    for name in method.state_fields:
+        if not hasattr(built, name):
+            _refuse_class(method, f"its `__init__` must set self.{name}, as its state_fields name {name!r}.")
+        value = getattr(built, name)
+        if np.asarray(value).dtype.kind not in "biuf":
+            _refuse_class(
+                method, f"self.{name}, of its state_fields, must be a number or an array. Got {_shown(value)}."
+            )
+    return built
+
+
+def _refuse_class(method: type[SelectionMethod[Any]], fault: str) -> None:
     if fault:
-        raise ConfigError(f"The method {title} cannot be run: {fault}")
+        raise ConfigError(f"The method {method.__module__}:{method.__qualname__} cannot be run: {fault}")
 
 
 def _class_fault(method: type[SelectionMethod[Any]], known: Mapping[str, type[SelectionMethod[Any]]]) -> str:
@@ -42,7 +69,9 @@ def _class_fault(method: type[SelectionMethod[Any]], known: Mapping[str, type[Se
         return f"it has no `{name}`. Write `def {name}({_parameters(getattr(SelectionMethod, name))})`."
     if not (isinstance(method.state_fields, tuple) and all(isinstance(name, str) for name in method.state_fields)):
         return f'its state_fields must be a tuple of names, such as ("counts",). Got {method.state_fields!r}.'
-    return _function_fault(method) or _settings_fault(method)
+    if not (method.looks_at is None or (isinstance(method.looks_at, tuple) and {*method.looks_at} <= {*SENT})):
+        return f"its looks_at must be a tuple of names among {', '.join(SENT)}. Got {method.looks_at!r}."
+    return _function_fault(method) or _settings_fault(method) or _needs_fault(method)
 
 
 def _function_fault(method: type[SelectionMethod[Any]]) -> str:
@@ -50,7 +79,7 @@ def _function_fault(method: type[SelectionMethod[Any]]) -> str:
     for name, expected in vars(SelectionMethod).items():
         found = inspect.getattr_static(method, name)
         function = getattr(expected, "__func__", expected)
-        if name.startswith("_") or found is expected or not inspect.isfunction(function):
+        if (name.startswith("_") and name != "__init__") or found is expected or not inspect.isfunction(function):
             continue
         taken = f"({_parameters(function)})"
         if isinstance(expected, classmethod) != isinstance(found, classmethod):
@@ -76,6 +105,13 @@ def _settings_fault(method: type[SelectionMethod[Any]]) -> str:
     if not declared <= {item.name for item in fields(method.Config)}:
         return f"its settings {method.Config.__name__} must be a dataclass: put @dataclass(frozen=True) above them."
     return ""
+
+
+def _needs_fault(method: type[SelectionMethod[Any]]) -> str:
+    """Sentence on what its `needs` returns under its default settings; empty if it is sound."""
+    with user_code(method.__module__, f"`needs` of the method {method.name}"):
+        found = method.needs(method.Config())
+    return "" if isinstance(found, Needs) else f"its `needs` must return a Needs(...). Got {_shown(found)}."
 
 
 def _parameters(function: Callable[..., object]) -> str:
@@ -127,9 +163,11 @@ def selection_fault(selection: object, available: Ints) -> str:
     clients = selection.clients
     if fault := _ids_fault(clients, "clients", available):
         return fault
+    if not isinstance(selection.components, Mapping):
+        return f"Its 'components' must be a dict of arrays by name. Got {_shown(selection.components)}."
     for name, values in parts_of(selection).items():
-        if not (isinstance(values, np.ndarray) and values.shape == clients.shape):
-            return f"Its '{name}' must be an array with an entry for each selected client. Got {_shown(values)}."
+        if not (isinstance(values, np.ndarray) and values.shape == clients.shape and values.dtype.kind in "iuf"):
+            return f"Its '{name}' must be an array with a number for each selected client. Got {_shown(values)}."
         if not name.startswith("component") and not (np.isfinite(values).all() and (values >= 0).all()):
             return f"Its '{name}' must be finite and at least 0. Got {_list(values)}."
         if name in ("kept_fractions", "learning_rates") and not (values > 0).all():

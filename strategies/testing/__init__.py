@@ -11,7 +11,7 @@ from dataclasses import fields
 from itertools import product
 from typing import NamedTuple
 
-from fedsel_app.config import Value
+from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.plugins import described, place
 from strategies.base import SelectionStrategy
 from strategies.testing.checked_method import CheckFailed, MethodUnderTest
@@ -36,7 +36,7 @@ def _check(name: str, function: CheckFunction) -> Check:
                 warnings.simplefilter("error")
                 warnings.simplefilter("ignore", DeprecationWarning)
                 function(MethodUnderTest(method, settings))
-        except CheckFailed as failure:
+        except (CheckFailed, ConfigError) as failure:
             raise ContractError(method.name, name, str(failure)) from None
         except Exception as error:
             raised = f"it raised {described(error)}{place(error, method.__module__)}."
@@ -48,6 +48,9 @@ def _check(name: str, function: CheckFunction) -> Check:
 
 CHECKS: dict[str, Check] = {name: _check(name, function) for name, function in CHECK_FUNCTIONS.items()}
 """Name -> check(method class, **its settings), which raises ContractError where the method fails it."""
+
+FIRST = {"selection": "sound selections", "same-seed": "the same selections from the same seed"}
+"""Checks without which the others mean nothing: name -> what these need."""
 
 
 def variants(method: type[SelectionStrategy]) -> list[dict[str, Value]]:
@@ -75,7 +78,7 @@ class CheckResult(NamedTuple):
 def check_results(method: type[SelectionStrategy], **settings: Value) -> Iterator[CheckResult]:
     """Put a method through every check, one after the other, under `settings` or else under each of its `variants`.
 
-    An unsound selection is the last result: no other check can go on from one.
+    A failure of one of `FIRST` is the last result.
     """
     for chosen, name in product([settings] if settings else variants(method), CHECKS):
         failure = None
@@ -84,7 +87,7 @@ def check_results(method: type[SelectionStrategy], **settings: Value) -> Iterato
         except ContractError as error:
             failure = error
         yield CheckResult(chosen, name, failure)
-        if failure is not None and name == "selection":
+        if failure is not None and name in FIRST:
             return
 
 

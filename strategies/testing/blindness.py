@@ -11,19 +11,18 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 
 from fedsel_app.wire.codec import Update
 from strategies.base import SelectionStrategy
-from strategies.method import Sent
+from strategies.method import SENT, Sent
 from strategies.roster import Floats, RoundInfo, Selection
 from strategies.round.budget import cohort_fractions
 from strategies.testing.checked_method import MethodUnderTest, require
 from strategies.testing.fake_federation import FakeFederation
 
-SENT: tuple[Sent, ...] = get_args(Sent)
 FEDERATIONS = ((12, 4, 12), (16, 8, 36))
 """Clients, cohort and rounds: small cohorts; and those that can be split, for longer than any warm-up."""
 CHANGES: tuple[Callable[[Floats], Floats], ...] = (np.zeros_like, np.negative, lambda values: 5.0 * values[::-1])

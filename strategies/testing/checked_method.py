@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedsel_app.config import CompressionConfig, ConfigError, Value
 from strategies.base import SelectionStrategy
 from strategies.roster import Roster, Selection
-from strategies.round.method_checks import SELECTION, selection_fault
+from strategies.round.method_checks import SELECTION, build, candidates_fault, selection_fault, size_fault
 from strategies.testing.fake_federation import FakeFederation
 from strategies.testing.fakes import make_context
 
@@ -41,7 +41,7 @@ class MethodUnderTest:
         self, clients: int = CLIENTS, cohort: int = COHORT, *, rounds: int = ROUNDS, seed: int = 1
     ) -> SelectionStrategy:
         """New instance of the method; uncompressed and with test parts if it needs these."""
-        build = partial(
+        context = partial(
             make_context,
             self.method.Config(**self.settings),
             clients=clients,
@@ -52,9 +52,10 @@ class MethodUnderTest:
             classes=CLASSES,
         )
         try:
-            return self.method(build())
+            return build(self.method, context())
         except ConfigError:
-            return self.method(build(compression=CompressionConfig(compressor="none"), holdout_fraction=0.2))
+            uncompressed = context(compression=CompressionConfig(compressor="none"), holdout_fraction=0.2)
+            return build(self.method, uncompressed)
 
 
 def require(condition: bool | np.bool_, sentence: str) -> None:
@@ -71,9 +72,9 @@ def require_same(found: Arrays, expected: Arrays, sentence: str) -> None:
         require(same and found[name].tobytes() == array.tobytes(), f"{sentence} ({name})")
 
 
-def require_sound(selection: Selection, roster: Roster) -> None:
-    """Raise CheckFailed unless the selection is sound, see `strategies.round.method_checks`."""
-    fault = selection_fault(selection, roster.ids)
+def require_sound(selection: Selection, roster: Roster, count: int, *, exact: bool) -> None:
+    """Raise CheckFailed unless the selection of `count` is sound, see `strategies.round.method_checks`."""
+    fault = selection_fault(selection, roster.ids) or size_fault(selection, count, exact=exact)
     require(not fault, f"`select` must return {SELECTION}. {fault}")
 
 
@@ -85,9 +86,11 @@ def copied(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
 def run_round(
     federation: FakeFederation, number: int, available: Iterable[int] | None = None, failed: Iterable[int] = ()
 ) -> tuple[Selection, int]:
-    """Run a round, whose selection must be sound. Returns the selection, and the number to select."""
+    """Run a round, whose candidates and selection must be sound. Returns the selection, and the number to select."""
     count = federation.observe(number, available)
+    fault = candidates_fault(federation.candidates(number, count), federation.roster.ids)
+    require(not fault, fault)
     selection = federation.select(number, count)
-    require_sound(selection, federation.roster)
+    require_sound(selection, federation.roster, count, exact=federation.method.exact_cohort)
     federation.finish(number, selection, failed)
     return selection, count

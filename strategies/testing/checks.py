@@ -149,7 +149,11 @@ def _relabelling(tested: MethodUnderTest) -> None:
     share = counts.mean(axis=0) / DRAWS
     bound = SIGMAS * np.sqrt(2.0 * DRAWS * share * (1.0 - share)) + 1.0
     odd = np.argwhere(np.abs(counts[0] - counts[1]) > bound)
-    require(not odd.size, f"who is selected depends on the ids: in {DRAWS} draws {counts[0]} against {counts[1]}.")
+    for stage, client in odd:
+        times, otherwise = counts[:, stage, client].astype(int)
+        label = int(np.flatnonzero(identities == client)[0])
+        seen = f"with id {client} a client was selected in {times} of {DRAWS} draws, with id {label} in {otherwise}"
+        require(False, f"who is selected depends on the ids: {seen}.")
 
 
 @_register("reply-order")

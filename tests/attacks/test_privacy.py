@@ -16,10 +16,11 @@ from simulation.comparison.run_processes import FEDSEL
 from simulation.experiments.configuration import resolve
 from strategies import STRATEGIES, Needs, Selection, SelectionStrategy, run_round
 from strategies.aggregation.privacy import Privacy
+from strategies.method import SENT
 from strategies.methods.random_selection import RandomSelection
 from strategies.roster import Outcome
 from strategies.testing import CHECKS, ContractError
-from strategies.testing.blindness import MOST, SENT, moves, seen_to_look_at
+from strategies.testing.blindness import MOST, moves, seen_to_look_at
 from strategies.testing.checked_method import MethodUnderTest
 from tests.support.in_process import run_config
 from tests.support.rounds import written

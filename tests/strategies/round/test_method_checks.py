@@ -1,5 +1,6 @@
 """Checks of a user's method: one sentence on its class, and one on each unsound selection."""
 
+import re
 import sys
 from dataclasses import dataclass
 from types import ModuleType
@@ -13,7 +14,7 @@ from strategies import STRATEGIES, find_strategy
 from strategies.base import SelectionStrategy
 from strategies.methods.oort import Oort
 from strategies.roster import RoundInfo, Selection
-from strategies.round.method_checks import candidates_fault, select, selection_fault, size_fault
+from strategies.round.method_checks import build, candidates_fault, select, selection_fault, size_fault
 from strategies.testing import check_results
 from strategies.testing.fakes import make_context
 from tests.support.proxies import StubProxy, manager_of
@@ -65,6 +66,36 @@ class Stateless(Sound):
     state_fields = "counts"
 
 
+class Watching(Sound):
+    looks_at = "losses"
+
+
+class Needy(Sound):
+    @classmethod
+    def needs(cls, config):
+        return {"losses"}
+
+
+class Forgetful(Sound):
+    def __init__(self, context):
+        self.share = 0.5
+
+
+class Constructed(Sound):
+    def __init__(self):
+        super().__init__(None)
+
+
+class Unset(Sound):
+    state_fields = ("counts",)
+
+
+class Keyed(Unset):
+    def __init__(self, context):
+        super().__init__(context)
+        self.counts = {0: 1}
+
+
 class Undecorated(Settings):
     share: float = setting(0.5, "share")
 
@@ -114,6 +145,13 @@ def module(monkeypatch):
         ("Dotted", "its name may have letters, digits, _ and -. Got 'my method'."),
         ("Impostor", "its name 'oort' is that of a method of fedsel. Give it another."),
         ("Stateless", "its state_fields must be a tuple of names, such as (\"counts\",). Got 'counts'."),
+        (
+            "Watching",
+            "its looks_at must be a tuple of names among updates, losses, reports, label counts, examples. "
+            "Got 'losses'.",
+        ),
+        ("Needy", "its `needs` must return a Needs(...). Got a set, {'losses'}."),
+        ("Constructed", "its `__init__` must take (self, context). Got (self)."),
         ("Loose", "its settings Undecorated must be a dataclass: put @dataclass(frozen=True) above them."),
         ("Table", "its settings must be a dataclass that inherits Settings. Got <class 'dict'>."),
     ],
@@ -123,6 +161,23 @@ def test_a_class_that_cannot_be_run_is_refused_in_one_sentence(name, said):
     with pytest.raises(ConfigError) as raised:
         find_strategy(f"users_methods:{name}")
     assert str(raised.value) == f"The method {__name__}:{name} cannot be run: {said}"
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        (Forgetful, "its `__init__` must call super().__init__(context) first."),
+        (Unset, "its `__init__` must set self.counts, as its state_fields name 'counts'."),
+        (Keyed, "self.counts, of its state_fields, must be a number or an array. Got a dict, {0: 1}."),
+    ],
+)
+def test_what_a_constructor_leaves_out_is_said_once(method, said):
+    sentence = f"The method {__name__}:{method.__name__} cannot be run: {said}"
+    with pytest.raises(ConfigError) as raised:
+        build(method, make_context(Settings(), clients=4))
+    assert str(raised.value) == sentence
+    [result] = check_results(method)
+    assert str(result.failure).endswith(f"'selection': {sentence}")
 
 
 @pytest.mark.parametrize("name", ["Sound", "Decorated", "MyOort"])
@@ -155,15 +210,31 @@ def selection(**parts):
         (selection(clients=np.array([-1, 2])), "Here clients has [-1], and available are [0, 2, 3, 7]."),
         (
             selection(scores=np.ones(3)),
-            "Its 'scores' must be an array with an entry for each selected client. "
+            "Its 'scores' must be an array with a number for each selected client. "
             "Got an array of float64, array([1., 1., 1.]).",
         ),
         (selection(weights=np.array([1.0, np.nan])), "Its 'weights' must be finite and at least 0. Got [1.0, nan]."),
         (selection(kept_fractions=np.array([0.5, 0.0])), "Its 'kept_fractions' must be above 0. Got [0.5, 0.0]."),
         (selection(kept_fractions=np.array([0.5, 2.0])), "Its 'kept_fractions' must be at most 1. Got [0.5, 2.0]."),
+        *(
+            (
+                selection(scores=values),
+                f"Its 'scores' must be an array with a number for each selected client. Got an array of {kind}.",
+            )
+            for values, kind in (
+                (np.array(["a", "b"]), "<U1, array(['a', 'b'], dtype='<U1')"),
+                (np.array([None, 1.0]), "object, array([None, 1.0], dtype=object)"),
+                (np.array([1.0, 2j]), "complex128, array([1.+0.j, 0.+2.j])"),
+                (np.array([True, False]), "bool, array([ True, False])"),
+            )
+        ),
+        (
+            selection(components=[1.0, 2.0]),
+            "Its 'components' must be a dict of arrays by name. Got a list, [1.0, 2.0].",
+        ),
         (
             selection(components={"loss": [1.0, 2.0]}),
-            "Its 'component loss' must be an array with an entry for each selected client. Got a list, [1.0, 2.0].",
+            "Its 'component loss' must be an array with a number for each selected client. Got a list, [1.0, 2.0].",
         ),
     ],
 )
@@ -236,6 +307,49 @@ def test_a_check_says_an_unsound_selection_once():
     [result] = check_results(Listing)
     assert result.check == "selection"
     assert f"{MUST} It returned a list, [0, 1]." in str(result.failure)
+
+
+@pytest.mark.parametrize(
+    ("found", "check", "said"),
+    [
+        (
+            lambda ids, count: ids[: count - 1],
+            "selection",
+            "It selected 3 clients and was asked for 4: select so many, or",
+        ),
+        (lambda ids, count: ids, "selection", "It selected 8 clients and was asked for 4: select so many, or"),
+        (lambda ids, count: 1 / 0, "selection", "it raised ZeroDivisionError: division by zero"),
+        (
+            lambda ids, count: np.sort(np.random.choice(ids, count, replace=False)),  # noqa: NPY002
+            "same-seed",
+            "two runs with the same seed differ in round ",
+        ),
+    ],
+)
+def test_a_check_says_one_cause_once(found, check, said):
+    class Wrong(Sound):
+        def select(self, roster, round_info, count, rng):
+            return Selection(found(roster.ids, count))
+
+    failures = [result for result in check_results(Wrong) if result.failure is not None]
+    assert [result.check for result in failures] == [check]
+    assert said in str(failures[0].failure)
+
+
+def test_a_check_says_unsound_candidates_once():
+    class Naming(Sound):
+        def candidates(self, roster, round_info, count, rng):
+            return [0, 1]
+
+    [result] = check_results(Naming)
+    assert result.check == "selection"
+    assert str(result.failure).endswith("of available clients. Here it is a list, [0, 1].")
+
+
+def test_a_check_names_a_client_whose_id_decides():
+    [failure] = [result.failure for result in check_results(Sound) if result.check == "relabelling"]
+    said = "who is selected depends on the ids: with id 0 a client was selected in 25 of 25 draws, with id [3-9] in 0."
+    assert re.search(f"{said}$", str(failure))
 
 
 def test_a_run_with_a_wrong_method_ends_in_a_sentence(capsys, tmp_path, monkeypatch):
