@@ -13,6 +13,7 @@ record                  kind          content
 A user's client has an ArrayRecord, a ConfigRecord and a MetricRecord of its own beside these, under any other name.
 """
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -30,6 +31,8 @@ ARRAYS = "arrays"
 CONTROL = "fedsel.control"
 ERROR = "error"
 """Key of the text of the exception that one of several clients raised, in place of its numbers."""
+ONE_READER = threading.Lock()
+"""Held while an array is read: NumPy parses its header with `ast`, which fails now and then in several threads."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +169,8 @@ def users_part(content: RecordDict) -> RecordDict:
 
 def _read(name: str, array: Array) -> NDArray[Any]:
     try:
-        read: object = array.numpy()
+        with ONE_READER:
+            read: object = array.numpy()
     except Exception as error:
         raise WireError(f"the array '{name}' cannot be read ({error})") from error
     if not isinstance(read, np.ndarray):

@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from rich.console import Console
 
 from simulation.deployment import deployed_run
+from simulation.deployment.flower_cli import RunResult
 from simulation.flower_internals import port_limits
 from simulation.flower_internals.port_limits import hide_schema, limited_app, server_options, unread_refusal
 from simulation.flower_internals.transport import FLEET_OVER_GRPC
@@ -141,7 +142,7 @@ def test_a_run_whose_summary_is_written_has_ended_with_0(tmp_path, monkeypatch, 
     def submit(*arguments):
         if finished:
             (tmp_path / "summary.json").touch()
-        return SimpleNamespace(completed=False, status="failed", details="No heartbeat received from the task")
+        return RunResult(1, "finished:failed", "No heartbeat received from the task")
 
     monkeypatch.setattr(deployed_run, "submit", submit)
     monkeypatch.setattr(deployed_run, "report_run", lambda folder, console: None)
