@@ -15,7 +15,7 @@ class ClaimConfig(Settings):
     loss_clip: float = setting(
         0.0,
         "largest loss, or other number to select by, that a client counts for, in multiples of the median of what the "
-        "clients said last (0: any)",
+        "clients said last; scores change no kept fraction then (0: any, and 'allocation' decides)",
         low=0.0,
     )
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from flwr.common import Code, FitRes, Parameters, Status
 
-import clients.client as client_module
 from fedsel_app.config import BudgetConfig, NetworkConfig, TrainingConfig
 from fedsel_app.messages import Report, TrainAnswer
 from fedsel_app.network.links import MeasuredLinks
@@ -27,6 +26,7 @@ from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.contexts import context_of
 from tests.support.in_process import run_in_process
 from tests.support.logs import logged
+from tests.support.lying_losses import LIARS, run_with_lying_losses
 from tests.support.proxies import StubProxy, sends_its_update, trio, with_numbers
 from tests.support.rounds import bits, run_round
 
@@ -217,23 +217,6 @@ def test_a_lie_about_deviation_does_not_make_delta_the_liars(tmp_path, monkeypat
 
 def liars_chosen(folder, monkeypatch, method, clip):
     """Rounds of 40 in which each of 4 lying clients of 20 was selected, on average, and each honest one."""
-    liars = np.array([1, 6, 11, 16])
-    fit, evaluate = client_module.SelectionClient.fit, client_module.SelectionClient.evaluate
-    losses = ("loss", *Report)
-
-    def lying_fit(self, parameters, config):
-        arrays, examples, metrics = fit(self, parameters, config)
-        if self._context.client in liars:
-            metrics |= {name: 1e6 for name in losses if name in metrics}
-        return arrays, examples, metrics
-
-    def lying_evaluate(self, parameters, config):
-        loss, examples, metrics = evaluate(self, parameters, config)
-        return 1e6 if self._context.client in liars else loss, examples, metrics
-
-    monkeypatch.setattr(client_module.SelectionClient, "fit", lying_fit)
-    monkeypatch.setattr(client_module.SelectionClient, "evaluate", lying_evaluate)
-    settings = {"model": "logistic", "clients": 20, "cohort": 5, "rounds": 40, "local_steps": 5, "eval_every": 40}
-    _, rows = run_in_process(folder, strategy=method, seed=3, loss_clip=clip, **settings)
+    rows = run_with_lying_losses(folder, monkeypatch, strategy=method, loss_clip=clip)
     chosen = np.bincount(np.concatenate([row["selected"] for row in rows]), minlength=20)
-    return chosen[liars].mean(), np.delete(chosen, liars).mean()
+    return chosen[list(LIARS)].mean(), np.delete(chosen, LIARS).mean()

@@ -7,6 +7,8 @@ from fedsel_app.config import AggregationConfig, BudgetConfig
 from simulation.bench.lies import LIARS, RULES, read, result
 from strategies.roster import RoundInfo
 from strategies.round.budget import client_fractions
+from tests.support.lying_losses import LIARS as LYING
+from tests.support.lying_losses import run_with_lying_losses
 
 
 @pytest.mark.parametrize("rule", ["median", "trimmed-mean", "multi-krum"])
@@ -28,8 +30,28 @@ def test_the_bound_costs_honest_clients_nothing():
     assert bounded > plain - 0.02
 
 
+def honest_fractions(rows):
+    """Mean kept fraction of the honest clients that were selected, without the warm-up."""
+    return np.mean(
+        [
+            kept
+            for row in rows[1:]
+            for client, kept in zip(row["selected"], row["kept_fractions"], strict=True)
+            if client not in LYING
+        ]
+    )
+
+
+@pytest.mark.parametrize("method", ["hetero-select", "hetero-select-stable"])
+def test_lying_losses_take_no_kept_fraction_from_others(method, tmp_path, monkeypatch):
+    """N7: four of twenty left the honest clients 0.11 of the entries in place of 0.2, `loss-clip=3` or not."""
+    settings = {"strategy": method, "compressor": "top-k", "link_cap": "none", "loss_clip": 3.0}
+    honest = honest_fractions(run_with_lying_losses(tmp_path / "honest", monkeypatch, (), **settings))
+    lied = honest_fractions(run_with_lying_losses(tmp_path / "lied", monkeypatch, **settings))
+    assert lied == pytest.approx(honest, rel=0.02)
+
+
 def test_under_uniform_allocation_absurd_scores_take_no_kept_fraction_from_others():
-    """N7: liars had the kept fraction of honest clients go from 0.176 to 0.080."""
     honest, lied = np.array([1.0, 1.1, 0.9, 1.0, 1.2]), np.array([1.0, 1.1, 0.9, 50.0, 50.0])
     for allocation, taken in (("score", True), ("uniform", False)):
         config = BudgetConfig(allocation=allocation, kept_warmup_rounds=0)

@@ -1,0 +1,30 @@
+"""Clients that say that every loss, and every other number to select by, is 10^6."""
+
+from clients.client import SelectionClient
+from fedsel_app.messages import Report
+from tests.support.in_process import run_in_process
+
+LIARS = (1, 6, 11, 16)
+SETTINGS = {"model": "logistic", "clients": 20, "cohort": 5, "rounds": 40, "local_steps": 5, "eval_every": 40, "seed": 3}
+"""Four liars of twenty: the federation of docs/security.md."""
+
+
+def run_with_lying_losses(folder, monkeypatch, liars=LIARS, **settings):
+    """The rows of a run in which the clients `liars` lie about losses."""
+    fit, evaluation = SelectionClient.fit, SelectionClient.evaluation
+
+    def lying_fit(self, parameters, config):
+        arrays, examples, metrics = fit(self, parameters, config)
+        if self._context.client in liars:
+            metrics |= {name: 1e6 for name in ("loss", *Report) if name in metrics}
+        return arrays, examples, metrics
+
+    def lying_evaluation(self, *arguments):
+        loss, examples, metrics = evaluation(self, *arguments)
+        return 1e6 if self._context.client in liars else loss, examples, metrics
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SelectionClient, "fit", lying_fit)
+        patch.setattr(SelectionClient, "evaluation", lying_evaluation)
+        _, rows = run_in_process(folder, **SETTINGS, **settings)
+    return rows
