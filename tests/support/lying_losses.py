@@ -5,7 +5,8 @@ from fedsel_app.messages import Report
 from tests.support.in_process import run_in_process
 
 LIARS = (1, 6, 11, 16)
-SETTINGS = {"model": "logistic", "clients": 20, "cohort": 5, "rounds": 40, "local_steps": 5, "eval_every": 40, "seed": 3}
+SIZES = {"clients": 20, "cohort": 5, "rounds": 40, "local_steps": 5}
+SETTINGS = {"model": "logistic", "eval_every": 40, "seed": 3} | SIZES
 """Four liars of twenty: the federation of docs/security.md."""
 
 
