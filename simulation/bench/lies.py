@@ -2,13 +2,14 @@
 
 ``python -m simulation.bench.lies digits`` or ``... lies FILE.npz`` (x_train, y_train, x_test, y_test; 6,000 and 2,000
 of the images are drawn by the seed) prints the table; names of rules behind it choose lines. The clients train softmax
-regression in NumPy, so that all of it takes minutes; clipping, entry bounds and rules are the server's own, and top-k is
-the clients' own.
+regression in NumPy, so that all of it takes minutes; clipping, entry bounds and rules are the server's own, and top-k
+is the clients' own.
 
 Attacks (the liars know all honest updates): a backdoor, whose liars train on as many images again with bright corners
-and label 0, and send 10 times that; negation, x -1 and x -10; flipped labels, 9 - y; ALIE (G. Baruch, M. Baruch, Y. Goldberg,
-NeurIPS 2019), mean - z deviations with z = 1; min-max (V. Shejwalkar, A. Houmansadr, NDSS 2021), as far along the
-deviations as the honest updates lie apart; inner product (C. Xie, O. Koyejo, I. Gupta, UAI 2019), -3 times the mean.
+and label 0, and send 10 times that; negation, x -1 and x -10; flipped labels, 9 - y; ALIE (G. Baruch, M. Baruch,
+Y. Goldberg, NeurIPS 2019), mean - z deviations with z = 1; min-max (V. Shejwalkar, A. Houmansadr, NDSS 2021), as far
+along the deviations as the honest updates lie apart; inner product (C. Xie, O. Koyejo, I. Gupta, UAI 2019), -3 times
+the mean.
 """
 
 import sys
