@@ -1,9 +1,10 @@
-"""App runner: a SuperNode has its messages answered by one app process, which stays.
+"""App runner: one lasting app process answers all messages of a SuperNode.
 
-Flower starts a process for each message, which imports the app anew: ten seconds of processor time. The app process is
-replaced where another run begins, where it has ended, where it sends no heartbeats for a minute (it is frozen), and
-where it takes longer for a message than the reply timeout (it hangs); the message that it had then fails with
-"ClientApp stopped responding.", as with Flower's own.
+Flower starts a process for each message, and each imports the app again, which takes ten seconds of processor time.
+
+The app process is replaced when another run begins and in three cases of failure: it has ended, it has sent no
+heartbeat for a minute (it is frozen), or it takes longer for a message than the reply timeout (it hangs). The message
+that it was answering then fails with "ClientApp stopped responding.", as in Flower.
 """
 
 import os
@@ -12,10 +13,12 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
 from contextlib import suppress
+from logging import WARNING
 from multiprocessing import Pipe
 from pathlib import Path
+
+from flwr.common.logger import log
 
 from fedsel_app.config import ReplyConfig
 from fedsel_app.network.reply_timeout import ReplyTimeout
@@ -24,14 +27,14 @@ from simulation.flower_internals.supernode import NodeMessage
 
 APP_PROCESS = Path(app_process.__file__)
 LOOK_S = 1.0
-"""Seconds between two looks at whether an app process still sends heartbeats, and is still in time."""
+"""Seconds between two checks of an app process for heartbeats and lateness."""
 START_S, SILENCE_S = 300.0, 60.0
-"""Seconds that an app process may take to start, and in any case to its first answer; and without a heartbeat."""
+"""Timeout in seconds of an app process's start and, at least, of its first answer; and of its heartbeats."""
 SILENT = "it sends no heartbeats"
 
 
 class AppProcessError(RuntimeError):
-    """An app process that does not start, ends, sends no heartbeats or is late; the message is a part of a sentence."""
+    """An app process did not start, ended, was silent or was late. The message completes "... replaced because"."""
 
 
 class AppProcess:
@@ -39,8 +42,10 @@ class AppProcess:
 
     Attributes
     ----------
-    ready : True once it has answered a message
-    heard_s : monotonic time of its last frame
+    ready : bool
+        True once it has answered a message.
+    heard_s : float
+        Monotonic time of its last frame, in seconds.
     """
 
     def __init__(self, run_id: int) -> None:
@@ -56,11 +61,11 @@ class AppProcess:
 
     @property
     def ended(self) -> bool:
-        """True if the process is no more."""
+        """True if the process has ended."""
         return self._process.poll() is not None
 
     def receive(self) -> bytes:
-        """Wait for a frame that is no heartbeat. Raises EOFError or OSError if the process ends."""
+        """Wait for a frame other than a heartbeat. Raises EOFError or OSError if the process ends."""
         frame = b""
         while not frame:
             frame = self.pipe.recv_bytes()
@@ -68,44 +73,43 @@ class AppProcess:
         return frame
 
     def kill(self) -> None:
-        """Kill the process and what it has forked, so that nobody holds the other end of the pipe."""
+        """Kill the process and its children, so that no process holds the other end of the pipe."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self) -> None:
-        """End the process, and wait for it."""
+        """Kill the process and wait for its end."""
         self.pipe.close()
         self.kill()
         self._process.wait()
 
 
 class AppRunner:
-    """App runner: `answer` has a message answered, and `rest` ends the app process until the next one."""
+    """App runner of a SuperNode: `answer` answers a message; `rest` ends the app process until the next message."""
 
     def __init__(self) -> None:
         self._app: AppProcess | None = None
         self._timeouts: tuple[int, ReplyTimeout] | None = None
-        """Run id, and the timeouts of that run."""
+        """Id of the current run, and its reply timeouts."""
 
     def answer(self, message: NodeMessage) -> None:
-        """Have a message answered; it fails if the app process ends, is frozen, hangs or does not start."""
+        """Answer a message. The message fails if the app process does not start, ends, is frozen or hangs."""
         try:
             self._serve(self._app_of(message.run_id), message)
         except Exception as error:  # noqa: BLE001 - every message has an answer
-            if not isinstance(error, AppProcessError):
-                traceback.print_exc()
-            print(f"The app process is replaced, as {error}; its message has failed.", flush=True)
+            unexpected = None if isinstance(error, AppProcessError) else error
+            log(WARNING, "The app process is replaced because %s. Its message has failed.", error, exc_info=unexpected)
             self.rest()
             message.fail()
 
     def rest(self) -> None:
-        """End the app process, if there is one."""
+        """End the app process if there is one."""
         if self._app is not None:
             self._app.end()
             self._app = None
 
     def _serve(self, app: AppProcess, message: NodeMessage) -> None:
-        """Exchange a message for its answer; the process is killed if it falls silent or is late."""
+        """Send a message and store its answer. Kill the app process if it falls silent or is late."""
         timeouts, began_s = self._timeouts_of(message), time.monotonic()
         limit_s = max(timeouts.longest_wait_s(message.kind), 0.0 if app.ready else START_S)
         app.heard_s = began_s

@@ -1,6 +1,6 @@
-"""Connection of a client to its server, tried before Flower does: what is in the way, as a sentence.
+"""Check of the connection from a machine to its server, before Flower connects. It says what is wrong, and what to do.
 
-Flower itself tries again without a word, or ends with one that does not say what to do.
+Flower itself retries without a message, or ends with a message that does not say what to do.
 """
 
 import socket
@@ -19,21 +19,21 @@ from simulation.flower_internals.fleet_connection import AHEAD_S, BEHIND_S, WRON
 TIMEOUT_S = 5.0
 NOT_YET, EXPIRED = 9, 10
 OTHER_NAME = (62, 64)
-"""OpenSSL's codes of what is wrong with a certificate; all others mean that it is not trusted."""
+"""OpenSSL's codes for what is wrong with a certificate. Any other code means that the certificate is not trusted."""
 
 
 @dataclass(frozen=True)
 class Obstacle:
-    """What keeps a client from its server.
+    """Reason why a machine cannot connect to its server.
 
     Attributes
     ----------
     kind : str
         release, name, port, clock, certificate, key or program.
     sentence : str
-        What it is, and what to do.
+        What is wrong, and what to do.
     passing : bool
-        Whether it may go away while this machine stays as it is.
+        Whether it can be resolved without a change on this machine, so that it makes sense to try again.
     """
 
     kind: str
@@ -42,9 +42,21 @@ class Obstacle:
 
 
 def obstacle(machine: Machine, port: int, authority: Path) -> Obstacle | None:
-    """Find what keeps this machine from that port of its server, which must have a certificate of `authority`.
+    """Find why this machine cannot connect to a port of its server.
 
-    None if nothing does.
+    Parameters
+    ----------
+    machine : Machine
+        This machine.
+    port : int
+        Port of the server.
+    authority : Path
+        Certificate of the authority that must have signed the server's certificate.
+
+    Returns
+    -------
+    Obstacle or None
+        None if the machine can connect.
     """
     if (wrong := other_release(machine)) is not None:
         return wrong
@@ -54,67 +66,67 @@ def obstacle(machine: Machine, port: int, authority: Path) -> Obstacle | None:
     except socket.gaierror:
         return Obstacle(
             "name",
-            f"The name {host} cannot be resolved on this machine. Enter it in the DNS or in /etc/hosts, or provision "
-            "with an address that this machine knows.",
+            f"The name {host} cannot be resolved on this machine. Add it to the DNS or to /etc/hosts, or provision "
+            "with an address that this machine can resolve.",
         )
     try:
         connection = socket.create_connection((host, port), timeout=TIMEOUT_S)
     except ConnectionRefusedError:
         return Obstacle(
             "port",
-            f"{at} ({found[0][4][0]}) is closed: `fedsel start server` does not run there, or a firewall "
-            f"refuses port {port}.",
+            f"{at} ({found[0][4][0]}) is closed: `fedsel start server` does not run there, or a firewall refuses port "
+            f"{port}.",
         )
     except OSError as error:
         return Obstacle(
             "port",
-            f"{at} ({found[0][4][0]}) does not answer ({error}): the machine is off, or a network or a "
-            f"firewall on the way drops port {port}.",
+            f"{at} ({found[0][4][0]}) does not answer ({error}): the server's machine is off, or the network or a "
+            f"firewall drops the packets.",
         )
     with connection:
         return _distrust(machine, port, connection, authority)
 
 
 def client_obstacle(machine: Machine, authority: Path, key: Path) -> Obstacle | None:
-    """Find what keeps the client with this private key from its server, which must know the public one."""
+    """Find why the client with this private key cannot connect to its server, which must know the public key."""
     if (found := obstacle(machine, machine.port, authority)) is not None:
         return found
     try:
         words = why_refused(machine.fleet, authority, key)
     except ConnectionError as error:
-        return Obstacle("program", f"{machine.fleet} does not answer as a server of Flower does ({error}).")
+        return Obstacle("program", f"The program at {machine.fleet} does not answer like a server of Flower ({error}).")
     return refusal(machine, words) if words else None
 
 
 def other_release(machine: Machine) -> Obstacle | None:
-    """An installed Flower of another release than the federation's; None where they are the same."""
+    """The obstacle that Flower here has another release than the federation; None if the releases are the same."""
     if machine.flower == HERE_RELEASE:
         return None
     return Obstacle(
         "release",
-        f"This federation was provisioned for Flower {machine.flower}, and here is Flower {HERE_RELEASE}. Server and "
-        f"clients must have the same release: pip install 'flwr[simulation]=={machine.flower}.*'",
+        f"This federation was provisioned for Flower {machine.flower}, but this machine has Flower {HERE_RELEASE}. "
+        f"Server and clients need the same release: pip install 'flwr[simulation]=={machine.flower}.*'",
         passing=False,
     )
 
 
 def refusal(machine: Machine, words: str) -> Obstacle:
-    """What it means that the server has refused this client in these words of Flower's."""
+    """The obstacle behind the words in which Flower's server refused this client."""
     if words == WRONG_CLOCK:
         return Obstacle(
             "clock",
-            f"The clock of this machine ({_now()}) is ahead of that of {machine.server} by more than {AHEAD_S:.0f} s, "
-            f"or behind it by more than {BEHIND_S:.0f} s. Set both by NTP.",
+            f"The clock of this machine ({_now()}) is more than {AHEAD_S:.0f} s ahead of the clock of "
+            f"{machine.server}, or more than {BEHIND_S:.0f} s behind it. Set both clocks by NTP.",
         )
     return Obstacle(
         "key",
-        f"{machine.server} does not know the key of {machine.name}: it is revoked, or the folder on the server is "
-        f"older than this one. There, clients/{machine.name}.pub of its folder admits this client.",
+        f"{machine.server} does not know the key of {machine.name}: the client was revoked, or the server's folder is "
+        f"older than this one. To admit the client, copy its clients/{machine.name}.pub to the server's folder.",
     )
 
 
 def _distrust(machine: Machine, port: int, connection: socket.socket, authority: Path) -> Obstacle | None:
-    """What is wrong with the certificate that the server shows."""
+    """The obstacle in the server's certificate; None if there is none."""
     trusting = ssl.create_default_context(cafile=authority)
     trusting.set_alpn_protocols(["h2", "http/1.1"])
     try:
@@ -123,7 +135,7 @@ def _distrust(machine: Machine, port: int, connection: socket.socket, authority:
         return _sentence(machine, error.verify_code, _shown(machine.server, port))
     except OSError as error:
         at = address(machine.server, port)
-        return Obstacle("program", f"{at} does not speak TLS ({error}): another program listens there.")
+        return Obstacle("program", f"{at} does not use TLS ({error}): another program listens there.")
     return None
 
 
@@ -131,27 +143,27 @@ def _sentence(machine: Machine, code: int, shown: Mapping[str, str]) -> Obstacle
     if code in (NOT_YET, EXPIRED):
         return Obstacle(
             "clock",
-            f"By this machine's clock ({_now()}) the certificate of {machine.server} is "
-            f"{'not valid yet' if code == NOT_YET else 'not valid any more'}: it holds from {shown['from']} to "
-            f"{shown['to']}. Set the clock by NTP; if it is right, provision anew.",
+            f"The certificate of {machine.server} is {'not valid yet' if code == NOT_YET else 'no longer valid'} by "
+            f"the clock of this machine ({_now()}): it is valid from {shown['from']} to {shown['to']}. Set the clock "
+            "by NTP. If the clock is right, provision again.",
         )
     if code in OTHER_NAME:
         return Obstacle(
             "certificate",
-            f"The certificate of the server is not for the name {machine.server}, but for {shown['names']}. Provision "
-            f"with --server {machine.server} too, or give one of these names as `server` in machine.toml.",
+            f"The server's certificate is not valid for the name {machine.server}, only for {shown['names']}. Add "
+            f"--server {machine.server} when you provision, or set `server` in machine.toml to one of these names.",
             passing=False,
         )
     return Obstacle(
         "certificate",
-        f"{machine.server} shows the certificate of another federation. This folder and the server's must "
-        "come from the same `fedsel provision`.",
+        f"{machine.server} has the certificate of another federation. This folder and the server's folder must come "
+        "from the same `fedsel provision`.",
         passing=False,
     )
 
 
 def _shown(host: str, port: int) -> dict[str, str]:
-    """Names and dates in the certificate that the server shows; "?" where it shows none that can be read."""
+    """Names and dates in the server's certificate; "?" if it cannot be read."""
     with suppress(OSError, ValueError):
         text = ssl.get_server_certificate((host, port), timeout=TIMEOUT_S)
         shown = x509.load_pem_x509_certificate(text.encode())

@@ -1,4 +1,4 @@
-"""Deployed runs: processes started on this machine, or a run submitted to a SuperLink that already runs."""
+"""Deployed runs: on processes that are started here, or on a SuperLink that already runs."""
 
 import os
 import re
@@ -16,16 +16,14 @@ from simulation.deployment.local_deployment import Deployment, app_folder
 from simulation.experiments.configuration import AppConfig, known_defaults
 from simulation.experiments.node_configuration import ALLOWED, code_in, node_config_text
 from simulation.federation.folders import Federation
-from simulation.report.run_report import report_run
 from simulation.wiring.folders import discard_states, run_folder
-from simulation.wiring.preflight import refuse_unrunnable
 
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
 FLOWERS_NOTES = re.compile(r"(\x1b\[\d+m)?INFO\b|Using SuperLink: |Successfully installed fedsel ")
-"""What Flower says of itself where nothing is wrong, beside the lines of the run."""
+"""Beginnings of Flower's own lines in the log of a run, which say nothing about the run."""
 
 UNKNOWN = "not found in the Flower configuration file"
-"""Words of `flwr` on a connection that is none."""
+"""Words of `flwr` about a connection that it does not know."""
 
 
 def run_deployed(
@@ -35,41 +33,33 @@ def run_deployed(
     *,
     insecure: bool = False,
 ) -> int:
-    """Start one SuperLink and `clients` SuperNodes on this machine, carry out the run, and end all of them.
+    """Carry out a run with one SuperLink and `clients` SuperNodes on this machine, and end all of them.
 
-    Connections use TLS and the SuperNodes authenticate themselves, with the keys of `federation`, made for the run if
-    none is given; not if `insecure`.
+    Connections use TLS and the SuperNodes authenticate themselves with the keys of `federation`, which are made for
+    the run by default; not if `insecure`.
 
     Returns
     -------
     int
-        Exit code: 0 only if the run finished, which its summary says, whatever becomes of its processes then.
+        Exit code: 0 only if the run finished. Its summary tells, whatever happens to the processes afterwards.
 
     Raises
     ------
     DeploymentError
-        If a process ends, or does not start or answer.
+        If a process ends, does not start or does not answer.
     RecordError
-        If that is for want of room on the disk.
+        If the reason is a full disk.
     """
+    from simulation.report.run_report import report_run
+
     own_data = config.data.data_path != ""
-    config = with_absolute_paths(config, local=True)
-    refuse_unrunnable(config)
+    config = _deployable(config, node_keys=not insecure)
     folder = Path(config.records.out)
-    if not config.records.resume and os.path.lexists(folder / "processes"):
-        raise ConfigError(f"The run folder {folder} holds 'processes'; choose another 'out'.")
-    config = replace(
-        config,
-        records=replace(config.records, state_dir=""),
-        enrolment=replace(config.enrolment, node_keys=not insecure),
-    )
-    clients = config.run.clients
-    nodes = client_nodes(config, folder)
-    console.print(f"Starting one SuperLink and {clients} SuperNodes; their logs are in {folder / 'processes/logs'}")
-    app, place = app_folder(), folder / "processes"
+    place, clients, nodes = folder / "processes", config.run.clients, client_nodes(config, folder)
+    console.print(f"Starting one SuperLink and {clients} SuperNodes. Their logs are in {place / 'logs'}.")
     try:
-        with Deployment(place, clients, nodes, federation, insecure=insecure, app=app) as deployment:
-            result = submit(app, CONNECTION, app_values(config), deployment.flwr_home, None, show_line)
+        with Deployment(place, clients, nodes, federation, insecure=insecure, app=app_folder()) as deployment:
+            result = submit(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, show_line)
     except DeploymentError:
         refuse_full(folder)
         raise
@@ -81,27 +71,60 @@ def run_deployed(
         return 1
     discard_states(folder)
     report_run(folder, console)
-    elsewhere = {"links": "measured", "node-keys": not insecure}
-    here = {"out", "state-dir", "clients"} | (set() if own_data else {"data-path"})
-    defaults = known_defaults() | elsewhere
-    changed = {key: value for key, value in app_values(config).items() if defaults[key] != value and key not in here}
-    own = client_settings(config, None, own_data=own_data)
     console.print("\nThe same on separate machines:", style="bold")
-    for command in commands_elsewhere(clients, own, changed):
+    for command in _elsewhere(config, own_data=own_data):
         console.print(command, markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
-def run_submitted(config: AppConfig, superlink: str, federation_config: str | None, console: Console) -> int:
-    """Submit a run as `flwr run` does, and return an exit code: 0 only if the run finished.
+def _deployable(config: AppConfig, *, node_keys: bool) -> AppConfig:
+    """Settings for processes on this machine. Raises ConfigError if the run is not possible."""
+    # Loads torch, which `fedsel submit` and `fedsel status` do not need.
+    from simulation.wiring.preflight import refuse_unrunnable
 
-    `superlink` names a connection of Flower's config.toml; `local` simulates, with one supernode for each client.
+    config = with_absolute_paths(config, local=True)
+    refuse_unrunnable(config)
+    folder = Path(config.records.out)
+    if not config.records.resume and os.path.lexists(folder / "processes"):
+        raise ConfigError(f"The run folder {folder} holds 'processes'. Choose another 'out'.")
+    records, enrolment = replace(config.records, state_dir=""), replace(config.enrolment, node_keys=node_keys)
+    return replace(config, records=records, enrolment=enrolment)
+
+
+def _elsewhere(config: AppConfig, *, own_data: bool) -> list[str]:
+    """Commands for the same run on separate machines, with the settings that differ from the defaults there."""
+    here = {"out", "state-dir", "clients"} | (set() if own_data else {"data-path"})
+    defaults = known_defaults() | {"links": "measured", "node-keys": config.enrolment.node_keys}
+    changed = {key: value for key, value in app_values(config).items() if defaults[key] != value and key not in here}
+    return commands_elsewhere(config.run.clients, client_settings(config, None, own_data=own_data), changed)
+
+
+def run_submitted(config: AppConfig, superlink: str, federation_config: str | None, console: Console) -> int:
+    """Submit a run as `flwr run` does, and wait for its end.
+
+    Parameters
+    ----------
+    config : AppConfig
+        Settings of the run.
+    superlink : str
+        Connection in Flower's config.toml. `local` simulates the run with one supernode for each client.
+    federation_config : str or None
+        Federation configuration of a simulation, as for `flwr run`.
+    console : Console
+        Where the outcome and the report are printed.
+
+    Returns
+    -------
+    int
+        Exit code: 0 only if the run finished.
     """
+    from simulation.report.run_report import report_run
+
     if superlink != "local" and federation_config is None:
         if config.records.state_dir and not config.records.resume:
             raise ConfigError(
-                "A client takes 'state-dir' from its owner alone: give it to each SuperNode in its --node-config, "
-                "and leave it out here."
+                "A client takes 'state-dir' only from its owner. Remove it here, and set it in the --node-config of "
+                "each SuperNode."
             )
         config = replace(config, records=replace(config.records, state_dir=""))
     config = with_absolute_paths(config, local=superlink == "local")
@@ -116,7 +139,7 @@ def run_submitted(config: AppConfig, superlink: str, federation_config: str | No
             raise
         raise ConfigError(
             f"{superlink!r} is neither an admin's folder, which `fedsel provision` makes, nor a connection in Flower's "
-            f"config.toml, which lies in FLWR_HOME (~/.flwr)."
+            f"config.toml, which is in FLWR_HOME (~/.flwr)."
         ) from error
     console.print(result.sentence, markup=False, soft_wrap=True)
     finished = summary.exists() and not finished_before
@@ -126,15 +149,22 @@ def run_submitted(config: AppConfig, superlink: str, federation_config: str | No
 
 
 def client_nodes(config: AppConfig, states: Path) -> list[str]:
-    """Node configuration of each client: its part of the data, and `client_settings`."""
+    """Node configuration of each client: its partition id and its `client_settings`."""
     clients, own = config.run.clients, client_settings(config, states)
     return [node_config_text(client, clients, own) for client in range(clients)]
 
 
 def client_settings(config: AppConfig, states: Path | None, *, own_data: bool = True) -> dict[str, str]:
-    """Settings that a client's owner gives: where its data and `states` lie, and code that a run may name.
+    """Settings that only a client's owner may give.
 
-    Without `states` they lie in the client's own folder; without `own_data` the data does in the data set's.
+    Parameters
+    ----------
+    config : AppConfig
+        Settings of the run. The code that they name becomes the code that the client allows.
+    states : Path or None
+        Folder of the clients' states; None for the client's own folder.
+    own_data : bool
+        Whether the client's data has a path of its own.
     """
     own: dict[str, str] = {}
     if own_data:
@@ -149,9 +179,9 @@ def client_settings(config: AppConfig, states: Path | None, *, own_data: bool = 
 
 
 def with_absolute_paths(config: AppConfig, *, local: bool) -> AppConfig:
-    """Make every path that is set absolute, as server and clients run in directories of their own.
+    """Make all paths absolute, because server and clients run in other directories.
 
-    If all of them run on this machine (`local`), the default data folder is this directory's data/.
+    If all of them run on this machine (`local`), the default data folder is ``data`` in this directory.
     """
 
     def absolute(path: str) -> str:
@@ -166,25 +196,25 @@ def with_absolute_paths(config: AppConfig, *, local: bool) -> AppConfig:
 
 
 def app_values(config: AppConfig) -> dict[str, Value]:
-    """Settings as Flower takes them: only those that the app's pyproject.toml has.
+    """Settings that Flower accepts, which are those in the app's pyproject.toml.
 
     Raises
     ------
     ConfigError
-        If a user's own strategy has a setting that is not at its default, which Flower would refuse.
+        If another setting, of a user's own strategy, is not at its default. Flower would refuse it.
     """
     defaults = config.strategy.Config.defaults(f"{config.strategy.name}.")
     unknown = {key: value for key, value in config.values().items() if key not in known_defaults()}
     for key, value in unknown.items():
         if value != defaults[key]:
             raise ConfigError(
-                f"Flower takes only settings of the app's pyproject.toml, and '{key}' is not there; "
-                "add it to [tool.flwr.app.config], or change its default."
+                f"Flower accepts only settings in the app's pyproject.toml, and '{key}' is not there. "
+                "Add it to [tool.flwr.app.config], or change its default in the strategy."
             )
     return {key: value for key, value in config.values().items() if key not in unknown}
 
 
 def show_line(line: str) -> None:
-    """Print a line of the run's log at once, but none of `FLOWERS_NOTES`; into a file or a pipe without colours."""
+    """Print a line of the run's log, without colours if the output is no terminal. Leave `FLOWERS_NOTES` out."""
     if not FLOWERS_NOTES.match(line):
         print(line if sys.stdout.isatty() else COLOUR.sub("", line), flush=True)

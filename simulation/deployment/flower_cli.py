@@ -1,6 +1,6 @@
-"""Flower's command line `flwr`: submits runs and reports how they ended.
+"""Flower's command line `flwr`: submits runs and reads how they ended.
 
-``flwr run --stream`` exits with 0 also when the ServerApp raised, so the status is read afterwards.
+``flwr run --stream`` exits with 0 even if the ServerApp raised an exception, so the status is read afterwards.
 """
 
 import json
@@ -23,10 +23,10 @@ from fedsel_app.config import ConfigError, Value
 
 COMMAND_TIMEOUT_S = 300.0
 SILENCE_S, ANSWER_S = 60.0, 120.0
-"""Seconds without a line of the log after which the SuperLink is asked for the run, and that it has for the answer."""
+"""Seconds without a line of the log after which the SuperLink is asked about the run, and timeout of its answer."""
 POLL_S = 1.0
 UNAVAILABLE = "SuperLink is unavailable"
-"""Words of a command that has found nobody at the SuperLink's address, or nobody who answers."""
+"""Words of `flwr` if no SuperLink answers at the address."""
 
 
 class DeploymentError(RuntimeError):
@@ -34,7 +34,7 @@ class DeploymentError(RuntimeError):
 
 
 class NoAnswerError(DeploymentError):
-    """A command of Flower has had no answer from the SuperLink."""
+    """The SuperLink did not answer a command of Flower."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class RunResult:
 
     @property
     def completed(self) -> bool:
-        """True if the run finished without an error."""
+        """Whether the run finished without an error."""
         return self.status == "finished:completed"
 
     @property
     def sentence(self) -> str:
-        """The outcome in words."""
+        """The outcome as a sentence."""
         if self.completed:
             return "The run is finished."
         details = "" if self.details == "N/A" else f" {self.details}"
@@ -67,7 +67,7 @@ def submit(
     federation_config: str | None,
     on_line: Callable[[str], None],
 ) -> RunResult:
-    """Submit `app` through ``flwr run``, hand each line of its log to `on_line`, and return its outcome.
+    """Submit `app` through ``flwr run`` and wait for its end. An interrupt stops the run.
 
     Parameters
     ----------
@@ -76,13 +76,13 @@ def submit(
     superlink : str
         Name of a connection in ``flwr_home/config.toml``.
     run_config : mapping
-        Overrides; Flower refuses keys that the app's pyproject.toml does not have.
+        Settings that override the app's. Flower refuses keys that are not in the app's pyproject.toml.
     flwr_home : Path or None
         FLWR_HOME of the command; None for the user's own (FLWR_HOME, or ~/.flwr).
     federation_config : str or None
         For simulating SuperLinks: "num-supernodes=20 client-resources-num-cpus=1".
-
-    An interrupt stops the run.
+    on_line : callable
+        Called with each line of the run's log.
 
     Raises
     ------
@@ -90,53 +90,56 @@ def submit(
         If a command of Flower fails, or the SuperLink does not answer.
     """
     variables = environment(flwr_home)
+    options = [] if federation_config is None else ["--federation-config", federation_config]
     with tempfile.TemporaryDirectory(dir=flwr_home) as folder:
         overrides = Path(folder) / "run-config.toml"
         overrides.write_text(tomli_w.dumps(run_config), encoding="utf-8")
-        options = ["--run-config", str(overrides)]
-        if federation_config is not None:
-            options += ["--federation-config", federation_config]
-        run_id = int(flwr(["run", str(app.absolute()), superlink, *options], variables)["run-id"])
-
-    def result() -> RunResult | None:
-        run = flwr(["list", superlink, "--run-id", str(run_id)], variables, ANSWER_S)["runs"][0]
-        ended = run["status"].startswith("finished")
-        return RunResult(run_id, run["status"], run["status-details"]) if ended else None
-
+        run = ["run", str(app.absolute()), superlink, "--run-config", str(overrides), *options]
+        run_id = int(flwr(run, variables)["run-id"])
     try:
-        with subprocess.Popen(
-            [tool("flwr"), "log", str(run_id), superlink, "--stream"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=variables,
-            text=True,
-            errors="replace",
-        ) as log:
-            try:
-                show(log.stdout or (), on_line, lambda: result() is not None)
-            finally:
-                log.terminate()
-        while (ended := result()) is None:
+        _show_log(run_id, superlink, variables, on_line)
+        while (ended := _result(run_id, superlink, variables)) is None:
             time.sleep(POLL_S)
+        return ended
     except NoAnswerError as error:
-        raise DeploymentError(
-            f"The SuperLink has ended, is frozen, or cannot be reached: {error} The rounds so far are kept; go on with "
-            "--resume."
-        ) from error
+        gone = f"The SuperLink has ended, is frozen, or cannot be reached: {error}"
+        raise DeploymentError(f"{gone} The rounds so far are kept. Go on with --resume.") from error
     except BaseException:
         with suppress(DeploymentError):
             flwr(["stop", str(run_id), superlink], variables, ANSWER_S)
         raise
-    return ended
+
+
+def _result(run_id: int, superlink: str, variables: Mapping[str, str]) -> RunResult | None:
+    """Outcome of a run; None as long as it runs."""
+    run = flwr(["list", superlink, "--run-id", str(run_id)], variables, ANSWER_S)["runs"][0]
+    ended = run["status"].startswith("finished")
+    return RunResult(run_id, run["status"], run["status-details"]) if ended else None
+
+
+def _show_log(run_id: int, superlink: str, variables: Mapping[str, str], on_line: Callable[[str], None]) -> None:
+    """Pass each line of a run's log to `on_line`, until the log ends."""
+    with subprocess.Popen(
+        [tool("flwr"), "log", str(run_id), superlink, "--stream"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=variables,
+        text=True,
+        errors="replace",
+    ) as log:
+        try:
+            show(log.stdout or (), on_line, lambda: _result(run_id, superlink, variables) is not None)
+        finally:
+            log.terminate()
 
 
 def show(lines: Iterable[str], on_line: Callable[[str], None], over: Callable[[], bool]) -> None:
-    """Hand `lines` to `on_line` as they come, to their end; `over` is asked after each `SILENCE_S` without one."""
+    """Pass each of `lines` to `on_line` at once. End with the lines, or if `over` after `SILENCE_S` without a line."""
     arrived: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def read() -> None:
-        with suppress(ValueError):  # the file is closed under this thread
+        with suppress(ValueError):  # the file is closed while this thread reads it
             for line in lines:
                 arrived.put(line)
         arrived.put(None)
@@ -155,7 +158,7 @@ def show(lines: Iterable[str], on_line: Callable[[str], None], over: Callable[[]
 
 
 def tool(name: str) -> str:
-    """Path of one of Flower's programs beside this Python. Raises ConfigError if it is not installed there."""
+    """Path of a program of Flower, which is in the folder of this Python. Raises ConfigError if it is missing."""
     path = Path(sys.executable).parent / name
     if not path.is_file():
         raise ConfigError(f"There is no {name} in {path.parent}. Install Flower there: `pip install -e .`.")
@@ -163,7 +166,7 @@ def tool(name: str) -> str:
 
 
 def environment(flwr_home: Path | None) -> dict[str, str]:
-    """Environment of one of Flower's programs: no telemetry, nothing installed at run time, one thread each."""
+    """Environment of Flower's programs: no telemetry, no installation at run time, one thread for each process."""
     variables = {
         **os.environ,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
@@ -179,17 +182,17 @@ def environment(flwr_home: Path | None) -> dict[str, str]:
 def flwr(
     arguments: Sequence[str], variables: Mapping[str, str], timeout_s: float = COMMAND_TIMEOUT_S
 ) -> dict[str, Any]:
-    """Run one `flwr` command and return its JSON answer.
+    """Run a command of `flwr` and return its JSON answer.
 
     Raises
     ------
     NoAnswerError
-        If it does not answer within `timeout_s` seconds, or the SuperLink does not.
+        If the command takes more than `timeout_s` seconds, or the SuperLink does not answer it.
     DeploymentError
         If it fails.
     """
     command = [tool("flwr"), *arguments, "--format", "json"]
-    # A local SuperLink that this starts keeps its directory, and Ray's workers look there for modules first.
+    # A local SuperLink that this command starts keeps its directory, where Ray's workers look for modules first.
     neutral = Path(variables.get("FLWR_HOME", Path.home() / ".flwr"))
     neutral.mkdir(parents=True, exist_ok=True)
     try:

@@ -1,4 +1,4 @@
-"""Full disks under a deployment: its processes end for want of room in words of their own, if they say anything."""
+"""Check for a full disk after a deployment failed. Its processes may end without saying that no room is left."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ PROBE_BYTES = 1 << 16
 
 
 def refuse_full(folder: Path) -> None:
-    """Raise RecordError for a file in the run folder that has reached the limit of file size, or if no other fits."""
+    """Raise RecordError if a file in the run folder has the largest allowed size, or no other file fits on the disk."""
     limit_bytes, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         for path in sorted(folder.rglob("*")):
@@ -25,6 +25,6 @@ def refuse_full(folder: Path) -> None:
     except OSError as error:
         again = f"go on with: fedsel deploy --resume {folder}" if (folder / "config.json").exists() else "start again"
         raise RecordError(
-            f"{error.filename or folder} cannot be written: {error.strerror}. What was written before is whole. Free "
-            f"the disk, or lift the limit of file size or quota, then {again}"
+            f"{error.filename or folder} cannot be written: {error.strerror}. The records so far are complete. Free "
+            f"disk space or raise the limit (file size or quota), then {again}"
         ) from error

@@ -1,8 +1,9 @@
-"""Local deployment: one SuperLink and N SuperNodes as processes on this machine, over gRPC where Flower has it."""
+"""Local deployment: one SuperLink and several SuperNodes as separate processes on this machine."""
 
 import atexit
 import secrets
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -16,8 +17,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedsel_app.config import ConfigError
 from fedsel_app.records.own_folder import ForeignFolderError, make_own_folder, temporary_folder, working_in
 from simulation import processes
-from simulation.deployment.command_lines import connection_toml, superlink_command, supernode_command
-from simulation.deployment.flower_cli import DeploymentError, environment, tool
+from simulation.deployment.command_lines import (
+    SUPERLINK_MODULE,
+    SUPERNODE_MODULE,
+    connection_toml,
+    superlink_arguments,
+    supernode_arguments,
+)
+from simulation.deployment.flower_cli import DeploymentError, environment
 from simulation.deployment.ports import free_ports
 from simulation.federation.folders import Federation, provision
 from simulation.flower_internals.app_signature import TRUSTED, sign_app
@@ -27,46 +34,47 @@ START_TIMEOUT_S = 90.0
 START_TIMEOUT_PER_SUPERNODE_S = 10.0
 GRACE_S = 10.0
 REFUSED = ("CERTIFICATE_VERIFY_FAILED", "Failed to activate SuperNode", "must be registered", "generator didn't yield")
-"""Words in the log of a SuperNode that the SuperLink refuses; its process does not end by itself."""
+"""Words in the log of a SuperNode that the SuperLink refuses. The SuperNode's process does not end by itself then."""
 POLL_S = 0.2
 SUPERLINK = "superlink"
-"""Name of the SuperLink's process, and of its FLWR_HOME within the deployment's folder."""
+"""Name of the SuperLink's process and of its FLWR_HOME in the deployment's folder."""
 
 
 class Deployment:
-    """Deployment: a SuperLink and its SuperNodes as processes of their own, all ended when the block is left.
+    """Deployment: a SuperLink and its SuperNodes as separate processes, which run while the block is active.
+
+    The processes run in ``folder/work``, so paths in the run configuration must be absolute. They end with the block,
+    after Ctrl-C and after any signal to this process (SIGKILL included), even during the start.
 
     Parameters
     ----------
     folder : Path
-        Folder of the logs, of each process's FLWR_HOME and of the command line's configuration.
+        Folder for the logs, for each process's FLWR_HOME and for the configuration of `flwr`.
     supernodes : int
         Number of SuperNodes.
     node_configs : list of str
-        One for each SuperNode, in Flower's form: "partition-id=0 num-partitions=3".
+        Node configuration of each SuperNode, in Flower's form: "partition-id=0 num-partitions=3".
     federation : Federation, optional
-        Folders with keys for TLS and for the SuperNodes' authentication; by default ``folder/federation``, made if
-        absent.
+        Folders with the keys for TLS and for the authentication of SuperNodes. The default is ``folder/federation``,
+        which is made if it does not exist.
     insecure : bool
-        Neither TLS nor authentication.
+        Use neither TLS nor authentication.
     app : Path, optional
-        Folder of the one app that the SuperNodes import, as it is when they start; by default they import any.
+        Folder of the only app that the SuperNodes import, as it is when they start. By default they import any app.
     detours : sequence of str
-        Addresses at which the SuperNodes reach the SuperLink, one for each, if they differ from its own.
-
-    The processes run in ``folder/work``, so paths in the run configuration must be absolute. They end
-    with the block, on Ctrl-C and on any signal alike (SIGKILL included), also in the middle of starting up.
+        Addresses under which each SuperNode reaches the SuperLink, if they differ from the SuperLink's own address.
 
     Attributes
     ----------
     flwr_home : Path
-        FLWR_HOME of the SuperLink and of the command line, which thereby has its account (see `control_account`); the
-        connection named `CONNECTION` leads to this SuperLink.
+        FLWR_HOME of the SuperLink and of `flwr`, which finds the SuperLink's token there (see `control_account`). The
+        connection `CONNECTION` in it leads to this SuperLink.
     logs : Path
-        ``superlink.log``, ``supernode-0.log`` and so on.
+        Folder of ``superlink.log``, ``supernode-0.log`` and so on.
     fleet : str
-        Address to which SuperNodes connect, once the block is entered.
+        Address of the SuperLink for SuperNodes, once the block is entered.
     federation : Federation or None
+        The federation in use; None if `insecure`.
     """
 
     def __init__(
@@ -114,13 +122,13 @@ class Deployment:
         self.stop()
 
     def running(self) -> set[int]:
-        """Process ids of all that runs."""
+        """Ids of all processes of the deployment that run."""
         return processes.running(self._children)
 
     def stop(self) -> None:
-        """End every process: SuperNodes first, then the SuperLink; SIGKILL for what outlives the grace period.
+        """End the SuperNodes and then the SuperLink; kill each process that survives the grace period.
 
-        Signals wait until it is done. Raises DeploymentError if a process cannot be ended.
+        Signals are deferred until this is done. Raises DeploymentError if a process cannot be ended.
         """
         with self._held, processes.signals_deferred():
             superlink, supernodes = self._children[:1], self._children[1:]
@@ -150,7 +158,8 @@ class Deployment:
         database = self.folder / "superlink.db"
         for left in self.folder.glob(f"{database.name}*"):
             left.unlink()
-        self._spawn(SUPERLINK, [*superlink_command(server, database), *at.arguments])
+        provisioned = [] if server is None else ["--provisioned", str(server)]
+        self._spawn(SUPERLINK, SUPERLINK_MODULE, [*provisioned, *superlink_arguments(server, database), *at.arguments])
         self._await(SUPERLINK, lambda: all(_reachable(port) for port in at.ports), START_TIMEOUT_S)
         trusted = None
         if self._app is not None:
@@ -159,29 +168,29 @@ class Deployment:
         for index, (port, node_config) in enumerate(zip(node_ports, self._node_configs, strict=True)):
             reached = self._detours[index] if self._detours else self.fleet
             own = None if self.federation is None else self.federation.client(index)
-            command = supernode_command(reached, node_config, own, trusted)
-            self._spawn(f"supernode-{index}", [*command, "--host", HERE, "--port", str(port)])
+            arguments = supernode_arguments(reached, node_config, own, trusted)
+            self._spawn(f"supernode-{index}", SUPERNODE_MODULE, [*arguments, "--host", HERE, "--port", str(port)])
         deadline = time.monotonic() + START_TIMEOUT_S + START_TIMEOUT_PER_SUPERNODE_S * len(node_ports)
         for child in self._children[1:]:
             self._await(child.name, partial(connected, child.log), deadline - time.monotonic())
 
     def _claim_folder(self) -> None:
-        """Make the folder, or reuse an earlier deployment's. Raises ConfigError if it is foreign, or in use."""
+        """Make the folder or reuse that of an earlier deployment. Raises ConfigError if it is foreign or in use."""
         try:
             make_own_folder(self.folder)
             self._held.enter_context(working_in(self.folder))
         except ForeignFolderError as error:
             raise ConfigError(str(error)) from error
         except BlockingIOError as error:
-            raise ConfigError(f"Another deployment is at work in {self.folder}; end that first.") from error
+            raise ConfigError(f"Another deployment is running in {self.folder}. End it first.") from error
 
-    def _spawn(self, name: str, command: list[str]) -> None:
+    def _spawn(self, name: str, module: str, arguments: list[str]) -> None:
         with processes.signals_deferred():
             self._children.append(
                 processes.start(
                     name,
                     f"{self._token}/{name}",
-                    [tool(command[0]), *command[1:]],
+                    [sys.executable, "-m", module, *arguments],
                     self.logs / f"{name}.log",
                     self.folder / "work",
                     environment(self.folder / name) | {"TMPDIR": str(self._temporary)},
@@ -203,23 +212,23 @@ class Deployment:
 
 
 def app_folder() -> Path:
-    """Folder of the checkout, which Flower bundles into the app. Raises ConfigError for an installed wheel."""
+    """Folder of the checkout, from which Flower bundles the app. Raises ConfigError if fedsel runs from a wheel."""
     folder = Path(__file__).resolve().parents[2]
     if not (folder / "pyproject.toml").is_file():
         raise ConfigError(
-            f"Flower bundles the app from its source, but there is no pyproject.toml in {folder}. "
-            "Run this from a checkout installed with `pip install -e .`."
+            f"Flower bundles the app from a checkout, but there is no pyproject.toml in {folder}. "
+            "Install a checkout with `pip install -e .` and run this from there."
         )
     return folder
 
 
 def connected(log: Path) -> bool:
-    """True if the SuperNode that writes `log` is connected to the SuperLink."""
+    """Tell whether the SuperNode that writes `log` is connected to the SuperLink."""
     return "SuperNode ID:" in _text(log)
 
 
 def refused(log: Path) -> bool:
-    """True if the SuperLink refused the SuperNode that writes `log`."""
+    """Tell whether the SuperLink refused the SuperNode that writes `log`."""
     return any(words in _text(log) for words in REFUSED)
 
 

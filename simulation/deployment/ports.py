@@ -1,10 +1,10 @@
-"""Ports: free ones of this machine."""
+"""Free ports of this machine."""
 
 import socket
 
 
 def free_ports(count: int) -> list[int]:
-    """Find `count` different free TCP ports of 127.0.0.1."""
+    """Find `count` different free TCP ports on 127.0.0.1."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [item.getsockname()[1] for item in sockets]
     for item in sockets:

@@ -1,4 +1,4 @@
-"""Service files: a machine's folder as a unit of systemd, or as a service of a compose file."""
+"""Service files for a machine's folder: a systemd unit, or a compose file."""
 
 import getpass
 import os
@@ -11,7 +11,7 @@ from simulation.federation.machine import Machine
 
 
 def systemd_unit(folder: Path, machine: Machine) -> str:
-    """Unit that runs `fedsel start FOLDER` as this user, after the network, and again when it fails."""
+    """Unit that runs `fedsel start FOLDER` as this user once the network is up, and restarts it after a failure."""
     command = shlex.join([str(Path(sys.executable).parent / "fedsel"), "start", str(folder)])
     return f"""[Unit]
 Description=fedsel {machine.name} of the federation at {machine.server}
@@ -35,7 +35,7 @@ WantedBy=multi-user.target
 
 
 def compose_file(folder: Path, machine: Machine) -> str:
-    """Compose file with one service that runs `fedsel start FOLDER` as this user, in an image of the checkout."""
+    """Compose file with a service that runs `fedsel start FOLDER` as this user, in an image of the checkout."""
     mounts = [f"{folder}:/federation"]
     if data := machine.settings.get("data-path"):
         mounts.append(f"{data}:{data}:ro")

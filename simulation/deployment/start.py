@@ -1,4 +1,4 @@
-"""Start of a machine: its SuperLink or SuperNode runs in this process, and says in plain lines what happens."""
+"""Start of a machine: its SuperLink or SuperNode runs in this process, and prints in plain lines what happens."""
 
 import logging
 import logging.handlers
@@ -8,15 +8,16 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from datetime import datetime
 from pathlib import Path
+from typing import TextIO
 
 from fedsel_app.config import Value
 from fedsel_app.imports import uncollected_imports
 from fedsel_app.records.own_folder import make_own_folder, temporary_folder, working_in
-from simulation.deployment.command_lines import connection_toml, superlink_command, supernode_command
+from simulation.deployment.command_lines import connection_toml, superlink_arguments, supernode_arguments
 from simulation.deployment.connection import client_obstacle, other_release
 from simulation.deployment.flower_cli import DeploymentError, environment
 from simulation.deployment.ports import free_ports
@@ -27,23 +28,23 @@ from simulation.flower_internals.app_signature import TRUSTED
 from simulation.flower_internals.transport import ANYWHERE, HERE
 
 HOME, STATE, DATABASE = "flwr", "state", "superlink.db"
-"""FLWR_HOME, a client's residuals, and the server's nodes, within a machine's folder."""
+"""In a machine's folder: FLWR_HOME, a client's residuals, and the server's list of SuperNodes."""
 TRY_AGAIN_S = 5.0
 LOG_BYTES, LOGS = 10_000_000, 3
 UVICORN_HOOK = "configure_logging"
 LOST, BACK = "Connection attempt failed", "Connection successful"
-"""Beginnings of Flower's lines when a SuperNode has lost the SuperLink, and has found it again."""
+"""Beginnings of Flower's lines when a SuperNode loses the SuperLink, and when it finds the SuperLink again."""
 
 
 def start(folder: Path, settings: Mapping[str, Value]) -> None:
-    """Run the server or client whose folder this is until it is ended; a client keeps the `settings` in its folder.
+    """Run the server or client of this folder until a signal ends it. A client keeps the `settings` in its folder.
 
     Raises
     ------
     ConfigError
-        If the folder is no server's or client's, or a setting is not a single client's.
+        If the folder is neither a server's nor a client's, or a client cannot have one of the settings of its own.
     DeploymentError
-        If something is in the way that does not change by itself.
+        If the machine cannot run or connect, and trying again would not help.
     """
     machine = with_settings(read_machine(folder, "server", "client"), settings)
     if settings:
@@ -61,60 +62,77 @@ def start(folder: Path, settings: Mapping[str, Value]) -> None:
 
 @contextmanager
 def _alone(home: Path) -> Iterator[None]:
-    """Work alone with FLWR_HOME `home`, and with temporary files there, without those that a kill has left."""
+    """Lock FLWR_HOME `home`, and put temporary files there. Remove those of a process that was killed."""
     make_own_folder(home)
     with ExitStack() as held:
         try:
             held.enter_context(working_in(home))
         except BlockingIOError as error:
-            raise DeploymentError(f"Another `fedsel start` is at work in {home.parent}; end that first.") from error
+            raise DeploymentError(f"Another `fedsel start` is running in {home.parent}. End it first.") from error
         os.environ["TMPDIR"] = tempfile.tempdir = str(temporary_folder(home))
         yield
 
 
 def _end(number: int, frame: object) -> None:
-    """End with exit code 0. Flower and uvicorn put their handlers before this one, and call it at the end."""
+    """End with exit code 0. Flower and uvicorn install their own handlers, which call this one at the end."""
     sys.exit(0)
 
 
 def say(sentence: str) -> None:
     """Print a sentence with the time."""
-    print(f"{datetime.now():%Y-%m-%d %H:%M:%S} {sentence}", flush=True)
+    _print(sentence, sys.stdout)
 
 
-def plain_log(file: Path, lines: Mapping[str, str]) -> None:
-    """Send Flower's log to `file`; say its warnings and errors, and a sentence for a line with a beginning in `lines`.
+def _print(sentence: str, output: TextIO) -> None:
+    print(f"{datetime.now():%Y-%m-%d %H:%M:%S} {sentence}", file=output, flush=True)
 
-    What was said last is not said again. uvicorn, which serves Flower's APIs, would configure its logs at its start.
+
+@contextmanager
+def plain_log(file: Path, sentences: Mapping[str, str]) -> Iterator[Callable[[str], None]]:
+    """Send Flower's log and what it prints to `file`, and print only what the user must know.
+
+    That is each warning and error, and for each line that begins with a key of `sentences` the sentence of that key.
+    A sentence is not printed twice in a row. The block gets a function that prints a further sentence.
     """
     from uvicorn import Config
 
+    terminal = sys.stdout
+
+    def tell(sentence: str) -> None:
+        _print(sentence, terminal)
+
     flower, written = logging.getLogger("flwr"), logging.handlers.RotatingFileHandler(file, "a", LOG_BYTES, LOGS)
     written.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    flower.handlers[:] = [written, _Plainly(lines)]
+    flower.handlers = [written, _Plainly(sentences, tell)]
     served = logging.getLogger("uvicorn")
-    served.handlers[:], served.propagate = [written, _Plainly({})], False
+    served.handlers = [written, _Plainly({}, tell)]
+    served.propagate = False
     served.setLevel(logging.WARNING)
+    # uvicorn, which serves Flower's APIs, would configure its logs again when it starts.
     setattr(Config, UVICORN_HOOK, lambda _: None)
+    with file.open("a", buffering=1, encoding="utf-8") as printed, redirect_stdout(printed):
+        yield tell
 
 
 class _Plainly(logging.Handler):
-    """Handler that says what somebody must know."""
+    """Handler that passes what the user must know to `tell`."""
 
-    def __init__(self, lines: Mapping[str, str]) -> None:
+    def __init__(self, sentences: Mapping[str, str], tell: Callable[[str], None]) -> None:
         super().__init__()
-        self._lines, self._last = lines, ""
+        self._sentences = sentences
+        self._tell = tell
+        self._last = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say a record."""
+        """Tell the sentence or the warning in a record."""
         message = record.getMessage().strip()
-        known = next((said for begin, said in self._lines.items() if message.startswith(begin)), None)
-        # One line says enough, of a traceback the last: log.txt has the others.
+        known = next((said for begin, said in self._sentences.items() if message.startswith(begin)), None)
+        # One line is enough, and of a traceback that is the last one. The log file has the others.
         line = message.splitlines()[-1 if message.startswith("Traceback") else 0] if message else ""
         sentence = known or (line if record.levelno >= logging.WARNING else "")
         if sentence and sentence != self._last:
             self._last = sentence
-            say(sentence)
+            self._tell(sentence)
 
 
 def _serve(folder: Path, machine: Machine) -> None:
@@ -126,39 +144,37 @@ def _serve(folder: Path, machine: Machine) -> None:
     control = address(HERE, machine.control_port)
     config = connection_toml(control, folder / "ca.crt")
     (folder / HOME / "config.toml").write_text(config, encoding="utf-8")
-    sys.argv = ["fedsel start", *superlink_command(folder, folder / DATABASE)[5:], *at.arguments]
+    sys.argv = ["fedsel start", *superlink_arguments(folder, folder / DATABASE), *at.arguments]
     with uncollected_imports():
         from simulation.flower_internals.superlink import run_superlink
-    plain_log(folder / LOG, {})
-    named = ", ".join(f"client-{number}" for number in client_numbers(folder)) or "nobody yet"
-    say(f"Server {machine.server}, Flower {HERE_RELEASE}. Clients connect to port {machine.port}: {named}.")
-    say(f"Runs are submitted to port {machine.control_port}; their records come to {folder / 'runs'}.")
-    run_superlink(folder, say)
+    named = ", ".join(f"client-{number}" for number in client_numbers(folder)) or "none yet"
+    say(f"Server {machine.server}, Flower {HERE_RELEASE}. Port {machine.port} is for clients: {named}.")
+    say(f"Port {machine.control_port} is for `fedsel submit`. The records of runs are written to {folder / 'runs'}.")
+    with plain_log(folder / LOG, {}) as tell:
+        run_superlink(folder, tell)
 
 
 def _take_part(folder: Path, machine: Machine) -> None:
     authority, key, trusted = folder / "ca.crt", folder / "key", folder / TRUSTED
-    say(f"{machine.name} of {machine.clients}, Flower {HERE_RELEASE}. The server is {machine.fleet}.")
+    say(f"Client {machine.name}, Flower {HERE_RELEASE}. The server is {machine.fleet}.")
     _wait_for_server(machine, authority, key)
     own = {"state-dir": str(folder / STATE), **machine.settings}
     node_config = node_config_text(machine.client, machine.clients, own)
     signed = trusted if trusted.exists() else None
-    command = supernode_command(machine.fleet, node_config, folder, signed)
-    sys.argv = ["fedsel start", *command[3:], "--host", HERE]
+    sys.argv = ["fedsel start", *supernode_arguments(machine.fleet, node_config, folder, signed), "--host", HERE]
     with uncollected_imports():
         from simulation.deployment import supernode
     here = f"Connected to {machine.fleet} as {machine.name}."
-    plain_log(folder / LOG, {"SuperNode ID": here, LOST: f"{machine.fleet} does not answer; trying again.", BACK: here})
+    lost = f"{machine.fleet} does not answer. Trying again."
     try:
-        supernode.main()
+        with plain_log(folder / LOG, {"SuperNode ID": here, LOST: lost, BACK: here}):
+            supernode.main()
     except RuntimeError as error:
         found = client_obstacle(machine, authority, key)
-        said = (
-            found.sentence if found else f"{machine.fleet} refuses {machine.name} ({error}); {folder / LOG} has more."
-        )
-        raise DeploymentError(said) from error
+        unknown = f"{machine.fleet} refuses {machine.name} ({error}). {folder / LOG} has the details."
+        raise DeploymentError(found.sentence if found else unknown) from error
     except SystemExit:
-        # Flower ends quietly where the server refuses a client amid a run.
+        # Flower ends without a message if the server refuses a client during a run.
         found = client_obstacle(machine, authority, key)
         if found is not None and found.kind == "key":
             raise DeploymentError(found.sentence) from None
@@ -166,7 +182,7 @@ def _take_part(folder: Path, machine: Machine) -> None:
 
 
 def _wait_for_server(machine: Machine, authority: Path, key: Path) -> None:
-    """Return when the server answers, is trusted and knows this client; say what is in the way, each thing once."""
+    """Wait until the server answers, is trusted and knows this client. Print each kind of obstacle once."""
     said = ""
     while (found := client_obstacle(machine, authority, key)) is not None:
         if not found.passing:
@@ -182,6 +198,6 @@ def _refuse_taken(port: int) -> None:
         socket.create_server((ANYWHERE, port)).close()
     except OSError as error:
         raise DeploymentError(
-            f"Port {port} of this machine cannot be opened: {error.strerror}. End the program that has it, or "
+            f"Port {port} of this machine cannot be opened: {error.strerror}. End the program that uses it, or "
             "provision with another --port."
         ) from error

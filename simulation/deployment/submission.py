@@ -1,9 +1,10 @@
-"""Submission of runs to a federation, and its status, from wherever the admin's folder is."""
+"""Submission of runs to a federation, and its status, with the admin's folder."""
 
 import json
 import re
 import subprocess
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -26,33 +27,36 @@ from simulation.flower_internals.app_signature import is_signed
 from simulation.flower_internals.control_account import keep_token
 
 SUBMITTED = "submitted"
-"""Folder of the admin's with the settings of each run, by the run's name."""
+"""Folder in the admin's folder with the settings of each submitted run, by the run's name."""
 ROUND = re.compile(r"round (\d+) of (\d+): (.*)")
 LOG_S = 20.0
 STATES = {"online": "connected", "offline": "not connected", "registered": "not connected yet"}
 
 
 def run_defaults(folder: Path) -> dict[str, Value]:
-    """Settings of a run with the federation of this admin's folder where nobody says otherwise."""
+    """Default settings of a run that is submitted from this admin's folder."""
     return {"clients": read_machine(folder, "admin").clients, "links": "measured", "node-keys": True}
 
 
 def resumed(folder: Path, name: str, values: Mapping[str, Value]) -> AppConfig:
-    """Configuration of a run that was submitted from this admin's folder, to be resumed at the server.
+    """Configuration with which a run that was submitted from this admin's folder goes on.
 
-    Raises ConfigError for settings beside it, and for a run that was not.
+    Raises
+    ------
+    ConfigError
+        If `values` holds other settings, or no run of this name was submitted from the folder.
     """
     if values:
-        raise ConfigError(f"A resumed run goes on with its own settings; leave out {', '.join(sorted(values))}.")
+        raise ConfigError(f"A resumed run keeps its settings. Leave out {', '.join(sorted(values))}.")
     known = sorted(path.stem for path in (folder / SUBMITTED).glob("*.json"))
     if Path(name).name not in known:
-        raise ConfigError(f"No run {name!r} was submitted from {folder}. There are {', '.join(known) or 'none'}.")
+        raise ConfigError(f"No run {name!r} was submitted from {folder}. Its runs are: {', '.join(known) or 'none'}.")
     before = json.loads((folder / SUBMITTED / f"{Path(name).name}.json").read_text(encoding="utf-8"))
     return resolve({**before, "resume": True})
 
 
 def submit_run(folder: Path, config: AppConfig, console: Console) -> int:
-    """Have the federation carry out a run; its records come to ``runs/NAME`` in the server's folder.
+    """Carry out a run with the federation. The server writes its records to ``runs/NAME`` in its folder.
 
     Returns
     -------
@@ -62,18 +66,18 @@ def submit_run(folder: Path, config: AppConfig, console: Console) -> int:
     Raises
     ------
     ConfigError
-        If nobody has signed the app as it is now, or the settings are not for machines of others.
+        If the app has changed since it was signed, or a setting is not allowed for separate machines.
     DeploymentError
         If the server cannot be reached, or does not answer.
     """
     machine = read_machine(folder, "admin")
     if config.records.state_dir:
-        raise ConfigError("A client keeps its state in its own folder: leave 'state-dir' out.")
+        raise ConfigError("A client keeps its state in its own folder. Leave 'state-dir' out.")
     app, signing = app_folder(), folder / SIGNING
     if not is_signed(app, signing):
         raise ConfigError(
-            f"Nobody has signed this checkout's app as it is now, so the clients would not import it. Read it, then "
-            f"`fedsel sign --out {signing}`, and copy signatures.json from there to the server's folder."
+            f"The app in this checkout has changed since it was signed, so the clients would refuse it. Read it, sign "
+            f"it with `fedsel sign --out {signing}`, and copy signatures.json from there to the server's folder."
         )
     name = Path(config.records.out).name or f"{config.run.strategy}-s{config.run.seed}-{datetime.now():%Y%m%d-%H%M%S}"
     name = re.sub(r"[^\w.-]", "-", name)
@@ -82,14 +86,17 @@ def submit_run(folder: Path, config: AppConfig, console: Console) -> int:
     make_private_folder(folder / SUBMITTED)
     settings = {key: value for key, value in config.values().items() if key != "resume"}
     (folder / SUBMITTED / f"{name}.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")
-    console.print(f"Run {name}; its records come to server/runs/{name} on {machine.server}.", soft_wrap=True)
+    console.print(f"Run {name}. {machine.server} writes its records to server/runs/{name}.", soft_wrap=True)
     go_on = f"Go on with: fedsel submit {folder} --resume {name}"
     try:
         result = submit(app, CONNECTION, app_values(config), home, None, show_line)
     except DeploymentError as error:
         raise DeploymentError(f"{error} {go_on}") from error
     if result.completed:
-        console.print(f"{result.sentence} On {machine.server}: fedsel report server/runs/{name}", soft_wrap=True)
+        console.print(
+            f"{result.sentence} Make its report on {machine.server} with: fedsel report server/runs/{name}",
+            soft_wrap=True,
+        )
         return 0
     console.print(result.sentence, style="red", markup=False, soft_wrap=True)
     console.print(go_on, markup=False, soft_wrap=True)
@@ -97,14 +104,16 @@ def submit_run(folder: Path, config: AppConfig, console: Console) -> int:
 
 
 def show_status(folder: Path, console: Console) -> None:
-    """Print who is connected to the server, since when, and the runs that go on, with their last round.
+    """Print which clients are connected and since when, and the last round of each run that is not finished.
 
-    Raises DeploymentError if the server cannot be reached, or does not answer.
+    Raises DeploymentError if the server cannot be reached or does not answer.
     """
     machine = read_machine(folder, "admin")
     variables = environment(_home(folder, machine))
-    nodes = flwr(["supernode", "list", CONNECTION], variables)["nodes"]
-    runs = flwr(["list", CONNECTION], variables)["runs"]
+    with ThreadPoolExecutor() as both:
+        listed = both.submit(flwr, ["supernode", "list", CONNECTION], variables)
+        runs = flwr(["list", CONNECTION], variables)["runs"]
+        nodes = listed.result()["nodes"]
     console.print(f"Server {machine.server}, Flower {machine.flower}", highlight=False)
     table = Table("client", "state", "since")
     for node in sorted(nodes, key=lambda node: _natural(node["owner-name"])):
@@ -112,17 +121,17 @@ def show_status(folder: Path, console: Console) -> None:
             since = {"online": node["online-at"], "offline": node["offline-at"]}.get(node["status"], "")
             table.add_row(node["owner-name"], STATES[node["status"]], "" if since == "N/A" else since)
     console.print(table)
-    going_on = [run for run in runs if not run["status"].startswith("finished")]
-    for run in going_on:
+    unfinished = [run for run in runs if not run["status"].startswith("finished")]
+    for run in unfinished:
         console.print(
             f"Run {run['run-id']}: {run['status']}, {_last_round(run, variables)}", highlight=False, soft_wrap=True
         )
-    if not going_on:
-        console.print("No run goes on.")
+    if not unfinished:
+        console.print("No run is in progress.")
 
 
 def _home(folder: Path, machine: Machine) -> Path:
-    """FLWR_HOME of `flwr` with the connection to the server, which has been tried."""
+    """Write the FLWR_HOME of `flwr` for the server. Raises DeploymentError if the server cannot be reached."""
     if (found := obstacle(machine, machine.control_port, folder / "ca.crt")) is not None:
         raise DeploymentError(found.sentence)
     home = folder / "flwr"
@@ -134,7 +143,7 @@ def _home(folder: Path, machine: Machine) -> Path:
 
 
 def _last_round(run: Mapping[str, Any], variables: Mapping[str, str]) -> str:
-    """The last line of a round in the log of a run."""
+    """The last round in a run's log."""
     try:
         log = subprocess.run(
             [tool("flwr"), "log", str(run["run-id"]), CONNECTION, "--show"],
@@ -145,9 +154,9 @@ def _last_round(run: Mapping[str, Any], variables: Mapping[str, str]) -> str:
             check=False,
         ).stdout
     except subprocess.TimeoutExpired:
-        return "its log does not come"
+        return f"the server sends no log within {LOG_S:.0f} s"
     rounds = ROUND.findall(log)
-    return "round {} of {}: {}".format(*rounds[-1]) if rounds else "no round yet"
+    return "round {} of {}: {}".format(*rounds[-1]) if rounds else "no round is finished yet"
 
 
 def _natural(name: str) -> list[int | str]:

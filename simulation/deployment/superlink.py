@@ -1,8 +1,9 @@
-"""SuperLink of fedsel: ``python -m simulation.deployment.superlink`` for `flower-superlink`.
+"""SuperLink of `fedsel deploy`: ``python -m simulation.deployment.superlink`` instead of `flower-superlink`.
 
-It takes the same arguments, and ``--provisioned FOLDER``, a server's folder that `fedsel provision` made: it admits the
-clients whose public keys lie there. SuperNodes and a ServerApp of fedsel work with Flower's own too, but more
-slowly, and it lets every user of the machine submit runs; see `simulation.flower_internals.superlink`.
+It takes the same arguments and one more, ``--provisioned FOLDER``, the server's folder that `fedsel provision` made.
+With it, the SuperLink admits the clients whose public keys are in that folder. fedsel's SuperNodes and ServerApp also
+work with Flower's own SuperLink, but that is slower and lets every user of the machine submit runs; see
+`simulation.flower_internals.superlink`.
 """
 
 import sys

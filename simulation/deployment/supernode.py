@@ -1,16 +1,19 @@
-"""SuperNode with one app process that stays: ``python -m simulation.deployment.supernode`` for `flower-supernode`.
+"""SuperNode with one lasting app process: ``python -m simulation.deployment.supernode`` for `flower-supernode`.
 
-It takes the same arguments. Flower's SuperNode starts a process for each message, and asks for the next one every three
-seconds. This one hands it to an app process that has imported the app (`simulation.deployment.app_runner`), and asks
-again after a tenth of the time that it has waited. Where the command line asks for another isolation, or for
-dependencies to be installed, messages are answered as Flower does it.
+It takes the same arguments.
 
-Flower pushes a reply after the client has returned it, and does not report the duration of the push. Here it is
-measured around the SuperNode's function for it. Bytes and seconds of the last upload that is large enough to show the
-rate go to a file, from which the next training's reply reports them (see `clients.upload_time`): between the two there
-may be the answer to a loss probe. Only durations on one machine are measured; no clocks are compared.
+**Messages.** Flower's SuperNode starts a process for each message and asks for the next message every three seconds.
+This one gives all messages to one app process, which has imported the app (`simulation.deployment.app_runner`), and
+asks more often (`waiting`). If the command line asks for another isolation mode or for dependencies to be installed,
+Flower answers the messages.
 
-A SuperLink takes a SuperNode that was killed for alive until two heartbeats are missing, and refuses its successor
+**Upload times.** Flower uploads a reply after the client has returned it and does not report the duration. This module
+measures it around the SuperNode's upload function. It writes the bytes and seconds of the last upload that was large
+enough to show the rate to a file. The reply of the next training reports them (see `clients.upload_time`). The file is
+needed because the answer to a loss probe may come in between. All durations are measured on one machine, so no clocks
+are compared.
+
+**Restarts.** A SuperLink considers a killed SuperNode alive until two heartbeats are missing, and refuses its successor
 until then. Flower's SuperNode gives up at the first refusal; this one tries again.
 """
 
@@ -33,19 +36,19 @@ from simulation.deployment.ports import free_ports
 from simulation.flower_internals.supernode import serve_messages
 
 CONNECT_TIMEOUT_S, RETRY_S = 90.0, 3.0
-"""Seconds in which to try to connect, and between two tries: two heartbeats take a minute."""
+"""Seconds after which a refused SuperNode gives up (two heartbeats take a minute), and seconds between two tries."""
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S, PAUSE_SHARE = 0.1, 2.0, 0.1
-"""Bounds of the time between two calls for a message, and that time as a share of the wait for one so far."""
+"""Least and most seconds between two calls for a message. In between, it is this share of the wait so far."""
 IDLE_S = 600.0
-"""Seconds without a message after which the app process is ended, to free its memory."""
+"""Seconds without a message after which the app process is ended to free its memory."""
 Push = Callable[[str, bytes], None]
 
 
 class Stopwatch:
-    """Stopwatch of an upload: bytes of its large pushes, and seconds in which at least one of them was under way.
+    """Stopwatch of an upload: bytes of its large pushes, and seconds in which at least one of them was in progress.
 
-    A reply is pushed in several messages. The shortest of the small ones shows the delay of each beside its transfer
-    (the round trip, and the SuperLink's own work), which is subtracted once for every time the link was busy.
+    A reply is uploaded in several pushes. The duration of the shortest small push estimates the fixed delay of each
+    (the round trip and the SuperLink's work). This delay is subtracted once for each period in which the link was busy.
     """
 
     def __init__(self) -> None:
@@ -58,12 +61,12 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """Seconds of the transfer without the delays; at least half of the measured time."""
+        """Seconds of the transfers without the delays, but at least half of the measured time."""
         delay_s = min(self._delays_s, default=0.0)
         return sum(max(busy_s - delay_s, busy_s / 2) for busy_s in self._busy_s)
 
     def timed(self, push: Push) -> Push:
-        """Wrap `push` to be measured."""
+        """Wrap `push` so that it is measured."""
 
         def measured(name: str, content: bytes) -> None:
             if len(content) < LEAST_BYTES:
@@ -88,7 +91,7 @@ class Stopwatch:
 
 
 def measuring(push_all: Callable[..., None], file: Path) -> Callable[..., None]:
-    """Wrap Flower's `push_all` to write bytes and seconds to `file` after each large push."""
+    """Wrap Flower's `push_all` so that it writes the bytes and seconds of each large upload to `file`."""
 
     def push(object_contents: Iterable[tuple[str, bytes]], push_object_fn: Push, **options: Any) -> None:
         stopwatch = Stopwatch()
@@ -103,7 +106,7 @@ def measuring(push_all: Callable[..., None], file: Path) -> Callable[..., None]:
 
 
 def retrying(connect: Callable[..., AbstractContextManager[Any]]) -> Callable[..., AbstractContextManager[Any]]:
-    """Wrap Flower's `connect` to try again where it is refused, for `CONNECT_TIMEOUT_S`."""
+    """Wrap Flower's `connect` so that it tries again for `CONNECT_TIMEOUT_S` if it is refused."""
 
     @contextmanager
     def connection(*arguments: Any, **options: Any) -> Iterator[Any]:
@@ -113,7 +116,7 @@ def retrying(connect: Callable[..., AbstractContextManager[Any]]) -> Callable[..
             try:
                 opened = stack.enter_context(connect(*arguments, **options))
                 break
-            except RuntimeError:  # raised for a refusal, after Flower has logged it
+            except RuntimeError:  # a refusal, which Flower has logged
                 if time.monotonic() > deadline_s:
                     raise
                 time.sleep(RETRY_S)
@@ -124,7 +127,7 @@ def retrying(connect: Callable[..., AbstractContextManager[Any]]) -> Callable[..
 
 
 def waiting(receive: Callable[[], Any], rest: Callable[[], None]) -> Callable[[], Any]:
-    """Wrap Flower's `receive` to return only with a message; `rest` is called where there is none for long."""
+    """Wrap Flower's `receive` so that it waits for a message; call `rest` if none comes for `IDLE_S`."""
 
     def wait() -> Any:
         began_s = time.monotonic()
@@ -139,13 +142,13 @@ def waiting(receive: Callable[[], Any], rest: Callable[[], None]) -> Callable[[]
 
 
 def with_port(arguments: list[str]) -> list[str]:
-    """Arguments of a SuperNode with a free port for its app process, where they name none: several share a machine."""
+    """Add a free port to the arguments if they name none, because several SuperNodes may share a machine."""
     named = any(argument.split("=")[0] == "--port" for argument in arguments)
     return arguments if named else [*arguments, "--port", str(free_ports(1)[0])]
 
 
 def main() -> None:
-    """Run the SuperNode until it is ended."""
+    """Run the SuperNode until a signal ends it."""
     sys.argv[1:] = with_port(sys.argv[1:])
     with tempfile.TemporaryDirectory(prefix="fedsel-") as folder:
         file = Path(folder) / "upload.json"

@@ -1,1 +1,1 @@
-"""Federations on separate machines: the folder of each, with its keys, its addresses and its owner's settings."""
+"""Federations on separate machines: each machine has a folder with its keys, addresses and settings."""

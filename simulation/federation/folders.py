@@ -1,12 +1,13 @@
-"""Folders of a federation, one for each machine: what that machine needs, and nothing of another's.
+"""Folders of a federation. Each machine has one, with what it needs and without anything of another machine.
 
 The layout::
 
     federation/
       server/         machine.toml  README.md  ca.crt  server.crt  server.key  token.sha256  signatures.json
-      server/clients/ client-0.pub  client-1.pub: who may connect
+      server/clients/ client-0.pub  client-1.pub: the clients that may connect
       client-0/       machine.toml  README.md  ca.crt  key  trusted.yaml
-      admin/          machine.toml  README.md  ca.crt  token  signing/ (of `fedsel sign`), and ca.key where asked for
+      admin/          machine.toml  README.md  ca.crt  token  signing/ (of `fedsel sign`)
+                      and ca.key with `--keep-ca-key`
 """
 
 import hashlib
@@ -26,12 +27,12 @@ from simulation.flower_internals.app_signature import SIGNATURES, TRUSTED
 
 OWNER_ALONE, EVERYBODY = 0o600, 0o644
 SIGNING, LOG = "signing", "log.txt"
-"""Folder of the admin's with the key that signs the app, and Flower's log of a machine that runs."""
+"""Folder in the admin's folder with the key that signs the app, and file in a machine's folder with Flower's log."""
 
 
 @dataclass(frozen=True)
 class Federation:
-    """Folder with the folders of all machines, in the layout of this module."""
+    """Federation as `fedsel provision` makes it: a folder that holds the folders of all machines."""
 
     folder: Path
 
@@ -42,7 +43,7 @@ class Federation:
 
     @property
     def admin(self) -> Path:
-        """The folder of who submits runs."""
+        """The admin's folder, from which runs are submitted."""
         return self.folder / "admin"
 
     def client(self, client: int) -> Path:
@@ -51,37 +52,48 @@ class Federation:
 
     @property
     def authority(self) -> Path:
-        """The certificate that clients and `flwr` trust."""
+        """Certificate of the authority, which clients and `flwr` trust."""
         return self.server / "ca.crt"
 
     def public_key(self, client: int) -> Path:
-        """A client's public key, at the server."""
+        """A client's public key, in the server's folder."""
         return self.server / "clients" / f"client-{client}.pub"
 
     def check(self, clients: int) -> None:
-        """Raise ConfigError unless there are the folders of a server and of `clients` clients."""
-        needed = [self.authority, *(path for index in range(clients) for path in (self.client(index) / "key",))]
-        for path in needed:
+        """Raise ConfigError if the server's folder or a folder of the first `clients` clients is missing."""
+        for path in (self.authority, *(self.client(index) / "key" for index in range(clients))):
             if not path.is_file():
                 raise ConfigError(
                     f"There is no {path}. `fedsel provision --server HOST --clients {clients} --out {self.folder}` "
-                    "makes all that is needed."
+                    "makes the folders."
                 )
 
 
 def provision(
     folder: Path, hosts: Sequence[str], clients: int, port: int, *, keep_authority: bool = False
 ) -> Federation:
-    """Make the folders of one server, `clients` clients and who submits runs.
+    """Make the folders of one server, `clients` clients and one admin.
 
-    The server's certificate holds for `hosts`, names or IP addresses, and for its own machine; the others reach it by
-    the first. The new folders are private, and ignored by git. Without `keep_authority` nobody can sign a further
-    certificate.
+    The new folders are private, and git ignores them.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the federation. It must not exist.
+    hosts : sequence of str
+        Host names or IP addresses of the server. Its certificate is valid for all of them. The other machines use the
+        first.
+    clients : int
+        Number of clients.
+    port : int
+        The server's port for clients.
+    keep_authority : bool
+        Keep the authority's key in the admin's folder. Without it, nobody can sign another certificate.
 
     Raises
     ------
     ConfigError
-        If `folder` exists, a host is none, or a folder cannot be written.
+        If `folder` exists or cannot be written, or a host is neither a name nor an address.
     """
     made = Federation(folder.absolute())
     if os.path.lexists(made.folder):
@@ -105,25 +117,30 @@ def provision(
         for client in range(clients):
             _make_client(made, client, machine)
     except OSError as error:
-        raise ConfigError(f"The folders cannot be written to {made.folder}: {error}.") from error
+        raise ConfigError(f"{made.folder} cannot be written: {error}.") from error
     return made
 
 
 def add_clients(folder: Path, count: int) -> list[str]:
-    """Make the folders of `count` more clients, with the lowest numbers that no client has; their names.
+    """Make the folders of `count` more clients, which take the lowest free numbers.
+
+    Returns
+    -------
+    list of str
+        Names of the new clients.
 
     Raises
     ------
     ConfigError
-        If `folder` holds no federation, the folder of a revoked client lies in the way, or cannot be written.
+        If `folder` is not a federation or cannot be written, or the folder of a revoked client still exists.
     """
     made = Federation(folder.absolute())
     machine = read_machine(made.server, "server")
-    taken = {*client_numbers(made.server)}
+    taken = set(client_numbers(made.server))
     numbers = [number for number in range(len(taken) + count) if number not in taken][:count]
     for number in numbers:
         if os.path.lexists(made.client(number)):
-            raise ConfigError(f"{made.client(number)} is in the way, of a client that was revoked: move it away first.")
+            raise ConfigError(f"{made.client(number)} is the folder of a revoked client. Move it elsewhere first.")
     machine = replace(machine, clients=len(taken) + count)
     try:
         for number in numbers:
@@ -131,23 +148,23 @@ def add_clients(folder: Path, count: int) -> list[str]:
         for path in (made.server, made.admin):
             write_machine(path, replace(machine, role=read_machine(path, "server", "admin").role))
     except OSError as error:
-        raise ConfigError(f"The folders cannot be written to {made.folder}: {error}.") from error
+        raise ConfigError(f"{made.folder} cannot be written: {error}.") from error
     return [f"client-{number}" for number in numbers]
 
 
 def revoke_client(folder: Path, name: str) -> None:
-    """Take a client's public key from the server's folder, so that the server admits it no more.
+    """Remove a client's public key from the server's folder. The server then refuses the client.
 
     Raises
     ------
     ConfigError
-        If there is no client of this name, or the key cannot be removed.
+        If no client has this name, or the key cannot be removed.
     """
     made = Federation(folder.absolute())
     read_machine(made.server, "server")
     known = [f"client-{number}" for number in client_numbers(made.server)]
     if name not in known:
-        raise ConfigError(f"There is no client {name!r}. There are {', '.join(known) or 'none'}.")
+        raise ConfigError(f"There is no client {name!r}. The clients are: {', '.join(known) or 'none'}.")
     try:
         (made.server / "clients" / f"{name}.pub").unlink()
     except OSError as error:
@@ -161,9 +178,9 @@ def client_numbers(server: Path) -> list[int]:
 
 
 def share_signature(federation: Federation) -> None:
-    """Copy what `fedsel sign` has left in the admin's folder: signatures to the server, whom to trust to each client.
+    """Copy the signatures from the admin's folder to the server's, and the trusted signers to each client's.
 
-    Raises ConfigError if it cannot be written.
+    Raises ConfigError if a file cannot be written.
     """
     signing = federation.admin / SIGNING
     try:
@@ -172,7 +189,7 @@ def share_signature(federation: Federation) -> None:
             if federation.client(client).is_dir():
                 shutil.copyfile(signing / TRUSTED, federation.client(client) / TRUSTED)
     except OSError as error:
-        raise ConfigError(f"The signature cannot be copied: {error}.") from error
+        raise ConfigError(f"The signatures cannot be copied: {error}.") from error
 
 
 def _make_client(made: Federation, client: int, machine: Machine) -> None:
@@ -193,32 +210,33 @@ def _make(folder: Path, machine: Machine, authority: bytes) -> None:
 def _readme(machine: Machine) -> str:
     texts = {
         "server": f"""
-Copy this folder to the server, {machine.server}, and there, where fedsel is installed:
+Copy this folder to the server, {machine.server}. Install fedsel there and run:
 
     fedsel start server
 
-Clients reach it at port {machine.port}, the admin at port {machine.control_port}. `server.key` proves that it is the
-server: keep it to this machine. `clients/` holds the public key of each client that may connect: a running server
-admits a key that is added there within seconds, and refuses one that is removed. Records of runs come to `runs/`, the
-log to `{LOG}`. The server's certificate holds for {VALID.days} days.
+Clients connect to port {machine.port}, the admin to port {machine.control_port}. `server.key` proves the server's
+identity: do not copy it to another machine. `clients/` holds the public key of each client that may connect. A running
+server admits a key that you add there within seconds, and refuses a client whose key you remove. The server writes the
+records of runs to `runs/` and its log to `{LOG}`. Its certificate is valid for {VALID.days} days.
 """,
         "client": f"""
-Copy this folder to one machine, and there, where fedsel is installed:
+Copy this folder to the client's machine. Install fedsel there and run:
 
     fedsel start {machine.name} --data /path/of/mine.npz
 
-`key` proves that this machine is {machine.name}: keep it to this machine. `ca.crt` proves that the server,
-{machine.server}, is the right one. Apps are imported only if who stands in `{TRUSTED}` has signed them. Settings of
-this client's own lie in `{FILE}`, its residuals in `state/`, the log in `{LOG}`.
+`key` proves the identity of {machine.name}: do not copy it to another machine. With `ca.crt` the client checks that it
+talks to the right server, {machine.server}. The client imports an app only if a signer in `{TRUSTED}` has signed it.
+The client keeps its own settings in `{FILE}`, its residuals in `state/` and its log in `{LOG}`.
 """,
         "admin": f"""
-Who has this folder may submit runs to {machine.server}, which carries out their code: `token` is the password.
+Whoever has this folder may submit runs to {machine.server}, and the server executes the code of each run. `token` is
+the password.
 
     fedsel submit admin --strategy oort --rounds 100
     fedsel status admin
 
-`{SIGNING}/key` signs the app that a run brings, and clients import no other. An app that changes is signed again by
-`fedsel sign --out admin/{SIGNING}`; `{SIGNATURES}` there then goes to the server's folder.
+`{SIGNING}/key` signs the app of a run, and clients import no other app. After you change the app, sign it again with
+`fedsel sign --out admin/{SIGNING}`, and copy the new `{SIGNATURES}` to the server's folder.
 """,
     }
     return f"# {machine.name}\n{texts[machine.role]}"

@@ -1,4 +1,4 @@
-"""Machine of a federation: what `machine.toml` in its folder says, and what the machine's owner has added there."""
+"""Machine of a federation, as `machine.toml` in its folder describes it."""
 
 import tomllib
 from collections.abc import Mapping
@@ -27,17 +27,17 @@ class Machine:
     role : str
         "server", "client" or "admin".
     server : str
-        Name or IP address under which the others reach the server.
+        Host name or IP address of the server, as the other machines use it.
     port : int
-        The server's port for clients. `flwr` reaches it at `control_port`.
+        The server's port for clients.
     flower : str
-        Release of Flower that the federation was provisioned for, such as "1.36".
+        Release of Flower that all machines of the federation must have, such as "1.36".
     clients : int
-        Number of clients when the folder was made.
+        Number of clients when `machine.toml` was written.
     client : int
-        A client's number, which is the part of the data that it has; -1 for the others.
+        Number of this client, which is also its partition id; -1 for the server and the admin.
     settings : mapping
-        Settings of a client's own (`CLIENT_SETTINGS`, `allow-code`), which go before the server's.
+        The client's own settings (`CLIENT_SETTINGS`, `allow-code`). They take precedence over the server's.
     """
 
     role: str
@@ -50,26 +50,26 @@ class Machine:
 
     @property
     def name(self) -> str:
-        """Name of the machine: client-0, server or admin."""
+        """Name of the machine, such as client-0, server or admin."""
         return f"client-{self.client}" if self.role == "client" else self.role
 
     @property
     def control_port(self) -> int:
-        """The server's port for `flwr`: the clients' where Flower serves both over HTTP, or the next one."""
+        """The server's port for `flwr`: the port after `port`, or `port` itself where Flower serves both over HTTP."""
         return self.port + FLEET_OVER_GRPC
 
     @property
     def fleet(self) -> str:
-        """Address at which clients reach the server."""
+        """Address of the server for clients."""
         return address(self.server, self.port)
 
     @property
     def control(self) -> str:
-        """Address at which the admin reaches the server."""
+        """Address of the server for the admin."""
         return address(self.server, self.control_port)
 
     def endpoints(self, free_port: int) -> Endpoints:
-        """Addresses at which the server listens; `free_port` is for what no other machine needs to reach."""
+        """Ports on which the server listens. `free_port` is for an API that only the server's own machine uses."""
         if not FLEET_OVER_GRPC:
             return Endpoints(runtime=self.port, host=ANYWHERE)
         runtime = free_port if CONTROL_OVER_GRPC else self.control_port
@@ -87,25 +87,26 @@ def read_machine(folder: Path, *roles: str) -> Machine:
     Raises
     ------
     ConfigError
-        If it is absent, cannot be read, or is of a machine with another role than `roles`.
+        If the file is missing or damaged, or the machine's role is not one of `roles`.
     """
     path = folder / FILE
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ConfigError(
-            f"{folder} is no folder of a machine: there is no {FILE}. `fedsel provision` makes such folders."
+            f"{folder} is not the folder of a machine: it has no {FILE}. `fedsel provision` makes such folders."
         ) from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}.") from error
     machine = _checked(path, values)
     if machine.role not in roles:
-        raise ConfigError(f"{folder} is the folder of {machine.name}; this command takes that of {' or '.join(roles)}.")
+        needed = " or ".join(roles)
+        raise ConfigError(f"{folder} is the folder of {machine.name}, but this command needs the folder of {needed}.")
     return machine
 
 
 def write_machine(folder: Path, machine: Machine) -> None:
-    """Write `folder`/machine.toml. Raises OSError if it cannot be written."""
+    """Write `folder`/machine.toml. Raises OSError on failure."""
     values: dict[str, Any] = {
         "role": machine.role,
         "server": machine.server,
@@ -121,20 +122,22 @@ def write_machine(folder: Path, machine: Machine) -> None:
 
 
 def with_settings(machine: Machine, added: Mapping[str, Value]) -> Machine:
-    """The client's machine with these settings of its own added.
+    """Add settings of a client to its machine.
 
     Raises
     ------
     ConfigError
-        For a setting that is not a single client's, or on another machine than a client's.
+        If a client cannot have one of the settings of its own, or the machine is not a client.
     """
     if not added:
         return machine
     if machine.role != "client":
-        raise ConfigError(f"{', '.join(sorted(added))}: only a client has data and settings of its own.")
+        raise ConfigError(f"{machine.name} cannot have {', '.join(sorted(added))}: only a client has its own settings.")
     allowed = (*CLIENT_SETTINGS, ALLOWED)
     if foreign := added.keys() - {*allowed}:
-        raise ConfigError(f"{', '.join(sorted(foreign))}: a client's own settings are {', '.join(allowed)}.")
+        raise ConfigError(
+            f"A client cannot have {', '.join(sorted(foreign))} of its own. It can have {', '.join(allowed)}."
+        )
     return replace(machine, settings={**machine.settings, **added})
 
 
@@ -144,5 +147,5 @@ def _checked(path: Path, values: Mapping[str, Any]) -> Machine:
     absent = kinds.keys() - values.keys() - {"client", "settings"}
     if wrong or absent or values["role"] not in ROLES:
         named = ", ".join(sorted({*wrong, *absent} or {"role"}))
-        raise ConfigError(f"{path} is damaged, at {named}. Copy the folder again from where it was provisioned.")
+        raise ConfigError(f"{path} is damaged at {named}. Copy the folder again from where it was provisioned.")
     return with_settings(Machine(**{**values, "settings": {}}), values.get("settings", {}))

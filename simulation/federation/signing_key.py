@@ -1,4 +1,4 @@
-"""Signing key: with it somebody who has read the app signs it; it needs to be on neither server nor clients."""
+"""Signing key: its owner reads the app and signs it. Neither the server nor the clients need this key."""
 
 from pathlib import Path
 
@@ -10,13 +10,16 @@ from fedsel_app.config import ConfigError
 from fedsel_app.records.own_folder import make_private_folder
 
 KEY = "key"
-"""File of the key in a folder of signatures."""
+"""Name of the key's file in a signing folder."""
 
 
 def signing_key(folder: Path) -> Ed25519PrivateKey:
-    """Load the key in `folder`, which is made with it if it is absent.
+    """Load the key in `folder`. If there is none, make the folder and the key.
 
-    Raises ConfigError if it cannot be read or made, or is no Ed25519 key in OpenSSH's form without a password.
+    Raises
+    ------
+    ConfigError
+        If the key cannot be read or made, or is not an Ed25519 key in OpenSSH's format without a password.
     """
     path = folder / KEY
     try:
@@ -29,7 +32,10 @@ def signing_key(folder: Path) -> Ed25519PrivateKey:
             path.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
         key = load_ssh_private_key(path.read_bytes(), None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ConfigError(f"The key {path} cannot be used: {error}.") from error
+        raise ConfigError(f"The signing key {path} cannot be used: {error}.") from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise ConfigError(f"The key {path} is no Ed25519 key, which Flower asks for. Make one with `fedsel sign`.")
+        raise ConfigError(
+            f"The signing key {path} is not an Ed25519 key, and Flower accepts no other. Choose an empty folder, and "
+            "`fedsel sign` makes one."
+        )
     return key

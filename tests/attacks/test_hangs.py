@@ -376,7 +376,10 @@ def test_a_deployment_goes_on_without_who_is_frozen_and_ends_without_its_server(
             if what == "SuperNode":
                 os.kill(pid, signal.SIGCONT)
             await_that(lambda: 1 in read_rows(folder)[-1]["aggregated"], run)
-        assert "The app process is replaced, as it sends no heartbeats; its message has failed." in node.log.read_text()
+        assert (
+            "The app process is replaced because it sends no heartbeats. Its message has failed."
+            in node.log.read_text()
+        )
         assert any("client 1 failed: " in line for line in lines)
 
         [pid] = running(superlink, "flwr-serverapp")

@@ -5,6 +5,7 @@ that never answered held the run up) and 21 (one senseless node ended every star
 """
 
 import json
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,9 +14,9 @@ import pytest
 from fedsel_app.config import EnrolmentConfig
 from fedsel_app.messages import EnrolAnswer, one_line
 from simulation import processes
-from simulation.deployment.command_lines import CONNECTION, supernode_command
+from simulation.deployment.command_lines import CONNECTION, SUPERNODE_MODULE, supernode_arguments
 from simulation.deployment.deployed_run import app_values
-from simulation.deployment.flower_cli import environment, submit, tool
+from simulation.deployment.flower_cli import environment, submit
 from simulation.deployment.local_deployment import Deployment, app_folder
 from simulation.deployment.ports import free_ports
 from simulation.experiments.configuration import resolve
@@ -208,11 +209,12 @@ def test_an_impostor_with_a_valid_key_in_a_tls_deployment(tmp_path: Path) -> Non
         log: list[str] = []
         run = pool.submit(submit, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, log.append)
         await_that(lambda: written(out) >= 1, run)
-        command = supernode_command(deployment.fleet, own[0], federation.client(3))
+        arguments = supernode_arguments(deployment.fleet, own[0], federation.client(3))
+        at = ["--host", "127.0.0.1", "--port", str(free_ports(1)[0])]
         impostor = processes.start(
             "impostor",
             f"{tmp_path.name}/impostor",
-            [tool(command[0]), *command[1:], "--host", "127.0.0.1", "--port", str(free_ports(1)[0])],
+            [sys.executable, "-m", SUPERNODE_MODULE, *arguments, *at],
             deployment.logs / "impostor.log",
             deployment.folder / "work",
             environment(tmp_path / "impostor"),

@@ -145,7 +145,7 @@ def test_a_run_whose_summary_is_written_has_ended_with_0(tmp_path, monkeypatch, 
         return RunResult(1, "finished:failed", "No heartbeat received from the task")
 
     monkeypatch.setattr(deployed_run, "submit", submit)
-    monkeypatch.setattr(deployed_run, "report_run", lambda folder, console: None)
+    monkeypatch.setattr("simulation.report.run_report.report_run", lambda folder, console: None)
     config = deployed_run.AppConfig.from_values({"strategy": "random", "out": str(tmp_path)})
     assert deployed_run.run_submitted(config, "fedsel", None, Console(quiet=True)) == code
     if finished:

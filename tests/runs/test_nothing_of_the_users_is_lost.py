@@ -225,7 +225,7 @@ def test_a_second_deployment_in_the_same_folder_is_refused(tmp_path):
     first._claim_folder()
     written(tmp_path / "processes" / "superlink.db")
     before = tree(tmp_path)
-    with pytest.raises(ConfigError, match="Another deployment is at work"), second:
+    with pytest.raises(ConfigError, match="Another deployment is running in"), second:
         pass
     assert tree(tmp_path) == before
     first.stop()

@@ -8,8 +8,10 @@ import os
 import select
 import shutil
 import signal
+import stat
 import struct
 import subprocess
+import sys
 import threading
 import time
 from collections import deque
@@ -71,7 +73,7 @@ class NamespaceMachine:
     def command(self, *words: str) -> list[str]:
         """Command line that carries out `words` on the machine, as its user."""
         user = f"--reuid={self.user}", f"--regid={self.user}", "--clear-groups"
-        return ["ip", "netns", "exec", self.space, "setpriv", *user, *words]
+        return ["ip", "netns", "exec", self.space, *with_python(), "setpriv", *user, *words]
 
     def environment(self, **others: str) -> dict[str, str]:
         """Environment of the machine's programs."""
@@ -125,6 +127,20 @@ class NamespaceMachine:
         for process in self.processes:
             process.wait()
         self.processes.clear()
+
+
+def with_python() -> list[str]:
+    """Words before a command line that let every user reach Python; none where everybody reaches it anyway.
+
+    Python may lie in a folder that its owner alone enters, such as /root/.pyenv. The machine, which has mounts of its
+    own, then sees nothing but Python there.
+    """
+    python = Path(sys.base_prefix).resolve()
+    closed = next((folder for folder in reversed(python.parents) if not folder.stat().st_mode & stat.S_IXOTH), None)
+    if closed is None:
+        return []
+    mount = 'mount -B "$1" /mnt && mount -t tmpfs -o mode=755 none "$2" && mkdir -p "$1" && mount -B /mnt "$1"'
+    return ["sh", "-c", f'{mount} && shift 2 && exec "$@"', "sh", str(python), str(closed)]
 
 
 def token_bucket(device: str, bits_per_s: float) -> list[str]:

@@ -109,14 +109,14 @@ def test_a_certificate_for_other_names(made):
     wrong = found(made, made.client(1), "127.0.0.2")
     assert wrong is not None
     assert (wrong.kind, wrong.passing) == ("certificate", False)
-    assert "not for the name 127.0.0.2, but for server.example, localhost, 127.0.0.1, ::1" in wrong.sentence
+    assert "not valid for the name 127.0.0.2, only for server.example, localhost, 127.0.0.1, ::1." in wrong.sentence
 
 
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("VALID", -timedelta(minutes=30), "is not valid any more"),
-        ("CLOCK_SKEW", -timedelta(hours=1), "is not valid yet"),
+        ("VALID", -timedelta(minutes=30), "is no longer valid by the clock of this machine"),
+        ("CLOCK_SKEW", -timedelta(hours=1), "is not valid yet by the clock of this machine"),
     ],
 )
 def test_a_clock_outside_of_the_certificates_time(tmp_path, monkeypatch, name, value, words):
@@ -126,7 +126,7 @@ def test_a_clock_outside_of_the_certificates_time(tmp_path, monkeypatch, name, v
     assert wrong is not None
     assert (wrong.kind, wrong.passing) == ("clock", True)
     assert words in wrong.sentence
-    assert "it holds from 20" in wrong.sentence
+    assert "it is valid from 20" in wrong.sentence
 
 
 def test_another_program_at_the_port(made):
@@ -134,13 +134,13 @@ def test_another_program_at_the_port(made):
         wrong = obstacle(client(port), port, made.authority)
     assert wrong is not None
     assert wrong.kind == "program"
-    assert "does not speak TLS" in wrong.sentence
+    assert "does not use TLS" in wrong.sentence
 
 
 @pytest.mark.parametrize(
     ("words", "kind", "sentence"),
     [
-        (WRONG_CLOCK, "clock", "is ahead of that of 127.0.0.1 by more than 5 s, or behind it by more than 305 s"),
+        (WRONG_CLOCK, "clock", "is more than 5 s ahead of the clock of 127.0.0.1, or more than 305 s behind it"),
         ("Invalid token", "key", "127.0.0.1 does not know the key of client-1"),
     ],
 )

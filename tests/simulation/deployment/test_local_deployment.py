@@ -16,8 +16,14 @@ from fedsel_app.config import ConfigError
 from fedsel_app.config.arguments import parse_setting
 from fedsel_app.records.own_folder import make_own_folder
 from simulation import processes
-from simulation.deployment.command_lines import CONNECTION, commands_elsewhere, connection_toml, supernode_command
-from simulation.deployment.flower_cli import DeploymentError, environment, submit, tool
+from simulation.deployment.command_lines import (
+    CONNECTION,
+    SUPERNODE_MODULE,
+    commands_elsewhere,
+    connection_toml,
+    supernode_arguments,
+)
+from simulation.deployment.flower_cli import DeploymentError, environment, submit
 from simulation.deployment.local_deployment import Deployment, app_folder, connected, refused
 from simulation.deployment.ports import free_ports
 from simulation.federation.folders import Federation, provision
@@ -196,17 +202,17 @@ def test_strangers_are_refused_and_their_log_says_why(tmp_path):
     with Deployment(tmp_path / "run", 1, NODE_CONFIGS[:1]) as deployment:
         made = deployment.federation
         assert made is not None
-        right = supernode_command(deployment.fleet, NODE_CONFIGS[1], made.client(0))
+        right = supernode_arguments(deployment.fleet, NODE_CONFIGS[1], made.client(0))
         mine, others = (str(federation.client(0) / "key") for federation in (made, other))
         wrong_key = [others if part == mine else part for part in right]
         keyless = [part for part in right if part != mine and "private-key" not in part]
-        foreign = supernode_command(deployment.fleet, NODE_CONFIGS[1], other.client(0))
+        foreign = supernode_arguments(deployment.fleet, NODE_CONFIGS[1], other.client(0))
         strangers = []
-        for port, (name, command) in zip(
+        for port, (name, arguments) in zip(
             free_ports(3), {"wrong": wrong_key, "keyless": keyless, "foreign": foreign}.items(), strict=True
         ):
             log, mark = tmp_path / f"{name}.log", f"{tmp_path}/{name}"
-            command = [tool(command[0]), *command[1:], "--host", "127.0.0.1", "--port", str(port)]
+            command = [sys.executable, "-m", SUPERNODE_MODULE, *arguments, "--host", "127.0.0.1", "--port", str(port)]
             strangers.append(processes.start(name, mark, command, log, tmp_path, environment(tmp_path / name)))
         try:
             deadline = time.monotonic() + 120

@@ -94,9 +94,9 @@ def test_clients_are_added_and_revoked_by_name(tmp_path):
     assert client_numbers(made.server) == [0, 2, 3]
     assert (made.client(0) / "key").read_bytes() == before
     assert [read_machine(path, "server", "admin").clients for path in (made.server, made.admin)] == [4, 4]
-    with pytest.raises(ConfigError, match="There are client-0, client-2, client-3"):
+    with pytest.raises(ConfigError, match="The clients are: client-0, client-2, client-3"):
         revoke_client(made.folder, "client-1")
-    with pytest.raises(ConfigError, match="client-1 is in the way, of a client that was revoked"):
+    with pytest.raises(ConfigError, match="client-1 is the folder of a revoked client"):
         add_clients(made.folder, 1)
     made.client(1).rename(tmp_path / "revoked")
     assert add_clients(made.folder, 1) == ["client-1"]
@@ -151,20 +151,20 @@ def test_a_machine_keeps_a_clients_own_settings(made, tmp_path):
     own = with_settings(machine, {"data-path": "/data/it's mine.npz", "threads": 2, "share-label-counts": False})
     write_machine(tmp_path, own)
     assert read_machine(tmp_path, "client") == own
-    with pytest.raises(ConfigError, match="rounds: a client's own settings are"):
+    with pytest.raises(ConfigError, match="A client cannot have rounds of its own"):
         with_settings(machine, {"rounds": 3})
-    with pytest.raises(ConfigError, match="only a client has"):
+    with pytest.raises(ConfigError, match="server cannot have threads: only a client has"):
         with_settings(read_machine(made.server, "server"), {"threads": 2})
 
 
 def test_a_folder_that_is_none_or_anothers_is_refused(made, tmp_path):
-    with pytest.raises(ConfigError, match=r"there is no machine\.toml"):
+    with pytest.raises(ConfigError, match=r"it has no machine\.toml"):
         read_machine(tmp_path, "client")
-    with pytest.raises(ConfigError, match="is the folder of server; this command takes that of admin"):
+    with pytest.raises(ConfigError, match="is the folder of server, but this command needs the folder of admin"):
         read_machine(made.server, "admin")
     for text, named in (("", "clients"), ('role = "client"\nport = true', "port"), ("role = 3", "role")):
         (tmp_path / "machine.toml").write_text(text)
-        with pytest.raises(ConfigError, match=f"is damaged, at .*{named}"):
+        with pytest.raises(ConfigError, match=f"is damaged at .*{named}"):
             read_machine(tmp_path, "client")
     (tmp_path / "machine.toml").write_text("role")
     with pytest.raises(ConfigError, match="cannot be read"):

@@ -92,7 +92,7 @@ def test_a_key_is_made_once_for_its_owner_alone(tmp_path):
 
 def test_what_is_no_key_or_no_signature_is_named(tmp_path, app):
     other = generate_private_key(SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-    for content, said in ((b"x", "cannot be used"), (other, "no Ed25519 key")):
+    for content, said in ((b"x", "cannot be used"), (other, "not an Ed25519 key")):
         (tmp_path / KEY).write_bytes(content)
         with pytest.raises(ConfigError, match=said):
             signing_key(tmp_path)
