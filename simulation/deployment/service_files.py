@@ -13,6 +13,7 @@ from simulation.federation.machine import Machine
 def systemd_unit(folder: Path, machine: Machine) -> str:
     """Unit that runs `fedsel start FOLDER` as this user once the network is up, and restarts it after a failure."""
     command = shlex.join([str(Path(sys.executable).parent / "fedsel"), "start", str(folder)])
+    command, written = (text.replace("%", "%%") for text in (command, str(folder)))  # systemd expands single ones
     return f"""[Unit]
 Description=fedsel {machine.name} of the federation at {machine.server}
 Wants=network-online.target
@@ -26,7 +27,7 @@ RestartSec=10
 KillSignal=SIGTERM
 NoNewPrivileges=true
 ProtectSystem=strict
-ReadWritePaths="{folder}"
+ReadWritePaths="{written}"
 PrivateTmp=true
 
 [Install]

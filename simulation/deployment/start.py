@@ -17,13 +17,13 @@ from typing import TextIO
 from fedsel_app.config import Value
 from fedsel_app.imports import uncollected_imports
 from fedsel_app.records.own_folder import make_own_folder, temporary_folder, working_in
-from simulation.deployment.command_lines import connection_toml, superlink_arguments, supernode_arguments
+from simulation.deployment.command_lines import superlink_arguments, supernode_arguments
 from simulation.deployment.connection import client_obstacle, other_release
 from simulation.deployment.flower_cli import DeploymentError, environment
 from simulation.deployment.ports import free_ports
 from simulation.experiments.node_configuration import node_config_text
 from simulation.federation.folders import LOG, client_numbers
-from simulation.federation.machine import HERE_RELEASE, Machine, address, read_machine, with_settings, write_machine
+from simulation.federation.machine import HERE_RELEASE, Machine, read_machine, with_settings, write_machine
 from simulation.flower_internals.app_signature import TRUSTED
 from simulation.flower_internals.transport import ANYWHERE, HERE
 
@@ -141,9 +141,6 @@ def _serve(folder: Path, machine: Machine) -> None:
     at = machine.endpoints(free_ports(1)[0])
     for port in sorted({machine.port, machine.control_port}):
         _refuse_taken(port)
-    control = address(HERE, machine.control_port)
-    config = connection_toml(control, folder / "ca.crt")
-    (folder / HOME / "config.toml").write_text(config, encoding="utf-8")
     sys.argv = ["fedsel start", *superlink_arguments(folder, folder / DATABASE), *at.arguments]
     with uncollected_imports():
         from simulation.flower_internals.superlink import run_superlink

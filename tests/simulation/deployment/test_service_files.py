@@ -15,7 +15,7 @@ from simulation.flower_internals.transport import FLEET_OVER_GRPC
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Federation:
-    return provision(tmp_path_factory.mktemp("made") / "of two", ["server.example"], 2, 9300)
+    return provision(tmp_path_factory.mktemp("made") / "all of 100%", ["server.example"], 2, 9300)
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -28,8 +28,9 @@ def test_a_unit_starts_the_folder_and_writes_nowhere_else(made, capsys):
     unit.optionxform = str
     unit.read_string(printed(capsys, str(made.client(0)), "--systemd"))
     command = shlex.split(unit["Service"]["ExecStart"])
-    assert (Path(command[0]).name, *command[1:]) == ("fedsel", "start", str(made.client(0)))
-    assert unit["Service"]["ReadWritePaths"] == f'"{made.client(0)}"'
+    folder = f"{made.folder.parent}/all of 100%%/client-0"
+    assert (Path(command[0]).name, *command[1:]) == ("fedsel", "start", folder)
+    assert unit["Service"]["ReadWritePaths"] == f'"{folder}"'
     assert unit["Unit"]["Description"] == "fedsel client-0 of the federation at server.example"
 
 
