@@ -19,6 +19,8 @@ class SettingKeywords(SharedKeywords, total=False):
     hetero_select_staleness_scale: float
     hetero_select_temperature: float
     hetero_select_loss_source: Literal["probe", "last-fit"]
+    hetero_select_probe_candidates: int
+    hetero_select_probe_every: int
     hetero_select_average_decay: float
     hetero_select_average_start: Literal["zero", "first"]
     hetero_select_sketch_size: int

@@ -13,6 +13,8 @@ Deviations
 - Eq. 3's running average: the text reads as the last aggregate (`average-decay` 0, the default), the authors' code
   keeps 0.9 old + 0.1 new.
 - A loss that is infinite counts as the worst finite one, and one that is NaN as an average one.
+- The paper probes every client in every round. `probe-candidates` and `probe-every` probe fewer: a client that is not
+  probed keeps the loss of its last probe, and counts as an average one before its first.
 """
 
 from dataclasses import dataclass
@@ -51,6 +53,8 @@ class HeteroSelectConfig(Settings):
         "probe", "loss of the current model on probe-batches, or the loss reported at the last training",
         choices=("probe", "last-fit"),
     )  # fmt: skip
+    probe_candidates: int = setting(0, "clients drawn for the loss probe of a round (0: all)", low=0)
+    probe_every: int = setting(1, "rounds from one loss probe to the next", low=1)
     average_decay: float = setting(0.0, "share of the old value in the running average update of D", low=0.0, below=1.0)
     average_start: str = setting(
         "zero", "running average update of D before the first round: zero, or the first aggregate (the authors' code)",
@@ -71,6 +75,13 @@ class HeteroSelectConfig(Settings):
             "staleness": self.staleness_weight,
         }
         return weights | dict.fromkeys(weights.keys() & set(self.without.split("-")), 0.0)
+
+
+    def probes(self, round_info: RoundInfo, available: int) -> int:
+        """The number of `available` clients whose loss is probed in a round."""
+        if (round_info.number - 1) % self.probe_every:
+            return 0
+        return min(self.probe_candidates or available, available)
 
 
 def fairness(selections: Ints) -> Floats:
@@ -123,7 +134,7 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
     name = "hetero-select"
     paper = "Masud, Jahin & Hasan 2026, arXiv:2508.06692"
     looks_at = ("updates", "losses")
-    state_fields = ("_diversity", "_average")
+    state_fields = ("_diversity", "_average", "_last_probed")
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
@@ -137,6 +148,8 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
             size = self.config.sketch_size
         self._average = np.zeros(size)
         """Running average of the aggregates, or of their sketches."""
+        self._last_probed = np.full(clients, np.nan)
+        """Each client's loss in its last probe."""
 
     @classmethod
     def needs(cls, config: HeteroSelectConfig) -> Needs:
@@ -147,10 +160,24 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
             updates=weights["diversity"] > 0,
         )
 
+    @classmethod
+    def probe_count(cls, config: HeteroSelectConfig, round_info: RoundInfo, count: int, available: int) -> int:
+        """All clients that are available; fewer with `probe-candidates`, none between the rounds of `probe-every`."""
+        return config.probes(round_info, available)
+
+    def candidates(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Ints:
+        """A uniform draw of `probe-candidates` clients, or all, where the round has a loss probe."""
+        probed = self.config.probes(round_info, roster.ids.size)
+        if probed == roster.ids.size:
+            return roster.ids
+        return np.sort(rng.choice(roster.ids, probed, replace=False))
+
     def components(self, roster: Roster, round_info: RoundInfo) -> dict[str, Floats]:
         """V', D, F' and St' of the available clients (Eqs. 2-5), each float64 (n,) by ascending id."""
         ids = roster.ids
-        losses = roster.losses if self.config.loss_source == "probe" else roster.fit_losses
+        losses = roster.fit_losses
+        if self.config.loss_source == "probe":
+            losses = np.where(np.isnan(roster.losses), self._last_probed, roster.losses)
         stale = staleness(roster.last_selected[ids], round_info.number, self.config.staleness_scale)
         return {
             "loss": min_max(finite(losses[ids]), flat=0.0),
@@ -179,7 +206,10 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
         )
 
     def update(self, outcome: Outcome) -> None:
-        """Refresh every D_k against the new average (Eq. 3)."""
+        """Refresh every D_k against the new average (Eq. 3), and keep the probed losses where others will be old."""
+        losses = self.roster.losses
+        if self.config.probe_candidates or self.config.probe_every > 1:
+            self._last_probed = np.where(np.isnan(losses), self._last_probed, losses)
         if outcome.aggregate is None or not self._weights["diversity"]:
             return
         aggregate = Update(outcome.aggregate.size, None, outcome.aggregate.astype(np.float32))

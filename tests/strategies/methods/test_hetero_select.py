@@ -140,6 +140,36 @@ def test_last_fit_losses_are_free_and_unknown_ones_average():
     np.testing.assert_allclose(selection.components["loss"], [0.8333333 / 2, 0.0, 1.0, 0.25], rtol=1e-6)
 
 
+def test_probes_of_a_few_by_hand():
+    """With two candidates, and a probe in every second round, the others keep what their last probe said."""
+    selector = method(probe_candidates=2, probe_every=2)
+    draw = np.random.default_rng(7)
+    drawn = selector.candidates(make_roster(4), RoundInfo(1, 10), 2, draw)
+    assert drawn.tolist() == sorted(np.random.default_rng(7).choice(4, 2, replace=False).tolist())
+    assert selector.candidates(make_roster(4), RoundInfo(2, 10), 2, draw).size == 0
+    assert [selector.probe_count(selector.config, RoundInfo(number, 10), 2, 4) for number in (1, 2, 3)] == [2, 0, 2]
+    assert selector.probe_count(HeteroSelectConfig(), RoundInfo(2, 10), 2, 4) == 4
+
+    def losses_of_round(number, losses):
+        """Loss components where these losses were probed in the round; then the round is learnt."""
+        selector.roster.losses[:] = losses
+        shown = everybody(selector, selector.roster, RoundInfo(number, 10)).components["loss"]
+        selector.update(outcome(RoundInfo(number, 10), [0], [dense([1.0, 0, 0, 0])]))
+        return shown.tolist()
+
+    selector.roster.available[:] = True
+    # Not probed yet: the mean of 2 and 4.
+    assert losses_of_round(1, [2.0, 4.0, np.nan, np.nan]) == [0.0, 1.0, 0.5, 0.5]
+    assert losses_of_round(2, [np.nan] * 4) == [0.0, 1.0, 0.5, 0.5]
+    # Old for 0, new for 1 and 3, and the mean of 2, 3 and 7 for 2.
+    assert losses_of_round(3, [np.nan, 3.0, np.nan, 7.0]) == [0.0, 0.2, 0.4, 1.0]
+    again = method(probe_candidates=2, probe_every=2)
+    again.load_state(selector.state())
+    again.roster.available[:] = True
+    again.roster.losses[:] = np.nan
+    assert everybody(again, again.roster, RoundInfo(4, 10)).components["loss"].tolist() == [0.0, 0.2, 0.4, 1.0]
+
+
 # Equation 6: selection ------------------------------------------------------------------------------------------------
 
 
