@@ -110,13 +110,14 @@ def read_ranking(path: Path) -> Ranking:
 def places(ranking: Ranking, metric: Metric, measured: Measured) -> list[Place]:
     """Methods from the best mean to the worst, on the seeds that all have; none where fewer than two seeds are.
 
-    A variant that was not run is left out.
+    A variant that was not run on all seeds is left out.
     """
     found = {
         side.name: {seed: value for seed in ranking.seeds if (value := _value(ranking, side, seed, metric, measured))}
         for side in ranking.sides
     }
-    rows = {name: row for name, row in found.items() if row or name not in ranking.variants}
+    whole = len(ranking.seeds)
+    rows = {name: row for name, row in found.items() if len(row) == whole or name not in ranking.variants}
     common = sorted(set.intersection(*(set(row) for row in rows.values())))
     if len(common) < 2:
         return []

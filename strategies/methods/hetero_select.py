@@ -76,7 +76,6 @@ class HeteroSelectConfig(Settings):
         }
         return weights | dict.fromkeys(weights.keys() & set(self.without.split("-")), 0.0)
 
-
     def probes(self, round_info: RoundInfo, available: int) -> int:
         """The number of `available` clients whose loss is probed in a round."""
         if (round_info.number - 1) % self.probe_every:
