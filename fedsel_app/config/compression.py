@@ -1,4 +1,4 @@
-"""Settings of compression: compressor, precision, error feedback and curvature."""
+"""Settings of compression: the compressor, the residual of error feedback, and the kept fractions."""
 
 from dataclasses import dataclass
 
@@ -7,61 +7,89 @@ from fedsel_app.config.settings import Settings, require, setting
 
 @dataclass(frozen=True)
 class CompressionConfig(Settings):
-    """Compression of the updates that clients send: compressor, precision, error feedback and curvature."""
+    """Compression of client updates: compressor, precision, error feedback and curvature."""
 
     compressor: str = setting(
         "top-k",
-        "the largest entries, random ones that the seed tells, all of them on a random grid, or all as they are",
+        "which entries of an update a client sends, and how",
         choices={
-            "top-k": "the largest entries",
-            "rand-k": "random entries, which the seed tells both sides",
-            "qsgd": "all entries on a random grid of qsgd-levels levels",
-            "none": "all entries as they are",
+            "top-k": "the entries of the largest magnitude",
+            "rand-k": "random entries, which both sides draw from the seed",
+            "qsgd": "all entries, rounded at random to qsgd-levels levels",
+            "none": "all entries",
         },
+        first=True,
     )
     value_bits: int = setting(
         32,
-        "bits of each value that is sent: 32 (float32), 16 (float16), 8 or 4; error feedback takes up the rounding,"
-        " and without it 8 and 4 bits are rounded at random; qsgd-levels says it for qsgd",
+        "bits of each value that is sent: 32 (float32), 16 (float16), 8 or 4. Error feedback keeps the rounding error;"
+        " without it 8 and 4 bits are rounded at random. The compressor qsgd takes qsgd-levels instead",
         low=4,
         high=32,
+        first=True,
     )
     top_k_scope: str = setting(
-        "global", "the kept fraction holds over the model, or in each layer", choices=("global", "layer")
+        "global",
+        "what the kept fraction is a fraction of",
+        choices={"global": "of the whole model", "layer": "of each layer"},
     )
-    qsgd_levels: int = setting(16, "levels s of qsgd", low=1, high=32767)
-    qsgd_bucket: int = setting(128, "entries that share a norm in qsgd", low=1)
-    error_feedback: bool = setting(True, "keep what was not sent and add it to the next update")
+    qsgd_levels: int = setting(16, "number of levels s of the compressor qsgd", low=1, high=32767)
+    qsgd_bucket: int = setting(128, "number of entries that share one norm in the compressor qsgd", low=1)
+    error_feedback: bool = setting(
+        True, "keeps what was not sent, the residual, and adds it to the next update of the client", first=True
+    )
     error_feedback_scheme: str = setting(
         "ef14",
-        "ef14 adds what was not sent to the next update; ef21 sends the change of an estimate that both sides keep",
-        choices=("ef14", "ef21"),
+        "form of error feedback",
+        choices={
+            "ef14": "adds the residual to the next update",
+            "ef21": "sends the change of an estimate of the update that client and server both keep",
+        },
     )
     kept_rounding: str = setting(
-        "ceil", "kept entries: ceil(theta N) or max(1, floor(theta N))", choices=("ceil", "floor")
+        "ceil",
+        "number of kept entries of N at the kept fraction theta",
+        choices={"ceil": "ceil(theta N)", "floor": "max(1, floor(theta N))"},
+        variants=("ceil", "floor"),
     )
     curvature_layers: int = setting(
-        3, "layers a round whose entries are scored by v^2 / |H| (0: magnitude only)", low=0
+        3,
+        "number of layers in a round whose entries are scored by v^2 / |H|, with the curvature H; all other layers are"
+        " scored by magnitude, and 0 scores every layer so",
+        low=0,
     )
     curvature_scale: str = setting(
-        "literal", "|H| as it is, or divided by its layer's mean", choices=("literal", "layer-mean")
+        "literal",
+        "scale of |H|",
+        choices={"literal": "as measured", "layer-mean": "divided by the mean of its layer"},
     )
-    curvature_floor: float = setting(1e-6, "smallest |H| (literal: |H| is clamped there)", above=0.0)
+    curvature_floor: float = setting(1e-6, "smallest |H|; smaller ones are clamped to it (literal)", above=0.0)
     curvature_batch: str = setting(
         "plain",
-        "mini-batch of the curvature probe: as it is, in eval mode; or augmented, in train mode (HeteRo-Select's code)",
-        choices=("plain", "training"),
+        "mini-batch of the curvature probe",
+        choices={"plain": "unchanged, in eval mode", "training": "augmented, in train mode"},
+        variants=("plain", "training"),
     )
     curvature_signs: str = setting(
         "chosen",
-        "layers on which the curvature probe has signs: those it is drawn for, or all (HeteRo-Select's code)",
-        choices=("chosen", "all"),
+        "layers on which the curvature probe draws random signs",
+        choices={"chosen": "those of curvature-layers", "all": "every layer"},
+        variants=("chosen", "all"),
     )
-    curvature_explore: float = setting(0.2, "share of the layer draw that is uniform", low=0.0, high=1.0)
+    curvature_explore: float = setting(
+        0.2,
+        "share of the draw of curvature-layers that is uniform; the rest follows layer-importance",
+        low=0.0,
+        high=1.0,
+    )
     layer_importance: str = setting(
         "mask-share",
-        "the rest of the draw: the layer's share of the last mask, or the share of the layer that was kept",
-        choices=("mask-share", "kept-share"),
+        "importance of a layer in the draw of curvature-layers",
+        choices={
+            "mask-share": "its share of all entries that were kept last",
+            "kept-share": "the share of its own entries that was kept last",
+        },
+        variants=("mask-share", "kept-share"),
     )
 
     def __post_init__(self) -> None:
@@ -87,3 +115,69 @@ class CompressionConfig(Settings):
     def remembers_unsent(self) -> bool:
         """True where the residual, what was not sent, is added to the next update."""
         return self.error_feedback and not self.ef21 and not self.lossless
+
+
+@dataclass(frozen=True)
+class ResidualConfig(Settings):
+    """Residual decay: the share of the residual that error feedback keeps from round to round."""
+
+    residual_decay: str = setting(
+        "adaptive",
+        "factor beta on the residual in each round",
+        choices={
+            "adaptive": "between residual-decay-min and residual-decay-max, larger the less is sent",
+            "static": "residual-decay-static",
+        },
+    )
+    residual_decay_static: float = setting(0.9, "factor of the static decay", low=0.0, high=1.0)
+    residual_decay_min: float = setting(0.85, "factor of the adaptive decay at kept fraction 1", low=0.0, high=1.0)
+    residual_decay_max: float = setting(0.97, "factor of the adaptive decay at kept fraction 0", low=0.0, high=1.0)
+
+    def beta(self, kept_fraction: float) -> float:
+        """Residual decay of a round whose average kept fraction is theta_t (paper: Eq. 9)."""
+        if self.residual_decay == "static":
+            return self.residual_decay_static
+        return self.residual_decay_min + (self.residual_decay_max - self.residual_decay_min) * (1.0 - kept_fraction)
+
+
+@dataclass(frozen=True)
+class BudgetConfig(Settings):
+    """Communication budget: the kept fractions of top-k and rand-k, for a round and for each client."""
+
+    kept_fraction: float = setting(
+        0.2, "average share of the entries that is sent, over the run: theta_avg", above=0.0, high=1.0, first=True
+    )
+    kept_cosine: float = setting(
+        0.4, "amplitude alpha_cos of the cosine schedule of the kept fraction; 0 keeps it constant", low=0.0, high=1.0
+    )
+    kept_floor: float = setting(0.08, "smallest kept fraction of a round", low=0.0, high=1.0)
+    kept_min: float = setting(
+        0.01, "smallest kept fraction of a client, theta_min", above=0.0, high=1.0, variants=(0.01, 0.005)
+    )
+    kept_warmup_rounds: int = setting(1, "number of first rounds with kept fraction 1, before the schedule", low=0)
+    kept_warmup_full: bool = setting(
+        True,
+        "sends every entry in the warm-up rounds; false lets scores and links reduce them",
+        variants=(True, False),
+    )
+    cosine_from: str = setting(
+        "round-1",
+        "first round of the cosine schedule, which ends with the run",
+        choices={"round-1": "round 1", "warmup": "the first round after the warm-up"},
+        variants=("round-1", "warmup"),
+    )
+    allocation: str = setting(
+        "score",
+        "how the kept fraction of a round is shared among its clients",
+        choices={"score": "in proportion to their scores", "uniform": "equally"},
+    )
+    link_cap: str = setting(
+        "transfer",
+        "upper bound on what a client sends in a round",
+        choices={
+            "transfer": "what its link carries in the time that a mean link takes for an uncompressed update",
+            "round": "what its link carries in the time of an average update and an average client's computation",
+            "none": "no bound",
+        },
+        variants=("transfer", "round"),
+    )

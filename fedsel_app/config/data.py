@@ -1,14 +1,14 @@
-"""Settings of the data set: its name and its files."""
+"""Settings of the data: the data set, its preprocessing and its partition among the clients."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedsel_app.config.named_arguments import parse_named
 from fedsel_app.config.plugins import unknown_name
-from fedsel_app.config.settings import ConfigError, Settings, Value, require, setting
+from fedsel_app.config.settings import ConfigError, Settings, Value, parse_named, require, setting
 
 DATA_FOLDERS = {
     "mnist": "data",
@@ -60,6 +60,28 @@ DATA_ARGUMENTS: dict[str, type] = {
     "seed": int,
 }
 """Name in `data-arguments` -> type of its value."""
+PUBLISHED_MOMENTS = {
+    "mnist": ((0.1307,), (0.3081,)),
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+    "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+    "tiny-imagenet": ((0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)),
+}
+"""Mean and deviation of each channel, images scaled to [0, 1], as HeteRo-Select's authors and many others have them."""
+UPSTREAM = "flwr:"
+"""Beginning of a partition that is a partitioner of flwr-datasets."""
+SIZE_FUNCTION = "partition_id_to_size_fn"
+"""Argument of a partitioner that is a function."""
+PARTITIONS = {
+    "iid": "at random, as many for each",
+    "dirichlet": "each class in shares drawn by Dirichlet(alpha)",
+    "multi-dirichlet": "equal groups of clients, each with a concentration of its own (alphas)",
+    "psi-lda": "a dominant class for each client, with probability psi, the rest IID",
+    "missing-classes": "clients that lack missing-classes classes each",
+    "shards": "shards-per-client runs of the examples in class order",
+    "natural": "by the owners that the data set names",
+    "own": "each client's data are all its own, in a deployment",
+}
+"""Partition of fedsel's own -> its meaning."""
 
 
 def data_name(values: Mapping[str, Value]) -> str:
@@ -72,35 +94,39 @@ def data_name(values: Mapping[str, Value]) -> str:
 class DataConfig(Settings):
     """Data set: its name and its files."""
 
-    data: str = setting("digits", "where the examples come from", choices=DATA_SETS, closed=False)
+    data: str = setting("digits", "where the examples come from", choices=DATA_SETS, closed=False, first=True)
     data_path: str = setting(
         "",
-        "the .npz file, the `datasets` folder or Parquet, or the folder of a set of files (empty: data/ where you run, "
-        "or data/femnist and so on)",
+        "path of the data: the file of npz and csv, a folder that `datasets` saved or Parquet for hf, or the folder of"
+        " a data set of files; empty: data/ in the working directory, or the set's own folder there, such as"
+        " data/femnist",
+        first=True,
     )
     data_arguments: str = setting(
         "",
-        'csv, hf, hf:NAME: columns, splits and order, such as label="fine_label", shuffle=false; one of '
+        'csv, hf, hf:NAME: columns, splits and order, such as label="fine_label", shuffle=false; the names are '
         + ", ".join(DATA_ARGUMENTS),
     )
-    download: bool = setting(False, "let torchvision download a set that is absent")
+    download: bool = setting(False, "lets torchvision download a data set that is not in data-path")
     image_size: int = setting(
-        0, "tiny-imagenet, image-folder, hf: scale images to this many pixels square (0: not)", low=0
+        0, "tiny-imagenet, image-folder, hf: side in pixels to which images are scaled; 0 keeps their size", low=0
     )
     test_fraction: float = setting(
         0.2,
-        "digits, csv, and hf and image-folder without a test split: share of the examples in the test set; synthetic, "
-        "regression, ecg: test examples a training one",
+        "digits, csv, and hf and image-folder without a test split: share of the examples in the test set; synthetic,"
+        " regression, ecg: number of test examples per training example",
         above=0.0,
         below=1.0,
     )
-    synthetic_alpha: float = setting(1.0, "synthetic: how much the clients' true models differ", low=0.0)
-    synthetic_beta: float = setting(1.0, "synthetic: how much the clients' inputs differ", low=0.0)
-    synthetic_clients: int = setting(0, "synthetic, regression: clients that it is generated for (0: `clients`)", low=0)
-    regression_clusters: int = setting(2, "regression: clusters J that the clients belong to; 1 is IID", low=1)
-    regression_intercept: bool = setting(False, "regression: put a 1 behind each input")
-    ptb_xl_hz: int = setting(100, "ptb-xl: samples a second of the records, 100 or 500", low=100, high=500)
-    ecg_examples: int = setting(2000, "ecg: training records that are generated", low=1)
+    synthetic_alpha: float = setting(1.0, "synthetic: how much the true models of the clients differ", low=0.0)
+    synthetic_beta: float = setting(1.0, "synthetic: how much the inputs of the clients differ", low=0.0)
+    synthetic_clients: int = setting(
+        0, "synthetic, regression: number of clients for which data are generated; 0 takes `clients`", low=0
+    )
+    regression_clusters: int = setting(2, "regression: number of clusters of clients, J; 1 is IID", low=1)
+    regression_intercept: bool = setting(False, "regression: appends a 1 to each input")
+    ptb_xl_hz: int = setting(100, "ptb-xl: samples per second of the records, 100 or 500", low=100, high=500)
+    ecg_examples: int = setting(2000, "ecg: number of training records that are generated", low=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -162,3 +188,136 @@ class DataConfig(Settings):
     def folder(self) -> Path:
         """Folder of the files of a set of `DATA_FOLDERS`."""
         return Path(self.data_path or DATA_FOLDERS[self.data]).resolve()
+
+
+@dataclass(frozen=True)
+class PreprocessingConfig(Settings):
+    """Preprocessing: the normalisation and the augmentation of examples."""
+
+    normalize: bool = setting(
+        True,
+        "subtracts the mean of the training set and divides by its standard deviation: for each channel of images and"
+        " signals, and for each feature of a table (synthetic: for all features together; regression: never)",
+    )
+    moments: str = setting(
+        "computed",
+        "mean and standard deviation for normalize",
+        choices={
+            "computed": "those of the training set",
+            **{name: f"the constants published for {name}" for name in PUBLISHED_MOMENTS},
+        },
+    )
+    augment: str = setting(
+        "none",
+        "random changes of training images",
+        choices={
+            "none": "none",
+            "flip": "mirrors half of the images",
+            "crop-flip": "also crops at random, after padding by 4 pixels of zeros",
+        },
+    )
+
+
+@dataclass(frozen=True)
+class PartitionConfig(Settings):
+    """Partition: the split of the training examples among the clients, and of each client's into its two parts."""
+
+    partition: str = setting(
+        "dirichlet",
+        "how the training examples are split among the clients",
+        choices={
+            **PARTITIONS,
+            "flwr:NAME": "by a partitioner of flwr-datasets, such as flwr:DirichletPartitioner",
+            "package.module:function": "by function(labels, clients, rng) of yours: a list of each client's positions",
+        },
+        closed=False,
+        first=True,
+    )
+    partition_arguments: str = setting(
+        "",
+        "flwr:NAME: arguments of the partitioner, such as alpha=0.5, self_balancing=true; unless set here,"
+        " num_partitions is `clients`, seed is `seed`, and partition_by is label",
+    )
+    alpha: float = setting(0.5, "dirichlet: concentration; the smaller, the more skewed", above=0.0, first=True)
+    alphas: str = setting(
+        "0.001,0.01,0.1,0.5,1", "multi-dirichlet: concentrations, separated by commas, one for each group of clients"
+    )
+    psi: float = setting(0.4, "psi-lda: probability of the dominant class of a client; 0 is IID", low=0.0, high=1.0)
+    client_examples: int = setting(
+        0, "psi-lda with partition-form=code: number of examples that a client draws; 0 takes n // K", low=0
+    )
+    missing_classes: int = setting(40, "missing-classes: number of classes that each client lacks", low=0)
+    partition_form: str = setting(
+        "text",
+        "form of psi-lda, missing-classes, dirichlet and multi-dirichlet",
+        choices={
+            "text": "as the paper describes it",
+            "code": "as the authors' code does it: psi-lda draws dominant classes at random, and classes run out;"
+            " missing-classes draws clients' examples independently, and they overlap; (multi-)dirichlet gives no more"
+            " to a client that holds n / K examples",
+        },
+        variants=("text", "code"),
+    )
+    shards_per_client: int = setting(
+        2, "shards: number of runs of examples, in the order of classes, for each client", low=1
+    )
+    min_examples: int = setting(1, "smallest number of training examples of a client", low=1)
+    holdout_fraction: float = setting(
+        0.0, "share of each client's examples that becomes its own test part", low=0.0, below=1.0
+    )
+    holdout_class_examples: int = setting(
+        1, "smallest number of examples of a class that a client splits; fewer stay in its training part", low=1
+    )
+    surrogate_examples: int = setting(
+        0, "number of training examples that no client gets: they are the server's surrogate set (isp-loss)", low=0
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.partition not in PARTITIONS and not self.partitioner and not self.function:
+            raise unknown_name("partition", self.partition, PARTITIONS, "flwr:NAME or package.module:function")
+        if self.partition_arguments and not self.partitioner:
+            raise ConfigError(
+                "The 'partition-arguments' are those of a partitioner of flwr-datasets: set 'partition' to flwr:NAME, "
+                f"or leave them out. Got the partition {self.partition}."
+            )
+        _ = self.arguments
+        try:
+            valid = all(0.0 < alpha < math.inf for alpha in self.group_alphas)
+        except ValueError:
+            valid = False
+        require(valid, "alphas", "numbers above 0 with commas between them", self.alphas)
+
+    @property
+    def partitioner(self) -> str:
+        """Name of the partitioner of flwr-datasets; empty for fedsel's own partitions."""
+        return self.partition.removeprefix(UPSTREAM) if self.partition.startswith(UPSTREAM) else ""
+
+    @property
+    def function(self) -> str:
+        """Name of the user's own partition function, package.module:function; empty for all others."""
+        return self.partition if ":" in self.partition and not self.partition.startswith(UPSTREAM) else ""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Name -> value in `partition-arguments`; that of `SIZE_FUNCTION` is package.module:function."""
+        return parse_named(self.partition_arguments, "partition-arguments", 'alpha=0.5, partition_by="label"')
+
+    @property
+    def group_alphas(self) -> list[float]:
+        """Concentrations in `alphas`."""
+        return [float(alpha) for alpha in self.alphas.split(",")]
+
+
+@dataclass(frozen=True)
+class TaskConfig(Settings):
+    """Task: the loss of a data set with several labels per example."""
+
+    positive_weights: str = setting(
+        "all",
+        "weight of a positive label in the multi-label loss, as negatives / positives counted over",
+        choices={
+            "all": "all training examples",
+            "client": "all training examples in evaluation, and the client's own in local training",
+        },
+    )

@@ -11,23 +11,35 @@ class ExecutionConfig(Settings):
 
     engine: str = setting(
         "auto",
-        "where a simulation runs: in this process, through Ray, or in the one that is expected to be done first",
-        choices=("auto", "inline", "ray"),
+        "where a simulation runs",
+        choices={
+            "auto": "in the one of the two that is expected to finish first",
+            "inline": "in this process",
+            "ray": "in the workers of Ray, side by side",
+        },
+        first=True,
     )
-    workers: int = setting(0, "Ray actors that train side by side (0: one for each core)", low=0)
+    workers: int = setting(0, "number of Ray actors that train side by side; 0 takes one per core", low=0, first=True)
     ray_address: str = setting(
-        "", "Ray cluster that simulates, HOST:PORT or auto, one actor for each of its CPUs (empty: Ray on this machine)"
+        "",
+        "address of a running Ray cluster, HOST:PORT or auto, with one actor for each of its CPUs; empty starts Ray on"
+        " this machine",
     )
-    threads: int = setting(1, "torch threads of each client", low=1)
+    threads: int = setting(1, "number of torch threads of each client", low=1)
     eval_threads: int = setting(
-        2, "torch threads of the server's evaluation (small models take one); clients are idle then", low=1
+        2, "number of torch threads of the server's evaluation, while clients are idle; small models take one", low=1
     )
-    client_gpus: float = setting(0.0, "share of a GPU each Ray actor takes", low=0.0)
-    device: str = setting("auto", "where clients train", choices=("auto", "cpu", "cuda", "mps"))
+    client_gpus: float = setting(0.0, "share of a GPU for each Ray actor", low=0.0)
+    device: str = setting(
+        "auto",
+        "device on which clients train",
+        choices={"auto": "cuda, else mps, else cpu", "cpu": "", "cuda": "", "mps": ""},
+        first=True,
+    )
     precision: str = setting(
         "fp32",
-        "numbers of the forward and backward passes; weights, losses and updates are fp32 in both, and the two do not"
-        " give the same bits",
+        "number format of the forward and backward passes; weights, losses and updates always are fp32. The two formats"
+        " give different bits",
         choices=("fp32", "bf16"),
     )
 

@@ -1,4 +1,4 @@
-"""Settings of the network: uplinks, computing speeds and the clock."""
+"""Settings of the network: links and clock, the enrolment of clients, and late or lost replies."""
 
 from dataclasses import dataclass
 
@@ -7,24 +7,36 @@ from fedsel_app.config.settings import ConfigError, Settings, setting
 
 @dataclass(frozen=True)
 class NetworkConfig(Settings):
-    """Network: uplinks, computing speeds and the clock."""
+    """Network: the uplinks and the computing speeds of clients, and the clock of the run."""
 
     links: str = setting(
-        "simulated", "links and clock drawn from the seed, or measured ones", choices=("simulated", "measured")
+        "simulated",
+        "where link speeds, computing times and the clock of the run come from",
+        choices={"simulated": "drawn from the seed", "measured": "measured in the run"},
+        first=True,
     )
-    uplink_min_bits_per_s: float = setting(1e6, "slowest uplink, drawn per client and round", above=0.0)
-    uplink_max_bits_per_s: float = setting(5e6, "fastest uplink", above=0.0)
-    step_min_s: float = setting(0.1, "fewest seconds a local step takes, drawn once per client", low=0.0)
-    step_max_s: float = setting(0.5, "most seconds a local step takes", low=0.0)
+    uplink_min_bits_per_s: float = setting(
+        1e6, "slowest uplink in bits per second; each client draws one in each round", above=0.0
+    )
+    uplink_max_bits_per_s: float = setting(5e6, "fastest uplink in bits per second", above=0.0)
+    step_min_s: float = setting(0.1, "shortest time of a local step in seconds; each client draws one", low=0.0)
+    step_max_s: float = setting(0.5, "longest time of a local step in seconds", low=0.0)
     link_coupling: str = setting(
         "independent",
-        "uplinks drawn independently of the data, or the largest loss gets the slowest link (the stress test)",
-        choices=("independent", "inverted-loss"),
+        "how uplinks depend on the data",
+        choices={
+            "independent": "they do not",
+            "inverted-loss": "the larger the loss of a client, the slower its link (HeteRo-Select's stress test)",
+        },
     )
     clock_bytes: str = setting(
-        "wire", "bytes that the clock transfers: those measured, or 4 a kept value (paper)", choices=("wire", "paper")
+        "wire",
+        "bytes that the simulated clock transfers",
+        choices={"wire": "those of the encoded messages", "paper": "4 for each value sent, as the papers count"},
     )
-    clock_probes: bool = setting(True, "the clock counts loss probes (a forward pass is a third of a step)")
+    clock_probes: bool = setting(
+        True, "the simulated clock counts loss probes; a forward pass takes a third of a local step"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -32,3 +44,52 @@ class NetworkConfig(Settings):
             if getattr(self, low) > getattr(self, high):
                 names = low.replace("_", "-"), high.replace("_", "-")
                 raise ConfigError(f"The '{names[0]}' parameter must be at most '{names[1]}'. Got {getattr(self, low)}.")
+
+
+@dataclass(frozen=True)
+class EnrolmentConfig(Settings):
+    """Enrolment: how clients connect and prove their identity."""
+
+    connect_timeout_s: int = setting(120, "seconds that the server waits for the clients to connect", low=1)
+    min_available_clients: int = setting(
+        0, "number of clients that suffice to begin once connect-timeout-s has passed; 0 needs all", low=0
+    )
+    enrol_timeout_s: float = setting(
+        60.0,
+        "seconds that a connected node has to state its identity; a node that does not is asked again, ever less often",
+        above=0.0,
+    )
+    node_keys: bool = setting(
+        False,
+        "every SuperNode has a key of its own, so that no other node can take over its partition id, even while it is"
+        " away (`fedsel deploy` sets this)",
+    )
+
+
+@dataclass(frozen=True)
+class ReplyConfig(Settings):
+    """Stragglers and failures: the deadline of a round, over-selection, and replies that are late or lost."""
+
+    round_deadline_s: float = setting(
+        0.0,
+        "seconds of training after which the round no longer waits, on the clock of `links`; later clients count as"
+        " failed, and 0 sets no deadline",
+        low=0.0,
+    )
+    over_selection: float = setting(
+        0.0,
+        "share of the cohort that is selected in addition; the first replies count, until the cohort is complete",
+        low=0.0,
+    )
+    min_returned: int = setting(
+        1, "number of usable replies that a round needs; with fewer it leaves the model unchanged", low=1
+    )
+    reply_timeout_s: float = setting(
+        1800.0,
+        "seconds that a client has for its first reply of a kind; later it has 10 times the slowest reply of that kind,"
+        " at least 2 minutes. 0 sets no limit",
+        low=0.0,
+    )
+    client_failure_rate: float = setting(
+        0.0, "probability that the reply of a selected client is lost, to simulate failures", low=0.0, high=1.0
+    )

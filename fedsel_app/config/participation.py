@@ -1,4 +1,4 @@
-"""Settings of the participation policy: the number of clients that train in each round."""
+"""Settings of participation: the number of clients that train in a round, and the search for it."""
 
 from dataclasses import dataclass
 
@@ -11,28 +11,110 @@ class ParticipationConfig(Settings):
 
     participation: str = setting(
         "fixed",
-        "clients a round: cohort; growing with the rounds (adafl-*); falling (decay); or searched for (isp, isp-ri)",
+        "number of clients that train in a round",
         choices={
             "fixed": "cohort in every round",
-            "adafl-full": "ever more, from growth-first to all clients",
-            "adafl-econom": "one more every growth-every rounds, up to growth-last",
+            "adafl-full": "grows from growth-first to all clients",
+            "adafl-econom": "grows by one every growth-every rounds, up to growth-last",
             "adafl-staged": "a share of all clients that grows in stages",
-            "decay": "the cohort, less decay-rate of it each round",
+            "decay": "starts at cohort and loses the share decay-rate in each round",
             "isp": "the number that a search finds best, every isp-interval rounds",
-            "isp-ri": "the number whose improvement for each client is best",
+            "isp-ri": "the number with the best improvement per client, by the same search",
         },
+        first=True,
     )
-    growth_first: int = setting(0, "first cohort of adafl-full and adafl-econom (0: the papers' 10 and 5)", low=0)
+    growth_first: int = setting(0, "first cohort of adafl-full and adafl-econom; 0 takes the papers' 10 and 5", low=0)
     growth_last: int = setting(20, "last cohort of adafl-econom", low=1)
-    growth_every: float = setting(40.0, "rounds in which adafl-econom grows by one client", above=0.0)
-    growth_warmup: int = setting(12, "rounds before adafl-econom grows", low=0)
-    stages: int = setting(5, "stages of equal length in adafl-staged", low=1)
+    growth_every: float = setting(40.0, "number of rounds in which adafl-econom grows by one client", above=0.0)
+    growth_warmup: int = setting(12, "number of rounds before adafl-econom begins to grow", low=0)
+    stages: int = setting(5, "number of stages in adafl-staged, of equal length", low=1)
     stage_first: float = setting(0.1, "share of all clients in the first stage", above=0.0, high=1.0)
     stage_last: float = setting(0.5, "share of all clients in the last stage", above=0.0, high=1.0)
-    decay_rate: float = setting(0.01, "share of the cohort lost each round in decay", low=0.0, below=1.0)
-    decay_last: int = setting(1, "fewest clients in decay", low=1)
+    decay_rate: float = setting(0.01, "share of the cohort that decay loses in each round", low=0.0, below=1.0)
+    decay_last: int = setting(1, "smallest cohort of decay", low=1)
 
     @property
     def searches(self) -> bool:
         """True where the number of clients is searched for: see `ISPConfig`."""
         return self.participation in ("isp", "isp-ri")
+
+
+@dataclass(frozen=True)
+class ISPConfig(Settings):
+    """ISP: the search for the number of clients that improves the global model most."""
+
+    isp_interval: int = setting(20, "number of rounds between two searches, Delta", low=1)
+    isp_draws: int = setting(10, "number of subsets drawn for each number of clients that is tried, N", low=1)
+    isp_step: int = setting(
+        1, "step w between the numbers of clients that are tried: 1, 1 + w, 1 + 2w, and so on", low=1
+    )
+    isp_momentum: float = setting(
+        0.5, "share beta of the number just found in the next number; the old number has the rest", above=0.0, high=1.0
+    )
+    isp_mix_first: bool = setting(
+        False,
+        "mixes the first number that is found with the number before it too, as the printed Algorithm 3 does",
+        variants=(True, False),
+    )
+    isp_rounding: str = setting(
+        "nearest",
+        "rounding of the mixed number of clients",
+        choices={"nearest": "to the nearest whole number", "down": "down"},
+        variants=("nearest", "down"),
+    )
+    isp_relative_exponent: float = setting(
+        1.0, "exponent alpha of isp-ri, which compares improvement / m^alpha over the numbers m", low=0.0
+    )
+    isp_intermediate: str = setting(
+        "discard",
+        "what becomes of the updates that were trained for the search",
+        choices={"discard": "they serve the search only", "aggregate": "they are also aggregated, as a round"},
+        variants=("discard", "aggregate"),
+    )
+    isp_sample: float = setting(1.0, "share of the available clients that train for the search", above=0.0, high=1.0)
+    isp_warmup_rounds: int = setting(0, "number of rounds before the first search, in which all clients train", low=0)
+    isp_warmup_epochs: int = setting(0, "local epochs in these rounds; 0 trains as in all other rounds", low=0)
+    isp_first: int = setting(0, "number of clients in a round before the first search; 0 takes cohort", low=0)
+    isp_if_none: str = setting(
+        "all",
+        "number of clients if no number improves the model",
+        choices={"all": "all clients", "keep": "the number before the search"},
+        variants=("all", "keep"),
+    )
+
+
+@dataclass(frozen=True)
+class SearchLossConfig(Settings):
+    """ISP search loss: the examples on which the search measures a model, and its smoothing."""
+
+    isp_loss: str = setting(
+        "clients",
+        "examples on which the search measures the loss of a model",
+        choices={"clients": "the test parts of the clients", "surrogate": "the surrogate set of the server"},
+    )
+    isp_jury: str = setting(
+        "same",
+        "clients that measure a candidate model with isp-loss=clients",
+        choices={
+            "same": "all available clients, as for the global model",
+            "subset": "the clients whose updates are in the candidate, as in the printed Algorithm 4",
+        },
+    )
+    surrogate_path: str = setting(
+        "", "surrogate set: an .npz file with x and y, shaped as the training part of the data set"
+    )
+    isp_smoothing: float = setting(
+        2 / 6, "weight of the newest loss in the moving average; 1 does not smooth", above=0.0, high=1.0
+    )
+    isp_window: int = setting(
+        5, "number of rounds in the moving average of the global losses, this one included", low=1
+    )
+    isp_smoothing_rule: str = setting(
+        "text",
+        "what the search compares",
+        choices={
+            "text": "the moving average with the candidate's loss in it, and the loss of the global model",
+            "code": "the candidate's loss, and the moving average of the global models' losses",
+        },
+        variants=("text", "code"),
+    )

@@ -1,22 +1,82 @@
-"""Settings of the federation: method, model, rounds, clients and seed."""
+"""Settings of a run: its federation, its evaluation and its records."""
 
 from dataclasses import dataclass
 
-from fedsel_app.config.settings import ConfigError, Settings, setting
+from fedsel_app.config.settings import ConfigError, Settings, require, setting
+
+TRACKERS = ("tensorboard", "mlflow", "wandb")
 
 
 @dataclass(frozen=True)
 class RunConfig(Settings):
     """Federation: method, model, rounds, clients and seed."""
 
-    strategy: str = setting("hetero-select", "selection method, or package.module:Class")
-    model: str = setting("logistic", "architecture, or package.module:function")
-    rounds: int = setting(20, "communication rounds T", low=1)
-    clients: int = setting(20, "clients K", low=1, high=10_000_000)
-    cohort: int = setting(5, "clients selected a round, M", low=1)
-    seed: int = setting(42, "seed of everything that is drawn", low=0)
+    strategy: str = setting("hetero-select", "selection method, or package.module:Class", first=True)
+    model: str = setting("logistic", "model architecture, or package.module:function", first=True)
+    rounds: int = setting(20, "number of communication rounds, T", low=1, first=True)
+    clients: int = setting(20, "number of clients in the federation, K", low=1, high=10_000_000, first=True)
+    cohort: int = setting(5, "number of clients selected in each round, M", low=1, first=True)
+    seed: int = setting(42, "seed of every random draw; the same seed gives the same bits", low=0, first=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.cohort > self.clients:
             raise ConfigError(f"The 'cohort' parameter must be at most 'clients' ({self.clients}). Got {self.cohort}.")
+
+
+@dataclass(frozen=True)
+class EvaluationConfig(Settings):
+    """Evaluation: when and on what the global model is evaluated, its target, and the loss probes of clients."""
+
+    eval_every: int = setting(
+        1, "number of rounds between two evaluations of the global model on the test set", low=1, first=True
+    )
+    client_eval: bool = setting(
+        False, "also evaluates the global model on the test part of each client (needs holdout-fraction above 0)"
+    )
+    target: float = setting(
+        0.9,
+        "test accuracy to reach (multi-label data: G-mean; regression: R^2). The run reports the round, the seconds"
+        " and the bytes at which it is reached",
+        above=0.0,
+        high=1.0,
+        first=True,
+    )
+    stop_at_target: bool = setting(False, "ends the run in the round that reaches the target")
+    probe_batches: int = setting(8, "number of mini-batches in a loss probe, for methods that probe", low=1)
+    probe_batch: str = setting(
+        "plain",
+        "how a loss probe measures",
+        choices={
+            "plain": "the examples are unchanged, and each example has the same weight",
+            "training": "the examples are augmented, and each mini-batch has the same weight",
+        },
+        variants=("plain", "training"),
+    )
+
+
+@dataclass(frozen=True)
+class RecordConfig(Settings):
+    """Records: the run folder, checkpoints, trackers and the states of clients."""
+
+    checkpoint_every: int = setting(
+        10, "number of rounds between two checkpoints, from which a run can be resumed; 0 writes none", low=0
+    )
+    resume: bool = setting(False, "resumes the run in `out` from its last checkpoint")
+    track: str = setting("", f"trackers that receive every round, separated by commas: {', '.join(TRACKERS)}")
+    out: str = setting("", "run folder; empty: a new folder below runs/ in the working directory", first=True)
+    state_dir: str = setting(
+        "",
+        "folder for the states of a deployed client, set in its --node-config; empty: ~/.local/state/fedsel."
+        " A simulation keeps the states in `out`",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        named = f"some of {', '.join(TRACKERS)} with commas between them"
+        require(set(self.trackers) <= set(TRACKERS), "track", named, self.track)
+
+    @property
+    def trackers(self) -> list[str]:
+        """Names in `track`, each once."""
+        return list(dict.fromkeys(name.strip() for name in self.track.split(",") if name.strip()))

@@ -1,6 +1,7 @@
-"""Settings as frozen dataclasses: types, bounds, choices and meanings, checked when one is built."""
+"""Settings as frozen dataclasses: types, bounds, choices and meanings, which are checked when one is built."""
 
 import math
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, NamedTuple, Self
@@ -34,23 +35,53 @@ def setting(
     below: float = math.inf,
     choices: tuple[str, ...] | Mapping[str, str] = (),
     closed: bool = True,
+    variants: tuple[Value, Value] | None = None,
+    first: bool = False,
 ) -> Any:
-    """Declare one setting: its default, its meaning (with its unit), and its bounds or choices, with their meanings.
+    """Declare one setting.
 
-    `low` and `high` are closed bounds, `above` and `below` open ones. Choices that are not `closed` may stand for many
-    values each (flwr:NAME), which the group checks itself.
+    Parameters
+    ----------
+    default : its default value, of its type
+    doc : what it does, with its unit, without a full stop at the end
+    low, high : closed bounds of a number
+    above, below : open bounds of a number
+    choices : its values, or each value with its meaning
+    closed : whether there are no other values; False where a choice stands for many, such as flwr:NAME, and the group
+        checks the value itself
+    variants : its values in the paper's text and in the authors' code, where the two differ: see `Variants`
+    first : whether it is one of the settings that a user sets first, which `fedsel settings` lists without --all
     """
     bounds = {"low": low, "high": high, "above": above, "below": below}
     meanings = choices if isinstance(choices, Mapping) else dict.fromkeys(choices, "")
-    checked = tuple(meanings) if closed else ()
-    metadata = {"doc": doc, "choices": checked, "choice_meanings": meanings, "bounds": bounds}
+    metadata = {
+        "doc": doc,
+        "choices": tuple(meanings) if closed else (),
+        "choice_meanings": meanings,
+        "bounds": bounds,
+        "variants": variants and Variants(*variants),
+        "first": first,
+    }
     return field(default=default, metadata=metadata)
 
 
-class Entry(NamedTuple):
-    """One setting as it is listed; `allowed` are its choices or its bounds, empty where it has neither.
+class Variants(NamedTuple):
+    """Values of one setting in the paper's text and in the authors' code."""
 
-    `choices` has the meaning of each choice, empty where that of the setting says it; if `closed`, there are no others.
+    text: Value
+    code: Value
+
+
+class Entry(NamedTuple):
+    """One setting as it is listed.
+
+    Attributes
+    ----------
+    allowed : its choices or its bounds; empty if it has neither
+    choices : value -> meaning, which is empty where the meaning of the setting explains it
+    closed : whether `choices` are all its values
+    variants : its values in the paper's text and in the authors' code; None if they are the same
+    first : whether it is one of the settings that a user sets first
     """
 
     key: str
@@ -59,6 +90,8 @@ class Entry(NamedTuple):
     allowed: str
     choices: Mapping[str, str]
     closed: bool
+    variants: Variants | None
+    first: bool
 
 
 @dataclass(frozen=True)
@@ -93,6 +126,8 @@ class Settings:
                 _allowed(declared).replace(ANYTHING, ""),
                 declared["choice_meanings"],
                 bool(declared["choices"]),
+                declared["variants"],
+                declared["first"],
             )
             for (key, default), declared in zip(defaults.items(), metadata, strict=True)
         ]
@@ -153,3 +188,23 @@ def refuse_unknown(values: Iterable[str], known: Iterable[str]) -> None:
         if key not in known:
             hint = nearest_setting(key, known) or "`fedsel settings` lists all of them."
             raise ConfigError(f"There is no setting '{key}'. {hint}")
+
+
+def parse_named(text: str, setting: str, example: str) -> dict[str, Any]:
+    """Name -> value of the TOML pairs in `text`, which have commas between them: arguments of a library's function.
+
+    Raises
+    ------
+    ConfigError
+        Naming `setting`, with the `example`, for anything else.
+    """
+    try:
+        parsed = tomllib.loads(f"named = {{{text}}}")
+    except tomllib.TOMLDecodeError:
+        parsed = {}
+    if list(parsed) != ["named"]:
+        raise ConfigError(
+            f"The '{setting}' parameter must be NAME=VALUE with commas between them and text in quotes, such as "
+            f"{example}. Got {text!r}."
+        )
+    return dict(parsed["named"])

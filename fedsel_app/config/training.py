@@ -7,44 +7,69 @@ from fedsel_app.config.settings import ConfigError, Settings, setting
 
 @dataclass(frozen=True)
 class TrainingConfig(Settings):
-    """Local training of a client in a round: steps, optimizer and solver."""
+    """Local training: the steps, the optimizer and the solver of a client in a round."""
 
-    local_steps: int = setting(50, "local SGD steps H a round (0: use local-epochs)", low=0)
-    local_epochs: int = setting(0, "passes over the client's data a round (0: use local-steps)", low=0)
-    batch_size: int = setting(32, "examples a step", low=1)
+    local_steps: int = setting(
+        50, "number of local SGD steps in a round, H; set 0 to use local-epochs instead", low=0, first=True
+    )
+    local_epochs: int = setting(
+        0,
+        "number of passes over the data of a client in a round; above 0 it needs local-steps=0",
+        low=0,
+        first=True,
+    )
+    batch_size: int = setting(32, "number of examples in a mini-batch", low=1, first=True)
     batch_order: str = setting(
         "stream",
-        "mini-batches of local-steps: all of batch-size, across the ends of passes; or as a data loader gives them, the"
-        " last of a pass smaller and the loss probe one pass at most",
-        choices=("stream", "loader"),
+        "how local-steps and loss probes draw mini-batches",
+        choices={
+            "stream": "all have batch-size examples and go on across the end of a pass",
+            "loader": "as a data loader does: the last of a pass is smaller, and a loss probe ends with the pass",
+        },
+        variants=("stream", "loader"),
     )
-    lr: float = setting(0.05, "local learning rate in round 0", above=0.0)
+    lr: float = setting(0.05, "local learning rate at the start of the run", above=0.0, first=True)
     lr_decay: float = setting(
-        0.5, "share of lr lost linearly over the run: lr (1 - lr-decay min(t/T, 1))", low=0.0, high=1.0
+        0.5,
+        "share of lr that is lost by the end of the run, linearly: lr (1 - lr-decay min(t/T, 1)) in round t of T",
+        low=0.0,
+        high=1.0,
     )
-    lr_step_rounds: int = setting(0, "rounds after each of which lr is multiplied by lr-step-factor (0: never)", low=0)
-    lr_step_factor: float = setting(0.5, "what lr is multiplied by every lr-step-rounds", above=0.0, high=1.0)
+    lr_step_rounds: int = setting(
+        0, "number of rounds after which lr is multiplied by lr-step-factor, again and again; 0 never", low=0
+    )
+    lr_step_factor: float = setting(0.5, "factor on lr after each lr-step-rounds rounds", above=0.0, high=1.0)
     optimizer: str = setting(
-        "sgd", "how a local gradient becomes a step; it remembers nothing of earlier rounds",
-        choices={"sgd": "with momentum", "adam": "by moments of the round", "adamw": "adam, its decay apart"},
-    )  # fmt: skip
-    momentum: float = setting(0.9, "local momentum of sgd; of adam and adamw the decay beta1", low=0.0, below=1.0)
-    weight_decay: float = setting(0.0, "L2 penalty of the local steps (adamw: decay apart from the gradient)", low=0.0)
+        "sgd",
+        "local optimizer; its state starts anew in every round",
+        choices={
+            "sgd": "SGD with momentum",
+            "adam": "Adam",
+            "adamw": "Adam with decoupled weight decay",
+        },
+        first=True,
+    )
+    momentum: float = setting(0.9, "local momentum of sgd; the decay beta1 of adam and adamw", low=0.0, below=1.0)
+    weight_decay: float = setting(
+        0.0, "coefficient of the L2 penalty in local steps (adamw: of its decoupled weight decay)", low=0.0
+    )
     solver: str = setting(
         "fedprox",
-        "what the local steps descend, and what clients and server remember for it",
+        "objective of the local steps, and what clients and server remember for it",
         choices={
-            "fedprox": "the loss and mu / 2 times the squared distance from the global model",
-            "sgd": "the loss alone",
-            "scaffold": "gradients corrected by control variates of client and server",
-            "feddyn": "the loss, a linear term that is remembered, and feddyn-alpha / 2 times the squared distance",
-            "fednova": "the loss alone; the server takes updates by their effective steps",
+            "fedprox": "the loss plus mu / 2 times the squared distance from the global model",
+            "sgd": "the loss",
+            "scaffold": "the loss, with gradients corrected by the control variates of client and server",
+            "feddyn": "the loss, a linear term that the client remembers, and feddyn-alpha / 2 times the squared"
+            " distance from the global model",
+            "fednova": "the loss; the server normalises each update by the client's effective steps",
         },
+        first=True,
     )
-    mu: float = setting(0.1, "proximal coefficient of the solver fedprox; 0 is plain SGD", low=0.0)
+    mu: float = setting(0.1, "proximal coefficient of the solver fedprox; 0 is plain SGD", low=0.0, first=True)
     feddyn_alpha: float = setting(0.1, "regularisation coefficient of the solver feddyn", above=0.0)
     clip_norm: float = setting(
-        2.0, "largest norm of a local gradient, the solver's terms included (0: no clipping)", low=0.0
+        2.0, "norm to which each local gradient is clipped, with the terms of the solver; 0 does not clip", low=0.0
     )
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig
-from fedsel_app.config.preprocessing import PUBLISHED_MOMENTS
+from fedsel_app.config.data import PUBLISHED_MOMENTS
 from fedsel_app.data.dataset import Dataset, load
 
 PADDING = {"flip": 0, "crop-flip": 4}

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, PartitionConfig
-from fedsel_app.config.partition import SIZE_FUNCTION, UPSTREAM
+from fedsel_app.config.data import SIZE_FUNCTION, UPSTREAM
 from fedsel_app.config.plugins import call, described, load_object, unknown_name
 from fedsel_app.data.dataset import Dataset
 from fedsel_app.data.partition import split, strata, surrogate

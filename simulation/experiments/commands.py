@@ -18,9 +18,9 @@ def register(commands: Subparsers) -> None:
         nargs="?",
         default="",
         metavar="WORD",
-        help="only those with it, with their choices",
+        help="those of all settings that have this word, with their choices",
     )
-    shown.add_argument("--markdown", action="store_true", help="all of them as docs/settings.md has them")
+    shown.add_argument("--all", action="store_true", help="all of them; without it, those that a user sets first")
     listed.set_defaults(call=settings)
     named = commands.add_parser("presets", help="the named presets, or one of them and its departures from its paper")
     named.add_argument("name", nargs="?", default="", metavar="NAME", help="its protocol, settings and departures")
@@ -28,14 +28,14 @@ def register(commands: Subparsers) -> None:
 
 
 def settings(arguments: argparse.Namespace) -> int:
-    """`fedsel settings`: list the settings by group, all or those with a word in them."""
-    from simulation.experiments.listing import matching_settings, setting_lines, settings_page
+    """`fedsel settings`: list by group the settings that a user sets first, all, or those with a word in them."""
+    from simulation.experiments.listing import first_settings, matching_settings, setting_lines
 
-    if arguments.markdown:
-        print(settings_page(), end="")
-    else:
-        found, width = matching_settings(arguments.word), get_terminal_size().columns
-        print_list(setting_lines(found, width, choices=bool(arguments.word)))
+    width, every = get_terminal_size().columns, matching_settings(arguments.word)
+    found = every if arguments.all or arguments.word else first_settings()
+    print_list(setting_lines(found, width, choices=bool(arguments.word)))
+    if rest := sum(map(len, every.values())) - sum(map(len, found.values())):
+        print(f"\n{rest} more: `fedsel settings --all`, or `fedsel settings WORD`.")
     return 0
 
 

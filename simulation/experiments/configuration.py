@@ -1,4 +1,4 @@
-"""Configuration of a run: defaults, then a preset, then what the user set."""
+"""Configuration of a run: defaults, then a preset, then what the user set, each with the switches of its variant."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -37,6 +37,7 @@ class AppConfig(SharedSettings):
         ConfigError
             For an unknown key or method, a value out of range, or settings that exclude one another.
         """
+        values = with_variant(values)
         strategy = find_strategy(str(values.get("strategy", RunConfig.strategy)))
         refuse_unknown(values, [*known_defaults(), *strategy.Config.keys(f"{strategy.name}.")])
         groups = read_groups(values)
@@ -77,6 +78,20 @@ def known_defaults() -> dict[str, Value]:
     return {key: value for group in setting_groups() for key, value in group.kind.defaults(group.prefix).items()}
 
 
+def variant_values(variant: str) -> dict[str, Value]:
+    """Setting key -> value in the paper's text or in the authors' code, of all settings in which the two differ."""
+    if variant == PresetConfig.variant:
+        return {}
+    entries = [entry for group in setting_groups() for entry in group.kind.entries(group.prefix)]
+    return {entry.key: getattr(entry.variants, variant) for entry in entries if entry.variants}
+
+
+def with_variant(settings: Mapping[str, Value]) -> dict[str, Value]:
+    """Settings with those of their `variant` written out; what `settings` set themselves stays."""
+    variant = PresetConfig.from_values(settings).variant
+    return variant_values(variant) | {key: value for key, value in settings.items() if key != "variant"}
+
+
 def resolve(overrides: Mapping[str, Value]) -> AppConfig:
     """Defaults, then the preset that `overrides` may name and what it has for the strategy, then `overrides`.
 
@@ -92,7 +107,7 @@ def resolve(overrides: Mapping[str, Value]) -> AppConfig:
     preset = load_preset(name)
     validate_methods(preset, name)
     strategy = settings.get("strategy", preset.settings.get("strategy", RunConfig.strategy))
-    return AppConfig.from_values({**preset.of_method(str(strategy)).settings, **settings})
+    return AppConfig.from_values({**with_variant(preset.of_method(str(strategy)).settings), **with_variant(settings)})
 
 
 def validate_methods(preset: Preset, name: str) -> None:

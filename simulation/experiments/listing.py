@@ -17,6 +17,12 @@ GroupedEntries = dict[str, list[Entry]]
 """Purpose of a group -> its settings."""
 
 
+def first_settings() -> GroupedEntries:
+    """Settings that a user sets first."""
+    found = {purpose: [entry for entry in entries if entry.first] for purpose, entries in matching_settings().items()}
+    return {purpose: entries for purpose, entries in found.items() if entries}
+
+
 def matching_settings(word: str = "") -> GroupedEntries:
     """Settings with `word` in their key, meaning, choices or bounds, upper or lower case alike; all of them by default.
 
@@ -35,7 +41,7 @@ def matching_settings(word: str = "") -> GroupedEntries:
 
 
 def _matches(entry: Entry, word: str) -> bool:
-    return any(word.lower() in text.lower() for text in (entry.key, entry.meaning, entry.allowed))
+    return any(word.lower() in text.lower() for text in (entry.key, _meaning(entry)))
 
 
 def setting_lines(groups: GroupedEntries, width: int, *, choices: bool = False) -> list[str]:
@@ -48,7 +54,7 @@ def setting_lines(groups: GroupedEntries, width: int, *, choices: bool = False) 
         lines += ["", *_wrapped(purpose, width, 0)] if lines else _wrapped(purpose, width, 0)
         for entry in entries:
             apart = choices and bool(entry.choices)
-            meaning = entry.meaning if apart else _meaning(entry)
+            meaning = _meaning(entry._replace(allowed="") if apart else entry)
             lines += [*_wrapped(f"{entry.key} = {_shown(entry.default)}", width, 2), *_wrapped(meaning, width, 6)]
             for choice, described in entry.choices.items() if apart else ():
                 lines += _wrapped(f"{choice}: {described}" if described else choice, width, 8)
@@ -145,7 +151,10 @@ def settings_page() -> str:
         [
             "# Settings",
             "",
-            "Every setting by group: its default and its meaning. `fedsel settings --markdown` generates this page.",
+            "Every setting by group: its default and its meaning. Where a paper's text and its authors' code differ,",
+            "the meaning ends with both values, and `variant` sets all of these settings.",
+            "",
+            "`python -m simulation.generate` writes this page.",
             *(line for purpose, entries in matching_settings().items() for line in _table(purpose, entries)),
             "",
         ]
@@ -163,4 +172,8 @@ def _shown(value: Value) -> str:
 
 
 def _meaning(entry: Entry) -> str:
-    return f"{entry.meaning}; {entry.allowed}" if entry.allowed else entry.meaning
+    parts = [entry.meaning, entry.allowed]
+    if entry.variants:
+        text, code = (value if isinstance(value, str) else _shown(value) for value in entry.variants)
+        parts.append(f"paper's text {text}, authors' code {code}")
+    return "; ".join(part for part in parts if part)

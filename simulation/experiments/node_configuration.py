@@ -8,9 +8,8 @@ and so is a data set of the Hub, ``hf:name``, downloaded.
 import json
 from collections.abc import Mapping
 
-from fedsel_app.config import ConfigError, Value
-from fedsel_app.config.data import HUB
-from fedsel_app.config.partition import SIZE_FUNCTION, UPSTREAM, PartitionConfig
+from fedsel_app.config import ConfigError, PartitionConfig, Value
+from fedsel_app.config.data import HUB, SIZE_FUNCTION, UPSTREAM
 
 CLIENT_SETTINGS = (
     "data",

@@ -28,7 +28,18 @@ OWN = "Each method on its own paper's pipeline"
 class PresetConfig(Settings):
     """Preset: named settings to start from."""
 
-    preset: str = setting("", "named settings to start from: a name of `fedsel presets`, or a .toml file")
+    preset: str = setting("", "named settings to start from: a name of `fedsel presets`, or a .toml file", first=True)
+    variant: str = setting(
+        "default",
+        "which source every setting follows whose values in a paper's text and in its authors' code differ; each of"
+        " them can still be set alone",
+        choices={
+            "default": "the default of each setting",
+            "text": "the paper's text",
+            "code": "the authors' code",
+        },
+        first=True,
+    )
 
 
 class Departure(NamedTuple):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.plugins import unknown_name
-from simulation.experiments.configuration import known_defaults
+from simulation.experiments.configuration import known_defaults, with_variant
 from simulation.experiments.presets import Preset, flatten, read_toml
 
 NOT_STATED = "not stated"
@@ -68,7 +68,7 @@ def protocol_of(preset: Preset) -> Protocol:
 
 def resolved(preset: Preset) -> dict[str, Value]:
     """Setting key -> value, the defaults included."""
-    return known_defaults() | dict(preset.settings)
+    return known_defaults() | with_variant(preset.settings)
 
 
 def differences(settings: Mapping[str, Value], protocol: Protocol) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 
 from fedsel_app.config import ConfigError, Settings, SharedSettings
-from fedsel_app.config.partition import PARTITIONS
+from fedsel_app.config.data import PARTITIONS
 from strategies import STRATEGIES
 from strategies.base import SelectionStrategy
 from strategies.method import Sent

@@ -44,7 +44,7 @@ class ClusteredSamplingConfig(Settings):
     )  # fmt: skip
     linkage: str = setting(
         "average", "how algorithm 2 groups: average linkage of the angles, or the authors' Ward over their rows",
-        choices=("average", "ward-rows"),
+        choices=("average", "ward-rows"), variants=("average", "ward-rows"),
     )  # fmt: skip
 
 

@@ -47,7 +47,10 @@ class DeltaConfig(Settings):
     variance_weight: float = setting(0.2, "weight a2 of sigma^2", low=0.0)
     uniform_share: float = setting(0.05, "share of the uniform distribution in the draws", above=0.0, high=1.0)
     draws: str = setting(
-        "replacement", "m independent draws (unbiased), or m different clients", choices=("replacement", "distinct")
+        "replacement",
+        "m independent draws (unbiased), or m different clients",
+        choices=("replacement", "distinct"),
+        variants=("replacement", "distinct"),
     )
 
 

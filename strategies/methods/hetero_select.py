@@ -55,10 +55,12 @@ class HeteroSelectConfig(Settings):
     )  # fmt: skip
     probe_candidates: int = setting(0, "clients drawn for the loss probe of a round (0: all)", low=0)
     probe_every: int = setting(1, "rounds from one loss probe to the next", low=1)
-    average_decay: float = setting(0.0, "share of the old value in the running average update of D", low=0.0, below=1.0)
+    average_decay: float = setting(
+        0.0, "share of the old value in the running average update of D", low=0.0, below=1.0, variants=(0.0, 0.9)
+    )
     average_start: str = setting(
-        "zero", "running average update of D before the first round: zero, or the first aggregate (the authors' code)",
-        choices=("zero", "first"),
+        "zero", "running average update of D before the first round: zero, or the first aggregate",
+        choices=("zero", "first"), variants=("zero", "first"),
     )  # fmt: skip
     sketch_size: int = setting(
         0, "keep a count sketch of so many numbers per client for D instead of its last update (0: exact)", low=0

@@ -45,7 +45,9 @@ UNEVEN = 0.1
 class HiCSFLConfig(Settings):
     """Settings of HiCS-FL: rule, temperature and clusters."""
 
-    rule: str = setting("paper", "the paper's rule or the authors' code", choices=("paper", "official"))
+    rule: str = setting(
+        "paper", "the paper's rule or the authors' code", choices=("paper", "official"), variants=("paper", "official")
+    )
     temperature: float = setting(0.0025, "T of softmax(Delta b / T); Delta b / T should be of order 1 to 10", above=0.0)
     entropy_distance: float = setting(10.0, "weight lambda of |H_u - H_k| in the distance", low=0.0)
     balance: float = setting(4.0, "gamma_0, how much balanced clusters are preferred at first", low=0.0)

@@ -62,7 +62,12 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 class OortConfig(Settings):
     """Settings of Oort: the rule and its constants. 0 stands for the rule's published value in `PUBLISHED`."""
 
-    rule: str = setting("paper", "Algorithm 1, or the authors' published selector", choices=("paper", "official"))
+    rule: str = setting(
+        "paper",
+        "Algorithm 1, or the authors' published selector",
+        choices=("paper", "official"),
+        variants=("paper", "official"),
+    )
     explore: float = setting(0.9, "share eps of the cohort that is explored, in round 1", low=0.0, high=1.0)
     explore_decay: float = setting(
         0.0, "eps shrinks by it every round (0: 0.98 paper, 0.95 official)", low=0.0, high=1.0

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import tomllib
 
 import flwr.simulation
@@ -14,7 +15,6 @@ from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
 from fedsel_app.config.arguments import parse_setting
 from simulation.experiments.configuration import known_defaults, resolve
-from simulation.experiments.listing import settings_page
 from simulation.experiments.presets import flatten, preset_files
 from strategies import STRATEGIES
 
@@ -171,8 +171,9 @@ def test_out_is_made_absolute_where_the_command_is_given(capsys, tmp_path):
 
 
 def test_every_method_setting_and_preset_is_listed(capsys):
-    for command, names in (("methods", STRATEGIES), ("settings", known_defaults()), ("presets", preset_files())):
-        code, out, error = called(capsys, command)
+    listed = ((["methods"], STRATEGIES), (["settings", "--all"], known_defaults()), (["presets"], preset_files()))
+    for command, names in listed:
+        code, out, error = called(capsys, *command)
         assert (code, error) == (0, "")
         assert [name for name in names if name not in out.split()] == []
 
@@ -185,22 +186,26 @@ def test_settings_are_listed_in_the_width_of_the_terminal(capsys, monkeypatch):
             assert width - 10 < max(map(len, out.splitlines())) <= width
 
 
+def test_settings_are_listed_first_things_first(capsys):
+    code, out, _ = called(capsys, "settings")
+    assert code == 0
+    assert {"rounds", "data", "lr"} <= {*out.split()}
+    assert not {"quorum", "oort.clip"} & {*out.split()}
+    count = int(re.search(r"^(\d+) more: `fedsel settings --all` lists them", out, re.MULTILINE)[1])
+    assert count + sum(line.startswith("  ") and line[2] != " " for line in out.splitlines()) == len(known_defaults())
+
+
 def test_settings_are_searched(capsys):
     code, out, _ = called(capsys, "settings", "krum-malicious")
     assert code == 0
-    assert out.splitlines()[-2:] == [
+    assert out.splitlines()[-3:] == [
         "  krum-malicious = 1",
-        "      hostile clients a round that krum and multi-krum withstand, f; in [0, ∞)",
+        "      number of malicious clients that krum and multi-krum withstand, f; in [0,",
+        "      ∞)",
     ]
     code, out, error = called(capsys, "settings", "momentun")
     assert (code, out) == (2, "")
     assert error.startswith("fedsel: No setting has 'momentun' in its key or its meaning. Did you mean 'momentum'?")
-
-
-def test_the_page_of_settings_is_printed(capsys):
-    code, out, _ = called(capsys, "settings", "--markdown")
-    assert code == 0
-    assert out == settings_page()
 
 
 def test_the_methods_table_counts_the_bytes_of_a_probe(capsys):

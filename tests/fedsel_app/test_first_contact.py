@@ -136,14 +136,14 @@ def test_the_choices_of_a_setting_have_a_line_each(capsys):
     _, out, _ = called(capsys, "settings", "partition")
     lines = [line.strip() for line in out.splitlines()]
     assert "iid: at random, as many for each" in lines
-    assert "code" in lines
+    assert "text: as the paper describes it" in lines
 
 
 def test_options_say_what_they_mean(capsys):
     with pytest.raises(SystemExit):
         main(["run", "--help"])
     words = " ".join(capsys.readouterr().out.split())
-    for sentence in ("communication rounds T (20)", "clients K (20)", "clients selected a round, M (5)"):
+    for sentence in ("communication rounds, T (20)", "clients in the federation, K (20)", "in each round, M (5)"):
         assert sentence in words
 
 

@@ -135,10 +135,6 @@ def test_the_residual_decays_faster_the_more_is_sent():
     assert ResidualConfig(residual_decay="static").beta(0.5) == 0.9
 
 
-def test_no_group_is_too_large_to_grasp():
-    assert [name for name, group in GROUPS.items() if len(fields(group)) > 15] == []
-
-
 def test_groups_are_read_and_written_by_their_names():
     settings = SharedSettings(**read_groups({"seed": 7, "isp-draws": 3, "oort.rule": "official"}))
     assert settings == SharedSettings(run=RunConfig(seed=7), isp=ISPConfig(isp_draws=3))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.records import TRACKERS
+from fedsel_app.config.run import TRACKERS
 from fedsel_app.records import trackers
 from fedsel_app.records.run_folder import read_config, read_rounds
 from fedsel_app.records.tensorboard import EventFiles

@@ -15,8 +15,10 @@ from simulation.experiments.configuration import (
     known_defaults,
     resolve,
     resolve_run_config,
+    setting_groups,
 )
 from simulation.experiments.presets import flatten, load_preset, preset_files
+from simulation.generate import generated
 from strategies import STRATEGIES
 from strategies.base import SelectionStrategy
 from strategies.roster import Needs, Selection
@@ -53,6 +55,11 @@ def refusal(values):
     return str(error.value)
 
 
+def test_what_is_generated_from_the_settings_is_up_to_date():
+    stale = [str(path) for path, text in generated().items() if path.read_text(encoding="utf-8") != text]
+    assert stale == [], "run `python -m simulation.generate`"
+
+
 def test_the_table_of_pyproject_holds_the_defaults_and_their_types():
     table = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
     typed = {key: (type(value), value) for key, value in flatten(table).items()}
@@ -68,7 +75,7 @@ def test_no_key_is_defined_twice():
 def test_nothing_set_gives_the_defaults():
     config = resolve({})
     defaults = known_defaults()
-    assert {**config.values(), "preset": ""} == {key: defaults[key] for key in [*config.values(), "preset"]}
+    assert config.values() == {key: defaults[key] for key in config.values()}
     assert config.strategy is STRATEGIES["hetero-select"]
 
 
@@ -90,6 +97,62 @@ def test_the_paper_preset_is_the_authors_protocol():
     config = resolve({"preset": "paper"})
     assert (config.run.clients, config.run.cohort, config.run.rounds) == (100, 10, 100)
     assert (config.training.local_steps, config.training.mu, config.training.momentum) == (50, 0.1, 0.9)
+
+
+def switches():
+    entries = [entry for group in setting_groups() for entry in group.kind.entries(group.prefix)]
+    return {entry.key: entry.variants for entry in entries if entry.variants}
+
+
+def test_a_variant_sets_every_setting_in_which_text_and_code_differ():
+    assert len(switches()) == 24
+    for variant in ("text", "code"):
+        strategies = {key.partition(".")[0] for key in switches() if "." in key}
+        for strategy in strategies:
+            values = resolve({"variant": variant, "strategy": strategy}).values()
+            of_run = {key: both for key, both in switches().items() if "." not in key or key.startswith(f"{strategy}.")}
+            assert {key: values[key] for key in of_run} == {key: getattr(both, variant) for key, both in of_run.items()}
+    assert resolve({"variant": "default"}) == resolve({})
+
+
+def test_both_values_of_a_switch_are_allowed_and_one_is_the_default():
+    defaults = known_defaults()
+    for key, (text, code) in switches().items():
+        assert text != code
+        assert defaults[key] == text or key == "isp-mix-first", key
+        assert [
+            resolve({"strategy": key.partition(".")[0] if "." in key else "random", key: value})
+            for value in (text, code)
+        ]
+
+
+def test_a_switch_is_still_set_alone_and_a_variant_goes_over_a_preset():
+    config = resolve({"variant": "code", "kept-rounding": "ceil"})
+    assert (config.compression.kept_rounding, config.budget.cosine_from) == ("ceil", "warmup")
+    config = resolve({"preset": "paper", "variant": "text", "curvature-signs": "all"})
+    assert (config.compression.kept_rounding, config.compression.curvature_signs) == ("ceil", "all")
+    assert config.data.data == "cifar10"
+
+
+def test_a_preset_may_name_a_variant_beneath_its_own_settings(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('variant = "code"\nkept-rounding = "ceil"\n', encoding="utf-8")
+    config = resolve({"preset": str(path), "link-cap": "none"})
+    values = config.compression.kept_rounding, config.budget.cosine_from, config.budget.link_cap
+    assert values == ("ceil", "warmup", "none")
+
+
+def test_an_unknown_variant_is_refused():
+    assert refusal({"variant": "cod"}) == ("The 'variant' parameter must be one of default, text, code. Got 'cod'.")
+
+
+def test_the_code_is_that_of_the_papers_presets():
+    hetero_select, isp = load_preset("paper").settings, load_preset("isp-table-2").settings
+    for key, (_, code) in switches().items():
+        if key.startswith("isp-"):
+            assert isp.get(key, False) == code, key
+        elif "." not in key or key.startswith("hetero-select."):
+            assert hetero_select[key] == code, key
 
 
 def test_what_is_set_wins_over_the_preset_and_the_preset_over_the_defaults():

@@ -1,15 +1,11 @@
 """Lists of settings and presets: complete, searchable, of the width asked for, and equal to docs/settings.md."""
 
-from pathlib import Path
-
 import pytest
 
 from fedsel_app.config import ConfigError
 from simulation.experiments.configuration import known_defaults
-from simulation.experiments.listing import matching_settings, preset_lines, setting_lines, settings_page
+from simulation.experiments.listing import first_settings, matching_settings, preset_lines, setting_lines
 from simulation.experiments.presets import preset_files, summary
-
-PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
 
 
 def keys(groups):
@@ -20,6 +16,24 @@ def test_every_setting_is_listed_once_and_has_a_meaning():
     groups = matching_settings()
     assert keys(groups) == list(known_defaults())
     assert all(entry.meaning for entries in groups.values() for entry in entries)
+
+
+def test_the_settings_that_a_user_sets_first_are_few_and_in_the_same_groups():
+    first, every = first_settings(), matching_settings()
+    assert {"preset", "rounds", "data", "partition", "lr", "compressor", "participation", "out"} <= {*keys(first)}
+    assert len(keys(first)) < 45
+    assert all(entry in every[purpose] for purpose, entries in first.items() for entry in entries)
+
+
+def test_a_setting_says_what_papers_text_and_authors_code_have():
+    [switch] = matching_settings("kept-rounding").values()
+    assert setting_lines({"x": switch}, 200, choices=True) == [
+        "x",
+        '  kept-rounding = "ceil"',
+        "      number of kept entries of N at the kept fraction theta; paper's text ceil, authors' code floor",
+        "        ceil: ceil(theta N)",
+        "        floor: max(1, floor(theta N))",
+    ]
 
 
 def test_a_group_says_its_purpose_in_one_sentence():
@@ -63,11 +77,6 @@ def test_a_search_without_a_result_names_the_nearest_word():
     assert str(error.value) == "No setting has 'momentun' in its key or its meaning. Did you mean 'momentum'?"
     with pytest.raises(ConfigError, match="`fedsel settings` lists all of them"):
         matching_settings("???")
-
-
-def test_the_page_of_docs_is_the_one_of_the_code():
-    """Page of settings: where it differs, `fedsel settings --markdown > docs/settings.md` writes it anew."""
-    assert PAGE.read_text(encoding="utf-8") == settings_page()
 
 
 @pytest.mark.parametrize("width", [60, 80])

@@ -8,15 +8,8 @@ import pytest
 import fedsel_app
 from fedsel_app.config import ConfigError
 from simulation.experiments.configuration import known_defaults
-from simulation.python_interface.generate import FOLDER, sources
 from simulation.python_interface.keywords import OWN_PARAMETERS, key_of, setting_keys, setting_values
 from simulation.python_interface.setting_keywords import SettingKeywords
-
-
-@pytest.mark.parametrize("name", ["shared_keywords.py", "setting_keywords.py"])
-def test_the_generated_keywords_are_the_settings(name):
-    message = "run `python -m simulation.python_interface.generate`"
-    assert (FOLDER / name).read_text(encoding="utf-8") == sources()[name], message
 
 
 def test_every_setting_has_a_keyword_of_its_own():

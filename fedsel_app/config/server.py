@@ -1,0 +1,150 @@
+"""Settings of the server: aggregation, bounds on reported values, the server optimizer and BatchNorm calibration."""
+
+from dataclasses import dataclass
+
+from fedsel_app.config.settings import ConfigError, Settings, setting
+
+
+@dataclass(frozen=True)
+class AggregationConfig(Settings):
+    """Aggregation: the weights of the client updates, and rules that are robust to malicious clients."""
+
+    weighting: str = setting(
+        "method",
+        "weights of the client updates in the mean",
+        choices={
+            "method": "the selection method's own",
+            "score": "in proportion to the clients' scores",
+            "examples": "in proportion to the clients' examples",
+            "uniform": "equal",
+        },
+    )
+    aggregation: str = setting(
+        "mean",
+        "how the server combines the client updates; all but the mean withstand a few malicious clients and weigh"
+        " clients equally",
+        choices={
+            "mean": "the weighted mean",
+            "median": "the median of each entry",
+            "trimmed-mean": "the mean of each entry without its largest and smallest values",
+            "krum": "the update closest to its neighbours",
+            "multi-krum": "the mean of the updates closest to their neighbours",
+        },
+        first=True,
+    )
+    trim_share: float = setting(
+        0.2, "share of the cohort whose values trimmed-mean cuts at each end of an entry", low=0.0, below=0.5
+    )
+    krum_malicious: int = setting(1, "number of malicious clients that krum and multi-krum withstand, f", low=0)
+    quorum: float = setting(
+        0.5,
+        "share of the cohort that must have sent an entry for median and trimmed-mean to apply to it; with fewer it"
+        " takes their mean",
+        above=0.0,
+        high=1.0,
+    )
+    update_clip: float = setting(
+        1.0,
+        "norm to which a robust aggregation first scales each update down, in multiples of the round's median norm;"
+        " 0 does not scale",
+        low=0.0,
+    )
+    entry_malicious: int = setting(
+        0,
+        "number of malicious clients, f, for which a robust aggregation bounds how far each entry moves, by what other"
+        " clients sent lately; 0 sets no bound. The server keeps 8 (f + 1) bytes for each entry of the model",
+        low=0,
+    )
+    max_update_norm: float = setting(
+        100.0,
+        "norm above which an update is left out, in multiples of the round's median norm; 0 keeps every update."
+        " It has no effect with dp-clip-norm",
+        low=0.0,
+    )
+
+    @property
+    def least_updates(self) -> int:
+        """Updates of a round that the rule needs to withstand what it should: 2 f + 3 for Krum's two, else one."""
+        return 2 * self.krum_malicious + 3 if self.aggregation in ("krum", "multi-krum") else 1
+
+
+@dataclass(frozen=True)
+class ClaimConfig(Settings):
+    """Reported values: bounds on the numbers that clients report about themselves."""
+
+    example_clip: float = setting(
+        10.0,
+        "largest number of examples that a client counts for, in multiples of the median client's; 0 sets no bound",
+        low=0.0,
+    )
+    loss_clip: float = setting(
+        0.0,
+        "largest loss, or other number that a method selects by, that a client counts for, in multiples of the median"
+        " of the clients' last reports. Scores then change no kept fraction, whatever allocation says. 0 sets no bound",
+        low=0.0,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("example_clip", "loss_clip"):
+            if 0.0 < getattr(self, name) < 1.0:
+                raise ConfigError(
+                    f"The '{name.replace('_', '-')}' parameter must be 0 or at least 1. Got {getattr(self, name)}."
+                )
+
+
+@dataclass(frozen=True)
+class ServerOptimizerConfig(Settings):
+    """Server optimizer: the step of the global model along the aggregated update."""
+
+    server_optimizer: str = setting(
+        "momentum",
+        "step of the global weights w along the aggregated update",
+        choices={
+            "momentum": "w += lr (momentum M + update)",
+            "mean": "w += lr update",
+            "fedadam": "w += lr M / (sqrt(V) + tau), with V a moving average of squares",
+            "fedyogi": "as fedadam, with V moving by the sign of the difference",
+            "fedadagrad": "as fedadam, with V the sum of squares",
+        },
+        first=True,
+    )
+    server_momentum: float = setting(0.5, "decay beta_s of the server's momentum", low=0.0, below=1.0)
+    server_lr: float = setting(1.0, "server learning rate", above=0.0, first=True)
+    server_beta1: float = setting(0.9, "decay of M in fedadam, fedyogi and fedadagrad", low=0.0, below=1.0)
+    server_beta2: float = setting(0.99, "decay of V in fedadam and fedyogi", low=0.0, below=1.0)
+    server_tau: float = setting(
+        1e-3, "tau of fedadam, fedyogi and fedadagrad; V of each entry starts at tau^2", above=0.0
+    )
+
+
+@dataclass(frozen=True)
+class CalibrationConfig(Settings):
+    """BatchNorm calibration: how the global model gets its BatchNorm statistics."""
+
+    calibration_clients: int = setting(
+        0,
+        "number of selected clients that recompute the BatchNorm statistics; 0 takes all",
+        low=0,
+        variants=(0, 3),
+    )
+    calibration_batches: int = setting(
+        20, "number of mini-batches of each of them; with sequential, of all of them together", low=1
+    )
+    calibration_form: str = setting(
+        "average",
+        "how the BatchNorm statistics of the global model are computed",
+        choices={
+            "average": "clients recompute them side by side, and the server averages them by examples",
+            "sequential": "clients recompute them one after another on the same statistics, with as many mini-batches"
+            " as each has examples for (HeteRo-Select's code)",
+            "training": "clients recompute nothing; the server averages the statistics of local training by examples,"
+            " as when whole models are averaged (ISP's code)",
+        },
+        variants=("average", "sequential"),
+    )
+
+    @property
+    def of_training(self) -> bool:
+        """True where the statistics are those of local training, which the clients then send with their updates."""
+        return self.calibration_form == "training"
