@@ -1,6 +1,8 @@
-"""Columns of a data set of Hugging Face's `datasets`: those that hold the samples and the one of the labels, as arrays.
+"""Columns of labelled tables: which of them holds the labels and which the samples, and their values as arrays.
 
-Samples are one column of images, one of arrays, or several of numbers: a table's features.
+CSV files, Parquet and data sets of Hugging Face's `datasets` share it. The column of labels is the one that
+`data-arguments` name, or the one that is called `label`. Samples are one column of images, one of arrays, or several of
+numbers: the features of a table.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -11,8 +13,8 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
 
-LABELS = ("label", "labels", "target", "y", "class")
-"""Names that a column of labels goes by."""
+LABEL = "label"
+"""Name of the column of labels, unless `data-arguments` name another."""
 NUMBERS = ("int", "uint", "float", "bool", "double", "half")
 """Beginnings of the names of numbers' types."""
 
@@ -23,15 +25,54 @@ def values(part: Any, names: Collection[str]) -> dict[str, NDArray[Any]]:
     return {name: table[name].to_numpy() for name in names}
 
 
+def known_column(name: str, columns: Collection[str], source: str) -> str:
+    """`name`. Raises ConfigError, whose sentence begins with `source`, unless it is one of `columns`."""
+    if name not in columns:
+        raise ConfigError(f"{source} has no column {name!r} as 'data-arguments' say: there are {', '.join(columns)}.")
+    return name
+
+
+def label_column(named: str, columns: Collection[str], source: str) -> str:
+    """Column of the labels: the one `named`, or else `LABEL`. Raises ConfigError where it is absent."""
+    if named or LABEL in columns:
+        return known_column(named or LABEL, columns, source)
+    raise ConfigError(
+        f"{source} does not say which of {', '.join(columns)} has the labels. "
+        "Name it: --set 'data-arguments=label=\"NAME\"'."
+    )
+
+
+def numbered(labels: Mapping[str, NDArray[Any]], task: str) -> tuple[dict[str, NDArray[Any]], int | None]:
+    """Labels of each part, (n,), as numbers, and the number of classes where they are texts, else None.
+
+    Texts are numbered in the order of the alphabet. Truth values, and whole numbers unless the `task` is regression,
+    are int64.
+    """
+    if any(values.dtype == np.object_ for values in labels.values()):
+        names = np.unique(np.concatenate(list(labels.values())))
+        return {part: np.searchsorted(names, values) for part, values in labels.items()}, len(names)
+    whole = all((values == np.round(values)).all() for values in labels.values() if values.dtype.kind == "f")
+    counted = {
+        part: values.astype(np.int64) if values.dtype.kind in "bf" else values for part, values in labels.items()
+    }
+    return (counted if whole and task != "regression" else dict(labels)), None
+
+
+def owners(values: NDArray[Any]) -> NDArray[np.int64]:
+    """Owners of the examples, (n,), numbered from 0 in the order of their names."""
+    return np.unique(values, return_inverse=True)[1]
+
+
 class Columns:
-    """Columns that hold the samples and the labels.
+    """Columns of a data set of `datasets` that hold the samples and the labels.
 
     Parameters
     ----------
     features
         Name -> type of each column of the training split.
     arguments
-        Those of `data-arguments`: `label`, `input` and `owner` name columns, which are found by their types otherwise.
+        Those of `data-arguments`: `label`, `input` and `owner` name columns. Without them the labels are the one column
+        of classes, or `LABEL`, and the inputs are found by their types.
     source
         Beginning of an error's sentence.
 
@@ -45,31 +86,12 @@ class Columns:
         self._features, self._source = features, source
         self._types = {name: type(kind).__name__ for name, kind in features.items()}
         self.single = [name for name, kind in self._types.items() if kind in ("Value", "ClassLabel")]
-        self.label = self._label(arguments.get("label", ""))
-        self.inputs = [self.known(name) for name in arguments.get("input", [])] or self._found_inputs(
-            {self.label, arguments.get("owner", "")}
-        )
-
-    def known(self, name: str, columns: Iterable[str] | None = None) -> str:
-        """`name`; ConfigError unless it is one of `columns`, by default of all."""
-        known = list(self._features if columns is None else columns)
-        if name not in known:
-            raise ConfigError(
-                f"{self._source} has no column {name!r} as 'data-arguments' say: there are {', '.join(known)}."
-            )
-        return name
-
-    def _label(self, named: str) -> str:
-        if named:
-            return self.known(named)
         classes = [name for name, kind in self._types.items() if kind == "ClassLabel"]
-        found = classes or [name for name in LABELS if name in self._features]
-        if len(found) != 1:
-            raise ConfigError(
-                f"{self._source} does not say which of {', '.join(found or self._features)} has the labels. "
-                "Name it in 'data-arguments', as in label=\"NAME\"."
-            )
-        return found[0]
+        named = arguments.get("label") or (classes[0] if len(classes) == 1 else "")
+        self.label = label_column(named, classes if len(classes) > 1 and not named else features, source)
+        self._task = arguments.get("task", "classification")
+        inputs = [known_column(name, features, source) for name in arguments.get("input", [])]
+        self.inputs = inputs or self._found_inputs({self.label, arguments.get("owner", "")})
 
     def _found_inputs(self, others: set[str]) -> list[str]:
         rest = [name for name in self._features if name not in others]
@@ -124,14 +146,10 @@ class Columns:
         if name not in self.single:
             return {key: self._arrays(part, name) for key, part in chosen.items()}, None
         found = {key: values(part, [name])[name] for key, part in chosen.items()}
-        if all(array.dtype == np.bool_ for array in found.values()):
-            return {key: array.astype(np.int64) for key, array in found.items()}, None
-        if any(array.dtype == np.object_ for array in found.values()):
-            if any(label is None for array in found.values() for label in array):
-                raise ConfigError(f"{self._source} has rows without a label in '{name}'. Remove them.")
-            names = np.unique(np.concatenate(list(found.values())))
-            return {key: np.searchsorted(names, array) for key, array in found.items()}, len(names)
-        return found, kind.num_classes if self._types[name] == "ClassLabel" else None
+        if any(label is None for array in found.values() if array.dtype == np.object_ for label in array):
+            raise ConfigError(f"{self._source} has rows without a label in '{name}'. Remove them.")
+        targets, classes = numbered(found, self._task)
+        return targets, kind.num_classes if self._types[name] == "ClassLabel" else classes
 
     def _selected(self, part: Any, names: list[str]) -> Any:
         if absent := [name for name in names if name not in part.column_names]:

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, DataConfig
-from fedsel_app.data.columns import LABELS
+from fedsel_app.data.columns import known_column, label_column, numbered, owners
 
 
 def read(config: DataConfig) -> tuple[dict[str, Any], int | None]:
@@ -27,27 +28,22 @@ def read(config: DataConfig) -> tuple[dict[str, Any], int | None]:
     """
     path, arguments = Path(config.data_path), config.arguments
     source = f"The table '{path.resolve()}'"
-    columns = _columns(path, source)
-    label = arguments.get("label") or _label(list(columns), source)
-    owner = arguments.get("owner", "")
+    columns, task = _columns(path, source), arguments.get("task", "classification")
+    label, owner = label_column(arguments.get("label", ""), columns, source), arguments.get("owner", "")
     inputs = arguments.get("input") or [name for name in columns if name not in (label, owner)]
-    for name in filter(None, [label, owner, *inputs]):
-        if name not in columns:
-            raise ConfigError(f"{source} has no column {name!r}: there are {', '.join(columns)}.")
+    for name in filter(None, [owner, *inputs]):
+        known_column(name, columns, source)
     if not inputs:
         raise ConfigError(f"{source} has no column beside the labels to learn from.")
     samples = np.stack([_numbers(columns[name], name, source) for name in inputs], axis=1).astype(np.float32)
-    arrays: dict[str, Any] = {"x_train": samples, "task": np.array(arguments.get("task", "classification"))}
-    classes = None
     try:
-        found = np.array([float(value) for value in columns[label]])
-        whole = (found == np.round(found)).all() and arrays["task"] != "regression"
-        arrays["y_train"] = found.astype(np.int64) if whole else found
-    except ValueError:
-        names, arrays["y_train"] = np.unique(columns[label], return_inverse=True)
-        classes = names.size
+        labels = _numbers(columns[label], label, source)
+    except ConfigError:
+        labels = np.array(columns[label], dtype=object)
+    targets, classes = numbered({"y_train": labels}, task)
+    arrays = {"x_train": samples, "task": np.array(task), **targets}
     if owner:
-        arrays["owners"] = np.unique(columns[owner], return_inverse=True)[1]
+        arrays["owners"] = owners(np.array(columns[owner]))
     return arrays, classes
 
 
@@ -68,17 +64,7 @@ def _columns(path: Path, source: str) -> dict[str, list[str]]:
     return {name.strip(): list(values) for name, values in zip(header, zip(*rows, strict=True), strict=True)}
 
 
-def _label(names: list[str], source: str) -> str:
-    found = [name for name in LABELS if name in names]
-    if len(found) != 1:
-        raise ConfigError(
-            f"{source} does not say which of {', '.join(names)} has the labels. Name it: "
-            "--set 'data-arguments=label=\"NAME\"'."
-        )
-    return found[0]
-
-
-def _numbers(values: list[str], name: str, source: str) -> Any:
+def _numbers(values: list[str], name: str, source: str) -> NDArray[np.float64]:
     try:
         return np.array([float(value) for value in values])
     except ValueError as error:

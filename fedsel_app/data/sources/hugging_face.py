@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.config.plugins import described
-from fedsel_app.data.columns import Columns, values
+from fedsel_app.data.columns import Columns, known_column, owners, values
 
 SPLITS = ("train", "test", "validation")
 
@@ -66,7 +66,7 @@ def read(config: DataConfig, seed: int) -> HubData:
         arrays[f"x_{name}"] = columns.samples(part, config.image_size)
     single = values(parts["train"], columns.single)
     if owner := arguments.get("owner"):
-        arrays["owners"] = np.unique(single[columns.known(owner, columns.single)], return_inverse=True)[1]
+        arrays["owners"] = owners(single[known_column(owner, columns.single, source)])
     return HubData(arrays, classes, single)
 
 

@@ -27,7 +27,7 @@ def made(columns, **kinds):
 
 
 def table(rows=10, **more):
-    columns = {"age": np.arange(rows), "height": np.linspace(1.5, 2.0, rows), "target": np.arange(rows) % 2}
+    columns = {"age": np.arange(rows), "height": np.linspace(1.5, 2.0, rows), "label": np.arange(rows) % 2}
     return made(columns | more)
 
 
@@ -76,7 +76,7 @@ def test_a_table_of_parquet_is_learnt_from_its_numbers(tmp_path):
     assert found.x_train.dtype == np.float32
     assert (len(found.y_train), len(found.y_test), found.classes) == (10, 4, 2)
     assert found.mean.tolist() == [4.5, 1.75]  # feature by feature
-    assert set(found.columns) == {"age", "height", "target"}
+    assert set(found.columns) == {"age", "height", "label"}
 
 
 def test_without_a_test_split_a_share_is_held_out(tmp_path):
@@ -106,17 +106,17 @@ def test_labels_of_each_kind(tmp_path):
     ("columns", "arguments", "said"),
     [
         ({"x": [1.0], "a": [1]}, "", "does not say which of x, a has the labels. Name it"),
-        ({"x": [1.0], "y": [1], "label": [1]}, "", "which of label, y has the labels"),
-        ({"x": ["a"], "y": [1]}, "", r'which of its columns x to learn from.*input=\["NAME"\]'),
-        ({"x": ["a"], "y": [1]}, 'input=["x"]', "cannot be learnt from x"),
-        ({"x": [1.0], "y": [1]}, 'input=["z"]', "no column 'z' as 'data-arguments' say: there are x, y"),
-        ({"x": [1.0], "y": [1]}, 'label="z"', "no column 'z'"),
-        ({"x": [1.0], "y": [1]}, 'owner="z"', "no column 'z'"),
-        ({"x": [1.0], "y": [1]}, 'train="all", test="none"', "has no split 'none', but all. .* test=\"all\""),
-        ({"x": [1.0, None], "y": [1, 2]}, "", "x_train that are not finite"),
-        ({"x": [1.0, 2.0], "y": ["a", None]}, "", "rows without a label in 'y'"),
-        ({"x": [1.0, 2.0], "y": [0.5, 1.5]}, "", "y_train of type float64 .* whole numbers"),
-        ({"x": [[1.0], [1.0, 2.0]], "y": [1, 1]}, "", "arrays of several shapes in 'x'"),
+        ({"x": [1.0], "y": [1]}, "", "does not say which of x, y has the labels. Name it"),
+        ({"x": ["a"], "label": [1]}, "", r'which of its columns x to learn from.*input=\["NAME"\]'),
+        ({"x": ["a"], "label": [1]}, 'input=["x"]', "cannot be learnt from x"),
+        ({"x": [1.0], "label": [1]}, 'input=["z"]', "no column 'z' as 'data-arguments' say: there are x, label"),
+        ({"x": [1.0], "label": [1]}, 'label="z"', "no column 'z'"),
+        ({"x": [1.0], "label": [1]}, 'owner="z"', "no column 'z'"),
+        ({"x": [1.0], "label": [1]}, 'train="all", test="none"', "has no split 'none', but all. .* test=\"all\""),
+        ({"x": [1.0, None], "label": [1, 2]}, "", "x_train that are not finite"),
+        ({"x": [1.0, 2.0], "label": ["a", None]}, "", "rows without a label in 'label'"),
+        ({"x": [1.0, 2.0], "label": [0.5, 1.5]}, "", "y_train of type float64 .* whole numbers"),
+        ({"x": [[1.0], [1.0, 2.0]], "label": [1, 1]}, "", "arrays of several shapes in 'x'"),
     ],
 )
 def test_columns_that_are_no_data_set_are_refused_by_name(tmp_path, columns, arguments, said):

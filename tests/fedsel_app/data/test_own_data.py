@@ -29,7 +29,7 @@ def test_a_table_is_read_with_its_label_named(table):
 
 
 def test_the_column_of_labels_may_be_known_by_its_name_and_hold_numbers(tmp_path):
-    (tmp_path / "a.csv").write_text("y,x\n" + "".join(f"{i % 3},{i}\n" for i in range(30)))
+    (tmp_path / "a.csv").write_text("label,x\n" + "".join(f"{i % 3},{i}\n" for i in range(30)))
     data = load(DataConfig(data="csv", data_path=str(tmp_path / "a.csv")), 1)
     assert (data.classes, data.y_train.dtype, data.sample_shape) == (3, np.int64, (1,))
 
@@ -38,8 +38,13 @@ def test_the_column_of_labels_may_be_known_by_its_name_and_hold_numbers(tmp_path
     ("text", "arguments", "said"),
     [
         (TABLE, "", "does not say which of acid, sugar, kind, cellar has the labels. Name it: --set"),
-        (TABLE, 'label="colour"', "has no column 'colour': there are acid, sugar, kind, cellar."),
+        (
+            TABLE,
+            'label="colour"',
+            "has no column 'colour' as 'data-arguments' say: there are acid, sugar, kind, cellar.",
+        ),
         (TABLE, 'label="cellar"', "has a value in 'kind' that is no number"),
+        ("x,y\n1,2\n", "", "does not say which of x, y has the labels."),
         ("a,y\n1,2,3\n", "", "has 3 values in row 2, and 2 columns."),
         ("a,y\n", "", "has no rows below the names of its columns."),
     ],
