@@ -1,6 +1,5 @@
 """Service files for a machine's folder: a systemd unit, or a compose file."""
 
-import getpass
 import os
 import shlex
 import sys
@@ -20,7 +19,8 @@ Wants=network-online.target
 After=network-online.target
 
 [Service]
-User={getpass.getuser()}
+User={os.getuid()}
+Group={os.getgid()}
 ExecStart={command}
 Restart=on-failure
 RestartSec=10

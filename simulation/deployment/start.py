@@ -8,11 +8,10 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TextIO
 
 from fedsel_app.config import Value
 from fedsel_app.imports import uncollected_imports
@@ -79,52 +78,40 @@ def _end(number: int, frame: object) -> None:
 
 
 def say(sentence: str) -> None:
-    """Print a sentence with the time."""
-    _print(sentence, sys.stdout)
+    """Print a sentence with the time to the terminal, even while `sys.stdout` is the log file."""
+    print(f"{datetime.now():%Y-%m-%d %H:%M:%S} {sentence}", file=sys.__stdout__, flush=True)
 
 
-def _print(sentence: str, output: TextIO) -> None:
-    print(f"{datetime.now():%Y-%m-%d %H:%M:%S} {sentence}", file=output, flush=True)
-
-
-@contextmanager
-def plain_log(file: Path, sentences: Mapping[str, str]) -> Iterator[Callable[[str], None]]:
+def plain_log(file: Path, sentences: Mapping[str, str]) -> None:
     """Send Flower's log and what it prints to `file`, and print only what the user must know.
 
     That is each warning and error, and for each line that begins with a key of `sentences` the sentence of that key.
-    A sentence is not printed twice in a row. The block gets a function that prints a further sentence.
+    A sentence is not printed twice in a row.
     """
     from uvicorn import Config
 
-    terminal = sys.stdout
-
-    def tell(sentence: str) -> None:
-        _print(sentence, terminal)
-
     flower, written = logging.getLogger("flwr"), logging.handlers.RotatingFileHandler(file, "a", LOG_BYTES, LOGS)
     written.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    flower.handlers = [written, _Plainly(sentences, tell)]
+    flower.handlers = [written, _Plainly(sentences)]
     served = logging.getLogger("uvicorn")
-    served.handlers = [written, _Plainly({}, tell)]
+    served.handlers = [written, _Plainly({})]
     served.propagate = False
     served.setLevel(logging.WARNING)
     # uvicorn, which serves Flower's APIs, would configure its logs again when it starts.
     setattr(Config, UVICORN_HOOK, lambda _: None)
-    with file.open("a", buffering=1, encoding="utf-8") as printed, redirect_stdout(printed):
-        yield tell
+    sys.stdout = file.open("a", buffering=1, encoding="utf-8")
 
 
 class _Plainly(logging.Handler):
-    """Handler that passes what the user must know to `tell`."""
+    """Handler that prints what the user must know."""
 
-    def __init__(self, sentences: Mapping[str, str], tell: Callable[[str], None]) -> None:
+    def __init__(self, sentences: Mapping[str, str]) -> None:
         super().__init__()
         self._sentences = sentences
-        self._tell = tell
         self._last = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Tell the sentence or the warning in a record."""
+        """Print the sentence or the warning in a record."""
         message = record.getMessage().strip()
         known = next((said for begin, said in self._sentences.items() if message.startswith(begin)), None)
         # One line is enough, and of a traceback that is the last one. The log file has the others.
@@ -132,7 +119,7 @@ class _Plainly(logging.Handler):
         sentence = known or (line if record.levelno >= logging.WARNING else "")
         if sentence and sentence != self._last:
             self._last = sentence
-            self._tell(sentence)
+            say(sentence)
 
 
 def _serve(folder: Path, machine: Machine) -> None:
@@ -147,8 +134,8 @@ def _serve(folder: Path, machine: Machine) -> None:
     named = ", ".join(f"client-{number}" for number in client_numbers(folder)) or "none yet"
     say(f"Server {machine.server}, Flower {HERE_RELEASE}. Port {machine.port} is for clients: {named}.")
     say(f"Port {machine.control_port} is for `fedsel submit`. The records of runs are written to {folder / 'runs'}.")
-    with plain_log(folder / LOG, {}) as tell:
-        run_superlink(folder, tell)
+    plain_log(folder / LOG, {})
+    run_superlink(folder, say)
 
 
 def _take_part(folder: Path, machine: Machine) -> None:
@@ -162,10 +149,9 @@ def _take_part(folder: Path, machine: Machine) -> None:
     with uncollected_imports():
         from simulation.deployment import supernode
     here = f"Connected to {machine.fleet} as {machine.name}."
-    lost = f"{machine.fleet} does not answer. Trying again."
+    plain_log(folder / LOG, {"SuperNode ID": here, LOST: f"{machine.fleet} does not answer. Trying again.", BACK: here})
     try:
-        with plain_log(folder / LOG, {"SuperNode ID": here, LOST: lost, BACK: here}):
-            supernode.main()
+        supernode.main()
     except RuntimeError as error:
         found = client_obstacle(machine, authority, key)
         unknown = f"{machine.fleet} refuses {machine.name} ({error}). {folder / LOG} has the details."

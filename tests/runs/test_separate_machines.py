@@ -1,6 +1,7 @@
 """A federation on separate machines, as near as one can come: namespaces with users, homes and shaped links."""
 
 import json
+import re
 import shutil
 import signal
 import stat
@@ -37,6 +38,11 @@ class Federated:
     def __init__(self, made: dict[str, NamespaceMachine], folder: Path) -> None:
         self.made, self.folder, self.admin = made, folder, folder / "federation" / "admin"
         self.folders: dict[str, Path] = {}
+
+    def status(self) -> str:
+        """What `fedsel status` prints."""
+        words = [FEDSEL, "status", str(self.admin)]
+        return subprocess.run(words, cwd=self.folder, capture_output=True, text=True, check=True).stdout
 
     def log(self, name: str) -> Path:
         """Output of a machine."""
@@ -156,6 +162,10 @@ def test_a_link_cut_for_a_minute_and_a_client_killed_end_no_run(federation: Fede
     """Each costs its client a round; the one with the mended link is back by itself, the other when it is started."""
     run = federation.submit("--rounds", "24", "--out", "cut", *settings(strategy="random", kept_fraction=0.1))
     until(lambda: len(federation.records("cut", "rounds.jsonl")) >= 2, 120)
+    said = federation.status()
+    print(said)
+    assert all(re.search(rf"{name} +│ connected +│ 20\d\d-", said) for name in RATES)
+    assert re.search(r"Run \d+: running, round \d+ of 24: accuracy", said)
     federation.made["client-1"].cut(cut=True)
     time.sleep(CUT_S)
     federation.made["client-1"].cut(cut=False)
