@@ -56,7 +56,7 @@ class AppProcess:
         with theirs:
             command = [sys.executable, "-P", str(APP_PROCESS), str(theirs.fileno()), str(os.getpid())]
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], process_group=0
+                command, stdin=subprocess.DEVNULL, stdout=sys.stdout, pass_fds=[theirs.fileno()], process_group=0
             )
 
     @property

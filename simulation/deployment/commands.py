@@ -1,6 +1,7 @@
 """Commands of `fedsel` for a federation on separate machines: provision, start, status and sign."""
 
 import argparse
+import os
 from pathlib import Path
 
 from rich.console import Console
@@ -70,6 +71,8 @@ def _revoke(folder: Path, name: str) -> None:
 
 def start(arguments: argparse.Namespace) -> int:
     """`fedsel start`: run the server or client of a folder in the foreground, or print a service file for it."""
+    # gRPC reads this when it is imported. Without it, gRPC logs each failed handshake of a stranger.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from simulation.deployment.service_files import compose_file, systemd_unit
     from simulation.deployment.start import start as run
 

@@ -49,7 +49,7 @@ def start(folder: Path, settings: Mapping[str, Value]) -> None:
     if settings:
         write_machine(folder, machine)
     with _alone(folder / HOME):
-        os.environ.update(environment(folder / HOME) | {"GRPC_VERBOSITY": "ERROR"})
+        os.environ.update(environment(folder / HOME))
         os.chdir(folder)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _end)

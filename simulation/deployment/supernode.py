@@ -154,12 +154,15 @@ def main() -> None:
         file = Path(folder) / "upload.json"
         os.environ[UPLOAD_FILE] = str(file)
         runner = AppRunner()
-        serve_messages(
-            connecting=retrying,
-            pushing=partial(measuring, file=file),
-            waiting=partial(waiting, rest=runner.rest),
-            answer=runner.answer,
-        )
+        try:
+            serve_messages(
+                connecting=retrying,
+                pushing=partial(measuring, file=file),
+                waiting=partial(waiting, rest=runner.rest),
+                answer=runner.answer,
+            )
+        finally:
+            runner.rest()
 
 
 if __name__ == "__main__":
