@@ -28,21 +28,17 @@ from clients.training.steps import finite_statistics, train
 from fedsel_app.config import SharedSettings
 from fedsel_app.data.batches import batch_order, chunks, device_data, epoch_order, loader_order
 from fedsel_app.data.dataset import load
-from fedsel_app.messages import (
+from fedsel_app.messages.answers import EnrolAnswer, EvaluateAnswer, Evaluation
+from fedsel_app.messages.instructions import (
     CalibrateInstruction,
-    Config,
-    EnrolAnswer,
     EnrolInstruction,
     EvaluateInstruction,
-    Evaluation,
-    LocalTestAnswer,
-    ProbeAnswer,
     ProbeInstruction,
-    Report,
     TrainInstruction,
     read_evaluate_instruction,
     read_fit_instruction,
 )
+from fedsel_app.messages.scalars import Config, Report
 from fedsel_app.models.device import choose_device, prepare, require_precision, seeded
 from fedsel_app.models.flat_model import FlatModel, batch_losses, evaluate
 from fedsel_app.models.tasks import task_of
@@ -85,7 +81,7 @@ class SelectionClient(NumPyClient):
             if not context.privacy.share_label_counts:
                 raise ValueError(f"Client {context.client} tells no label counts: its 'share-label-counts' is false.")
             counts = label_counts_as_bytes(examples, load(context.data, context.run.seed))
-        return EnrolAnswer(context.client, len(examples), counts).to_properties()
+        return EnrolAnswer(context.client, len(examples), counts).to_config()
 
     def fit(self, parameters: NDArrays, config: Config) -> tuple[NDArrays, int, Config]:
         """Train or calibrate as the instruction in `config` says.
@@ -106,14 +102,14 @@ class SelectionClient(NumPyClient):
         return self._calibrate(parameters, instruction)
 
     def evaluate(self, parameters: NDArrays, config: Config) -> Evaluation:
-        """Probe the loss or test as the instruction in `config` says; a `ProbeAnswer` or a `LocalTestAnswer`."""
-        return self.evaluation(self.load(parameters), read_evaluate_instruction(config))
+        """Probe the loss or test as the instruction in `config` says; see `EvaluateAnswer`."""
+        return self.evaluation(self.load(parameters), read_evaluate_instruction(config)).to_evaluation()
 
-    def evaluation(self, model: FlatModel, instruction: EvaluateInstruction) -> Evaluation:
+    def evaluation(self, model: FlatModel, instruction: EvaluateInstruction) -> EvaluateAnswer:
         """Answer an instruction with the model that is loaded already."""
         if isinstance(instruction, ProbeInstruction):
-            return self._probe(model, instruction).to_evaluation()
-        return self._test(model).to_evaluation()
+            return self._probe(model, instruction)
+        return self._test(model)
 
     def _train(self, arrays: NDArrays, instruction: TrainInstruction) -> tuple[NDArrays, int, Config]:
         context, scaffold = self._context, self._context.training.solver == "scaffold"
@@ -130,7 +126,7 @@ class SelectionClient(NumPyClient):
         sent, answer = local_round.answer(
             instruction, arrays[0], control, lambda term: self._trained(model, term, instruction)
         )
-        return sent, len(self._examples()[0]), answer.to_metrics()
+        return sent, len(self._examples()[0]), answer.to_config()
 
     def _trained(self, model: FlatModel, correction: Vector | None, instruction: TrainInstruction) -> Trained:
         """Train the model that is loaded, and measure what the instruction asks for."""
@@ -204,7 +200,7 @@ class SelectionClient(NumPyClient):
                 model.outputs(x)
         return [finite_statistics(model)], len(examples), {}
 
-    def _probe(self, model: FlatModel, instruction: ProbeInstruction) -> ProbeAnswer:
+    def _probe(self, model: FlatModel, instruction: ProbeInstruction) -> EvaluateAnswer:
         context = self._context
         examples = self._test_part() if instruction.test_part else self._examples()[0]
         rng = stream(context.run.seed, Purpose.PROBE, instruction.server_round, context.client)
@@ -214,18 +210,18 @@ class SelectionClient(NumPyClient):
         order = self._order(len(examples), batches, rng) if batches else one_pass
         if context.evaluation.probe_batch == "training":
             losses = batch_losses(model, self._batches(examples, order, model, rng))
-            return ProbeAnswer(float(np.mean([loss / count for loss, count in losses])), sum(map(len, order)))
+            return EvaluateAnswer(float(np.mean([loss / count for loss, count in losses])), sum(map(len, order)))
         drawn = np.concatenate(order)
         losses = batch_losses(model, self._batches(examples, chunks(drawn, FORWARD_BATCH), model))
         total = 0.0
         for loss, _ in losses:
             total += loss
-        return ProbeAnswer(total / drawn.size, drawn.size)
+        return EvaluateAnswer(total / drawn.size, drawn.size)
 
-    def _test(self, model: FlatModel) -> LocalTestAnswer:
+    def _test(self, model: FlatModel) -> EvaluateAnswer:
         test = self._test_part()
         result = evaluate(model, self._batches(test, chunks(np.arange(test.size), FORWARD_BATCH), model))
-        return LocalTestAnswer(result.loss, result.examples, result.accuracy)
+        return EvaluateAnswer(result.loss, result.examples, result.accuracy)
 
     def _test_part(self) -> Ints:
         _, test = self._examples()

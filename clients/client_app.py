@@ -14,7 +14,7 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from clients.selecting import SelectingMod
 from clients.user_client import Functions, UserClient
-from fedsel_app.messages.records import own_config
+from fedsel_app.messages.records import fedsel_config
 
 Decorator = Callable[[ClientAppCallable], ClientAppCallable]
 DEFAULT = "default"
@@ -50,7 +50,7 @@ class SelectingApp(ClientApp):
             register()(self._answer)
 
     def _answer(self, message: Message, context: Context) -> Message:
-        if own_config(message.content) is None:
+        if fedsel_config(message.content) is None:
             return self._users(message, context)
         return UserClient(message, context, self._users, self._functions).answer()
 

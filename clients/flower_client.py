@@ -9,8 +9,9 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.common import NDArrays
 
 from clients.client import SelectionClient
-from fedsel_app.messages import Config, read_evaluate_instruction
-from fedsel_app.messages.records import ClientAnswer, clients_named, own_config, put_answer, put_error, read_arrays
+from fedsel_app.messages.instructions import read_evaluate_instruction
+from fedsel_app.messages.records import ERROR, clients_named, fedsel_config, put_answer, read_arrays
+from fedsel_app.messages.scalars import Config
 from fedsel_app.models.flat_model import FlatModel
 
 ClientOf = Callable[[int | None], SelectionClient]
@@ -35,7 +36,7 @@ def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) 
     """
     arrays, clients, reply = read_arrays(content), clients_named(content), RecordDict()
     if not clients:
-        put_answer(reply, _answer(client_of(None), message_type, arrays, _instruction(content)))
+        put_answer(reply, *_answer(client_of(None), message_type, arrays, _instruction(content)))
         return reply
     model: FlatModel | None = None
     for client in clients:
@@ -43,25 +44,27 @@ def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) 
             asked, config = client_of(client), _instruction(content, client)
             if message_type == MessageType.EVALUATE:
                 model = asked.load(arrays) if model is None else model
-                evaluation = asked.evaluation(model, read_evaluate_instruction(config))
-                put_answer(reply, ClientAnswer.of_evaluation(*evaluation), client)
+                answered = asked.evaluation(model, read_evaluate_instruction(config))
+                put_answer(reply, answered.to_config(), (), client)
             else:
-                put_answer(reply, _answer(asked, message_type, arrays, config), client)
+                put_answer(reply, *_answer(asked, message_type, arrays, config), client)
         except Exception as error:  # noqa: BLE001 - whatever one client's question raises is that client's failure
-            put_error(reply, error, client)
+            put_answer(reply, {ERROR: str(error)}, (), client)
     return reply
 
 
-def _answer(client: SelectionClient, message_type: str, arrays: NDArrays, config: Config) -> ClientAnswer:
+def _answer(client: SelectionClient, message_type: str, arrays: NDArrays, config: Config) -> tuple[Config, NDArrays]:
+    """The numbers and the arrays of a client's answer."""
     if message_type == MessageType.QUERY:
-        return ClientAnswer(client.get_properties(config))
+        return client.get_properties(config), []
     if message_type == MessageType.TRAIN:
-        return ClientAnswer.of_fit(*client.fit(arrays, config))
-    return ClientAnswer.of_evaluation(*client.evaluate(arrays, config))
+        sent, _, metrics = client.fit(arrays, config)
+        return metrics, sent
+    return client.evaluation(client.load(arrays), read_evaluate_instruction(config)).to_config(), []
 
 
 def _instruction(content: RecordDict, client: int | None = None) -> Config:
-    config = own_config(content, client)
+    config = fedsel_config(content, client)
     if config is None:
         raise ValueError("The message has no instruction of fedsel's. Server and clients must run the same app.")
     return config

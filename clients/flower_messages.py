@@ -1,19 +1,21 @@
 """Legacy messages: those to a user's `client_fn`, put into the layout of `fedsel_app.messages.records` and back.
 
 Flower's `FitIns`, `FitRes` and so on are records of the names below. fedsel's keys lie in their configs and metrics
-with a prefix (see `fedsel_app.messages.embedded`), and a control variate behind the model's arrays.
+with a prefix (see `fedsel_app.messages.user_apps`), and a control variate behind the model's arrays.
 """
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import Code
 
 from clients.user_client import Functions, Unanswered, UserClient
-from fedsel_app.messages import AppTrainInstruction, Config, EnrolInstruction, Scalar, embed, embedded, users_part
-from fedsel_app.messages.records import CONTROL, OWN, own_config, users_arrays
+from fedsel_app.messages.instructions import EnrolInstruction
+from fedsel_app.messages.records import CONTROL, FEDSEL, config_record, fedsel_config, users_arrays
+from fedsel_app.messages.scalars import Config, Scalar
+from fedsel_app.messages.user_apps import AppTrainInstruction, embed, embedded, users_part
 
 GET_PROPERTIES, TRAIN, EVALUATE = "get_properties", "train", "evaluate"
 NAMES = {GET_PROPERTIES: "getproperties", TRAIN: "fit", EVALUATE: "evaluate"}
@@ -38,7 +40,7 @@ def answer_legacy(message: Message, context: Context, call_next: ClientAppCallab
         """Let the client do what it is asked, with the user's own config. Raises Unanswered if it does not."""
         name = NAMES[asked.metadata.message_type]
         _, arrays = users_arrays(asked.content)
-        asked.content = RecordDict({f"{name}ins.parameters": arrays, f"{name}ins.config": _record(users)})
+        asked.content = RecordDict({f"{name}ins.parameters": arrays, f"{name}ins.config": config_record(users)})
         reply = call_next(asked, context)
         status = reply.content.config_records[f"{name}res.status"]
         if status["code"] != Code.OK.value:
@@ -48,9 +50,9 @@ def answer_legacy(message: Message, context: Context, call_next: ClientAppCallab
     client = UserClient(message, context, code, functions, lists=True)
     if message.metadata.message_type == GET_PROPERTIES:
         enrolment = client.enrolment(EnrolInstruction.from_config(own))
-        message.content = RecordDict({"getpropertiesins.config": _record(users)})
+        message.content = RecordDict({"getpropertiesins.config": config_record(users)})
         return _with_properties(call_next(message, context), enrolment.to_config())
-    message.content[OWN] = _record(own)
+    message.content[FEDSEL] = config_record(own)
     if message.metadata.message_type == TRAIN and AppTrainInstruction.from_config(own).with_control:
         _, model = users_arrays(message.content)
         message.content[CONTROL] = ArrayRecord({"0": model.pop(list(model)[-1])})
@@ -62,26 +64,22 @@ def _with_properties(reply: Message, own: Config) -> Message:
     content = reply.content.config_records
     implemented = content["getpropertiesres.status"]["code"] == Code.OK.value
     users = cast(Config, content["getpropertiesres.properties"]) if implemented else {}
-    reply.content["getpropertiesres.properties"] = _record(embed(own, users))
-    reply.content["getpropertiesres.status"] = _record(OK)
+    reply.content["getpropertiesres.properties"] = config_record(embed(own, users))
+    reply.content["getpropertiesres.status"] = config_record(OK)
     return reply
 
 
 def _embedded(reply: Message) -> Message:
     """The reply with fedsel's numbers among its metrics; one to a loss probe has nothing else yet."""
-    numbers = own_config(reply.content)
+    numbers = fedsel_config(reply.content)
     if numbers is None:
         return reply
-    del reply.content[OWN]
+    del reply.content[FEDSEL]
     if reply.metadata.message_type == TRAIN:
-        reply.content["fitres.metrics"] = _record(embed(numbers, cast(Config, reply.content["fitres.metrics"])))
+        reply.content["fitres.metrics"] = config_record(embed(numbers, cast(Config, reply.content["fitres.metrics"])))
         return reply
     reply.content["evaluateres.loss"] = MetricRecord({"loss": cast(float, numbers["loss"])})
     reply.content["evaluateres.num_examples"] = MetricRecord({"num_examples": cast(int, numbers["examples"])})
     reply.content["evaluateres.metrics"] = ConfigRecord()
-    reply.content["evaluateres.status"] = _record(OK)
+    reply.content["evaluateres.status"] = config_record(OK)
     return reply
-
-
-def _record(config: Config) -> ConfigRecord:
-    return ConfigRecord(cast(dict[str, Any], config))

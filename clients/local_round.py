@@ -16,7 +16,9 @@ from clients.state import Arrays, ClientHistory, StateStore
 from clients.training import solvers
 from clients.upload_time import last_upload
 from fedsel_app.config import CompressionConfig, TrainingConfig
-from fedsel_app.messages import Report, TrainAnswer, TrainInstruction
+from fedsel_app.messages.answers import TrainAnswer
+from fedsel_app.messages.instructions import TrainInstruction
+from fedsel_app.messages.scalars import Report
 from fedsel_app.models.flat_model import LayerSlice
 from fedsel_app.wire.codec import Update, encode
 

@@ -23,29 +23,24 @@ from clients.compression.compressors import draw_layers
 from clients.local_round import LocalRound, Trained
 from clients.state import STATE_FOLDER, StateStore, user_state_folder
 from fedsel_app.config import CompressionConfig, TrainingConfig
-from fedsel_app.messages import (
-    EVALUATION_LOSSES,
-    PARTITION_ID,
-    Ability,
-    AppEnrolment,
-    AppTrainInstruction,
-    Config,
-    EnrolInstruction,
-    ProbeInstruction,
-    Report,
-    read_evaluate_instruction,
-    reported_loss,
-    reported_steps,
-)
+from fedsel_app.messages.answers import Ability, EnrolAnswer, EvaluateAnswer
+from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction, read_evaluate_instruction
 from fedsel_app.messages.records import (
     CONTROL,
-    ClientAnswer,
+    fedsel_config,
     named_arrays,
-    own_config,
     put_answer,
     read_arrays,
     users_arrays,
     users_part,
+)
+from fedsel_app.messages.scalars import Config, Report
+from fedsel_app.messages.user_apps import (
+    EVALUATION_LOSSES,
+    PARTITION_ID,
+    AppTrainInstruction,
+    reported_loss,
+    reported_steps,
 )
 from fedsel_app.models.array_layout import ArrayLayout, Arrays
 from fedsel_app.seeds import Purpose, stream
@@ -77,9 +72,9 @@ class Functions:
     training returns its `steps` and their `lr` as metrics."""
 
     @property
-    def abilities(self) -> frozenset[Ability]:
+    def abilities(self) -> tuple[Ability, ...]:
         """The functions that there are."""
-        return frozenset(ability for ability in Ability if getattr(self, ability) is not None)
+        return tuple(ability for ability in Ability if getattr(self, ability) is not None)
 
 
 class Unanswered(Exception):
@@ -104,7 +99,7 @@ class UserClient:
 
     def answer(self) -> Message:
         """Answer the message, whose records of fedsel's are taken out."""
-        config, control = own_config(self.message.content) or {}, read_arrays(self.message.content, CONTROL)
+        config, control = fedsel_config(self.message.content) or {}, read_arrays(self.message.content, CONTROL)
         self.message.content = users_part(self.message.content)
         kind = self.message.metadata.message_type.split(".")[0]
         if kind == MessageType.QUERY:
@@ -114,18 +109,21 @@ class UserClient:
                 return self._train(AppTrainInstruction.from_config(config), control[0] if control else None)
             if (function := self.functions.losses) and isinstance(read_evaluate_instruction(config), ProbeInstruction):
                 losses = self._losses(function)
-                return self._reply(ClientAnswer.of_evaluation(float(losses.mean()), losses.size, {}).numbers)
+                return self._reply(EvaluateAnswer(float(losses.mean()), losses.size).to_config())
             return self.code(self.message, self.context)
         except Unanswered as unanswered:
             return unanswered.reply
 
     def _reply(self, numbers: Config) -> Message:
         content = RecordDict()
-        put_answer(content, ClientAnswer(numbers))
+        put_answer(content, numbers)
         return Message(content, reply_to=self.message)
 
-    def enrolment(self, instruction: EnrolInstruction) -> AppEnrolment:
-        """Identity by the node configuration, and numbers of examples where a function tells them."""
+    def enrolment(self, instruction: EnrolInstruction) -> EnrolAnswer:
+        """Identity by the node configuration, and numbers of examples where a function tells them.
+
+        Raises ValueError without a partition id.
+        """
         counts, examples, functions = b"", 0, self.functions
         if functions.label_counts is not None:
             by_class = np.asarray(functions.label_counts(self.context), "<i8")
@@ -134,7 +132,12 @@ class UserClient:
         if functions.examples is not None:
             examples = int(functions.examples(self.context))
         client = self.context.node_config.get(PARTITION_ID)
-        return AppEnrolment(client if isinstance(client, int) else None, examples, counts, functions.abilities)
+        if not isinstance(client, int):
+            raise ValueError(
+                f"The mod `selecting` and `client_app` need a '{PARTITION_ID}' in the node configuration: "
+                'flower-supernode --node-config "partition-id=0 num-partitions=..."'
+            )
+        return EnrolAnswer(client, examples, counts, functions.abilities)
 
     # Losses ---------------------------------------------------------------------------------------------------
 
@@ -227,7 +230,7 @@ class UserClient:
 
         sent, numbers = local_round.answer(instruction, start, control, train)
         reply.content[name] = ArrayRecord(sent)
-        put_answer(reply.content, ClientAnswer(numbers.to_metrics()))
+        put_answer(reply.content, numbers.to_config())
         return reply
 
     def _curvature(

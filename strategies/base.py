@@ -12,7 +12,9 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
-from fedsel_app.messages import LocalTestInstruction, evaluation_metrics, one_line
+from fedsel_app.messages.answers import EvaluateAnswer
+from fedsel_app.messages.instructions import LocalTestInstruction
+from fedsel_app.messages.reported_values import one_line
 from strategies.method import ConfigT
 from strategies.round.federation import Answer, Federation, NodeError, sent_model
 from strategies.round.flower_manager import (
@@ -83,7 +85,10 @@ class SelectionStrategy(RunningMethod[ConfigT], Strategy):
             return None
         evaluate_model(self)
         record = self.run.record
-        return None if record.loss is None else (record.loss, evaluation_metrics(record.accuracy))
+        if record.loss is None:
+            return None
+        loss, _, metrics = EvaluateAnswer(record.loss, accuracy=record.accuracy).to_evaluation()
+        return loss, metrics
 
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager

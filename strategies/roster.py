@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.messages import Report
+from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.codec import Update
 
 Floats = NDArray[np.float64]

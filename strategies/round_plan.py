@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedsel_app.messages import TrainInstruction
+from fedsel_app.messages.instructions import TrainInstruction
 from strategies.participation.intermediate_round import IntermediateRound
 from strategies.roster import Floats, RoundInfo, Selection
 from strategies.round.federation import SentModel, Until

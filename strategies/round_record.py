@@ -7,7 +7,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from fedsel_app.messages import LocalTestAnswer
+from fedsel_app.messages.answers import EvaluateAnswer
 from fedsel_app.records.schema import ClientTestRecord, RoundRecord, SearchRecord
 from strategies.roster import Floats, Roster
 from strategies.round.clients import SCALAR_BYTES
@@ -70,7 +70,7 @@ def record_search(record: RoundRecord, costs: Mapping[str, float], search: Searc
     record.search = search or None
 
 
-def record_client_tests(record: RoundRecord, answers: Mapping[int, LocalTestAnswer], recorder: Recorder) -> None:
+def record_client_tests(record: RoundRecord, answers: Mapping[int, EvaluateAnswer], recorder: Recorder) -> None:
     """Record each client's test on its own test part, and their means, each client with equal weight."""
     known = {client: answer.accuracy for client, answer in answers.items() if answer.accuracy is not None}
     recorder.clients(ClientTestRecord(client, record.round, accuracy) for client, accuracy in known.items())

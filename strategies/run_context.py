@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import Settings, SharedSettings
-from fedsel_app.messages import TrainAnswer
+from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.network.clock import RoundWork
 from fedsel_app.records.releases import Releases
 from fedsel_app.records.schema import ClientRecord, RoundRecord

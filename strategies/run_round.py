@@ -11,7 +11,8 @@ from functools import partial
 
 import numpy as np
 
-from fedsel_app.messages import LocalTestInstruction, one_line
+from fedsel_app.messages.instructions import LocalTestInstruction
+from fedsel_app.messages.reported_values import one_line
 from fedsel_app.records.schema import RoundRecord
 from fedsel_app.seeds import Purpose, stream
 from strategies.aggregation.calibration import next_statistics

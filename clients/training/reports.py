@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from fedsel_app.messages import Report
+from fedsel_app.messages.scalars import Report
 from fedsel_app.models.flat_model import FlatModel
 
 BEFORE_TRAINING = frozenset({Report.INITIAL_LOSS, Report.RMS_LOSS})

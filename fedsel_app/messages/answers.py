@@ -1,23 +1,20 @@
-"""Answers: the clients' half of the protocol. Nothing that a client says is used before it is checked here.
-
-An answer stands partly in Flower's own fields (number of examples, loss) and partly in its metrics: `to_evaluation`
-gives both as Flower's `NumPyClient` returns them, and `from_evaluation` takes both.
-"""
+"""Answers: the clients' half of the protocol. Nothing that a client says is used before it is checked here."""
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Self, TypeGuard
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from reprlib import repr as shortened
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
-from fedsel_app.messages.scalars import Config, Report, Scalar
-from fedsel_app.wire.codec import WireError
+from fedsel_app.messages.scalars import Config, Report, Scalar, Scalars, bounded, lenient, read
 
 MOST_EXAMPLES = 10**9
-"""Upper bound of the examples, and of the local steps of a round, that a client may claim."""
+"""Upper bound of the examples, and of the local steps of a round, that a client may report."""
 LARGEST = float(np.sqrt(np.finfo(np.float32).max))
 """Upper bound of every number of a client, and of the norm of an update: its square still is a float32."""
 
@@ -25,24 +22,30 @@ Evaluation = tuple[float, int, Config]
 """Loss, examples and metrics: an answer to an evaluate message as Flower's `NumPyClient` returns it."""
 
 
+class Ability(StrEnum):
+    """Abilities that a user adds to a client app, a function each."""
+
+    EXAMPLES = "examples"
+    LOSSES = "losses"
+    LABEL_COUNTS = "label_counts"
+    GRADIENT_DEVIATION = "gradient_deviation"
+    CURVATURE = "curvature"
+    CONTROL_VARIATES = "control_variates"
+
+
 @dataclass(frozen=True)
-class EnrolAnswer:
+class EnrolAnswer(Scalars):
     """Enrolment: the client's identity and size."""
 
-    client: int
-    """Partition id, 0 ... K-1."""
-    examples: int
-    """Training examples."""
-    label_counts: bytes = b""
+    title: ClassVar[str] = "The enrolment"
+    client: int = bounded(0, MOST_EXAMPLES, default=-1)
+    """Partition id, 0 ... K-1; -1 where the client does not tell it."""
+    examples: int = bounded(1, MOST_EXAMPLES, default=0)
+    """Training examples; 0: unknown."""
+    label_counts: bytes = lenient(b"")
     """Training examples of each class or label, little-endian int64; empty where they are not asked for."""
-
-    def to_properties(self) -> Config:
-        """The properties of a Flower message."""
-        return {
-            "client": self.client,
-            "examples": self.examples,
-            "label_counts": self.label_counts,
-        }
+    abilities: tuple[Ability, ...] | None = lenient(None)
+    """Functions that a user's client app has; None without fedsel's mod."""
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Scalar], clients: int) -> Self:
@@ -53,17 +56,15 @@ class EnrolAnswer:
         ConfigError
             If it is no client of this run, or does not say what it has.
         """
-        client = properties.get("client")
-        if not _is_integer(client) or not 0 <= client < clients:
+        answer = cls.from_config(properties)
+        if not 0 <= answer.client < clients:
             raise ConfigError(
-                f"A client has partition id {client!r}, but 'clients' is {clients}. "
+                f"A client has partition id {shortened(properties.get('client'))}, but 'clients' is {clients}. "
                 "Set 'clients' to the number of supernodes."
             )
-        examples = properties.get("examples")
-        if not _is_integer(examples) or not 1 <= examples <= MOST_EXAMPLES:
-            raise ConfigError(f"Client {client} did not tell its 'examples'; every client must run this app.")
-        counts = properties.get("label_counts")
-        return cls(client, examples, counts if isinstance(counts, bytes) else b"")
+        if not answer.examples:
+            raise ConfigError(f"Client {answer.client} did not tell its 'examples'; every client must run this app.")
+        return answer
 
     def counts(self, classes: int) -> NDArray[np.int64]:
         """Training examples of each class, int64 (classes,). Raises ConfigError if the client did not send these."""
@@ -78,32 +79,26 @@ class EnrolAnswer:
 
 
 @dataclass(frozen=True)
-class TrainAnswer:
+class TrainAnswer(Scalars):
     """Local training: the client's losses, its effort and its speed, beside its update."""
 
-    loss: float
+    title: ClassVar[str] = "the update"
+    loss: float = bounded(0.0, LARGEST)
     """Mean training loss over the local steps; NaN where a user's own client does not tell it."""
-    work_steps: float
+    work_steps: float = bounded(0.0, MOST_EXAMPLES)
     """All that it computed, in local steps."""
-    compute_s: float = 0.0
+    compute_s: float = bounded(0.0, LARGEST, default=0.0)
     """Seconds that the computing took; 0 is unknown."""
-    upload_bytes: int = 0
+    upload_bytes: int = bounded(0, LARGEST, default=0)
     """Bytes of the last of its uploads that was timed; 0 is none."""
-    upload_s: float = 0.0
+    upload_s: float = bounded(0.0, LARGEST, default=0.0)
     """Seconds of that upload; 0 is none."""
-    reports: Mapping[Report, float] = field(default_factory=dict)
-    """Numbers that the instruction asked for."""
+    reports: Mapping[Report, float] = field(default_factory=dict, metadata={"apart": True})
+    """Numbers that the instruction asked for, each under its own key."""
 
-    def to_metrics(self) -> Config:
+    def to_config(self) -> Config:
         """The metrics of a Flower message."""
-        metrics: Config = {
-            "loss": self.loss,
-            "work_steps": self.work_steps,
-            "compute_s": self.compute_s,
-            "upload_bytes": self.upload_bytes,
-            "upload_s": self.upload_s,
-        }
-        return metrics | {report.value: number for report, number in self.reports.items()}
+        return super().to_config() | {report.value: number for report, number in self.reports.items()}
 
     @classmethod
     def from_metrics(
@@ -118,112 +113,35 @@ class TrainAnswer:
         WireError
             If a number other than the times is missing, not finite, or out of its range.
         """
-        work_steps = _finite(metrics, "work_steps")
         loss = metrics.get("loss")
-        unknown = loss_optional and isinstance(loss, float) and math.isnan(loss)
-        if not 0.0 <= work_steps <= MOST_EXAMPLES:
-            raise WireError(f"the update took {work_steps} local steps; 0 to {MOST_EXAMPLES} are possible")
-        return cls(
-            loss=math.nan if unknown else _not_negative(metrics, "loss"),
-            work_steps=work_steps,
-            compute_s=_measured(metrics.get("compute_s")),
-            upload_bytes=int(_measured(metrics.get("upload_bytes"))),
-            upload_s=_measured(metrics.get("upload_s")),
-            # The server computes the effective steps itself.
-            reports={
-                report: (_finite if report is Report.EFFECTIVE_STEPS else _not_negative)(metrics, report)
-                for report in reports
-            },
-        )
+        if loss_optional and isinstance(loss, float) and math.isnan(loss):
+            return replace(cls.from_metrics({**metrics, "loss": 0.0}, reports), loss=loss)
+        # The server computes the effective steps itself.
+        lowest = {report: -LARGEST if report is Report.EFFECTIVE_STEPS else 0.0 for report in reports}
+        found = {
+            report: read(metrics.get(report), float, f"{cls.title}'s '{report}'", low, LARGEST)
+            for report, low in lowest.items()
+        }
+        return replace(cls.from_config(metrics), reports=found)
 
 
 @dataclass(frozen=True)
-class ProbeAnswer:
-    """Loss probe: the loss of the global model on this client's training examples."""
+class EvaluateAnswer(Scalars):
+    """Loss probe or local test: what the model does on the client's own examples. What cannot be counts as unknown."""
 
-    loss: float
-    """Mean over the examples."""
-    examples: int
-    """Examples that were evaluated."""
+    title: ClassVar[str] = "the evaluation"
+    loss: float = bounded(0.0, LARGEST, default=math.nan)
+    """Mean over the examples; NaN where it is unknown."""
+    examples: int = bounded(1, MOST_EXAMPLES, default=0)
+    """Examples that were evaluated; 0: none that a client can have."""
+    accuracy: float | None = bounded(-LARGEST, 1.0, default=None)
+    """Of a local test: the task's score, see `fedsel_app.models.tasks`; None where it is undefined."""
+
+    @classmethod
+    def from_evaluation(cls, loss: float, examples: int, metrics: Mapping[str, Scalar]) -> Self:
+        """The answer in Flower's own fields and its metrics."""
+        return cls.from_config({**metrics, "loss": loss, "examples": examples})
 
     def to_evaluation(self) -> Evaluation:
         """The answer as Flower's `NumPyClient` returns it."""
-        return self.loss, self.examples, {}
-
-    @classmethod
-    def from_evaluation(cls, loss: float, examples: int) -> Self:
-        """The answer in Flower's own fields. Raises WireError if one of them is out of its range."""
-        if not _is_number(loss) or not 0.0 <= loss <= LARGEST:
-            raise WireError(f"a loss of {loss}; it must be a number from 0 to {LARGEST:.3g}")
-        if not _is_integer(examples) or not 1 <= examples <= MOST_EXAMPLES:
-            raise WireError(f"a loss of {examples} examples; they must be 1 to {MOST_EXAMPLES}")
-        return cls(loss, examples)
-
-
-def evaluation_metrics(accuracy: float | None) -> Config:
-    """Metrics of an evaluation, by a client or by the server: the accuracy where it is defined."""
-    return {} if accuracy is None else {"accuracy": accuracy}
-
-
-@dataclass(frozen=True)
-class LocalTestAnswer:
-    """Local test: loss and accuracy of a model on the client's own test part."""
-
-    loss: float
-    """Mean over the examples."""
-    examples: int
-    """Examples that were evaluated."""
-    accuracy: float | None
-    """The task's score, see `fedsel_app.models.tasks`; None where it is undefined."""
-
-    @property
-    def credible(self) -> bool:
-        """True where a client can have as many examples as it says."""
-        return 1 <= self.examples <= MOST_EXAMPLES
-
-    def to_evaluation(self) -> Evaluation:
-        """The answer as Flower's `NumPyClient` returns it."""
-        return self.loss, self.examples, evaluation_metrics(self.accuracy)
-
-    @classmethod
-    def from_evaluation(
-        cls, loss: float, examples: int, metrics: Mapping[str, Scalar], lowest_score: float = 0.0
-    ) -> Self:
-        """The answer in Flower's own fields and its metrics; what cannot be is unknown.
-
-        A loss that is no number from 0 to `LARGEST` becomes NaN, examples that are none become 0, and an accuracy
-        outside [`lowest_score`, 1] is undefined.
-        """
-        accuracy = metrics.get("accuracy")
-        return cls(
-            loss if _is_number(loss) and 0.0 <= loss <= LARGEST else math.nan,
-            examples if _is_integer(examples) else 0,
-            accuracy if isinstance(accuracy, float) and max(lowest_score, -LARGEST) <= accuracy <= 1.0 else None,
-        )
-
-
-def _is_integer(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _finite(metrics: Mapping[str, Scalar], name: str) -> float:
-    number = metrics.get(name)
-    if not isinstance(number, float) or not abs(number) <= LARGEST:
-        raise WireError(f"the update came without the finite number '{name}' (at most {LARGEST:.3g})")
-    return number
-
-
-def _not_negative(metrics: Mapping[str, Scalar], name: str) -> float:
-    number = _finite(metrics, name)
-    if number < 0.0:
-        raise WireError(f"the update came with a '{name}' of {number:.3g}, which cannot be negative")
-    return number
-
-
-def _measured(value: object) -> float:
-    """A time or a size; 0 if it is no number from 0 to `LARGEST`."""
-    return float(value) if _is_number(value) and 0.0 <= value <= LARGEST else 0.0
+        return self.loss, self.examples, {} if self.accuracy is None else {"accuracy": self.accuracy}

@@ -1,45 +1,31 @@
-"""Instructions: the server's half of the protocol, as frozen dataclasses that become Flower configs and come back."""
+"""Instructions: the server's half of the protocol."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
 
-from fedsel_app.messages.scalars import Config, Report, Scalar
+from fedsel_app.messages.scalars import Config, Report, Scalar, Scalars
+from fedsel_app.wire.codec import WireError
 
 TASK = "task"
 """Key under which every config names its instruction, where one Flower message serves several."""
 
 
 @dataclass(frozen=True)
-class Instruction:
-    """Instruction in general: its fields are scalars under their own names, beside its `task`."""
+class Instruction(Scalars):
+    """Instruction in general: its fields, beside its `task`."""
 
     task: ClassVar[str]
     message_type: ClassVar[str]
     """Of the Flower message that carries it: query, train or evaluate."""
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.title = f"The instruction {cls.task}"
+
     def to_config(self) -> Config:
-        """The config of a Flower message."""
-        return {TASK: self.task} | {field.name: _to_scalar(getattr(self, field.name)) for field in fields(self)}
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Scalar]) -> Self:
-        """The instruction in a config; a key with a default may be missing, other keys are passed over.
-
-        Raises
-        ------
-        ValueError
-            If a key is missing or its value is of another type.
-        """
-        values: dict[str, Any] = {}
-        for field in fields(cls):
-            if field.name in config:
-                values[field.name] = _from_scalar(config[field.name], field.type, f"{cls.task}'s '{field.name}'")
-            elif field.default is MISSING:
-                raise ValueError(
-                    f"The instruction {cls.task} came without '{field.name}'. Server and clients must run the same app."
-                )
-        return cls(**values)
+        """The fields and the task as the config of a Flower message."""
+        return {TASK: self.task} | super().to_config()
 
 
 @dataclass(frozen=True)
@@ -128,36 +114,22 @@ class LocalTestInstruction(Instruction):
 
 FitInstruction = TrainInstruction | CalibrateInstruction
 EvaluateInstruction = ProbeInstruction | LocalTestInstruction
+FirstT = TypeVar("FirstT", bound=Instruction)
+SecondT = TypeVar("SecondT", bound=Instruction)
 
 
 def read_fit_instruction(config: Mapping[str, Scalar]) -> FitInstruction:
-    """The instruction of a fit message. Raises ValueError if it is none, or as `Instruction.from_config` does."""
-    kinds: dict[str, type[FitInstruction]] = {kind.task: kind for kind in (TrainInstruction, CalibrateInstruction)}
-    return kinds[_task(config, kinds)].from_config(config)
+    """Read the instruction of a fit message. Raises WireError if it is none, or as `Scalars.from_config` does."""
+    return _read(config, TrainInstruction, CalibrateInstruction)
 
 
 def read_evaluate_instruction(config: Mapping[str, Scalar]) -> EvaluateInstruction:
-    """The instruction of an evaluate message. Raises ValueError if it is none, or as `Instruction.from_config` does."""
-    kinds: dict[str, type[EvaluateInstruction]] = {kind.task: kind for kind in (ProbeInstruction, LocalTestInstruction)}
-    return kinds[_task(config, kinds)].from_config(config)
+    """Read the instruction of an evaluate message. Raises WireError if it is none, or as `Scalars.from_config` does."""
+    return _read(config, ProbeInstruction, LocalTestInstruction)
 
 
-def _task(config: Mapping[str, Scalar], tasks: Iterable[str]) -> str:
-    task = str(config.get(TASK))
-    if task not in tasks:
-        raise ValueError(f"A client is asked for the task {' or '.join(tasks)} here. Got {task!r}.")
-    return task
-
-
-def _to_scalar(value: Any) -> Scalar:
-    scalar: Scalar = ",".join(value) if isinstance(value, tuple) else value
-    return scalar
-
-
-def _from_scalar(value: Scalar, kind: Any, name: str) -> Any:
-    """The value of a field of type `kind`; a tuple of reports comes as one text with commas."""
-    reports = kind not in (bool, float, int, str)
-    sent_as = str if reports else kind
-    if not isinstance(value, (float, int) if kind is float else sent_as) or isinstance(value, bool) != (kind is bool):
-        raise ValueError(f"The instruction {name} must be of type {sent_as.__name__}. Got {value!r}.")
-    return tuple(Report(report) for report in str(value).split(",") if report) if reports else kind(value)
+def _read(config: Mapping[str, Scalar], first: type[FirstT], second: type[SecondT]) -> FirstT | SecondT:
+    task = config.get(TASK)
+    if task not in (first.task, second.task):
+        raise WireError(f"A client is asked for the task {first.task} or {second.task} here. Got {str(task)!r}.")
+    return (first if task == first.task else second).from_config(config)

@@ -1,9 +1,17 @@
-"""Scalars: the values that a Flower config or metrics dict can hold, and the reports that one can ask a client for."""
+"""Scalars: one codec for all messages, from dataclasses to the flat dicts of scalars that Flower carries, and back."""
 
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
 from enum import StrEnum
+from reprlib import repr as shortened
+from types import UnionType
+from typing import Any, ClassVar, Self, get_args, get_origin
+
+from fedsel_app.wire.codec import WireError
 
 Scalar = bool | bytes | float | int | str
 Config = dict[str, Scalar]
+NAMES = {bool: "true or false", bytes: "bytes", float: "a number", int: "a whole number", str: "a text"}
 
 
 class Report(StrEnum):
@@ -20,3 +28,73 @@ class Report(StrEnum):
     """Root of the mean squared distance of the mini-batch gradients from their mean, at the trained model (DELTA)."""
     EFFECTIVE_STEPS = "effective_steps"
     """Local steps, each counted as far as momentum carries it (FedNova's ||a||_1)."""
+
+
+def bounded(low: float, high: float, **default: Any) -> Any:
+    """Declare a field whose number is from `low` to `high`; with a `default`, any other value counts as that."""
+    return field(metadata={"bounds": (low, high), "lenient": bool(default)}, **default)
+
+
+def lenient(default: Any) -> Any:
+    """Declare a field for which a value of another type counts as the `default`."""
+    return field(default=default, metadata={"lenient": True})
+
+
+@dataclass(frozen=True)
+class Scalars:
+    """Message in general: its fields are scalars, or tuples of names, under their own names.
+
+    A field without bounds may have any value of its type; a whole number is a number too.
+    """
+
+    title: ClassVar[str]
+    """The message as the beginning of a sentence."""
+
+    @classmethod
+    def carried(cls) -> list[Field[Any]]:
+        """The fields that are carried under their own names: all but those that are set apart."""
+        return [item for item in fields(cls) if not item.metadata.get("apart")]
+
+    def to_config(self) -> Config:
+        """The fields as a config, properties or metrics of Flower; a field that is None is left out."""
+        values = {item.name: getattr(self, item.name) for item in self.carried()}
+        sent = {name: ",".join(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        return {name: value for name, value in sent.items() if value is not None}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Scalar]) -> Self:
+        """Read and check the message; a field with a default may be missing, and other keys are passed over.
+
+        Raises
+        ------
+        WireError
+            If a field is missing, or its value is of another type or out of its bounds.
+        """
+        values: dict[str, Any] = {}
+        for item in cls.carried():
+            if item.name in config:
+                try:
+                    bounds = item.metadata.get("bounds", ())
+                    values[item.name] = read(config[item.name], item.type, f"{cls.title}'s '{item.name}'", *bounds)
+                except WireError:
+                    if not item.metadata.get("lenient"):
+                        raise
+            elif item.default is MISSING:
+                raise WireError(f"{cls.title} came without '{item.name}'. Server and clients must run the same app.")
+        return cls(**values)
+
+
+def read(value: Any, declared: Any, name: str, *bounds: float) -> Any:
+    """The value of a field that is `declared` with this type and these bounds; raises WireError if it is another."""
+    kind = get_args(declared)[0] if isinstance(declared, UnionType) else declared  # the other one is None
+    if get_origin(kind) is tuple:
+        [member, _] = get_args(kind)
+        names = read(value, str, name).split(",")
+        if unknown := set(names) - {"", *member}:
+            raise WireError(f"{name} must be names of a {member.__name__}. Got {shortened(min(unknown))}.")
+        return tuple(member(each) for each in names if each)
+    typed = isinstance(value, (float, int) if kind is float else kind) and isinstance(value, bool) == (kind is bool)
+    if not typed or (bounds and not bounds[0] <= value <= bounds[1]):
+        limits = f" from {bounds[0]:g} to {bounds[1]:.3g}" if bounds else ""
+        raise WireError(f"{name} must be {NAMES[kind]}{limits}. Got {shortened(value)}.")
+    return kind(value)

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import NetworkConfig
-from fedsel_app.messages import TrainAnswer, lower_median
+from fedsel_app.messages.answers import TrainAnswer
+from fedsel_app.messages.reported_values import lower_median
 from fedsel_app.network.clock import LEAST_BYTES, RoundWork
 from fedsel_app.seeds import Purpose, stream
 

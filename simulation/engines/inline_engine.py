@@ -10,7 +10,7 @@ from typing import Any
 from flwr.common import ndarrays_to_parameters
 
 from clients.client import SelectionClient
-from fedsel_app.messages import read_evaluate_instruction
+from fedsel_app.messages.instructions import read_evaluate_instruction
 from fedsel_app.models.flat_model import FlatModel
 from simulation.experiments.configuration import AppConfig
 from simulation.wiring.client import own_client
@@ -75,5 +75,5 @@ class Inline:
             return Reply(metrics, ndarrays_to_parameters(sent).tensors, examples)
         if self._loaded is None:
             self._loaded = client.load(arrays)
-        loss, examples, metrics = client.evaluation(self._loaded, read_evaluate_instruction(config))
-        return Reply(metrics, (), examples, loss)
+        answer = client.evaluation(self._loaded, read_evaluate_instruction(config))
+        return Reply(answer.to_config(), (), answer.examples, answer.loss)

@@ -1,10 +1,11 @@
 """Requirements of a run on the user's clients: what works with a client as it is, with the mod, or with a function."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from fedsel_app.config import ConfigError
-from fedsel_app.messages import Ability, Report
+from fedsel_app.messages.answers import Ability
+from fedsel_app.messages.scalars import Report
 from simulation.experiments.configuration import AppConfig
 from simulation.flower_app.settings import app_config
 from strategies import STRATEGIES
@@ -40,7 +41,7 @@ def requirements(config: AppConfig) -> Iterator[Requirement]:
             yield Requirement("Scores by curvature ('curvature-layers') need it of the clients", Ability.CURVATURE)
 
 
-def unmet(config: AppConfig, abilities: frozenset[Ability] | None) -> str:
+def unmet(config: AppConfig, abilities: Collection[Ability] | None) -> str:
     """Sentence on the first requirement that a client with these functions does not meet; empty where it meets all.
 
     `abilities` are None for a client without the mod.

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from fedsel_app.config import ConfigError, Value
-from fedsel_app.messages import Config
+from fedsel_app.messages.scalars import Config
 from fedsel_app.models.array_layout import ArrayLayout, named_statistics
 from fedsel_app.network.links import make_links
 from fedsel_app.network.reply_timeout import ReplyTimeout

@@ -1,7 +1,7 @@
 """Transports of a user's Flower app: its own clients behind Flower's grid, or behind its legacy client manager.
 
 The user's part of a message and fedsel's lie side by side: in two records of the Message API, or in one config, where
-fedsel's keys have a prefix (see `fedsel_app.messages.embedded`).
+fedsel's keys have a prefix (see `fedsel_app.messages.user_apps`).
 """
 
 import math
@@ -13,9 +13,10 @@ from flwr.common import Code, EvaluateRes, FitRes, GetPropertiesRes
 from flwr.server.client_manager import ClientManager
 from flwr.serverapp import Grid
 
-from fedsel_app.messages import Config, Instruction, embed
-from fedsel_app.messages.embedded import EVALUATION_LOSSES
-from fedsel_app.messages.records import CONTROL, OWN
+from fedsel_app.messages.instructions import Instruction
+from fedsel_app.messages.records import CONTROL, FEDSEL, config_record
+from fedsel_app.messages.scalars import Config
+from fedsel_app.messages.user_apps import EVALUATION_LOSSES, embed
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from strategies.round.federation import Answer, Message, Reply, SentModel
 from strategies.round.flower_grid import FlowerGrid
@@ -86,7 +87,7 @@ class UserGrid(FlowerGrid):
         """The user's arrays and config, and fedsel's instruction in a record of its own."""
         [message] = part
         instruction = message.instruction
-        content = RecordDict({OWN: ConfigRecord(instruction.to_config())})  # type: ignore[arg-type]
+        content = RecordDict({FEDSEL: config_record(instruction.to_config())})
         if message.model.arrays:
             content[self._arrays_key] = self._arrays(message.model)
             if len(message.model.arrays) > len(self._names):
@@ -114,7 +115,7 @@ class UserGrid(FlowerGrid):
         users: dict[str, Any] = {}
         for record in content.metric_records.values():
             users |= dict(record)
-        own: dict[str, Any] = dict(content.config_records.get(OWN, {}))
+        own: dict[str, Any] = dict(content.config_records.get(FEDSEL, {}))
         arrays = content.array_records.get(self._arrays_key, ArrayRecord())
         return Reply(
             embed(own, users | self.score_of(users)),

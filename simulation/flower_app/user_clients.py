@@ -6,7 +6,7 @@ Below it lies the federation that carries the messages (`transports`): Flower's 
 import json
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from io import BytesIO
 from typing import Any, cast
@@ -16,24 +16,11 @@ from flwr.common import ndarrays_to_parameters
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
-from fedsel_app.messages import (
-    MOST_EXAMPLES,
-    Ability,
-    AppEnrolment,
-    AppTrainInstruction,
-    Config,
-    EnrolAnswer,
-    ProbeInstruction,
-    Report,
-    TrainAnswer,
-    TrainInstruction,
-    embedded,
-    lower_median,
-    one_line,
-    reported_loss,
-    users_part,
-    winsorised,
-)
+from fedsel_app.messages.answers import MOST_EXAMPLES, Ability, EnrolAnswer, TrainAnswer
+from fedsel_app.messages.instructions import ProbeInstruction, TrainInstruction
+from fedsel_app.messages.reported_values import lower_median, one_line, winsorised
+from fedsel_app.messages.scalars import Config, Report
+from fedsel_app.messages.user_apps import AppTrainInstruction, app_enrolment, embedded, reported_loss, users_part
 from fedsel_app.models.array_layout import ArrayLayout
 from fedsel_app.records.schema import EnrolmentRecord
 from fedsel_app.wire.codec import Update, encode
@@ -98,7 +85,7 @@ class UserClients:
         for client, examples in known_examples.items():
             self._examples[client] = examples
         self._recorded = set(known_examples)
-        self._enrolments: dict[str, AppEnrolment] = {}
+        self._enrolments: dict[str, EnrolAnswer] = {}
         self._stand_in_noted = False
         self._model: tuple[SentModel, SentModel] | None = None
 
@@ -146,22 +133,22 @@ class UserClients:
 
     def _enrolled(self, message: Message, reply: Reply) -> Reply:
         """A reply to an enrolment in the round's form. Raises ConfigError where the client cannot do what it must."""
-        enrolment = AppEnrolment.from_properties(reply.metrics)
+        enrolment = app_enrolment(reply.metrics)
         if sentence := unmet(self._config, enrolment.abilities):
             self.refusal = sentence
             raise ConfigError(sentence)
         self._note_stand_in(enrolment.abilities)
         self._enrolments[message.node] = enrolment
-        if len({known.client is None for known in self._enrolments.values()}) > 1:
+        if len({known.client < 0 for known in self._enrolments.values()}) > 1:
             LOGGER.warning(MIXED)
-        client = self._identities.number(message.node) if enrolment.client is None else enrolment.client
+        client = self._identities.number(message.node) if enrolment.client < 0 else enrolment.client
         examples, known = enrolment.examples, self._run.method.roster.examples
         if not examples and 0 <= client < known.size:
             # On record already, with a stand-in: the record of its enrolment follows with its examples.
             examples = known[client] = int(known[client]) or self._stand_in()
-        return Reply(EnrolAnswer(client, int(examples), enrolment.label_counts).to_properties())
+        return Reply(EnrolAnswer(client, int(examples), enrolment.label_counts).to_config())
 
-    def _note_stand_in(self, abilities: frozenset[Ability] | None) -> None:
+    def _note_stand_in(self, abilities: Collection[Ability] | None) -> None:
         """Log once where clients have no function for the losses that a report is made of."""
         needed = Report.RMS_LOSS in self._config.strategy.needs(self._config.method).reports
         if needed and abilities is not None and Ability.LOSSES not in abilities and not self._stand_in_noted:
@@ -266,7 +253,7 @@ class UserClients:
             own = embedded(reply.metrics)
             reports = [report for report in Report if report in own]
             answer = replace(TrainAnswer.from_metrics(own, reports, loss_optional=True), work_steps=steps)
-            return replace(reply, metrics=answer.to_metrics())
+            return replace(reply, metrics=answer.to_config())
         measured = {Report.INITIAL_LOSS: float(reply.loss)} if Report.INITIAL_LOSS in instruction.reports else {}
         answer = TrainAnswer(reported_loss(reply.metrics), steps, reply.arrived_s, reports=measured)
         after, statistics = self._layout.flatten(self._arrays(reply.tensors))
@@ -274,7 +261,7 @@ class UserClients:
         update = Update(after.size, None, after - before)
         payload = np.frombuffer(encode(update, client=client, server_round=instruction.server_round), np.uint8)
         sent: list[NDArray[Any]] = [payload, *([statistics] if instruction.statistics else [])]
-        return replace(reply, metrics=answer.to_metrics(), tensors=ndarrays_to_parameters(sent).tensors)
+        return replace(reply, metrics=answer.to_config(), tensors=ndarrays_to_parameters(sent).tensors)
 
     def _arrays(self, tensors: Sequence[bytes]) -> list[NDArray[Any]]:
         """A client's whole model. Raises ValueError before it reads more arrays, or longer ones, than the model has."""

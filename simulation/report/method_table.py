@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fedsel_app.messages import Report
+from fedsel_app.messages.scalars import Report
 from fedsel_app.network.clock import FORWARD_STEPS
 from strategies import STRATEGIES
 from strategies.base import SelectionStrategy

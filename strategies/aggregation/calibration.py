@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import SharedSettings
-from fedsel_app.messages import CalibrateInstruction, one_line
+from fedsel_app.messages.instructions import CalibrateInstruction
+from fedsel_app.messages.reported_values import one_line
 from fedsel_app.wire.codec import WireError
 from strategies.roster import Floats, Ints
 from strategies.round import validation

@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import AggregationConfig
-from fedsel_app.messages import lower_median
+from fedsel_app.messages.reported_values import lower_median
 from fedsel_app.wire.codec import Update, add_weighted
 from strategies.roster import Floats, Ints
 

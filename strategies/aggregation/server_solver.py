@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import TrainingConfig
-from fedsel_app.messages import Report
+from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.codec import Update
 from strategies.checkpoint import matching
 from strategies.roster import Floats

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import Settings, setting
-from fedsel_app.messages import Report
+from fedsel_app.messages.scalars import Report
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.messages import LocalTestInstruction, TrainInstruction, one_line
+from fedsel_app.messages.instructions import LocalTestInstruction, TrainInstruction
+from fedsel_app.messages.reported_values import one_line
 from fedsel_app.network.clock import FORWARD_STEPS, RoundWork
 from fedsel_app.records.schema import SearchRecord
 from strategies.aggregation.calibration import average_statistics

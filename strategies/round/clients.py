@@ -5,7 +5,9 @@ import time
 from collections.abc import Iterable, Mapping, Set
 
 from fedsel_app.config import ConfigError, EnrolmentConfig
-from fedsel_app.messages import EnrolAnswer, EnrolInstruction, Instruction, one_line
+from fedsel_app.messages.answers import EnrolAnswer
+from fedsel_app.messages.instructions import EnrolInstruction, Instruction
+from fedsel_app.messages.reported_values import one_line
 from strategies.round.enrolment import Enrolment
 from strategies.round.federation import Answer, Federation, Message, Reply, SentModel, Until
 

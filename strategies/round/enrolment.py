@@ -13,7 +13,9 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from fedsel_app.config import ConfigError, EnrolmentConfig
-from fedsel_app.messages import EnrolAnswer, Scalar, one_line
+from fedsel_app.messages.answers import EnrolAnswer
+from fedsel_app.messages.reported_values import one_line
+from fedsel_app.messages.scalars import Scalar
 from fedsel_app.records.schema import ClaimRecord
 from strategies.checkpoint import Arrays
 

@@ -15,7 +15,8 @@ import numpy as np
 from flwr.common import ndarrays_to_parameters
 from numpy.typing import NDArray
 
-from fedsel_app.messages import Instruction, Scalar
+from fedsel_app.messages.instructions import Instruction
+from fedsel_app.messages.scalars import Scalar
 
 
 @dataclass(frozen=True, eq=False)

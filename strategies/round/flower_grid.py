@@ -15,8 +15,8 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from flwr.app import Message as FlowerMessage
 from flwr.serverapp import Grid
 
-from fedsel_app.messages import one_line
-from fedsel_app.messages.records import ERROR, arrays_record_name, own_config, question, shared_question
+from fedsel_app.messages.records import ARRAYS, ERROR, fedsel_config, named, question
+from fedsel_app.messages.reported_values import one_line
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from strategies.round.federation import ALL, Answer, Answers, Message, NodeError, Reply, SentModel, Until, Wait
 
@@ -156,7 +156,7 @@ class FlowerGrid:
         arrays = self._arrays(part[0].model) if part[0].model.arrays else None
         if len(part) == 1:
             return question(part[0].instruction, arrays)
-        return shared_question({cast(int, message.client): message.instruction for message in part}, arrays)
+        return question({cast(int, message.client): message.instruction for message in part}, arrays)
 
     def _arrays(self, model: SentModel) -> ArrayRecord:
         """The model as a record, which all messages with this model share."""
@@ -194,12 +194,12 @@ class FlowerGrid:
         ClientError
             Where the client failed, or it is missing.
         """
-        numbers = own_config(content, client)
+        numbers = fedsel_config(content, client)
         if numbers is None:
             raise ClientError("its reply is none of fedsel's: server and clients must run the same app")
         if ERROR in numbers:
             raise ClientError(str(numbers[ERROR]))
-        arrays = content.array_records.get(arrays_record_name(client), ArrayRecord())
+        arrays = content.array_records.get(named(ARRAYS, client), ArrayRecord())
         examples, loss = cast(int, numbers.get("examples", 0)), cast(float, numbers.get("loss", math.nan))
         return Reply(numbers, [array.data for array in arrays.values()], examples, loss, arrived_s)
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedsel_app.messages import Report, TrainInstruction
+from fedsel_app.messages.instructions import TrainInstruction
+from fedsel_app.messages.scalars import Report
 from strategies.roster import Floats, Roster, RoundInfo, Selection
 from strategies.round.budget import cohort_fractions, round_fraction
 from strategies.run_context import RunContext

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.messages import winsorised
+from fedsel_app.messages.reported_values import winsorised
 from strategies.roster import Floats, Ints
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsel_app.config import ConfigError
-from fedsel_app.messages import ProbeInstruction, one_line, winsorised
+from fedsel_app.messages.instructions import ProbeInstruction
+from fedsel_app.messages.reported_values import one_line, winsorised
 from fedsel_app.network.clock import FORWARD_STEPS
 from fedsel_app.records.schema import ClientRecord, EnrolmentRecord, Failure
 from strategies.roster import Floats, Ints, Needs, Roster, RoundInfo
@@ -119,7 +120,7 @@ class ClientProber:
         instruction = ProbeInstruction(round_info.number, batches, needs.probe_test_part)
         for client, reply in self._clients.ask(measured.tolist(), instruction, model).items():
             try:
-                losses[client] = validation.validated_loss(reply)
+                losses[client] = validation.probed_loss(reply)
             except validation.WireError as error:
                 reason = one_line(error)
                 LOGGER.warning("Round %d: client %d failed its loss probe: %s", round_info.number, client, reason)

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import AggregationConfig
-from fedsel_app.messages import Report, TrainAnswer, one_line
+from fedsel_app.messages.answers import TrainAnswer
+from fedsel_app.messages.reported_values import one_line
+from fedsel_app.messages.scalars import Report
 from fedsel_app.network.clock import FORWARD_STEPS, RoundWork
 from fedsel_app.records.schema import Failure
 from fedsel_app.wire import codec

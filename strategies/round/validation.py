@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.messages import LARGEST, ProbeAnswer, Report, TrainAnswer
+from fedsel_app.messages.answers import LARGEST, MOST_EXAMPLES, EvaluateAnswer, TrainAnswer
+from fedsel_app.messages.reported_values import one_line
+from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.codec import Update
 from fedsel_app.wire.codec import WireError as WireError
 from fedsel_app.wire.codec import decode as wire_decode
@@ -58,11 +60,17 @@ def unpack_statistics(tensors: Sequence[bytes], variances: NDArray[np.bool_]) ->
     return values
 
 
-def validated_loss(reply: Answer) -> float:
-    """The loss in the reply to a loss probe. Raises WireError if there is none, or as `ProbeAnswer` does."""
+def probed_loss(reply: Answer) -> float:
+    """The loss in the reply to a loss probe. Raises WireError if there is none that a client can have."""
     if not isinstance(reply, Reply):
         raise WireError(str(reply))
-    return ProbeAnswer.from_evaluation(reply.loss, reply.examples).loss
+    answer = EvaluateAnswer.from_evaluation(reply.loss, reply.examples, {})
+    if math.isnan(answer.loss) or not answer.examples:
+        raise WireError(
+            f"a loss of {one_line(reply.loss)} over {one_line(reply.examples)} examples; "
+            f"it must be 0 to {LARGEST:.3g}, over 1 to {MOST_EXAMPLES}"
+        )
+    return answer.loss
 
 
 def decode(

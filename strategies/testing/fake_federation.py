@@ -23,7 +23,8 @@ from flwr.common import (
 )
 from numpy.typing import NDArray
 
-from fedsel_app.messages import EnrolAnswer, ProbeAnswer, TrainAnswer, TrainInstruction, read_evaluate_instruction
+from fedsel_app.messages.answers import EnrolAnswer, EvaluateAnswer, TrainAnswer
+from fedsel_app.messages.instructions import TrainInstruction, read_evaluate_instruction
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update, encode
 from strategies.base import SelectionStrategy
@@ -219,12 +220,12 @@ class FederationProxy(FakeClientProxy):
         """Number of examples, local steps and label counts."""
         counts = self.federation.label_counts[self.client]
         answer = EnrolAnswer(self.client, int(counts.sum()), counts.astype("<i8").tobytes())
-        return GetPropertiesRes(Status(Code.OK, ""), answer.to_properties())
+        return GetPropertiesRes(Status(Code.OK, ""), answer.to_config())
 
     def evaluate(self, ins: EvaluateIns, timeout: float | None, group_id: int | None) -> EvaluateRes:
         """Loss of the round's model."""
         number = read_evaluate_instruction(ins.config).server_round
-        answer = ProbeAnswer(float(self.federation.losses(number)[self.client]), 1)
+        answer = EvaluateAnswer(float(self.federation.losses(number)[self.client]), 1)
         return EvaluateRes(Status(Code.OK, ""), *answer.to_evaluation())
 
     def fit(self, ins: FitIns, timeout: float | None, group_id: int | None) -> FitRes:
@@ -234,4 +235,4 @@ class FederationProxy(FakeClientProxy):
         loss = float(self.federation.losses(number)[self.client])
         answer = TrainAnswer(loss, work_steps=loss, reports=dict.fromkeys(self.federation.needs.reports, loss))
         arrays = ndarrays_to_parameters([np.frombuffer(payload, np.uint8)])
-        return FitRes(Status(Code.OK, ""), arrays, 1, answer.to_metrics())
+        return FitRes(Status(Code.OK, ""), arrays, 1, answer.to_config())

@@ -9,7 +9,7 @@ from flwr.server.client_proxy import ClientProxy
 from numpy.typing import NDArray
 
 from fedsel_app.config import Settings, Value, read_groups
-from fedsel_app.messages import TrainAnswer
+from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.network.clock import RoundWork
 from fedsel_app.records.releases import Releases, UnkeptReleases
 from fedsel_app.records.schema import ClientRecord, RoundRecord

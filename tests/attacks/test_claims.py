@@ -13,7 +13,8 @@ import pytest
 from flwr.common import Code, FitRes, Parameters, Status
 
 from fedsel_app.config import BudgetConfig, NetworkConfig, TrainingConfig
-from fedsel_app.messages import Report, TrainAnswer
+from fedsel_app.messages.answers import TrainAnswer
+from fedsel_app.messages.scalars import Report
 from fedsel_app.network.links import MeasuredLinks
 from strategies.methods.delta import Delta, DeltaConfig
 from strategies.methods.fed_cbs import FedCBS, FedCBSConfig

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from fedsel_app.config import EnrolmentConfig
-from fedsel_app.messages import EnrolAnswer, one_line
+from fedsel_app.messages.answers import EnrolAnswer
+from fedsel_app.messages.reported_values import one_line
 from simulation import processes
 from simulation.deployment.command_lines import CONNECTION, SUPERNODE_MODULE, supernode_arguments
 from simulation.deployment.deployed_run import app_values
@@ -124,7 +125,7 @@ NONSENSE = {
 @pytest.mark.parametrize("at", [1, 2], ids=["start", "late"])
 def test_a_node_that_says_nonsense_is_left_out_by_its_name_and_the_others_go_on(lie, at):
     """Falls 5 and 21."""
-    liar = StubProxy(0, cid="liar", properties=EnrolAnswer(0, 10).to_properties() | lie)
+    liar = StubProxy(0, cid="liar", properties=EnrolAnswer(0, 10).to_config() | lie)
     with logged() as log:
         strategy, rows, _ = run_with(liar, at)
     assert all(row["aggregated"] == [0, 1, 2] for row in rows)

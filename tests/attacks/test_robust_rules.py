@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flwr.common import ndarrays_to_parameters
 
-from fedsel_app.messages import read_fit_instruction
+from fedsel_app.messages.instructions import read_fit_instruction
 from fedsel_app.wire.codec import Update, decode, encode
 from strategies import STRATEGIES
 from strategies.methods.random_selection import RandomSelection

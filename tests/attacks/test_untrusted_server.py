@@ -15,7 +15,8 @@ import pytest
 from flwr.common.config import parse_config_args
 
 from fedsel_app.config import ConfigError
-from fedsel_app.messages import EnrolAnswer, one_line
+from fedsel_app.messages.answers import EnrolAnswer
+from fedsel_app.messages.reported_values import one_line
 from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values, client_nodes
 from simulation.deployment.flower_cli import environment, flwr, submit

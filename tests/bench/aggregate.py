@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedsel_app.config import Settings
-from fedsel_app.messages import TrainAnswer
+from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.wire.codec import Update, add_weighted
 from simulation.bench.codec import SIZE, drawn
 from simulation.bench.timing import fastest

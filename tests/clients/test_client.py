@@ -10,7 +10,8 @@ from clients.client import SelectionClient
 from clients.state import ClientHistory, StateStore
 from fedsel_app.config import ConfigError
 from fedsel_app.data.dataset import load
-from fedsel_app.messages import CalibrateInstruction, EnrolAnswer, ProbeInstruction
+from fedsel_app.messages.answers import EnrolAnswer
+from fedsel_app.messages.instructions import CalibrateInstruction, ProbeInstruction
 from fedsel_app.models import device
 from fedsel_app.models.flat_model import build
 from tests.support.client_messages import (

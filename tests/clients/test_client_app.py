@@ -13,17 +13,11 @@ from flwr.compat.common.recorddict_compat import fitins_to_recorddict, recorddic
 import fedsel_app
 from clients.client_app import client_app
 from clients.selecting import selecting
-from fedsel_app.messages import (
-    AppEnrolment,
-    EnrolInstruction,
-    LocalTestInstruction,
-    ProbeInstruction,
-    Report,
-    TrainAnswer,
-    embed,
-    embedded,
-)
-from fedsel_app.messages.records import own_config, read_arrays
+from fedsel_app.messages.answers import EnrolAnswer, TrainAnswer
+from fedsel_app.messages.instructions import EnrolInstruction, LocalTestInstruction, ProbeInstruction
+from fedsel_app.messages.records import fedsel_config, read_arrays
+from fedsel_app.messages.scalars import Report
+from fedsel_app.messages.user_apps import embed, embedded
 from fedsel_app.wire.codec import decode
 from tests.support.flower_state import task_identity
 from tests.support.own_app import (
@@ -49,7 +43,7 @@ pytestmark = pytest.mark.usefixtures("task_identity")
 def answered(app, context, *question, **options):
     """Numbers and arrays of the answer of an app of the Message API."""
     reply = app(named_question(*question, **options), context)
-    numbers = own_config(reply.content)
+    numbers = fedsel_config(reply.content)
     numbers.pop("compute_s", None)
     return numbers, read_arrays(reply.content, "arrays")
 
@@ -142,7 +136,7 @@ def test_arrays_of_any_name_and_order_are_taken_by_their_names(tmp_path):
     message = named_question(app_instruction(), model())
     message.content["weights"] = message.content.pop("arrays")
     reply = app(message, node(0, tmp_path / "b"))
-    numbers = own_config(reply.content)
+    numbers = fedsel_config(reply.content)
     del numbers["compute_s"]
     assert same((numbers, read_arrays(reply.content, "weights")), expected)
 
@@ -179,13 +173,13 @@ def test_enrolment_tells_identity_and_the_functions():
         return np.bincount(data(context.node_config["partition-id"])[1], minlength=2)
 
     plain, _ = answered(client_app(), node(3), EnrolInstruction(True))
-    assert AppEnrolment.from_config(plain) == AppEnrolment(3, 0, b"", frozenset())
+    assert EnrolAnswer.from_config(plain) == EnrolAnswer(3, 0, b"", ())
     numbers, _ = answered(client_app(label_counts=counts, losses=own_losses), node(3), EnrolInstruction(True))
-    enrolment = AppEnrolment.from_config(numbers)
-    assert (enrolment.client, enrolment.examples, enrolment.abilities) == (3, 40, {"label_counts", "losses"})
+    enrolment = EnrolAnswer.from_config(numbers)
+    assert (enrolment.client, enrolment.examples, set(enrolment.abilities)) == (3, 40, {"label_counts", "losses"})
     np.testing.assert_array_equal(np.frombuffer(enrolment.label_counts, "<i8"), counts(node(3)))
     numbers, _ = answered(client_app(examples=lambda context: 7), node(3), EnrolInstruction())
-    assert AppEnrolment.from_config(numbers).examples == 7
+    assert EnrolAnswer.from_config(numbers).examples == 7
 
 
 def test_a_client_without_a_partition_id_is_told_so():
@@ -415,7 +409,7 @@ def test_a_client_asks_itself_for_its_loss_by_a_reply(tmp_path, monkeypatch, nam
 
     monkeypatch.setattr(Message, "__init__", reply_only)
     content = app(message, node(1, tmp_path)).content
-    numbers = own_config(content) if named else embedded(recorddict_to_fitres(content, keep_input=True).metrics)
+    numbers = fedsel_config(content) if named else embedded(recorddict_to_fitres(content, keep_input=True).metrics)
     assert numbers["rms_loss"] == pytest.approx(own_losses(node(1), model()).mean())
 
 

@@ -10,7 +10,8 @@ from clients.training.steps import DivergenceError
 from fedsel_app.config import ConfigError
 from fedsel_app.data.batches import DeviceData, loader_order
 from fedsel_app.data.dataset import load
-from fedsel_app.messages import CalibrateInstruction, LocalTestAnswer, LocalTestInstruction, ProbeInstruction
+from fedsel_app.messages.answers import EvaluateAnswer
+from fedsel_app.messages.instructions import CalibrateInstruction, LocalTestInstruction, ProbeInstruction
 from fedsel_app.models.flat_model import build
 from fedsel_app.seeds import Purpose, stream
 from tests.support.client_messages import (
@@ -122,7 +123,7 @@ def test_the_test_part_is_what_training_does_not_see(context):
     always = np.zeros(SIZE, np.float32)
     always[640 + 7] = 50.0
     evaluation = SelectionClient(context).evaluate([always], LocalTestInstruction(1).to_config())
-    answer, enrolled = LocalTestAnswer.from_evaluation(*evaluation), enrol(context, label_counts=True)
+    answer, enrolled = EvaluateAnswer.from_evaluation(*evaluation), enrol(context, label_counts=True)
     trained_sevens = np.frombuffer(enrolled.label_counts, "<i8")[7]
     assert answer.examples == len(labels) - enrolled.examples
     assert answer.accuracy * answer.examples == pytest.approx((labels == 7).sum() - trained_sevens)

@@ -8,7 +8,7 @@ import pytest
 from clients.client import ClientContext, SelectionClient
 from clients.state import StateStore
 from fedsel_app.config import CompressionConfig, ExecutionConfig, RunConfig, TrainingConfig
-from fedsel_app.messages import TrainAnswer
+from fedsel_app.messages.answers import TrainAnswer
 from tests.support.client_messages import SIZE, instruction
 
 KINDS = {

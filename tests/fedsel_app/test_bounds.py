@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedsel_app.messages import lower_median, winsorised
+from fedsel_app.messages.reported_values import lower_median, winsorised
 
 NAN, INF = float("nan"), float("inf")
 

@@ -8,25 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError
-from fedsel_app.messages import (
-    EVALUATION_LOSSES,
-    LARGEST,
-    MOST_EXAMPLES,
+from fedsel_app.messages.answers import LARGEST, MOST_EXAMPLES, EnrolAnswer, EvaluateAnswer, TrainAnswer
+from fedsel_app.messages.instructions import (
     CalibrateInstruction,
-    EnrolAnswer,
     EnrolInstruction,
-    LocalTestAnswer,
     LocalTestInstruction,
-    ProbeAnswer,
     ProbeInstruction,
-    Report,
-    TrainAnswer,
     TrainInstruction,
     read_evaluate_instruction,
     read_fit_instruction,
-    reported_loss,
 )
+from fedsel_app.messages.scalars import Report
+from fedsel_app.messages.user_apps import EVALUATION_LOSSES, reported_loss
 from fedsel_app.wire.codec import WireError
+from strategies.round.federation import Reply
+from strategies.round.validation import probed_loss
 
 INSTRUCTIONS = [EnrolInstruction, TrainInstruction, CalibrateInstruction, ProbeInstruction, LocalTestInstruction]
 FINITE, COUNT = st.floats(allow_nan=False, allow_infinity=False), st.integers(1, MOST_EXAMPLES)
@@ -118,7 +114,7 @@ def test_what_has_a_default_may_be_missing_and_nothing_else(kind):
     ],
 )
 def test_an_instruction_with_another_type_is_refused(name, value):
-    with pytest.raises(ValueError, match=f"'{name}' must be of type|not a valid Report"):
+    with pytest.raises(ValueError, match=f"The instruction train's '{name}' must be (a|true|names)"):
         TrainInstruction.from_config(TRAIN.to_config() | {name: value})
 
 
@@ -131,21 +127,21 @@ def test_a_whole_number_is_a_float():
 
 @given(st.builds(EnrolAnswer, st.integers(0, 4), COUNT, st.binary()))
 def test_an_enrolment_comes_back_as_it_was_sent(answer):
-    properties = answer.to_properties()
+    properties = answer.to_config()
     assert is_carried(properties)
     assert EnrolAnswer.from_properties(properties, clients=5) == answer
 
 
 @pytest.mark.parametrize("client", [-1, 2, "0", None, 1.0, True, False])
 def test_an_enrolment_without_a_partition_id_of_the_run_is_refused(client):
-    properties = EnrolAnswer(client, 10).to_properties()
+    properties = EnrolAnswer(client, 10).to_config()
     with pytest.raises(ConfigError, match=f"partition id {client!r}, but 'clients' is 2"):
         EnrolAnswer.from_properties(properties, clients=2)
 
 
 @pytest.mark.parametrize("number", [None, 0, -1, MOST_EXAMPLES + 1, "10", 10.0, True])
 def test_an_enrolment_without_its_size_is_refused(number):
-    properties = EnrolAnswer(1, 10).to_properties() | {"examples": number}
+    properties = EnrolAnswer(1, 10).to_config() | {"examples": number}
     with pytest.raises(ConfigError, match="Client 1 did not tell its 'examples'"):
         EnrolAnswer.from_properties(properties, clients=2)
 
@@ -155,7 +151,7 @@ def test_label_counts():
     np.testing.assert_array_equal(EnrolAnswer(0, 3, sent).counts(3), [3, 0, 2])
     negative, absurd = (np.array([3, 0, count], "<i8").tobytes() for count in (-1, 4))
     for wrong in (sent[:-1], sent + b"\0", "abc", 3, negative, absurd):
-        properties = EnrolAnswer(0, 3, wrong).to_properties()
+        properties = EnrolAnswer(0, 3, wrong).to_config()
         with pytest.raises(ConfigError, match=r"Client 0 (did not send the|sent numbers of) examples of each"):
             EnrolAnswer.from_properties(properties, clients=1).counts(3)
 
@@ -172,64 +168,88 @@ def test_label_counts():
     )
 )
 def test_an_answer_to_training_comes_back_as_it_was_sent(answer):
-    metrics = answer.to_metrics()
+    metrics = answer.to_config()
     assert is_carried(metrics)
     assert TrainAnswer.from_metrics(metrics, answer.reports) == answer
 
 
 @pytest.mark.parametrize("name", ["loss", "work_steps", "rms_loss"])
-@pytest.mark.parametrize("number", [None, 1, "1.0", b"1", True, float("nan"), float("inf"), -1e300])
+@pytest.mark.parametrize("number", ["1.0", b"1", True, float("nan"), float("inf"), -1e300, -0.5])
 def test_an_answer_without_its_finite_numbers_is_refused(name, number):
-    metrics = TrainAnswer(1.0, 2.0, reports={Report.RMS_LOSS: 1.0}).to_metrics() | {name: number}
-    if number is None:
-        del metrics[name]
-    with pytest.raises(WireError, match=rf"without the finite number '{name}' \(at most 1.84e\+19\)"):
+    metrics = TrainAnswer(1.0, 2.0, reports={Report.RMS_LOSS: 1.0}).to_config() | {name: number}
+    with pytest.raises(WireError, match=rf"^the update's '{name}' must be a number from 0 to 1(.84e\+19|e\+09)\. Got"):
         TrainAnswer.from_metrics(metrics, [Report.RMS_LOSS])
 
 
-@pytest.mark.parametrize("name", ["loss", "rms_loss"])
-def test_a_negative_loss_is_refused(name):
-    metrics = TrainAnswer(1.0, 2.0, reports={Report.RMS_LOSS: 1.0}).to_metrics() | {name: -0.5}
-    with pytest.raises(WireError, match=f"'{name}' of -0.5, which cannot be negative"):
-        TrainAnswer.from_metrics(metrics, [Report.RMS_LOSS])
+@pytest.mark.parametrize("name", ["loss", "work_steps"])
+def test_an_answer_that_lacks_a_number_is_refused(name):
+    metrics = TrainAnswer(1.0, 2.0).to_config()
+    del metrics[name]
+    with pytest.raises(WireError, match=f"^the update came without '{name}'. Server and clients must run the same app"):
+        TrainAnswer.from_metrics(metrics)
+    with pytest.raises(WireError, match=r"^the update's 'rms_loss' must be a number from 0 .* Got None"):
+        TrainAnswer.from_metrics(TrainAnswer(1.0, 2.0).to_config(), [Report.RMS_LOSS])
+
+
+def test_an_unknown_loss_is_taken_where_it_may_be_unknown_alone():
+    metrics = TrainAnswer(float("nan"), 2.0).to_config()
+    assert np.isnan(TrainAnswer.from_metrics(metrics, loss_optional=True).loss)
+    for loss, optional in ((float("nan"), False), (float("inf"), True), (-1.0, True), ("nan", True)):
+        with pytest.raises(WireError, match="'loss' must be a number"):
+            TrainAnswer.from_metrics(metrics | {"loss": loss}, loss_optional=optional)
+
+
+def test_effective_steps_may_be_any_finite_number():
+    steps = {Report.EFFECTIVE_STEPS: -3.0}
+    metrics = TrainAnswer(1.0, 2.0, reports=steps).to_config()
+    assert TrainAnswer.from_metrics(metrics, steps).reports == steps
+    with pytest.raises(WireError, match="'effective_steps' must be a number"):
+        TrainAnswer.from_metrics(metrics | {"effective_steps": float("nan")}, steps)
 
 
 @pytest.mark.parametrize("work_steps", [-1.0, MOST_EXAMPLES + 1.0])
 def test_impossible_work_is_refused(work_steps):
-    with pytest.raises(WireError, match=f"took {work_steps} local steps; 0 to {MOST_EXAMPLES} are possible"):
-        TrainAnswer.from_metrics(TrainAnswer(1.0, work_steps).to_metrics())
+    with pytest.raises(WireError, match=r"'work_steps' must be a number from 0 to 1e\+09"):
+        TrainAnswer.from_metrics(TrainAnswer(1.0, work_steps).to_config())
 
 
 @pytest.mark.parametrize("value", [None, "fast", b"", True, float("nan"), float("inf")])
 def test_a_time_that_is_no_number_is_unknown(value):
     times = dict.fromkeys(("compute_s", "upload_bytes", "upload_s"), value)
-    assert TrainAnswer.from_metrics(TrainAnswer(1.0, 2.0).to_metrics() | times) == TrainAnswer(1.0, 2.0)
+    assert TrainAnswer.from_metrics(TrainAnswer(1.0, 2.0).to_config() | times) == TrainAnswer(1.0, 2.0)
     assert TrainAnswer.from_metrics({"loss": 1.0, "work_steps": 2.0}) == TrainAnswer(1.0, 2.0)
 
 
-@given(st.floats(0.0, LARGEST), COUNT, st.none() | st.floats(0.0, 1.0))
+@given(st.floats(0.0, LARGEST), COUNT, st.none() | st.floats(-LARGEST, 1.0))
 def test_an_answer_to_an_evaluation_comes_back_as_it_was_sent(loss, examples, accuracy):
-    assert ProbeAnswer(loss, examples).to_evaluation() == (loss, examples, {})
-    assert ProbeAnswer.from_evaluation(loss, examples) == ProbeAnswer(loss, examples)
-    tested = LocalTestAnswer(loss, examples, accuracy)
-    assert is_carried(tested.to_evaluation()[2])
-    assert LocalTestAnswer.from_evaluation(*tested.to_evaluation()) == tested
+    answer = EvaluateAnswer(loss, examples, accuracy)
+    assert answer.to_evaluation() == (loss, examples, {} if accuracy is None else {"accuracy": accuracy})
+    assert is_carried(answer.to_config())
+    assert (
+        EvaluateAnswer.from_evaluation(*answer.to_evaluation())
+        == EvaluateAnswer.from_config(answer.to_config())
+        == answer
+    )
 
 
-@pytest.mark.parametrize("loss", [-1.0, float("nan"), float("inf"), 1e300])
-def test_a_probe_without_a_loss_is_refused(loss):
-    with pytest.raises(WireError, match=r"a loss of .*; it must be a number from 0 to 1.84e\+19"):
-        ProbeAnswer.from_evaluation(loss, 1)
+@pytest.mark.parametrize("loss", [-1.0, float("nan"), float("inf"), 1e300, True, "1"])
+def test_a_loss_that_cannot_be_is_unknown(loss):
+    answer = EvaluateAnswer.from_evaluation(loss, 3, {"accuracy": 0.5})
+    assert np.isnan(answer.loss)
+    assert (answer.examples, answer.accuracy) == (3, 0.5)
+    with pytest.raises(
+        WireError, match=r"a loss of .* over 1 examples; it must be 0 to 1.84e\+19, over 1 to 1000000000"
+    ):
+        probed_loss(Reply(loss=loss, examples=1))
 
 
-@pytest.mark.parametrize("examples", [-1, 0, MOST_EXAMPLES + 1])
-def test_an_answer_about_no_or_too_many_examples_is_refused(examples):
-    with pytest.raises(WireError, match=f"a loss of {examples} examples; they must be 1 to {MOST_EXAMPLES}"):
-        ProbeAnswer.from_evaluation(1.0, examples)
-    assert not LocalTestAnswer(1.0, examples, None).credible
+@pytest.mark.parametrize("examples", [-1, 0, MOST_EXAMPLES + 1, True, 2.0, None])
+def test_an_answer_about_no_or_too_many_examples_tells_nothing(examples):
+    assert EvaluateAnswer.from_evaluation(1.0, examples, {}).examples == 0
+    with pytest.raises(WireError, match=f"a loss of 1.0 over {examples} examples; it must be 0 to"):
+        probed_loss(Reply(loss=1.0, examples=examples))
 
 
-@pytest.mark.parametrize("accuracy", [1, "0.5", True, 1.1, 1e299, -0.1, float("nan")])
+@pytest.mark.parametrize("accuracy", ["0.5", True, 1.1, 1e299, -1e299, float("nan")])
 def test_an_accuracy_that_cannot_be_is_undefined(accuracy):
-    metrics = LocalTestAnswer(1.0, 2, accuracy).to_evaluation()[2]
-    assert LocalTestAnswer.from_evaluation(1.0, 2, metrics).accuracy is None
+    assert EvaluateAnswer.from_evaluation(1.0, 2, {"accuracy": accuracy}).accuracy is None

@@ -13,7 +13,7 @@ from flwr.common import parameters_to_ndarrays
 
 from clients.state import ClientHistory, StateStore
 from fedsel_app.config.arguments import parse_setting
-from fedsel_app.messages import TrainInstruction
+from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.wire.codec import Update, decode
 from simulation.experiments.configuration import resolve
 from tests.support.in_process import run_config

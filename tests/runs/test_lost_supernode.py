@@ -10,7 +10,7 @@ import torch
 from flwr.common import NDArrays
 
 from clients.client import SelectionClient
-from fedsel_app.messages import read_fit_instruction
+from fedsel_app.messages.instructions import read_fit_instruction
 from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import submit

@@ -8,7 +8,7 @@ import pytest
 from flwr.common import parameters_to_ndarrays
 
 import clients.client
-from fedsel_app.messages import TrainInstruction
+from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.wire.codec import Update, decode
 from simulation.experiments.configuration import resolve
 from tests.support.in_process import run_config

@@ -7,7 +7,8 @@ import pytest
 
 from clients.training.solvers import correction, finish
 from fedsel_app.config import ConfigError, TrainingConfig
-from fedsel_app.messages import Report, TrainInstruction
+from fedsel_app.messages.instructions import TrainInstruction
+from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.codec import Update
 from simulation.experiments.configuration import resolve
 from strategies.aggregation.server_solver import ServerSolver

@@ -5,7 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from fedsel_app.messages import Report, TrainAnswer
+from fedsel_app.messages.answers import TrainAnswer
+from fedsel_app.messages.scalars import Report
 from tests.support.in_process import run_in_process
 
 SMALL = {"clients": 4, "cohort": 2, "local_steps": 3, "device": "cpu"}

@@ -10,14 +10,9 @@ import pytest
 from flwr.common import ndarrays_to_parameters
 
 from fedsel_app.config import ConfigError, NetworkConfig, TrainingConfig
-from fedsel_app.messages import (
-    EnrolAnswer,
-    EnrolInstruction,
-    ProbeInstruction,
-    Report,
-    TrainInstruction,
-    read_fit_instruction,
-)
+from fedsel_app.messages.answers import EnrolAnswer
+from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction, TrainInstruction, read_fit_instruction
+from fedsel_app.messages.scalars import Report
 from fedsel_app.network.links import MeasuredLinks
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
 from strategies.methods.random_selection import RandomSelection
@@ -210,7 +205,7 @@ def test_reports_and_label_counts_are_asked_for_charged_and_handed_on():
 
     counts = [np.array([client, 10], "<i8").tobytes() for client in range(3)]
     answers = [EnrolAnswer(client, 10, counts[client]) for client in range(3)]
-    proxies = [StubProxy(answer.client, fit, properties=answer.to_properties()) for answer in answers]
+    proxies = [StubProxy(answer.client, fit, properties=answer.to_config()) for answer in answers]
     strategy = Asking(context_of())
     [row], _ = run_round(strategy, proxies)
     assert proxies[0].asked[0][1].config == EnrolInstruction(label_counts=True).to_config()

@@ -14,8 +14,9 @@ from fedsel_app import flower_client
 from fedsel_app.config import ExecutionConfig, RunConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.data.partition import split
-from fedsel_app.messages import CalibrateInstruction, EnrolAnswer, EnrolInstruction, TrainAnswer, TrainInstruction
-from fedsel_app.messages.records import question, read_answer, shared_question
+from fedsel_app.messages.answers import EnrolAnswer, TrainAnswer
+from fedsel_app.messages.instructions import CalibrateInstruction, EnrolInstruction, TrainInstruction
+from fedsel_app.messages.records import ARRAYS, ERROR, fedsel_config, named, question, read_arrays
 from fedsel_app.models.flat_model import build
 from fedsel_app.wire.codec import decode
 
@@ -93,13 +94,21 @@ def remembered(context, server_round):
 def train_message(clients=()):
     """A message to train, to several `clients` or to one, as far as an engine looks at it."""
     instruction = CalibrateInstruction(1, 1)
-    content = shared_question(dict.fromkeys(clients, instruction)) if clients else question(instruction)
+    content = question(dict.fromkeys(clients, instruction) if clients else instruction)
     return SimpleNamespace(metadata=SimpleNamespace(message_type="train"), content=content)
 
 
 def message(content, kind, node=7):
     """A message from the server as it arrives at a client."""
     return Message(content, node, kind)
+
+
+def read_answer(content, client=None):
+    """Numbers and arrays of the answer of the client of a message, or of one of several; raises what that raised."""
+    numbers = fedsel_config(content, client)
+    if ERROR in numbers:
+        raise RuntimeError(numbers[ERROR])
+    return SimpleNamespace(numbers=numbers, arrays=read_arrays(content, named(ARRAYS, client)))
 
 
 def ask(app, instruction, arrays=None, context=None):

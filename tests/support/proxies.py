@@ -19,7 +19,9 @@ from flwr.common import (
 )
 from flwr.server import SimpleClientManager
 
-from fedsel_app.messages import Config, EnrolAnswer, LocalTestAnswer, TrainAnswer, read_fit_instruction
+from fedsel_app.messages.answers import EnrolAnswer, EvaluateAnswer, TrainAnswer
+from fedsel_app.messages.instructions import read_fit_instruction
+from fedsel_app.messages.scalars import Config
 from fedsel_app.wire.codec import Update, encode
 from strategies.testing.fakes import FakeClientProxy
 from tests.support.contexts import SIZE
@@ -29,7 +31,7 @@ OK = Status(Code.OK, "")
 
 def fit_reply(parameters: Parameters, *, examples: int = 10, **numbers: Any) -> FitRes:
     """A reply that carries anything; with the fields of a `TrainAnswer` as `numbers`."""
-    return FitRes(OK, parameters, examples, TrainAnswer(**numbers).to_metrics() if numbers else {})
+    return FitRes(OK, parameters, examples, TrainAnswer(**numbers).to_config() if numbers else {})
 
 
 def update_reply(update: Update, client: int, server_round: int, **numbers: Any) -> FitRes:
@@ -40,7 +42,7 @@ def update_reply(update: Update, client: int, server_round: int, **numbers: Any)
 
 def with_numbers(reply: FitRes, **numbers: Any) -> FitRes:
     """The reply with other fields of its `TrainAnswer`."""
-    return replace(reply, metrics=replace(TrainAnswer.from_metrics(reply.metrics), **numbers).to_metrics())
+    return replace(reply, metrics=replace(TrainAnswer.from_metrics(reply.metrics), **numbers).to_config())
 
 
 def round_of(ins: FitIns) -> int:
@@ -80,7 +82,7 @@ class StubProxy(FakeClientProxy):
         self._fit = fit
         self._loss = loss
         self._accuracy = accuracy
-        self._properties = EnrolAnswer(client, examples).to_properties() if properties is None else properties
+        self._properties = EnrolAnswer(client, examples).to_config() if properties is None else properties
 
     def get_properties(self, ins: GetPropertiesIns, timeout: float | None, group_id: int | None) -> GetPropertiesRes:
         self.asked.append(("properties", ins))
@@ -92,7 +94,7 @@ class StubProxy(FakeClientProxy):
 
     def evaluate(self, ins: EvaluateIns, timeout: float | None, group_id: int | None) -> EvaluateRes:
         self.asked.append(("evaluate", ins))
-        return EvaluateRes(OK, *LocalTestAnswer(_given(self._loss), 10, self._accuracy).to_evaluation())
+        return EvaluateRes(OK, *EvaluateAnswer(_given(self._loss), 10, self._accuracy).to_evaluation())
 
 
 def _given(answer: Any) -> Any:

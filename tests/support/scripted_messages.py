@@ -14,7 +14,8 @@ import numpy as np
 from flwr.common import FitRes, ndarrays_to_parameters
 
 from fedsel_app.config import CompressionConfig, ConfigError
-from fedsel_app.messages import CalibrateInstruction, Report, read_fit_instruction
+from fedsel_app.messages.instructions import CalibrateInstruction, read_fit_instruction
+from fedsel_app.messages.scalars import Report
 from strategies import STRATEGIES
 from strategies.base import SelectionStrategy
 from strategies.testing.fake_federation import FakeFederation, FederationProxy

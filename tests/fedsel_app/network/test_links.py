@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError, NetworkConfig
-from fedsel_app.messages import TrainAnswer
+from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.network.clock import RoundWork
 from fedsel_app.network.links import MeasuredLinks, SimulatedLinks, inverted_uplinks, make_links
 
@@ -177,7 +177,7 @@ def test_measured_links_by_hand():
 )
 def test_an_answer_without_a_speed_is_passed_over(speed):
     links = MeasuredLinks(NetworkConfig(), 2)
-    links.learn(0, TrainAnswer.from_metrics(TrainAnswer(1.0, 5.0, **speed).to_metrics()))
+    links.learn(0, TrainAnswer.from_metrics(TrainAnswer(1.0, 5.0, **speed).to_config()))
     assert all(np.isnan(values).all() for values in links.state().values())
 
 

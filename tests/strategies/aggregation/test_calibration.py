@@ -3,7 +3,7 @@ import pytest
 from flwr.common import Parameters, ndarrays_to_parameters
 
 from fedsel_app.config import EnrolmentConfig, SharedSettings, read_groups
-from fedsel_app.messages import CalibrateInstruction
+from fedsel_app.messages.instructions import CalibrateInstruction
 from strategies.aggregation.calibration import calibrated
 from strategies.round.clients import ConnectedClients
 from strategies.round.flower_manager import FlowerManager

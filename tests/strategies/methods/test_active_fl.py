@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from fedsel_app.messages import Report
+from fedsel_app.messages.scalars import Report
 from strategies.methods.active_fl import ActiveFL, ActiveFLConfig, draw, eligible, probabilities, valuations
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, make_roster, outcome

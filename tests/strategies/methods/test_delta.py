@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.config import TrainingConfig
-from fedsel_app.messages import Report
+from fedsel_app.messages.scalars import Report
 from strategies.methods.delta import Delta, DeltaConfig, mean_gradient, scores_by_diversity, shared_out
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, make_roster, outcome

@@ -5,7 +5,7 @@ from math import exp, log, sqrt
 import numpy as np
 import pytest
 
-from fedsel_app.messages import Report
+from fedsel_app.messages.scalars import Report
 from strategies.methods.oort import (
     Oort,
     OortConfig,

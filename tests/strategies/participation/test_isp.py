@@ -5,7 +5,7 @@ import pytest
 from flwr.common import parameters_to_ndarrays
 
 from fedsel_app.config import NetworkConfig
-from fedsel_app.messages import LocalTestInstruction
+from fedsel_app.messages.instructions import LocalTestInstruction
 from fedsel_app.network.links import SimulatedLinks
 from strategies.participation.isp import ISP, best_relative, first_improvement, mixed, moving_average
 from strategies.testing.checked_method import require_same

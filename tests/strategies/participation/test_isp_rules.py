@@ -7,7 +7,8 @@ import pytest
 from flwr.common import EvaluateRes, Parameters, ndarrays_to_parameters, parameters_to_ndarrays
 
 from fedsel_app.config import EvaluationConfig
-from fedsel_app.messages import LocalTestAnswer, TrainInstruction
+from fedsel_app.messages.answers import EvaluateAnswer
+from fedsel_app.messages.instructions import TrainInstruction
 from strategies.methods.random_selection import RandomSelection
 from strategies.participation.isp import ISP
 from strategies.roster import RoundInfo
@@ -43,7 +44,7 @@ class Judge(StubProxy):
         self.judged.append(model)
         if self.silent:
             raise RuntimeError("no test part")
-        return EvaluateRes(OK, *LocalTestAnswer(own_loss(self.client, model), TESTED[self.client], 0.5).to_evaluation())
+        return EvaluateRes(OK, *EvaluateAnswer(own_loss(self.client, model), TESTED[self.client], 0.5).to_evaluation())
 
 
 def judged_run(silent=(), **settings):
@@ -129,7 +130,7 @@ def test_the_literal_jury_may_choose_what_the_same_jury_refuses():
         def evaluate(self, ins, timeout, group_id):
             model = parameters_to_ndarrays(ins.parameters)[0]
             loss = 2.0 - model[self.client] + 0.5 * float(np.delete(model, self.client).sum())
-            return EvaluateRes(OK, *LocalTestAnswer(float(loss), 10, 0.5).to_evaluation())
+            return EvaluateRes(OK, *EvaluateAnswer(float(loss), 10, 0.5).to_evaluation())
 
     found = {}
     for jury in ("same", "subset"):

@@ -8,7 +8,7 @@ import pytest
 from flwr.common import parameters_to_ndarrays
 
 from fedsel_app.config import EvaluationConfig, ParticipationConfig
-from fedsel_app.messages import TrainInstruction
+from fedsel_app.messages.instructions import TrainInstruction
 from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.participation.intermediate_round import restrict_view

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError, EnrolmentConfig
-from fedsel_app.messages import EnrolInstruction, ProbeInstruction, TrainAnswer
+from fedsel_app.messages.answers import TrainAnswer
+from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction
 from fedsel_app.wire.codec import Update, WireError, encode
 from strategies.round import clients as connected
 from strategies.round import validation

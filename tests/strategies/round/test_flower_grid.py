@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
-from fedsel_app.messages import CalibrateInstruction, EnrolInstruction, ProbeInstruction
+from fedsel_app.messages.instructions import CalibrateInstruction, EnrolInstruction, ProbeInstruction
 from fedsel_app.messages.records import clients_named
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from strategies.round import flower_grid

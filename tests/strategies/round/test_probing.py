@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedsel_app.messages import ProbeInstruction
+from fedsel_app.messages.instructions import ProbeInstruction
 from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
 from tests.support.contexts import context_of
 from tests.support.proxies import StubProxy, sends_its_update

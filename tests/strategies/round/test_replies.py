@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from flwr.common import Parameters, ndarrays_to_parameters
 
-from fedsel_app.messages import Report
+from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.codec import Update, encode
 from strategies.round import replies
 from strategies.round.flower_manager import reply_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedsel_app.messages import TrainInstruction
+from fedsel_app.messages.instructions import TrainInstruction
 from strategies.base import SelectionStrategy
 from strategies.methods.random_selection import RandomSelection
 from strategies.roster import RoundInfo, Selection
