@@ -16,14 +16,8 @@ from fedsel_app.messages.answers import EvaluateAnswer
 from fedsel_app.messages.instructions import LocalTestInstruction
 from fedsel_app.messages.reported_values import one_line
 from strategies.method import ConfigT
-from strategies.round.federation import Answer, Federation, NodeError, sent_model
-from strategies.round.flower_manager import (
-    FlowerManager,
-    as_parameters,
-    evaluate_instructions,
-    fit_instructions,
-    replies_of,
-)
+from strategies.round.federation import ALL, Answer, Federation, NodeError, sent_model
+from strategies.round.flower_manager import FlowerManager, as_parameters, instructed, replies_of
 from strategies.round_plan import Plan
 from strategies.run import RunningMethod
 from strategies.run_round import (
@@ -61,7 +55,7 @@ class SelectionStrategy(RunningMethod[ConfigT], Strategy):
         self._plan = plan = plan_round(self, federation, run.completed + server_round)
         if plan is None:
             return []
-        return fit_instructions(federation, run.clients.messages(plan.instructions, plan.model), plan.until)
+        return instructed(federation, run.clients.messages(plan.instructions, plan.model), plan.until, FitIns)
 
     def aggregate_fit(
         self,
@@ -103,7 +97,7 @@ class SelectionStrategy(RunningMethod[ConfigT], Strategy):
             return []
         test = LocalTestInstruction(run.record.round)
         messages = run.clients.messages(dict.fromkeys(testers, test), sent_model(run.parameters, run.buffers))
-        return evaluate_instructions(self.federation(client_manager), messages)
+        return instructed(self.federation(client_manager), messages, ALL, EvaluateIns)
 
     def aggregate_evaluate(
         self,

@@ -10,9 +10,7 @@ from fedsel_app.records.schema import RoundRecord
 from strategies.aggregation.server_state import ServerState
 from strategies.checkpoint import Arrays, Best, Stateful, gather, matching, scatter
 from strategies.method import ConfigT, SelectionMethod
-from strategies.participation.isp import ISP
-from strategies.participation.policy import Participation
-from strategies.participation.schedules import Schedule
+from strategies.participation import participation_of
 from strategies.round.clients import ConnectedClients
 from strategies.round.instructions import InstructionBuilder
 from strategies.round.probing import ClientProber
@@ -38,7 +36,7 @@ class Run:
         answer_s = context.replies.round_deadline_s if context.links.measured else 0.0
         self.clients = ConnectedClients(context.run.clients, context.enrolment, answer_s=answer_s)
         self.prober = ClientProber(self.clients, method.roster, needs, context)
-        self.participation: Participation = ISP(context) if context.participation.searches else Schedule(context)
+        self.participation = participation_of(context)
         self.server = ServerState(context)
         reports = needs.reports | self.server.solver.reports
         estimated = () if self.server.estimates is None else self.server.estimates
@@ -80,8 +78,8 @@ class Run:
             "server": self.server,
             "policy": self.participation,
             "enrolment": self.clients.enrolment,
-            "probes": self.prober.claims,
-            "replies": self.collector.claims,
+            "probes": self.prober.reported_values,
+            "replies": self.collector.reported_values,
             "links": self.context.links,
             "method": self.method,
         }

@@ -113,7 +113,7 @@ class RunContext(SharedSettings):
     evaluate: Callable[[NDArray[np.float32], NDArray[np.float32]], Evaluation | None]
     recorder: Recorder
     surrogate: Callable[[NDArray[np.float32], NDArray[np.float32]], float] | None = None
-    """Loss of a model on the server's surrogate set, where ISP uses one."""
+    """Loss of a model on the server's surrogate set, where the participation policy uses one."""
     lowest_score: float = 0.0
     """Least score that a client can have on its own test part; minus infinity where the task has no least."""
     losses_optional: bool = False

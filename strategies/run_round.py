@@ -19,11 +19,11 @@ from strategies.aggregation.calibration import next_statistics
 from strategies.participation.intermediate_round import IntermediateRound
 from strategies.roster import Ints, Outcome, RoundInfo
 from strategies.round import method_checks as checks
-from strategies.round.client_tests import read_tests, tested_loss
 from strategies.round.deadline import accept_replies, over_selected_count, simulated_dropouts
 from strategies.round.federation import Answer, Federation, Reply, SentModel, Until, sent_model
 from strategies.round.probing import Probe
 from strategies.round.replies import Replies, warn_of_few_updates
+from strategies.round.reported_values import read_tests, tested_loss
 from strategies.round_plan import Plan
 from strategies.round_record import record_client_tests, record_evaluation, record_search, record_training
 from strategies.run import RunningMethod

@@ -15,11 +15,11 @@ from fedsel_app.records.schema import SearchRecord
 from strategies.aggregation.calibration import average_statistics
 from strategies.aggregation.server_state import ServerState, Step
 from strategies.roster import Ints, Roster, RoundInfo, Selection
-from strategies.round.client_tests import read_tests, tested_loss
 from strategies.round.clients import SCALAR_BYTES, ConnectedClients
 from strategies.round.federation import Reply, SentModel, sent_model
 from strategies.round.probing import Probe
 from strategies.round.replies import Replies, ReplyCollector
+from strategies.round.reported_values import read_tests, tested_loss
 from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")

@@ -6,7 +6,7 @@ client manager) and `simulation.engines.inline_engine` (this process).
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.messages.instructions import Instruction
 from fedsel_app.messages.scalars import Scalar
+from fedsel_app.network.reply_timeout import ReplyTimeout
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,8 +132,9 @@ class Wait:
 
     Parameters
     ----------
-    nodes : the nodes that were asked
-    timeout_s : seconds after which a node that has not answered counts as failed; inf: any number
+    messages : the question, a message to each node
+    timeouts : times within which clients answer, which learn from these answers; None: any
+    waves : how often in turn a node's time begins, where not all are asked at once
 
     Attributes
     ----------
@@ -140,11 +142,14 @@ class Wait:
     missing : the nodes that have not answered
     """
 
-    def __init__(self, nodes: Iterable[str], until: Until, timeout_s: float = math.inf) -> None:
-        self._until, self._timeout_s, self._began_s = until, timeout_s, time.monotonic()
-        self._replies = 0
+    def __init__(
+        self, messages: Sequence[Message], until: Until, timeouts: ReplyTimeout | None = None, *, waves: int = 1
+    ) -> None:
+        self._until, self._timeouts, self._began_s, self._replies = until, timeouts, time.monotonic(), 0
+        self._kind = messages[0].instruction.message_type
+        self._timeout_s = math.inf if timeouts is None else waves * timeouts.longest_wait_s(self._kind)
         self.answers: Answers = {}
-        self.missing = set(nodes)
+        self.missing = {message.node for message in messages}
 
     @property
     def elapsed_s(self) -> float:
@@ -177,4 +182,8 @@ class Wait:
             reason = f"no reply within {self._until.deadline_s:g} s"
         else:
             reason = f"no answer within {self._timeout_s:.0f} s (see 'reply-timeout-s')"
+        if self._timeouts is not None:
+            for answer in self.answers.values():
+                if isinstance(answer, Reply):
+                    self._timeouts.learn(self._kind, answer.arrived_s)
         return self.answers | {node: NodeError(node, reason) for node in self.missing}

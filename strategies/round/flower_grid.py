@@ -70,8 +70,7 @@ class FlowerGrid:
         if not messages:
             return {}
         kind = messages[0].instruction.message_type
-        timeout_s = math.inf if self._timeouts is None else self._timeouts.longest_wait_s(kind)
-        wait = Wait((message.node for message in messages), until, timeout_s)
+        wait = Wait(messages, until, self._timeouts)
         unanswered = self._push(self._parts(messages, kind), wait)
         news_s = wait.elapsed_s
         while wait.left_s:
@@ -93,10 +92,6 @@ class FlowerGrid:
                 news_s = wait.elapsed_s
             else:
                 self._pause(wait, news_s)
-        if self._timeouts is not None:
-            for answer in wait.answers.values():
-                if isinstance(answer, Reply):
-                    self._timeouts.learn(kind, answer.arrived_s)
         return wait.result()
 
     def _push(self, parts: list[list[Message]], wait: Wait) -> dict[str, list[Message]]:

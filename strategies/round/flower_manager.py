@@ -1,27 +1,23 @@
 """Flower's legacy server as a federation: clients behind its client manager, and rounds in its two halves.
 
 Flower's legacy server calls `configure_fit` and `aggregate_fit`, and between the two every client's proxy in a thread
-of its own. `flower_instructions` gives it proxies that ask all clients at once, as every other federation does.
+of its own. `instructed` gives it proxies that ask all clients at once, as every other federation does.
 """
 
 import math
-import queue
 import threading
 from collections.abc import Callable, Sequence, Set
+from typing import Any, TypeVar
 
 from flwr.common import (
     Code,
-    DisconnectRes,
     EvaluateIns,
     EvaluateRes,
     FitIns,
     FitRes,
-    GetParametersIns,
-    GetParametersRes,
     GetPropertiesIns,
     GetPropertiesRes,
     Parameters,
-    ReconnectIns,
     Status,
 )
 from flwr.server.client_manager import ClientManager
@@ -34,6 +30,7 @@ from strategies.round.federation import ALL, Answers, Federation, Message, NodeE
 
 OK = Status(Code.OK, "")
 MAX_THREADS = 128
+Ins = TypeVar("Ins", FitIns, EvaluateIns)
 
 
 class FlowerManager:
@@ -58,21 +55,11 @@ class FlowerManager:
         """Call the proxies of all nodes, each in a thread; what a proxy raises is its node's answer."""
         if not messages:
             return {}
-        proxies, kind = self._manager.all(), messages[0].instruction.message_type
-        waves = -(-len(messages) // MAX_THREADS)
-        timeout_s = math.inf if self._timeouts is None else waves * self._timeouts.longest_wait_s(kind)
-        wait = Wait((message.node for message in messages), until, timeout_s)
-        changed = threading.Condition()
-        unsent = queue.SimpleQueue[Message]()
-        for message in messages:
-            unsent.put(message)
+        proxies, changed, unsent = self._manager.all(), threading.Condition(), iter(messages)
+        wait = Wait(messages, until, self._timeouts, waves=-(-len(messages) // MAX_THREADS))
 
         def call_each() -> None:
-            while wait.left_s:
-                try:
-                    message = unsent.get_nowait()
-                except queue.Empty:
-                    return
+            while wait.left_s and (message := next(unsent, None)) is not None:
                 try:
                     answer: Reply | Exception = self._call(proxies[message.node], message, wait)
                 except Exception as error:  # noqa: BLE001 - it is the node's answer
@@ -87,12 +74,7 @@ class FlowerManager:
         with changed:
             while left_s := wait.left_s:
                 changed.wait(min(left_s, threading.TIMEOUT_MAX))
-            answers = wait.result()
-        if self._timeouts is not None:
-            for answer in answers.values():
-                if isinstance(answer, Reply):
-                    self._timeouts.learn(kind, answer.arrived_s)
-        return answers
+            return wait.result()
 
     def _call(self, proxy: ClientProxy, message: Message, wait: Wait) -> Reply:
         """A proxy's reply to a message. Raises what the proxy raises, and as `reply` does."""
@@ -100,11 +82,11 @@ class FlowerManager:
         timeout_s = wait.left_s if math.isfinite(wait.left_s) else None
         result: GetPropertiesRes | FitRes | EvaluateRes
         if message.instruction.message_type == "query":
-            result = proxy.get_properties(GetPropertiesIns(config), timeout=timeout_s, group_id=None)
+            result = proxy.get_properties(GetPropertiesIns(config), timeout_s, None)
         elif message.instruction.message_type == "train":
-            result = proxy.fit(FitIns(model, config), timeout=timeout_s, group_id=None)
+            result = proxy.fit(FitIns(model, config), timeout_s, None)
         else:
-            result = proxy.evaluate(EvaluateIns(model, config), timeout=timeout_s, group_id=None)
+            result = proxy.evaluate(EvaluateIns(model, config), timeout_s, None)
         return self.reply(result, wait.elapsed_s)
 
     def config(self, instruction: Instruction) -> Config:
@@ -142,8 +124,7 @@ class AskedClient(ClientProxy):
 
     def __init__(self, node: str, answers: Callable[[], Answers]) -> None:
         super().__init__(node)
-        self._answers = answers
-        self.arrived_s = 0.0
+        self._answers, self.arrived_s = answers, 0.0
 
     def _reply(self) -> Reply:
         answer = self._answers()[self.cid]
@@ -162,23 +143,18 @@ class AskedClient(ClientProxy):
         reply = self._reply()
         return EvaluateRes(OK, reply.loss, reply.examples, dict(reply.metrics))
 
-    def get_properties(self, ins: GetPropertiesIns, timeout: float | None, group_id: int | None) -> GetPropertiesRes:
-        """Raise NotImplementedError: Flower's server asks for no properties."""
+    def get_properties(self, ins: Any, timeout: float | None, group_id: int | None) -> Any:
+        """Raise NotImplementedError: Flower's server calls a proxy of a question for nothing else."""
         raise NotImplementedError
 
-    def get_parameters(self, ins: GetParametersIns, timeout: float | None, group_id: int | None) -> GetParametersRes:
-        """Raise NotImplementedError: the server starts from its own model."""
-        raise NotImplementedError
-
-    def reconnect(self, ins: ReconnectIns, timeout: float | None, group_id: int | None) -> DisconnectRes:
-        """Raise NotImplementedError: the server ends without a word to its clients."""
-        raise NotImplementedError
+    get_parameters = reconnect = get_properties
 
 
-def asked_clients(federation: Federation, messages: Sequence[Message], until: Until = ALL) -> list[AskedClient]:
-    """Proxies of the messages' clients for Flower's legacy server, whose first call asks all of them."""
-    lock = threading.Lock()
-    answers: list[Answers] = []
+def instructed(
+    federation: Federation, messages: Sequence[Message], until: Until, kind: type[Ins]
+) -> list[tuple[ClientProxy, Ins]]:
+    """Messages as `configure_fit` and `configure_evaluate` return them; the first proxy that is called asks all."""
+    lock, answers = threading.Lock(), list[Answers]()
 
     def ask_once() -> Answers:
         with lock:
@@ -186,24 +162,9 @@ def asked_clients(federation: Federation, messages: Sequence[Message], until: Un
                 answers.append(federation.ask(messages, until))
         return answers[0]
 
-    return [AskedClient(message.node, ask_once) for message in messages]
-
-
-def fit_instructions(
-    federation: Federation, messages: Sequence[Message], until: Until
-) -> list[tuple[ClientProxy, FitIns]]:
-    """Train messages as `configure_fit` returns them."""
     return [
-        (client, FitIns(as_parameters(message.model), message.instruction.to_config()))
-        for client, message in zip(asked_clients(federation, messages, until), messages, strict=True)
-    ]
-
-
-def evaluate_instructions(federation: Federation, messages: Sequence[Message]) -> list[tuple[ClientProxy, EvaluateIns]]:
-    """Evaluate messages as `configure_evaluate` returns them."""
-    return [
-        (client, EvaluateIns(as_parameters(message.model), message.instruction.to_config()))
-        for client, message in zip(asked_clients(federation, messages), messages, strict=True)
+        (AskedClient(message.node, ask_once), kind(as_parameters(message.model), message.instruction.to_config()))
+        for message in messages
     ]
 
 

@@ -10,15 +10,14 @@ from fedsel_app.messages.instructions import ProbeInstruction
 from fedsel_app.messages.reported_values import one_line, winsorised
 from fedsel_app.network.clock import FORWARD_STEPS
 from fedsel_app.records.schema import ClientRecord, EnrolmentRecord, Failure
+from fedsel_app.wire.codec import WireError
 from strategies.roster import Floats, Ints, Needs, Roster, RoundInfo
-from strategies.round import validation
 from strategies.round.clients import SCALAR_BYTES, ConnectedClients
 from strategies.round.federation import Federation, SentModel
-from strategies.round.last_claims import LastClaims
+from strategies.round.reported_values import PROBE, LastReported, probed_loss
 from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
-PROBE = "probe"
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class ClientProber:
 
     def __init__(self, clients: ConnectedClients, roster: Roster, needs: Needs, context: RunContext) -> None:
         self._clients, self._roster, self._needs, self._context = clients, roster, needs, context
-        self.claims = LastClaims(context.run.clients, (PROBE,), context.claims.loss_clip)
+        self.reported_values = LastReported(context.run.clients, (PROBE,), context.claims.loss_clip)
 
     def enrol(self, federation: Federation, number: int, *, wait: bool) -> int:
         """Enrol the connected clients in round `number`; with `wait`, all K. Returns the bytes of new label counts.
@@ -120,13 +119,13 @@ class ClientProber:
         instruction = ProbeInstruction(round_info.number, batches, needs.probe_test_part)
         for client, reply in self._clients.ask(measured.tolist(), instruction, model).items():
             try:
-                losses[client] = validation.probed_loss(reply)
-            except validation.WireError as error:
+                losses[client] = probed_loss(reply)
+            except WireError as error:
                 reason = one_line(error)
                 LOGGER.warning("Round %d: client %d failed its loss probe: %s", round_info.number, client, reason)
                 failures.append({"client": client, "reason": f"loss probe: {reason}"})
                 roster.available[client] = False
-        losses = self.claims.bounded(PROBE, np.arange(losses.size), losses)
+        losses = self.reported_values.bounded(PROBE, np.arange(losses.size), losses)
         roster.uplink_bits_per_s[:], roster.step_s[:] = links.observe(round_info.number, losses)
         if needs.links and np.isnan(roster.uplink_bits_per_s[roster.ids]).any():
             raise ConfigError(

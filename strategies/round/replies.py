@@ -4,10 +4,11 @@ import logging
 from collections.abc import Container, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsel_app.config import AggregationConfig
 from fedsel_app.messages.answers import TrainAnswer
@@ -19,17 +20,31 @@ from fedsel_app.wire import codec
 from strategies.roster import Floats, Ints, Roster
 from strategies.round import validation
 from strategies.round.federation import Reply
-from strategies.round.last_claims import LastClaims
+from strategies.round.reported_values import LOSS, LastReported
 from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
-LOSS = "loss"
 THREADS = 4
 """Threads that decode replies; most of the time none of them holds Python's lock."""
 DIVISIBLE_SIZE = 1 << 16
 """Parameters of a model from which on several threads decode sooner than one."""
-Sent = tuple[codec.Update, int]
-"""Content of a payload, and its bytes."""
+
+
+class Decoded(NamedTuple):
+    """Sound reply of a client.
+
+    Attributes
+    ----------
+    answer : the numbers beside the update
+    payloads : the update, and where the solver sends one the change of a control variate
+    sent_bytes : of the payloads, as they came
+    statistics : BatchNorm statistics, float64 (B,), where the client was asked for them
+    """
+
+    answer: TrainAnswer
+    payloads: tuple[codec.Update, ...]
+    sent_bytes: int
+    statistics: Floats | None
 
 
 @dataclass(frozen=True)
@@ -39,44 +54,61 @@ class Replies:
     Attributes
     ----------
     clients : int64 (r,)
-    updates : r updates
-    controls : r changes of control variates, where the solver sends them
-    answers : r answers, the numbers beside the updates
+    decoded : their r replies
     asked_reports : reports in every answer
-    uplink_bytes, uplink_value_bytes : int64 (r,), bytes of each upload: as measured, and as 4 bytes a value
     failures : clients without a usable reply, and the reason
     unused : int64, clients whose usable reply is not aggregated: others were faster, or there were too few of them
     waited_s : least duration of the round's training, because a client was waited for in vain
-    statistics : r BatchNorm statistics, float64 (B,) each, where the clients were asked for them
     """
 
     clients: Ints
-    updates: tuple[codec.Update, ...]
-    controls: tuple[codec.Update, ...]
-    answers: tuple[TrainAnswer, ...]
+    decoded: tuple[Decoded, ...]
     asked_reports: tuple[Report, ...]
-    uplink_bytes: Ints
-    uplink_value_bytes: Ints
     failures: list[Failure]
     unused: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     waited_s: float = 0.0
-    statistics: tuple[Floats, ...] = ()
+
+    @property
+    def updates(self) -> tuple[codec.Update, ...]:
+        """The r updates."""
+        return tuple(reply.payloads[0] for reply in self.decoded)
+
+    @property
+    def controls(self) -> tuple[codec.Update, ...]:
+        """The r changes of control variates, where the solver sends them."""
+        return tuple(change for reply in self.decoded for change in reply.payloads[1:])
+
+    @property
+    def statistics(self) -> tuple[Floats, ...]:
+        """The r BatchNorm statistics, float64 (B,) each, where the clients were asked for them."""
+        return tuple(reply.statistics for reply in self.decoded if reply.statistics is not None)
+
+    @property
+    def uplink_bytes(self) -> Ints:
+        """Measured bytes of each upload, int64 (r,)."""
+        return np.array([reply.sent_bytes for reply in self.decoded], np.int64)
+
+    @property
+    def uplink_value_bytes(self) -> Ints:
+        """Bytes of each upload at 4 bytes a value, int64 (r,)."""
+        bits = [sum(codec.bits_of_values(payload) for payload in reply.payloads) for reply in self.decoded]
+        return np.array(bits, np.int64) // 8
 
     @property
     def losses(self) -> Floats:
         """Mean training losses, float64 (r,); NaN where one is unknown."""
-        return np.array([answer.loss for answer in self.answers], np.float64)
+        return np.array([reply.answer.loss for reply in self.decoded], np.float64)
 
     @property
     def work_steps(self) -> Floats:
         """Computing of each client in local steps, float64 (r,)."""
-        return np.array([answer.work_steps for answer in self.answers], np.float64)
+        return np.array([reply.answer.work_steps for reply in self.decoded], np.float64)
 
     @property
     def reports(self) -> Mapping[str, Floats]:
         """Reports by name, float64 (r,) each."""
         return {
-            report: np.array([answer.reports[report] for answer in self.answers], np.float64)
+            report: np.array([reply.answer.reports[report] for reply in self.decoded], np.float64)
             for report in self.asked_reports
         }
 
@@ -97,92 +129,9 @@ class Replies:
 
     def only(self, clients: Ints) -> "Replies":
         """Keep the replies of `clients`, ascending ids that are all among them, and no failure."""
-        place = np.searchsorted(self.clients, clients)
-        return Replies(
-            clients=self.clients[place],
-            updates=tuple(self.updates[index] for index in place),
-            controls=tuple(self.controls[index] for index in place) if self.controls else (),
-            answers=tuple(self.answers[index] for index in place),
-            asked_reports=self.asked_reports,
-            uplink_bytes=self.uplink_bytes[place],
-            uplink_value_bytes=self.uplink_value_bytes[place],
-            failures=[],
-            statistics=tuple(self.statistics[index] for index in place) if self.statistics else (),
-        )
-
-
-def collect(
-    replies: Mapping[int, Reply],
-    selected: Ints,
-    server_round: int,
-    size: int,
-    reports: Iterable[Report],
-    *,
-    seed: int | None = None,
-    payloads: int = 1,
-    max_norm: float = 0.0,
-    variances: NDArray[np.bool_] | None = None,
-    losses_optional: bool = False,
-) -> Replies:
-    """Decode the reply of every selected client; what is malformed is a failure of that client.
-
-    `seed` is the run's; of two `payloads` the second is a dense change of the client's control variate. An update, or
-    such a change, whose norm is above `max_norm` (0: any) times the cohort's median is left out as well. With
-    `variances`, (B,), every reply must end with BatchNorm statistics, of which those are variances. With
-    `losses_optional` a client need not tell its loss.
-    """
-    arrays = payloads + (variances is not None)
-    reports = tuple(sorted(reports))
-
-    def decode(client: int) -> tuple[TrainAnswer, list[Sent], Floats | None] | Failure:
-        try:
-            if client not in replies:
-                raise codec.WireError("no reply")
-            reply, asked = replies[client], (client, server_round, size)
-            answer, update, sent_bytes = validation.decode(
-                reply, *asked, reports, seed=seed, payloads=arrays, loss_optional=losses_optional
-            )
-            last = None
-            if variances is not None:
-                last = validation.unpack_statistics(reply.tensors[-1:], variances)
-            changes = [validation.decode_payload(tensor, *asked) for tensor in reply.tensors[1:payloads]]
-            return answer, [(update, sent_bytes), *changes], last
-        except codec.WireError as error:
-            return {"client": client, "reason": one_line(error)}
-
-    answers: dict[int, TrainAnswer] = {}
-    parts: dict[int, list[Sent]] = {}
-    statistics: dict[int, Floats] = {}
-    failures: list[Failure] = []
-    with ThreadPoolExecutor(THREADS if size >= DIVISIBLE_SIZE else 1) as threads:
-        for client, decoded in zip(selected.tolist(), threads.map(decode, selected.tolist()), strict=True):
-            if isinstance(decoded, dict):
-                failures.append(decoded)
-                continue
-            answers[client], parts[client], last = decoded
-            if last is not None:
-                statistics[client] = last
-    for place in range(payloads if max_norm else 0):
-        for client, reason in too_large({client: sent[place][0].norm() for client, sent in parts.items()}, max_norm):
-            failures.append({"client": client, "reason": reason})
-            del parts[client]
-    failures.sort(key=itemgetter("client"))
-    for failure in failures:
-        LOGGER.warning("Round %d: client %d is left out: %s", server_round, failure["client"], failure["reason"])
-    usable = sorted(parts)
-    return Replies(
-        clients=np.array(usable, np.int64),
-        updates=tuple(parts[client][0][0] for client in usable),
-        controls=tuple(change for client in usable for change, _ in parts[client][1:]),
-        answers=tuple(answers[client] for client in usable),
-        asked_reports=reports,
-        uplink_bytes=np.array([sum(sent for _, sent in parts[client]) for client in usable], np.int64),
-        uplink_value_bytes=np.array(
-            [sum(codec.bits_of_values(part) for part, _ in parts[client]) // 8 for client in usable], np.int64
-        ),
-        failures=failures,
-        statistics=tuple(statistics[client] for client in usable if client in statistics),
-    )
+        places = np.searchsorted(self.clients, clients)
+        decoded = tuple(self.decoded[place] for place in places)
+        return Replies(self.clients[places], decoded, self.asked_reports, [])
 
 
 class ReplyCollector:
@@ -191,16 +140,17 @@ class ReplyCollector:
     Parameters
     ----------
     reports : numbers that every reply must bring: those of the method, and of the local solver
-    payloads : wire payloads that every reply must have
+    payloads : wire payloads that every reply must have; of two the second is a change of the client's control variate
 
     Attributes
     ----------
-    claims : the losses and reports that clients sent last
+    reported_values : the losses and reports that clients sent last
     """
 
-    def __init__(self, context: RunContext, roster: Roster, reports: frozenset[Report], payloads: int) -> None:
-        self._context, self._roster, self._reports, self._payloads = context, roster, reports, payloads
-        self.claims = LastClaims(context.run.clients, (LOSS, *Report), context.claims.loss_clip)
+    def __init__(self, context: RunContext, roster: Roster, reports: Iterable[Report], payloads: int) -> None:
+        self._context, self._roster, self._payloads = context, roster, payloads
+        self._reports = tuple(sorted(reports))
+        self.reported_values = LastReported(context.run.clients, (LOSS, *Report), context.claims.loss_clip)
 
     def collect(
         self,
@@ -210,49 +160,87 @@ class ReplyCollector:
         statistics: bool = False,
         local_epochs: int = 0,
     ) -> Replies:
-        """Decode and check the replies of the `asked` clients, with BatchNorm `statistics` if these were asked for.
+        """Decode and bound the replies of the `asked` clients, with BatchNorm `statistics` if these were asked for.
 
         Where they were to train for `local_epochs` above 0, their work is bounded by these.
         """
-        context = self._context
-        replies = collect(
-            answered,
-            asked,
-            server_round,
-            context.initial.size,
-            self._reports,
-            seed=context.run.seed,
-            payloads=self._payloads,
-            max_norm=0.0 if context.privacy.dp_clip_norm else context.aggregation.max_update_norm,
-            variances=context.buffers > 0.0 if statistics else None,
-            losses_optional=context.losses_optional,
-        )
-        replies = replace(replies, answers=self._bounded(replies, server_round, local_epochs))
-        for client, answer in zip(replies.clients.tolist(), replies.answers, strict=True):
-            context.links.learn(client, answer)
-        return replies
+        replies = self.decode(answered, asked, server_round, statistics)
+        bounded = self._bounded(replies, server_round, local_epochs)
+        for client, answer in zip(replies.clients.tolist(), bounded, strict=True):
+            self._context.links.learn(client, answer)
+        pairs = zip(replies.decoded, bounded, strict=True)
+        return replace(replies, decoded=tuple(reply._replace(answer=answer) for reply, answer in pairs))
 
-    def _bounded(self, replies: Replies, server_round: int, local_epochs: int) -> tuple[TrainAnswer, ...]:
+    def decode(
+        self, answered: Mapping[int, Reply], asked: Ints, server_round: int, statistics: bool = False
+    ) -> Replies:
+        """Decode and check the reply of every client that was asked; what is malformed is a failure of that client.
+
+        So is an update, or a change of a control variate, whose norm is above `max-update-norm` times the cohort's
+        median.
+        """
+        context, found, failures = self._context, dict[int, Decoded](), list[Failure]()
+        decode = partial(self._decoded, answered, server_round, statistics)
+        with ThreadPoolExecutor(THREADS if context.initial.size >= DIVISIBLE_SIZE else 1) as threads:
+            for client, decoded in zip(asked.tolist(), threads.map(decode, asked.tolist()), strict=True):
+                if isinstance(decoded, Decoded):
+                    found[client] = decoded
+                else:
+                    failures.append({"client": client, "reason": one_line(decoded)})
+        multiple = 0.0 if context.privacy.dp_clip_norm else context.aggregation.max_update_norm
+        for place in range(self._payloads if multiple else 0):
+            norms = {client: decoded.payloads[place].norm() for client, decoded in found.items()}
+            for client, reason in too_large(norms, multiple):
+                failures.append({"client": client, "reason": reason})
+                del found[client]
+        failures.sort(key=itemgetter("client"))
+        for failure in failures:
+            LOGGER.warning("Round %d: client %d is left out: %s", server_round, failure["client"], failure["reason"])
+        clients = np.array(sorted(found), np.int64)
+        return Replies(clients, tuple(found[client] for client in clients.tolist()), self._reports, failures)
+
+    def _decoded(
+        self, answered: Mapping[int, Reply], server_round: int, statistics: bool, client: int
+    ) -> Decoded | codec.WireError:
+        """The reply of a client, or what is wrong with it."""
+        context, count = self._context, self._payloads
+        try:
+            if client not in answered:
+                raise codec.WireError("no reply")
+            metrics, tensors = answered[client].metrics, answered[client].tensors
+            if len(tensors) != count + statistics:
+                raise codec.WireError(f"expected {count + statistics} arrays, got {len(tensors)}")
+            answer = TrainAnswer.from_metrics(metrics, self._reports, loss_optional=context.losses_optional)
+            asked = client, server_round, context.initial.size
+            seeds = context.run.seed, None  # of the indices, which are drawn from it in an update alone
+            payloads = zip(tensors[:count], seeds, strict=False)
+            sent = [validation.decode_payload(tensor, *asked, seed) for tensor, seed in payloads]
+            last = validation.unpack_statistics(tensors[-1:], context.buffers > 0.0) if statistics else None
+            return Decoded(answer, tuple(update for update, _ in sent), sum(size for _, size in sent), last)
+        except codec.WireError as error:
+            return error
+
+    def _bounded(self, replies: Replies, server_round: int, local_epochs: int) -> list[TrainAnswer]:
         """The answers as far as the server believes them: effort by its own settings, losses by `loss-clip`."""
-        training, clients, asked = self._context.training, replies.clients, replies.asked_reports
-        losses = self.claims.bounded(LOSS, clients, replies.losses)
-        numbers = {report: self.claims.bounded(report, clients, replies.reports[report]) for report in asked}
+        training, clients, values = self._context.training, replies.clients, self.reported_values
+        losses = values.bounded(LOSS, clients, replies.losses)
+        numbers = {report: values.bounded(report, clients, found) for report, found in replies.reports.items()}
         answers = []
-        for place, (client, answer) in enumerate(zip(clients.tolist(), replies.answers, strict=True)):
+        for place, (client, reply) in enumerate(zip(clients.tolist(), replies.decoded, strict=True)):
             examples = int(self._roster.examples[client])
             steps = training.steps(examples, local_epochs)
-            most = most_work_steps(steps, training.passes(examples), asked)
-            if answer.work_steps > most:
+            most = most_work_steps(steps, training.passes(examples), self._reports)
+            if reply.answer.work_steps > most:
                 LOGGER.warning(
                     "Round %d: client %d says that it computed %g steps; %g count, as its settings take no more.",
-                    *(server_round, client, answer.work_steps, most),
+                    *(server_round, client, reply.answer.work_steps, most),
                 )
-            reports = {report: float(said[place]) for report, said in numbers.items()}
+            reports = {Report(report): float(found[place]) for report, found in numbers.items()}
             if Report.EFFECTIVE_STEPS in reports:
                 reports[Report.EFFECTIVE_STEPS] = training.effective_steps(steps)
-            work_steps = min(answer.work_steps, most)
-            answers.append(replace(answer, loss=float(losses[place]), work_steps=work_steps, reports=reports))
-        return tuple(answers)
+            work_steps = min(reply.answer.work_steps, most)
+            answers.append(replace(reply.answer, loss=float(losses[place]), work_steps=work_steps, reports=reports))
+        return answers
 
 
 def most_work_steps(steps: int, passes: int, reports: Container[str]) -> float:

@@ -1,20 +1,17 @@
 """Validation: what clients send is checked before it is used. Arrays are checked here, scalars in `messages`."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.messages.answers import LARGEST, MOST_EXAMPLES, EvaluateAnswer, TrainAnswer
-from fedsel_app.messages.reported_values import one_line
-from fedsel_app.messages.scalars import Report
+from fedsel_app.messages.answers import LARGEST
 from fedsel_app.wire.codec import Update
 from fedsel_app.wire.codec import WireError as WireError
 from fedsel_app.wire.codec import decode as wire_decode
-from strategies.round.federation import Answer, Reply
 
 MOST_BYTES_A_PARAMETER = 8
 
@@ -60,50 +57,18 @@ def unpack_statistics(tensors: Sequence[bytes], variances: NDArray[np.bool_]) ->
     return values
 
 
-def probed_loss(reply: Answer) -> float:
-    """The loss in the reply to a loss probe. Raises WireError if there is none that a client can have."""
-    if not isinstance(reply, Reply):
-        raise WireError(str(reply))
-    answer = EvaluateAnswer.from_evaluation(reply.loss, reply.examples, {})
-    if math.isnan(answer.loss) or not answer.examples:
-        raise WireError(
-            f"a loss of {one_line(reply.loss)} over {one_line(reply.examples)} examples; "
-            f"it must be 0 to {LARGEST:.3g}, over 1 to {MOST_EXAMPLES}"
-        )
-    return answer.loss
+def decode_payload(
+    tensor: bytes, client: int, server_round: int, size: int, seed: int | None = None
+) -> tuple[Update, int]:
+    """Decode one payload of a reply: the update in it, and its bytes.
 
-
-def decode(
-    reply: Reply,
-    client: int,
-    server_round: int,
-    size: int,
-    reports: Iterable[Report] = (),
-    *,
-    seed: int | None = None,
-    payloads: int = 1,
-    loss_optional: bool = False,
-) -> tuple[TrainAnswer, Update, int]:
-    """The numbers of a client's reply, the update in the first of its `payloads`, and that payload's bytes.
-
-    `seed` is the run's, for indices that are drawn from it; with `loss_optional` the loss may be unknown.
+    `seed` is the run's, for indices that are drawn from it.
 
     Raises
     ------
     WireError
-        If it is not a sound update of `size` parameters, of this client for this round, with its `reports`.
+        If it is not a sound update of `size` parameters, of this client for this round.
     """
-    tensors = reply.tensors
-    if len(tensors) != payloads:
-        raise WireError(f"expected {payloads} payload{'s' if payloads > 1 else ''}, got {len(tensors)}")
-    answer = TrainAnswer.from_metrics(reply.metrics, reports, loss_optional=loss_optional)
-    return answer, *decode_payload(tensors[0], client, server_round, size, seed)
-
-
-def decode_payload(
-    tensor: bytes, client: int, server_round: int, size: int, seed: int | None = None
-) -> tuple[Update, int]:
-    """Decode one payload of a reply, and count its bytes; raises WireError as `decode` does."""
     payload = _unpack(tensor, np.uint8, MOST_BYTES_A_PARAMETER * size + 4096).data
     packet = wire_decode(payload, size=size, seed=seed)
     if (packet.client, packet.server_round) != (client, server_round):

@@ -6,14 +6,13 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
-from flwr.common import Parameters
-from flwr.server import SimpleClientManager
 from numpy.typing import NDArray
 
 from fedsel_app.seeds import Purpose, stream
 from strategies.base import SelectionStrategy
 from strategies.roster import Selection
 from strategies.round.method_checks import candidates_fault, parts_of
+from strategies.run_round import run_round as run_whole_round
 from strategies.testing.blindness import check_looks_at
 from strategies.testing.checked_method import (
     CLIENTS,
@@ -26,7 +25,7 @@ from strategies.testing.checked_method import (
     require_same,
     run_round,
 )
-from strategies.testing.fake_federation import LOSSES, UPDATES, FakeFederation, FederationProxy
+from strategies.testing.fake_federation import LOSSES, UPDATES, FakeClients, FakeFederation
 from strategies.testing.fakes import outcome
 
 STAGES = (1, 2, 3, 20, 21, 22, 40, 41, 42)
@@ -162,16 +161,10 @@ def _reply_order(tested: MethodUnderTest) -> None:
     ends: list[Arrays] = []
     for backwards in (False, True):
         federation = tested.federation(updates="mixed")
-        clients = sorted(range(CLIENTS), reverse=backwards)
-        manager = SimpleClientManager()
-        for place, client in enumerate(clients):
-            manager.register(FederationProxy(federation, client, f"node-{place}"))
-        parameters: Parameters | None = federation.method.initialize_parameters(manager)
+        clients = FakeClients(federation, sorted(range(CLIENTS), reverse=backwards))
         for number in (1, 2, 3):
-            instructed = federation.method.configure_fit(number, parameters or Parameters([], ""), manager)
-            replies = [(proxy, proxy.fit(ins, timeout=None, group_id=None)) for proxy, ins in instructed]
-            parameters, _ = federation.method.aggregate_fit(number, replies[::-1] if backwards else replies, [])
-        model = np.frombuffer(b"".join(parameters.tensors if parameters else []), np.uint8)
+            run_whole_round(federation.method, clients, number)
+        model = federation.method.run.parameters
         roster = {f"roster {name}": array for name, array in vars(federation.roster).items()}
         ends.append({"model": model} | roster | copied(federation.method.state()))
     require_same(ends[0], ends[1], "the order in which replies come must make no difference.")

@@ -1,35 +1,25 @@
 """Fake federation: clients around a method, whose losses, links and updates follow from the seed.
 
-`FakeFederation` runs the round as `strategies.base` does, without messages; a `FederationProxy` is one of its clients
-to Flower.
+`FakeFederation` runs the round as `strategies.base` does, without messages; `FakeClients` are its clients
+as a round asks them.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from flwr.common import (
-    Code,
-    EvaluateIns,
-    EvaluateRes,
-    FitIns,
-    FitRes,
-    GetPropertiesIns,
-    GetPropertiesRes,
-    Status,
-    ndarrays_to_parameters,
-)
+from flwr.common import ndarrays_to_parameters
 from numpy.typing import NDArray
 
-from fedsel_app.messages.answers import EnrolAnswer, EvaluateAnswer, TrainAnswer
-from fedsel_app.messages.instructions import TrainInstruction, read_evaluate_instruction
+from fedsel_app.messages.answers import EnrolAnswer, TrainAnswer
+from fedsel_app.messages.instructions import Instruction, ProbeInstruction, TrainInstruction
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update, encode
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Outcome, RoundInfo, Selection
-from strategies.testing.fakes import FakeClientProxy, dense, outcome
+from strategies.round.federation import ALL, Answers, Message, Reply, Until
+from strategies.testing.fakes import dense, outcome
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -208,31 +198,39 @@ class FakeFederation:
         return RoundInfo(number, self.method.context.run.rounds)
 
 
-@dataclass(eq=False)
-class FederationProxy(FakeClientProxy):
-    """Client `client` of a `federation` as Flower's server sees it; `cid` is Flower's own id, which means nothing."""
+class FakeClients:
+    """Federation of a `FakeFederation`'s clients, which answer the messages of a round.
 
-    federation: FakeFederation
-    client: int
-    cid: str
+    Parameters
+    ----------
+    order : the clients in the order of their answers; Flower's id of a node, which means nothing, is its place there
+    """
 
-    def get_properties(self, ins: GetPropertiesIns, timeout: float | None, group_id: int | None) -> GetPropertiesRes:
-        """Number of examples, local steps and label counts."""
-        counts = self.federation.label_counts[self.client]
-        answer = EnrolAnswer(self.client, int(counts.sum()), counts.astype("<i8").tobytes())
-        return GetPropertiesRes(Status(Code.OK, ""), answer.to_config())
+    simulated = False
 
-    def evaluate(self, ins: EvaluateIns, timeout: float | None, group_id: int | None) -> EvaluateRes:
-        """Loss of the round's model."""
-        number = read_evaluate_instruction(ins.config).server_round
-        answer = EvaluateAnswer(float(self.federation.losses(number)[self.client]), 1)
-        return EvaluateRes(Status(Code.OK, ""), *answer.to_evaluation())
+    def __init__(self, federation: FakeFederation, order: Iterable[int]) -> None:
+        self._federation = federation
+        self._client_of = {f"node-{place}": client for place, client in enumerate(order)}
 
-    def fit(self, ins: FitIns, timeout: float | None, group_id: int | None) -> FitRes:
-        """Update and reports."""
-        number = TrainInstruction.from_config(ins.config).server_round
-        payload = encode(self.federation.update(number, self.client), client=self.client, server_round=number)
-        loss = float(self.federation.losses(number)[self.client])
-        answer = TrainAnswer(loss, work_steps=loss, reports=dict.fromkeys(self.federation.needs.reports, loss))
-        arrays = ndarrays_to_parameters([np.frombuffer(payload, np.uint8)])
-        return FitRes(Status(Code.OK, ""), arrays, 1, answer.to_config())
+    def nodes(self) -> Set[str]:
+        """Ids of all nodes."""
+        return self._client_of.keys()
+
+    def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
+        """Every client's answer to its message."""
+        asked = {message.node: message.instruction for message in messages}
+        return {node: self._reply(client, asked[node]) for node, client in self._client_of.items() if node in asked}
+
+    def _reply(self, client: int, instruction: Instruction) -> Reply:
+        federation = self._federation
+        if isinstance(instruction, TrainInstruction):
+            number = instruction.server_round
+            loss = float(federation.losses(number)[client])
+            payload = encode(federation.update(number, client), client=client, server_round=number)
+            answer = TrainAnswer(loss, work_steps=loss, reports=dict.fromkeys(federation.needs.reports, loss))
+            sent = ndarrays_to_parameters([np.frombuffer(payload, np.uint8)])
+            return Reply(answer.to_config(), sent.tensors)
+        if isinstance(instruction, ProbeInstruction):
+            return Reply(examples=1, loss=float(federation.losses(instruction.server_round)[client]))
+        counts = federation.label_counts[client]
+        return Reply(EnrolAnswer(client, int(counts.sum()), counts.astype("<i8").tobytes()).to_config())

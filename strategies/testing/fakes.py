@@ -1,11 +1,9 @@
-"""Fakes around a strategy: its run context, a roster, a round's outcome, a client proxy; no data or model."""
+"""Fakes around a strategy: its run context, a roster, a round's outcome; no data or model."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from flwr.common import DisconnectRes, GetParametersIns, GetParametersRes, ReconnectIns
-from flwr.server.client_proxy import ClientProxy
 from numpy.typing import NDArray
 
 from fedsel_app.config import Settings, Value, read_groups
@@ -77,18 +75,6 @@ class NoRecords:
 
     def finish(self, final: Model, best: Model, roster: Roster) -> None:
         """Nothing."""
-
-
-class FakeClientProxy(ClientProxy):
-    """Client proxy without the calls that a run never makes; a subclass answers the others."""
-
-    def get_parameters(self, ins: GetParametersIns, timeout: float | None, group_id: int | None) -> GetParametersRes:
-        """Raise: the server starts from its own model."""
-        raise NotImplementedError
-
-    def reconnect(self, ins: ReconnectIns, timeout: float | None, group_id: int | None) -> DisconnectRes:
-        """Raise: the server ends without a word to its clients."""
-        raise NotImplementedError
 
 
 def make_context(

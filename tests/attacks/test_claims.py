@@ -21,8 +21,8 @@ from strategies.methods.fed_cbs import FedCBS, FedCBSConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.roster import RoundInfo, Selection
 from strategies.round.budget import cohort_fractions
-from strategies.round.client_tests import read_tests
 from strategies.round.federation import Reply
+from strategies.round.reported_values import read_tests
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.contexts import context_of
 from tests.support.in_process import run_in_process

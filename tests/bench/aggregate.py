@@ -19,7 +19,7 @@ from simulation.bench.codec import SIZE, drawn
 from simulation.bench.timing import fastest
 from strategies.aggregation.server_state import ServerState
 from strategies.roster import Selection
-from strategies.round.replies import Replies
+from strategies.round.replies import Decoded, Replies
 from strategies.testing.fakes import make_context
 
 COHORT = 10
@@ -45,8 +45,8 @@ def measure(size: int, density: float, repeats: int) -> dict[str, Any]:
 
     ids, ones = np.arange(COHORT), np.ones(COHORT)
     server = ServerState(make_context(Settings(), clients=COHORT, cohort=COHORT, size=size))
-    nothing = np.zeros(COHORT, np.int64)
-    replies = Replies(ids, updates, (), (TrainAnswer(1.0, 1.0),) * COHORT, (), nothing, nothing, [])
+    answer = TrainAnswer(1.0, 1.0)
+    replies = Replies(ids, tuple(Decoded(answer, (update,), 0, None) for update in updates), (), [])
     parameters, selection = np.zeros(size, np.float32), Selection(ids, ones)
     sum_s, _ = fastest(repeats, total)
     step_s, _ = fastest(repeats, lambda: server.step(parameters, selection, replies, ids + 1))

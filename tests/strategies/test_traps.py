@@ -48,9 +48,8 @@ from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfi
 from strategies.run_context import Evaluation
 from strategies.selection_math.sampling_rows import merge_tree
 from strategies.testing.checked_method import MethodUnderTest, copied, require_same
-from strategies.testing.fake_federation import FederationProxy
 from tests.support.contexts import context_of
-from tests.support.proxies import StubProxy, manager_of, round_of, update_of, update_reply
+from tests.support.proxies import FederationProxy, StubProxy, manager_of, round_of, update_of, update_reply
 from tests.support.rounds import run_rounds
 from tests.support.sources import ROOT
 

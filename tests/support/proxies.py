@@ -1,29 +1,38 @@
 """Client proxies of Flower without machines: scripted answers, the replies that they give, a manager of them."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from flwr.common import (
     Code,
+    DisconnectRes,
     EvaluateIns,
     EvaluateRes,
     FitIns,
     FitRes,
+    GetParametersIns,
+    GetParametersRes,
     GetPropertiesIns,
     GetPropertiesRes,
     Parameters,
+    ReconnectIns,
     Status,
     ndarrays_to_parameters,
 )
 from flwr.server import SimpleClientManager
+from flwr.server.client_proxy import ClientProxy
 
+from fedsel_app.config import Settings
 from fedsel_app.messages.answers import EnrolAnswer, EvaluateAnswer, TrainAnswer
-from fedsel_app.messages.instructions import read_fit_instruction
+from fedsel_app.messages.instructions import TrainInstruction, read_evaluate_instruction, read_fit_instruction
 from fedsel_app.messages.scalars import Config
 from fedsel_app.wire.codec import Update, encode
-from strategies.testing.fakes import FakeClientProxy
+from strategies.roster import Roster
+from strategies.round.replies import ReplyCollector
+from strategies.testing.fake_federation import FakeFederation
+from strategies.testing.fakes import make_context
 from tests.support.contexts import SIZE
 
 OK = Status(Code.OK, "")
@@ -45,6 +54,15 @@ def with_numbers(reply: FitRes, **numbers: Any) -> FitRes:
     return replace(reply, metrics=replace(TrainAnswer.from_metrics(reply.metrics), **numbers).to_config())
 
 
+def decoded(replies, asked, server_round, size, reports=(), **settings):
+    """Replies of the `asked` clients as the round decodes and checks them, before their numbers are bounded."""
+    context = make_context(
+        Settings(), clients=int(max(asked)) + 1, cohort=1, size=size, **{"max_update_norm": 0.0} | settings
+    )
+    collector = ReplyCollector(context, Roster(context.run.clients), reports, 1)
+    return collector.decode(replies, np.array(asked), server_round)
+
+
 def round_of(ins: FitIns) -> int:
     """Round of a fit message."""
     return read_fit_instruction(ins.config).server_round
@@ -57,6 +75,48 @@ def update_of(client):
 
 def sends_its_update(client, ins):
     return update_reply(update_of(client), client, round_of(ins))
+
+
+class FakeClientProxy(ClientProxy):
+    """Client proxy without the calls that a run never makes; a subclass answers the others."""
+
+    def get_parameters(self, ins: GetParametersIns, timeout: float | None, group_id: int | None) -> GetParametersRes:
+        """Raise: the server starts from its own model."""
+        raise NotImplementedError
+
+    def reconnect(self, ins: ReconnectIns, timeout: float | None, group_id: int | None) -> DisconnectRes:
+        """Raise: the server ends without a word to its clients."""
+        raise NotImplementedError
+
+
+@dataclass(eq=False)
+class FederationProxy(FakeClientProxy):
+    """Client `client` of a `federation` as Flower's server sees it; `cid` is Flower's own id, which means nothing."""
+
+    federation: FakeFederation
+    client: int
+    cid: str
+
+    def get_properties(self, ins: GetPropertiesIns, timeout: float | None, group_id: int | None) -> GetPropertiesRes:
+        """Number of examples, local steps and label counts."""
+        counts = self.federation.label_counts[self.client]
+        answer = EnrolAnswer(self.client, int(counts.sum()), counts.astype("<i8").tobytes())
+        return GetPropertiesRes(Status(Code.OK, ""), answer.to_config())
+
+    def evaluate(self, ins: EvaluateIns, timeout: float | None, group_id: int | None) -> EvaluateRes:
+        """Loss of the round's model."""
+        number = read_evaluate_instruction(ins.config).server_round
+        answer = EvaluateAnswer(float(self.federation.losses(number)[self.client]), 1)
+        return EvaluateRes(Status(Code.OK, ""), *answer.to_evaluation())
+
+    def fit(self, ins: FitIns, timeout: float | None, group_id: int | None) -> FitRes:
+        """Update and reports."""
+        number = TrainInstruction.from_config(ins.config).server_round
+        payload = encode(self.federation.update(number, self.client), client=self.client, server_round=number)
+        loss = float(self.federation.losses(number)[self.client])
+        answer = TrainAnswer(loss, work_steps=loss, reports=dict.fromkeys(self.federation.needs.reports, loss))
+        arrays = ndarrays_to_parameters([np.frombuffer(payload, np.uint8)])
+        return FitRes(Status(Code.OK, ""), arrays, 1, answer.to_config())
 
 
 class StubProxy(FakeClientProxy):

@@ -18,9 +18,9 @@ from fedsel_app.messages.instructions import CalibrateInstruction, read_fit_inst
 from fedsel_app.messages.scalars import Report
 from strategies import STRATEGIES
 from strategies.base import SelectionStrategy
-from strategies.testing.fake_federation import FakeFederation, FederationProxy
+from strategies.testing.fake_federation import FakeFederation
 from tests.support.contexts import context_of
-from tests.support.proxies import OK, manager_of
+from tests.support.proxies import OK, FederationProxy, manager_of
 from tests.support.rounds import run_rounds
 from tests.support.scripted_lies import CALIBRATE, ENROL, EVALUATE, FIT, LIAR, SIZE, STATISTICS, Attack, attacks_on
 

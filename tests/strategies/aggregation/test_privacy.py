@@ -70,17 +70,16 @@ def test_epsilon_is_just_above_the_exact_one(noise, rounds):
 def test_the_server_accounts_only_what_it_releases():
     from strategies.roster import Selection
     from strategies.round.flower_manager import reply_of
-    from strategies.round.replies import collect
-    from tests.support.proxies import update_reply
+    from tests.support.proxies import decoded, update_reply
 
     context = make_context(Settings(), size=4, dp_clip_norm=1.0, weighting="uniform")
     state = ServerState(context)
     asked = np.array([0, 1])
     selection, examples = Selection(asked, np.ones(2)), np.full(6, 10)
-    nothing = collect({}, asked, 1, 4, set())
+    nothing = decoded({}, asked, 1, 4)
     state.step(context.initial, selection, nothing, examples)
     assert state.epsilon == 0.0
-    came = collect({0: reply_of(update_reply(dense([9.0] * 4), 0, 1))}, asked, 1, 4, set())
+    came = decoded({0: reply_of(update_reply(dense([9.0] * 4), 0, 1))}, asked, 1, 4)
     state.step(context.initial, selection, came, examples)
     assert state.epsilon > 0.0
     assert context.recorder.releases.count == 1

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError, EnrolmentConfig
-from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction
 from fedsel_app.wire.codec import Update, WireError, encode
 from strategies.round import clients as connected
@@ -143,8 +142,8 @@ def test_any_bytes_are_refused_or_an_array(junk, framed):
 
 def test_a_sound_reply_is_decoded_and_measured():
     reply = reply_of(update_reply(UPDATE, 3, 7))
-    answer, update, sent = validation.decode(reply, 3, 7, 6)
-    assert (answer, update) == (TrainAnswer(1.0, 2.0), UPDATE)
+    update, sent = validation.decode_payload(reply.tensors[0], 3, 7, 6)
+    assert update == UPDATE
     assert sent == len(encode(UPDATE, client=3, server_round=7))
 
 
@@ -154,15 +153,16 @@ def test_a_sound_reply_is_decoded_and_measured():
 )
 def test_a_reply_to_another_question_is_refused(client, server_round, size, named):
     with pytest.raises(WireError, match=named):
-        validation.decode(reply_of(update_reply(UPDATE, 3, 7)), client, server_round, size)
+        validation.decode_payload(reply_of(update_reply(UPDATE, 3, 7)).tensors[0], client, server_round, size)
 
 
 def test_a_payload_is_bounded_by_the_model():
     # Dense, a model of 1,000 parameters takes 4,028 bytes; nothing sound takes 3 times that.
-    assert validation.decode(reply_of(update_reply(dense([1.0] * 1000), 0, 1)), 0, 1, 1000)[2] == 4028
+    sound = reply_of(update_reply(dense([1.0] * 1000), 0, 1))
+    assert validation.decode_payload(sound.tensors[0], 0, 1, 1000)[1] == 4028
     long = fit_reply(ndarrays_to_parameters([np.zeros(13_000, np.uint8)]), loss=1.0, work_steps=2.0)
     with pytest.raises(WireError, match="at most"):
-        validation.decode(reply_of(long), 0, 1, 1000)
+        validation.decode_payload(reply_of(long).tensors[0], 0, 1, 1000)
 
 
 def clients_of(total, **settings):

@@ -15,10 +15,18 @@ from fedsel_app.network.links import MeasuredLinks
 from strategies.methods.random_selection import RandomSelection
 from strategies.round.deadline import accept_replies, over_selected_count, simulated_dropouts
 from strategies.round.flower_manager import reply_of
-from strategies.round.replies import collect
 from tests.support.contexts import SIZE, context_of
 from tests.support.logs import logged
-from tests.support.proxies import StubProxy, manager_of, round_of, sends_its_update, trio, update_of, update_reply
+from tests.support.proxies import (
+    StubProxy,
+    decoded,
+    manager_of,
+    round_of,
+    sends_its_update,
+    trio,
+    update_of,
+    update_reply,
+)
 from tests.support.rounds import run_round, run_rounds, without_wall
 
 STILL = NetworkConfig(step_min_s=1.0, step_max_s=1.0, uplink_min_bits_per_s=1e9, uplink_max_bits_per_s=1e9)
@@ -121,7 +129,7 @@ def test_how_many_are_told_to_train(wanted, share, available, asked):
 def test_accepted_replies_by_brute_force(times, wanted, deadline_s, least):
     clients = np.arange(len(times)) * 2
     sent = {client: reply_of(update_reply(update_of(0), client, 1)) for client in clients.tolist()}
-    replies = collect(sent, clients, 1, SIZE, [])
+    replies = decoded(sent, clients, 1, SIZE)
     limits = ReplyConfig(round_deadline_s=float(deadline_s), min_returned=least)
     result = accept_replies(replies, np.array(times, np.float64), wanted, limits)
     queue = sorted((seconds, client) for client, seconds in zip(clients.tolist(), times, strict=True))

@@ -4,10 +4,9 @@ from flwr.common import Parameters, ndarrays_to_parameters
 
 from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.codec import Update, encode
-from strategies.round import replies
 from strategies.round.flower_manager import reply_of
 from strategies.testing.fakes import dense
-from tests.support.proxies import fit_reply, update_reply
+from tests.support.proxies import decoded, fit_reply, update_reply
 
 SIZE, ROUND = 6, 7
 SIGMA, RHO = Report.GRADIENT_DEVIATION, Report.EFFECTIVE_STEPS
@@ -15,7 +14,7 @@ SPARSE = Update(SIZE, np.array([1, 4], np.uint32), np.array([0.5, -2.0], np.floa
 
 
 def collect(answers, *arguments, **options):
-    return replies.collect({client: reply_of(answer) for client, answer in answers.items()}, *arguments, **options)
+    return decoded({client: reply_of(answer) for client, answer in answers.items()}, *arguments, **options)
 
 
 def sound(client, **metrics):

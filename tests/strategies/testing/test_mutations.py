@@ -14,10 +14,9 @@ from clients.compression.compressors import qsgd
 from fedsel_app.wire.codec import Update, encode
 from fedsel_app.wire.indices import seeded_indices
 from strategies.round.flower_manager import reply_of
-from strategies.round.replies import collect
 from strategies.round.validation import MOST_BYTES_A_PARAMETER
 from tests.support.payloads import sealed
-from tests.support.proxies import fit_reply
+from tests.support.proxies import decoded, fit_reply
 
 SIZE, CLIENT, ROUND, SEED = 400, 3, 7, 11
 MOST_BYTES = 64 * SIZE + 2 * (MOST_BYTES_A_PARAMETER * SIZE + 4096) + 20_000
@@ -59,7 +58,7 @@ def unlogged(monkeypatch):
 
 def receive(tensor):
     reply = fit_reply(Parameters([tensor], "numpy.ndarray"), loss=1.0, work_steps=2.0)
-    return collect({CLIENT: reply_of(reply)}, np.array([CLIENT]), ROUND, SIZE, set(), seed=SEED)
+    return decoded({CLIENT: reply_of(reply)}, [CLIENT], ROUND, SIZE, seed=SEED)
 
 
 def refuse(tensor):

@@ -1,0 +1,100 @@
+"""Reported values: losses and examples that clients report are checked, and bounded by the median of all clients'."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.messages.answers import LARGEST, MOST_EXAMPLES, EvaluateAnswer
+from fedsel_app.messages.reported_values import one_line, winsorised
+from fedsel_app.wire.codec import WireError
+from strategies.roster import Floats, Ints
+from strategies.round.federation import Answer, Reply
+from strategies.run_context import RunContext
+
+LOSS, PROBE = "loss", "probe"
+
+
+class LastReported:
+    """Last reported values of all clients, by kind: a method's knowledge is bounded by their median (`loss-clip`).
+
+    Parameters
+    ----------
+    kinds : names of what clients report
+    multiple : largest value that counts, in multiples of the median; 0 is any, and nothing is kept
+    """
+
+    def __init__(self, clients: int, kinds: Iterable[str], multiple: float) -> None:
+        self._last = {str(kind): np.full(clients, np.nan) for kind in kinds if multiple}
+        self._multiple = multiple
+
+    def bounded(self, kind: str, clients: Ints, values: Floats) -> Floats:
+        """The values that the `clients` report now, float64 (n,), cut to the bound; NaN is unknown."""
+        if not self._multiple:
+            return values
+        known = ~np.isnan(values)
+        self._last[kind][clients[known]] = values[known]
+        return winsorised(values, self._multiple, self._last[kind])
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The last values, float64 (K,) of each kind."""
+        return {kind: last.copy() for kind, last in self._last.items()}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a state that `state` returned. Raises ValueError if it is of other clients, KeyError of kinds."""
+        for kind, last in self._last.items():
+            if state[kind].shape != last.shape:
+                raise ValueError(f"values of {state[kind].shape} clients")
+            self._last[kind] = state[kind].astype(np.float64)
+
+
+def probed_loss(reply: Answer) -> float:
+    """The loss in the reply to a loss probe. Raises WireError if there is none that a client can have."""
+    if not isinstance(reply, Reply):
+        raise WireError(str(reply))
+    answer = EvaluateAnswer.from_evaluation(reply.loss, reply.examples, {})
+    if math.isnan(answer.loss) or not answer.examples:
+        raise WireError(
+            f"a loss of {one_line(reply.loss)} over {one_line(reply.examples)} examples; "
+            f"it must be 0 to {LARGEST:.3g}, over 1 to {MOST_EXAMPLES}"
+        )
+    return answer.loss
+
+
+def read_tests(replies: Mapping[int, Reply], context: RunContext) -> dict[int, EvaluateAnswer]:
+    """The answers by ascending id, as far as they are believed.
+
+    Examples count for `example-clip` times their median at most, losses for `loss-clip` times theirs, and then an
+    unknown loss for as much.
+    """
+    found = [replies[client] for client in sorted(replies)]
+    answers = [EvaluateAnswer.from_evaluation(reply.loss, reply.examples, reply.metrics) for reply in found]
+    reported = np.array([answer.examples for answer in answers], np.float64)
+    examples = winsorised(reported, context.claims.example_clip, reported[reported > 0.0])
+    losses = np.array([answer.loss for answer in answers], np.float64)
+    if context.claims.loss_clip:
+        losses = winsorised(np.where(np.isnan(losses), np.inf, losses), context.claims.loss_clip, losses)
+    return {
+        client: EvaluateAnswer(loss, int(count), _possible(answer.accuracy, context.lowest_score))
+        for client, answer, count, loss in zip(
+            sorted(replies), answers, examples.tolist(), losses.tolist(), strict=True
+        )
+    }
+
+
+def _possible(accuracy: float | None, lowest: float) -> float | None:
+    return accuracy if accuracy is not None and accuracy >= lowest else None
+
+
+def tested_loss(answers: Mapping[int, EvaluateAnswer]) -> tuple[float, Ints]:
+    """Mean loss over all tested examples, and the clients that tested, ascending ids.
+
+    The loss is inf where one is unknown, or nothing was tested. A client that reports no example, or more than
+    a client can have, is left out.
+    """
+    tested = {client: answer for client, answer in answers.items() if answer.examples}
+    examples = sum(answer.examples for answer in tested.values())
+    loss = sum(answer.examples * answer.loss for answer in tested.values()) / examples if examples else math.inf
+    return loss if math.isfinite(loss) else math.inf, np.array(list(tested), np.int64)
