@@ -75,7 +75,7 @@ class ConnectedClients:
             enrolled += self.enrolment.settle(connected, server_round)
             self.nodes = {client: node for node, client in self.enrolment.client_of.items() if node in connected}
             late = time.monotonic() >= deadline_s
-            if wait and federation.simulated and self.enrolment.claims:
+            if wait and federation.simulated and self.enrolment.identity_conflicts:
                 raise ConfigError(f"A simulated client could not be enrolled. {self._excuse()}")
             if wait and not self.nodes and (late or not away):
                 raise ConfigError(f"No client could be enrolled. {self._excuse()}")
@@ -122,8 +122,9 @@ class ConnectedClients:
         return any_away
 
     def _excuse(self) -> str:
-        """The last claim that was not believed, as a sentence."""
-        return self.enrolment.claims[-1].sentence if self.enrolment.claims else "They are not connected."
+        """The last identity conflict as a sentence."""
+        conflicts = self.enrolment.identity_conflicts
+        return conflicts[-1].sentence if conflicts else "They are not connected."
 
     def messages(self, instructions: Mapping[int, Instruction], model: SentModel) -> list[Message]:
         """A message to each of these clients, by ascending id."""

@@ -70,7 +70,7 @@ class Enrolment:
     Attributes
     ----------
     client_of : node -> partition id, of every node that owns one
-    claims : claims that were refused, or took a partition id over, and are not on record yet
+    identity_conflicts : nodes that were left out or refused, or took a partition id over, and are not on record yet
     """
 
     def __init__(self, total: int, config: EnrolmentConfig) -> None:
@@ -83,7 +83,7 @@ class Enrolment:
         """When a node is asked again that did not say who it is."""
         self._reasons: dict[str, str] = {}
         self.client_of: dict[str, int] = {}
-        self.claims: list[ClaimRecord] = []
+        self.identity_conflicts: list[ClaimRecord] = []
 
     def renew(self, connected: Collection[str]) -> None:
         """Forget all owners where none is connected: a resumed run has met another SuperLink, or a simulation."""
@@ -148,12 +148,12 @@ class Enrolment:
     def _note(
         self, node: str, server_round: int, outcome: str, client: int | None = None, owner: str | None = None
     ) -> None:
-        """Log and keep a claim, once for each outcome."""
+        """Log and keep what became of a node, once for each outcome."""
         if self._reasons.get(node) != outcome:
             self._reasons[node] = outcome
             claim = ClaimRecord(server_round, node, outcome, client, owner)
             LOGGER.warning("Round %d: %s", server_round, claim.sentence)
-            self.claims.append(claim)
+            self.identity_conflicts.append(claim)
 
     def state(self) -> Arrays:
         """The owner of each partition id, text (K,), empty where there is none."""

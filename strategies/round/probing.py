@@ -90,8 +90,8 @@ class ClientProber:
             )
         if wait and unsound and len(unsound) == len(answers):
             raise unsound[0]
-        context.recorder.clients([*new, *self._clients.enrolment.claims])
-        self._clients.enrolment.claims.clear()
+        context.recorder.clients([*new, *self._clients.enrolment.identity_conflicts])
+        self._clients.enrolment.identity_conflicts.clear()
         roster.available[:] = False
         roster.available[list(self._clients.nodes)] = True
         return len(new) * context.classes * SCALAR_BYTES if needs.label_counts else 0

@@ -171,7 +171,7 @@ def test_a_late_node_that_never_answers_is_waited_for_once(monkeypatch):
         now_s[0] += 1.0
     # The pauses are 14, 28, 56, 112 and 224 s long.
     assert asked_s == [0.0, 14.0, 42.0, 98.0, 210.0]
-    [claim] = clients.enrolment.claims
+    [claim] = clients.enrolment.identity_conflicts
     assert "time to live" in claim.outcome
 
 

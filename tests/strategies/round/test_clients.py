@@ -229,7 +229,7 @@ def test_who_is_not_back_yet_is_asked_again_and_nobody_else(monkeypatch):
     clients = ConnectedClients(2, EnrolmentConfig())
     assert [enrolment.client for enrolment in clients.enrol(FlowerManager(manager_of(proxies)), wait=True)] == [0, 1]
     assert [len(proxy.asked) for proxy in proxies] == [1, 1]
-    assert not clients.enrolment.claims
+    assert not clients.enrolment.identity_conflicts
     with pytest.raises(ConfigError, match="not connected"):
         enrolled([StubProxy(0, properties=unavailable)], 1)
 
