@@ -89,7 +89,7 @@ TAMPERINGS = {
         "as NumPy writes them",
     ),
     "junk": (lambda reply: replace(reply, parameters=Parameters([b"junk"], "")), "as NumPy writes them"),
-    "mute": (lambda reply: replace(reply, metrics={}), "without the finite number"),
+    "mute": (lambda reply: replace(reply, metrics={}), "the update came without 'loss'"),
 }
 
 
