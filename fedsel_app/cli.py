@@ -49,7 +49,7 @@ def configuration(arguments: argparse.Namespace, **defaults: Value) -> "AppConfi
     values = overrides(arguments)
     if not arguments.resume:
         config = resolve(defaults | values)
-        refuse_idle(values, config.partition.partition)
+        refuse_idle(values, [config.values()])
         return config
     from simulation.wiring.resumption import resolve_resumed
 

@@ -132,6 +132,10 @@ class DataConfig(Settings):
         super().__post_init__()
         known = [name for name in DATA_SETS if ":" not in name]
         if self.data not in known and ":" not in self.data:
+            if reader := READERS.get(Path(self.data).suffix.lower(), ""):
+                raise ConfigError(
+                    f"The 'data' parameter says what kind of data it is: set data={reader} and data-path={self.data}."
+                )
             raise unknown_name("data", self.data, known, "hf:NAME or package.module:function")
         self._check_path()
         require(self.ptb_xl_hz in (100, 500), "ptb-xl-hz", "100 or 500", self.ptb_xl_hz)

@@ -58,7 +58,7 @@ def refuse_unread(
     """
     option, _, given = unread[0].partition("=")
     listed = f"`fedsel {arguments.command} --help` lists them."
-    if not option.startswith("--"):
+    if not option.startswith("-"):
         raise ConfigError(f"The word {unread[0]!r} belongs to no option; {_joined(words, unread[0]) or listed}")
     hint = nearest_setting(option, settings) if hasattr(arguments, "set") else ""
     meant = hint.partition("'")[2].partition("'")[0]

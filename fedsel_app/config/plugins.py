@@ -125,7 +125,9 @@ def unknown_name(setting: str, name: str, known: Iterable[str], otherwise: str =
     """ConfigError for a `name` that is neither known nor of the form that a user's own one has."""
     known = list(known)
     instead = instead_of_strategy(name) if setting == "strategy" else ""
-    hint = instead or did_you_mean(name, known, cutoff=0.5)
+    module, _, function = name.rpartition(".")
+    meant = f" Did you mean '{module}:{function}'?" if CODE.fullmatch(f"{module}:{function}") else ""
+    hint = instead or did_you_mean(name, known, cutoff=0.5) or meant
     if len(known) > MOST_NAMED:
         return ConfigError(f"There is no {setting} {name!r}.{hint} `fedsel {setting}s` lists all of them.")
     return ConfigError(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, NamedTuple, Self
 
-from fedsel_app.config.words import nearest_setting
+from fedsel_app.config.words import did_you_mean, nearest_setting
 
 Value = bool | int | float | str
 """Value of a setting, of a type that Flower's run configuration can hold."""
@@ -19,10 +19,10 @@ class ConfigError(ValueError):
     """Error of a setting, or a combination of settings, that cannot be run; the message says what to do."""
 
 
-def require(condition: bool, name: str, requirement: str, got: object) -> None:
-    """Raise ConfigError("The 'name' parameter must be `requirement`. Got `got`.") unless met."""
+def require(condition: bool, name: str, requirement: str, got: object, hint: str = "") -> None:
+    """Raise ConfigError("The 'name' parameter must be `requirement`. Got `got`.`hint`") unless met."""
     if not condition:
-        raise ConfigError(f"The '{name}' parameter must be {requirement}. Got {got!r}.")
+        raise ConfigError(f"The '{name}' parameter must be {requirement}. Got {got!r}.{hint}")
 
 
 def setting(
@@ -157,7 +157,8 @@ def _check(key: str, expected: type, metadata: Mapping[str, Any], value: object)
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
     require(type(value) is expected, key, names[expected], value)
     if metadata["choices"]:
-        require(value in metadata["choices"], key, _allowed(metadata), value)
+        hint = did_you_mean(str(value), metadata["choices"])
+        require(value in metadata["choices"], key, _allowed(metadata), value, hint)
     if isinstance(value, int | float) and expected is not bool:
         require(type(value) is float or abs(value) < LARGEST, key, "a number of 64 bits", value)
         bounds = metadata["bounds"]
@@ -205,6 +206,6 @@ def parse_named(text: str, setting: str, example: str) -> dict[str, Any]:
     if list(parsed) != ["named"]:
         raise ConfigError(
             f"The '{setting}' parameter must be NAME=VALUE with commas between them and text in quotes, such as "
-            f"{example}. Got {text!r}."
+            f"{example}. Got {text!r}. A shell keeps the quotes as in --set '{setting}={example}'."
         )
     return dict(parsed["named"])

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 ALIASES = {
     "lr": "learning-rate client-lr local-lr eta step-size",
     "lr-decay": "learning-rate-decay decay lr-schedule scheduler",
-    "batch-size": "batch bs local-batch-size minibatch-size mini-batch-size",
-    "local-epochs": "epochs epoch local-epoch num-epochs client-epochs",
-    "local-steps": "steps iterations local-iterations num-steps local-updates",
-    "rounds": "num-rounds communication-rounds server-rounds num-server-rounds global-rounds max-rounds",
-    "clients": "num-clients n-clients num-supernodes num-partitions total-clients users num-users",
-    "cohort": "clients-per-round num-selected selected-clients sample-size min-fit-clients min-train-nodes k m",
+    "batch-size": "batch bs b local-batch-size minibatch-size mini-batch-size",
+    "local-epochs": "epochs epoch e local-epoch num-epochs client-epochs",
+    "local-steps": "steps h iterations local-iterations num-steps local-updates",
+    "rounds": "num-rounds t communication-rounds server-rounds num-server-rounds global-rounds max-rounds",
+    "clients": "num-clients n-clients k num-supernodes num-partitions total-clients users num-users",
+    "cohort": "clients-per-round num-selected selected-clients sample-size min-fit-clients min-train-nodes m",
     "data": "dataset data-set data-name",
     "data-path": "path data-dir data-root dataset-path root",
     "test-fraction": "test-size test-split test-ratio val-split validation-split",
@@ -32,6 +32,7 @@ ALIASES = {
     "server-momentum": "global-momentum",
     "aggregation": "aggregator robust-aggregation defense defence",
     "dp-clip-norm": "dp-clip dp-norm",
+    "dp-noise-multiplier": "dp dp-noise noise noise-multiplier epsilon dp-epsilon sigma privacy",
     "seed": "random-seed random-state rng-seed",
     "out": "output output-dir out-dir log-dir save-dir folder",
     "device": "gpu cuda use-gpu",
@@ -69,6 +70,16 @@ NO_SELECTION = {
     "krum": "--strategy random --set aggregation=krum",
 }
 """Strategies of Flower that select as `random` does, and what to type for them."""
+CHOICES = {
+    "cuda": "gpu",
+    "dirichlet": "non-iid noniid niid lda skew skewed heterogeneous label-skew",
+    "fashion-mnist": "fmnist fashion",
+    "cifar10": "cifar",
+    "image-folder": "imagefolder folder images",
+    "mean": "fedavg avg average",
+    "sgd": "fedavg",
+}
+"""Choice of a setting -> other words for it."""
 SHORTEST_PART = 3
 """Characters of a word that is looked for within others."""
 MEANT = {word: key for key, words in ALIASES.items() for word in words.split()}
@@ -86,10 +97,22 @@ def nearest_setting(key: str, known: Iterable[str]) -> str:
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Question after the nearest of the `known` words, or one that has `word` in it, after a space; empty for none."""
     known = list(known)
-    near = difflib.get_close_matches(word, known, n=1, cutoff=cutoff)
+    alike = [each for each in known if word and (_bare(each) == _bare(word) or _is_other_word(word, each))]
+    if alike:
+        return f" Did you mean '{alike[0]}'?"
+    near = difflib.get_close_matches(word, known, n=1, cutoff=cutoff) if len(word) > 1 else []
     if not near and len(word) >= SHORTEST_PART:
         near = [each for each in known if word in each]
     return f" Did you mean '{near[0]}'?" if near else ""
+
+
+def _bare(word: str) -> str:
+    """Letters and digits of a word, in lower case."""
+    return "".join(letter for letter in word.lower() if letter.isalnum())
+
+
+def _is_other_word(word: str, choice: str) -> bool:
+    return word.lower().replace("_", "-") in CHOICES.get(choice, "").split()
 
 
 def instead_of_strategy(name: str) -> str:

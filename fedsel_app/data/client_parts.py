@@ -70,6 +70,8 @@ def own_parts(function: str, labels: NDArray[Any], clients: int, seed: int) -> l
     """
     made = call(function, "partition", labels.copy(), clients, stream(seed, Purpose.PARTITION))
     must = f"The function '{function}' ('partition') must return {clients} lists of positions in 0 to {len(labels) - 1}"
+    if isinstance(made, dict):
+        raise ConfigError(f"{must}. Got dict.")
     try:
         parts = [np.asarray(part) for part in made]
     except (TypeError, ValueError) as error:

@@ -71,8 +71,8 @@ def split(
         return [left[part] for part in parts]
     if clients * config.min_examples > len(labels):
         raise ConfigError(
-            f"The 'min-examples' parameter asks for {config.min_examples} examples for each of {clients} clients, but "
-            f"there are only {len(labels)} training examples. Lower 'min-examples' or 'clients'."
+            f"The {len(labels)} training examples are too few for {clients} clients with 'min-examples' "
+            f"{config.min_examples}. Lower 'clients' or 'min-examples'."
         )
     rng = stream(seed, Purpose.PARTITION)
     if config.partition == "natural":

@@ -188,8 +188,7 @@ def plan(
         run = PlannedRun(name, strategy, seed, cell, folder, config)
         if runs.setdefault(name, run) != run:
             raise ConfigError(f"Two runs would have the name {name}; leave one of them out.")
-    if "partition" not in grid:
-        refuse_idle([*settings, *grid], next(iter(runs.values())).config.partition.partition)
+    refuse_idle([*settings, *grid], [run.config.values() for run in runs.values()])
     named = str(settings.get("preset", ""))
     pipelines = pipelines_of(load_preset(named), strategies, [*settings, *grid]) if named else Pipelines()
     return Comparison(out, strategies, seeds, grid, settings, baseline, pipelines, list(runs.values()))

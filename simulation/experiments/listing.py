@@ -8,7 +8,7 @@ from rich.table import Table
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.settings import Entry
-from fedsel_app.config.words import did_you_mean
+from fedsel_app.config.words import MEANT, did_you_mean
 from simulation.experiments.configuration import known_defaults, setting_groups
 from simulation.experiments.presets import EQUAL, FOLDER, OWN, Preset, load_preset, preset_files, summary
 from simulation.experiments.protocols import differences, protocol_of, resolved
@@ -35,7 +35,9 @@ def matching_settings(word: str = "") -> GroupedEntries:
     found = {purpose: [entry for entry in entries if _matches(entry, word)] for purpose, entries in groups.items()}
     if not any(found.values()):
         words = " ".join(f"{entry.key} {entry.meaning}" for entries in groups.values() for entry in entries).split()
-        hint = did_you_mean(word.lower(), words) or " `fedsel settings` lists all of them."
+        meant = MEANT.get(word.lower().replace("_", "-"))
+        hint = f" Did you mean '{meant}'?" if meant else did_you_mean(word.lower(), words)
+        hint = hint or " `fedsel settings` lists all of them."
         raise ConfigError(f"No setting has {word!r} in its key or its meaning.{hint}")
     return {purpose: entries for purpose, entries in found.items() if entries}
 

@@ -3,27 +3,52 @@
 Every function raises ConfigError for its own kind of combination and returns nothing otherwise.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
+from itertools import product
 
-from fedsel_app.config import ConfigError, Settings, SharedSettings
-from fedsel_app.config.data import PARTITIONS
+from fedsel_app.config import ConfigError, Settings, SharedSettings, Value
+from fedsel_app.config.participation import ISPConfig, SearchLossConfig
 from strategies import STRATEGIES
 from strategies.base import SelectionStrategy
 from strategies.method import Sent
 from strategies.testing.blindness import seen_to_look_at
 from strategies.testing.checked_method import MethodUnderTest
 
+SECOND_MOMENT = ("fedadam", "fedyogi", "fedadagrad")
 READ_BY = {
-    "alpha": ("dirichlet",),
-    "alphas": ("multi-dirichlet",),
-    "psi": ("psi-lda",),
-    "client-examples": ("psi-lda",),
-    "missing-classes": ("missing-classes",),
-    "partition-form": ("psi-lda", "missing-classes", "dirichlet", "multi-dirichlet"),
-    "shards-per-client": ("shards",),
+    "partition": {
+        "alpha": ("dirichlet",),
+        "alphas": ("multi-dirichlet",),
+        "psi": ("psi-lda",),
+        "client-examples": ("psi-lda",),
+        "missing-classes": ("missing-classes",),
+        "partition-form": ("psi-lda", "missing-classes", "dirichlet", "multi-dirichlet"),
+        "shards-per-client": ("shards",),
+    },
+    "compressor": {
+        "kept-fraction": ("top-k", "rand-k"),
+        "top-k-scope": ("top-k",),
+        "qsgd-levels": ("qsgd",),
+        "qsgd-bucket": ("qsgd",),
+    },
+    "solver": {"mu": ("fedprox",), "feddyn-alpha": ("feddyn",)},
+    "server-optimizer": {
+        "server-momentum": ("momentum",),
+        "server-beta1": SECOND_MOMENT,
+        "server-beta2": SECOND_MOMENT[:2],
+        "server-tau": SECOND_MOMENT,
+    },
+    "aggregation": {"trim-share": ("trimmed-mean",), "krum-malicious": ("krum", "multi-krum")},
+    "participation": {
+        "growth-first": ("adafl-full", "adafl-econom"),
+        **dict.fromkeys(("growth-last", "growth-every", "growth-warmup"), ("adafl-econom",)),
+        **dict.fromkeys(("stages", "stage-first", "stage-last"), ("adafl-staged",)),
+        **dict.fromkeys(("decay-rate", "decay-last"), ("decay",)),
+        **dict.fromkeys([*ISPConfig.keys(), *SearchLossConfig.keys()], ("isp", "isp-ri")),
+    },
 }
-"""Setting of a partition -> the partitions that read it."""
+"""Setting -> the settings that only some of its choices read -> these choices."""
 
 
 def validate_combination(settings: SharedSettings, strategy: type[SelectionStrategy], method: Settings) -> None:
@@ -41,13 +66,15 @@ def validate_combination(settings: SharedSettings, strategy: type[SelectionStrat
     strategy.check_settings(method, settings)
 
 
-def refuse_idle(given: Iterable[str], partition: str) -> None:
-    """Raise ConfigError for a setting among the `given` keys that only another partition reads."""
-    for key in given:
-        readers = READ_BY.get(key)
-        if readers and partition in PARTITIONS and partition not in readers:
+def refuse_idle(given: Iterable[str], runs: Collection[Mapping[str, Value]]) -> None:
+    """Raise ConfigError for a setting among the `given` keys that none of the `runs`, by their settings, reads."""
+    chosen = {owner: {str(values[owner]) for values in runs} for owner in READ_BY}
+    for key, (owner, settings) in product(given, READ_BY.items()):
+        readers = settings.get(key)
+        if readers and chosen[owner].isdisjoint(readers):
             raise ConfigError(
-                f"The partition {partition} does not read '{key}': leave it out, or set partition={readers[0]}."
+                f"The {owner} {' and '.join(sorted(chosen[owner]))} does not read '{key}': leave it out, or set "
+                f"{owner}={readers[0]}."
             )
 
 
@@ -74,7 +101,7 @@ def validate_compression(settings: SharedSettings) -> None:
         )
     if compression.ef21 and compression.lossless:
         raise ConfigError(
-            "The 'error-feedback-scheme' ef21 has nothing to estimate where updates are sent whole, 'compressor' none: "
+            "The 'error-feedback-scheme' ef21 has nothing to estimate where updates are sent uncompressed, 'compressor' none: "
             "set 'compressor' to another, or 'error-feedback-scheme' to ef14."
         )
     if compression.error_feedback_scheme == "ef21" and not compression.error_feedback:

@@ -51,6 +51,7 @@ def ranking_table(group: Group, numbers: Numbers) -> Table:
 
 def print_answer(console: Console, name: str, table: Table, sentences: Sequence[str]) -> None:
     """Print the ranking and the sentences of the cell `name`, which is empty where there is but one."""
+    table = table.without_empty()
     words = [place for place, column in enumerate(table.columns) if column.name in ("method", "against the first")]
     shown = whole_table(
         table.columns[0].name,

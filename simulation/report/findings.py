@@ -167,7 +167,7 @@ def difference_table(group: Group, numbers: Numbers) -> Table:
         f"mean and, from {FEWEST_PAIRS} pairs on, 95% t interval over the seeds in which both have the number. p is "
         "of the paired t test, "
         "adjusted by Holm over all variants of a measure. A difference is significant with at least "
-        f"{FEWEST_PAIRS} pairs and p below 0.05. With the seeds in the last column such a test finds a difference with "
+        f"{FEWEST_PAIRS} pairs and p below 0.05. With the seeds that would do such a test finds a difference with "
         f"this mean and spread in {POWER:.0%} of all cases; a dash stands where it is told already, where more than "
         f"{MOST_PAIRS} are needed, and where one pair or equal means cannot tell."
     )

@@ -35,6 +35,7 @@ def latex_tables(tables: Iterable[tuple[str, Table]]) -> str:
 
 
 def _latex(cell: str, table: Table) -> str:
+    table = table.without_empty()
     numbers = [not any(isinstance(row[column], str) for row in table.rows) for column in range(len(table.columns))]
     lines = [[column.name for column in table.columns], *table.texts()]
     head, *body = (" & ".join(map(latex_text, line)) + r" \\" for line in lines)

@@ -25,6 +25,7 @@ table { border-collapse: collapse; width: 100%; font-size: .88rem; font-variant-
 th, td { padding: .3rem .5rem; text-align: right; border-bottom: 1px solid var(--line); }
 th { vertical-align: bottom; font-weight: 600; hyphens: auto; }
 .text, th:first-child, td:first-child { text-align: left; overflow-wrap: anywhere; }
+th, th.text { overflow-wrap: break-word; } td.name { white-space: nowrap; }
 th:first-child, td:first-child { min-width: 6.5rem; }
 .many { font-size: .78rem; } .many th, .many td { padding: .25rem .2rem; }
 .many th:not(:first-child) { writing-mode: vertical-rl; overflow-wrap: normal; }
@@ -40,12 +41,13 @@ h1, li, p, figcaption { overflow-wrap: break-word; }
   td, td.text { display: flex; justify-content: space-between; gap: 1rem; text-align: right; }
   td:empty { display: none; } td:last-child { border-bottom: 0; }
   td::before { content: attr(data-name); color: var(--soft); text-align: left; max-width: 55%; flex-shrink: 0; }
-  td:first-child { font-weight: 600; }
+  td:first-child { font-weight: 600; } td.name { white-space: normal; }
 }
 </style>
 </head>
 <body>
-{% macro show(table) %}
+{% macro show(whole) %}
+{% set table = whole.without_empty() %}
 <section>
 <h3>{{ table.title }}</h3>
 {% set many = table.columns|length > 14 %}
@@ -54,7 +56,7 @@ h1, li, p, figcaption { overflow-wrap: break-word; }
 <tbody role="rowgroup">
 {% for row in table.texts()[:rows_shown] %}
 {% set values = table.rows[loop.index0] %}
-<tr role="row">{% for cell in row %}<td role="cell" data-name="{{ table.columns[loop.index0].name }}"{% if values[loop.index0] is string %} class="text">{{ cell|replace(" – ", "–") if many else cell }}{% else %}>{{ cell|replace(", ", ",\u00a0") }}{% endif %}</td>{% endfor %}</tr>
+<tr role="row">{% for cell in row %}<td role="cell" data-name="{{ table.columns[loop.index0].name }}"{% if values[loop.index0] is string %} class="text{% if cell|length <= 24 %} name{% endif %}">{{ cell|replace(" – ", "–") if many else cell }}{% else %}>{{ cell|replace(", ", ",\u00a0") }}{% endif %}</td>{% endfor %}</tr>
 {% endfor %}
 </tbody>
 </table>

@@ -5,7 +5,7 @@ import html
 import io
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from simulation.comparison.statistics import Estimate
@@ -79,9 +79,17 @@ class Table:
         """Texts of the cells, row by row."""
         return [[column.shown(cell) for column, cell in zip(self.columns, row, strict=True)] for row in self.rows]
 
+    def without_empty(self) -> "Table":
+        """The table without the columns that are empty in every row."""
+        texts = [[column.name for column in self.columns], *self.texts()]
+        kept = [place for place, (_, *cells) in enumerate(zip(*texts, strict=True)) if not {*cells} <= {"", ABSENT}]
+        rows = [[row[place] for place in kept] for row in self.rows]
+        return replace(self, columns=[self.columns[place] for place in kept], rows=rows) if rows else self
+
     def markdown(self) -> str:
-        """Markdown of the table, with its caption below."""
-        lines = [[column.name for column in self.columns], ["---"] * len(self.columns), *self.texts()]
+        """Markdown of the table without empty columns, with its caption below."""
+        table = self.without_empty()
+        lines = [[column.name for column in table.columns], ["---"] * len(table.columns), *table.texts()]
         body = "\n".join("| " + " | ".join(map(markdown_text, line)) + " |" for line in lines)
         return f"{body}\n\n{markdown_text(self.caption)}\n"
 

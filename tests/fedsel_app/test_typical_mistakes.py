@@ -1,4 +1,4 @@
-"""Twenty typical mistakes: each command is answered by one sentence that says what to type."""
+"""Typical mistakes: each command is answered by one sentence that says what to type."""
 
 import numpy as np
 import pytest
@@ -27,6 +27,18 @@ MISTAKES = {
     "report x.npz": "x.npz holds no runs: it has neither comparison.json (of `fedsel compare`) nor rounds.jsonl (of a",
     "presets isp": "There is no preset 'isp'. Did you mean 'isp-",
     "settings lerning": "No setting has 'lerning' in its key or its meaning. Did you mean 'learning'?",
+    "run -r 5": "There is no option -r; `fedsel run --help` lists them.",
+    "run -c 5": "There is no option -c. Say --cohort 5.",
+    "run --set partition=mine.split": "Got 'mine.split'. Did you mean 'mine:split'?",
+    "run --set data=csv --set data-path=wine.csv --set data-arguments=label=kind": (
+        "Got 'label=kind'. A shell keeps the quotes as in --set 'data-arguments=label=\"fine_label\", shuffle=false'."
+    ),
+    "run --set data=csv --set data-path=semicolons.csv": "has ';' between its columns. Write it with commas.",
+    "run --set data=image-folder --set data-path=absent": (
+        "put images as train/CLASS/NAME.png (or .jpg) and test/CLASS/NAME.png, or as CLASS/NAME.png there, or set"
+    ),
+    "run --clients 2000 --out many": "The 1438 training examples are too few for 2000 clients with 'min-examples' 1.",
+    "settings learning-rate": "in its key or its meaning. Did you mean 'lr'?",
     "provision --clients 3 --out fed": "`fedsel provision` needs --server HOST and --clients N, or --add N, or",
     "start absent": "no folder of a machine: there is no machine.toml. `fedsel provision` makes such folders.",
 }
@@ -35,6 +47,7 @@ MISTAKES = {
 @pytest.mark.parametrize("command", MISTAKES)
 def test_the_answer_to_a_mistake_is_one_sentence_on_what_to_type(command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "semicolons.csv").write_text("a;b;label\n1;2;x\n", encoding="utf-8")
     np.savez("x.npz", x_train=np.zeros((4, 2), np.float32))
     try:
         code = main(command.split())

@@ -56,6 +56,8 @@ def _columns(path: Path, source: str) -> dict[str, list[str]]:
             header, *rows = [row for row in csv.reader(file) if row] or [[]]
     except (UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"{source} cannot be read as CSV: {error}.") from error
+    if len(header) == 1 and (separators := [mark for mark in ";\t|" if mark in header[0]]):
+        raise ConfigError(f"{source} has {separators[0]!r} between its columns. Write it with commas.")
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
             raise ConfigError(f"{source} has {len(row)} values in row {number}, and {len(header)} columns.")

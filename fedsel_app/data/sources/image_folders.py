@@ -88,7 +88,8 @@ def read_image_folder(folder: Path, size: int) -> tuple[dict[str, NDArray[Any]],
         test = ImageFolder(folder / "test") if split else None
     except OSError as error:
         form = "images as train/CLASS/NAME.png (or .jpg) and test/CLASS/NAME.png, or as CLASS/NAME.png"
-        raise absent("image-folder", folder, f"{form} ({error})") from error
+        missing = absent("image-folder", folder, form)
+        raise (ConfigError(f"{missing} {error}") if folder.exists() else missing) from error
     if test and train.classes != test.classes:
         differing = sorted(set(train.classes) ^ set(test.classes))
         raise ConfigError(

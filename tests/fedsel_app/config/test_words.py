@@ -39,7 +39,62 @@ SENTENCES = {
         ["--set", "partition=iid", "--set", "alpha=0.1"],
         "The partition iid does not read 'alpha': leave it out, or set partition=dirichlet.",
     ),
+    "idle of flwr's": (
+        ["--set", "partition=flwr:DirichletPartitioner", "--set", "alpha=0.1"],
+        "The partition flwr:DirichletPartitioner does not read 'alpha': leave it out, or set partition=dirichlet.",
+    ),
+    "idle of a preset": (
+        ["--preset", "fedavg", "--set", "mu=0.1"],
+        "The solver sgd does not read 'mu': leave it out, or set solver=fedprox.",
+    ),
+    "idle kept fraction": (
+        ["--set", "compressor=qsgd", "--set", "kept-fraction=0.1"],
+        "The compressor qsgd does not read 'kept-fraction': leave it out, or set compressor=top-k.",
+    ),
+    "idle momentum": (
+        ["--set", "server-optimizer=fedadam", "--set", "server-momentum=0.1"],
+        "The server-optimizer fedadam does not read 'server-momentum': leave it out, or set server-optimizer=momentum.",
+    ),
+    "idle rule": (
+        ["--set", "krum-malicious=2"],
+        "The aggregation mean does not read 'krum-malicious': leave it out, or set aggregation=krum.",
+    ),
+    "idle search": (
+        ["--set", "isp-interval=5"],
+        "The participation fixed does not read 'isp-interval': leave it out, or set participation=isp.",
+    ),
+    "letter": (["--set", "E=1"], "There is no setting 'E'. Did you mean 'local-epochs'?"),
+    "clients": (["--set", "K=10"], "There is no setting 'K'. Did you mean 'clients'?"),
+    "privacy": (["--set", "epsilon=1"], "There is no setting 'epsilon'. Did you mean 'dp-noise-multiplier'?"),
+    "file": (
+        ["--set", "data=mine.csv"],
+        "The 'data' parameter says what kind of data it is: set data=csv and data-path=mine.csv.",
+    ),
+    "short option": (["-r", "5"], "There is no option -r; `fedsel run --help` lists them."),
 }
+
+
+CHOICES = {
+    "device=gpu": "cuda",
+    "compressor=topk": "top-k",
+    "compressor=TopK": "top-k",
+    "server-optimizer=adam": "fedadam",
+    "server-optimizer=fedavg": "mean",
+    "solver=FedProx": "fedprox",
+    "solver=fedavg": "sgd",
+    "partition=non-iid": "dirichlet",
+    "data=MNIST": "mnist",
+    "data=FMNIST": "fashion-mnist",
+    "model=ResNet-18": "resnet18",
+    "aggregation=trimmed_mean": "trimmed-mean",
+}
+"""Choices that users guess, and the one that each means."""
+
+
+@pytest.mark.parametrize("guess", CHOICES)
+def test_a_guessed_choice_is_answered_with_the_nearest(guess, capsys):
+    assert main([*DRY, "--set", guess]) == 2
+    assert capsys.readouterr().err.endswith(f"Got {guess.partition('=')[2]!r}. Did you mean '{CHOICES[guess]}'?\n")
 
 
 @pytest.mark.parametrize("name", SENTENCES)
@@ -74,6 +129,8 @@ def test_a_swept_partition_may_have_a_setting_that_some_of_it_do_not_read(tmp_pa
     assert plan(tmp_path, ["random"], [1], settings, {"partition": ["iid", "dirichlet"]}).runs
     with pytest.raises(ConfigError, match="The partition iid does not read 'alpha'"):
         plan(tmp_path, ["random"], [1], settings | {"partition": "iid"}, {})
+    solvers = {"solver": ["sgd", "fedprox"]}
+    assert plan(tmp_path, ["random"], [1], {"mu": 0.1, "rounds": 1}, solvers).runs
     assert resolve({"partition": "iid", "preset": "isp-table-2"}).partition.partition == "iid"
 
 

@@ -50,7 +50,7 @@ def word(claims, runs, name):
 
 
 def test_error_rates_of_the_verdicts():
-    """A claim true by construction is confirmed, its opposite refuted, and twins are no difference, in 95% of 40."""
+    """A claim true by construction holds, its opposite does not, and twins are no difference, in 95% of 40."""
     claims = [claim("true", CHEAT, HONEST), claim("false", HONEST, CHEAT), claim("twins", TWIN, HONEST)]
     rng, right = np.random.default_rng(0), dict.fromkeys(("true", "false", "twins"), 0)
     for _ in range(40):

@@ -52,6 +52,26 @@ def test_the_command_prints_the_ranking_and_the_verdict(printed, tmp_path):
     assert html.index("against the first") < html.index("Fewest") < html.index("<figure")
 
 
+def test_columns_that_are_empty_in_every_row_are_left_out(printed, tmp_path):
+    def far_from_the_target(folder):
+        runs = [("random", 1, {}), ("oort", 1, {})]
+        for path, (strategy, seed, _) in zip(write_plan(folder, runs), runs, strict=True):
+            write_run(path, strategy, seed, [0.1, 0.2], target=0.9)
+
+    out = printed(far_from_the_target)
+    assert "reached the target" in out
+    html = (tmp_path / "report.html").read_text()
+    markdown = [
+        line for line in (tmp_path / "report.md").read_text().splitlines() if line.startswith(("| rank", "| var"))
+    ]
+    latex = (tmp_path / "report-target.tex").read_text()
+    for name in ("seconds to target", "rounds to target"):
+        assert not any(name in text for text in (out, *markdown, latex))
+        assert f">{name}</th>" not in html
+        assert name in (tmp_path / "report-target.csv").read_text()
+    assert 'class="text name">random</td>' in html
+
+
 def test_two_seeds_have_no_interval_and_too_few_for_a_test(printed, tmp_path):
     out = printed(two_seeds)
     assert "too few seeds" in out
