@@ -101,8 +101,8 @@ def validate_compression(settings: SharedSettings) -> None:
         )
     if compression.ef21 and compression.lossless:
         raise ConfigError(
-            "The 'error-feedback-scheme' ef21 has nothing to estimate where updates are sent uncompressed, 'compressor' none: "
-            "set 'compressor' to another, or 'error-feedback-scheme' to ef14."
+            "The 'error-feedback-scheme' ef21 has nothing to estimate where updates are sent uncompressed, "
+            "'compressor' none: set 'compressor' to another, or 'error-feedback-scheme' to ef14."
         )
     if compression.error_feedback_scheme == "ef21" and not compression.error_feedback:
         raise ConfigError("The 'error-feedback-scheme' ef21 is one of error feedback; set 'error-feedback' to true.")

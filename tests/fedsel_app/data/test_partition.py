@@ -156,7 +156,7 @@ def test_alphas_must_be_positive_numbers(alphas):
     ("config", "clients", "named"),
     [
         (PartitionConfig(partition="multi-dirichlet", alphas="1,2,3"), 8, "'alphas'.*'clients'.*multiple of 3.*Got 8"),
-        (PartitionConfig(min_examples=5), 13, "'min-examples'.*13 clients.*only 60"),
+        (PartitionConfig(min_examples=5), 13, "60 training examples.*13 clients.*'min-examples' 5"),
         (PartitionConfig(partition="missing-classes"), 5, r"'missing-classes'.*below.*\(6\). Got 40"),
         (PartitionConfig(partition="missing-classes", missing_classes=5), 4, "4 clients hold 1 classes each.*cover"),
         (PartitionConfig(partition="missing-classes", missing_classes=5, min_examples=8), 7, "'missing-classes' 5"),
