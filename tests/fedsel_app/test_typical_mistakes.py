@@ -40,7 +40,7 @@ MISTAKES = {
     "run --clients 2000 --out many": "The 1438 training examples are too few for 2000 clients with 'min-examples' 1.",
     "settings learning-rate": "in its key or its meaning. Did you mean 'lr'?",
     "provision --clients 3 --out fed": "`fedsel provision` needs --server HOST and --clients N, or --add N, or",
-    "start absent": "no folder of a machine: there is no machine.toml. `fedsel provision` makes such folders.",
+    "start absent": "is not the folder of a machine: it has no machine.toml. `fedsel provision` makes such folders.",
 }
 
 
