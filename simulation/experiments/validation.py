@@ -16,7 +16,7 @@ from strategies.testing.blindness import seen_to_look_at
 from strategies.testing.checked_method import MethodUnderTest
 
 SECOND_MOMENT = ("fedadam", "fedyogi", "fedadagrad")
-READ_BY = {
+READ_BY: dict[str, dict[str, tuple[str, ...]]] = {
     "partition": {
         "alpha": ("dirichlet",),
         "alphas": ("multi-dirichlet",),
