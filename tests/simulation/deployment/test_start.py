@@ -1,11 +1,33 @@
 """Start of a machine in its folder."""
 
+import subprocess
+import sys
+
 import pytest
 
 from fedsel_app.records.own_folder import make_own_folder, working_in
 from simulation.deployment.flower_cli import DeploymentError
 from simulation.deployment.start import HOME, start
 from simulation.federation.folders import provision
+from tests.support.sources import ROOT
+
+SAYING = """
+import logging
+import sys
+from pathlib import Path
+from simulation.deployment.start import plain_log, say
+
+plain_log(Path(sys.argv[1]), {"SuperNode ID": "Connected."})
+flower = logging.getLogger("flwr")
+flower.setLevel(logging.INFO)
+print("Successfully installed fedsel")
+flower.info("SuperNode ID: 7")
+flower.info("Received: train message")
+flower.warning("Odd.")
+flower.warning("Odd.")
+flower.error("Traceback (most recent call last):\\n  File\\nValueError: wrong")
+say("End.")
+"""
 
 
 def test_a_folder_that_is_at_work_is_not_started_twice(tmp_path):
@@ -14,3 +36,16 @@ def test_a_folder_that_is_at_work_is_not_started_twice(tmp_path):
     make_own_folder(home)
     with working_in(home), pytest.raises(DeploymentError, match="Another `fedsel start` is running in"):
         start(federation.server, {})
+
+
+def test_a_machine_prints_what_its_user_must_know_and_logs_the_rest(tmp_path):
+    log = tmp_path / "log.txt"
+    done = subprocess.run(
+        [sys.executable, "-c", SAYING, str(log)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    printed = [line.split(" ", 2)[2] for line in done.stdout.splitlines()]
+    assert printed == ["Connected.", "Odd.", "ValueError: wrong", "End."]
+    assert done.stderr == ""
+    logged = log.read_text()
+    for line in ("Successfully installed fedsel", "INFO Received: train message", "WARNING Odd.", "  File"):
+        assert line in logged
