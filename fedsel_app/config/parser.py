@@ -6,12 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.words import did_you_mean, nearest_setting
+from fedsel_app.config.words import did_you_mean, instead_of_strategy, nearest_setting
 
 USAGE_ERROR = 2
 INVALID = re.compile(r"argument (\S+): invalid (choice|\w+ value): '?(.*?)'?(?: \(.*)?", re.DOTALL)
 EXPECTED = re.compile(r"argument (\S+): expected .*")
 REQUIRED = "the following arguments are required: "
+OF_COMPARE = ("--seeds", "--strategies", "--grid", "--baseline")
+"""Options of `fedsel compare`."""
 NUMBERS = ("int", "positive")
 """Names of the types that read whole numbers."""
 
@@ -59,7 +61,11 @@ def refuse_unread(
     option, _, given = unread[0].partition("=")
     listed = f"`fedsel {arguments.command} --help` lists them."
     if not option.startswith("-"):
-        raise ConfigError(f"The word {unread[0]!r} belongs to no option; {_joined(words, unread[0]) or listed}")
+        instead = "" if _joined(words, unread[0]) else instead_of_strategy(unread[0])
+        said = f".{instead}" if instead else f"; {_joined(words, unread[0]) or listed}"
+        raise ConfigError(f"The word {unread[0]!r} belongs to no option{said}")
+    if option in OF_COMPARE and hasattr(arguments, "strategy"):
+        raise ConfigError(f"`fedsel {arguments.command}` is one run, and {option} is of several: say fedsel compare.")
     hint = nearest_setting(option, settings) if hasattr(arguments, "set") else ""
     meant = hint.partition("'")[2].partition("'")[0]
     value = given or next((word for word in unread[1:2] if not word.startswith("--")), "VALUE")
@@ -75,5 +81,7 @@ def _joined(words: Sequence[str], stray: str) -> str:
     option, value = words[max(place - 2, 0) : place] if place >= 2 else ("", "")
     if not option.startswith("--") or value.startswith("--"):
         return ""
+    if stray.startswith("="):
+        return f"say {option} {value}={''.join([*words[place:], 'VALUE'][:2]).removeprefix('=')}."
     sign = "=" if option in ("--set", "--grid") and "=" not in value else ","
     return f"say {option} {value.rstrip(',')}{sign}{stray}."

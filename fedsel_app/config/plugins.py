@@ -58,6 +58,9 @@ def load_object(path: str, setting: str) -> Callable[..., Any]:
     module_name, _, name = path.partition(":")
     if not module_name or not name:
         raise ConfigError(f"The '{setting}' parameter must have the form package.module:name. Got {path!r}.")
+    if module_name.endswith(".py"):
+        named = f"{module_name.removesuffix('.py').replace('/', '.')}:{name}"
+        raise ConfigError(f"The '{setting}' parameter names a module, not its file: say {named}. Got {path!r}.")
     if _command is not None and not any(path in argument for argument in _command):
         raise ConfigError(
             f"The '{setting}' parameter names code, {path!r}, in a preset or a run folder, and nothing of it was "
@@ -76,6 +79,7 @@ def load_object(path: str, setting: str) -> Callable[..., Any]:
     if not callable(loaded):
         raise ConfigError(
             f"The '{setting}' parameter names '{name}', but the module '{module_name}' has no such function or class."
+            f"{did_you_mean(name, [each for each in vars(module) if not each.startswith('_')])}"
         )
     return loaded  # type: ignore[no-any-return]
 
@@ -121,13 +125,21 @@ def described(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
 
 
+def _instead_of_strategy(name: str) -> str:
+    if "," in name:
+        return f" Several are compared: say fedsel compare --strategies {name} --out DIR."
+    return instead_of_strategy(name)
+
+
 def unknown_name(setting: str, name: str, known: Iterable[str], otherwise: str = "package.module:name") -> ConfigError:
     """ConfigError for a `name` that is neither known nor of the form that a user's own one has."""
     known = list(known)
-    instead = instead_of_strategy(name) if setting == "strategy" else ""
+    instead = _instead_of_strategy(name) if setting == "strategy" else ""
     module, _, function = name.rpartition(".")
     meant = f" Did you mean '{module}:{function}'?" if CODE.fullmatch(f"{module}:{function}") else ""
     hint = instead or did_you_mean(name, known, cutoff=0.5) or meant
+    if not hint and setting == "strategy":
+        hint = " A method of your own is named as in mine:Method, the class Method of mine.py."
     if len(known) > MOST_NAMED:
         return ConfigError(f"There is no {setting} {name!r}.{hint} `fedsel {setting}s` lists all of them.")
     return ConfigError(

@@ -27,6 +27,13 @@ MISTAKES = {
     "report x.npz": "x.npz holds no runs: it has neither comparison.json (of `fedsel compare`) nor rounds.jsonl (of a",
     "presets isp": "There is no preset 'isp'. Did you mean 'isp-",
     "settings lerning": "No setting has 'lerning' in its key or its meaning. Did you mean 'learning'?",
+    "run --strategy mine": "A method of your own is named as in mine:Method, the class Method of mine.py.",
+    "run --strategy mine.py:Mine": "names a module, not its file: say mine:Mine. Got 'mine.py:Mine'.",
+    "run --strategy random,oort": "Several are compared: say fedsel compare --strategies random,oort --out DIR.",
+    "run --seeds 1,2": "`fedsel run` is one run, and --seeds is of several: say fedsel compare.",
+    "run --set lr = 0.1": "The word '=' belongs to no option; say --set lr=0.1.",
+    "run fedavg": "The word 'fedavg' belongs to no option. It selects at random: say --preset fedavg.",
+    "run --strategy typical_method:mine": "has no such function or class. Did you mean 'Mine'?",
     "run -r 5": "There is no option -r; `fedsel run --help` lists them.",
     "run -c 5": "There is no option -c. Say --cohort 5.",
     "run --set partition=mine.split": "Got 'mine.split'. Did you mean 'mine:split'?",
@@ -47,6 +54,8 @@ MISTAKES = {
 @pytest.mark.parametrize("command", MISTAKES)
 def test_the_answer_to_a_mistake_is_one_sentence_on_what_to_type(command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "typical_method.py").write_text("class Mine:\n    pass\n", encoding="utf-8")
     (tmp_path / "semicolons.csv").write_text("a;b;label\n1;2;x\n", encoding="utf-8")
     np.savez("x.npz", x_train=np.zeros((4, 2), np.float32))
     try:
