@@ -1,6 +1,7 @@
-"""Checkpoint: the state of a run as named arrays, from which it goes on as if it had never stopped.
+"""Checkpoint: the state of a run as named arrays.
 
-Random streams need no state: they are functions of seed, purpose, round and client.
+A run that resumes from it gives the same bits as one that never stopped. Random streams need no state: they are
+functions of seed, purpose, round and client.
 """
 
 from collections.abc import Iterable, Mapping

@@ -14,7 +14,7 @@ class LastUpdates(Mapping[int, Update]):
 
     Parameters
     ----------
-    part : keeps less than the whole update of each client, such as one layer of it; None: all of it
+    part : returns the part of an update to keep, such as one layer; None: the whole update is kept
     """
 
     def __init__(self, part: Callable[[Update], Update] | None = None) -> None:

@@ -25,7 +25,7 @@ SENT: tuple[Sent, ...] = get_args(Sent)
 
 
 class SelectionMethod(ABC, Generic[ConfigT]):
-    """Selection method: class attributes, and functions of which `select` alone has no default.
+    """Selection method: class attributes and functions. Only `select` has no default.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class SelectionMethod(ABC, Generic[ConfigT]):
         return 0
 
     def own_round(self, roster: Roster) -> tuple[int, int]:
-        """The method's own round that the next Flower round is of and its iteration, from 1, by who is there. Pure.
+        """Return the method's own round that the next Flower round belongs to, and its iteration, from 1. Pure.
 
         Needed where `most_iterations` is above 1. At iteration 1 all rounds before are complete.
         """
@@ -100,7 +100,7 @@ class SelectionMethod(ABC, Generic[ConfigT]):
         return available
 
     def candidates(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Ints:
-        """Clients whose loss is probed before `count` of them are selected, ids ascending: all. Pure."""
+        """The clients whose loss is measured before `count` are selected, ids ascending: by default all. Pure."""
         return roster.ids
 
     @abstractmethod

@@ -57,7 +57,7 @@ def record_training(
 
 
 def _log_rejected(number: int, clients: list[int], taken: list[float]) -> None:
-    """Name the clients of whose updates a share below `NOTED` was taken."""
+    """Log the clients from whose updates the aggregation took less than the share `NOTED`."""
     noted = [f"{share:.3g} of client {client}'s" for client, share in zip(clients, taken, strict=True) if share < NOTED]
     if noted:
         LOGGER.warning("Round %d: the 'aggregation' rejects updates, and takes %s.", number, ", ".join(noted))

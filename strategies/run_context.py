@@ -39,7 +39,7 @@ class Links(Protocol):
 
     @property
     def mean_uplink_bits_per_s(self) -> float:
-        """Mean uplink that a method may assume of a client whose link it does not know."""
+        """Mean uplink, which a method may assume for a client with an unknown link."""
 
     @property
     def mean_step_s(self) -> float:

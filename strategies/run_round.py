@@ -1,7 +1,7 @@
-"""One round, from the connected clients to its record; HeteRo-Select's Algorithm 1 with its parts made exchangeable.
+"""One round, from the connected clients to its record: HeteRo-Select's Algorithm 1 with exchangeable parts.
 
-`run_round` is the whole. Flower's legacy server runs its two halves, `plan_round` and `complete_round`, between which
-it asks the clients itself (see `strategies.base`).
+`run_round` is the whole round. Flower's legacy server calls its two halves, `plan_round` and `complete_round`, and asks
+the clients between them (see `strategies.base`).
 """
 
 import logging
@@ -45,15 +45,13 @@ def run_round(strategy: RunningMethod, federation: Federation, number: int) -> R
     run = strategy.run
     plan = plan_round(strategy, federation, number)
     if plan is not None:
-        answers = run.clients.by_client(
-            federation.ask(run.clients.messages(plan.instructions, plan.model), plan.until).items()
-        )
-        complete_round(strategy, plan, answers)
+        complete_round(strategy, plan, run.clients.ask(plan.instructions, plan.model, plan.until))
     if not run.ended:
         evaluate_model(strategy)
         if testers := client_testers(strategy):
             test = LocalTestInstruction(number)
-            record_tests(strategy, run.clients.ask(testers, test, sent_model(run.parameters, run.buffers)))
+            model = sent_model(run.parameters, run.buffers)
+            record_tests(strategy, run.clients.ask(dict.fromkeys(testers, test), model))
         close_round(strategy)
     return run.record
 
@@ -61,7 +59,8 @@ def run_round(strategy: RunningMethod, federation: Federation, number: int) -> R
 def plan_round(strategy: RunningMethod, federation: Federation, number: int) -> Plan | None:
     """First half: enrol new clients, probe losses, select the cohort and write its instructions.
 
-    None without a cohort: the model stays as it is. The run ends where the method has no round for who is there.
+    Returns None if there is no cohort; the model then stays as it is. The run ends if the method has no round left for
+    the clients that are connected.
     """
     run, roster, context = strategy.run, strategy.roster, strategy.context
     run.started_s = time.perf_counter()
@@ -217,7 +216,7 @@ def _intermediate_round(
         probe,
         partial(checks.select, strategy),
         partial(checks.candidates, strategy) if probes_losses else lambda roster, round_info, count, rng: NOBODY,
-        lambda selection: run.instructions.instruct_intermediate(selection, round_info),
+        run.instructions,
         model,
         run.clients,
         run.collector,

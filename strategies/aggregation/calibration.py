@@ -114,7 +114,7 @@ def _statistics(
     variances: NDArray[np.bool_],
 ) -> Iterator[tuple[int, Floats]]:
     """Each client whose answer is sound, and its statistics, float64 (B,); the others are logged."""
-    for client, reply in clients.ask(chosen, instruction, model).items():
+    for client, reply in clients.ask(dict.fromkeys(chosen, instruction), model).items():
         try:
             if not isinstance(reply, Reply):
                 raise WireError(str(reply))

@@ -2,13 +2,13 @@
 
 import copy
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.messages.instructions import LocalTestInstruction, TrainInstruction
+from fedsel_app.messages.instructions import LocalTestInstruction
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.network.clock import FORWARD_STEPS, RoundWork
 from fedsel_app.records.schema import SearchRecord
@@ -17,6 +17,7 @@ from strategies.aggregation.server_state import ServerState, Step
 from strategies.roster import Ints, Roster, RoundInfo, Selection
 from strategies.round.clients import SCALAR_BYTES, ConnectedClients
 from strategies.round.federation import Reply, SentModel, sent_model
+from strategies.round.instructions import InstructionBuilder
 from strategies.round.probing import Probe
 from strategies.round.replies import Replies, ReplyCollector
 from strategies.round.reported_values import read_tests, tested_loss
@@ -43,7 +44,7 @@ class IntermediateRound:
     ----------
     probe : the loss of every available client, where the method needs losses
     select, candidates : the wrapped method's own rules
-    instruct : a selection -> client -> instruction to train, after which the client forgets the training
+    instructions : writes what the clients are to train, after which they forget the training
     sent : the model as it is sent to train
     parameters, buffers : the global model
     costs : number of the round's record -> what the intermediate round adds to it
@@ -56,7 +57,7 @@ class IntermediateRound:
     probe: Probe
     select: Callable[[Roster, RoundInfo, int, np.random.Generator], Selection]
     candidates: Callable[[Roster, RoundInfo, int, np.random.Generator], Ints]
-    instruct: Callable[[Selection], Mapping[int, TrainInstruction]]
+    instructions: InstructionBuilder
     sent: SentModel
     clients: ConnectedClients
     collector: ReplyCollector
@@ -77,14 +78,17 @@ class IntermediateRound:
 
     def train(self, selection: Selection) -> Replies:
         """The clients' updates from the global model; the clients' own states stay as they are."""
-        answers = self.clients.ask_each(self.instruct(selection), self.sent)
+        number, statistics = self.round_info.number, self.buffers.size > 0
+        instructions, _, _ = self.instructions.instruct(
+            selection, self.round_info, keep_state=False, statistics=statistics
+        )
+        answers = self.clients.ask(instructions, self.sent)
         for client, answer in answers.items():
             if not isinstance(answer, Reply):
                 LOGGER.warning(
                     "Round %d: client %d failed the intermediate round: %s", self.round_info.number, client, answer
                 )
         answered = {client: answer for client, answer in answers.items() if isinstance(answer, Reply)}
-        number, statistics = self.round_info.number, self.buffers.size > 0
         replies = self.collector.collect(answered, selection.clients, number, statistics=statistics)
         work = replies.work(self.roster, np.zeros(0))
         self.record["failures"] = replies.failures
@@ -120,7 +124,8 @@ class IntermediateRound:
             loss = self.context.surrogate(parameters, buffers)
             return loss if np.isfinite(loss) else float("inf"), np.zeros(0, np.int64)
         model = sent_model(parameters, buffers)
-        replies = self.clients.ask(clients.tolist(), LocalTestInstruction(self.round_info.number), model)
+        test = LocalTestInstruction(self.round_info.number)
+        replies = self.clients.ask(dict.fromkeys(clients.tolist(), test), model)
         for client, reply in replies.items():
             if not isinstance(reply, Reply):
                 reason = one_line(reply)

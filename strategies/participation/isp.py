@@ -19,7 +19,7 @@ Deviations
   comes first).
 - f weighs clients by their test examples. Every model is judged by all available clients (`isp-jury`); Algorithm 4,
   line 18, has a candidate judged by its own clients only, and then f(w) is taken over those of the intermediate round.
-  Who did not test f(w) judges no candidate; who fails at a candidate is missing in that loss alone.
+  A client that did not test f(w) judges no candidate. A client that fails to test one candidate is missing only there.
 - The first m that is found is taken as it is, as in the authors' code; Algorithm 3, line 8, mixes it with the first
   cohort too (`isp-mix-first`).
 - A client's mini-batches are a function of seed and round, so that it trains in the intermediate round as it will in

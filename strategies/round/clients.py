@@ -1,4 +1,4 @@
-"""Connected clients: who is there, by partition id, and what they answer."""
+"""Connected clients by partition id: they are enrolled, asked, and their answers are collected."""
 
 import logging
 import time
@@ -18,7 +18,7 @@ ASK_AGAIN_S = 1.0
 SCALAR_BYTES = 8
 """Uplink charge of one reported number (a loss, a count)."""
 LOOK_S = 0.1
-"""Seconds between two looks at who is connected, while all are awaited."""
+"""Seconds between two checks of the connected nodes, while the server waits for all of them."""
 
 
 class ConnectedClients:
@@ -50,9 +50,9 @@ class ConnectedClients:
     ) -> list[EnrolAnswer]:
         """Update `nodes` to those connected now and enrol the new ones, with their `label_counts` if asked.
 
-        With `wait`, block until all are there, or until the time for it is over and enough others go on; a client on
-        record as connected but not back yet, as after a restart of the SuperLink, is asked again. A node that is no
-        client of this run, or claims a partition id that is not its own, is left out.
+        With `wait`, block until all clients are connected, or until the time is over and enough are there. A node
+        that Flower lists as connected but that does not answer yet is asked again; this happens after a restart of the
+        SuperLink. A node that is no client of this run, or reports the partition id of another, is left out.
 
         Raises
         ------
@@ -104,7 +104,7 @@ class ConnectedClients:
         return connected
 
     def _ask_new(self, instruction: EnrolInstruction, server_round: int, *, wait: bool) -> bool:
-        """Ask the connected nodes who they are that have not said so; true if one is connected on record alone."""
+        """Ask new nodes for their identity; true if one does not answer although Flower lists it as connected."""
         enrolment, config = self.enrolment, self._config
         enrolment.forget(self._met)
         answer_s = max(config.enrol_timeout_s, config.connect_timeout_s if wait else 0.0)
@@ -130,13 +130,12 @@ class ConnectedClients:
         """A message to each of these clients, by ascending id."""
         return [Message(self.nodes[client], instructions[client], model, client) for client in sorted(instructions)]
 
-    def ask(self, clients: Iterable[int], instruction: Instruction, model: SentModel) -> dict[int, Answer]:
-        """Ask clients the same; every client's answer, by ascending id."""
-        return self.ask_each(dict.fromkeys(clients, instruction), model)
-
-    def ask_each(self, instructions: Mapping[int, Instruction], model: SentModel) -> dict[int, Answer]:
+    def ask(
+        self, instructions: Mapping[int, Instruction], model: SentModel, until: Until | None = None
+    ) -> dict[int, Answer]:
         """Ask each of these clients; every client's answer, by ascending id."""
-        return self.by_client(self.federation.ask(self.messages(instructions, model), self._until).items())
+        messages = self.messages(instructions, model)
+        return self.by_client(self.federation.ask(messages, self._until if until is None else until).items())
 
     def by_client(self, answers: Iterable[tuple[str, Answer]], server_round: int = 0) -> dict[int, Answer]:
         """The answers of nodes by the ids of their clients, ascending; of several of one client the first."""

@@ -30,7 +30,7 @@ def simulated_dropouts(selected: Ints, server_round: int, settings: SharedSettin
 
 
 def accept_replies(replies: Replies, finish_s: Floats, wanted: int, limits: ReplyConfig) -> Replies:
-    """Replies to aggregate: the first `wanted` before the deadline; none where they are fewer than `min-returned`.
+    """Keep the first `wanted` replies before the deadline; if there are fewer than `min-returned`, keep none.
 
     Parameters
     ----------

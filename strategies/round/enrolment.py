@@ -2,8 +2,8 @@
 
 A node is a SuperNode by the id that Flower gives it. With a key of its own it keeps that id when it is started again;
 without, it gets a new one, so that another node may take over a partition id once the owner is not connected any more.
-With `node-keys` no other may. Of several nodes that claim the same free partition id none gets it before the others are
-gone, as nothing tells which is the honest one.
+With `node-keys` no other may. If several nodes report the same free partition id, none of them gets it until the others
+are gone, because nothing tells which one is honest.
 """
 
 import logging
@@ -80,13 +80,13 @@ class Enrolment:
         """Of the nodes that claim a partition id and own none."""
         self._failures: dict[str, int] = {}
         self._again_s: dict[str, float] = {}
-        """When a node is asked again that did not say who it is."""
+        """When a node that failed to answer is asked again."""
         self._reasons: dict[str, str] = {}
         self.client_of: dict[str, int] = {}
         self.identity_conflicts: list[ClaimRecord] = []
 
     def renew(self, connected: Collection[str]) -> None:
-        """Forget all owners where none is connected: a resumed run has met another SuperLink, or a simulation."""
+        """Forget all owners if none is connected: the run was resumed with another SuperLink, or in a simulation."""
         if not any(node in connected for node in self._owners.values()):
             self._owners.clear()
 
@@ -109,7 +109,7 @@ class Enrolment:
         ]
 
     def hear(self, node: str, properties: Mapping[str, Scalar], server_round: int) -> None:
-        """Take up what a node says of itself; one that is no client of this run is left out and not asked again."""
+        """Read a node's answer. A node that is no client of this run is left out and not asked again."""
         self._again_s.pop(node, None)
         try:
             self._answers[node] = EnrolAnswer.from_properties(properties, self._total)
@@ -122,7 +122,7 @@ class Enrolment:
         self._again_s[node] = again_s
 
     def fail(self, node: str, error: object, server_round: int, now_s: float) -> None:
-        """Leave out a node that could not say who it is; the pause until it is asked again doubles each time."""
+        """Leave out a node that failed to answer. The pause until it is asked again doubles with each failure."""
         self._failures[node] = self._failures.get(node, 0) + 1
         self.postpone(node, now_s + self._config.enrol_timeout_s * 2 ** min(self._failures[node], MOST_DOUBLINGS))
         self._note(node, server_round, f"left out, as it could not say what it has: {one_line(error)}")

@@ -1,4 +1,4 @@
-"""Federation: the clients of a run as a round sees them. A round asks, and waits for the answers in one place.
+"""Federation: the interface between a round and the clients of a run, and the one wait for their answers.
 
 There are three: `flower_grid` (Flower's grid: simulation on Ray, deployment, users' apps), `flower_manager` (its legacy
 client manager) and `simulation.engines.inline_engine` (this process).

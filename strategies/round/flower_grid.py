@@ -39,7 +39,7 @@ class FlowerGrid:
     timeouts : times within which clients answer; None: any
     pool : in a simulation, messages into which a question to all clients is divided; 0: one to each client
     pools_training : also the messages to train
-    arrived : set by whoever stores a reply, so that nothing is polled; None: the grid is asked again and again
+    arrived : event that is set when a reply is stored; None: the grid is polled
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class FlowerGrid:
         self._grid, self._timeouts, self._arrived = grid, timeouts, arrived
         self._pool, self._pools_training = pool, pools_training
         self._alone: set[str] = set()
-        """Nodes whose messages failed also when each was asked by itself."""
+        """Nodes that failed again when they were asked with a message of their own."""
         self._sent: tuple[SentModel, ArrayRecord] | None = None
         self.simulated = pool > 0
 
@@ -65,7 +65,7 @@ class FlowerGrid:
     def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
         """Send the messages and wait for the replies. The clients of a message that fails are asked again, each alone.
 
-        One that fails once more, because it ends its worker or never answers, gets its messages alone from then on.
+        A client that fails again, because it ends its worker or never answers, gets messages of its own from then on.
         """
         if not messages:
             return {}

@@ -19,11 +19,11 @@ class InstructionBuilder:
     Parameters
     ----------
     reports : numbers that every reply must bring
-    estimated : clients of whose update the server has an estimate, under ef21; it changes from round to round
+    estimated : under ef21, the clients whose update the server estimates; changes from round to round
 
     Attributes
     ----------
-    key : names the run to its clients, who keep their state under it
+    key : identifies the run; clients keep their state under it
     last_checkpoint : round of the last checkpoint; 0 is none
     """
 
@@ -84,11 +84,6 @@ class InstructionBuilder:
                 local_epochs=local_epochs,
             )
         return instructions, theta, fractions
-
-    def instruct_intermediate(self, selection: Selection, round_info: RoundInfo) -> dict[int, TrainInstruction]:
-        """Instructions of an intermediate round: clients keep nothing of it, and send BatchNorm statistics too."""
-        statistics = self._context.buffers.size > 0
-        return self.instruct(selection, round_info, keep_state=False, statistics=statistics)[0]
 
     def _fractions(self, selection: Selection, round_info: RoundInfo) -> tuple[float, Floats]:
         """Kept fraction of the round, and of each selected client."""

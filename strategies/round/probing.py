@@ -114,10 +114,10 @@ class ClientProber:
         losses = np.full(context.run.clients, np.nan)
         failures: list[Failure] = []
         batches = context.evaluation.probe_batches if needs.probe_batches is None else needs.probe_batches
-        # The stress test's links follow the losses: the simulator then measures them all, at nobody's charge.
+        # The stress test's links depend on the losses: the simulator then measures all of them, without charging them.
         measured = roster.ids if links.needs_losses else probed
         instruction = ProbeInstruction(round_info.number, batches, needs.probe_test_part)
-        for client, reply in self._clients.ask(measured.tolist(), instruction, model).items():
+        for client, reply in self._clients.ask(dict.fromkeys(measured.tolist(), instruction), model).items():
             try:
                 losses[client] = probed_loss(reply)
             except WireError as error:

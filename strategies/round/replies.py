@@ -27,7 +27,7 @@ LOGGER = logging.getLogger("fedsel")
 THREADS = 4
 """Threads that decode replies; most of the time none of them holds Python's lock."""
 DIVISIBLE_SIZE = 1 << 16
-"""Parameters of a model from which on several threads decode sooner than one."""
+"""Model size, in parameters, from which several threads decode faster than one."""
 
 
 class Decoded(NamedTuple):
@@ -58,7 +58,7 @@ class Replies:
     asked_reports : reports in every answer
     failures : clients without a usable reply, and the reason
     unused : int64, clients whose usable reply is not aggregated: others were faster, or there were too few of them
-    waited_s : least duration of the round's training, because a client was waited for in vain
+    waited_s : seconds that the round lasts at least, because the server waited for a client that did not reply
     """
 
     clients: Ints
@@ -221,7 +221,7 @@ class ReplyCollector:
             return error
 
     def _bounded(self, replies: Replies, server_round: int, local_epochs: int) -> list[TrainAnswer]:
-        """The answers as far as the server believes them: effort by its own settings, losses by `loss-clip`."""
+        """Bound the answers: the work by the server's own settings, losses and reports by `loss-clip`."""
         training, clients, values = self._context.training, replies.clients, self.reported_values
         losses = values.bounded(LOSS, clients, replies.losses)
         numbers = {report: values.bounded(report, clients, found) for report, found in replies.reports.items()}
@@ -254,7 +254,7 @@ def most_work_steps(steps: int, passes: int, reports: Container[str]) -> float:
 
 
 def too_large(norms: Mapping[int, float], multiple: float) -> list[tuple[int, str]]:
-    """Clients whose norm is above `multiple` times the median, with a sentence. Of two norms the less is the median.
+    """Return the clients whose norm is above `multiple` times the lower median, each with a sentence.
 
     Where the median is 0, or `multiple` is, there are none.
     """

@@ -64,7 +64,7 @@ def probed_loss(reply: Answer) -> float:
 
 
 def read_tests(replies: Mapping[int, Reply], context: RunContext) -> dict[int, EvaluateAnswer]:
-    """The answers by ascending id, as far as they are believed.
+    """Read and bound the answers of clients that tested a model, by ascending id.
 
     Examples count for `example-clip` times their median at most, losses for `loss-clip` times theirs, and then an
     unknown loss for as much.

@@ -19,7 +19,7 @@ class RoundCount:
         """Most Flower rounds of the run."""
 
     def info(self, number: int) -> RoundInfo:
-        """The round info of Flower round `number`, whose clients are in the roster."""
+        """Return the round info of Flower round `number`; the roster holds its clients."""
         return RoundInfo(number, self._rounds, *(self._next() if self._own else ()))
 
     def over(self, number: int) -> bool:

@@ -29,7 +29,7 @@ from strategies.testing.fake_federation import LOSSES, UPDATES, FakeClients, Fak
 from strategies.testing.fakes import outcome
 
 STAGES = (1, 2, 3, 20, 21, 22, 40, 41, 42)
-"""Rounds early and late, on both sides of any warm-up; between them nobody was connected."""
+"""Rounds before, in and after any warm-up; in the rounds between them no client is connected."""
 LONG = 32
 """Rounds in a row that outlast any warm-up."""
 CROWD, MANY = 20, 200

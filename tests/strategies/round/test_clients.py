@@ -261,8 +261,8 @@ def test_answers_come_by_id_and_exceptions_are_answers():
     proxies = [StubProxy(2, loss=0.2), StubProxy(0, loss=ValueError("gone")), StubProxy(1, loss=0.1)]
     clients, _ = enrolled(proxies, 3)
     model = sent_model(np.zeros(2, np.float32), np.zeros(0, np.float32))
-    answers = clients.ask([2, 0], ProbeInstruction(1, 0), model)
+    answers = clients.ask(dict.fromkeys([2, 0], ProbeInstruction(1, 0)), model)
     assert list(answers) == [0, 2]
     assert str(answers[0]) == "gone"
     assert answers[2].loss == 0.2
-    assert clients.ask([], ProbeInstruction(1, 0), model) == {}
+    assert clients.ask({}, model) == {}
