@@ -1,38 +1,23 @@
-"""Choice of the engine: this process or Ray, from the settings and the size of the work, before anything starts.
+"""Choice of the engine: this process or Ray, from the settings alone, before anything starts.
 
-The setting `auto` takes the inline engine where one core is expected to have done the clients' work no later than Ray's
-workers, by the estimate of `estimate`; it takes Ray for what only Ray can do, and where `workers` is set.
+The setting `auto` takes Ray for what only Ray can do, where `workers` is set, and where several cores share at least
+`MANY_UPDATES` client updates (rounds x cohort) and at least one for each client. Every other run is inline.
 """
 
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 
 import torch
 
-from fedsel_app.config import ConfigError, DataConfig
-from fedsel_app.data.dataset import load
-from fedsel_app.data.sources.published import expected_shape
-from fedsel_app.models import flat_model
-from fedsel_app.models.cost import forward_flops
+from fedsel_app.config import ConfigError
 from fedsel_app.models.device import choose_device
 from simulation.experiments.configuration import AppConfig
 
-STEP_S = 4e-4
-"""Seconds that a local step takes beside the model's arithmetic."""
-FLOPS_PER_S = {"cpu": 5e10, "cuda": 5e12, "mps": 1e12}
-"""Floating-point operations a second, of one core or of one GPU that small kernels leave half idle."""
-TRAINING_PASSES = 3
-"""Forward passes that cost as much as one forward and backward pass."""
-RAY_START_S = 12.0
-"""Seconds until Ray's workers have started and imported everything."""
-RAY_MESSAGE_S = 0.01
-"""Seconds of the server's core for each message through Flower and Ray; to enrol there is one for each client."""
-RAY_CLIENT_S = 0.003
-"""Seconds that each client of a cohort takes beside its work; a message to train is to several."""
+MANY_UPDATES = 500
+"""Number of client updates from which on a run is likely to win back the dozen seconds that Ray takes to start."""
 
 
 @dataclass(frozen=True)
@@ -50,16 +35,6 @@ class Choice:
         """The engine's function `simulate`."""
         found: Callable[..., Path] = import_module(f"simulation.engines.{self.engine}_engine").simulate
         return found
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Seconds that the clients' work of a run is expected to take."""
-
-    inline_s: float
-    """In this process, on one core."""
-    ray_s: float
-    """Through Ray, its start included."""
 
 
 def usable_cores() -> int:
@@ -99,49 +74,9 @@ def choose(config: AppConfig, cores: int | None = None) -> Choice:
         return Choice("ray", "'client-gpus' is set")
     if choose_device(execution.device).type == "cuda" and (gpus := torch.cuda.device_count()) > 1:
         return Choice("ray", f"there are {gpus} GPUs")
-    workers = cores or usable_cores()
-    expected = estimate(config, workers)
-    engine = "inline" if expected.inline_s <= expected.ray_s else "ray"
-    return Choice(
-        engine,
-        f"the clients' work would take about {expected.inline_s:.1f} s on one core, and {expected.ray_s:.1f} s through "
-        f"Ray with {workers} workers",
-    )
-
-
-def estimate(config: AppConfig, workers: int) -> Estimate:
-    """Estimate how long the clients' training and loss probes take in either engine.
-
-    A local step takes `STEP_S` and its arithmetic; Ray divides the work by its `workers`, and takes `RAY_START_S` once,
-    `RAY_MESSAGE_S` for each client and `RAY_CLIENT_S` for each that trains.
-    """
-    run, training = config.run, config.training
-    sample_shape, classes, examples = _data_size(config.data, run.seed)
-    flops = _forward_flops(run.model, sample_shape, classes)
-    forward_s = training.batch_size * flops / FLOPS_PER_S[choose_device(config.execution.device).type]
-    batches = -(-examples // (run.clients * training.batch_size))
-    steps = training.local_steps or training.local_epochs * batches
-    probes = run.clients if config.strategy.needs(config.method).loss_probe else 0
-    training_s = run.cohort * steps * (STEP_S + TRAINING_PASSES * forward_s)
-    probes_s = probes * (STEP_S + (config.evaluation.probe_batches or batches) * forward_s)
-    rounds = run.rounds * config.strategy.most_iterations(config.method)
-    inline_s = rounds * (training_s + probes_s)
-    messages_s = run.clients * RAY_MESSAGE_S + rounds * run.cohort * RAY_CLIENT_S
-    return Estimate(inline_s, RAY_START_S + inline_s / workers + messages_s)
-
-
-@lru_cache(maxsize=64)
-def _data_size(data: DataConfig, seed: int) -> tuple[tuple[int, ...], int, int]:
-    """Shape of a sample, classes and training examples: of the data set, or where it is absent as it is published."""
-    try:
-        dataset = load(data, seed)
-    except ConfigError:
-        if (expected := expected_shape(data)) is None:
-            raise
-        return expected
-    return dataset.sample_shape, dataset.classes, len(dataset.y_train)
-
-
-@lru_cache(maxsize=16)
-def _forward_flops(model: str, sample_shape: tuple[int, ...], classes: int) -> int:
-    return forward_flops(flat_model.build(model, sample_shape, classes, 0), sample_shape)
+    updates, cores = config.run.rounds * config.run.cohort, cores or usable_cores()
+    if updates < max(MANY_UPDATES, config.run.clients):
+        return Choice("inline", f"{updates:,} client updates are too few to start Ray for")
+    if cores == 1:
+        return Choice("inline", "one core is to do the work")
+    return Choice("ray", f"{cores} cores share {updates:,} client updates")
