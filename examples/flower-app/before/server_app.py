@@ -19,10 +19,11 @@ def evaluate(server_round, arrays, config):
 def server_fn(context: Context):
     """Build the server of this run."""
     run = context.run_config
-    rounds = run["num-server-rounds"]
+    rounds, clients = run["num-server-rounds"], run["num-clients"]
     torch.manual_seed(1)
     parameters = ndarrays_to_parameters(get_weights(Net()))
-    strategy = FedAvg(fraction_fit=0.5, fraction_evaluate=0.0, initial_parameters=parameters, evaluate_fn=evaluate)
+    options = {"fraction_fit": 0.5, "fraction_evaluate": 0.0, "min_available_clients": clients}
+    strategy = FedAvg(initial_parameters=parameters, evaluate_fn=evaluate, **options)
     return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=rounds))
 
 

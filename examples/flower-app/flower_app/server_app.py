@@ -19,11 +19,11 @@ def evaluate(server_round, arrays, config):
 def server_fn(context: Context):
     """Build the server of this run."""
     run = context.run_config
-    rounds = run["num-server-rounds"]
+    rounds, clients = run["num-server-rounds"], run["num-clients"]
     torch.manual_seed(1)
     parameters = ndarrays_to_parameters(get_weights(Net()))
-    options = {"clients": 6, "cohort": 3, "rounds": rounds, "compressor": "top-k", "out": f"runs/{context.run_id}"}
-    strategy = fedsel_app.strategy(run["strategy"], parameters=parameters, evaluate_fn=evaluate, **options)
+    options = {"clients": clients, "rounds": rounds, "compressor": "top-k", "out": f"runs/{context.run_id}"}
+    strategy = fedsel_app.strategy(run["strategy"], parameters=parameters, cohort=2, evaluate_fn=evaluate, **options)
     return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=rounds))
 
 

@@ -14,7 +14,8 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run the federation and save the final model."""
     torch.manual_seed(1)
-    strategy = fedsel_app.strategy("oort", clients=6, cohort=3, compressor="top-k", out=f"runs/{context.run_id}")
+    clients = context.run_config["num-clients"]
+    strategy = fedsel_app.strategy("oort", clients=clients, cohort=2, compressor="top-k", out=f"runs/{context.run_id}")
     result = strategy.start(
         grid=grid,
         initial_arrays=ArrayRecord(Net().state_dict()),
