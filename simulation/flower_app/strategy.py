@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,6 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from fedsel_app.config import ConfigError, Value
-from fedsel_app.messages.scalars import Config
 from fedsel_app.models.array_layout import ArrayLayout, named_statistics
 from fedsel_app.network.links import make_links
 from fedsel_app.network.reply_timeout import ReplyTimeout
@@ -45,8 +45,9 @@ from fedsel_app.records.schema import Row
 from fedsel_app.records.trackers import add_trackers
 from simulation.experiments.configuration import AppConfig
 from simulation.flower_app.identities import Identities
+from simulation.flower_app.options import AppOptions, EvaluateFn
 from simulation.flower_app.settings import app_config, recorded
-from simulation.flower_app.transports import RoundConfig, UserGrid, UserManager
+from simulation.flower_app.transports import UserGrid, UserManager
 from simulation.flower_app.unkept_records import UnkeptRecords
 from simulation.flower_app.user_clients import UserClients
 from strategies.base import SelectionStrategy
@@ -61,30 +62,11 @@ FRUITLESS_ROUNDS = 3
 """Rounds without a single usable update from anybody after which the run ends with an error."""
 SCORE = "accuracy"
 """Metric that is the score of the records."""
-EvaluateFn = Callable[[int, NDArrays, dict[str, Scalar]], tuple[float, dict[str, Scalar]] | None]
-"""(round, arrays, {}) -> loss and metrics; None: no test in that round."""
 ClientFailures = list[tuple[ClientProxy, FitRes] | BaseException]
 TestFailures = list[tuple[ClientProxy, EvaluateRes] | BaseException]
 
 
-def strategy(
-    name: str,
-    *,
-    clients: int,
-    cohort: int,
-    parameters: Parameters | Sequence[NDArray[Any]] | None = None,
-    evaluate_fn: EvaluateFn | None = None,
-    fit_config: Config | RoundConfig | None = None,
-    evaluate_config: Config | RoundConfig | None = None,
-    statistics: Sequence[int] | None = None,
-    arrayrecord_key: str = "arrays",
-    configrecord_key: str = "config",
-    weighted_by_key: str = "num-examples",
-    loss_key: str | None = None,
-    score_key: str | None = None,
-    out: str | Path | None = None,
-    **settings: Value,
-) -> "AppStrategy":
+def strategy(name: str, *, clients: int, cohort: int, out: str | Path | None = None, **options: Any) -> "AppStrategy":
     """Build a Flower strategy for a ServerApp of your own, in front of your own clients.
 
     Parameters
@@ -93,86 +75,54 @@ def strategy(
         Selection method, as `fedsel methods` lists them, or package.module:Class.
     clients, cohort
         Number of clients (SuperNodes), and of those that train in a round.
-    parameters
-        For Flower's legacy server: the initial model, a list of arrays as your clients send it, or Flower's Parameters.
-    evaluate_fn
-        For the legacy server: (round, arrays, {}) -> (loss, metrics) or None; the metric "accuracy" is the score of the
-        records. None: no central test.
-    fit_config, evaluate_config
-        For the legacy server: config of your clients' `fit` and `evaluate`, or a function of the round.
-    statistics
-        Positions of BatchNorm's running statistics among the arrays; None: found by their names, or by their order.
-    arrayrecord_key, configrecord_key, weighted_by_key
-        For the Message API: names of the records in a message, and the metric that is the number of examples, as in
-        Flower's own strategies.
-    loss_key, score_key
-        For the Message API: metrics of an evaluation that are its loss and its score; None: the usual names.
     out
         Folder of the records; None: none are kept. With `resume=True` the run in it goes on.
-    settings
-        Settings of fedsel's, underscores for dashes: rounds (where `start` does not say them), seed, compressor,
-        kept_fraction, links and so on, and the method's own. See docs/flower-app.md.
+    options
+        The fields of `AppOptions`, such as `evaluate_fn`, and settings of fedsel's with underscores for dashes: rounds
+        (where `start` is not given them), seed, compressor, kept_fraction, links and so on, and the method's own. See
+        docs/flower-app.md.
 
     Raises
     ------
     ConfigError
         For settings that cannot be run, and a folder that cannot be written.
     """
-    folder: dict[str, Value] = {} if out is None else {"out": str(Path(out).expanduser().absolute())}
-    given = {**settings, "clients": clients, "cohort": cohort, **folder}
-    keys = {
-        "arrayrecord_key": arrayrecord_key,
-        "configrecord_key": configrecord_key,
-        "weighted_by_key": weighted_by_key,
-        "loss_key": loss_key,
-        "score_key": score_key,
-    }
-    built = AppStrategy(name, given, statistics, keys, (_by_round(fit_config), _by_round(evaluate_config)))
-    if parameters is not None:
-        arrays = parameters_to_ndarrays(parameters) if isinstance(parameters, Parameters) else list(parameters)
-        built.open(arrays, evaluate_fn)
-    return built
-
-
-def _by_round(config: Config | RoundConfig | None) -> RoundConfig:
-    """The config as a function of the round."""
-    if callable(config):
-        return config
-    fixed = dict(config or {})
-    return lambda server_round: fixed
+    names = {field.name for field in fields(AppOptions)}
+    settings = {key: value for key, value in options.items() if key not in names}
+    settings |= {"clients": clients, "cohort": cohort}
+    if out is not None:
+        settings["out"] = str(Path(out).expanduser().absolute())
+    return AppStrategy(name, settings, AppOptions(**{key: options[key] for key in options.keys() & names}))
 
 
 class AppStrategy(Strategy):
-    """Flower strategy that carries out a selection method's rounds with a user's own clients."""
+    """Flower strategy that runs the rounds of a selection method with a user's own clients."""
 
     _inner: SelectionStrategy
     _clients: UserClients
     _recorder: RunFolder | UnkeptRecords
 
-    def __init__(
-        self,
-        name: str,
-        settings: dict[str, Value],
-        statistics: Sequence[int] | None,
-        keys: dict[str, str | None],
-        configs: tuple[RoundConfig, RoundConfig],
-    ) -> None:
-        self._name, self._settings, self._statistics = name, settings, statistics
-        self._keys, self._configs = keys, configs
+    def __init__(self, name: str, settings: dict[str, Value], options: AppOptions) -> None:
+        self._name, self._settings, self._options = name, settings, options
         self._config = app_config(name, settings)
         if self._config.records.trackers and not self._config.records.out:
             raise ConfigError("The 'track' parameter needs a folder of the records: set 'out', or leave it out.")
         self._timeouts = ReplyTimeout(self._config.replies.reply_timeout_s)
         self._blas = ThreadpoolController()
         self._tested: tuple[float, dict[str, Scalar]] | None = None
+        if isinstance(given := options.parameters, Parameters):
+            self.open(parameters_to_ndarrays(given), options.evaluate_fn)
+        elif given is not None:
+            self.open(list(given), options.evaluate_fn)
 
     def __repr__(self) -> str:
         return f"fedsel strategy {self._name}"
 
     def open(self, arrays: NDArrays, evaluate_fn: EvaluateFn | None, names: Sequence[str] = ()) -> None:
-        """Begin the run of a model, or take it up again. Raises ConfigError where the method does not suit it."""
-        config = self._config
-        statistics = self._statistics if self._statistics is not None else named_statistics(names) or None
+        """Begin the run of a model, or resume it. Raises ConfigError where the method does not suit the model."""
+        config, statistics = self._config, self._options.statistics
+        if statistics is None:
+            statistics = named_statistics(names) or None
         layout = ArrayLayout(arrays, statistics)
         if config.strategy.needs(config.method).class_biases and not layout.has_class_biases:
             raise ConfigError(
@@ -239,7 +189,7 @@ class AppStrategy(Strategy):
         names, result = list(initial_arrays), Result()
         configs = {"train": train_config or ConfigRecord(), "evaluate": evaluate_config or ConfigRecord()}
         timeouts = ReplyTimeout(self._config.replies.reply_timeout_s if timeout is None else timeout)
-        carrier = UserGrid(grid, timeouts, names=names, configs=configs, **self._keys)  # type: ignore[arg-type]
+        carrier = UserGrid(grid, timeouts, names, configs, self._options)
 
         def test(number: int, arrays: NDArrays, _: dict[str, Scalar]) -> tuple[float, dict[str, Scalar]] | None:
             metrics = None if evaluate_fn is None else evaluate_fn(number, carrier.named(SentModel(tuple(arrays))))
@@ -249,10 +199,10 @@ class AppStrategy(Strategy):
             return carrier.loss_of(metrics), dict(numbers(metrics)) | carrier.score_of(metrics)
 
         self.open([array.numpy() for array in initial_arrays.values()], test, names)
-        run, users = self._inner.run, self._clients.over(carrier)
+        self._clients.carrier = carrier
         with closing(self._recorder):
             self._run_rounds(result)
-        result.arrays = carrier.named(users.users_model(sent_model(run.parameters, run.buffers)))
+        result.arrays = carrier.named(self._users_model())
         return result
 
     def _run_rounds(self, result: Result) -> None:
@@ -266,7 +216,7 @@ class AppStrategy(Strategy):
             self._limited(partial(run_round, self._inner, users, number))
             self._refuse_fruitless(number)
             if metrics := users.metrics:
-                key = str(self._keys["weighted_by_key"])
+                key = self._options.weighted_by_key
                 replies = [
                     RecordDict({"metrics": MetricRecord(numbers(users) | {key: examples})})
                     for examples, users in metrics.values()
@@ -292,7 +242,7 @@ class AppStrategy(Strategy):
             try:
                 return step()
             except ConfigError as error:
-                if self._clients.any_enrolled or not self._clients.refusal:
+                if self._clients.enrolments or not self._clients.refusal:
                     raise
                 raise ConfigError(self._clients.refusal) from error
 
@@ -302,15 +252,15 @@ class AppStrategy(Strategy):
         """The initial model, or that of the checkpoint."""
         if not hasattr(self, "_inner"):
             raise ConfigError("Flower's legacy server needs the initial model: strategy(..., parameters=arrays).")
-        return self._users_parameters()
+        return as_parameters(self._users_model())
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Select the round's cohort. Raises ConfigError where the clients cannot do what the method needs."""
         self._refuse_overrun(server_round)
-        carrier = UserManager(client_manager, self._timeouts, *self._configs)
-        self._inner.federation = lambda client_manager: self._clients.over(carrier)  # type: ignore[method-assign]
+        self._clients.carrier = UserManager(client_manager, self._timeouts, self._options)
+        self._inner.federation = lambda client_manager: self._clients  # type: ignore[method-assign]
         instructions: list[tuple[ClientProxy, FitIns]] = self._limited(
             lambda: self._inner.configure_fit(server_round, parameters, client_manager)
         )
@@ -321,7 +271,7 @@ class AppStrategy(Strategy):
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
         """Aggregate what came back."""
         flat, metrics = self._limited(lambda: self._inner.aggregate_fit(server_round, results, failures))
-        return None if flat is None else self._users_parameters(), metrics
+        return None if flat is None else as_parameters(self._users_model()), metrics
 
     def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
         """Evaluate the model by the user's function: before round 1, and every `eval-every` rounds."""
@@ -346,10 +296,6 @@ class AppStrategy(Strategy):
         self._refuse_fruitless(self._inner.run.completed + server_round)
         return found
 
-    def _users_parameters(self) -> Parameters:
-        run = self._inner.run
-        return as_parameters(self._clients.users_model(sent_model(run.parameters, run.buffers)))
-
     def _refuse_overrun(self, server_round: int) -> None:
         """Raise ConfigError where Flower's server has more rounds than the strategy was told."""
         run = self._inner.run
@@ -361,6 +307,11 @@ class AppStrategy(Strategy):
             )
 
     # Both -----------------------------------------------------------------------------------------------------
+
+    def _users_model(self) -> SentModel:
+        """The global model, as the user's arrays."""
+        run = self._inner.run
+        return self._clients.users_model(sent_model(run.parameters, run.buffers))
 
     def _refuse_fruitless(self, number: int) -> None:
         """Raise RuntimeError where the first rounds, or all of them, brought no usable update."""

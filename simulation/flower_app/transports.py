@@ -5,7 +5,7 @@ fedsel's keys have a prefix (see `fedsel_app.messages.user_apps`).
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
@@ -18,12 +18,11 @@ from fedsel_app.messages.records import CONTROL, FEDSEL, config_record
 from fedsel_app.messages.scalars import Config
 from fedsel_app.messages.user_apps import EVALUATION_LOSSES, embed
 from fedsel_app.network.reply_timeout import ReplyTimeout
+from simulation.flower_app.options import AppOptions
 from strategies.round.federation import Answer, Message, Reply, SentModel
 from strategies.round.flower_grid import FlowerGrid
 from strategies.round.flower_manager import FlowerManager
 
-RoundConfig = Callable[[int], Config]
-"""Config of the user's that goes with a round's messages, by the number of the round."""
 NO_QUERY = "No query function registered"
 """Part of the error of a client app of Flower's that answers no queries: it is not one of fedsel's."""
 
@@ -34,16 +33,16 @@ SCORES = ("accuracy", "eval_acc", "eval-acc", "eval_accuracy", "acc", "test_acc"
 class UserManager(FlowerManager):
     """Federation of a user's `client_fn` clients, behind Flower's legacy client manager."""
 
-    def __init__(
-        self, manager: ClientManager, timeouts: ReplyTimeout, fit_config: RoundConfig, evaluate_config: RoundConfig
-    ) -> None:
+    def __init__(self, manager: ClientManager, timeouts: ReplyTimeout, options: AppOptions) -> None:
         super().__init__(manager, timeouts)
-        self._of_type = {"train": fit_config, "evaluate": evaluate_config}
+        self._of_type = {"train": options.fit_config, "evaluate": options.evaluate_config}
 
     def config(self, instruction: Instruction) -> Config:
         """The user's config of the round, and fedsel's instruction with the prefix."""
-        users = self._of_type.get(instruction.message_type)
-        return embed(instruction.to_config(), users(getattr(instruction, "server_round", 0)) if users else {})
+        users = self._of_type.get(instruction.message_type) or {}
+        if callable(users):
+            users = users(getattr(instruction, "server_round", 0))
+        return embed(instruction.to_config(), users)
 
     def reply(self, result: GetPropertiesRes | FitRes | EvaluateRes, arrived_s: float) -> Reply:
         """The reply in a result. A client without `get_properties` tells nothing of itself, and has not failed."""
@@ -59,29 +58,18 @@ class UserGrid(FlowerGrid):
     ----------
     names : of the model's arrays, in their order
     configs : message type -> the user's ConfigRecord
-    arrayrecord_key, configrecord_key : names of the records in a message
-    weighted_by_key : metric that is the number of examples
-    loss_key, score_key : metrics of an evaluation; None: by the names that users' clients are known to have
     """
 
     def __init__(
         self,
         grid: Grid,
         timeouts: ReplyTimeout,
-        *,
         names: Sequence[str],
         configs: Mapping[str, ConfigRecord],
-        arrayrecord_key: str = "arrays",
-        configrecord_key: str = "config",
-        weighted_by_key: str = "num-examples",
-        loss_key: str | None = None,
-        score_key: str | None = None,
+        options: AppOptions,
     ) -> None:
         super().__init__(grid, timeouts)
-        self._names, self._configs = names, configs
-        self._arrays_key, self._config_key, self._examples_key = arrayrecord_key, configrecord_key, weighted_by_key
-        self._loss_keys = EVALUATION_LOSSES if loss_key is None else (loss_key,)
-        self._score_keys = SCORES if score_key is None else (score_key,)
+        self._names, self._configs, self._options = names, configs, options
 
     def content(self, part: Sequence[Message]) -> RecordDict:
         """The user's arrays and config, and fedsel's instruction in a record of its own."""
@@ -89,12 +77,12 @@ class UserGrid(FlowerGrid):
         instruction = message.instruction
         content = RecordDict({FEDSEL: config_record(instruction.to_config())})
         if message.model.arrays:
-            content[self._arrays_key] = self._arrays(message.model)
+            content[self._options.arrayrecord_key] = self._arrays(message.model)
             if len(message.model.arrays) > len(self._names):
                 content[CONTROL] = ArrayRecord([message.model.arrays[-1]])
             users = ConfigRecord(dict(self._configs.get(instruction.message_type, {})))
             users.setdefault("server-round", getattr(instruction, "server_round", 0))
-            content[self._config_key] = users
+            content[self._options.configrecord_key] = users
         return content
 
     def named(self, model: SentModel) -> ArrayRecord:
@@ -116,24 +104,26 @@ class UserGrid(FlowerGrid):
         for record in content.metric_records.values():
             users |= dict(record)
         own: dict[str, Any] = dict(content.config_records.get(FEDSEL, {}))
-        arrays = content.array_records.get(self._arrays_key, ArrayRecord())
+        arrays = content.array_records.get(self._options.arrayrecord_key, ArrayRecord())
         return Reply(
             embed(own, users | self.score_of(users)),
             [array.data for array in arrays.values()],
-            users.get(self._examples_key, own.get("examples", 0)),
+            users.get(self._options.weighted_by_key, own.get("examples", 0)),
             own["loss"] if "loss" in own else self.loss_of(users),
             arrived_s,
         )
 
     def loss_of(self, metrics: Mapping[str, Any]) -> float:
         """The loss among the metrics of an evaluation; NaN where there is none."""
-        return _first(metrics, self._loss_keys)
+        return _first(metrics, self._options.loss_key, EVALUATION_LOSSES)
 
     def score_of(self, metrics: Mapping[str, Any]) -> Config:
         """The score among the metrics of an evaluation, under its name in the records; empty where there is none."""
-        score = _first(metrics, self._score_keys)
+        score = _first(metrics, self._options.score_key, SCORES)
         return {} if math.isnan(score) else {"accuracy": score}
 
 
-def _first(metrics: Mapping[str, Any], names: Sequence[str]) -> float:
+def _first(metrics: Mapping[str, Any], name: str | None, usual: Sequence[str]) -> float:
+    """The metric of this name, or None: the first that has one of the usual names; NaN where there is none."""
+    names = usual if name is None else [name]
     return next((float(metrics[name]) for name in names if isinstance(metrics.get(name), int | float)), math.nan)

@@ -61,7 +61,8 @@ class UserClients:
 
     Attributes
     ----------
-    carrier : the federation that carries the messages
+    carrier : the federation that carries the messages, set before the first message
+    enrolments : node -> what it told, of the nodes that can take part
     refusal : sentence on why the last client that cannot take part cannot; empty where all can
     last_failure : sentence on the last message that failed; empty where none has
     metrics : partition id -> examples, and the user's own metrics, of the round's training
@@ -80,24 +81,14 @@ class UserClients:
     ) -> None:
         self._config, self._layout, self._run, self._identities = config, layout, run, identities
         self.refusal = self.last_failure = ""
+        self.enrolments: dict[str, EnrolAnswer] = {}
         self.metrics: dict[int, tuple[int, Config]] = {}
         self._examples = np.zeros(config.run.clients, np.int64)
         for client, examples in known_examples.items():
             self._examples[client] = examples
         self._recorded = set(known_examples)
-        self._enrolments: dict[str, EnrolAnswer] = {}
         self._stand_in_noted = False
         self._model: tuple[SentModel, SentModel] | None = None
-
-    @property
-    def any_enrolled(self) -> bool:
-        """True if a client can take part."""
-        return bool(self._enrolments)
-
-    def over(self, carrier: Federation) -> "UserClients":
-        """This federation, with `carrier` to carry its messages from now on."""
-        self.carrier = carrier
-        return self
 
     def nodes(self) -> Set[str]:
         """Ids of the nodes that are connected now."""
@@ -138,8 +129,8 @@ class UserClients:
             self.refusal = sentence
             raise ConfigError(sentence)
         self._note_stand_in(enrolment.abilities)
-        self._enrolments[message.node] = enrolment
-        if len({known.client < 0 for known in self._enrolments.values()}) > 1:
+        self.enrolments[message.node] = enrolment
+        if len({known.client < 0 for known in self.enrolments.values()}) > 1:
             LOGGER.warning(MIXED)
         client = self._identities.number(message.node) if enrolment.client < 0 else enrolment.client
         examples, known = enrolment.examples, self._run.method.roster.examples
@@ -170,7 +161,7 @@ class UserClients:
         What another node than the owner of a partition id claimed of its client counts for nothing.
         """
         for client, node in self._run.clients.nodes.items():
-            told = self._enrolments[node].examples if node in self._enrolments else 0
+            told = self.enrolments[node].examples if node in self.enrolments else 0
             if told and client not in self._recorded:
                 self._examples[client] = min(told, MOST_EXAMPLES)
                 self._recorded.add(client)
@@ -211,7 +202,7 @@ class UserClients:
         plain = [
             message
             for message in messages
-            if self._enrolments[message.node].abilities is None
+            if self.enrolments[message.node].abilities is None
             and Report.INITIAL_LOSS in cast(TrainInstruction, message.instruction).reports
         ]
         probes = [
@@ -249,7 +240,7 @@ class UserClients:
         self._examples[client] = reply.examples
         self.metrics[client] = reply.examples, users_part(reply.metrics)
         steps = float(self._config.training.steps(reply.examples))
-        if self._enrolments[message.node].abilities is not None:
+        if self.enrolments[message.node].abilities is not None:
             own = embedded(reply.metrics)
             reports = [report for report in Report if report in own]
             answer = replace(TrainAnswer.from_metrics(own, reports, loss_optional=True), work_steps=steps)
