@@ -1,6 +1,6 @@
-"""Flower's private parts: all that fedsel replaces or calls of them, in the releases from 1.36 on, and nowhere else.
+"""Flower's private parts: everything private that fedsel calls or replaces, in the releases from 1.36 on.
 
-Each file says of its part what Flower does there, what fedsel does instead, and what in Flower would replace it.
-Everything outside this package uses Flower's public interface: `NumPyClient`, `Strategy`, `ServerApp`, `ClientApp`,
-`run_simulation` and the commands; but for `clients/flower_messages.py`, as clients import nothing of `simulation`.
+Each file says what Flower does, what fedsel does instead, and which feature of Flower would make the file unnecessary.
+All other code uses Flower's public interface alone: `NumPyClient`, `Strategy`, `ServerApp`, `ClientApp`,
+`run_simulation` and the commands.
 """

@@ -1,8 +1,8 @@
-"""Admitted clients: a SuperLink admits whose public keys lie in a folder, and says who connects and leaves.
+"""Admitted clients: a SuperLink admits the clients whose public keys lie in a folder.
 
-Flower registers a SuperNode's public key by a call of its Control API, one process of `flwr` for each. Here `admit`
-keeps a SuperLink's nodes equal to a folder of keys while it runs: a key that is added is registered under the name of
-its file, and the node of one that is removed is unregistered. A folder of keys in Flower would replace this.
+Flower registers a SuperNode's public key by a command for each key. Here `admit` keeps the SuperLink's nodes equal to a
+folder of keys while the SuperLink runs: it registers a new key under the name of its file, and unregisters the node of
+a removed key. It also reports which clients connect and leave. A folder of keys in Flower would replace this file.
 """
 
 import threading
@@ -17,11 +17,11 @@ from flwr.supercore.constant import NodeStatus
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 LOOK_S = 2.0
-"""Seconds between two looks at the folder and at who is connected."""
+"""Seconds between two checks of the folder and of the connected clients."""
 
 
 def admit(state: Any, keys: Path, say: Callable[[str], None]) -> None:
-    """Let the link state have a node for each key in the folder `keys`, now and as long as this process lives."""
+    """Keep a node in the link state for each key in the folder `keys`, as long as this process lives."""
     said: dict[str, str] = {}
     admit_once(state, keys, said, say)
 
@@ -34,7 +34,7 @@ def admit(state: Any, keys: Path, say: Callable[[str], None]) -> None:
 
 
 def admit_once(state: Any, keys: Path, said: dict[str, str], say: Callable[[str], None]) -> None:
-    """Register and unregister what has changed; `said` is the last status of each client that was told."""
+    """Register new keys and unregister removed ones; `said` holds the last reported status of each client."""
     admitted = read_keys(keys, said, say)
     nodes = {node.public_key: node for node in state.get_node_info() if node.status != NodeStatus.UNREGISTERED}
     for key, name in admitted.items():
@@ -42,7 +42,7 @@ def admit_once(state: Any, keys: Path, said: dict[str, str], say: Callable[[str]
             state.create_node(NOOP_FLWR_AID, name, key, HEARTBEAT_DEFAULT_INTERVAL)
     for key, node in nodes.items():
         if key not in admitted:
-            # Flower compares the end of the last heartbeat, which a node that never connected has not.
+            # Flower compares the time of the last heartbeat, and a node that never connected has none.
             node.online_until = node.online_until or 0.0
             state.delete_node(node.owner_aid, node.node_id)
             state.node_public_key_to_node_id.pop(key, None)
@@ -53,7 +53,7 @@ def admit_once(state: Any, keys: Path, said: dict[str, str], say: Callable[[str]
 
 
 def read_keys(folder: Path, said: dict[str, str], say: Callable[[str], None]) -> Mapping[bytes, str]:
-    """Public key, in Flower's form -> name of its file, of all keys in the folder; one that cannot be read is told."""
+    """Public key in Flower's form -> name of its file; an unreadable key is reported and left out."""
     found = {}
     for path in sorted(folder.glob("*.pub")):
         try:

@@ -1,11 +1,11 @@
-"""App signature: who has read the app signs it, and SuperNodes with ``--trusted-entities`` import no other.
+"""App signature: SuperNodes with ``--trusted-entities`` import only an app that a trusted key has signed.
 
-A run brings its app along, as a bundle (FAB), and Flower's SuperNode can verify an Ed25519 signature of it. Flower's
-SuperLink has signatures of apps on Flower Hub alone; one of `simulation.deployment.superlink` also hands out those in
-`SIGNATURES` of its FLWR_HOME. The key needs to be on neither server nor clients.
+A run brings its app as a bundle (FAB), and Flower's SuperNode can verify an Ed25519 signature of the bundle. Flower's
+SuperLink has signatures only for apps on Flower Hub. The one of `simulation.deployment.superlink` also hands out the
+signatures in the file `SIGNATURES` of its FLWR_HOME. Neither server nor clients need the private key.
 
-Private of Flower are `build_fab_from_disk` and the form of what is signed and of a signature; signing a local app with
-`flwr` would replace them.
+It uses `build_fab_from_disk` and Flower's formats of the signed text and of a signature. A command of `flwr` that signs
+a local app would replace this file.
 """
 
 import base64
@@ -21,11 +21,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from fedsel_app.config import ConfigError
 
 SIGNATURES, TRUSTED = "signatures.json", "trusted.yaml"
-"""Files of a folder of signatures: for the SuperLink, and for the SuperNodes."""
+"""Files of a folder of signatures: the first for the SuperLink, the second for the SuperNodes."""
 
 
 def sign_app(app: Path, folder: Path, key: Ed25519PrivateKey) -> str:
-    """Sign the app as it is now, add the signature to those in `folder`, and say there whom to trust.
+    """Sign the app as it is now, and write the signature and the trusted public key to `folder`.
 
     Returns the SHA-256 of the bundle. Raises ConfigError if `folder` cannot be written.
     """
@@ -50,14 +50,14 @@ def sign_app(app: Path, folder: Path, key: Ed25519PrivateKey) -> str:
 
 
 def is_signed(app: Path, folder: Path) -> bool:
-    """True if the app as it is now has a signature among those in `folder`."""
+    """True if `folder` has a signature of the app as it is now."""
     from flwr.cli.build import build_fab_from_disk
 
     return bool(signatures_of(folder, hashlib.sha256(build_fab_from_disk(app)).hexdigest()))
 
 
 def signatures_of(folder: Path, bundle: str) -> dict[str, str]:
-    """Signatures in `folder` of the bundle with this SHA-256, in Flower's form, which says so if there is any."""
+    """Signatures in `folder` of the bundle with this SHA-256, in Flower's form; empty without any."""
     signed = _read(folder).get(bundle, {})
     return {"valid_license": "Valid"} | dict(signed) if signed else {}
 
@@ -69,5 +69,5 @@ def _read(folder: Path) -> dict[str, Mapping[str, str]]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"The signatures in {path} cannot be read: {error}.") from error
     if not isinstance(signed, dict) or not all(isinstance(entry, dict) for entry in signed.values()):
-        raise ConfigError(f"The signatures in {path} are none. Make them with `fedsel sign`.")
+        raise ConfigError(f"The file {path} has no signatures. Make it anew with `fedsel sign`.")
     return signed

@@ -1,14 +1,12 @@
-"""Control account: a SuperLink's Control API answers the command line of the user who started it, and nobody else.
+"""Control account: a SuperLink's Control API answers only the user who started it.
 
-Whoever may submit a run executes code on the SuperLink and, as far as their owners let it, on the clients. Flower's own
-SuperLink asks nobody for an account: every user of the machine reaches a port of its loopback address. Here each start
-draws a token, and leaves it in the credential store of its FLWR_HOME (0600), where the command line `flwr` with the
-same FLWR_HOME finds it by the address of the connection. A provisioned SuperLink also answers who knows the token of
-its federation, of which it has the hash alone.
+A user who may submit a run executes code on the SuperLink and, where their owners allow it, on the clients. Flower's
+SuperLink requires no account, and every user of the machine can reach its loopback port. Here each start draws a token
+and stores it in FLWR_HOME (mode 0600), where `flwr` with the same FLWR_HOME finds it by the address of the connection.
+A provisioned SuperLink also accepts the token of its federation, of which it stores only the hash.
 
-Private of Flower are `ControlAuthnPlugin`, of which its own distribution has no other than one that lets everybody in,
-and `OidcCliPlugin`, as which the command line sends the token. Accounts in Flower without an identity provider would
-replace both.
+It uses `ControlAuthnPlugin`, whose only implementation in Flower admits everybody, and `OidcCliPlugin`, with which the
+command line sends the token. Accounts without an identity provider would replace this file.
 """
 
 import hashlib
@@ -31,9 +29,9 @@ ANY_ADDRESS = ("0.0.0.0", "[::]")
 
 
 class ControlAccount(ControlAuthnPlugin):
-    """Account of who knows a token with one of these SHA-256 hashes (hex).
+    """Account of a caller whose token has one of these SHA-256 hashes (hex).
 
-    It is Flower's only one, so that federation and nodes are as without accounts.
+    It is the account that Flower uses without accounts, so federation and nodes stay the same.
     """
 
     def __init__(self, *hashes: str) -> None:
@@ -48,23 +46,22 @@ class ControlAccount(ControlAuthnPlugin):
         return True, AccountInfo(flwr_aid=NOOP_FLWR_AID, account_name=NOOP_ACCOUNT_NAME)
 
     def refresh_tokens(self, metadata: Metadata) -> tuple[Metadata | None, AccountInfo | None]:
-        """Refresh nothing: the token holds as long as the SuperLink runs."""
+        """Return nothing: the token is valid as long as the SuperLink runs."""
         return None, None
 
     def get_login_details(self) -> AccountAuthLoginDetails | None:
-        """Nothing: there is no way to log in."""
+        """Return nothing: there is no login."""
         return None
 
     def get_auth_tokens(self, device_code: str) -> AccountAuthCredentials | None:
-        """Nothing."""
+        """Return nothing: there is no login."""
         return None
 
 
 def open_account(control_address: str, lasting: str = "") -> ControlAccount:
     """Draw the token of a SuperLink with its Control API at this address, and store it for the command line.
 
-    The token with the SHA-256 `lasting`, if that is given, opens the account too. Raises OSError if FLWR_HOME cannot be
-    made.
+    The account also accepts the token with the SHA-256 `lasting`, if given. Raises OSError if FLWR_HOME cannot be made.
     """
     token = secrets.token_urlsafe(32)
     host, _, port = control_address.rpartition(":")
@@ -74,7 +71,7 @@ def open_account(control_address: str, lasting: str = "") -> ControlAccount:
 
 
 def keep_token(flwr_home: Path, control_address: str, token: str) -> None:
-    """Store the token for the command line that has this FLWR_HOME. Raises OSError if it cannot be made."""
+    """Store the token for the command line with this FLWR_HOME. Raises OSError if that folder cannot be made."""
     flwr_home.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
     command_line = OidcCliPlugin(control_address)
     command_line.store = FileCredentialStore(flwr_home / "credentials.yaml")

@@ -1,6 +1,6 @@
-"""Grid of a simulation: tells of each reply as it is stored, so that nobody polls for it.
+"""Grid of a simulation: it signals each reply that is stored, so that no one polls for it.
 
-Private of Flower are `InMemoryGrid` and `LinkState.store_message_res`; a grid that wakes who waits would replace them.
+It uses `InMemoryGrid` and `LinkState.store_message_res`. A grid of Flower's that signals replies would replace it.
 """
 
 from threading import Event
@@ -11,7 +11,7 @@ from flwr.superlink.grid import InMemoryGrid
 
 
 def reply_event(grid: Grid) -> Event | None:
-    """Event that is set whenever the in-memory grid of a simulation has a new reply; None for another grid."""
+    """Event that is set when the in-memory grid of a simulation has a new reply; None for any other grid."""
     if not isinstance(grid, InMemoryGrid):
         return None
     arrived, store = Event(), grid.state.store_message_res

@@ -1,15 +1,13 @@
-"""Limits of the SuperLink's ports: nothing large is read of a caller that has shown no key.
+"""Limits of the SuperLink's ports: a caller without a known key cannot make the SuperLink read much.
 
-- Flower's gRPC servers take messages of 2 GiB. Arrays travel in chunks, so that no message of a SuperNode, however
-  large the model, is larger than a chunk and what is around it: `limit_fleet_server` gives the server of the Fleet API
-  that limit, which gRPC holds by the length that stands before a message, and closes connections that do not finish
-  their handshake, or that have no call under way for a while (a SuperNode connects again by itself).
-- A call without a known key is refused by a handler of one request, which gRPC reads first, whole.
-  `refuse_unread` refuses it by one that never reads.
-- `limited_app` bounds the bodies that reach an app over HTTP, and `hide_schema` takes away the description of its API.
-- A SuperLink may have as many connections as the system's hard limit of files allows: `raise_file_limit`.
+- Flower's gRPC servers accept messages of 2 GiB. SuperNodes send arrays in chunks, so a message is never larger than a
+  chunk and a small envelope. `limit_fleet_server` sets that limit, which gRPC checks before it reads a message. It also
+  closes connections that do not finish their handshake or stay idle; a SuperNode reconnects by itself.
+- Flower reads a whole message before it refuses an unknown key. `refuse_unread` refuses the call without reading it.
+- `limited_app` bounds the bodies of HTTP requests, and `hide_schema` removes the public description of the API.
+- `raise_file_limit` allows as many connections as the system's hard limit of open files.
 
-Limits among the options of Flower's SuperLink would replace them.
+Options of Flower's SuperLink for these limits would replace this file.
 """
 
 import resource
@@ -23,15 +21,15 @@ import grpc  # type: ignore[import-untyped]
 from simulation.flower_internals.transport import FLEET_OVER_GRPC
 
 AROUND_BYTES = 3 * 2**20
-"""Most bytes of a message beside a chunk of an array: objects that it carries, and the tree of their names."""
+"""Most bytes of a message beside a chunk of an array: other objects, and the tree of their names."""
 MOST_BODY_BYTES = 2**26
-"""Most bytes of a body over HTTP; the largest is an app that is submitted."""
+"""Most bytes of an HTTP body; the largest is a submitted app."""
 HANDSHAKE_MS, IDLE_MS = 10_000, 120_000
 SCHEMA = ("/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc")
 FLEET_SERVER = "generic_create_grpc_server"
 TERMINATOR = "_unary_unary_rpc_terminator"
 ENTERING = ("/RegisterNode", "/ActivateNode")
-"""Ends of the Fleet API's calls that a node makes before the SuperLink knows its key."""
+"""Calls of the Fleet API that a node makes before the SuperLink knows its key."""
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -39,7 +37,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 def limit_ports(program: Any) -> None:
-    """Give the servers that Flower's SuperLink, the module `program`, is about to start these limits."""
+    """Set these limits for the servers that Flower's SuperLink, the module `program`, is about to start."""
     raise_file_limit()
     limit_fleet_server(program)
     refuse_unread()
@@ -47,7 +45,7 @@ def limit_ports(program: Any) -> None:
 
 
 def raise_file_limit() -> None:
-    """Let this process open as many files, connections among them, as the system's hard limit allows."""
+    """Let this process open as many files and connections as the system's hard limit allows."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -76,7 +74,7 @@ def limit_fleet_server(program: Any) -> None:
 
 
 def server_options(most_bytes: int) -> dict[str, int]:
-    """Options of a gRPC server that reads messages of `most_bytes` at most, and ends idle connections."""
+    """Options of a gRPC server that reads messages of at most `most_bytes` and closes idle connections."""
     return {
         "grpc.max_receive_message_length": most_bytes,
         "grpc.server_handshake_timeout_ms": HANDSHAKE_MS,
@@ -85,7 +83,7 @@ def server_options(most_bytes: int) -> dict[str, int]:
 
 
 def refuse_unread() -> None:
-    """Refuse calls of the Fleet API without a known key before their messages are read."""
+    """Refuse calls of the Fleet API without a known key, before their messages are read."""
     from flwr.common.constant import PUBLIC_KEY_HEADER
     from flwr.supercore.utils import get_metadata_bytes
 
@@ -107,7 +105,7 @@ def refuse_unread() -> None:
 
 
 def unread_refusal(message: str, code: Any = grpc.StatusCode.UNAUTHENTICATED) -> grpc.RpcMethodHandler:
-    """Handler that refuses a call and reads none of it: one for streams, which are read as they are asked for."""
+    """Handler that refuses a call without reading it: a stream handler, as gRPC reads streams on demand."""
 
     def refuse(requests: Any, context: grpc.ServicerContext) -> None:
         context.abort(code, message)
@@ -116,7 +114,7 @@ def unread_refusal(message: str, code: Any = grpc.StatusCode.UNAUTHENTICATED) ->
 
 
 def limit_http(program: Any) -> None:
-    """Have `program` serve its app over HTTP behind `limited_app`, without a description of the API."""
+    """Let `program` serve its app over HTTP behind `limited_app`, without the description of the API."""
     uvicorn = program.uvicorn
 
     def run(app: Any, **options: Any) -> None:
@@ -127,49 +125,20 @@ def limit_http(program: Any) -> None:
 
 
 def hide_schema(app: Any) -> None:
-    """Take the description of its API away from a FastAPI `app`."""
+    """Remove the routes that describe the API of a FastAPI `app`."""
     app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") not in SCHEMA]
 
 
 def limited_app(app: App, most_bytes: int) -> App:
-    """ASGI `app` that gets bodies of `most_bytes` at most; larger ones are answered with 413, unread if they say so."""
+    """ASGI `app` that gets bodies of at most `most_bytes`. Larger ones, and those without a length, get 413, unread."""
 
     async def limited(scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await app(scope, receive, send)
+        headers = dict(scope.get("headers", ()))
+        length = headers.get(b"content-length", b"0")
+        if b"transfer-encoding" in headers or not length.isdigit() or int(length) > most_bytes:
+            await send({"type": "http.response.start", "status": 413, "headers": [(b"connection", b"close")]})
+            await send({"type": "http.response.body", "body": b"The body is too large, or has no length."})
             return
-        length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        if not length.isdigit() or int(length) > most_bytes:
-            await _refuse(send)
-            return
-        read, begun = 0, False
-
-        async def receive_counted() -> Message:
-            nonlocal read
-            message = await receive()
-            read += len(message.get("body", b""))
-            if read > most_bytes:
-                raise _TooLarge
-            return message
-
-        async def send_noted(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
-        try:
-            await app(scope, receive_counted, send_noted)
-        except _TooLarge:
-            if not begun:
-                await _refuse(send)
+        await app(scope, receive, send)
 
     return limited
-
-
-class _TooLarge(Exception):
-    """Body that is larger than it may be."""
-
-
-async def _refuse(send: Send) -> None:
-    await send({"type": "http.response.start", "status": 413, "headers": [(b"connection", b"close")]})
-    await send({"type": "http.response.body", "body": b"The body is too large."})

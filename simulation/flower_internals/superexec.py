@@ -1,11 +1,8 @@
-"""SuperExec that hands a task's token over in a file: ``python -m simulation.flower_internals.superexec SECRET ...``.
+"""SuperExec that passes a task's token in a file: ``python -m simulation.flower_internals.superexec SECRET ...``.
 
-SECRET is a file in a folder of this user's alone; the other arguments are those of `flower-superexec`. Flower's own
-writes the token into the command line of the process that it starts, which every user of the machine can read; and who
-has the token of a ServerApp is that ServerApp to the SuperLink.
-
-Private of Flower is `subprocess_executor.subprocess`, of which it uses `Popen`; a token file by default would replace
-this.
+SECRET is a file in a folder that only this user can read. The other arguments are those of `flower-superexec`. Flower's
+SuperExec puts the token into a command line, which every user of the machine can read; with the token anybody can act
+as the ServerApp. This file replaces `subprocess_executor.subprocess`. A token file by default would replace it.
 """
 
 import logging
@@ -22,7 +19,7 @@ STARTER_HOOK = "subprocess"
 
 
 def start_hiding(start: Callable[..., Any], folder: Path, command: Sequence[str], **options: Any) -> Any:
-    """Start a command with the token that stands in it in a new file of `folder` instead."""
+    """Start a command, with its token in a new file of `folder`."""
     at = command.index("--token")
     file = folder / f"token-{secrets.token_hex(8)}"
     file.touch(mode=0o600)
