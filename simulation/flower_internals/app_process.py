@@ -1,14 +1,14 @@
-"""App process: a client's app, imported once, that answers one message of its SuperNode after the other.
+"""App process: it imports a client's app once and answers all messages of its SuperNode.
 
-`simulation.deployment.app_runner` starts this file as a program. It imports nothing of fedsel, so that all code of the
-app is that of the bundle (FAB) which the SuperLink hands out, as in Flower's own `flwr-clientapp`.
+`simulation.deployment.app_runner` starts this file as a program. It imports nothing of fedsel, so that the app's code
+comes from the bundle (FAB) that the SuperLink hands out, as in Flower's `flwr-clientapp`.
 
-A message comes through a pipe in frames: the task's input, the tree of the message's objects, and each object. The
-answer goes back as the reply with its tree, the client's state, and each object. While it works, the process sends an
-empty frame every `BEAT_S`, so that the SuperNode can tell work from a frozen process.
+A message arrives through a pipe in frames: the task's input, the tree of the message's objects, and each object. The
+answer consists of the reply with its tree, the client's state, and each object. During its work the process sends an
+empty frame every `BEAT_S`, so that the SuperNode can tell that it is not frozen.
 
-Private of Flower are the functions that take a message apart into its objects, those that import an app, and the
-monitor that ends this process with its SuperNode. An app process with a documented protocol would replace them.
+It uses Flower's private functions that split a message into objects, that import an app, and that end this process with
+its SuperNode. An app process of Flower's with a documented protocol would replace this file.
 """
 
 import signal

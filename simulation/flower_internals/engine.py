@@ -1,17 +1,15 @@
-"""Simulation engine: Flower's own, with parts replaced so that it waits for nothing and a dead worker is no end.
+"""Simulation engine of Flower, with event-driven delivery, a timeout for every answer, and restart of dead workers.
 
-- `flwr.server.superlink.fleet.vce.vce_api.add_messages_to_queue` polls ten times a second. `event_driven_delivery`
-  replaces it, so that a message is seen as soon as it is stored.
-- `flwr.server.superlink.fleet.vce.vce_api.run_api` raises where Ray does not start, and the server waits on;
-  `watched_workers` ends the run.
-- `RayBackend.process_message` waits for an answer without end, and fails the messages of a dead worker. `WorkerWatch`
-  replaces it, with Flower's pool of idle workers.
-- `BasicActorPool.terminate_all_actors` ends each worker by a task that never returns, which Ray reports as a failure.
+- `vce_api.add_messages_to_queue` polls ten times a second. `event_driven_delivery` replaces it.
+- `vce_api.run_api` raises if Ray does not start, while the server goes on waiting. `watched_workers` ends the run.
+- `RayBackend.process_message` waits for an answer without a timeout, and keeps a dead worker in its pool. `WorkerWatch`
+  replaces it.
+- `BasicActorPool.terminate_all_actors` ends a worker by a task that never returns, which Ray reports as a failure.
   `quiet_termination` replaces it.
-- `pool_size_from_resources` counts the workers that a Ray cluster has room for; `cluster_workers` calls it.
+- `pool_size_from_resources` counts the workers that fit a Ray cluster; `cluster_workers` calls it.
 
-`RESTARTS` are options of Ray that Flower passes on with the resources of a worker. An engine that waits for events in
-place of polling, and replaces its workers, would replace all of it.
+Flower passes the options `RESTARTS` on to Ray. An engine that waits for events and replaces its workers would replace
+this file.
 """
 
 import logging
@@ -37,20 +35,20 @@ from fedsel_app.network.reply_timeout import ReplyTimeout
 
 LOGGER = logging.getLogger("fedsel")
 STOP_POLL_S = 0.1
-"""Seconds between two looks at whether the engine stops."""
+"""Seconds between two checks whether the engine stops."""
 START_S = 300.0
-"""Seconds that a worker has for its first answer in any case: it starts, and imports."""
+"""Least seconds that a worker has for its first answer: it must start and import."""
 NODE_LOOK_S = 5.0
-"""Seconds between two looks at whether a node of Ray is alive, while an answer is awaited."""
+"""Seconds between two checks whether a node of Ray is alive, during a wait for an answer."""
 NO_NODE = "Ray's raylet was killed, or is frozen"
 RESTARTS = {"max_restarts": 10, "max_task_retries": 1}
-"""Ray restarts a dead worker this often, and gives it the message that it had once more: a client that is asked again
-answers the same, so nothing in the run changes. A message that ends two workers is its client's failure."""
+"""Ray restarts a dead worker up to 10 times and repeats its message once. A repeated message gets the same answer, so
+nothing in the run changes. If a message ends two workers, its client has failed."""
 
 
 @contextmanager
 def event_driven_delivery() -> Iterator[None]:
-    """Let the engine hand messages to the workers by `deliver_when_stored` within the block."""
+    """Deliver messages to the workers by `deliver_when_stored` within the block."""
     add_messages_to_queue = vce_api.add_messages_to_queue
     vce_api.add_messages_to_queue = deliver_when_stored
     try:
@@ -64,8 +62,8 @@ def deliver_when_stored(
 ) -> None:
     """Put each message for a client into `queue` as soon as `state` has it, until `f_stop` is set.
 
-    Flower asks ten times a second for every node's next message, and the state checks all that it holds for each: at
-    K = 100 a third of a core, and 50 ms before a message is seen.
+    Flower asks for every node's next message ten times a second, and the state searches all messages for each node. At
+    K = 100 that takes a third of a core.
     """
     addressed: Queue[int] = Queue()
     store = state.store_message_ins
@@ -88,27 +86,27 @@ def deliver_when_stored(
 
 
 class WorkerWatch:
-    """Watch over the workers of a run: each message is answered in time, or is a failure of its client.
+    """Watch over the workers of a run: a client whose message is not answered in time has failed.
 
-    A worker that does not answer in time is frozen, or hangs: it is killed, and another takes its place.
+    A worker that does not answer in time is killed and replaced.
 
     Parameters
     ----------
-    timeouts : times within which answers are awaited
-    end : called with the beginning of a sentence when the run cannot go on
+    timeouts : time limits of the answers
+    end : called with the beginning of a sentence if the run cannot go on
     """
 
     def __init__(self, timeouts: ReplyTimeout, end: Callable[[str], None]) -> None:
         self._timeouts = timeouts
         self.end = end
         self._ready = set[Any]()
-        """Workers that have answered; before its first answer one must start and import."""
+        """Workers that have answered at least once."""
 
     def process_message(self, backend: RayBackend, message: Message, context: Context) -> tuple[Message, Context]:
-        """Have a worker answer `message`, in place of Flower's method.
+        """Let a worker answer `message`; replaces Flower's method.
 
-        Flower keeps a dead worker in its pool and hands it most messages, as it fails them at once: rounds of failures
-        in a run that ends well. Here a worker that is dead for good ends the run.
+        Flower keeps a dead worker in its pool. As that worker fails at once, it gets most messages, and the run ends
+        without an error. Here a worker that cannot be restarted ends the run.
 
         Raises
         ------
@@ -147,7 +145,7 @@ class WorkerWatch:
             pool.pool.append(worker)
 
     def _answered(self, answer: Any, limit_s: float) -> bool:
-        """Wait for an answer, but not longer than `limit_s` seconds; end the run if no node of Ray is alive."""
+        """Wait up to `limit_s` seconds for an answer; end the run if no node of Ray is alive."""
         deadline_s, look_s = time.monotonic() + limit_s, min(NODE_LOOK_S, limit_s)
         while not ray.wait([answer], timeout=look_s)[0]:
             if not self._node_alive():
@@ -164,10 +162,7 @@ class WorkerWatch:
 
 @contextmanager
 def watched_workers(watch: WorkerWatch) -> Iterator[None]:
-    """Let messages be answered under `watch` within the block; an engine that fails ends the run.
-
-    Flower's server would wait without end for the answers of an engine that did not start.
-    """
+    """Answer messages under `watch` within the block. An engine that fails to start ends the run."""
     process_message, run_api = RayBackend.process_message, vce_api.run_api
 
     def run_or_end(*arguments: Any, **options: Any) -> None:
@@ -187,7 +182,7 @@ def watched_workers(watch: WorkerWatch) -> Iterator[None]:
 
 
 def describe_death(error: ActorDiedError) -> str:
-    """Name the worker that died by its process id and address, as far as Ray reports them."""
+    """Name the worker that died, by its process id and address if Ray reports them."""
     fields = dict(re.findall(r"^\s*(pid|ip): (\S+)$", str(error), re.MULTILINE))
     place = f" with pid {fields['pid']} on {fields['ip']}" if fields.keys() >= {"pid", "ip"} else ""
     return f"The Ray worker{place} died, perhaps for want of memory"
@@ -195,7 +190,7 @@ def describe_death(error: ActorDiedError) -> str:
 
 @contextmanager
 def quiet_termination() -> Iterator[None]:
-    """Let Ray end the workers itself, without a word, within the block."""
+    """End the workers by Ray itself within the block, without messages."""
     terminate_all_actors = BasicActorPool.terminate_all_actors
 
     def kill_all_actors(self: BasicActorPool) -> None:
@@ -210,6 +205,6 @@ def quiet_termination() -> Iterator[None]:
 
 
 def cluster_workers(resources: Mapping[str, float]) -> int:
-    """Count the workers of `resources` each that fit the connected Ray cluster. Raises ValueError if none does."""
+    """Number of workers with these `resources` that fit the connected Ray cluster. Raises ValueError if none fits."""
     workers: int = pool_size_from_resources(dict(resources))
     return workers

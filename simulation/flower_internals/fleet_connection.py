@@ -1,11 +1,11 @@
-"""Connection of a SuperNode to the Fleet API over HTTP, from 1.40 on: a refusal is an exception, as it is over gRPC.
+"""Connection of a SuperNode to the Fleet API: refusals become exceptions and are explained.
 
-`fleet_http_connection.flwr_exit` ends the process at the first refusal; it becomes an exception, so that
-`simulation.deployment.supernode.retrying` may try again. Where the SuperLink's certificate is not trusted, Flower tries
-again without end or word: that is a refusal here. A SuperNode that takes a connection from outside would replace this.
+From 1.40 on, over HTTP, `fleet_http_connection.flwr_exit` ends the process at the first refusal. Here it raises an
+exception, so that `simulation.deployment.supernode.retrying` can try again. If the SuperLink's certificate is not
+trusted, Flower retries forever without a message; here that is a refusal too.
 
-A SuperNode ends without a word where the SuperLink does not know its key, or finds its clock wrong. `why_refused` asks
-before, by the call of a heartbeat for no node, which changes nothing. An answer to that in Flower would replace it.
+A refused SuperNode does not say why: its key may be unknown or its clock wrong. `why_refused` asks beforehand, by a
+heartbeat of no node, which changes nothing. Errors with a reason in Flower would replace this file.
 """
 
 from datetime import UTC, datetime
@@ -25,18 +25,18 @@ HTTP_CONNECTION = "flwr.supernode.fleet_http_connection"
 CLIENT_HOOK, EXIT_HOOK, FIRST_CALLS = "FleetHttpClient", "flwr_exit", ("RegisterNode", "ActivateNode")
 UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 NO_NODE, WRONG_CLOCK = "Invalid node ID", "Invalid timestamp"
-"""Flower's words for a heartbeat of a known key for no node, and for a signature of another time than the server's."""
+"""Flower's answers to a heartbeat of no node with a known key, and to a signature at a wrong time."""
 HEARTBEAT = SendNodeHeartbeatRequest(node=Node(node_id=0), heartbeat_interval=30.0)
 ASK_S, AHEAD_S, BEHIND_S = 10.0, 5.0, 305.0
-"""Seconds that the answer may take, and by which this machine's clock may be ahead of the server's, or behind it."""
+"""Most seconds until the answer; most seconds that this clock may be ahead of the server's, and behind it."""
 
 
 class RefusedError(RuntimeError):
-    """A SuperLink that refuses a SuperNode, or is not trusted."""
+    """The SuperLink refuses the SuperNode, or its certificate is not trusted."""
 
 
 def refuse_by_exceptions() -> None:
-    """Let the SuperNode's connection raise RefusedError where it is refused."""
+    """Let the SuperNode's connection raise RefusedError after a refusal."""
     if FLEET_OVER_GRPC:
         return
     connection = import_module(HTTP_CONNECTION)
@@ -47,9 +47,9 @@ def refuse_by_exceptions() -> None:
 
 
 def why_refused(address: str, authority: Path, key: Path) -> str:
-    """Words in which the SuperLink at `address` refuses calls with this private key; empty where it takes them.
+    """Reason why the SuperLink at `address` refuses this private key; empty if it accepts the key.
 
-    Raises OSError if it cannot be reached, or a file cannot be read.
+    Raises OSError if the SuperLink cannot be reached, or a file cannot be read.
     """
     private: Any = load_ssh_private_key(key.read_bytes(), None)
     ask = _refused_over_grpc if FLEET_OVER_GRPC else _refused_over_http
@@ -77,7 +77,7 @@ def _refused_over_grpc(address: str, authority: Path, keys: tuple[Any, Any]) -> 
 
 
 def _refused_over_http(address: str, authority: Path, keys: tuple[Any, Any]) -> str:
-    """Flower has one answer for all reasons here; the hour in its head tells a wrong clock from an unknown key."""
+    """Flower gives all reasons one answer; the date in its header tells a wrong clock from an unknown key."""
     httpx: Any = import_module("httpx")
     connection: Any = import_module(HTTP_CONNECTION)
     interceptors = [connection.RuntimeVersionHttpInterceptor(component_name="SuperNode")]
@@ -94,7 +94,7 @@ def _refused_over_http(address: str, authority: Path, keys: tuple[Any, Any]) -> 
 
 
 def _trusting(call: Any) -> Any:
-    """Wrap a first call; a certificate that is not trusted is a refusal."""
+    """Wrap a first call, so that an untrusted certificate is a refusal."""
 
     def trusting(self: Any, request: Any) -> Any:
         try:

@@ -1,16 +1,15 @@
-"""SuperLink: Flower's own, with parts replaced so that it is fast, and answers nobody but its user.
+"""SuperLink of Flower, with faster stores, and closed to other users of the machine.
 
-- `flwr.superlink.main.get_objectstore_linkstate_factories` makes the stores. Those in a database take seconds of
-  processor time for a round of three clients; `in_memory_factories` keeps in memory what ends with the runs anyway, and
-  in the database the nodes alone, so that a SuperLink that is started again knows them.
-- `LinkState.get_message_ins` and `get_message_res` find a message before all of its objects are stored; who pulls it
-  then sleeps for a second or more, and for minutes if its sender has died. `hand_out_whole` replaces them.
-- `LinkState.get_fab` has no signatures but those of Flower Hub: see `app_signature`.
-- Who may connect is registered by calls of the Control API: see `admitted_clients`.
-- `flower_superlink._parse_superlink_lifespan_config` gives the configuration, and `_get_superexec_command` the command
-  of the process that starts the ServerApps; `close_to_strangers` lets neither Control API nor tasks to other users.
+- `get_objectstore_linkstate_factories` makes stores in a database, which take seconds of processor time for a round of
+  three clients. `in_memory_factories` keeps only the nodes there, so that a restarted SuperLink knows them.
+- `LinkState.get_message_ins` and `get_message_res` return a message before its objects are stored. The receiver then
+  sleeps for a second, or for minutes if the sender has died. `hand_out_whole` replaces them.
+- `LinkState.get_fab` knows only signatures of Flower Hub: see `app_signature`.
+- Clients are registered by calls of the Control API: see `admitted_clients`.
+- `_parse_superlink_lifespan_config` gives the configuration, and `_get_superexec_command` the command that starts the
+  ServerApps. `close_to_strangers` replaces both.
 
-A faster database, and accounts without an identity provider would replace them.
+A faster database, and accounts without an identity provider, would replace this file.
 """
 
 import secrets
@@ -36,11 +35,11 @@ CONFIG_HOOK, SUPEREXEC_HOOK = "_parse_superlink_lifespan_config", "_get_superexe
 
 
 def run_superlink(provisioned: Path | None = None, say: Callable[[str], None] = print) -> None:
-    """Run Flower's SuperLink, as its command line says, with these parts of it replaced.
+    """Run Flower's SuperLink with the arguments of its command line and with these parts replaced.
 
-    With the folder of a server that was `provisioned`, it admits the clients whose public keys lie in ``clients``
-    there, hands out the signatures that lie there too, and answers who knows the token of ``token.sha256``; `say` is
-    told who connects and leaves.
+    With the folder of a `provisioned` server, it admits the clients whose public keys lie in ``clients`` there, hands
+    out the signatures of that folder, and accepts the token whose hash is in ``token.sha256``. `say` is called with a
+    sentence when a client connects or leaves.
     """
     program: Any = import_module("flwr.superlink.cli.flower_superlink")
     factories = partial(in_memory_factories, provisioned=provisioned, say=say)
@@ -53,9 +52,9 @@ def run_superlink(provisioned: Path | None = None, say: Callable[[str], None] = 
 
 
 def close_to_strangers(program: Any, folder: Path, account: Callable[[str], ControlAccount]) -> None:
-    """Let Flower's `program` serve its Control API to one account, and its tasks to its own SuperExec.
+    """Open the Control API of Flower's `program` to one account, and its tasks to its own SuperExec.
 
-    `folder` is this user's alone; `account` opens the account for an address.
+    Only this user can read `folder`; `account` opens the account for an address.
     """
     from flwr.common.constant import ISOLATION_MODE_SUBPROCESS
 
@@ -82,7 +81,7 @@ def close_to_strangers(program: Any, folder: Path, account: Callable[[str], Cont
 def in_memory_factories(
     database: str, federation_manager: Any, provisioned: Path | None = None, say: Callable[[str], None] = print
 ) -> tuple[Any, Any]:
-    """Replacement of Flower's factories of object store and link state: both in memory, the nodes in `database` too."""
+    """Factories of the object store and the link state, both in memory; the nodes are also kept in `database`."""
     from flwr.server.superlink.linkstate import LinkStateFactory
     from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
     from flwr.supercore.object_store import ObjectStoreFactory
@@ -100,10 +99,10 @@ def in_memory_factories(
 
 
 def keep_nodes(state: Any, file: Path) -> None:
-    """Read the nodes of a link state from the database `file`, for its owner alone, and write each change to it.
+    """Read the nodes of a link state from the database `file` (mode 0600), and write each change to it.
 
     A node that was online counts as online until it has missed two heartbeats, as in Flower's own database. Raises
-    sqlite3.Error where the file cannot be read or written.
+    sqlite3.Error if the file cannot be read or written.
     """
     from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, HEARTBEAT_PATIENCE
     from flwr.proto.node_pb2 import NodeInfo
@@ -138,9 +137,9 @@ def keep_nodes(state: Any, file: Path) -> None:
 
 
 def hand_out_whole(state: Any) -> None:
-    """Let a link state in memory hand out a message when all of its objects are stored.
+    """Let a link state in memory hand out a message only when all of its objects are stored.
 
-    A message whose sender uploads nothing for three minutes is handed out as Flower does, and is an error then.
+    If the sender uploads nothing for three minutes, the message is handed out incomplete, and its receiver fails.
     """
     from flwr.supercore.date import now
 
@@ -169,7 +168,7 @@ def hand_out_whole(state: Any) -> None:
 
 
 def attach_signatures(state: Any, folders: Sequence[Path]) -> None:
-    """Let a link state hand out each app with the signatures of it in `folders` (see `app_signature`)."""
+    """Let a link state hand out each app with its signatures in `folders` (see `app_signature`)."""
     get_fab = state.get_fab
 
     def get_signed(fab_hash: str) -> Any:

@@ -1,20 +1,17 @@
-"""SuperNode: Flower's own, with parts replaced so that one app process answers its messages and it sleeps nowhere long.
+"""SuperNode of Flower, with one app process for all messages of a run, and without long sleeps.
 
-- `flwr.supernode.cli.flower_supernode.start_client_internal` is called with the SuperNode's state. `serve_messages`
-  replaces it, to have no process started for each message.
-- `start_client_internal.time.sleep` waits half a second for the reply to a message. It is replaced by having the
-  messages answered: `NodeMessage` reads one of the state and stores its answer.
-- `start_client_internal` returns when a connection fails that has stood, as where a SuperLink is ended amid a call. It
-  is called again, which connects anew.
-- `start_client_internal._init_connection` connects to the SuperLink, and its `receive` returns at once; a loop asks
-  again after three seconds. It is replaced by one that waits for a message (`waiting`) and tries again where it is
-  refused (`simulation.deployment.supernode.retrying`). What makes that connection depends on the release: see
-  `fleet_connection`.
-- `start_client_internal.push_object_contents_from_iterable` uploads a reply, and is replaced by one that is measured.
-- `flower_supernode._parse_supernode_lifespan_config` gives the configuration. Where nobody asks for tasks over HTTP,
-  `serve_messages` puts a secret there that nobody knows, so that no other user of the machine claims one.
+- `start_client_internal` starts a process for each message. `serve_messages` replaces it.
+- `start_client_internal.time.sleep` waits half a second for the reply to a message. Its replacement answers the waiting
+  messages: `NodeMessage` reads one from the SuperNode's state and stores its answer there.
+- `start_client_internal` returns if an established connection fails. It is called again, to reconnect.
+- The `receive` of `start_client_internal._init_connection` returns at once, and a loop repeats it after three seconds.
+  Its replacement waits for a message (`waiting`) and retries after a refusal
+  (`simulation.deployment.supernode.retrying`). The connection depends on the release: see `fleet_connection`.
+- `start_client_internal.push_object_contents_from_iterable` uploads a reply. Its replacement measures the time.
+- `_parse_supernode_lifespan_config` gives the configuration. `serve_messages` sets a random secret there, so that no
+  other user of the machine can claim a task.
 
-Streaming calls in Flower's APIs, and an app process that stays, would replace all of it.
+Streaming calls and an app process that stays, both in Flower, would replace this file.
 """
 
 import secrets
@@ -45,7 +42,7 @@ Connect = Callable[..., AbstractContextManager[Any]]
 
 
 class NodeMessage:
-    """Message that a SuperNode has received: `frames` are for the app process, whose answer `store` takes.
+    """Message that a SuperNode has received. `frames` go to the app process, and `store` receives its answer.
 
     Attributes
     ----------
@@ -63,7 +60,7 @@ class NodeMessage:
 
     @property
     def run_config(self) -> Mapping[str, Value]:
-        """Configuration of the run, as Flower has it."""
+        """Configuration of the run."""
         config: Mapping[str, Value] = self._state.get_run_series_context(self._run.series_id).run_config
         return config
 
@@ -78,7 +75,7 @@ class NodeMessage:
             yield self._state.object_store.get(name)
 
     def store(self, receive: Callable[[], bytes]) -> None:
-        """Receive the frames of `app_process.write_answer`, and store the answer when it is whole."""
+        """Receive the frames of `app_process.write_answer`, and store the answer when it is complete."""
         said = PushAppMessagesRequest.FromString(receive())
         context = serde.context_from_proto(Context.FromString(receive()))
         [reply], [tree] = said.messages_list, said.message_object_trees
@@ -102,9 +99,9 @@ class NodeMessage:
 
 
 def take_messages(state: Any) -> list[NodeMessage]:
-    """Take the messages that a SuperNode has received, and end their tasks, so that nobody else answers them."""
+    """Take the messages that a SuperNode has received, and end their tasks so that no process is started for them."""
     for task in state.get_tasks(statuses=[Status.PENDING]):
-        state.finish_task(task.task_id, SubStatus.STOPPED, "The app process that stays answers.")
+        state.finish_task(task.task_id, SubStatus.STOPPED, "The app process answers.")
     messages = getattr(state, "get_messages_legacy", state.get_messages)  # the former from 1.41 on
     return [NodeMessage(state, message) for message in messages(is_reply=False)]
 
@@ -115,7 +112,7 @@ def serve_messages(
     waiting: Callable[[Callable[[], Any]], Callable[[], Any]],
     answer: Callable[[NodeMessage], None],
 ) -> None:
-    """Run Flower's SuperNode, as its command line says, with these parts of it replaced.
+    """Run Flower's SuperNode with the arguments of its command line and with these parts replaced.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""Transport of Flower's APIs in the installed release: gRPC where it serves an API over gRPC, HTTP where it does not.
+"""Transport of Flower's APIs in the installed release: gRPC or HTTP.
 
-Flower served its Control API (runs are submitted to it) over gRPC to 1.36 and its Fleet API (SuperNodes connect to it)
-to 1.39; the Runtime API (of app processes) has been HTTP since before. What is served over HTTP shares one address.
-A statement of Flower's about its transports would replace the numbers here.
+The Control API, which accepts runs, uses gRPC up to 1.36; the Fleet API, to which SuperNodes connect, up to 1.39. The
+Runtime API, for app processes, always uses HTTP. All APIs over HTTP share one address. A constant in Flower that names
+the transport would replace the release numbers here.
 """
 
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ RELEASE = tuple(int(part) for part in version("flwr").split(".")[:2])
 CONTROL_OVER_GRPC = RELEASE < (1, 37)
 FLEET_OVER_GRPC = RELEASE < (1, 40)
 FLEET_STARTS = "Starting Fleet API (gRPC-rere)" if FLEET_OVER_GRPC else "Starting the SuperLink Fleet HTTP API"
-"""Words in the log of a SuperLink that serves the Fleet API."""
+"""Line in the log of a SuperLink that serves the Fleet API."""
 ANYWHERE, HERE = "0.0.0.0", "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class Endpoints:
-    """Ports of a SuperLink, of which those of APIs over HTTP are the Runtime API's.
+    """Ports of a SuperLink. All APIs over HTTP use the port of the Runtime API.
 
     Attributes
     ----------
-    fleet, control, runtime : ports; of Flower's defaults: 9092, 9093 and 8000
+    fleet, control, runtime : ports; by default those of Flower
     host : address of the network at which SuperNodes reach the Fleet API
     control_host : address of the network at which `flwr` reaches the Control API
     """
