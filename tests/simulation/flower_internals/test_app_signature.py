@@ -96,7 +96,7 @@ def test_what_is_no_key_or_no_signature_is_named(tmp_path, app):
         (tmp_path / KEY).write_bytes(content)
         with pytest.raises(ConfigError, match=said):
             signing_key(tmp_path)
-    for text, said in (("{", "cannot be read"), ("[]", "has no signatures"), ('{"a": 1}', "are none")):
+    for text, said in (("{", "cannot be read"), ("[]", "has no signatures"), ('{"a": 1}', "has no signatures")):
         (tmp_path / SIGNATURES).write_text(text)
         with pytest.raises(ConfigError, match=said):
             sign_app(app, tmp_path, Ed25519PrivateKey.generate())
