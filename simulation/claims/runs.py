@@ -9,6 +9,7 @@ from rich.console import Console
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.records.run_folder import PLACE
+from simulation.claims.cost import expected_s
 from simulation.claims.measured import (
     PLACE_OF_DATA,
     Measured,
@@ -24,7 +25,6 @@ from simulation.comparison.placement import default_jobs, gpu_count
 from simulation.comparison.plan import Comparison, PlannedRun
 from simulation.comparison.results import read_comparison
 from simulation.comparison.run_processes import carry_out
-from simulation.engines.choice import estimate
 from simulation.experiments.configuration import AppConfig
 
 FILE = "measured.jsonl"
@@ -117,17 +117,17 @@ def keep(path: Path, asked: AskedRun, folder: Path) -> None:
 
 
 def cost_s(study: Study, measured: Measured) -> float:
-    """Seconds on one core that all runs of a study take: as measured, or else as the engines estimate it.
+    """Seconds on one core that all runs of a study take: as measured, or else as expected.
 
     Raises
     ------
     ConfigError
-        Where there is no estimate, as the data are absent and their size is not known.
+        If a run was not measured, its data are absent and their size is not known.
     """
     total = 0.0
     for side in study.sides:
         known = measured.seconds(study, side)
-        one = sum(known) / len(known) if known else estimate(study.configuration(side, study.seeds[0]), 1).inline_s
+        one = sum(known) / len(known) if known else expected_s(study.configuration(side, study.seeds[0]))
         total += one * len(study.seeds)
     return total
 
