@@ -4,8 +4,9 @@ A run that resumes from it gives the same bits as one that never stopped. Random
 functions of seed, purpose, round and client.
 """
 
+import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,8 +67,8 @@ def save_fields(owner: object, fields: Iterable[str]) -> Arrays:
     return {name.lstrip("_"): np.array(getattr(owner, name)) for name in fields}
 
 
-def load_fields(owner: object, fields: Iterable[str], arrays: Arrays) -> None:
-    """Put back what `save_fields` copied. An array that is empty in a new `owner` may have any length.
+def load_fields(owner: object, fields: Iterable[str], arrays: Arrays, *, growing: bool = False) -> None:
+    """Put back what `save_fields` copied; if `growing`, an array that is empty in a new `owner` may have any length.
 
     Raises
     ------
@@ -77,30 +78,36 @@ def load_fields(owner: object, fields: Iterable[str], arrays: Arrays) -> None:
     for name in fields:
         key, current = name.lstrip("_"), getattr(owner, name)
         like = np.asarray(current)
-        if key in arrays and like.ndim and not like.size:
+        if growing and key in arrays and like.ndim and not like.size:
             like = np.empty((len(arrays[key]), *like.shape[1:]), like.dtype)
         loaded = matching(arrays, key, like)
         setattr(owner, name, loaded if isinstance(current, np.ndarray) else type(current)(loaded.item()))
 
 
-class Best:
+class Saved:
+    """A part of a run whose state consists of its attributes `state_fields`, arrays and numbers."""
+
+    state_fields: ClassVar[tuple[str, ...]]
+
+    def state(self) -> Arrays:
+        """Copies of the attributes, named without their leading underscore."""
+        return save_fields(self, self.state_fields)
+
+    def load_state(self, state: Arrays) -> None:
+        """Go on from a state that `state` returned. Raises ConfigError as `load_fields` does."""
+        load_fields(self, self.state_fields, state)
+
+
+class Best(Saved):
     """Best global model so far by its score; the initial one until there is a score."""
+
+    state_fields = ("_score", "parameters", "buffers")
 
     def __init__(self, parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> None:
         self.parameters, self.buffers = parameters, buffers
-        self._score = -np.inf
+        self._score = -math.inf
 
     def offer(self, score: float, parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> None:
         """Keep the model if its score is above all earlier ones."""
         if score > self._score:
             self._score, self.parameters, self.buffers = score, parameters, buffers
-
-    def state(self) -> Arrays:
-        """The model and its score."""
-        return {"score": np.array(self._score), "parameters": self.parameters, "buffers": self.buffers}
-
-    def load_state(self, state: Arrays) -> None:
-        """Go on from a state that `state` returned."""
-        self.parameters = matching(state, "parameters", self.parameters)
-        self.buffers = matching(state, "buffers", self.buffers)
-        self._score = float(matching(state, "score", np.array(0.0)))

@@ -123,7 +123,7 @@ class SelectionMethod(ABC, Generic[ConfigT]):
 
     def load_state(self, state: Arrays) -> None:
         """Take up a state that `state` returned."""
-        load_fields(self, self.state_fields, state)
+        load_fields(self, self.state_fields, state, growing=True)
         scatter(state, self._learnt())
 
     def _learnt(self) -> dict[str, Stateful]:

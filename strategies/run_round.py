@@ -12,15 +12,15 @@ from functools import partial
 import numpy as np
 
 from fedsel_app.messages.instructions import LocalTestInstruction
-from fedsel_app.messages.reported_values import one_line
 from fedsel_app.records.schema import RoundRecord
 from fedsel_app.seeds import Purpose, stream
 from strategies.aggregation.calibration import next_statistics
 from strategies.participation.intermediate_round import IntermediateRound
 from strategies.roster import Ints, Outcome, RoundInfo
 from strategies.round import method_checks as checks
+from strategies.round.clients import replies_among
 from strategies.round.deadline import accept_replies, over_selected_count, simulated_dropouts
-from strategies.round.federation import Answer, Federation, Reply, SentModel, Until, sent_model
+from strategies.round.federation import Answer, Federation, SentModel, Until, sent_model
 from strategies.round.probing import Probe
 from strategies.round.replies import Replies, warn_of_few_updates
 from strategies.round.reported_values import read_tests, tested_loss
@@ -167,8 +167,7 @@ def client_testers(strategy: RunningMethod) -> list[int]:
 
 def record_tests(strategy: RunningMethod, answers: Mapping[int, Answer]) -> None:
     """Record the clients' own tests, and let the participation policy know of them."""
-    replies = {client: answer for client, answer in answers.items() if isinstance(answer, Reply)}
-    tests = read_tests(replies, strategy.context)
+    tests = read_tests(replies_among(answers, strategy.run.record.round, "failed to test"), strategy.context)
     strategy.run.participation.observe(strategy.run.record.round + 1, *tested_loss(tests))
     record_client_tests(strategy.run.record, tests, strategy.context.recorder)
 
@@ -189,12 +188,7 @@ def close_round(strategy: RunningMethod) -> None:
 def _accepted(strategy: RunningMethod, plan: Plan, answers: Mapping[int, Answer]) -> Replies:
     """The replies to aggregate, decoded and checked, without failures, dropouts and late ones."""
     run, context, number = strategy.run, strategy.context, plan.round_info.number
-    answered: dict[int, Reply] = {}
-    for client, answer in answers.items():
-        if isinstance(answer, Reply):
-            answered[client] = answer
-        else:
-            LOGGER.warning("Round %d: client %d failed: %s", number, client, one_line(answer))
+    answered = replies_among(answers, number, "failed")
     for client in simulated_dropouts(plan.selection.clients, number, context):
         answered.pop(client, None)
     replies = run.collector.collect(answered, plan.selection.clients, number, plan.statistics, plan.local_epochs)

@@ -10,22 +10,22 @@ The sizes fade alike and grow only by what is sent, so the f + 1 largest are kno
 state is (f + 1) N sizes and ids. What is cut is not given back, as what is outvoted.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsel_app.wire.codec import Update
-from strategies.checkpoint import matching
+from strategies.checkpoint import Saved
 from strategies.roster import Ints
 
 FADING = 0.95
 """Share of a size that is left a round later."""
 
 
-class EntryBounds:
+class EntryBounds(Saved):
     """Bounds of the entries of updates of `size` entries, against `malicious` hostile clients."""
+
+    state_fields = ("_sizes", "_senders")
 
     def __init__(self, size: int, malicious: int) -> None:
         self._sizes = np.zeros((malicious + 1, size), np.float32)
@@ -59,11 +59,3 @@ class EntryBounds:
     def _cut(self, update: Update) -> Update:
         bounds = self._sizes[-1] if update.indices is None else self._sizes[-1][update.indices]
         return Update(update.size, update.indices, np.clip(update.values, -bounds, bounds))
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """The sizes and their senders, (f + 1, N)."""
-        return {"sizes": self._sizes.copy(), "senders": self._senders.copy()}
-
-    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from a state that `state` returned."""
-        self._sizes, self._senders = matching(state, "sizes", self._sizes), matching(state, "senders", self._senders)

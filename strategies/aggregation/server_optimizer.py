@@ -7,13 +7,12 @@ correction, and with V_0 = tau^2, the smallest that it allows.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ServerOptimizerConfig
-from strategies.checkpoint import matching
+from strategies.checkpoint import Saved
 from strategies.roster import Floats
 
 
@@ -39,12 +38,14 @@ _SECOND_MOMENTS: dict[str, Callable[[Floats, Floats, float], Floats]] = {
 }
 
 
-class ServerOptimizer:
+class ServerOptimizer(Saved):
     """Server optimiser: the next global model from the aggregated update Delta.
 
     momentum: M <- beta_s M + Delta, w <- w + lr M (Eq. 14); mean is beta_s = 0. The adaptive ones:
     M <- beta_1 M + (1 - beta_1) Delta, V <- its rule, w <- w + lr M / (sqrt(V) + tau).
     """
+
+    state_fields = ("_momentum", "_second")
 
     def __init__(self, size: int, config: ServerOptimizerConfig) -> None:
         self._config = config
@@ -64,15 +65,6 @@ class ServerOptimizer:
         self._second = self._second_moment(self._second, np.square(update), config.server_beta2)
         step = self._momentum / (np.sqrt(self._second) + config.server_tau)
         return (parameters + config.server_lr * step).astype(np.float32)
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """M and V."""
-        return {"momentum": self._momentum.copy(), "second": self._second.copy()}
-
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Go on from a state that `state` returned."""
-        self._momentum = matching(state, "momentum", self._momentum)
-        self._second = matching(state, "second", self._second)
 
 
 def aggregation_weights(

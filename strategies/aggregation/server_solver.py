@@ -7,15 +7,13 @@ which is the same sum and leaves the update in the units that its residual has.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsel_app.config import TrainingConfig
 from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.codec import Update
-from strategies.checkpoint import matching
+from strategies.checkpoint import Saved
 from strategies.roster import Floats
 from strategies.round.federation import SentModel
 
@@ -38,7 +36,7 @@ def updated_mean(mean: Floats, changes: Sequence[Update], clients: int, scale: f
     return updated
 
 
-class ServerSolver:
+class ServerSolver(Saved):
     """The server's part of the setting `solver`: c of scaffold, H of feddyn, the weights of fednova.
 
     Attributes
@@ -46,6 +44,8 @@ class ServerSolver:
     reports : numbers that clients must report for it
     payloads : number of wire payloads in each reply
     """
+
+    state_fields = ("_mean",)
 
     def __init__(self, size: int, clients: int, training: TrainingConfig) -> None:
         self._solver, self._alpha, self._clients = training.solver, training.feddyn_alpha, clients
@@ -74,11 +74,3 @@ class ServerSolver:
             return aggregate - self._mean / self._alpha
         self._mean = updated_mean(self._mean, controls, self._clients)
         return aggregate
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """c or H."""
-        return {"mean": self._mean.copy()}
-
-    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from a state that `state` returned."""
-        self._mean = matching(state, "mean", self._mean)

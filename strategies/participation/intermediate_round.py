@@ -1,7 +1,6 @@
 """Intermediate round of ISP: clients train and test candidate models, and nothing of it is kept."""
 
 import copy
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -9,21 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.messages.instructions import LocalTestInstruction
-from fedsel_app.messages.reported_values import one_line
 from fedsel_app.network.clock import FORWARD_STEPS, RoundWork
 from fedsel_app.records.schema import SearchRecord
 from strategies.aggregation.calibration import average_statistics
 from strategies.aggregation.server_state import ServerState, Step
 from strategies.roster import Ints, Roster, RoundInfo, Selection
-from strategies.round.clients import SCALAR_BYTES, ConnectedClients
-from strategies.round.federation import Reply, SentModel, sent_model
+from strategies.round.clients import SCALAR_BYTES, ConnectedClients, replies_among
+from strategies.round.federation import SentModel, sent_model
 from strategies.round.instructions import InstructionBuilder
 from strategies.round.probing import Probe
 from strategies.round.replies import Replies, ReplyCollector
 from strategies.round.reported_values import read_tests, tested_loss
 from strategies.run_context import RunContext
-
-LOGGER = logging.getLogger("fedsel")
 
 
 def restrict_view(roster: Roster, available: Ints) -> Roster:
@@ -83,12 +79,7 @@ class IntermediateRound:
             selection, self.round_info, keep_state=False, statistics=statistics
         )
         answers = self.clients.ask(instructions, self.sent)
-        for client, answer in answers.items():
-            if not isinstance(answer, Reply):
-                LOGGER.warning(
-                    "Round %d: client %d failed the intermediate round: %s", self.round_info.number, client, answer
-                )
-        answered = {client: answer for client, answer in answers.items() if isinstance(answer, Reply)}
+        answered = replies_among(answers, number, "failed the intermediate round")
         replies = self.collector.collect(answered, selection.clients, number, statistics=statistics)
         work = replies.work(self.roster, np.zeros(0))
         self.record["failures"] = replies.failures
@@ -126,11 +117,7 @@ class IntermediateRound:
         model = sent_model(parameters, buffers)
         test = LocalTestInstruction(self.round_info.number)
         replies = self.clients.ask(dict.fromkeys(clients.tolist(), test), model)
-        for client, reply in replies.items():
-            if not isinstance(reply, Reply):
-                reason = one_line(reply)
-                LOGGER.warning("Round %d: client %d failed to test: %s", self.round_info.number, client, reason)
-        sound = {client: reply for client, reply in replies.items() if isinstance(reply, Reply)}
+        sound = replies_among(replies, self.round_info.number, "failed to test")
         tested, slowest_s = read_tests(sound, self.context), 0.0
         for client, answer in tested.items():
             batches = answer.examples / self.context.training.batch_size

@@ -147,3 +147,11 @@ class ConnectedClients:
             else:
                 found[client] = answer
         return dict(sorted(found.items()))
+
+
+def replies_among(answers: Mapping[int, Answer], server_round: int, failed: str) -> dict[int, Reply]:
+    """The clients' answers that are replies; each failure is logged: the client, that it `failed`, and the reason."""
+    for client, answer in answers.items():
+        if not isinstance(answer, Reply):
+            LOGGER.warning("Round %d: client %d %s: %s", server_round, client, failed, one_line(answer))
+    return {client: answer for client, answer in answers.items() if isinstance(answer, Reply)}

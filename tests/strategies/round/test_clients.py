@@ -13,8 +13,8 @@ from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction
 from fedsel_app.wire.codec import Update, WireError, encode
 from strategies.round import clients as connected
 from strategies.round import validation
-from strategies.round.clients import ConnectedClients
-from strategies.round.federation import sent_model
+from strategies.round.clients import ConnectedClients, replies_among
+from strategies.round.federation import NodeError, Reply, sent_model
 from strategies.round.flower_manager import FlowerManager, reply_of
 from strategies.testing.fakes import dense
 from tests.support.proxies import StubProxy, fit_reply, manager_of, update_reply
@@ -266,3 +266,11 @@ def test_answers_come_by_id_and_exceptions_are_answers():
     assert str(answers[0]) == "gone"
     assert answers[2].loss == 0.2
     assert clients.ask({}, model) == {}
+
+
+def test_of_answers_the_replies_are_kept_and_each_failure_is_logged(monkeypatch):
+    logged = []
+    monkeypatch.setattr(connected.LOGGER, "warning", lambda text, *values: logged.append(text % values))
+    found = replies_among({0: NodeError("node", "gone\nfar"), 2: Reply(loss=0.5)}, 7, "failed to test")
+    assert {client: reply.loss for client, reply in found.items()} == {2: 0.5}
+    assert logged == ["Round 7: client 0 failed to test: gone far"]
