@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import Settings, SharedSettings
 from fedsel_app.messages.answers import TrainAnswer
+from fedsel_app.models.layers import LayerSlice
 from fedsel_app.network.clock import RoundWork
 from fedsel_app.records.releases import Releases
 from fedsel_app.records.schema import ClientRecord, RoundRecord
@@ -16,22 +17,6 @@ from strategies.roster import Floats, Roster
 
 Model = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Parameters (N,) and BatchNorm statistics (B,)."""
-
-
-class Layer(Protocol):
-    """The entries [start, stop) of the flat parameters that one module owns: its weight, then its bias."""
-
-    @property
-    def name(self) -> str:
-        """The module's name."""
-
-    @property
-    def start(self) -> int:
-        """First entry."""
-
-    @property
-    def stop(self) -> int:
-        """One past the last entry."""
 
 
 class Links(Protocol):
@@ -107,7 +92,7 @@ class RunContext(SharedSettings):
     method: Settings
     initial: NDArray[np.float32]
     buffers: NDArray[np.float32]
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerSlice, ...]
     classes: int
     links: Links
     evaluate: Callable[[NDArray[np.float32], NDArray[np.float32]], Evaluation | None]

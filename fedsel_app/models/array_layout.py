@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
-from fedsel_app.models.flat_model import LayerSlice
+from fedsel_app.models.layers import LayerSlice
 
 Vector = NDArray[np.float32]
 Arrays = Sequence[NDArray[Any]] | Mapping[str, NDArray[Any]]

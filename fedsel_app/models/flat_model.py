@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import unknown_name
 from fedsel_app.models.architectures import ARCHITECTURES
 from fedsel_app.models.channels_last import channels_last
+from fedsel_app.models.layers import LayerSlice
 from fedsel_app.models.own_model import own_model
 from fedsel_app.models.tasks import CLASSIFICATION, Task
 from fedsel_app.seeds import Purpose, torch_seed
@@ -58,14 +58,6 @@ def build(name: str, sample_shape: tuple[int, ...], classes: int, seed: int) -> 
         if ARCHITECTURES[name].samples == "images":
             channels_last(model)
         return model
-
-
-class LayerSlice(NamedTuple):
-    """The entries [start, stop) of the flat vector that one module owns, weight and bias together."""
-
-    name: str
-    start: int
-    stop: int
 
 
 class FlatModel:

@@ -1,27 +1,20 @@
 """Fakes around a strategy: its run context, a roster, a round's outcome; no data or model."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import Settings, Value, read_groups
 from fedsel_app.messages.answers import TrainAnswer
+from fedsel_app.models.layers import LayerSlice
 from fedsel_app.network.clock import RoundWork
 from fedsel_app.records.releases import Releases, UnkeptReleases
 from fedsel_app.records.schema import ClientRecord, RoundRecord
 from fedsel_app.wire.codec import Update
 from strategies.roster import Floats, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import Evaluation, Model, RunContext
-
-
-class LayerSlice(NamedTuple):
-    """Entries [start, stop) of the flat parameters."""
-
-    name: str
-    start: int
-    stop: int
 
 
 class SteadyLinks:

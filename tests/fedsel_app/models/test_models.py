@@ -8,7 +8,8 @@ from torch.nn import functional
 
 from fedsel_app.config import ConfigError
 from fedsel_app.models.architectures import ARCHITECTURES, HalvingMax
-from fedsel_app.models.flat_model import FlatModel, LayerSlice, build, evaluate
+from fedsel_app.models.flat_model import FlatModel, build, evaluate
+from fedsel_app.models.layers import LayerSlice
 from tests.support.training import CPU, TorchOptimizer
 
 

@@ -1,0 +1,11 @@
+"""Layers: the part of the flat parameters that each module owns."""
+
+from typing import NamedTuple
+
+
+class LayerSlice(NamedTuple):
+    """The entries [start, stop) of the flat vector that one module owns, weight and bias together."""
+
+    name: str
+    start: int
+    stop: int
