@@ -6,7 +6,7 @@ from fedsel_app.messages.instructions import TrainInstruction
 from strategies.base import SelectionStrategy
 from strategies.methods.random_selection import RandomSelection
 from strategies.roster import RoundInfo, Selection
-from strategies.round.round_count import RoundCount
+from strategies.run import RoundCount
 from strategies.testing.fakes import make_context
 from tests.support.contexts import context_of
 from tests.support.proxies import StubProxy, manager_of, sends_its_update, trio
