@@ -18,7 +18,7 @@ from torch import Tensor
 
 from clients.compression.compressors import draw_layers
 from clients.compression.curvature import hutchinson_diagonal
-from clients.examples import label_counts_as_bytes, own_examples
+from clients.examples import client_examples, label_counts_as_bytes
 from clients.local_round import LocalRound, Trained
 from clients.received_arrays import check_arrays
 from clients.shared_model import shared_model, shared_task
@@ -238,7 +238,7 @@ class SelectionClient(NumPyClient):
     def _examples(self) -> tuple[Ints, Ints]:
         """This client's training and test examples, as indices into the data set's training part."""
         context = self._context
-        return own_examples(context.data, context.partition, context.run.clients, context.run.seed, context.client)
+        return client_examples(context.data, context.partition, context.run.clients, context.run.seed, context.client)
 
     def load(self, arrays: NDArrays, *, with_control: bool = False) -> FlatModel:
         """Load the model that arrived, on the device of this process; the arrays are checked, a control variate too."""

@@ -15,7 +15,7 @@ from fedsel_app.seeds import Purpose, stream
 Ints = NDArray[np.int64]
 
 
-def own_examples(
+def client_examples(
     data: DataConfig, partition: PartitionConfig, clients: int, seed: int, client: int
 ) -> tuple[Ints, Ints]:
     """A client's training examples and its own test part, as indices into the data set's training part.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
 from fedsel_app.npz import NpzError, read_arrays
-from fedsel_app.records.own_folder import is_anothers, is_own_folder, make_own_folder, remove_if_empty
+from fedsel_app.records.fedsel_folder import is_anothers, is_fedsel_folder, make_fedsel_folder, remove_if_empty
 
 STATE_FOLDER = "fedsel-state"
 """Name of the folder, fedsel's own, that holds the states of clients by run."""
@@ -54,22 +54,22 @@ class StateStore:
     Parameters
     ----------
     folder
-        Made when first written; as the parent of the folders of runs it is fedsel's own (`records.own_folder`).
+        Made when first written; as the parent of the folders of runs it is fedsel's own (`records.fedsel_folder`).
     begins_anew
         Whether a client whose state is gone may go on without: it fails once, so that the server learns of it, and has
         an empty state from then on. Else it fails always.
     """
 
-    def __init__(self, folder: str | Path, *, begins_anew: bool = False, own: Path | None = None) -> None:
+    def __init__(self, folder: str | Path, *, begins_anew: bool = False, fedsel_folder: Path | None = None) -> None:
         self.folder = Path(folder)
         self._begins_anew = begins_anew
-        self._own = own
+        self._fedsel_folder = fedsel_folder
 
     def of_run(self, key: str) -> "StateStore":
         """The store of one run, a folder of its own. Raises ValueError unless the key is plain letters and digits."""
         if not re.fullmatch(r"[0-9A-Za-z]{1,64}", key):
             raise ValueError(f"A run's key is up to 64 letters and digits. Got {key!r}.")
-        return StateStore(self.folder / key, begins_anew=self._begins_anew, own=self.folder)
+        return StateStore(self.folder / key, begins_anew=self._begins_anew, fedsel_folder=self.folder)
 
     def recall(self, client: int, history: ClientHistory) -> tuple[Arrays, Arrays]:
         """Read the client's state as the server's last aggregated reply left it, and that of a lost reply.
@@ -82,10 +82,10 @@ class StateStore:
             If a file cannot be read or is another user's, if the state of that time is no longer kept, or if there is
             none at all.
         """
-        if self._own is not None and is_anothers(self._own):
+        if self._fedsel_folder is not None and is_anothers(self._fedsel_folder):
             raise StateError(
-                f"The clients' states in {self._own} are another user's, so client {client} reads none of them. "
-                "Set 'state-dir' to another folder."
+                f"The clients' states in {self._fedsel_folder} are another user's, so client {client} reads none of "
+                "them. Set 'state-dir' to another folder."
             )
         rounds = self._rounds(client)
         aggregated = [number for number in rounds if number <= history.last_aggregated]
@@ -115,8 +115,8 @@ class StateStore:
         """
         path = self._path(client, server_round)
         try:
-            if self._own is not None:
-                make_own_folder(self._own)
+            if self._fedsel_folder is not None:
+                make_fedsel_folder(self._fedsel_folder)
             path.parent.mkdir(parents=True, exist_ok=True)
             _write(path, arrays)
             others = [number for number in self._rounds(client) if number != server_round]
@@ -193,7 +193,7 @@ def user_state_folder() -> Path:
 
 def remove_states(folder: Path) -> None:
     """Remove the states of all runs in `folder`, if it is fedsel's own; whatever else lies there stays."""
-    if not is_own_folder(folder):
+    if not is_fedsel_folder(folder):
         return
     with suppress(OSError):
         for run in _folders(folder):

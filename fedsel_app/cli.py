@@ -11,6 +11,7 @@ from rich.console import Console
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.arguments import (
+    Subparsers,
     add_allow_code,
     add_engine,
     add_shared,
@@ -128,23 +129,29 @@ def parser() -> Parser:
     top = Parser(prog="fedsel", description="Federated learning on Flower: simulate, compare, deploy.")
     top.add_argument("--version", action="version", version=f"fedsel {version('fedsel')}")
     commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    register_runs(commands)
+    comparison.register(commands)
+    tuning.register(commands)
+    register_partition(commands)
+    report_commands.register(commands)
+    deployment.register(commands)
+    bench.register(commands)
+    experiments.register(commands)
+    claims.register(commands)
+    return top
 
-    def add_settings(command: argparse.ArgumentParser) -> None:
-        command.add_argument("--strategy", help="selection method, or package.module:Class")
-        add_shared(command)
-        command.add_argument("--resume", metavar="DIR", help="go on with the interrupted run in this folder")
-        add_whole_numbers(command, "seed")
-        command.add_argument("--out", type=lambda text: str(Path(text).absolute()), help="run folder")
 
+def register_runs(commands: Subparsers) -> None:
+    """Add `run`, `deploy` and `submit`, which carry out one run, to the commands of `fedsel`."""
     one = commands.add_parser("run", help="simulate one run on this machine")
-    add_settings(one)
+    add_run_settings(one)
     add_engine(one)
     one.add_argument("--dry-run", action="store_true", help="print the configuration and the plan, and stop")
     one.add_argument("--verbose", action="store_true", help="show Flower's own log")
     one.set_defaults(call=run)
 
     real = commands.add_parser("deploy", help="run as real server and client processes on this machine")
-    add_settings(real)
+    add_run_settings(real)
     safety = real.add_mutually_exclusive_group()
     safety.add_argument("--insecure", action="store_true", help="neither TLS nor authentication of the clients")
     safety.add_argument(
@@ -153,14 +160,23 @@ def parser() -> Parser:
     real.set_defaults(call=deploy)
 
     sent = commands.add_parser("submit", help="hand a run to a federation and wait: 0 only if the run finished")
-    add_settings(sent)
+    add_run_settings(sent)
     sent.add_argument("superlink", help="admin's folder, or a connection of Flower's config.toml (`local` simulates)")
     sent.add_argument("--federation-config", help="for a simulation, as in `flwr run`")
     sent.set_defaults(call=submit)
 
-    comparison.register(commands)
-    tuning.register(commands)
 
+def add_run_settings(command: argparse.ArgumentParser) -> None:
+    """Add the arguments with which one run is started or resumed."""
+    command.add_argument("--strategy", help="selection method, or package.module:Class")
+    add_shared(command)
+    command.add_argument("--resume", metavar="DIR", help="go on with the interrupted run in this folder")
+    add_whole_numbers(command, "seed")
+    command.add_argument("--out", type=lambda text: str(Path(text).absolute()), help="run folder")
+
+
+def register_partition(commands: Subparsers) -> None:
+    """Add `partition` to the commands of `fedsel`."""
     drawn = commands.add_parser("partition", help="a picture of the classes that each client holds")
     drawn.add_argument("--preset", help="named settings to start from, or a .toml file")
     add_whole_numbers(drawn, "clients", "seed")
@@ -169,13 +185,6 @@ def parser() -> Parser:
     drawn.add_argument("--grid", action="append", default=[], metavar="KEY=V1,V2", help="a panel for every value")
     drawn.add_argument("--out", dest="picture", required=True, type=folder, metavar="FILE", help=".png, .pdf or .svg")
     drawn.set_defaults(call=partition)
-
-    report_commands.register(commands)
-    deployment.register(commands)
-    bench.register(commands)
-    experiments.register(commands)
-    claims.register(commands)
-    return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-OWN = ("clients", "simulation", "strategies")
+PACKAGES = ("clients", "simulation", "strategies")
 """fedsel's top-level packages beside `fedsel_app`, whose names others may have too."""
 
 
@@ -30,7 +30,7 @@ def uncollected_imports() -> Iterator[None]:
         gc.enable()
 
 
-class OwnPackages:
+class FedselPackages:
     """Finder of fedsel's own packages: beside this one, wherever a namesake stands on the path.
 
     A Ray worker has the working directory first on its path, and a script the folder that it lies in.
@@ -38,8 +38,8 @@ class OwnPackages:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Find one of `OWN` beside this package; nothing else."""
-        return PathFinder.find_spec(name, [str(ROOT)]) if name in OWN else None
+        """Find one of `PACKAGES` beside this package; nothing else."""
+        return PathFinder.find_spec(name, [str(ROOT)]) if name in PACKAGES else None
 
 
 class MissingModules:
@@ -49,24 +49,24 @@ class MissingModules:
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """Find nothing. Raises ImportError with both paths where the user has a package of the same name."""
         top = name.partition(".")[0]
-        if top in OWN and name != top and (other := namesake(top)):
+        if top in PACKAGES and name != top and (other := namesake(top)):
             raise ImportError(_conflict(top, other))
         return None
 
 
 def prefer_own_packages() -> None:
     """Let `import` find fedsel's own packages first. Raises ImportError where a namesake is imported already."""
-    for name in OWN:
+    for name in PACKAGES:
         if name in sys.modules and (other := _place(sys.modules[name].__spec__)) and _is_foreign(other):
             raise ImportError(_conflict(name, other))
-    if OwnPackages not in sys.meta_path:
-        sys.meta_path.insert(0, OwnPackages)
+    if FedselPackages not in sys.meta_path:
+        sys.meta_path.insert(0, FedselPackages)
         sys.meta_path.append(MissingModules)
 
 
 def refuse_namesakes() -> None:
     """Raise ImportError where the path has a user's module of the name of one of fedsel's packages."""
-    for name in OWN:
+    for name in PACKAGES:
         if other := namesake(name):
             raise ImportError(_conflict(name, other))
 

@@ -42,20 +42,13 @@ def hutchinson_diagonal(
 
     Parameters
     ----------
-    model
-        At the weights where the curvature is wanted.
-    layers
-        Numbers of the layers of `model.layers`.
-    x, y
-        The mini-batch, on the model's device.
-    rng
-        Draws the signs z, layer by layer.
-    proximal
-        The coefficient mu; 0 without a proximal term.
-    training
-        Train mode for the passes.
-    signs_on
-        Numbers of the layers where z has signs, `layers` among them; elsewhere z is 0. None: `layers` alone.
+    model : at the weights where the curvature is wanted
+    layers : numbers of the layers of `model.layers`
+    x, y : the mini-batch, on the model's device
+    rng : draws the signs z, layer by layer
+    proximal : the coefficient mu; 0 without a proximal term
+    training : train mode for the passes
+    signs_on : numbers of the layers where z has signs, `layers` among them; elsewhere z is 0. None: `layers` alone
 
     Returns
     -------

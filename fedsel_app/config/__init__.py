@@ -16,7 +16,7 @@ from fedsel_app.config.network import EnrolmentConfig, NetworkConfig, ReplyConfi
 from fedsel_app.config.participation import ISPConfig, ParticipationConfig, SearchLossConfig
 from fedsel_app.config.privacy import PrivacyConfig
 from fedsel_app.config.run import EvaluationConfig, RecordConfig, RunConfig
-from fedsel_app.config.server import AggregationConfig, CalibrationConfig, ClaimConfig, ServerOptimizerConfig
+from fedsel_app.config.server import AggregationConfig, CalibrationConfig, ReportedValueConfig, ServerOptimizerConfig
 from fedsel_app.config.settings import ConfigError, Settings, Value, refuse_unknown, require, setting
 from fedsel_app.config.training import TrainingConfig
 
@@ -25,7 +25,6 @@ __all__ = [
     "AggregationConfig",
     "BudgetConfig",
     "CalibrationConfig",
-    "ClaimConfig",
     "CompressionConfig",
     "ConfigError",
     "DataConfig",
@@ -40,6 +39,7 @@ __all__ = [
     "PrivacyConfig",
     "RecordConfig",
     "ReplyConfig",
+    "ReportedValueConfig",
     "ResidualConfig",
     "RunConfig",
     "SearchLossConfig",
@@ -71,7 +71,7 @@ class SharedSettings:
     residual: ResidualConfig = field(default_factory=ResidualConfig)
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     aggregation: AggregationConfig = field(default_factory=AggregationConfig)
-    claims: ClaimConfig = field(default_factory=ClaimConfig)
+    reported_values: ReportedValueConfig = field(default_factory=ReportedValueConfig)
     server_optimizer: ServerOptimizerConfig = field(default_factory=ServerOptimizerConfig)
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)

@@ -69,7 +69,7 @@ class AggregationConfig(Settings):
 
 
 @dataclass(frozen=True)
-class ClaimConfig(Settings):
+class ReportedValueConfig(Settings):
     """Reported values: bounds on the numbers that clients report about themselves."""
 
     example_clip: float = setting(

@@ -31,17 +31,12 @@ def split(
 
     Parameters
     ----------
-    config
-        Kind of the split, and its parameters.
-    labels : int64 array of shape (n,), or float32 array of shape (n, L) or (n,)
-        Targets of the training examples, as in a data set. Skewed splits go by `strata` of them.
-    clients
-        Number of clients K.
-    seed
-        Seed of the run.
-    owners : int64 array of shape (n,), optional
-        Owner of each training example; natural makes each owner a client. Where there are more owners than clients, K
-        are drawn from those who hold enough, and the rest take no part.
+    config : kind of the split, and its parameters
+    labels : targets of the training examples, int64 (n,), or float32 (n, L) or (n,); skewed splits go by their `strata`
+    clients : number of clients K
+    seed : seed of the run
+    owners : owner of each training example, int64 (n,), if known. natural makes each owner a client; of more owners than
+        clients, K are drawn among those with enough examples, and the rest take no part
 
     Returns
     -------
@@ -84,31 +79,34 @@ def split(
             f"The 'partition' parameter {config.partition} goes by classes, and the targets of this data set are real "
             "numbers. Set 'partition' to natural or iid."
         )
-    labels = strata(labels)
+    classes = strata(labels)
     if config.partition == "shards":
-        return _shards(labels, clients, config.shards_per_client, config.min_examples, rng)
-    sizes = np.bincount(labels)
-    as_coded = config.partition_form == "code"
-    if config.partition == "dirichlet":
-        dirichlet = label_skew.balanced_dirichlet if as_coded else label_skew.dirichlet
-        table = dirichlet(sizes, clients, config.alpha, config.min_examples, rng)
-    elif config.partition == "multi-dirichlet":
-        alphas, least = config.group_alphas, config.min_examples
-        table = label_skew.multi_dirichlet(sizes, clients, alphas, least, rng, balanced=as_coded)
-    elif config.partition == "psi-lda" and as_coded:
-        examples = config.client_examples or len(labels) // clients
-        table = label_skew.psi_lda_as_coded(sizes, clients, config.psi, examples, rng)
-        _require_examples(table.sum(axis=1), config, "Raise 'client-examples', or lower 'clients' or 'min-examples'.")
-    elif config.partition == "psi-lda":
-        table = label_skew.psi_lda(sizes, clients, config.psi, rng)
-    elif as_coded:
-        parts = _overlapping(labels, clients, config.missing_classes, rng)
+        return _shards(classes, clients, config.shards_per_client, config.min_examples, rng)
+    if config.partition == "missing-classes" and config.partition_form == "code":
+        parts = _overlapping(classes, clients, config.missing_classes, rng)
         _require_examples(np.array([part.size for part in parts]), config, "Lower 'missing-classes' or 'clients'.")
         return parts
-    else:
+    return _deal(_class_table(config, np.bincount(classes), clients, rng), classes, rng)
+
+
+def _class_table(config: PartitionConfig, sizes: Ints, clients: int, rng: np.random.Generator) -> Ints:
+    """Number of examples of each class that each client gets, int64 (K, C), of classes of these `sizes`."""
+    as_coded, least = config.partition_form == "code", config.min_examples
+    if config.partition == "dirichlet":
+        dirichlet = label_skew.balanced_dirichlet if as_coded else label_skew.dirichlet
+        return dirichlet(sizes, clients, config.alpha, least, rng)
+    if config.partition == "multi-dirichlet":
+        return label_skew.multi_dirichlet(sizes, clients, config.group_alphas, least, rng, balanced=as_coded)
+    if config.partition == "missing-classes":
         table = label_skew.missing_classes(sizes, clients, config.missing_classes, rng)
         _require_examples(table.sum(axis=1), config, "Lower 'missing-classes', 'clients' or 'min-examples'.")
-    return _deal(table, labels, rng)
+        return table
+    if not as_coded:
+        return label_skew.psi_lda(sizes, clients, config.psi, rng)
+    examples = config.client_examples or int(sizes.sum()) // clients
+    table = label_skew.psi_lda_as_coded(sizes, clients, config.psi, examples, rng)
+    _require_examples(table.sum(axis=1), config, "Raise 'client-examples', or lower 'clients' or 'min-examples'.")
+    return table
 
 
 def surrogate(config: PartitionConfig, labels: NDArray[Any], seed: int) -> tuple[Ints, Ints]:

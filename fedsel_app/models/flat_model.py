@@ -15,8 +15,8 @@ from fedsel_app.config.plugins import unknown_name
 from fedsel_app.models.architectures import ARCHITECTURES
 from fedsel_app.models.channels_last import channels_last
 from fedsel_app.models.layers import LayerSlice
-from fedsel_app.models.own_model import own_model
 from fedsel_app.models.tasks import CLASSIFICATION, Task
+from fedsel_app.models.user_model import user_model
 from fedsel_app.seeds import Purpose, torch_seed
 
 
@@ -45,7 +45,7 @@ def build(name: str, sample_shape: tuple[int, ...], classes: int, seed: int) -> 
         # Not torch.manual_seed: it would seed the GPUs as well.
         torch.default_generator.manual_seed(torch_seed(seed, Purpose.INIT))
         if ":" in name:
-            return own_model(name, sample_shape, classes)
+            return user_model(name, sample_shape, classes)
         if name not in ARCHITECTURES:
             raise unknown_name("model", name, ARCHITECTURES)
         needed = ARCHITECTURES[name].misfit(sample_shape)

@@ -10,9 +10,9 @@ from typing import Any, BinaryIO
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records.schema import (
-    ClaimRecord,
     ClientTestRecord,
     EnrolmentRecord,
+    IdentityConflict,
     RoundRecord,
     Row,
     RunFailure,
@@ -33,7 +33,7 @@ def check_round(row: Row) -> None:
 def check_client(row: Row) -> None:
     """Check a row of clients.jsonl."""
     if "outcome" in row:
-        check_fields(row, ClaimRecord, ("round", "node"))
+        check_fields(row, IdentityConflict, ("round", "node"))
     elif "examples" in row:
         check_fields(row, EnrolmentRecord, ("client", "round"))
     else:

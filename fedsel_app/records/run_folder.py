@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import GROUPS, ConfigError, Value
 from fedsel_app.npz import read_arrays
+from fedsel_app.records.fedsel_folder import discard_empty, make_private_folder, refuse_links, refuse_used
 from fedsel_app.records.files import append_rows, record_errors, write_arrays, write_json
 from fedsel_app.records.listeners import Listener
-from fedsel_app.records.own_folder import discard_empty, make_private_folder, refuse_links, refuse_used
 from fedsel_app.records.reading import Check, check_client, check_round, read_object, read_rows
 from fedsel_app.records.releases import ReleaseFile, Releases
 from fedsel_app.records.schema import (
@@ -32,8 +32,19 @@ from fedsel_app.records.validation import check_fields
 
 CHECKPOINT = "checkpoint.npz"
 PLACE = (
-    *("out", "resume", "state-dir", "engine", "workers", "ray-address", "checkpoint-every"),
-    *("connect-timeout-s", "min-available-clients", "enrol-timeout-s", "reply-timeout-s", "node-keys", "track"),
+    "out",
+    "resume",
+    "state-dir",
+    "engine",
+    "workers",
+    "ray-address",
+    "checkpoint-every",
+    "connect-timeout-s",
+    "min-available-clients",
+    "enrol-timeout-s",
+    "reply-timeout-s",
+    "node-keys",
+    "track",
 )
 """Settings that a resumed run may have otherwise: they change where it runs and who hears of it, and no number."""
 Model = tuple[NDArray[np.float32], NDArray[np.float32]]
@@ -171,8 +182,6 @@ def read_config(path: Path, needed: Iterable[str] = ()) -> dict[str, Value]:
     config = read_object(path / "config.json", needed=needed)
     if config is None:
         raise ConfigError(f"{path} holds no run that can be taken up: there is no config.json.")
-    if "tensorboard" in config:  # as it was before there was 'track'
-        config["track"] = "tensorboard" if config.pop("tensorboard") else ""
     for group in GROUPS.values():
         for key, default in group.defaults().items():
             number = isinstance(default, float) and type(config.get(key)) is int

@@ -94,13 +94,13 @@ class EnrolmentRecord:
 
 
 @dataclass(frozen=True)
-class ClaimRecord:
-    """Claim of a node to be a client that was refused, or took a partition id over: a line of clients.jsonl."""
+class IdentityConflict:
+    """Identity conflict: a node stated a partition id, and was refused or took it over. A line of clients.jsonl."""
 
-    round: Annotated[int, "", "round in which it was made"]
-    node: Annotated[str, "", "Flower's id of the node that made it"]
+    round: Annotated[int, "", "round in which the node stated it"]
+    node: Annotated[str, "", "Flower's id of the node"]
     outcome: Annotated[str, "", "sentence on what became of it"]
-    client: Annotated[int | None, "", "partition id that it claims, if it is one of this run"] = None
+    client: Annotated[int | None, "", "partition id that it stated, if it is one of this run"] = None
     owner: Annotated[str | None, "", "node that owns the partition id, or owned it until now"] = None
 
     @property
@@ -176,7 +176,7 @@ def schedule_round(row: Mapping[str, Any]) -> int:
     return int(row.get("method_round", row["round"]))
 
 
-ClientRecord = EnrolmentRecord | ClaimRecord | ClientTestRecord
+ClientRecord = EnrolmentRecord | IdentityConflict | ClientTestRecord
 """A line of clients.jsonl."""
 
 

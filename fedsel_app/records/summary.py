@@ -32,17 +32,10 @@ def summarize(
     def total(name: str) -> float:
         return float(sum(row.get(name, 0) for row in rows))
 
-    def client_updates_until(reached: Row | None) -> int | None:
-        """Client updates up to a round, those of intermediate rounds included."""
-        if reached is None:
-            return None
-        return sum(int(row.get("client_updates", 0)) for row in rows if row["round"] <= reached["round"])
-
     def last(name: str) -> Any:
         return next((row[name] for row in reversed(rows) if name in row), None)
 
-    validated = [row for row in rows if row.get("client_loss") is not None and math.isfinite(row["client_loss"])]
-    best = min(validated, key=itemgetter("client_loss"), default=None)
+    best = _best_validated(rows)
     peak = max(accuracies, default=math.nan)
     final = accuracies[-1] if accuracies else math.nan
     return Summary(
@@ -58,9 +51,9 @@ def summarize(
         time_to_target_s=reached["time_s"] if reached else None,
         uplink_to_target_mb=reached["total_uplink_bytes"] / MB if reached else None,
         uplink_value_to_target_mb=reached["total_uplink_value_bytes"] / MB if reached else None,
-        client_updates_to_target=client_updates_until(reached),
+        client_updates_to_target=_client_updates_until(reached, rows),
         best_validation_round=schedule_round(best) if best else None,
-        client_updates_to_best_validation=client_updates_until(best),
+        client_updates_to_best_validation=_client_updates_until(best, rows),
         best_validation_accuracy=best.get("accuracy") if best else None,
         best_validation_loss=best.get("loss") if best else None,
         time_s=total("round_s"),
@@ -83,6 +76,19 @@ def summarize(
         final_epsilon=last("epsilon"),
         final_metrics=last("metrics"),
     )
+
+
+def _best_validated(rows: Sequence[Row]) -> Row | None:
+    """First round of the least finite loss on the clients' own test parts."""
+    validated = [row for row in rows if row.get("client_loss") is not None and math.isfinite(row["client_loss"])]
+    return min(validated, key=itemgetter("client_loss"), default=None)
+
+
+def _client_updates_until(reached: Row | None, rows: Sequence[Row]) -> int | None:
+    """Client updates up to a round, those of intermediate rounds included."""
+    if reached is None:
+        return None
+    return sum(int(row.get("client_updates", 0)) for row in rows if row["round"] <= reached["round"])
 
 
 def averaged_text(evaluations: int) -> str:

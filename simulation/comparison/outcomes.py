@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.examples import own_examples
+from clients.examples import client_examples
 from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.records.schema import schedule_round
@@ -124,7 +124,7 @@ def label_counts(data: DataConfig, partition: PartitionConfig, clients: int, see
     if dataset.task == "regression":
         raise ConfigError("a regression has no labels")
     y = np.eye(dataset.classes, dtype=np.bool_)[dataset.y_train] if dataset.y_train.ndim == 1 else dataset.y_train > 0
-    mine = (own_examples(data, partition, clients, seed, client)[0] for client in range(clients))
+    mine = (client_examples(data, partition, clients, seed, client)[0] for client in range(clients))
     return np.stack([y[examples].sum(axis=0, dtype=np.int64) for examples in mine])
 
 

@@ -21,7 +21,7 @@ from rich.live import Live
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import code_arguments
-from fedsel_app.records.own_folder import discard_empty, make_private_folder
+from fedsel_app.records.fedsel_folder import discard_empty, make_private_folder
 from fedsel_app.records.trackers import prepare_trackers
 from simulation import processes
 from simulation.comparison.placement import cores_each, gpu_count, visible_gpus, workers_each

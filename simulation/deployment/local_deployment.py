@@ -15,7 +15,7 @@ from typing import Self
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedsel_app.config import ConfigError
-from fedsel_app.records.own_folder import ForeignFolderError, make_own_folder, temporary_folder, working_in
+from fedsel_app.records.fedsel_folder import ForeignFolderError, make_fedsel_folder, temporary_folder, working_in
 from simulation import processes
 from simulation.deployment.command_lines import (
     SUPERLINK_MODULE,
@@ -177,7 +177,7 @@ class Deployment:
     def _claim_folder(self) -> None:
         """Make the folder or reuse that of an earlier deployment. Raises ConfigError if it is foreign or in use."""
         try:
-            make_own_folder(self.folder)
+            make_fedsel_folder(self.folder)
             self._held.enter_context(working_in(self.folder))
         except ForeignFolderError as error:
             raise ConfigError(str(error)) from error

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fedsel_app.config import Value
 from fedsel_app.imports import uncollected_imports
-from fedsel_app.records.own_folder import make_own_folder, temporary_folder, working_in
+from fedsel_app.records.fedsel_folder import make_fedsel_folder, temporary_folder, working_in
 from simulation.deployment.command_lines import superlink_arguments, supernode_arguments
 from simulation.deployment.connection import client_obstacle, other_release
 from simulation.deployment.flower_cli import DeploymentError, environment
@@ -62,7 +62,7 @@ def start(folder: Path, settings: Mapping[str, Value]) -> None:
 @contextmanager
 def _alone(home: Path) -> Iterator[None]:
     """Lock FLWR_HOME `home`, and put temporary files there. Remove those of a process that was killed."""
-    make_own_folder(home)
+    make_fedsel_folder(home)
     with ExitStack() as held:
         try:
             held.enter_context(working_in(home))

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedsel_app.config import ConfigError, Value
-from fedsel_app.records.own_folder import make_private_folder
+from fedsel_app.records.fedsel_folder import make_private_folder
 from simulation.deployment.command_lines import CONNECTION, connection_toml
 from simulation.deployment.connection import obstacle
 from simulation.deployment.deployed_run import app_values, show_line

@@ -15,7 +15,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from fedsel_app.config import ConfigError
-from fedsel_app.records.own_folder import make_own_folder
+from fedsel_app.records.fedsel_folder import make_fedsel_folder
 from simulation.flower_internals.engine import cluster_workers
 
 CONNECT_TIMEOUT_S = 10
@@ -95,7 +95,7 @@ def _refuse_busy(address: str) -> None:
 
 def _refuse_unshared(folder: Path) -> None:
     """Raise ConfigError unless every node has this code and sees `folder`: a client's next message may go to any."""
-    make_own_folder(folder)
+    make_fedsel_folder(folder)
     sees_path = ray.remote(num_cpus=0, max_retries=0)(_sees)
     with tempfile.NamedTemporaryFile(dir=folder) as probe:
         answers: list[tuple[str, Any]] = []

@@ -14,7 +14,7 @@ from fedsel_app.config import (
     read_groups,
     refuse_unknown,
 )
-from simulation.experiments.node_configuration import own_settings
+from simulation.experiments.node_configuration import client_settings
 from simulation.experiments.presets import Preset, PresetConfig, load_preset
 from simulation.experiments.validation import validate_combination
 from strategies import STRATEGIES, find_strategy
@@ -133,6 +133,6 @@ def resolve_run_config(run_config: Mapping[str, Value], node_config: Mapping[str
     ConfigError
         For a key of `node_config` that is no setting of a single client.
     """
-    own = own_settings(node_config or {})
+    own = client_settings(node_config or {})
     defaults = known_defaults()
     return resolve({key: value for key, value in run_config.items() if defaults.get(key) != value} | own)

@@ -33,7 +33,7 @@ LONGEST = 60
 """Most characters of a refused value that are quoted: the whole sentence has room in the server's record."""
 
 
-def own_settings(node_config: Mapping[str, Value]) -> dict[str, Value]:
+def client_settings(node_config: Mapping[str, Value]) -> dict[str, Value]:
     """Settings in a node configuration: all of the data at a `data-path` are the client's, unless it has a `partition`.
 
     A server's `data-arguments` and `partition-arguments` do not go with `data` and `partition` of the client's own.

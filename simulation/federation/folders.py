@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedsel_app.config import ConfigError
-from fedsel_app.records.own_folder import PRIVATE, make_private_folder
+from fedsel_app.records.fedsel_folder import PRIVATE, make_private_folder
 from simulation.federation.keys import VALID, Authority, client_key
 from simulation.federation.machine import FILE, HERE_RELEASE, Machine, read_machine, write_machine
 from simulation.flower_internals.app_signature import SIGNATURES, TRUSTED

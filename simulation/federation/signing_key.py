@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_ssh_private_key
 
 from fedsel_app.config import ConfigError
-from fedsel_app.records.own_folder import make_private_folder
+from fedsel_app.records.fedsel_folder import make_private_folder
 
 KEY = "key"
 """Name of the key's file in a signing folder."""

@@ -169,7 +169,7 @@ class UserClients:
         if not reported.any():
             return
         roster, claimed = self._run.method.roster, self._examples.astype(np.float64)
-        bounded = winsorised(claimed, self._config.claims.example_clip, claimed[reported])
+        bounded = winsorised(claimed, self._config.reported_values.example_clip, claimed[reported])
         enrolled = roster.examples > 0
         roster.examples[enrolled & ~reported] = self._stand_in()
         roster.examples[reported] = np.maximum(bounded[reported], 1.0).astype(np.int64)

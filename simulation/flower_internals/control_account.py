@@ -22,7 +22,7 @@ from flwr.supercore.credential_store.file_credential_store import FileCredential
 from flwr.supercore.utils import get_flwr_home, get_metadata_str
 from flwr.superlink.auth_plugin import ControlAuthnPlugin
 
-from fedsel_app.records.own_folder import PRIVATE
+from fedsel_app.records.fedsel_folder import PRIVATE
 
 Metadata = Sequence[tuple[str, str | bytes]]
 ANY_ADDRESS = ("0.0.0.0", "[::]")

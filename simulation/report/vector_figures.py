@@ -8,8 +8,8 @@ from typing import Any
 import matplotlib
 
 from fedsel_app.config import ConfigError
+from fedsel_app.records.fedsel_folder import make_fedsel_folder
 from fedsel_app.records.files import whole_file
-from fedsel_app.records.own_folder import make_own_folder
 from simulation.report.drawing import Plot
 
 FOLDER = "report-figures"
@@ -33,7 +33,7 @@ def parse_formats(text: str) -> list[str]:
 def write_figures(folder: Path, plots: Sequence[tuple[str, Plot]], formats: Sequence[str]) -> None:
     """Write each of `plots`, the name of its section and the figure, in all `formats` into report-figures/."""
     place = folder / FOLDER
-    make_own_folder(place)
+    make_fedsel_folder(place)
     # Fonts as publishers ask for: outlines in SVG, TrueType in PDF; and the same names of parts in every SVG.
     with matplotlib.rc_context({"svg.hashsalt": "fedsel", "svg.fonttype": "path", "pdf.fonttype": 42}):
         for section, plot in plots:

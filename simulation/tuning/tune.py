@@ -15,8 +15,8 @@ import tomli_w
 from rich.console import Console
 
 from fedsel_app.config import ConfigError, Value
+from fedsel_app.records.fedsel_folder import make_private_folder
 from fedsel_app.records.files import write_text
-from fedsel_app.records.own_folder import make_private_folder
 from fedsel_app.records.run_folder import read_summary
 from simulation import processes
 from simulation.comparison.compare import compare

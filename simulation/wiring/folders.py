@@ -6,7 +6,7 @@ from pathlib import Path
 
 from clients.state import STATE_FOLDER, remove_states
 from fedsel_app.config import ConfigError
-from fedsel_app.records.own_folder import is_own_folder
+from fedsel_app.records.fedsel_folder import is_fedsel_folder
 from fedsel_app.records.run_folder import locked
 from simulation.experiments.configuration import AppConfig
 
@@ -30,7 +30,7 @@ def run_folder(config: AppConfig) -> Path:
 def refuse_foreign_states(folder: Path, *, resume: bool) -> None:
     """Raise ConfigError if the run in `folder` would keep its clients' states in a folder that is not its own."""
     state = folder / STATE_FOLDER
-    if os.path.lexists(state) and not (resume and is_own_folder(state)):
+    if os.path.lexists(state) and not (resume and is_fedsel_folder(state)):
         raise ConfigError(
             f"{state} exists, and the clients' states would lie there. Choose another 'out', or move it away."
         )

@@ -7,7 +7,7 @@ from fedsel_app.data.client_parts import client_parts
 from fedsel_app.data.dataset import load
 from fedsel_app.models import flat_model
 from fedsel_app.models.device import choose_device, require_precision
-from fedsel_app.records.own_folder import refuse_used
+from fedsel_app.records.fedsel_folder import refuse_used
 from fedsel_app.records.releases import UnkeptReleases
 from fedsel_app.records.run_folder import refuse_damaged
 from fedsel_app.records.trackers import refuse_absent

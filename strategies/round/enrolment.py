@@ -16,7 +16,7 @@ from fedsel_app.config import ConfigError, EnrolmentConfig
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.messages.scalars import Scalar
-from fedsel_app.records.schema import ClaimRecord
+from fedsel_app.records.schema import IdentityConflict
 from strategies.checkpoint import Arrays
 
 LOGGER = logging.getLogger("fedsel")
@@ -83,7 +83,7 @@ class Enrolment:
         """When a node that failed to answer is asked again."""
         self._reasons: dict[str, str] = {}
         self.client_of: dict[str, int] = {}
-        self.identity_conflicts: list[ClaimRecord] = []
+        self.identity_conflicts: list[IdentityConflict] = []
 
     def renew(self, connected: Collection[str]) -> None:
         """Forget all owners if none is connected: the run was resumed with another SuperLink, or in a simulation."""
@@ -151,7 +151,7 @@ class Enrolment:
         """Log and keep what became of a node, once for each outcome."""
         if self._reasons.get(node) != outcome:
             self._reasons[node] = outcome
-            claim = ClaimRecord(server_round, node, outcome, client, owner)
+            claim = IdentityConflict(server_round, node, outcome, client, owner)
             LOGGER.warning("Round %d: %s", server_round, claim.sentence)
             self.identity_conflicts.append(claim)
 

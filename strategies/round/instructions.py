@@ -92,7 +92,7 @@ class InstructionBuilder:
             return 1.0, np.ones(selection.clients.size)
         if selection.kept_fractions is not None:
             return round_fraction(round_info, context.budget), selection.kept_fractions
-        if context.claims.loss_clip:
+        if context.reported_values.loss_clip:
             # Scores follow losses that clients claim, and a larger share of the budget for one is a smaller for others.
             selection = replace(selection, scores=np.ones(selection.clients.size))
         means = links.mean_uplink_bits_per_s, links.mean_step_s

@@ -49,7 +49,7 @@ class ClientProber:
 
     def __init__(self, clients: ConnectedClients, roster: Roster, needs: Needs, context: RunContext) -> None:
         self._clients, self._roster, self._needs, self._context = clients, roster, needs, context
-        self.reported_values = LastReported(context.run.clients, (PROBE,), context.claims.loss_clip)
+        self.reported_values = LastReported(context.run.clients, (PROBE,), context.reported_values.loss_clip)
 
     def enrol(self, federation: Federation, number: int, *, wait: bool) -> int:
         """Enrol the connected clients in round `number`; with `wait`, all K. Returns the bytes of new label counts.
@@ -100,7 +100,7 @@ class ClientProber:
         """Bound what the clients count for, and derive their local steps from it and the settings alone."""
         roster, training = self._roster, self._context.training
         claimed = roster.examples.astype(np.float64)
-        bounded = winsorised(claimed, self._context.claims.example_clip, claimed[claimed > 0.0])
+        bounded = winsorised(claimed, self._context.reported_values.example_clip, claimed[claimed > 0.0])
         roster.examples[:] = bounded.astype(np.int64)
         enrolled = np.flatnonzero(roster.examples)
         roster.local_steps[enrolled] = [training.steps(examples) for examples in roster.examples[enrolled].tolist()]

@@ -150,7 +150,7 @@ class ReplyCollector:
     def __init__(self, context: RunContext, roster: Roster, reports: Iterable[Report], payloads: int) -> None:
         self._context, self._roster, self._payloads = context, roster, payloads
         self._reports = tuple(sorted(reports))
-        self.reported_values = LastReported(context.run.clients, (LOSS, *Report), context.claims.loss_clip)
+        self.reported_values = LastReported(context.run.clients, (LOSS, *Report), context.reported_values.loss_clip)
 
     def collect(
         self,

@@ -72,10 +72,10 @@ def read_tests(replies: Mapping[int, Reply], context: RunContext) -> dict[int, E
     found = [replies[client] for client in sorted(replies)]
     answers = [EvaluateAnswer.from_evaluation(reply.loss, reply.examples, reply.metrics) for reply in found]
     reported = np.array([answer.examples for answer in answers], np.float64)
-    examples = winsorised(reported, context.claims.example_clip, reported[reported > 0.0])
+    examples = winsorised(reported, context.reported_values.example_clip, reported[reported > 0.0])
     losses = np.array([answer.loss for answer in answers], np.float64)
-    if context.claims.loss_clip:
-        losses = winsorised(np.where(np.isnan(losses), np.inf, losses), context.claims.loss_clip, losses)
+    if context.reported_values.loss_clip:
+        losses = winsorised(np.where(np.isnan(losses), np.inf, losses), context.reported_values.loss_clip, losses)
     return {
         client: EvaluateAnswer(loss, int(count), _possible(answer.accuracy, context.lowest_score))
         for client, answer, count, loss in zip(

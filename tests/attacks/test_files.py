@@ -13,7 +13,7 @@ from flwr.superlink.federation import NoOpFederationManager
 from clients.state import STATE_FOLDER, ClientHistory, StateError, StateStore, user_state_folder
 from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
-from fedsel_app.records.own_folder import ForeignFolderError, is_own_folder, make_own_folder
+from fedsel_app.records.fedsel_folder import ForeignFolderError, is_fedsel_folder, make_fedsel_folder
 from fedsel_app.records.run_folder import RunFolder
 from simulation.comparison.plan import plan
 from simulation.deployment.local_deployment import Deployment
@@ -123,11 +123,11 @@ def test_fall_15_another_users_state_is_not_read(tmp_path, monkeypatch):
 
 
 def test_fall_15_another_users_folder_is_not_fedsels_own(tmp_path, monkeypatch):
-    make_own_folder(tmp_path / "theirs")
+    make_fedsel_folder(tmp_path / "theirs")
     give_away(monkeypatch, tmp_path / "theirs")
-    assert not is_own_folder(tmp_path / "theirs")
+    assert not is_fedsel_folder(tmp_path / "theirs")
     with pytest.raises(ForeignFolderError, match="did not make it for this user"):
-        make_own_folder(tmp_path / "theirs")
+        make_fedsel_folder(tmp_path / "theirs")
 
 
 def test_fall_15_a_state_behind_a_symlink_is_not_read(tmp_path):

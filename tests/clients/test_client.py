@@ -20,17 +20,17 @@ from tests.support.client_messages import (
     RUN,
     SIZE,
     changed,
+    client_examples,
     enrol,
     initial,
     instruction,
-    own_examples,
     remembered,
     train,
 )
 
 
 def test_enrolment(context):
-    assert enrol(context) == EnrolAnswer(client=2, examples=len(own_examples(context)))
+    assert enrol(context) == EnrolAnswer(client=2, examples=len(client_examples(context)))
 
 
 def test_label_counts_are_little_endian_int64_of_the_training_part(context):
@@ -39,16 +39,18 @@ def test_label_counts_are_little_endian_int64_of_the_training_part(context):
     counts = np.frombuffer(answer.label_counts, "<i8")
     assert counts.shape == (10,)
     assert counts.sum() == answer.examples
-    held = len(own_examples(context)) - answer.examples
-    assert held == int(0.25 * len(own_examples(context)) + 0.5)
-    whole = [int((load(context.data, RUN.seed).y_train[own_examples(context)] == label).sum()) for label in range(10)]
+    held = len(client_examples(context)) - answer.examples
+    assert held == int(0.25 * len(client_examples(context)) + 0.5)
+    whole = [
+        int((load(context.data, RUN.seed).y_train[client_examples(context)] == label).sum()) for label in range(10)
+    ]
     assert (counts <= whole).all()
 
 
 def test_the_steps_of_epochs_are_those_that_it_takes(context):
     context = changed(context, training={"local_steps": 0, "local_epochs": 2, "batch_size": 32})
     steps = context.training.steps(enrol(context).examples)
-    assert steps == 2 * int(np.ceil(len(own_examples(context)) / 32))
+    assert steps == 2 * int(np.ceil(len(client_examples(context)) / 32))
     assert train(context)[2].work_steps == steps
 
 
@@ -72,7 +74,7 @@ def test_bf16_is_refused_where_the_processor_of_the_client_has_no_units_for_it(c
 
 def test_metrics_are_what_flower_can_carry(context):
     update, examples, answer = train(context, kept=0.1)
-    assert examples == len(own_examples(context))
+    assert examples == len(client_examples(context))
     assert answer.work_steps == 4
     assert update.count == 65
     assert 0.0 < answer.compute_s < 60.0

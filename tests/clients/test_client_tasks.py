@@ -19,10 +19,10 @@ from tests.support.client_messages import (
     RUN,
     SIZE,
     changed,
+    client_examples,
     enrol,
     initial,
     instruction,
-    own_examples,
     remembered,
     train,
 )
@@ -35,14 +35,14 @@ def test_calibration_moves_the_statistics_as_torch_does_and_nothing_else(context
     client = SelectionClient(context)
     [buffers], examples, metrics = client.fit(arrays, CalibrateInstruction(1, 1).to_config())
     dataset = load(context.data, RUN.seed)
-    x = (dataset.x_train[own_examples(context)] / 255.0 - dataset.mean[0]) / dataset.std[0]
+    x = (dataset.x_train[client_examples(context)] / 255.0 - dataset.mean[0]) / dataset.std[0]
     kernel, bias = torch.tensor(arrays[0][:27]).view(3, 1, 3, 3), torch.tensor(arrays[0][27:30])
     maps = nn.functional.conv2d(torch.tensor(x, dtype=torch.float32), kernel, bias).double()
     mean, variance = maps.mean(dim=(0, 2, 3)), maps.var(dim=(0, 2, 3), unbiased=True)
     expected = torch.cat([0.1 * mean, 0.9 + 0.1 * variance]).numpy()
     np.testing.assert_allclose(buffers, expected, rtol=1e-4, atol=1e-5)
     assert buffers.dtype == np.float32
-    assert (examples, metrics) == (len(own_examples(context)), {})
+    assert (examples, metrics) == (len(client_examples(context)), {})
 
 
 def test_calibration_starts_from_the_statistics_that_came(context):
@@ -83,7 +83,7 @@ def test_the_probe_neither_augments_nor_depends_on_the_order(context):
 def test_the_authors_probe_is_the_mean_of_augmented_minibatches_in_loader_order(beyond, context):
     """Without augmentation it is the mean of the mini-batches' mean losses by torch itself, of one pass at most."""
     context = changed(context, evaluation={"probe_batch": "training"}, training={"batch_order": "loader"})
-    held = len(own_examples(context))
+    held = len(client_examples(context))
     batches = -(-held // context.training.batch_size)
     probe = ProbeInstruction(5, batches + beyond).to_config()
     loss, probed, _ = SelectionClient(context).evaluate(initial(context), probe)
@@ -95,7 +95,7 @@ def test_the_authors_probe_is_the_mean_of_augmented_minibatches_in_loader_order(
     module = build("logistic", data.sample_shape, data.classes, context.run.seed).eval()
     means = []
     for positions in order:
-        chosen = own_examples(context)[positions]
+        chosen = client_examples(context)[positions]
         x, _ = DeviceData(data, context.preprocessing, torch.device("cpu")).train_batch(chosen, None)
         loss_of_batch = nn.functional.cross_entropy(module(x), torch.from_numpy(data.y_train[chosen]))
         means.append(loss_of_batch.item())
@@ -118,7 +118,7 @@ def test_a_probe_of_the_test_part_is_the_loss_of_the_test_and_not_of_the_trainin
 
 def test_the_test_part_is_what_training_does_not_see(context):
     context = changed(context, partition={"holdout_fraction": 0.4})
-    labels = load(context.data, RUN.seed).y_train[own_examples(context)]
+    labels = load(context.data, RUN.seed).y_train[client_examples(context)]
     # A model that always says 7 with certainty is right exactly on the sevens.
     always = np.zeros(SIZE, np.float32)
     always[640 + 7] = 50.0
@@ -200,7 +200,7 @@ def test_the_statistics_that_training_left_are_sent_where_they_are_asked_for(con
 
 
 def test_epochs_of_the_instruction_replace_the_clients_own_work(context):
-    batches = int(np.ceil(len(own_examples(context)) / context.training.batch_size))
+    batches = int(np.ceil(len(client_examples(context)) / context.training.batch_size))
     for settings in ({}, {"local_steps": 0, "local_epochs": 1}):
         assert train(changed(context, training=settings), local_epochs=3)[2].work_steps == 3 * batches
 
@@ -224,7 +224,7 @@ def test_positives_weigh_by_the_clients_own_examples_in_training_alone(context, 
         task={"positive_weights": weights},
     )
     y = load(context.data, RUN.seed).y_train
-    mine = y[own_examples(context)]
+    mine = y[client_examples(context)]
     assert mine.any(axis=0).all()
     arrays = [np.zeros(3 * 2 + 2, np.float32)]
     update, _, _ = train(context, arrays, kept=1.0, lr=1.0)

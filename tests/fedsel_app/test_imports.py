@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fedsel_app.imports import OwnPackages, namesake, refuse_namesakes
+from fedsel_app.imports import FedselPackages, namesake, refuse_namesakes
 from simulation.comparison.run_processes import FEDSEL
 from tests.support.sources import ROOT
 
@@ -53,8 +53,8 @@ def test_a_users_app_with_a_namesake_is_refused_with_both_paths(users):
 
 
 def test_fedsels_packages_are_found_first(users):
-    assert OwnPackages.find_spec("clients").origin == str(ROOT / "clients" / "__init__.py")
-    assert OwnPackages.find_spec("clients.client") is None
+    assert FedselPackages.find_spec("clients").origin == str(ROOT / "clients" / "__init__.py")
+    assert FedselPackages.find_spec("clients.client") is None
 
 
 def test_a_missing_module_of_a_namesake_is_told_with_both_paths(users):

@@ -10,7 +10,7 @@ import pytest
 from clients.state import STATE_FOLDER, ClientHistory, StateStore, remove_states
 from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
-from fedsel_app.records.own_folder import MARKER, ForeignFolderError, is_own_folder, make_own_folder
+from fedsel_app.records.fedsel_folder import MARKER, ForeignFolderError, is_fedsel_folder, make_fedsel_folder
 from simulation.comparison.plan import plan
 from simulation.comparison.run_processes import RunProcesses, prepare
 from simulation.deployment import deployed_run
@@ -44,7 +44,7 @@ def with_processes(folder: Path) -> None:
 
 
 def with_symlink(folder: Path) -> None:
-    make_own_folder(folder / "elsewhere")
+    make_fedsel_folder(folder / "elsewhere")
     written(folder / "elsewhere" / "abc" / "client-0" / "round-1.npz")
     (folder / STATE_FOLDER).symlink_to(folder / "elsewhere")
 
@@ -206,16 +206,16 @@ def test_states_are_removed_and_nothing_beside_them(tmp_path):
 
 
 def test_an_own_folder_is_marked_and_nothing_else_becomes_one(tmp_path):
-    make_own_folder(tmp_path / "a" / "b")
-    make_own_folder(tmp_path / "a" / "b")
-    assert is_own_folder(tmp_path / "a" / "b")
+    make_fedsel_folder(tmp_path / "a" / "b")
+    make_fedsel_folder(tmp_path / "a" / "b")
+    assert is_fedsel_folder(tmp_path / "a" / "b")
     written(tmp_path / "mine" / "file")
     (tmp_path / "link").symlink_to(tmp_path / "a" / "b")
     written(tmp_path / "file")
     before = tree(tmp_path)
     for name in ("mine", "link", "file"):
         with pytest.raises(ForeignFolderError, match="fedsel did not make it"):
-            make_own_folder(tmp_path / name)
+            make_fedsel_folder(tmp_path / name)
     assert tree(tmp_path) == before
 
 

@@ -81,7 +81,7 @@ def enrol(context, **asked):
     return EnrolAnswer.from_properties(properties, CLIENTS)
 
 
-def own_examples(context):
+def client_examples(context):
     labels = load(context.data, RUN.seed).y_train
     return split(context.partition, labels, CLIENTS, RUN.seed)[context.client]
 

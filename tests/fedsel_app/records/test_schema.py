@@ -9,10 +9,18 @@ import pytest
 from fedsel_app.config import ConfigError
 from fedsel_app.records import schema
 from fedsel_app.records.run_folder import read_checkpoint, read_rounds
-from fedsel_app.records.schema import ClaimRecord, ClientTestRecord, EnrolmentRecord, RoundRecord, Summary, as_row
+from fedsel_app.records.schema import ClientTestRecord, EnrolmentRecord, IdentityConflict, RoundRecord, Summary, as_row
 from tests.support.sources import ROOT
 
-RECORDS = (RoundRecord, schema.Failure, schema.SearchRecord, EnrolmentRecord, ClaimRecord, ClientTestRecord, Summary)
+RECORDS = (
+    RoundRecord,
+    schema.Failure,
+    schema.SearchRecord,
+    EnrolmentRecord,
+    IdentityConflict,
+    ClientTestRecord,
+    Summary,
+)
 
 
 def names(record):

@@ -9,7 +9,7 @@ import pytest
 from fedsel_app.config import ConfigError
 from fedsel_app.config.run import TRACKERS
 from fedsel_app.records import trackers
-from fedsel_app.records.run_folder import read_config, read_rounds
+from fedsel_app.records.run_folder import read_rounds
 from fedsel_app.records.tensorboard import EventFiles
 from fedsel_app.records.trackers import KINDS, TrackedRun, numbers
 from simulation.experiments.configuration import resolve
@@ -121,12 +121,6 @@ def test_the_setting_names_known_trackers():
     assert sorted(KINDS) == sorted(TRACKERS)
     with pytest.raises(ConfigError, match=r"'track' parameter must be some of tensorboard, mlflow, wandb"):
         resolve({"track": "neptune"})
-
-
-@pytest.mark.parametrize(("before", "track"), [(True, "tensorboard"), (False, "")])
-def test_a_run_of_before_the_setting_is_read(tmp_path, before, track):
-    (tmp_path / "config.json").write_text(json.dumps({"lr": 0.1, "tensorboard": before}))
-    assert read_config(tmp_path) == {"lr": 0.1, "track": track}
 
 
 def test_numbers_are_those_of_the_round_and_its_metrics():

@@ -14,7 +14,7 @@ import pytest
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.arguments import parse_setting
-from fedsel_app.records.own_folder import make_own_folder
+from fedsel_app.records.fedsel_folder import make_fedsel_folder
 from simulation import processes
 from simulation.deployment.command_lines import (
     CONNECTION,
@@ -163,7 +163,7 @@ def test_every_supernode_needs_its_node_configuration(tmp_path):
 def test_missing_keys_are_told_before_anything_starts(tmp_path):
     """Missing keys are named; a deployment reuses the federation of an earlier one in its folder."""
     folder = tmp_path / "processes"
-    make_own_folder(folder)
+    make_fedsel_folder(folder)
     provision(folder / "federation", ["localhost"], 1, 9092)
     for given, name in (
         (Federation(tmp_path / "absent"), r"absent/server/ca\.crt"),

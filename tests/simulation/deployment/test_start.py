@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fedsel_app.records.own_folder import make_own_folder, working_in
+from fedsel_app.records.fedsel_folder import make_fedsel_folder, working_in
 from simulation.deployment.flower_cli import DeploymentError
 from simulation.deployment.start import HOME, start
 from simulation.federation.folders import provision
@@ -33,7 +33,7 @@ say("End.")
 def test_a_folder_that_is_at_work_is_not_started_twice(tmp_path):
     federation = provision(tmp_path / "federation", ["localhost"], 1, 9092)
     home = federation.server / HOME
-    make_own_folder(home)
+    make_fedsel_folder(home)
     with working_in(home), pytest.raises(DeploymentError, match="Another `fedsel start` is running in"):
         start(federation.server, {})
 

@@ -2,11 +2,11 @@
 
 import stat
 
-from fedsel_app.records.own_folder import make_own_folder, temporary_folder
+from fedsel_app.records.fedsel_folder import make_fedsel_folder, temporary_folder
 
 
 def test_a_temporary_folder_is_private_and_begins_empty(tmp_path):
-    make_own_folder(tmp_path / "own")
+    make_fedsel_folder(tmp_path / "own")
     first = temporary_folder(tmp_path / "own")
     (first / "fedsel-1").mkdir()
     (first / "fedsel-1" / "token").write_text("secret")

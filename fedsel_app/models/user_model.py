@@ -1,4 +1,4 @@
-"""Model of a user's own: built by the function that a setting names, and tried on two samples before it is trained."""
+"""Model of a user: built by the function that the setting `model` names, and tried on two samples before training."""
 
 import torch
 from torch import Tensor, nn
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from fedsel_app.config import ConfigError, plugins
 
 
-def own_model(name: str, sample_shape: tuple[int, ...], classes: int) -> nn.Module:
+def user_model(name: str, sample_shape: tuple[int, ...], classes: int) -> nn.Module:
     """Model that the function `name` ("package.module:function") builds for these samples and outputs.
 
     Raises

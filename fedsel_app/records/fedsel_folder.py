@@ -1,4 +1,4 @@
-"""Own folders: those that fedsel made and marked, so that it removes and overwrites nothing else."""
+"""fedsel's folders: those that it made and marked; it removes and overwrites nothing else."""
 
 import fcntl
 import os
@@ -11,12 +11,22 @@ from pathlib import Path
 from fedsel_app.config import ConfigError
 
 MARKER = ".made-by-fedsel"
-"""File that marks a folder as fedsel's own; it is also the file that is locked while a process works in the folder."""
+"""File that marks a folder as fedsel's; a process that works in the folder locks it."""
 PRIVATE = 0o700
 """Mode of folders that only their owner enters: those of runs, of clients' states and of deployments."""
 RUN_FILES = (
-    *("rounds.jsonl", "config.json", "clients.jsonl", "releases.jsonl", "checkpoint.npz", "summary.json"),
-    *("model.npz", "best-model.npz", "accuracy.png", "tensorboard", "wandb", "tracking.json"),
+    "rounds.jsonl",
+    "config.json",
+    "clients.jsonl",
+    "releases.jsonl",
+    "checkpoint.npz",
+    "summary.json",
+    "model.npz",
+    "best-model.npz",
+    "accuracy.png",
+    "tensorboard",
+    "wandb",
+    "tracking.json",
 )
 """Names under which a run writes into its folder."""
 
@@ -31,8 +41,8 @@ def make_private_folder(path: Path) -> None:
     path.mkdir(mode=PRIVATE, exist_ok=True)
 
 
-def make_own_folder(path: Path) -> None:
-    """Make the folder `path`, private and marked as fedsel's own, or leave it if it is that already.
+def make_fedsel_folder(path: Path) -> None:
+    """Make the folder `path`, private and marked as fedsel's, or leave it if it is that already.
 
     Raises
     ------
@@ -40,7 +50,7 @@ def make_own_folder(path: Path) -> None:
         If there is something else under that name: a symlink, a file, a folder with files and without the mark, or
         that of another user.
     """
-    if is_own_folder(path):
+    if is_fedsel_folder(path):
         return
     make_private_folder(path.parent)
     # Marked before it has its name: another process never sees it without the mark.
@@ -50,7 +60,7 @@ def make_own_folder(path: Path) -> None:
         if not path.is_symlink():
             with suppress(OSError):
                 unnamed.rename(path)
-        if not is_own_folder(path):
+        if not is_fedsel_folder(path):
             raise ForeignFolderError(
                 f"{path} exists and fedsel did not make it for this user, so nothing is written or removed there. "
                 "Move it away, or choose another folder."
@@ -61,7 +71,7 @@ def make_own_folder(path: Path) -> None:
             unnamed.rmdir()
 
 
-def is_own_folder(path: Path) -> bool:
+def is_fedsel_folder(path: Path) -> bool:
     """True if `path` is a folder, no symlink, of this process's user that has fedsel's mark."""
     marker = path / MARKER
     real = path.is_dir() and not path.is_symlink() and marker.is_file() and not marker.is_symlink()
@@ -74,15 +84,15 @@ def is_anothers(path: Path) -> bool:
 
 
 def remove_if_empty(path: Path) -> None:
-    """Remove fedsel's own folder `path` if it holds nothing but the mark."""
-    if is_own_folder(path) and os.listdir(path) == [MARKER]:
+    """Remove fedsel's folder `path` if it holds nothing but the mark."""
+    if is_fedsel_folder(path) and os.listdir(path) == [MARKER]:
         (path / MARKER).unlink()
         path.rmdir()
 
 
 @contextmanager
 def working_in(path: Path) -> Iterator[None]:
-    """Hold the lock of fedsel's own folder `path`.
+    """Hold the lock of fedsel's folder `path`.
 
     Raises
     ------
@@ -95,11 +105,11 @@ def working_in(path: Path) -> Iterator[None]:
 
 
 def temporary_folder(path: Path) -> Path:
-    """Make the private folder ``tmp`` in fedsel's own folder `path`, without what a killed process has left there."""
+    """Make the private folder ``tmp`` in fedsel's folder `path`, without what a killed process has left there."""
     folder = path / "tmp"
     if folder.is_dir() and not folder.is_symlink():
         shutil.rmtree(folder)
-    folder.mkdir(mode=0o700)
+    folder.mkdir(mode=PRIVATE)
     return folder
 
 
