@@ -35,8 +35,8 @@ def split(
     labels : targets of the training examples, int64 (n,), or float32 (n, L) or (n,); skewed splits go by their `strata`
     clients : number of clients K
     seed : seed of the run
-    owners : owner of each training example, int64 (n,), if known. natural makes each owner a client; of more owners than
-        clients, K are drawn among those with enough examples, and the rest take no part
+    owners : owner of each training example, int64 (n,), if known; natural makes each owner a client. If there are more
+        owners than clients, K are drawn among those with enough examples, and the rest take no part
 
     Returns
     -------
