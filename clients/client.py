@@ -112,7 +112,8 @@ class SelectionClient(NumPyClient):
         return self._test(model)
 
     def _train(self, arrays: NDArrays, instruction: TrainInstruction) -> tuple[NDArrays, int, Config]:
-        context, scaffold = self._context, self._context.training.solver == "scaffold"
+        context = self._context
+        scaffold = self._context.training.solver == "scaffold"
         model = self.load(arrays, with_control=scaffold)
         local_round = LocalRound(
             client=context.client,

@@ -45,7 +45,8 @@ class SelectingApp(ClientApp):
 
     def __init__(self, mods: list[Mod] | None, functions: Functions) -> None:
         super().__init__()
-        self._users, self._functions = ClientApp(mods=mods), functions
+        self._users = ClientApp(mods=mods)
+        self._functions = functions
         for register in (super().query, super().train, super().evaluate):
             register()(self._answer)
 

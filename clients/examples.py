@@ -30,7 +30,8 @@ def _examples_of_run(
     data: DataConfig, partition: PartitionConfig, clients: int, seed: int
 ) -> Callable[[int], tuple[Ints, Ints]]:
     """Examples of each client of a run, held out when they are first asked for."""
-    dataset, fraction = load(data, seed), partition.holdout_fraction
+    dataset = load(data, seed)
+    fraction = partition.holdout_fraction
     y = dataset.y_train
     parts = None if partition.partition == "own" else client_parts(partition, dataset, clients, seed)
 

@@ -34,14 +34,17 @@ def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) 
     ValueError
         If the content is no question of fedsel's.
     """
-    arrays, clients, reply = read_arrays(content), clients_named(content), RecordDict()
+    arrays = read_arrays(content)
+    clients = clients_named(content)
+    reply = RecordDict()
     if not clients:
         put_answer(reply, *_answer(client_of(None), message_type, arrays, _instruction(content)))
         return reply
     model: FlatModel | None = None
     for client in clients:
         try:
-            asked, config = client_of(client), _instruction(content, client)
+            asked = client_of(client)
+            config = _instruction(content, client)
             if message_type == MessageType.EVALUATE:
                 model = asked.load(arrays) if model is None else model
                 answered = asked.evaluation(model, read_evaluate_instruction(config))

@@ -32,7 +32,8 @@ def read_config(message: Message) -> Config:
 def answer_legacy(message: Message, context: Context, call_next: ClientAppCallable, functions: Functions) -> Message:
     """Answer a message of fedsel's server through the user's `client_fn`; pass on any other."""
     config = read_config(message)
-    own, users = embedded(config), users_part(config)
+    own = embedded(config)
+    users = users_part(config)
     if not own:
         return call_next(message, context)
 

@@ -13,7 +13,8 @@ def last_upload() -> tuple[int, float]:
     """Bytes and seconds of this client's last upload that was timed; zeros where there is none."""
     try:
         last = json.loads(Path(os.environ[UPLOAD_FILE]).read_text(encoding="utf-8"))
-        sent_bytes, seconds = int(last["bytes"]), float(last["seconds"])
+        sent_bytes = int(last["bytes"])
+        seconds = float(last["seconds"])
     except (KeyError, OSError, ValueError, TypeError):
         return 0, 0.0
     return (sent_bytes, seconds) if sent_bytes > 0 and 0 < seconds < math.inf else (0, 0.0)

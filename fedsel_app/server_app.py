@@ -21,7 +21,9 @@ def without_traceback(record: logging.LogRecord) -> bool:
     """Have Flower log the sentence of a ConfigError alone."""
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, ConfigError):
-        record.msg, record.args, record.exc_info = str(error), (), None
+        record.msg = str(error)
+        record.args = ()
+        record.exc_info = None
     return True
 
 

@@ -84,9 +84,11 @@ def upload(
     if compression.compressor == "top-k":
         update, kept = _top_k(vector, state, layers, compression, spec.kept_fraction, curvature)
     elif compression.compressor == "none":
-        update, kept = Update(vector.size, None, vector), {}
+        update = Update(vector.size, None, vector)
+        kept = {}
     else:
-        update, kept = _random(vector, compression, spec), {}
+        update = _random(vector, compression, spec)
+        kept = {}
     if compression.value_bits < 32:
         noise = None if compression.error_feedback else spec.stream(Purpose.ROUNDING)
         update = rounded(update, compression.value_bits, noise)

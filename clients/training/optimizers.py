@@ -54,7 +54,9 @@ class Adam:
     """
 
     def __init__(self, weights: Tensor, beta1: float, decay: float = 0.0) -> None:
-        self._beta1, self._decay, self._steps = beta1, decay, 0
+        self._beta1 = beta1
+        self._decay = decay
+        self._steps = 0
         self._mean, self._square = torch.zeros_like(weights), torch.zeros_like(weights)
         self._root = torch.empty_like(weights)
 

@@ -33,7 +33,9 @@ def loss_moments(model: FlatModel, batches: Batches) -> dict[Report, float]:
 
 def gradient_deviation(model: FlatModel, batches: Batches) -> float:
     """Gradient deviation of the model in eval mode: sqrt((1/B) sum_b ||g_b - mean g||^2) over the B mini-batches."""
-    mean, squares, count = torch.zeros_like(model.parameters, dtype=torch.float64), 0.0, 0
+    mean = torch.zeros_like(model.parameters, dtype=torch.float64)
+    squares = 0.0
+    count = 0
     model.module.eval()
     for x, y in batches:
         model.backward(x, y)

@@ -62,7 +62,8 @@ def train(
     ValueError
         If there is no mini-batch.
     """
-    step, steps = _Step(model, config, lr, correction), 0
+    step = _Step(model, config, lr, correction)
+    steps = 0
     total = torch.zeros((), dtype=torch.float64, device=model.parameters.device)
     model.module.train()
     for x, y in batches:

@@ -117,7 +117,8 @@ class Settings:
     @classmethod
     def entries(cls, prefix: str = "") -> list[Entry]:
         """Every setting of the group, as it is listed."""
-        defaults, metadata = cls.defaults(prefix), [item.metadata for item in fields(cls)]
+        defaults = cls.defaults(prefix)
+        metadata = [item.metadata for item in fields(cls)]
         return [
             Entry(
                 key,

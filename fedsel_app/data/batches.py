@@ -62,7 +62,8 @@ class DeviceData:
         unit = 255.0 if dataset.x_train.dtype == np.uint8 else 1.0
         per_channel = (-1,) + (1,) * (len(dataset.sample_shape) - 1)
         # One division by tensors: the same bits on every device (CUDA multiplies by a scalar's reciprocal).
-        zero, one = np.zeros_like(dataset.mean), np.ones_like(dataset.std)
+        zero = np.zeros_like(dataset.mean)
+        one = np.ones_like(dataset.std)
         mean, std = _moments(dataset, config) if config.normalize else (zero, one)
         self._offset = torch.tensor(mean * np.float32(unit), device=device).reshape(per_channel)
         self._scale = torch.tensor(std * np.float32(unit), device=device).reshape(per_channel)

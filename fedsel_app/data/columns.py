@@ -141,7 +141,8 @@ class Columns:
 
         Labels that are texts are numbered in the order of the alphabet.
         """
-        name, kind = self.label, self._features[self.label]
+        name = self.label
+        kind = self._features[self.label]
         chosen = {f"y_{key}": self._selected(part, [name]) for key, part in parts.items()}
         if name not in self.single:
             return {key: self._arrays(part, name) for key, part in chosen.items()}, None

@@ -37,7 +37,8 @@ def dirichlet(sizes: Ints, clients: int, alpha: float, least: int, rng: np.rando
             return table
     held = table.sum(axis=1)
     while held.min() < least:
-        giver, taker = held.argmax(), held.argmin()
+        giver = held.argmax()
+        taker = held.argmin()
         label = table[giver].argmax()
         table[[giver, taker], label] += (-1, 1)
         held[[giver, taker]] += (-1, 1)
@@ -98,14 +99,16 @@ def psi_lda(sizes: Ints, clients: int, psi: float, rng: np.random.Generator) -> 
     The clients draw in turns, one example at a time, so that a class that runs out (the fullest one
     then stands in for it) runs out for all of them alike.
     """
-    classes, turns = len(sizes), int(sizes.sum()) // clients
+    classes = len(sizes)
+    turns = int(sizes.sum()) // clients
     dominant = np.arange(clients) % classes
     if psi == 0.0:
         wanted = rng.integers(classes, size=(turns, clients))
     else:
         other = (dominant + 1 + rng.integers(max(classes - 1, 1), size=(turns, clients))) % classes
         wanted = np.where(rng.random((turns, clients)) < psi, dominant, other)
-    left, table = sizes.tolist(), np.zeros((clients, classes), dtype=np.int64)
+    left = sizes.tolist()
+    table = np.zeros((clients, classes), dtype=np.int64)
     for turn in wanted.tolist():
         for client, label in enumerate(turn):
             given = label if left[label] else left.index(max(left))
@@ -120,7 +123,8 @@ def psi_lda_as_coded(sizes: Ints, clients: int, psi: float, examples: int, rng: 
     The clients draw in order from pools that are used up, so a class that has run out leaves the later ones short, and
     psi = 0 leaves each client without one class: it is not IID.
     """
-    classes, left = len(sizes), sizes.copy()
+    classes = len(sizes)
+    left = sizes.copy()
     dominant = rng.integers(classes, size=clients)
     of_dominant = int(psi * examples)
     wanted = np.full((clients, classes), (examples - of_dominant) // max(classes - 1, 1))

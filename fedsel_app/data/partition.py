@@ -91,7 +91,8 @@ def split(
 
 def _class_table(config: PartitionConfig, sizes: Ints, clients: int, rng: np.random.Generator) -> Ints:
     """Number of examples of each class that each client gets, int64 (K, C), of classes of these `sizes`."""
-    as_coded, least = config.partition_form == "code", config.min_examples
+    as_coded = config.partition_form == "code"
+    least = config.min_examples
     if config.partition == "dirichlet":
         dirichlet = label_skew.balanced_dirichlet if as_coded else label_skew.dirichlet
         return dirichlet(sizes, clients, config.alpha, least, rng)
@@ -131,7 +132,8 @@ def surrogate(config: PartitionConfig, labels: NDArray[Any], seed: int) -> tuple
     ConfigError
         Where nothing would be left for the clients.
     """
-    total, wanted = len(labels), config.surrogate_examples
+    total = len(labels)
+    wanted = config.surrogate_examples
     if wanted >= total:
         raise ConfigError(
             f"The 'surrogate-examples' parameter must be below the {total} training examples. Got {wanted}."

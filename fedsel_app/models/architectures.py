@@ -44,8 +44,12 @@ def _logistic(sample_shape: Shape, outputs: int) -> nn.Module:
 def _mlp(sample_shape: Shape, outputs: int) -> nn.Module:
     """Two hidden layers of 200 units (FedAvg's 2NN, FedCVR-Bolt's MNIST model); 199,210 parameters for MNIST."""
     return nn.Sequential(
-        *(nn.Flatten(), nn.Linear(int(np.prod(sample_shape)), 200), nn.ReLU()),
-        *(nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, outputs)),
+        nn.Flatten(),
+        nn.Linear(int(np.prod(sample_shape)), 200),
+        nn.ReLU(),
+        nn.Linear(200, 200),
+        nn.ReLU(),
+        nn.Linear(200, outputs),
     )
 
 
@@ -70,9 +74,16 @@ class HalvingMax(nn.MaxPool2d):
 def _cnn(sample_shape: Shape, outputs: int) -> nn.Module:
     channels, height, width = sample_shape
     return nn.Sequential(
-        *(nn.Conv2d(channels, 16, 3, padding=1), HalvingMax(), nn.ReLU()),
-        *(nn.Conv2d(16, 32, 3, padding=1), HalvingMax(), nn.ReLU()),
-        *(nn.Flatten(), nn.Linear(32 * (height // 4) * (width // 4), 64), nn.ReLU(), nn.Linear(64, outputs)),
+        nn.Conv2d(channels, 16, 3, padding=1),
+        HalvingMax(),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, padding=1),
+        HalvingMax(),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(32 * (height // 4) * (width // 4), 64),
+        nn.ReLU(),
+        nn.Linear(64, outputs),
     )
 
 
@@ -83,9 +94,16 @@ def _cnn4(sample_shape: Shape, outputs: int) -> nn.Module:
     """
     channels, height, width = sample_shape
     return nn.Sequential(
-        *(nn.Conv2d(channels, 32, 5, padding=2), HalvingMax(), nn.ReLU()),
-        *(nn.Conv2d(32, 64, 5, padding=2), HalvingMax(), nn.ReLU()),
-        *(nn.Flatten(), nn.Linear(64 * (height // 4) * (width // 4), 512), nn.ReLU(), nn.Linear(512, outputs)),
+        nn.Conv2d(channels, 32, 5, padding=2),
+        HalvingMax(),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 5, padding=2),
+        HalvingMax(),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(64 * (height // 4) * (width // 4), 512),
+        nn.ReLU(),
+        nn.Linear(512, outputs),
     )
 
 
@@ -98,10 +116,18 @@ def _cnn5(sample_shape: Shape, outputs: int) -> nn.Module:
     channels, height, width = sample_shape
     flat = 64 * (((height - 2) // 2 - 2) // 2 - 2) * (((width - 2) // 2 - 2) // 2 - 2)
     return nn.Sequential(
-        *(nn.Conv2d(channels, 32, 3), HalvingMax(), nn.ReLU()),
-        *(nn.Conv2d(32, 64, 3), HalvingMax(), nn.ReLU()),
-        *(nn.Conv2d(64, 64, 3), nn.ReLU()),
-        *(nn.Flatten(), nn.Linear(flat, 64), nn.ReLU(), nn.Linear(64, outputs)),
+        nn.Conv2d(channels, 32, 3),
+        HalvingMax(),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3),
+        HalvingMax(),
+        nn.ReLU(),
+        nn.Conv2d(64, 64, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(flat, 64),
+        nn.ReLU(),
+        nn.Linear(64, outputs),
     )
 
 
@@ -114,10 +140,18 @@ def _cnn5_wide(sample_shape: Shape, outputs: int) -> nn.Module:
     channels, height, width = sample_shape
     flat = 128 * (((height - 4) // 2 - 4) // 2) * (((width - 4) // 2 - 4) // 2)
     return nn.Sequential(
-        *(nn.Conv2d(channels, 64, 5), HalvingMax(), nn.ReLU()),
-        *(nn.Conv2d(64, 128, 5), HalvingMax(), nn.ReLU()),
-        *(nn.Flatten(), nn.Linear(flat, 256), nn.ReLU()),
-        *(nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, outputs)),
+        nn.Conv2d(channels, 64, 5),
+        HalvingMax(),
+        nn.ReLU(),
+        nn.Conv2d(64, 128, 5),
+        HalvingMax(),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(flat, 256),
+        nn.ReLU(),
+        nn.Linear(256, 128),
+        nn.ReLU(),
+        nn.Linear(128, outputs),
     )
 
 
@@ -126,12 +160,24 @@ def _alexnet(sample_shape: Shape, outputs: int) -> nn.Module:
     channels, height, width = sample_shape
     flat = 256 * ((height + 1) // 16) * ((width + 1) // 16)
     return nn.Sequential(
-        *(nn.Conv2d(channels, 64, 3, stride=2, padding=1), HalvingMax(), nn.ReLU()),
-        *(nn.Conv2d(64, 192, 3, padding=1), HalvingMax(), nn.ReLU()),
-        *(nn.Conv2d(192, 384, 3, padding=1), nn.ReLU()),
-        *(nn.Conv2d(384, 256, 3, padding=1), nn.ReLU()),
-        *(nn.Conv2d(256, 256, 3, padding=1), HalvingMax(), nn.ReLU()),
-        *(nn.Flatten(), nn.Linear(flat, 512), nn.ReLU(), nn.Dropout(0.5), nn.Linear(512, outputs)),
+        nn.Conv2d(channels, 64, 3, stride=2, padding=1),
+        HalvingMax(),
+        nn.ReLU(),
+        nn.Conv2d(64, 192, 3, padding=1),
+        HalvingMax(),
+        nn.ReLU(),
+        nn.Conv2d(192, 384, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(384, 256, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(256, 256, 3, padding=1),
+        HalvingMax(),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(flat, 512),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        nn.Linear(512, outputs),
     )
 
 
@@ -170,7 +216,9 @@ def _resnet9(sample_shape: Shape, outputs: int) -> nn.Module:
         convolution(128, 256, HalvingMax()),
         convolution(256, 512, HalvingMax()),
         residual(512),
-        *(nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(512, outputs)),
+        nn.AdaptiveMaxPool2d(1),
+        nn.Flatten(),
+        nn.Linear(512, outputs),
     )
 
 
@@ -208,9 +256,13 @@ def _resnet1d18(sample_shape: Shape, outputs: int) -> nn.Module:
 
     stages = ((64, 64), (64, 64), (64, 128), (128, 128), (128, 256), (256, 256), (256, 512), (512, 512))
     return nn.Sequential(
-        *(*normed(sample_shape[0], 64, 7, 2), nn.ReLU(), nn.MaxPool1d(3, 2, padding=1)),
+        *normed(sample_shape[0], 64, 7, 2),
+        nn.ReLU(),
+        nn.MaxPool1d(3, 2, padding=1),
         *(block(inputs, channels) for inputs, channels in stages),
-        *(nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(512, outputs)),
+        nn.AdaptiveAvgPool1d(1),
+        nn.Flatten(),
+        nn.Linear(512, outputs),
     )
 
 

@@ -112,7 +112,8 @@ class ArrayLayout:
         """Positions of each layer's arrays."""
         layers: list[list[int]] = []
         for position in self.parameters:
-            array, before = self._arrays[position], layers[-1] if layers else []
+            array = self._arrays[position]
+            before = layers[-1] if layers else []
             joins = len(before) == 1 and before[0] == position - 1 and array.ndim == 1
             if joins and self._arrays[before[0]].ndim and len(array) in _ends(self._arrays[before[0]]):
                 before.append(position)

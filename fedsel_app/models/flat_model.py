@@ -101,7 +101,9 @@ class FlatModel:
             self.module.to(memory_format=torch.contiguous_format)
         self._bf16 = precision == "bf16"
         self._tensors: list[nn.Parameter] = []
-        layers, seen, stop = [], set(), 0
+        layers = []
+        seen = set()
+        stop = 0
         for name, owner in self.module.named_modules():
             start = stop
             for tensor in owner.parameters(recurse=False):
@@ -113,7 +115,8 @@ class FlatModel:
                 layers.append(LayerSlice(name, start, stop))
         if not layers:
             raise ConfigError("The 'model' parameter names a model without trainable parameters. Choose another.")
-        self.layers, self.size = tuple(layers), stop
+        self.layers = tuple(layers)
+        self.size = stop
         self._sizes = [tensor.numel() for tensor in self._tensors]
         self.parameters = torch.empty(stop, dtype=torch.float32, device=device)
         self.gradient = torch.zeros_like(self.parameters)
@@ -221,7 +224,9 @@ def evaluate(model: FlatModel, batches: Iterable[tuple[Tensor, Tensor]]) -> Resu
     ValueError
         Where `batches` is empty.
     """
-    loss, tally, examples = 0.0, np.zeros(1), 0
+    loss = 0.0
+    tally = np.zeros(1)
+    examples = 0
     with evaluating(model):
         for x, y in batches:
             outputs = model.outputs(x)

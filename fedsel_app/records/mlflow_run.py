@@ -47,7 +47,8 @@ class MLflowRun:
     def _log(self, values: dict[str, float], step: int) -> None:
         from mlflow.entities import Metric
 
-        now_ms, missing = int(1000 * time.time()), [name for name in values if step not in self._steps(name)]
+        now_ms = int(1000 * time.time())
+        missing = [name for name in values if step not in self._steps(name)]
         self._client.log_batch(
             self.run_id, metrics=[Metric(name, float(values[name]), now_ms, step) for name in missing]
         )
@@ -65,6 +66,7 @@ def prepare() -> tuple[Any, str]:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
     from mlflow import MlflowClient
 
-    client, name = MlflowClient(), os.environ.get("MLFLOW_EXPERIMENT_NAME", "fedsel")
+    client = MlflowClient()
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "fedsel")
     found = client.get_experiment_by_name(name)
     return client, str(found.experiment_id if found else client.create_experiment(name))

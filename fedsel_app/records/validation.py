@@ -36,7 +36,8 @@ def declared_types(kind: type) -> dict[str, Any]:
 
 def fits(value: Any, declared: Any) -> bool:
     """True if a value of JSON is of a declared type."""
-    origin, arguments = get_origin(declared), get_args(declared)
+    origin = get_origin(declared)
+    arguments = get_args(declared)
     if origin is Annotated:
         return fits(value, arguments[0])
     if origin in (Union, UnionType):

@@ -183,11 +183,14 @@ def encode(update: Update, *, client: int, server_round: int, seeded: bool = Fal
     quantised = update.quantised
     sections: list[bytes | memoryview]
     if quantised is None:
-        value_coding, sections = _FLOAT32, [places, np.ascontiguousarray(update.values, "<f4").view(np.uint8).data]
+        value_coding = _FLOAT32
+        sections = [places, np.ascontiguousarray(update.values, "<f4").view(np.uint8).data]
     elif isinstance(quantised, Rounded):
-        value_coding, sections = _ROUNDED_CODING[quantised.bits], [places, rounded_values.encode_values(quantised)]
+        value_coding = _ROUNDED_CODING[quantised.bits]
+        sections = [places, rounded_values.encode_values(quantised)]
     else:
-        value_coding, sections = _QUANTISED, [value_codec.encode_values(quantised, places)]
+        value_coding = _QUANTISED
+        sections = [value_codec.encode_values(quantised, places)]
     if quantised is not None and quantised.values().tobytes() != update.values.tobytes():
         raise WireError("An update's values must be those of its levels.")
     codings = (value_coding, coding, rice_bits)

@@ -115,7 +115,9 @@ def _blocks(count: int) -> int:
 
 
 def _refuse_unsound(rounded: Rounded) -> None:
-    norms, levels, s = rounded.norms, rounded.levels, LEVELS[rounded.bits]
+    norms = rounded.norms
+    levels = rounded.levels
+    s = LEVELS[rounded.bits]
     if not np.isfinite(norms).all() or np.signbit(norms).any():
         raise WireError("A norm of rounded values is not finite, or negative; did the training diverge?")
     # The bits of positive float16 increase with the number, and NaN is above all.

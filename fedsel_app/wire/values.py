@@ -163,7 +163,8 @@ def _decode_levels(stored: NDArray[np.uint8], nonzero: int, count: int, s: int) 
         longer = np.flatnonzero(lengths > bit)
         codes[longer] |= bits[at : at + longer.size].astype(np.uint64) << np.uint64(bit)
         at += longer.size
-    places, magnitudes = np.cumsum(codes[:nonzero]) - np.uint64(1), codes[nonzero:].astype(np.int64)
+    places = np.cumsum(codes[:nonzero]) - np.uint64(1)
+    magnitudes = codes[nonzero:].astype(np.int64)
     if places[-1] >= count or magnitudes.max() > s:
         raise WireError(f"The payload has a level beyond {s}, or beyond its {count} values.")
     levels[places] = np.where(negative, -magnitudes, magnitudes)

@@ -31,7 +31,8 @@ def settings(arguments: argparse.Namespace) -> int:
     """`fedsel settings`: list by group the settings that a user sets first, all, or those with a word in them."""
     from simulation.experiments.listing import first_settings, matching_settings, setting_lines
 
-    width, every = get_terminal_size().columns, matching_settings(arguments.word)
+    width = get_terminal_size().columns
+    every = matching_settings(arguments.word)
     found = every if arguments.all or arguments.word else first_settings()
     print_list(setting_lines(found, width, choices=bool(arguments.word)))
     if rest := sum(map(len, every.values())) - sum(map(len, found.values())):

@@ -75,7 +75,8 @@ def preset_lines(width: int) -> list[str]:
 def preset_description(name: str, width: int) -> list[str]:
     """Lines of at most `width` characters on one preset: what it is, and its protocols and settings, by method."""
     preset = load_preset(name)
-    settings, first = resolved(preset), [summary(name)] if name in preset_files() else []
+    settings = resolved(preset)
+    first = [summary(name)] if name in preset_files() else []
     kind = f"{OWN}: {', '.join(preset.methods)}" if preset.methods else EQUAL
     headed = {
         name: [*first, _cited(preset), f"Comparisons: {kind}", f"Strategies: {', '.join(preset.strategies) or 'any'}"],
@@ -112,7 +113,8 @@ def departure_tables(name: str) -> list[Table]:
 
 def _departing(preset: Preset) -> dict[str, tuple[Value, Value]]:
     """Setting key -> the protocol's value and the preset's, where they differ."""
-    settings, protocol = resolved(preset), protocol_of(preset)
+    settings = resolved(preset)
+    protocol = protocol_of(preset)
     return {key: (protocol.value(key), settings[key]) for key in differences(settings, protocol)}
 
 

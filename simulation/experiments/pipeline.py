@@ -14,7 +14,8 @@ def pipeline_text(values: Mapping[str, Value]) -> str:
 
 
 def _compressor(values: Mapping[str, Value]) -> str:
-    name, bits = str(values["compressor"]), values.get("value-bits", 32)
+    name = str(values["compressor"])
+    bits = values.get("value-bits", 32)
     of = {"top-k": f"kept-fraction {values['kept-fraction']:g}", "qsgd": f"{values.get('qsgd-levels', 16)} levels"}
     of["rand-k"] = of["top-k"]
     parts = [of[name]] if name in of else []
@@ -26,7 +27,8 @@ def _compressor(values: Mapping[str, Value]) -> str:
 def _solver(values: Mapping[str, Value]) -> str:
     solver, optimizer = str(values["solver"]), str(values["optimizer"])
     pull = PULLS.get(solver)
-    rate, decay = f"lr {values['lr']:g}", float(values["lr-decay"])
+    rate = f"lr {values['lr']:g}"
+    decay = float(values["lr-decay"])
     rate += f" falling to {float(values['lr']) * (1.0 - decay):g}" if decay else ""
     every = values["lr-step-rounds"]
     rate += f", times {values['lr-step-factor']:g} every {every} rounds" if every else ""

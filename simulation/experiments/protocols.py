@@ -79,7 +79,8 @@ def differences(settings: Mapping[str, Value], protocol: Protocol) -> list[str]:
 
 def complaints(settings: Mapping[str, Value], preset: Preset, protocol: Protocol) -> list[str]:
     """One sentence for each of `settings` in which the departures that `preset` lists are not the true ones."""
-    departing, listed = differences(settings, protocol), preset.departures
+    departing = differences(settings, protocol)
+    listed = preset.departures
     missing = [key for key in departing if key not in listed]
     stale = [key for key in listed if key not in departing]
     wrong = [key for key in departing if key in listed and listed[key].ours != settings[key]]

@@ -26,10 +26,13 @@ def read(config: DataConfig) -> tuple[dict[str, Any], int | None]:
     ConfigError
         Where the file is absent or no table, a named column is absent, or a value is no number.
     """
-    path, arguments = Path(config.data_path), config.arguments
+    path = Path(config.data_path)
+    arguments = config.arguments
     source = f"The table '{path.resolve()}'"
-    columns, task = _columns(path, source), arguments.get("task", "classification")
-    label, owner = label_column(arguments.get("label", ""), columns, source), arguments.get("owner", "")
+    columns = _columns(path, source)
+    task = arguments.get("task", "classification")
+    label = label_column(arguments.get("label", ""), columns, source)
+    owner = arguments.get("owner", "")
     inputs = arguments.get("input") or [name for name in columns if name not in (label, owner)]
     for name in filter(None, [owner, *inputs]):
         known_column(name, columns, source)

@@ -86,7 +86,8 @@ def generate(examples: int, test_fraction: float, seed: int) -> dict[str, NDArra
     for record in range(total):
         rng = stream(seed, Purpose.DATA, 0, record)
         holds = _labels(rng)
-        x[record], y[record] = _leads(rng, holds), [holds[label] for label in LABELS]
+        x[record] = _leads(rng, holds)
+        y[record] = [holds[label] for label in LABELS]
     return {
         "x_train": x[:examples],
         "y_train": y[:examples],
@@ -149,7 +150,9 @@ def _beats(rng: np.random.Generator, holds: dict[str, bool]) -> list[tuple[float
     """Time of each R wave in s, from just before the record to just after it, and whether the beat is ectopic."""
     interval = 60.0 / rng.uniform(55.0, 95.0)
     spread = 0.35 if holds["AFIB"] else 0.03
-    beats, now, early = [], -BEFORE_S * rng.random(), False
+    beats = []
+    now = -BEFORE_S * rng.random()
+    early = False
     # Every third to sixth beat is ectopic, from within the first few on.
     period = int(rng.integers(3, 7)) if holds["PVC"] else 0
     while now < SAMPLES / RATE_HZ + BEFORE_S:

@@ -46,7 +46,8 @@ def read(config: DataConfig, seed: int) -> HubData:
     ConfigError
         Where the package or the data set is absent, or its columns are not to be read as samples and labels.
     """
-    arguments, source = config.arguments, _source(config)
+    arguments = config.arguments
+    source = _source(config)
     splits = _hub(config) if config.hub_name else _local(config, source)
     train, test = arguments.get("train", "train"), arguments.get("test", "test" if "test" in splits else "")
     for name in filter(None, (train, test)):
@@ -85,7 +86,8 @@ def _datasets(config: DataConfig) -> Any:
 
 
 def _hub(config: DataConfig) -> dict[str, Any]:
-    datasets, name = _datasets(config), config.hub_name
+    datasets = _datasets(config)
+    name = config.hub_name
     if Path(name).exists():
         raise ConfigError(
             f"The data set '{config.data}' is one of the Hub, and '{name}' is a path here. To read that, set 'data' to "
@@ -100,7 +102,8 @@ def _hub(config: DataConfig) -> dict[str, Any]:
 
 
 def _local(config: DataConfig, source: str) -> dict[str, Any]:
-    path, train = Path(config.data_path), config.arguments.get("train", "train")
+    path = Path(config.data_path)
+    train = config.arguments.get("train", "train")
     if not path.exists():
         raise ConfigError(f"{source} does not exist. Set 'data-path' to a folder that `datasets` saved, or to Parquet.")
     datasets = _datasets(config)
