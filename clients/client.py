@@ -20,8 +20,7 @@ from clients.compression.compressors import draw_layers
 from clients.compression.curvature import hutchinson_diagonal
 from clients.examples import client_examples, label_counts_as_bytes
 from clients.local_round import LocalRound, Trained
-from clients.received_arrays import check_arrays
-from clients.shared_model import shared_model, shared_task
+from clients.received_model import received_model
 from clients.state import StateStore
 from clients.training import reports
 from clients.training.steps import finite_statistics, train
@@ -39,7 +38,7 @@ from fedsel_app.messages.instructions import (
     read_fit_instruction,
 )
 from fedsel_app.messages.scalars import Config, Report
-from fedsel_app.models.device import choose_device, prepare, require_precision, seeded
+from fedsel_app.models.device import seeded
 from fedsel_app.models.flat_model import FlatModel, batch_losses, evaluate
 from fedsel_app.models.tasks import task_of
 from fedsel_app.network.clock import FORWARD_STEPS
@@ -243,20 +242,7 @@ class SelectionClient(NumPyClient):
 
     def load(self, arrays: NDArrays, *, with_control: bool = False) -> FlatModel:
         """Load the model that arrived, on the device of this process; the arrays are checked, a control variate too."""
-        run, execution = self._context.run, self._context.execution
-        device = choose_device(execution.device)
-        require_precision(execution.precision, device)
-        prepare(device, execution.threads)
-        model = shared_model(run.model, self._context.data, run.seed, device, execution.precision)
-        expected = {"parameters": model.size, "buffers": model.buffers_vector().size}
-        if not expected["buffers"]:
-            del expected["buffers"]
-        if with_control:
-            expected["control variate"] = model.size
-        check_arrays(arrays, expected, run.model)
-        model.task = shared_task(self._context.data, run.seed, device)
-        model.load(arrays[0], arrays[1] if "buffers" in expected else np.zeros(0, np.float32))
-        return model
+        return received_model(self._context, arrays, with_control=with_control)
 
     def _batches(
         self, examples: Ints, order: Iterable[Ints], model: FlatModel, rng: np.random.Generator | None = None

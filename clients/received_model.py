@@ -1,0 +1,63 @@
+"""The model in a message to a client: checked, then loaded into the one model of the process."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+import torch
+from flwr.common import NDArrays
+
+from fedsel_app.config import DataConfig, SharedSettings
+from fedsel_app.data.dataset import load
+from fedsel_app.models.device import choose_device, prepare, require_precision
+from fedsel_app.models.flat_model import FlatModel, build
+from fedsel_app.models.tasks import Task, task_of
+
+
+def received_model(settings: SharedSettings, arrays: NDArrays, *, with_control: bool = False) -> FlatModel:
+    """Load the model that arrived, on the device of this process.
+
+    Raises
+    ------
+    ValueError
+        Unless the arrays are the model's: see `check_arrays`. With `with_control` a control variate ends them.
+    """
+    run, execution = settings.run, settings.execution
+    device = choose_device(execution.device)
+    require_precision(execution.precision, device)
+    prepare(device, execution.threads)
+    model = _shared_model(run.model, settings.data, run.seed, device, execution.precision)
+    buffers = model.buffers_vector().size
+    expected = {"parameters": model.size} | ({"buffers": buffers} if buffers else {})
+    check_arrays(arrays, expected | ({"control variate": model.size} if with_control else {}), run.model)
+    model.task = _shared_task(settings.data, run.seed, device)
+    model.load(arrays[0], arrays[1] if buffers else np.zeros(0, np.float32))
+    return model
+
+
+def check_arrays(arrays: NDArrays, expected: Mapping[str, int], model: str) -> None:
+    """Raise ValueError unless `arrays` are finite float32 vectors, those of `expected`: name -> length."""
+    if len(arrays) != len(expected):
+        raise ValueError(f"The model '{model}' comes as {' and '.join(expected)}. Got {len(arrays)} arrays.")
+    for (name, size), array in zip(expected.items(), arrays, strict=True):
+        if array.dtype != np.float32 or array.shape != (size,):
+            raise ValueError(
+                f"The {name} of the model '{model}' are float32 ({size},). Got {array.dtype} {array.shape}. "
+                "Server and clients must run the same 'model' and 'data'."
+            )
+        if not np.isfinite(array).all():
+            raise ValueError(f"The {name} that the server sent are not all finite: the global model diverged.")
+
+
+@lru_cache(maxsize=2)
+def _shared_model(name: str, data: DataConfig, seed: int, device: torch.device, precision: str) -> FlatModel:
+    """The model of a run, one a process: every message loads its own weights and statistics, and sets its task."""
+    dataset = load(data, seed)
+    module = build(name, dataset.sample_shape, dataset.classes, seed)
+    return FlatModel(module, device, _shared_task(data, seed, device), precision)
+
+
+@lru_cache(maxsize=2)
+def _shared_task(data: DataConfig, seed: int, device: torch.device) -> Task:
+    """The task of the whole data set, that of all messages but some to train (`positive-weights`)."""
+    return task_of(load(data, seed), device)
