@@ -41,18 +41,20 @@ class ActiveFLConfig(Settings):
     """Settings of active federated learning: the three alphas, and the start."""
 
     excluded: float = setting(
-        0.75, "share alpha_1 of the clients, lowest valuations first, left out", low=0.0, high=1.0
+        0.75, "share alpha_1 of the clients that is left out, those with the lowest valuations", low=0.0, high=1.0
     )
-    sharpness: float = setting(0.01, "alpha_2 in exp(alpha_2 v)", low=0.0)
+    sharpness: float = setting(0.01, "alpha_2 in the selection probability, proportional to exp(alpha_2 v)", low=0.0)
     uniform: float = setting(0.1, "share alpha_3 of the cohort that is drawn uniformly", low=0.0, high=1.0)
     valuation: str = setting(
         "sqrt-n",
-        "v of a client: sqrt(n) times its mean loss, or the mean loss, when it last took part; or that of this round's "
-        "model, for which every client is asked",
+        "valuation v of a client: sqrt(n) times its mean loss when it last took part, that mean loss alone, or its"
+        " loss of the current model, for which every client is asked",
         choices=("sqrt-n", "mean", "current"),
     )
     cold_start: str = setting(
-        "probe", "clients never measured: measured once, or left to the uniform draw", choices=("probe", "uniform")
+        "probe",
+        "clients that were never measured: measured once, or selected by the uniform draw only",
+        choices=("probe", "uniform"),
     )
 
 

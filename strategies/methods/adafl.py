@@ -34,7 +34,7 @@ from strategies.selection_math.sampling import weighted_draws
 class AdaFLConfig(Settings):
     """Settings of AdaFL: the pace of the attention."""
 
-    decay: float = setting(0.9, "share alpha of the old attention in the new", low=0.0, high=1.0)
+    decay: float = setting(0.9, "share alpha of the old attention in the new one", low=0.0, high=1.0)
 
 
 def distance(update: Update, aggregate: Floats) -> float:

@@ -49,7 +49,9 @@ class AdaSampleConfig(Settings):
     bound_offset: float = setting(
         0.0, "B/A of the convergence bound, in units of (sum p_i G_i)^2; large values prefer fast clients", low=0.0
     )
-    uniform_share: float = setting(0.1, "share of the uniform distribution in q", above=0.0, high=1.0)
+    uniform_share: float = setting(
+        0.1, "share of the uniform distribution in the selection probabilities q", above=0.0, high=1.0
+    )
 
 
 def inner_optimum(reach: Floats, seconds: Floats, kappa: Floats) -> Floats:

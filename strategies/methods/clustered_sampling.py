@@ -39,13 +39,19 @@ class ClusteredSamplingConfig(Settings):
     """Settings of clustered sampling: the algorithm, and its linkage."""
 
     algorithm: int = setting(
-        BY_SIMILARITY, "rows by similarity of the last updates (2), by size (1), or all alike: MD sampling (0)",
-        low=MD, high=BY_SIMILARITY,
-    )  # fmt: skip
+        BY_SIMILARITY,
+        "how the sampling distributions are built: by similarity of the last updates (2), by client size (1), or"
+        " all alike, which is MD sampling (0)",
+        low=MD,
+        high=BY_SIMILARITY,
+    )
     linkage: str = setting(
-        "average", "how algorithm 2 groups: average linkage of the angles, or the authors' Ward over their rows",
-        choices=("average", "ward-rows"), variants=("average", "ward-rows"),
-    )  # fmt: skip
+        "average",
+        "how algorithm 2 clusters: by average linkage of the angles, or by Ward's linkage over the rows of their"
+        " matrix",
+        choices=("average", "ward-rows"),
+        variants=("average", "ward-rows"),
+    )
 
 
 @final

@@ -42,13 +42,19 @@ SIGMA = Report.GRADIENT_DEVIATION
 class DeltaConfig(Settings):
     """Settings of DELTA: the terms of the sampling probabilities, and the draws."""
 
-    rule: str = setting("delta", "probabilities by diversity and variance, or by norm", choices=("delta", "fedis"))
-    diversity_weight: float = setting(0.8, "weight a1 of zeta^2", low=0.0)
-    variance_weight: float = setting(0.2, "weight a2 of sigma^2", low=0.0)
-    uniform_share: float = setting(0.05, "share of the uniform distribution in the draws", above=0.0, high=1.0)
+    rule: str = setting(
+        "delta",
+        "what the selection probabilities follow: gradient diversity and variance, or gradient norm",
+        choices=("delta", "fedis"),
+    )
+    diversity_weight: float = setting(0.8, "weight a1 of the diversity zeta^2", low=0.0)
+    variance_weight: float = setting(0.2, "weight a2 of the variance sigma^2", low=0.0)
+    uniform_share: float = setting(
+        0.05, "share of the uniform distribution in the selection probabilities", above=0.0, high=1.0
+    )
     draws: str = setting(
         "replacement",
-        "m independent draws (unbiased), or m different clients",
+        "how clients are drawn: m independent draws, which is unbiased, or m different clients",
         choices=("replacement", "distinct"),
         variants=("replacement", "distinct"),
     )

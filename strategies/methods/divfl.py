@@ -36,17 +36,23 @@ class DivFLConfig(Settings):
     """Settings of DivFL: the updates that are compared, and the share that the greedy search looks at."""
 
     gradients: str = setting(
-        "stale", "participants alone refresh their update, or all clients train in every round",
+        "stale",
+        "whose updates are refreshed in a round: those of its participants, or those of all clients, which then all"
+        " train",
         choices=("stale", "ideal"),
-    )  # fmt: skip
+    )
     subsample: float = setting(
-        1.0, "share of the clients that each greedy step looks at (1: all; the authors' stochastic greedy: 0.1)",
-        above=0.0, high=1.0,
-    )  # fmt: skip
+        1.0,
+        "share of the clients that each greedy step looks at; 1 takes all, and the authors' stochastic greedy takes"
+        " 0.1",
+        above=0.0,
+        high=1.0,
+    )
     layers: str = setting(
-        "all", "compare whole updates, or the output layer's part alone (an approximation that saves memory)",
+        "all",
+        "what is compared: whole updates, or their output layer alone, an approximation that saves memory",
         choices=("all", "output"),
-    )  # fmt: skip
+    )
 
 
 def facility_location(distances: Floats, count: int, subsample: float, rng: np.random.Generator) -> Ints:

@@ -37,7 +37,7 @@ WHOLE = 2.0**53
 class FedCBSConfig(Settings):
     """Settings of Fed-CBS: exploration against balance."""
 
-    exploration: float = setting(10.0, "weight lambda of the exploration bonus in a round's first draw", low=0.0)
+    exploration: float = setting(10.0, "weight lambda of the exploration bonus in the first draw of a round", low=0.0)
 
 
 def qcid(counts: Ints | Floats) -> Floats:

@@ -53,12 +53,14 @@ class FedCGConfig(Settings):
     """Settings of FedCG: the prices of error, the deadline, and the length of the search."""
 
     error_weight: float = setting(
-        2.0, "time worth giving for one mean distance less between clients and who represents them, in mean rounds",
+        2.0,
+        "time that is worth giving for a mean distance of one less between the clients and those that represent"
+        " them, in mean rounds",
         low=0.0,
-    )  # fmt: skip
-    compression_weight: float = setting(0.2, "what sending nothing of an update costs, in mean distances", low=0.0)
-    deadline_s: float = setting(0.0, "seconds a round may take (0: searched)", low=0.0)
-    alternations: int = setting(10, "most alternations of selection and ratios from one start", low=1)
+    )
+    compression_weight: float = setting(0.2, "cost of sending nothing of an update, in mean distances", low=0.0)
+    deadline_s: float = setting(0.0, "seconds that a round may take; 0 searches for them", low=0.0)
+    alternations: int = setting(10, "largest number of alternations between selection and ratios from one start", low=1)
 
 
 @dataclass(frozen=True)

@@ -45,16 +45,20 @@ Observed = tuple[Ints | slice, Floats, Floats]
 class FedCorConfig(Settings):
     """Settings of FedCor: the observed rounds, the fit, and the annealing of selected clients."""
 
-    warmup: int = setting(15, "uniform rounds before the first fit, of whose effects the process learns", low=1)
-    interval: int = setting(10, "rounds between two later uniform rounds that it learns from", low=2)
-    annealing: float = setting(0.95, "alpha of a client is multiplied by it when selected", above=0.0, high=1.0)
+    warmup: int = setting(15, "number of uniform rounds before the first fit, which the process learns from", low=1)
+    interval: int = setting(
+        10, "number of rounds between two later uniform rounds, which the process learns from", low=2
+    )
+    annealing: float = setting(0.95, "factor on alpha of a client each time it is selected", above=0.0, high=1.0)
     discount: float = setting(0.95, "weight of an observation, to the power of its age in rounds", above=0.0, high=1.0)
-    history: int = setting(100, "largest age in rounds of an observation (group_size of the authors' code)", low=1)
-    dimension: int = setting(15, "length of a client's embedding", low=1)
-    update_mean: bool = setting(True, "mu is the discounted mean of the observations (else 0, and fits in the warm-up)")
-    first_steps: int = setting(1000, "Adam steps at the end of the warm-up (update-mean)", low=1)
-    warmup_steps: int = setting(150, "Adam steps in each warm-up round (without update-mean)", low=1)
-    steps: int = setting(100, "Adam steps after each later observation", low=1)
+    history: int = setting(100, "largest age of an observation in rounds (group_size in the authors' code)", low=1)
+    dimension: int = setting(15, "length of the embedding of a client", low=1)
+    update_mean: bool = setting(
+        True, "fits mu as the discounted mean of the observations; otherwise mu is 0, and the warm-up fits too"
+    )
+    first_steps: int = setting(1000, "number of Adam steps at the end of the warm-up, with update-mean", low=1)
+    warmup_steps: int = setting(150, "number of Adam steps in each round of the warm-up, without update-mean", low=1)
+    steps: int = setting(100, "number of Adam steps after each later observation", low=1)
 
 
 def discounted_mean(changes: Floats, weights: Floats) -> Floats:

@@ -53,25 +53,38 @@ TIE_BREAK = 1e-9
 class FedCVRBoltConfig(Settings):
     """Settings of FedCVR-Bolt: warm-up, coalitions, and the temperature of the draw."""
 
-    warmup_rounds: int = setting(30, "rounds of uniform selection before the coalitions", low=0)
-    inverse_temperature: float = setting(1.0, "beta of the Boltzmann probabilities (0: uniform)", low=0.0)
-    homophily: float = setting(1.0, "gamma of the affinity exp(-gamma distance^2)", above=0.0, high=100.0)
+    warmup_rounds: int = setting(30, "number of rounds of uniform selection before the coalitions", low=0)
+    inverse_temperature: float = setting(
+        1.0, "inverse temperature beta of the Boltzmann probabilities; 0 makes them uniform", low=0.0
+    )
+    homophily: float = setting(1.0, "gamma in the affinity exp(-gamma distance^2)", above=0.0, high=100.0)
     coordinates: int = setting(
-        300, "entries of the output layer that stand for a client's model, drawn once (0: all)", low=0
+        300,
+        "number of entries of the output layer, drawn once, that represent the model of a client; 0 takes all",
+        low=0,
     )
-    cluster_every: int = setting(1, "rounds between two searches for coalitions", low=1)
+    cluster_every: int = setting(1, "number of rounds between two searches for coalitions", low=1)
     normalisation: str = setting(
-        "clients", "models compared: by their norms, by each coordinate's deviation over the clients, or as they are",
+        "clients",
+        "how models are normalised before they are compared: by their norms, by the standard deviation of each"
+        " coordinate over the clients, or not at all",
         choices=("clients", "coordinates", "none"),
-    )  # fmt: skip
-    sampled_delta: str = setting(
-        "zero", "delta of a client that trained: 0, or its new model minus the one expected before",
-        choices=("zero", "own"),
-    )  # fmt: skip
-    step_from: str = setting(
-        "warm-up", "t of g_t = 1/t counts from the end of the warm-up, or from round 1", choices=("warm-up", "round-1")
     )
-    landmarks: int = setting(256, "clients clustered exactly; of more, so many stand for the rest", low=2)
+    sampled_delta: str = setting(
+        "zero",
+        "delta of a client that trained: 0, or its new model minus its expected one",
+        choices=("zero", "own"),
+    )
+    step_from: str = setting(
+        "warm-up",
+        "round from which t in the step g_t = 1/t counts: the end of the warm-up, or round 1",
+        choices=("warm-up", "round-1"),
+    )
+    landmarks: int = setting(
+        256,
+        "number of clients up to which clustering is exact; with more clients, that many represent the others",
+        low=2,
+    )
 
 
 def normalised(models: Floats, normalisation: str = "clients") -> Floats:

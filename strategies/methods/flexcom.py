@@ -29,7 +29,8 @@ class FlexComConfig(Settings):
 
     deadline: str = setting(
         "median",
-        "seconds in which, at the usual kept fraction, half of the cohort would be done; or the mean over all clients",
+        "deadline of a round at its average kept fraction: the median duration in the cohort, or the mean over all"
+        " clients",
         choices=("median", "mean"),
     )
 

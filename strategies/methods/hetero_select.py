@@ -39,33 +39,47 @@ COLD_START_DIVERSITY = 0.5
 class HeteroSelectConfig(Settings):
     """Settings of HeteRo-Select: the weights of the score (Eq. 1) and the sources of its parts."""
 
-    loss_weight: float = setting(1.0, "weight of the loss component V' (0: without it)", low=0.0)
-    diversity_weight: float = setting(0.3, "weight lambda_D of the gradient diversity D", low=0.0)
-    fairness_weight: float = setting(0.2, "weight lambda_F of the fairness F'", low=0.0)
-    staleness_weight: float = setting(0.2, "weight lambda_St of the staleness St'", low=0.0)
+    loss_weight: float = setting(1.0, "weight of the loss component V' in the score; 0 leaves it out", low=0.0)
+    diversity_weight: float = setting(0.3, "weight lambda_D of the gradient diversity D in the score", low=0.0)
+    fairness_weight: float = setting(0.2, "weight lambda_F of the fairness F' in the score", low=0.0)
+    staleness_weight: float = setting(0.2, "weight lambda_St of the staleness St' in the score", low=0.0)
     without: str = setting(
-        "none", "components left out of the score, whatever their weight (the ablations)",
+        "none",
+        "components that are left out of the score, whatever their weight, for ablations",
         choices=("none", "loss", "diversity", "fairness-staleness"),
-    )  # fmt: skip
-    staleness_scale: float = setting(0.5, "gamma_St before min-max", above=0.0)
-    temperature: float = setting(1.0, "softmax temperature tau_0; halves over the run", above=0.0)
+    )
+    staleness_scale: float = setting(0.5, "scale gamma_St of the staleness, before min-max", above=0.0)
+    temperature: float = setting(1.0, "softmax temperature tau_0 of the selection; it halves over the run", above=0.0)
     loss_source: str = setting(
-        "probe", "loss of the current model on probe-batches, or the loss reported at the last training",
+        "probe",
+        "where the loss component comes from: a probe of the current model on probe-batches, or the loss that the"
+        " client reported when it last trained",
         choices=("probe", "last-fit"),
-    )  # fmt: skip
-    probe_candidates: int = setting(0, "clients drawn for the loss probe of a round (0: all)", low=0)
-    probe_every: int = setting(1, "rounds from one loss probe to the next", low=1)
+    )
+    probe_candidates: int = setting(0, "number of clients drawn for the loss probe of a round; 0 probes all", low=0)
+    probe_every: int = setting(1, "number of rounds from one loss probe to the next", low=1)
     average_decay: float = setting(
-        0.0, "share of the old value in the running average update of D", low=0.0, below=1.0, variants=(0.0, 0.9)
+        0.0,
+        "share of the old value in the running average update, from which D measures distances",
+        low=0.0,
+        below=1.0,
+        variants=(0.0, 0.9),
     )
     average_start: str = setting(
-        "zero", "running average update of D before the first round: zero, or the first aggregate",
-        choices=("zero", "first"), variants=("zero", "first"),
-    )  # fmt: skip
-    sketch_size: int = setting(
-        0, "keep a count sketch of so many numbers per client for D instead of its last update (0: exact)", low=0
+        "zero",
+        "running average update before the first round: zero, or the first aggregate",
+        choices=("zero", "first"),
+        variants=("zero", "first"),
     )
-    score_adaptive_lr: bool = setting(False, "local learning rate eta (1 + S_k)")
+    sketch_size: int = setting(
+        0,
+        "length of a count sketch that the server keeps for D in place of a client's last update; 0 keeps the"
+        " update, which is exact",
+        low=0,
+    )
+    score_adaptive_lr: bool = setting(
+        False, "raises the local learning rate of a client with its score S_k: eta (1 + S_k)"
+    )
     score_adaptive_lr_max: float = setting(0.15, "largest score-adaptive learning rate", above=0.0)
 
     def weights(self) -> dict[str, float]:

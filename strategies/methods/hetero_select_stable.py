@@ -34,20 +34,22 @@ class HeteroSelectStableConfig(Settings):
     """Settings of the stable HeteRo-Select: the combination of the score, and the constants of its parts."""
 
     combination: str = setting(
-        "additive", "weighted sum of the components, or their product", choices=("additive", "multiplicative")
+        "additive",
+        "how the components make the score: their weighted sum, or their product",
+        choices=("additive", "multiplicative"),
     )
-    loss_weight: float = setting(1.0, "additive weight of the information value V'", low=0.0)
-    diversity_weight: float = setting(1.0, "additive weight of the label diversity D", low=0.0)
-    momentum_weight: float = setting(1.0, "additive weight of the loss momentum M", low=0.0)
-    fairness_weight: float = setting(1.0, "additive weight of the fairness F - 1", low=0.0)
-    staleness_weight: float = setting(1.0, "additive weight of the staleness St - 1", low=0.0)
-    norm_weight: float = setting(1.0, "additive weight of the update norm penalty N - 1", low=0.0)
-    fairness_scale: float = setting(0.3, "eta in F", low=0.0)
-    staleness_scale: float = setting(0.7, "gamma in St", low=0.0)
-    staleness_rounds: int = setting(20, "rounds after which staleness grows no further", low=1)
-    norm_penalty: float = setting(0.5, "alpha in N: the most a large update can cost", low=0.0, high=1.0)
-    temperature: float = setting(2.0, "softmax temperature tau_0", above=0.0)
-    cooling_rounds: int = setting(100, "rounds over which temperature and weight of D halve", low=1)
+    loss_weight: float = setting(1.0, "weight of the information value V' in the additive score", low=0.0)
+    diversity_weight: float = setting(1.0, "weight of the label diversity D in the additive score", low=0.0)
+    momentum_weight: float = setting(1.0, "weight of the loss momentum M in the additive score", low=0.0)
+    fairness_weight: float = setting(1.0, "weight of the fairness F - 1 in the additive score", low=0.0)
+    staleness_weight: float = setting(1.0, "weight of the staleness St - 1 in the additive score", low=0.0)
+    norm_weight: float = setting(1.0, "weight of the update norm penalty N - 1 in the additive score", low=0.0)
+    fairness_scale: float = setting(0.3, "scale eta of the fairness F", low=0.0)
+    staleness_scale: float = setting(0.7, "scale gamma of the staleness St", low=0.0)
+    staleness_rounds: int = setting(20, "number of rounds after which staleness no longer grows", low=1)
+    norm_penalty: float = setting(0.5, "largest reduction alpha of the score by the norm penalty N", low=0.0, high=1.0)
+    temperature: float = setting(2.0, "softmax temperature tau_0 of the selection", above=0.0)
+    cooling_rounds: int = setting(100, "number of rounds in which the temperature and the weight of D halve", low=1)
 
     def weights(self) -> dict[str, float]:
         """Component -> its additive weight."""

@@ -46,12 +46,17 @@ class HiCSFLConfig(Settings):
     """Settings of HiCS-FL: rule, temperature and clusters."""
 
     rule: str = setting(
-        "paper", "the paper's rule or the authors' code", choices=("paper", "official"), variants=("paper", "official")
+        "paper",
+        "selection rule: the paper's, or that of the authors' code",
+        choices=("paper", "official"),
+        variants=("paper", "official"),
     )
-    temperature: float = setting(0.0025, "T of softmax(Delta b / T); Delta b / T should be of order 1 to 10", above=0.0)
-    entropy_distance: float = setting(10.0, "weight lambda of |H_u - H_k| in the distance", low=0.0)
-    balance: float = setting(4.0, "gamma_0, how much balanced clusters are preferred at first", low=0.0)
-    clusters: int = setting(0, "clusters M (0: as many as clients a round)", low=0)
+    temperature: float = setting(
+        0.0025, "temperature T in softmax(Delta b / T); Delta b / T should be of order 1 to 10", above=0.0
+    )
+    entropy_distance: float = setting(10.0, "weight lambda of |H_u - H_k| in the distance between two clients", low=0.0)
+    balance: float = setting(4.0, "preference gamma_0 for balanced clusters at the start of the run", low=0.0)
+    clusters: int = setting(0, "number of clusters M; 0 takes the cohort", low=0)
 
 
 def entropies(vectors: Floats, temperature: float) -> Floats:

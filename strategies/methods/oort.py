@@ -64,26 +64,42 @@ class OortConfig(Settings):
 
     rule: str = setting(
         "paper",
-        "Algorithm 1, or the authors' published selector",
+        "selection rule: Algorithm 1, or the selector that the authors published",
         choices=("paper", "official"),
         variants=("paper", "official"),
     )
-    explore: float = setting(0.9, "share eps of the cohort that is explored, in round 1", low=0.0, high=1.0)
+    explore: float = setting(0.9, "share eps of the cohort that explores, in round 1", low=0.0, high=1.0)
     explore_decay: float = setting(
-        0.0, "eps shrinks by it every round (0: 0.98 paper, 0.95 official)", low=0.0, high=1.0
+        0.0, "factor on eps in each round; 0 takes 0.98 (paper) or 0.95 (official)", low=0.0, high=1.0
     )
-    explore_min: float = setting(0.2, "smallest eps", low=0.0, high=1.0)
-    cutoff: float = setting(0.0, "share c of the marginal score that admits (0: 0.95, 0.7)", low=0.0, high=1.0)
-    clip: float = setting(0.0, "percentile, as a share, that caps utilities (0: 0.95, 0.98)", low=0.0, high=1.0)
-    penalty: float = setting(2.0, "exponent alpha of T / t for slow clients", low=0.0)
-    pacer_rounds: int = setting(20, "rounds W between changes of the preferred duration T", low=1)
+    explore_min: float = setting(0.2, "smallest share eps that explores", low=0.0, high=1.0)
+    cutoff: float = setting(
+        0.0,
+        "share c of the marginal score that a client needs to be exploited; 0 takes 0.95 (paper) or 0.7 (official)",
+        low=0.0,
+        high=1.0,
+    )
+    clip: float = setting(
+        0.0, "quantile at which utilities are capped; 0 takes 0.95 (paper) or 0.98 (official)", low=0.0, high=1.0
+    )
+    penalty: float = setting(2.0, "exponent alpha of T / t, which lowers the score of slow clients", low=0.0)
+    pacer_rounds: int = setting(20, "number of rounds W between two changes of the preferred duration T", low=1)
     pacer_step_s: float = setting(
-        0.0, "paper: first T, and by how much it grows, seconds (0: a mean client's)", low=0.0
+        0.0, "paper: first T, and its increment, in seconds; 0 takes the duration of a mean client", low=0.0
     )
-    pacer_percentile: float = setting(10.0, "official: T's first percentile of durations", above=0.0, high=100.0)
-    pacer_delta: float = setting(5.0, "official: percentile points by which it moves", above=0.0, high=100.0)
-    sample_window: float = setting(5.0, "official: explored are drawn from so many times their number", low=1.0)
-    blacklist_rounds: int = setting(0, "leave out clients selected more often (-1: none; 0: 10, -1)", low=-1)
+    pacer_percentile: float = setting(
+        10.0, "official: percentile of the durations at which T starts", above=0.0, high=100.0
+    )
+    pacer_delta: float = setting(5.0, "official: percentile points by which T moves", above=0.0, high=100.0)
+    sample_window: float = setting(
+        5.0, "official: size of the pool that exploration draws from, in multiples of the clients drawn", low=1.0
+    )
+    blacklist_rounds: int = setting(
+        0,
+        "number of selections after which a client is left out; -1 leaves out none, 0 takes 10 (paper) or -1"
+        " (official)",
+        low=-1,
+    )
     blacklist_share: float = setting(0.3, "largest share of the clients that is left out", low=0.0, high=1.0)
 
     def with_published(self) -> Self:

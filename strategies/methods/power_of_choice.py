@@ -41,15 +41,16 @@ class PowerOfChoiceConfig(Settings):
     """Settings of Power-of-Choice: the candidates, and the losses that they are compared by."""
 
     variant: str = setting(
-        "pow-d", "losses compared: of all training data, of one mini-batch, those reported at the last training, or of"
-        " all data with d falling to the cohort at half time",
+        "pow-d",
+        "which losses are compared: over all training data, over one mini-batch, those that were reported at the"
+        " last training, or over all data with d falling to the cohort at half of the run",
         choices=("pow-d", "cpow-d", "rpow-d", "adapow-d"),
-    )  # fmt: skip
+    )
     candidates: int = setting(
-        0, "candidates d, at least the cohort (0: twice the cohort, or every client in adapow-d)", low=0
+        0, "number of candidates d, at least the cohort; 0 takes twice the cohort, or every client in adapow-d", low=0
     )
     loss: str = setting(
-        "train", "probed losses are of the training data, or of the clients' own test parts", choices=("train", "test")
+        "train", "data of the loss probes: the training data, or the clients' own test parts", choices=("train", "test")
     )
 
 

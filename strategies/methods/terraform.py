@@ -41,20 +41,22 @@ TIE = 1e-12
 class TerraformConfig(Settings):
     """Settings of Terraform: the magnitude, the range of the split, and the iterations of a round."""
 
-    iterations: int = setting(5, "most training iterations T of one Terraform round", low=1)
+    iterations: int = setting(5, "largest number of training iterations T in a Terraform round", low=1)
     count: str = setting(
         "iterations",
-        "what the setting rounds counts: training iterations, or Terraform rounds of them",
+        "what the setting rounds counts: training iterations, or Terraform rounds, each of up to iterations",
         choices=("iterations", "rounds"),
     )
-    min_clients: int = setting(4, "eta: a smaller hard set ends the round", low=1)
+    min_clients: int = setting(4, "size eta of the hard set below which a Terraform round ends", low=1)
     quartiles: str = setting(
-        "q1-q3", "range of the split index", choices=("q1-q3", "0-1", "0-q3", "q1-1", "q3-1")
-    )  # fmt: skip
+        "q1-q3",
+        "range of quantiles in which the split index is searched",
+        choices=("q1-q3", "0-1", "0-q3", "q1-1", "q3-1"),
+    )
     magnitude: str = setting(
         "gradient",
-        "what clients are sorted by: the norm of the output layer's whole update, of its biases or of its weights;"
-        " or the training loss",
+        "what clients are sorted by: the norm of the update of the output layer, of its biases alone, or of its"
+        " weights alone; or the training loss",
         choices=("gradient", "bias", "weights", "loss"),
     )
 
