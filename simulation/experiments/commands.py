@@ -1,6 +1,7 @@
 """Commands that list: `fedsel settings` and `fedsel presets`, within the width of the terminal."""
 
 import argparse
+import textwrap
 from collections.abc import Iterable
 from shutil import get_terminal_size
 
@@ -36,7 +37,8 @@ def settings(arguments: argparse.Namespace) -> int:
     found = every if arguments.all or arguments.word else first_settings()
     print_list(setting_lines(found, width, choices=bool(arguments.word)))
     if rest := sum(map(len, every.values())) - sum(map(len, found.values())):
-        print(f"\n{rest} more: `fedsel settings --all`, or `fedsel settings WORD`.")
+        more = f"{rest} more: `fedsel settings --all` lists them, `fedsel settings WORD` those that have a word."
+        print("", *textwrap.wrap(more, width, break_on_hyphens=False), sep="\n")
     return 0
 
 
