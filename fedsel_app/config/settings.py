@@ -188,7 +188,7 @@ def refuse_unknown(values: Iterable[str], known: Iterable[str]) -> None:
     known = list(known)
     for key in values:
         if key not in known:
-            hint = nearest_setting(key, known) or "`fedsel settings` lists all of them."
+            hint = nearest_setting(key, known) or "`fedsel settings --all` lists all of them."
             raise ConfigError(f"There is no setting '{key}'. {hint}")
 
 

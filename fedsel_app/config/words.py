@@ -97,7 +97,7 @@ def nearest_setting(key: str, known: Iterable[str]) -> str:
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Question after the nearest of the `known` words, or one that has `word` in it, after a space; empty for none."""
     known = list(known)
-    alike = [each for each in known if word and (_bare(each) == _bare(word) or _is_other_word(word, each))]
+    alike = [each for each in known if _bare(word) and (_bare(each) == _bare(word) or _is_other_word(word, each))]
     if alike:
         return f" Did you mean '{alike[0]}'?"
     near = difflib.get_close_matches(word, known, n=1, cutoff=cutoff) if len(word) > 1 else []

@@ -37,7 +37,7 @@ def matching_settings(word: str = "") -> GroupedEntries:
         words = " ".join(f"{entry.key} {entry.meaning}" for entries in groups.values() for entry in entries).split()
         meant = MEANT.get(word.lower().replace("_", "-"))
         hint = f" Did you mean '{meant}'?" if meant else did_you_mean(word.lower(), words)
-        hint = hint or " `fedsel settings` lists all of them."
+        hint = hint or " `fedsel settings --all` lists all of them."
         raise ConfigError(f"No setting has {word!r} in its key or its meaning.{hint}")
     return {purpose: entries for purpose, entries in found.items() if entries}
 

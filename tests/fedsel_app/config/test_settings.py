@@ -95,7 +95,7 @@ def test_unknown_keys_name_the_nearest_known_one():
     refuse_unknown(["lr"], ["lr", "momentum"])
     with pytest.raises(ConfigError, match=r"^There is no setting 'momentun'\. Did you mean 'momentum'\?$"):
         refuse_unknown(["lr", "momentun"], ["lr", "momentum"])
-    with pytest.raises(ConfigError, match=r"^There is no setting 'xyz'\. `fedsel settings` lists all of them\.$"):
+    with pytest.raises(ConfigError, match=r"^There is no setting 'xyz'\. `fedsel settings --all` lists all of them\.$"):
         refuse_unknown(["xyz"], ["lr", "momentum"])
 
 

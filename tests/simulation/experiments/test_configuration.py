@@ -143,7 +143,9 @@ def test_a_preset_may_name_a_variant_beneath_its_own_settings(tmp_path):
 
 
 def test_an_unknown_variant_is_refused():
-    assert refusal({"variant": "cod"}) == ("The 'variant' parameter must be one of default, text, code. Got 'cod'.")
+    assert refusal({"variant": "cod"}) == (
+        "The 'variant' parameter must be one of default, text, code. Got 'cod'. Did you mean 'code'?"
+    )
 
 
 def test_the_code_is_that_of_the_papers_presets():

@@ -75,7 +75,7 @@ def test_a_search_without_a_result_names_the_nearest_word():
     with pytest.raises(ConfigError) as error:
         matching_settings("momentun")
     assert str(error.value) == "No setting has 'momentun' in its key or its meaning. Did you mean 'momentum'?"
-    with pytest.raises(ConfigError, match="`fedsel settings` lists all of them"):
+    with pytest.raises(ConfigError, match="`fedsel settings --all` lists all of them"):
         matching_settings("???")
 
 
