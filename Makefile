@@ -14,7 +14,7 @@ FAST := tests/runs tests -m "not slow" --numprocesses auto --maxprocesses 4 --di
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-newest check clean
+.PHONY: help setup run test test-slow test-newest docs dist check clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,10 +50,22 @@ $(LAYERED): $(CHECKABLE)
 test-newest: $(LAYERED) ## The fast tests, a simulation and a deployment with the newest Flower, in layers over .venv
 	$(NEWEST)/bin/python -m pytest $(FAST)
 
-check: setup ## The gate: lint, format, types, fast tests
+docs: setup ## Build the documentation site into build/site; it needs no network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+dist: setup ## Build sdist and wheel into dist/, install the wheel in an empty environment and run it outside the checkout
+	rm -rf dist build/lib build/bdist.* build/empty build/elsewhere
+	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv build/empty
+	build/empty/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl '$(FLOWER)'
+	mkdir -p build/elsewhere
+	cd build/elsewhere && ../empty/bin/fedsel run
+
+check: setup ## The gate: lint, format, types, documentation, fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(MAKE) docs
 	$(MAKE) test
 
 clean: ## Remove .venv, caches and build output (runs/ stays)

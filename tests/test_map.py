@@ -1,4 +1,4 @@
-"""Map of the house: the README's table of packages, and the files that belong in each folder of `strategies`."""
+"""Map of the tree: the table of packages in CONTRIBUTING.md, and the files of the folder of methods."""
 
 import ast
 import re
@@ -25,9 +25,9 @@ def sentence(package: Path) -> str:
 
 
 def mapped() -> dict[str, str]:
-    """Folder -> purpose, of the README's table after the marker."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    table = readme.split("<!-- map -->")[1].split("\n\n")[0]
+    """Folder -> purpose, of the table after the marker."""
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = page.split("<!-- map -->")[1].split("\n\n")[0]
     return dict(re.findall(r"^\| `([^`]+)/` \| (.+) \|$", table, re.MULTILINE))
 
 

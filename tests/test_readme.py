@@ -11,7 +11,7 @@ from simulation.report.method_table import Scale, method_rows
 from tests.support.documentation import PAGES, README, code_spans, commands, python_files
 from tests.support.sources import ROOT
 
-LINES, METHOD_LINES, WIDTH = 150, 39, 120
+LINES, METHOD_LINES, WIDTH = 120, 39, 120
 
 
 def test_the_readme_is_short_and_so_is_its_method() -> None:
@@ -45,7 +45,8 @@ def test_links_lead_somewhere(name: str) -> None:
 
 
 def test_every_page_is_linked_from_the_readme() -> None:
-    assert [name for name in PAGES if name != "README.md" and f"]({name})" not in README] == []
+    others = [name for name in PAGES if name not in ("README.md", "docs/index.md")]
+    assert [name for name in others if f"]({name})" not in README] == []
 
 
 @pytest.mark.parametrize("name", PAGES)

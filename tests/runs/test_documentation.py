@@ -63,6 +63,7 @@ RAY = (Path(str(find_spec("ray").origin)).parent / "scripts/scripts.py").read_te
 NAMES = (
     "fedsel bench",
     "fedsel check",
+    "fedsel claims run",
     "fedsel compare",
     "fedsel deploy",
     "fedsel partition",
@@ -76,6 +77,7 @@ NAMES = (
     "fedsel watch",
     "flwr run",
     "python -m tests.bench",
+    "python -m tests.bits.table",
 )
 """Commands that a sentence names without their arguments."""
 

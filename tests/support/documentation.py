@@ -1,4 +1,4 @@
-"""Documentation: the pages (README.md and docs/) with their code blocks, commands, links and settings."""
+"""Documentation: README.md, CONTRIBUTING.md and the pages of docs/, with their code blocks, commands and settings."""
 
 import re
 import shlex
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tests.support.sources import ROOT
 
-PATHS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PATHS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in PATHS}
 """Path below the root -> text."""
 README = PAGES["README.md"]
