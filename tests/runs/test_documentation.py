@@ -76,6 +76,7 @@ NAMES = (
     "fedsel tune",
     "fedsel watch",
     "flwr run",
+    "python -m simulation.generate",
     "python -m tests.bench",
     "python -m tests.bits.table",
 )
