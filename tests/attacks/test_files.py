@@ -224,7 +224,7 @@ def test_fall_20_a_deployment_keeps_no_key_of_the_authority(tmp_path, monkeypatc
     class Made(Exception):
         pass
 
-    def spawn(self, name, command):
+    def spawn(self, name, module, arguments):
         raise Made
 
     monkeypatch.setattr(Deployment, "_spawn", spawn)
