@@ -21,7 +21,7 @@ COMMANDS = {
     "dry run": {"flwr", "torch"},
     "dry comparison": {"flwr", "torch"},
     "run": {"flwr", "torch", "matplotlib"},
-    "report": {"flwr", "torch", "matplotlib", "scipy.stats"},
+    "report": {"flwr", "torch", "matplotlib", "scipy.stats", "pandas"},
 }
 """Command -> what it may import of `HEAVY`; each has what stands above it, as one process carries out all of them."""
 

@@ -5,9 +5,8 @@ from math import isfinite, log1p
 
 import numpy as np
 
-from fedsel_app.records.schema import schedule_round
-from simulation.comparison.outcomes import TRAFFIC, client_accuracies, cumulative, label_coverage, measures
-from simulation.comparison.results import Run
+from simulation.comparison.labels import label_coverage
+from simulation.comparison.runs import TRAFFIC, Run
 from simulation.comparison.statistics import step_values, worst_tenth
 
 MB = 1e6
@@ -115,19 +114,18 @@ def measured_values(run: Run, metrics: list[Metric]) -> dict[str, float | None]:
 
     A value that the run does not have is None, such as the cost to a target that it did not reach.
     """
-    known = measures(run)
+    known = run.measures
     evaluated = ["accuracy" in row for row in run.rows]
     accuracies = [row["accuracy"] for row in run.rows if "accuracy" in row]
-    rounds = [schedule_round(row) for row in run.rows]
     values: dict[str, float] = {}
     for metric in metrics:
         if metric.cost is not None and metric.budget is not None:
-            spent = cumulative(run, *metric.cost) / metric.unit if metric.cost else np.array(rounds, np.float64)
+            spent = run.cumulative(*metric.cost) / metric.unit if metric.cost else run.schedule
             values[metric.column] = float(step_values(spent[evaluated], accuracies, [metric.budget])[0])
         elif metric.key == "label_coverage":
             values[metric.column] = float(np.nanmean(label_coverage(run)))
         elif metric.key == "worst_tenth_accuracy":
-            accuracies_of = client_accuracies(run)
+            accuracies_of = run.client_accuracies
             values[metric.column] = worst_tenth(accuracies_of[max(accuracies_of)]) if accuracies_of else np.nan
         else:
             values[metric.column] = known.get(metric.key, np.nan)

@@ -23,8 +23,8 @@ from simulation.claims.study import Study
 from simulation.comparison.pipelines import Pipelines
 from simulation.comparison.placement import default_jobs, gpu_count
 from simulation.comparison.plan import Comparison, PlannedRun
-from simulation.comparison.results import read_comparison
 from simulation.comparison.run_processes import carry_out
+from simulation.comparison.runs import Run, read_run
 from simulation.experiments.configuration import AppConfig
 
 FILE = "measured.jsonl"
@@ -103,8 +103,9 @@ def run_claims(
 def keep(path: Path, asked: AskedRun, folder: Path) -> None:
     """Add the run in `folder` to the measured ones; what other claims asked of it before stays."""
     rows: dict[str, Mapping[str, Any]] = dict(read_measured(path).rows)
-    (group,) = read_comparison(folder).groups
-    (run,) = group.all_runs
+    run = read_run(folder, asked.identity, {}, Run)
+    if run is None:
+        raise ConfigError(f"{folder} holds no run.")
     before = rows[asked.identity]["values"] if asked.identity in rows else {}
     rows[asked.identity] = {
         "run": asked.identity,

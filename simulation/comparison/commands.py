@@ -3,7 +3,6 @@
 import argparse
 from pathlib import Path
 
-from fedsel_app.config import ConfigError
 from fedsel_app.config.arguments import (
     Subparsers,
     add_engine,
@@ -66,14 +65,11 @@ def compare(arguments: argparse.Namespace) -> int:
 
 def strategies_of(arguments: argparse.Namespace) -> list[str]:
     """Strategies of a comparison: those of --strategies, or of the preset."""
-    from simulation.experiments.presets import load_preset
+    from simulation.comparison.plan import preset_strategies
 
     if arguments.strategies:
         return [name.strip() for name in arguments.strategies.split(",")]
-    strategies = list(load_preset(arguments.preset).strategies) if arguments.preset else []
-    if not strategies:
-        raise ConfigError("A comparison needs --strategies NAME,... or a --preset that has some: `fedsel presets`.")
-    return strategies
+    return preset_strategies(arguments.preset or "")
 
 
 def watch(arguments: argparse.Namespace) -> int:

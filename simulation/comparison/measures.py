@@ -1,14 +1,17 @@
 """Measures that runs are compared by: costs to target, and levels of the metric that a report is about."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records.schema import Row
 from fedsel_app.records.summary import STABLE_ROUNDS, averaged_text
-from simulation.comparison.results import Run
+from simulation.comparison.results import Group
+from simulation.comparison.runs import Run
+from simulation.comparison.statistics import Floats
 
 SCORES = {"g_mean": "G-mean", "r2": "R²"}
 """Metric of the rounds -> name of the score, where it is not the accuracy."""
@@ -24,7 +27,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Measure:
-    """Measure of a run: its key in `measures`, name, digits after the point, whether higher is better, and its scale.
+    """Measure of a run: its key in `Run.measures`, its name, digits after the point, and whether higher is better.
 
     `scale` is that of its interval, see `scaled_interval`.
     """
@@ -120,7 +123,7 @@ class EvaluatedMetric:
         return {measure.key: float(number) for measure, number in zip(self.levels, numbers, strict=True)}
 
 
-def metric_of(runs: Sequence[Run], key: str = ACCURACY) -> EvaluatedMetric:
+def metric_of(runs: Collection[Run], key: str = ACCURACY) -> EvaluatedMetric:
     """Metric `key` of `runs`.
 
     Raises
@@ -139,3 +142,42 @@ def metric_of(runs: Sequence[Run], key: str = ACCURACY) -> EvaluatedMetric:
     counts = sorted({len(metric.evaluated(run)) for run in runs} - {0})
     texts = dict.fromkeys(averaged_text(count) for count in counts)
     return replace(metric, averaged=" or ".join(texts)) if texts else metric
+
+
+class Numbers:
+    """Measures of a group's runs, those of `metric` included, aligned by seed.
+
+    Attributes
+    ----------
+    frame : a row for each variant and seed, a column for each measure; NaN: the target was not reached
+    """
+
+    def __init__(self, group: Group, metric: EvaluatedMetric) -> None:
+        self.metric = metric
+        rows = {(name, run.seed): run.measures | metric.of(run) for name, runs in group.runs.items() for run in runs}
+        self.frame = pd.DataFrame(list(rows.values()), index=pd.MultiIndex.from_tuples(rows, names=["variant", "seed"]))
+
+    def values(self, variant: str, key: str) -> Floats:
+        """Values of a measure over all runs of a variant, float64 (n,), ascending by seed; NaN: target not reached."""
+        values: Floats = self.frame.loc[variant, key].to_numpy(np.float64)
+        return values
+
+    def reached(self, variant: str, key: str) -> Floats:
+        """Values of a measure that are finite."""
+        values = self.values(variant, key)
+        return values[np.isfinite(values)]
+
+    def mean(self, variant: str, key: str, seeds: Sequence[int] = ()) -> float:
+        """Mean of a measure over `seeds`, or over all runs that have a value; NaN where none has."""
+        values = self.frame.loc[variant, key].loc[list(seeds)] if seeds else self.reached(variant, key)
+        return float(np.mean(values)) if len(values) else np.nan
+
+    def common_seeds(self, variants: Sequence[str], key: str) -> list[int]:
+        """Seeds on which all `variants` have a run and a value."""
+        finite = self.frame[key][np.isfinite(self.frame[key])].unstack("variant").reindex(columns=variants)
+        return sorted(finite.dropna().index)
+
+    def pairs(self, variant: str, other: str, key: str) -> tuple[Floats, Floats]:
+        """Values of a measure of two variants on the seeds that both have."""
+        both = pd.merge(self.frame.loc[variant, key], self.frame.loc[other, key], on="seed")
+        return both.iloc[:, 0].to_numpy(np.float64), both.iloc[:, 1].to_numpy(np.float64)

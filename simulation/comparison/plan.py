@@ -194,6 +194,14 @@ def plan(
     return Comparison(out, strategies, seeds, grid, settings, baseline, pipelines, list(runs.values()))
 
 
+def preset_strategies(preset: str) -> list[str]:
+    """Strategies of the preset with this name; ConfigError where there is no preset, or it has none."""
+    strategies = list(load_preset(preset).strategies) if preset else []
+    if not strategies:
+        raise ConfigError("A comparison needs --strategies NAME,... or a --preset that has some: `fedsel presets`.")
+    return strategies
+
+
 def run_name(strategy: str, cell: Mapping[str, Value], seed: int) -> str:
     """Name of a run, and of its folder."""
     parts = [strategy, *(f"{key}={value}" for key, value in cell.items()), f"s{seed}"]

@@ -1,24 +1,20 @@
 """Comparisons from Python: `compare`, `load_comparison`, and their result."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from matplotlib.figure import Figure
 from rich.console import Console
 
 from fedsel_app.config import ConfigError, Value
-from fedsel_app.records.schema import Row
 from simulation.comparison.measures import ACCURACY, metric_of
 from simulation.comparison.placement import default_jobs, gpu_count
-from simulation.comparison.plan import plan
-from simulation.comparison.results import Group, Run, read_comparison
+from simulation.comparison.plan import plan, preset_strategies
+from simulation.comparison.results import Comparison
 from simulation.comparison.run_processes import carry_out
-from simulation.experiments.presets import load_preset
-from simulation.python_interface import frames
-from simulation.python_interface.apart import refuse_main
 from simulation.python_interface.keywords import key_of, listed, setting_values
+from simulation.python_interface.places import refuse_main
 from simulation.python_interface.runs import RunResult
 from simulation.python_interface.setting_keywords import SettingKeywords
 from simulation.report.drawing import Style
@@ -26,59 +22,12 @@ from simulation.report.figures import accuracy_plot
 from simulation.report.page import write_report
 from simulation.terminal import wide_console
 
-if TYPE_CHECKING:
-    import pandas as pd
 
+class ComparisonResult(Comparison):
+    """Comparison that was read from its folder: `compare` and `load_comparison` return one."""
 
-class ComparisonResult:
-    """Comparison that was read from its folder: `compare` and `load_comparison` return one.
-
-    Its data frames are those of its runs, one below the other, led by the columns run, strategy, seed, and one for each
-    key of the grid.
-
-    Parameters
-    ----------
-    folder : the comparison folder
-
-    Raises
-    ------
-    ConfigError
-        If it holds no run with a finished round, or a file is damaged.
-    """
-
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder).expanduser().absolute()
-        comparison = read_comparison(self.folder)
-        self.notes = comparison.notes
-        self._runs, self._groups = comparison.runs, comparison.groups
-
-    def __repr__(self) -> str:
-        return f"ComparisonResult({str(self.folder)!r})"
-
-    @cached_property
-    def runs(self) -> dict[str, RunResult]:
-        """The runs by their names."""
-        return {run.name: RunResult(run.folder) for run in self._runs}
-
-    @cached_property
-    def rounds(self) -> "pd.DataFrame":
-        """Rounds of all runs: see `RunResult.rounds`."""
-        return self._joined(frames.rounds_frame)
-
-    @cached_property
-    def clients(self) -> "pd.DataFrame":
-        """Clients of all runs: see `RunResult.clients`."""
-        return self._joined(frames.clients_frame)
-
-    @cached_property
-    def selections(self) -> "pd.DataFrame":
-        """Selections of all runs: see `RunResult.selections`."""
-        return self._joined(frames.selections_frame)
-
-    @cached_property
-    def summary(self) -> "pd.DataFrame":
-        """Summary of all runs, a row each: see `RunResult.summary`."""
-        return self._joined(frames.summary_frame)
+    run_kind = RunResult
+    runs: Mapping[str, RunResult]
 
     def plot(self, cell: str | None = None, *, metric: str = ACCURACY, per_seed: bool = False) -> Figure:
         """Figure of the score, or of another metric, against rounds, seconds, bytes sent and client updates.
@@ -94,23 +43,16 @@ class ComparisonResult:
         ConfigError
             If there are several cells and none is named, none has the name, or no run measured the metric.
         """
-        groups: dict[str, Group] = {group.name: group for group in self._groups}
+        groups = {group.name: group for group in self.groups}
         if cell is None and len(groups) == 1:
             [cell] = groups
         if cell not in groups:
             raise ConfigError(f"plot() takes one of the cells {'; '.join(groups)}. Got {cell!r}.")
-        return accuracy_plot(groups[cell], Style(per_seed=per_seed), metric_of(self._runs, metric)).figure
+        return accuracy_plot(groups[cell], Style(per_seed=per_seed), metric_of(self.runs.values(), metric)).figure
 
     def report(self, baseline: str | None = None) -> Path:
         """Write the report into the folder, as `fedsel report` does; path of its page."""
         return write_report(self.folder, baseline)
-
-    def _joined(self, of_run: Callable[[Run], "pd.DataFrame"]) -> "pd.DataFrame":
-        return frames.joined((_lead(run), of_run(run)) for run in self._runs)
-
-
-def _lead(run: Run) -> Row:
-    return {"run": run.name, "strategy": run.strategy, "seed": run.seed, **run.cell}
 
 
 @listed(SettingKeywords)
@@ -159,9 +101,7 @@ def compare(
     values = setting_values(keywords, settings)
     cells = {key_of(keyword): list(of_key) for keyword, of_key in (grid or {}).items()}
     if strategies is None:
-        strategies = load_preset(str(values["preset"])).strategies if "preset" in values else ()
-    if not strategies:
-        raise ConfigError("A comparison needs strategies, or a preset that has some: `fedsel presets`.")
+        strategies = preset_strategies(str(values.get("preset", "")))
     comparison = plan(Path(out).expanduser().absolute(), strategies, list(seeds), values, cells, baseline)
     for planned in comparison.runs:
         refuse_main(planned.config)
@@ -171,7 +111,7 @@ def compare(
     if failures:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in failures.items())
         raise RuntimeError(f"Of the comparison in {comparison.out} these runs failed: {reasons}.")
-    return ComparisonResult(comparison.out)
+    return load_comparison(comparison.out)
 
 
 def load_comparison(folder: str | Path) -> ComparisonResult:
@@ -182,4 +122,4 @@ def load_comparison(folder: str | Path) -> ComparisonResult:
     ConfigError
         If it holds no run with a finished round, or a file is damaged.
     """
-    return ComparisonResult(folder)
+    return ComparisonResult.read(Path(folder).expanduser().absolute())

@@ -2,25 +2,23 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from matplotlib.figure import Figure
 from rich.console import Console
 from torch import Tensor, nn
 
-from fedsel_app.config import Value
+from fedsel_app.config import ConfigError, Value
 from fedsel_app.records.run_folder import completed_rounds, read_rounds
 from fedsel_app.records.schema import Row
 from simulation.comparison.measures import ACCURACY, metric_of
-from simulation.comparison.results import read_comparison
+from simulation.comparison.results import Group
+from simulation.comparison.runs import Run, read_run
 from simulation.engines.choice import choose
 from simulation.experiments.configuration import resolve
-from simulation.python_interface import frames
-from simulation.python_interface.apart import simulate_apart
-from simulation.python_interface.inline import simulate_inline
 from simulation.python_interface.keywords import listed, setting_values
+from simulation.python_interface.places import simulate_apart, simulate_inline
 from simulation.python_interface.setting_keywords import SettingKeywords
 from simulation.python_interface.trained_model import test_data, trained_model
 from simulation.report.drawing import Style
@@ -29,57 +27,14 @@ from simulation.report.progress import RunDisplay
 from simulation.wiring.folders import run_folder
 from simulation.wiring.resumption import resolve_resumed
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-
-class RunResult:
-    """Run that was read from its folder: `run` and `load_run` return one.
-
-    Parameters
-    ----------
-    folder : the run folder
-
-    Raises
-    ------
-    ConfigError
-        If there is no run, none of its rounds is finished, or a file is damaged.
-    """
-
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder).expanduser().absolute()
-        read_rounds(self.folder)
-        comparison = read_comparison(self.folder)
-        [self._records] = comparison.runs
-        [self._group] = comparison.groups
-
-    def __repr__(self) -> str:
-        return f"RunResult({str(self.folder)!r})"
+class RunResult(Run):
+    """Run that was read from its folder: `run` and `load_run` return one."""
 
     @property
     def settings(self) -> Mapping[str, Value]:
         """Setting key -> value."""
-        return self._records.config
-
-    @cached_property
-    def rounds(self) -> "pd.DataFrame":
-        """Rounds, a row each, with the fields of rounds.jsonl as columns: see docs/records.md."""
-        return frames.rounds_frame(self._records)
-
-    @cached_property
-    def clients(self) -> "pd.DataFrame":
-        """Clients, a row each: examples, rounds in which it was selected, aggregated and failed, last own test."""
-        return frames.clients_frame(self._records)
-
-    @cached_property
-    def selections(self) -> "pd.DataFrame":
-        """Selections, a row for each round and selected client: score and its parts, loss, weight, failure."""
-        return frames.selections_frame(self._records)
-
-    @cached_property
-    def summary(self) -> "pd.DataFrame":
-        """Summary, one row: accuracies, costs to target and in all; of an unfinished run those so far."""
-        return frames.summary_frame(self._records)
+        return self.config
 
     @property
     def model(self) -> nn.Module:
@@ -98,7 +53,8 @@ class RunResult:
 
     def plot(self, metric: str = ACCURACY) -> Figure:
         """Figure of the score, or of another metric, against rounds, seconds, bytes sent and client updates."""
-        return accuracy_plot(self._group, Style(), metric_of([self._records], metric)).figure
+        alone = Group("", {self.strategy: (self,)}, self.strategy)
+        return accuracy_plot(alone, Style(), metric_of([self], metric)).figure
 
 
 @listed(SettingKeywords)
@@ -163,7 +119,7 @@ def run(
 
     with display if progress else nullcontext():
         inline = choice.engine == "inline"
-        return RunResult(simulate_inline(config, show) if inline else simulate_apart(config, show, completed))
+        return load_run(simulate_inline(config, show) if inline else simulate_apart(config, show, completed))
 
 
 def load_run(folder: str | Path) -> RunResult:
@@ -174,4 +130,9 @@ def load_run(folder: str | Path) -> RunResult:
     ConfigError
         If there is no run, none of its rounds is finished, or a file is damaged.
     """
-    return RunResult(folder)
+    place = Path(folder).expanduser().absolute()
+    read_rounds(place)
+    found = read_run(place, place.name, {}, RunResult)
+    if found is None or not found.rows:
+        raise ConfigError(f"{place} holds no run with a finished round: there is nothing to read yet.")
+    return found

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from rich.console import Console
 
-from simulation.comparison.measures import ROUNDS, SECONDS, UPLINK_MB
-from simulation.comparison.outcomes import Numbers
+from simulation.comparison.measures import ROUNDS, SECONDS, UPLINK_MB, Numbers
 from simulation.comparison.results import Group
 from simulation.report.findings import NOT_SIGNIFICANT, SIGNIFICANT, TOO_FEW, against
 from simulation.report.tables import ABSENT, Column, Table, capital
@@ -21,11 +20,7 @@ def ranking_table(group: Group, numbers: Numbers) -> Table:
     score, final = numbers.metric.stable, numbers.metric.final
     sign = -1.0 if score.higher_wins else 1.0
 
-    def mean(variant: str, key: str) -> float:
-        reached = numbers.reached(variant, key)
-        return float(reached.mean()) if reached.size else np.nan
-
-    order = sorted(group.runs, key=lambda variant: np.nan_to_num(sign * mean(variant, score.key), nan=np.inf))
+    order = sorted(group.runs, key=lambda variant: np.nan_to_num(sign * numbers.mean(variant, score.key), nan=np.inf))
     results = against(numbers, order[0], order[1:], score)
     columns = [
         Column("rank"),
@@ -40,8 +35,10 @@ def ranking_table(group: Group, numbers: Numbers) -> Table:
     for rank, variant in enumerate(order, start=1):
         reached = f"{numbers.reached(variant, ROUNDS.key).size} of {len(group.runs[variant])}"
         place = PLACES[results[variant][2]] if variant in results else "first" if len(order) > 1 else ABSENT
-        costs = [mean(variant, measure.key) for measure in (UPLINK_MB, SECONDS, ROUNDS)]
-        rows.append([rank, variant, mean(variant, score.key), mean(variant, final.key), reached, *costs, place])
+        costs = [numbers.mean(variant, measure.key) for measure in (UPLINK_MB, SECONDS, ROUNDS)]
+        rows.append(
+            [rank, variant, numbers.mean(variant, score.key), numbers.mean(variant, final.key), reached, *costs, place]
+        )
     caption = (
         f"{capital(score.name)}, over the seeds, ranks the methods; costs are of the runs that reached the target. "
         "Tied: the difference from the first is not significant (paired t test over the seeds, Holm over the methods)."

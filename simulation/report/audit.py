@@ -1,20 +1,15 @@
 """Audit tables of a report: the methods' pipelines, participation, accuracies of clients, the runs, and failures."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from fedsel_app.config import ConfigError
-from simulation.comparison.outcomes import (
-    client_accuracies,
-    label_coverage,
-    measures,
-    selection_counts,
-    selection_matrix,
-)
-from simulation.comparison.results import Comparison, Group, Run
+from simulation.comparison.labels import label_coverage
+from simulation.comparison.results import Comparison, Group
+from simulation.comparison.runs import Run
 from simulation.comparison.statistics import Floats, gini, jain, longest_gaps, worst_tenth
 from simulation.report.tables import Column, Table
 
@@ -49,8 +44,8 @@ def participation_table(group: Group, covered: dict[str, list[Floats]]) -> Table
         columns += [Column("label coverage, mean", 3), Column("lowest", 3)]
     rows = []
     for name, runs in group.runs.items():
-        counts = [selection_counts(run) for run in runs]
-        gaps = [longest_gaps(selection_matrix(run) > 0) for run in runs]
+        counts = [run.selection_counts for run in runs]
+        gaps = [longest_gaps(run.selection_matrix > 0) for run in runs]
         row = [_mean([count.sum() / len(run.rows) for count, run in zip(counts, runs, strict=True)])]
         row += [_mean([count.min() for count in counts]), _mean([count.mean() for count in counts])]
         row += [_mean([count.max() for count in counts]), _mean([(count == 0).sum() for count in counts])]
@@ -76,7 +71,7 @@ def client_table(group: Group) -> Table | None:
     columns += [Column("worst tenth", 4), Column("worst client", 4), Column("best client", 4)]
     rows = []
     for name, runs in group.runs.items():
-        last = [accuracies[max(accuracies)] for run in runs if (accuracies := client_accuracies(run))]
+        last = [accuracies[max(accuracies)] for run in runs if (accuracies := run.client_accuracies)]
         if last:
             figures = [(one.mean(), one.std(), worst_tenth(one), one.min(), one.max()) for one in last]
             rows.append([name, len(last), *(float(value) for value in np.mean(figures, axis=0))])
@@ -97,11 +92,11 @@ def run_table(comparison: Comparison) -> Table:
         "The runs",
         "Every run that has finished a round. Client failures: selected or probed, and nothing usable was received.",
         columns,
-        [_run_row(run) for run in comparison.runs],
+        [_run_row(run) for run in comparison.runs.values()],
     )
 
 
-def failure_table(runs: Sequence[Run]) -> Table | None:
+def failure_table(runs: Iterable[Run]) -> Table | None:
     """Table of client failures; None if there are none."""
     rows = [
         [run.name, row["round"], failure["client"], failure["reason"]]
@@ -115,7 +110,7 @@ def failure_table(runs: Sequence[Run]) -> Table | None:
 
 
 def _run_row(run: Run) -> list[object]:
-    numbers = measures(run)
+    numbers = run.measures
     reached = numbers["rounds_to_target"]
     cell = ", ".join(f"{key}={value}" for key, value in run.cell.items())
     state = "finished" if run.finished else "unfinished"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.data import data_name
-from simulation.comparison.outcomes import label_counts
+from simulation.comparison.labels import label_counts
 from simulation.experiments.configuration import resolve
 
 FORMATS = (".pdf", ".png", ".svg")

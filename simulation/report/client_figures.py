@@ -6,7 +6,6 @@ import numpy as np
 from matplotlib.colors import ListedColormap
 from matplotlib.ticker import MaxNLocator
 
-from simulation.comparison.outcomes import client_accuracies, component_means, selection_counts, selection_matrix
 from simulation.comparison.results import Group
 from simulation.comparison.statistics import Floats, worst_tenth
 from simulation.report.drawing import Plot, Style, label_rounds
@@ -18,7 +17,7 @@ def participation_plot(group: Group, style: Style, covered: Mapping[str, Sequenc
     """Figure of the selection counts from most to least, and of the cohorts' label coverage by round."""
     figure, panels = style.panels(1, 2 if covered else 1, 4.0)
     for position, (name, runs) in enumerate(group.runs.items()):
-        counts = [np.sort(selection_counts(run) / len(run.rows))[::-1] for run in runs]
+        counts = [np.sort(run.selection_counts / len(run.rows))[::-1] for run in runs]
         x = np.arange(1, counts[0].size + 1)
         same = [one for one in counts if one.size == x.size]
         style.band(panels[0], [(x, one) for one in same], position, name, steps=False)
@@ -47,7 +46,7 @@ def selection_plot(group: Group, style: Style) -> Plot:
     figure, panels = style.grid(len(group.runs), 2.6)
     colours = ListedColormap(["#FFFFFF", SELECTED, FAILED])
     for panel, (name, runs) in zip(panels, group.runs.items(), strict=False):
-        chosen = selection_matrix(runs[0])
+        chosen = runs[0].selection_matrix
         clients, rounds = chosen.shape
         panel.imshow(
             chosen,
@@ -74,7 +73,7 @@ def selection_plot(group: Group, style: Style) -> Plot:
 
 def component_plot(group: Group, style: Style) -> Plot | None:
     """Figure of the parts of the selection scores over the rounds; None where no method records any."""
-    parts = {name: [component_means(run) for run in runs] for name, runs in group.runs.items()}
+    parts = {name: [run.component_means for run in runs] for name, runs in group.runs.items()}
     parts = {name: runs for name, runs in parts.items() if any(runs)}
     if not parts:
         return None
@@ -96,7 +95,7 @@ def component_plot(group: Group, style: Style) -> Plot | None:
 
 def client_plot(group: Group, style: Style) -> Plot | None:
     """Figure of the accuracies on the clients' own test parts; None where no run measured them."""
-    measured = {name: [one for run in runs if (one := client_accuracies(run))] for name, runs in group.runs.items()}
+    measured = {name: [one for run in runs if (one := run.client_accuracies)] for name, runs in group.runs.items()}
     measured = {name: runs for name, runs in measured.items() if runs}
     if not measured:
         return None

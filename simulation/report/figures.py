@@ -5,10 +5,17 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from fedsel_app.records.schema import schedule_round
-from simulation.comparison.measures import ACCURACY, ROUNDS, SECONDS, UPLINK_MB, UPLINK_VALUE_MB, EvaluatedMetric
-from simulation.comparison.outcomes import Numbers, cumulative
-from simulation.comparison.results import Group, Run
+from simulation.comparison.measures import (
+    ACCURACY,
+    ROUNDS,
+    SECONDS,
+    UPLINK_MB,
+    UPLINK_VALUE_MB,
+    EvaluatedMetric,
+    Numbers,
+)
+from simulation.comparison.results import Group
+from simulation.comparison.runs import Run
 from simulation.comparison.statistics import Floats
 from simulation.report.client_figures import client_plot, component_plot, participation_plot, selection_plot
 from simulation.report.drawing import COLOURS, Plot, Style
@@ -90,7 +97,7 @@ def plots(group: Group, style: Style, numbers: Numbers, covered: Mapping[str, Se
 
 def _curve(run: Run, metric: EvaluatedMetric, keys: Sequence[str], unit: float) -> tuple[Floats, Floats]:
     """Curve of a metric against the running total of the fields `keys`, or against the round if there are none."""
-    x = cumulative(run, *keys) / unit if keys else np.array([float(schedule_round(row)) for row in run.rows])
+    x = run.cumulative(*keys) / unit if keys else run.schedule
     values = [metric.value(row) for row in run.rows]
     measured = np.array([value is not None for value in values])
     return x[measured], np.array([value for value in values if value is not None])

@@ -18,8 +18,8 @@ from simulation.comparison.measures import (
     UPLINK_MB,
     WHOLE_TRAFFIC_MB,
     Measure,
+    Numbers,
 )
-from simulation.comparison.outcomes import Numbers
 from simulation.comparison.power import MOST_PAIRS, POWER, pairs_needed
 from simulation.comparison.results import Group
 from simulation.comparison.statistics import (

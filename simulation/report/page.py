@@ -12,9 +12,8 @@ from rich.console import Console
 
 from fedsel_app.config.data import data_name
 from fedsel_app.records.files import write_text
-from simulation.comparison.measures import ACCURACY, EvaluatedMetric, metric_of
-from simulation.comparison.outcomes import Numbers
-from simulation.comparison.results import Comparison, Group, read_comparison
+from simulation.comparison.measures import ACCURACY, EvaluatedMetric, Numbers, metric_of
+from simulation.comparison.results import Comparison, Group
 from simulation.experiments.configuration import known_defaults
 from simulation.experiments.pipeline import pipeline_text
 from simulation.report.answer import print_answer, print_lines, ranking_table
@@ -93,8 +92,8 @@ def write_report(
     ConfigError
         If the folder holds no run with a finished round, no variant is called `baseline`, or no run measured `metric`.
     """
-    comparison = read_comparison(folder, baseline)
-    about = metric_of(comparison.runs, metric)
+    comparison = Comparison.read(folder, baseline)
+    about = metric_of(comparison.runs.values(), metric)
     styles = Style(per_seed=per_seed), Style(narrow=True, per_seed=per_seed)
     tuning = tuning_section(comparison, about)
     sections = [
@@ -103,7 +102,7 @@ def write_report(
     ]
     sweeps = [Drawn(*both) for both in zip(*(sweep_plots(comparison, about, style) for style in styles), strict=True)]
     optional: list[Table | None] = [tuning.table] if tuning else []
-    optional += [run_table(comparison), pipeline_table(comparison), failure_table(comparison.runs)]
+    optional += [run_table(comparison), pipeline_table(comparison), failure_table(comparison.runs.values())]
     common = [table for table in optional if table]
     tuned = tuning.sentences if tuning else []
     if console:
@@ -143,7 +142,7 @@ def _write_tables(folder: Path, sections: Sequence[Section], common: Sequence[Ta
 
 def headline(comparison: Comparison) -> str:
     """Headline of the page: strategies, data set and seeds."""
-    runs = [run for group in comparison.groups for run in group.all_runs]
+    runs = comparison.counted
     strategies = list(dict.fromkeys(run.strategy for run in runs))
     seeds = sorted({run.seed for run in runs})
     named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
@@ -165,7 +164,7 @@ def setting_line(comparison: Comparison) -> str:
 
 def _pipelines(comparison: Comparison) -> str:
     """Sentences on compressor, solver and server optimizer: of all methods, or of each where they differ."""
-    runs = [run for group in comparison.groups for run in group.all_runs]
+    runs = comparison.counted
     texts = {run.strategy: pipeline_text({**known_defaults(), **run.config}) for run in runs}
     if len({*texts.values()}) == 1:
         return capital(f"{texts.popitem()[1]}.")

@@ -14,7 +14,7 @@ NUMBERS = tuple(
 
 def round_table(comparison: Comparison) -> Table:
     """Table of every round of every run, finished or not; a number that was not measured is empty."""
-    runs = comparison.runs
+    runs = list(comparison.runs.values())
     keys = list(dict.fromkeys(key for run in runs for key in run.cell))
     metrics = list(dict.fromkeys(name for run in runs for row in run.rows for name in row.get("metrics", {})))
     columns = [Column(name) for name in ("run", "strategy", "seed", *keys)]

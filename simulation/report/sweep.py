@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 
 from fedsel_app.config import Value
 from simulation.comparison.measures import SECONDS, TRAFFIC_MB, EvaluatedMetric, Measure
-from simulation.comparison.outcomes import measures
-from simulation.comparison.results import Comparison, Run
+from simulation.comparison.results import Comparison
+from simulation.comparison.runs import Run
 from simulation.comparison.statistics import Floats
 from simulation.report.drawing import Plot, Style, look
 
@@ -19,9 +19,9 @@ LOG_RATIO = 10.0
 
 def sweep_plots(comparison: Comparison, metric: EvaluatedMetric, style: Style) -> list[Plot]:
     """Figures of the settings that have several values in the runs that count, one each."""
-    runs = [run for group in comparison.groups for run in group.all_runs]
+    runs = comparison.counted
     swept = {key: list(dict.fromkeys(run.cell[key] for run in runs if key in run.cell)) for key in _keys(runs)}
-    numbers = {run.name: measures(run) | metric.of(run) for run in runs} if swept else {}
+    numbers = {run.name: run.measures | metric.of(run) for run in runs} if swept else {}
     return [_plot(key, values, runs, numbers, metric, style) for key, values in swept.items() if len(values) > 1]
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from simulation.comparison.measures import EvaluatedMetric, Measure
-from simulation.comparison.outcomes import Numbers
+from simulation.comparison.measures import EvaluatedMetric, Measure, Numbers
 from simulation.comparison.results import Comparison, Group
 from simulation.comparison.statistics import FEWEST_PAIRS, Paired, paired
 from simulation.report.findings import SCALES, TOO_FEW, interval, judged, seeds_text

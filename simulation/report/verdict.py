@@ -12,9 +12,9 @@ from simulation.comparison.measures import (
     UPLINK_MB,
     WHOLE_TRAFFIC_MB,
     Measure,
+    Numbers,
     metric_of,
 )
-from simulation.comparison.outcomes import Numbers
 from simulation.comparison.results import Group
 from simulation.comparison.statistics import Paired
 from simulation.report.findings import TOO_FEW, against, percent, seeds_text

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_wine
 
-from simulation.comparison.outcomes import label_counts
+from simulation.comparison.labels import label_counts
 from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values, client_nodes
 from simulation.deployment.flower_cli import submit

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 
 from fedsel_app import load_comparison, load_run, run
@@ -16,7 +17,6 @@ from simulation.python_interface import comparisons
 from tests.runs.test_documentation import compare_small, folder
 from tests.support.documentation import PAGES, ROOT, code_blocks, code_spans
 
-pandas = pytest.importorskip("pandas")
 __all__ = ["folder"]
 NOTEBOOK = ROOT / "examples" / "notebook.ipynb"
 SCRIPT = """

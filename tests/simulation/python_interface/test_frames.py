@@ -1,8 +1,8 @@
 """Data frames of records written by hand, so that every cell can be worked out."""
 
 import json
-import sys
 
+import pandas
 import pytest
 
 from fedsel_app import load_comparison, load_run
@@ -32,7 +32,6 @@ def folder(tmp_path):
 
 
 def test_the_rounds_are_the_lines_of_the_record(folder):
-    pandas = pytest.importorskip("pandas")
     frame = load_run(folder).rounds
     lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     for line, (_, row) in zip(lines, frame.iterrows(), strict=True):
@@ -44,7 +43,6 @@ def test_the_rounds_are_the_lines_of_the_record(folder):
 
 
 def test_the_clients_have_their_counts_and_last_tests(folder):
-    pytest.importorskip("pandas")
     frame = load_run(folder).clients.set_index("client")
     assert frame["selected"].tolist() == [1, 3, 0, 2]
     assert frame["aggregated"].tolist() == [1, 3, 0, 2]
@@ -54,7 +52,6 @@ def test_the_clients_have_their_counts_and_last_tests(folder):
 
 
 def test_the_selections_are_the_lists_of_the_rounds(folder):
-    pytest.importorskip("pandas")
     frame = load_run(folder).selections
     assert list(zip(frame["round"], frame["client"], strict=True)) == [(1, 0), (1, 1), (2, 1), (2, 3), (3, 3), (3, 1)]
     assert frame["loss"].round(6).tolist() == [0.5, 0.6, 0.6, 0.8, 0.8, 0.6]
@@ -62,7 +59,6 @@ def test_the_selections_are_the_lists_of_the_rounds(folder):
 
 
 def test_an_unfinished_run_has_a_summary_so_far_and_no_model(folder):
-    pytest.importorskip("pandas")
     result = load_run(folder)
     [summary] = result.summary.to_dict("records")
     assert (summary["finished"], summary["final_accuracy"], summary["final_g_mean"]) == (False, 0.7, 0.75)
@@ -72,7 +68,6 @@ def test_an_unfinished_run_has_a_summary_so_far_and_no_model(folder):
 
 
 def test_a_comparison_leads_each_row_with_its_run(tmp_path):
-    pytest.importorskip("pandas")
     runs = []
     for strategy in ("random", "oort"):
         for alpha in (0.1, 1.0):
@@ -94,14 +89,6 @@ def test_a_comparison_leads_each_row_with_its_run(tmp_path):
 
 def test_a_figure_is_shown_in_a_notebook(folder):
     assert load_run(folder).plot()._repr_png_().startswith(b"\x89PNG")
-
-
-def test_without_pandas_a_frame_is_refused_and_the_rest_works(folder, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    result = load_run(folder)
-    assert result.plot().get_axes()
-    with pytest.raises(ConfigError, match=r"pip install 'fedsel\[pandas\]'"):
-        _ = result.rounds
 
 
 def test_a_folder_without_a_run_is_told(tmp_path):

@@ -8,7 +8,7 @@ from PIL import Image
 
 from fedsel_app.cli import main
 from fedsel_app.config import DataConfig, PartitionConfig
-from simulation.comparison.outcomes import label_counts
+from simulation.comparison.labels import label_counts
 from simulation.report.class_distribution import class_distribution_figure
 
 

@@ -7,7 +7,7 @@ import pytest
 from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
 from simulation.comparison.measures import metric_of
-from simulation.comparison.results import read_comparison
+from simulation.comparison.results import Comparison
 from simulation.report import page
 from simulation.report.drawing import Style
 from simulation.report.figures import accuracy_plot
@@ -53,8 +53,8 @@ def test_every_round_is_a_line_with_a_column_for_each_swept_key(sweep, monkeypat
 
 def test_a_sweep_is_drawn_over_its_values(sweep):
     """Values in order on a logarithmic axis; a cost to target has no point where no run reached it."""
-    comparison = read_comparison(sweep)
-    (plot,) = sweep_plots(comparison, metric_of(comparison.runs), Style())
+    comparison = Comparison.read(sweep)
+    (plot,) = sweep_plots(comparison, metric_of(comparison.runs.values()), Style())
     score, seconds, _ = plot.figure.axes
     assert (plot.name, score.get_xscale()) == ("sweep-alpha", "log")
     assert [tick.get_text() for tick in score.get_xticklabels()] == ["0.1", "1", "10"]
@@ -65,7 +65,7 @@ def test_a_sweep_is_drawn_over_its_values(sweep):
 
 
 def test_figures_of_any_metric_with_a_line_for_each_seed(sweep):
-    group = read_comparison(sweep).groups[0]
+    group = Comparison.read(sweep).groups[0]
     plot = accuracy_plot(group, Style(per_seed=True), metric_of(group.all_runs, "recall"))
     assert plot.figure.axes[0].get_ylabel() == "recall"
     assert "each thin line is a seed" in plot.caption
@@ -75,11 +75,11 @@ def test_figures_of_any_metric_with_a_line_for_each_seed(sweep):
 
 
 def test_figures_as_files_are_the_same_bytes_again(sweep):
-    comparison = read_comparison(sweep)
+    comparison = Comparison.read(sweep)
     formats = parse_formats("svg, pdf")
     for place in ("one", "two"):
         (sweep / place).mkdir()
-        plots = sweep_plots(comparison, metric_of(comparison.runs), Style())
+        plots = sweep_plots(comparison, metric_of(comparison.runs.values()), Style())
         write_figures(sweep / place, [("cell/../x", plot) for plot in plots], formats)
     one, two = (sorted((sweep / place / "report-figures").glob("*.*")) for place in ("one", "two"))
     assert [path.name for path in one] == [".made-by-fedsel", "cell-..-x-sweep-alpha.pdf", "cell-..-x-sweep-alpha.svg"]

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from simulation.comparison.measures import metric_of
-from simulation.comparison.results import read_comparison
+from simulation.comparison.results import Comparison
 from simulation.report import page
 from simulation.report.page import write_report
 from simulation.report.tuning import tuning_section
@@ -39,8 +39,8 @@ def tuned(tmp_path):
 
 
 def test_the_section_says_what_tuning_changed(tuned):
-    comparison = read_comparison(tuned)
-    section = tuning_section(comparison, metric_of(comparison.runs))
+    comparison = Comparison.read(tuned)
+    section = tuning_section(comparison, metric_of(comparison.runs.values()))
     budget, random, oort, ranks = section.sentences
     assert budget.startswith("Tuned: 3 trials of each method, the first with its default settings, over lr (0.005 to")
     assert "on the seeds 101, which are in nothing below" in budget
@@ -73,5 +73,5 @@ def test_the_page_begins_with_it_and_names_what_each_section_shares(tuned, monke
 
 def test_another_comparison_has_no_such_section(tuned):
     (tuned / "tuning.json").unlink()
-    comparison = read_comparison(tuned)
-    assert tuning_section(comparison, metric_of(comparison.runs)) is None
+    comparison = Comparison.read(tuned)
+    assert tuning_section(comparison, metric_of(comparison.runs.values())) is None

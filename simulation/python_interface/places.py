@@ -1,13 +1,20 @@
-"""Run in a process of its own, `fedsel run`: Ray's end takes its process along, and here that is a notebook's."""
+"""Places of a run from Python: this process, which it leaves as it was, or one of its own where Ray carries it out.
+
+Ray's end takes its process along, and here that is a notebook's.
+"""
 
 import json
+import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import tomli_w
+import torch
+from threadpoolctl import threadpool_limits
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import code_arguments
@@ -16,12 +23,38 @@ from fedsel_app.records.run_folder import PLACE
 from fedsel_app.records.schema import Row
 from simulation import processes
 from simulation.comparison.run_processes import FEDSEL, GRACE_S, failure_reason
+from simulation.engines import inline_engine
 from simulation.experiments.configuration import AppConfig
 from simulation.wiring.folders import run_folder
 from simulation.wiring.preflight import refuse_unrunnable
 
 POLL_S = 0.2
 OF_FOLDERS = ("out", "resume", "state-dir")
+
+
+def simulate_inline(config: AppConfig, on_round: Callable[[Row], None]) -> Path:
+    """Simulate a run on the inline engine; its folder. Ctrl-C raises KeyboardInterrupt, as in any other function."""
+    with _restored():
+        try:
+            return inline_engine.simulate(config, on_round)
+        except SystemExit as ended:
+            raise KeyboardInterrupt from ended
+
+
+@contextmanager
+def _restored() -> Iterator[None]:
+    """Restore after the block what a run sets for its whole process: threads, torch's modes, Flower's log."""
+    flower, threads = logging.getLogger("flwr"), torch.get_num_threads()
+    level, deterministic = flower.level, torch.are_deterministic_algorithms_enabled()
+    benchmark = torch.backends.cudnn.benchmark
+    try:
+        with threadpool_limits(1, user_api="blas"):
+            yield
+    finally:
+        flower.setLevel(level)
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(deterministic)
+        torch.backends.cudnn.benchmark = benchmark
 
 
 def simulate_apart(config: AppConfig, on_round: Callable[[Row], None], completed: int) -> Path:

@@ -1,6 +1,6 @@
 """Lies that cost: every aggregation rule under every attack of two liars in a cohort of ten, for docs/security.md.
 
-``python -m simulation.bench.lies digits`` or ``... lies FILE.npz`` (x_train, y_train, x_test, y_test; 6,000 and 2,000
+``python -m tests.bench.lies digits`` or ``... lies FILE.npz`` (x_train, y_train, x_test, y_test; 6,000 and 2,000
 of the images are drawn by the seed) prints the table; names of rules behind it choose lines. The clients train softmax
 regression in NumPy, so that all of it takes minutes; clipping, entry bounds and rules are the server's own, and top-k
 is the clients' own.

@@ -6,53 +6,43 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import ConfigError
-from simulation.comparison.measures import metric_of
-from simulation.comparison.outcomes import (
-    Numbers,
-    client_accuracies,
-    component_means,
-    cumulative,
-    label_coverage,
-    measures,
-    selection_counts,
-    selection_matrix,
-)
-from simulation.comparison.results import Run, read_comparison
+from simulation.comparison.labels import label_coverage
+from simulation.comparison.measures import Numbers, metric_of
+from simulation.comparison.results import Comparison
+from simulation.comparison.runs import Run, read_run
 from tests.support.report_runs import write_comparison, write_run
 
 
 def read(folder) -> Run:
-    return read_comparison(folder).runs[0]
+    run = read_run(folder, folder.name, {}, Run)
+    assert run is not None
+    return run
 
 
 def test_costs_to_target(tmp_path):
     """Reached in round 3: 30 s, 0.75 MB up, 0.3 MB of values, and 1.5 MB down."""
     write_run(tmp_path / "run", "random", 1, [0.5, None, 0.8, 0.7])
-    numbers = measures(read(tmp_path / "run"))
+    numbers = read(tmp_path / "run").measures
     assert numbers["rounds_to_target"] == 3
     assert numbers["time_to_target_s"] == 30.0
     assert numbers["uplink_to_target_mb"] == pytest.approx(0.75)
     assert numbers["uplink_value_to_target_mb"] == pytest.approx(0.3)
     assert numbers["traffic_to_target_mb"] == pytest.approx(2.25)
     assert (numbers["traffic_mb"], numbers["final_accuracy"], numbers["client_updates"]) == (3.0, 0.7, 8)
-    assert cumulative(read(tmp_path / "run"), "uplink_bytes", "downlink_bytes").tolist() == [
-        750e3,
-        1500e3,
-        2250e3,
-        3000e3,
-    ]
+    totals = read(tmp_path / "run").cumulative("uplink_bytes", "downlink_bytes")
+    assert totals.tolist() == [750e3, 1500e3, 2250e3, 3000e3]
 
 
 def test_a_target_that_was_not_reached_is_no_number(tmp_path):
     write_run(tmp_path / "run", "random", 1, [0.5, 0.6])
-    numbers = measures(read(tmp_path / "run"))
+    numbers = read(tmp_path / "run").measures
     assert np.isnan([numbers["rounds_to_target"], numbers["traffic_to_target_mb"]]).all()
 
 
 def test_numbers_are_aligned_by_seed(tmp_path):
     write_comparison(tmp_path)
-    comparison = read_comparison(tmp_path)
-    numbers = Numbers(comparison.groups[0], metric_of(comparison.runs))
+    comparison = Comparison.read(tmp_path)
+    numbers = Numbers(comparison.groups[0], metric_of(comparison.runs.values()))
     oort, random = numbers.pairs("oort", "random", "rounds_to_target")
     assert oort.tolist()[1:] == [2, 2]
     assert np.isnan(oort[0])
@@ -65,10 +55,10 @@ def test_numbers_are_aligned_by_seed(tmp_path):
 
 def test_selections_by_client_and_round(tmp_path):
     write_run(tmp_path / "run", "random", 1, [0.1, 0.2, 0.3], selected=[[0, 2], [2], []], row={"aggregated": [2]})
-    chosen = selection_matrix(read(tmp_path / "run"))
+    chosen = read(tmp_path / "run").selection_matrix
     assert chosen[:, :2].tolist() == [[2, 0], [0, 0], [1, 1], [0, 0]]
     write_run(tmp_path / "two", "random", 1, [0.1, 0.2, 0.3], selected=[[0, 2], [2], []])
-    assert selection_counts(read(tmp_path / "two")).tolist() == [1, 0, 2, 0]
+    assert read(tmp_path / "two").selection_counts.tolist() == [1, 0, 2, 0]
 
 
 def test_label_coverage_comes_from_the_run_s_own_partition(tmp_path):
@@ -91,14 +81,14 @@ def test_a_client_s_last_row_of_a_round_counts(tmp_path):
         {"client": client, "round": 2, "accuracy": accuracy} for client, accuracy in ((1, 0.5), (0, 0.25), (1, 1.0))
     ]
     write_run(tmp_path / "run", "random", 1, [0.1, 0.2], client_rows=[{"client": 0, "round": 1, "examples": 3}, *tests])
-    accuracies = client_accuracies(read(tmp_path / "run"))
+    accuracies = read(tmp_path / "run").client_accuracies
     assert {number: values.tolist() for number, values in accuracies.items()} == {2: [0.25, 1.0]}
 
 
 def test_components_are_averaged_over_the_cohort(tmp_path):
     row = {"components": {"loss": [1.0, 3.0, None], "age": []}}
     write_run(tmp_path / "run", "random", 1, [0.1, 0.2], row=row)
-    means = component_means(read(tmp_path / "run"))
+    means = read(tmp_path / "run").component_means
     assert {name: (x.tolist(), y.tolist()) for name, (x, y) in means.items()} == {"loss": ([1, 2], [2.0, 2.0])}
 
 

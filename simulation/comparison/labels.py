@@ -1,0 +1,50 @@
+"""Labels that clients hold, of a run's own data and partition."""
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.examples import client_examples
+from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
+from fedsel_app.data.dataset import load
+from simulation.comparison.runs import Run
+from simulation.comparison.statistics import Floats, coverage
+from simulation.experiments.configuration import AppConfig
+
+UNKNOWN_LABELS = "only the clients know what they hold"
+
+
+def label_coverage(run: Run) -> Floats:
+    """Share of the labels that each round's cohort holds training examples of, float64 (T,); NaN without a cohort.
+
+    Raises
+    ------
+    ConfigError
+        Where the run's data or partition cannot be had again, or it has no labels.
+    """
+    if run.config["partition"] == "own":
+        raise ConfigError(UNKNOWN_LABELS)
+    config = AppConfig.from_values(run.config)
+    counts = label_counts(replace(config.data, download=False), config.partition, config.run.clients, run.seed)
+    return np.array([coverage(row["selected"], counts) if row["selected"] else np.nan for row in run.rows])
+
+
+@lru_cache(maxsize=16)
+def label_counts(data: DataConfig, partition: PartitionConfig, clients: int, seed: int) -> NDArray[np.int64]:
+    """Training examples of each label that each client holds, int64 (K, L).
+
+    Raises
+    ------
+    ConfigError
+        Where the data cannot be had, or the targets are numbers.
+    """
+    if partition.partition == "own":
+        raise ConfigError(UNKNOWN_LABELS)
+    dataset = load(data, seed)
+    if dataset.task == "regression":
+        raise ConfigError("a regression has no labels")
+    y = np.eye(dataset.classes, dtype=np.bool_)[dataset.y_train] if dataset.y_train.ndim == 1 else dataset.y_train > 0
+    mine = (client_examples(data, partition, clients, seed, client)[0] for client in range(clients))
+    return np.stack([y[examples].sum(axis=0, dtype=np.int64) for examples in mine])
