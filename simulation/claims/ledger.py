@@ -9,14 +9,12 @@ from pathlib import Path
 from textwrap import fill
 
 import numpy as np
-from jinja2 import Environment
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from fedsel_app.records.files import write_text
 from simulation.claims.advice import advice, ranking_advice
 from simulation.claims.claim import Claim, Stage
-from simulation.claims.ledger_template import TEMPLATE
 from simulation.claims.measured import Measured
 from simulation.claims.ranking import Place, Ranking, places
 from simulation.claims.verdict import (
@@ -30,6 +28,7 @@ from simulation.claims.verdict import (
     Verdict,
     decide,
 )
+from simulation.report.html import html
 from simulation.report.tables import ABSENT, Column, Table, capital, markdown_text, number_text
 
 WIDTH = 120
@@ -70,7 +69,7 @@ def write_ledger(out: Path, claims: Sequence[Claim], rankings: Sequence[Ranking]
     """Write ledger.md, ledger.html and ledger.svg into the folder `out`; their paths."""
     verdicts = decide(claims, measured)
     opening = opening_lines(claims, rankings, verdicts, measured)
-    tables = [table for paper in _papers(claims) for table in [paper_table(paper, claims, verdicts)]]
+    tables = [paper_table(paper, claims, verdicts) for paper in _papers(claims)]
     tables += [ranking_table(ranking, measured) for ranking in rankings]
     notes = [note(claim, verdicts[claim.name]) for claim in claims]
     out.mkdir(parents=True, exist_ok=True)
@@ -79,13 +78,18 @@ def write_ledger(out: Path, claims: Sequence[Claim], rankings: Sequence[Ranking]
         interval_figure(claims, verdicts).savefig(picture, metadata={"Date": None})
     markdown = out / "ledger.md"
     write_text(markdown, markdown_page(opening, tables, notes))
-    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(TEMPLATE)
     page = out / "ledger.html"
-    drawing = base64.b64encode(picture.read_bytes()).decode()
-    write_text(
-        page,
-        template.render(opening=opening, tables=tables, notes=notes, drawing=drawing, command=COMMAND, caption=CAPTION),
+    text = html(
+        "ledger",
+        title="Ledger of claims",
+        opening=[f"{heading}: {sentence}" for heading, sentence in opening],
+        command=COMMAND,
+        drawing=base64.b64encode(picture.read_bytes()).decode(),
+        caption=CAPTION,
+        tables=tables,
+        notes=[f"{name}: {sentence}" for name, sentence in notes],
     )
+    write_text(page, text)
     return [page, markdown, picture]
 
 

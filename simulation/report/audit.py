@@ -1,17 +1,23 @@
 """Audit tables of a report: the methods' pipelines, participation, accuracies of clients, the runs, and failures."""
 
 import json
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import get_type_hints
 
 import numpy as np
 
 from fedsel_app.config import ConfigError
+from fedsel_app.records.schema import RoundRecord
 from simulation.comparison.labels import label_coverage
 from simulation.comparison.results import Comparison, Group
 from simulation.comparison.runs import Run
 from simulation.comparison.statistics import Floats, gini, jain, longest_gaps, worst_tenth
-from simulation.report.tables import Column, Table
+from simulation.report.tables import FREE, Column, Table
+
+NUMBERS = tuple(
+    name for name, kind in get_type_hints(RoundRecord).items() if kind in (int, float, int | None, float | None)
+)
+"""Fields of a round that are one number."""
 
 
 def pipeline_table(comparison: Comparison) -> Table | None:
@@ -37,24 +43,27 @@ def coverages(group: Group) -> tuple[dict[str, list[Floats]], str]:
 
 def participation_table(group: Group, covered: dict[str, list[Floats]]) -> Table:
     """Participation table: evenness of the selections, a line a variant; `covered` as of `coverages`."""
-    columns = [Column("variant"), Column("clients a round", 2), Column("selections a client, fewest", 1)]
-    columns += [Column("mean", 1), Column("most", 1), Column("never selected", 1), Column("Gini", 3)]
-    columns += [Column("Jain", 3), Column("longest streak unselected, worst client", 1), Column("mean client", 1)]
+    columns = [
+        Column("variant"),
+        Column("clients a round", 2),
+        Column("selections a client, fewest", 1),
+        Column("mean", 1),
+        Column("most", 1),
+        Column("never selected", 1),
+        Column("Gini", 3),
+        Column("Jain", 3),
+        Column("longest streak unselected, worst client", 1),
+        Column("mean client", 1),
+    ]
     if covered:
         columns += [Column("label coverage, mean", 3), Column("lowest", 3)]
     rows = []
     for name, runs in group.runs.items():
-        counts = [run.selection_counts for run in runs]
-        gaps = [longest_gaps(run.selection_matrix > 0) for run in runs]
-        row = [_mean([count.sum() / len(run.rows) for count, run in zip(counts, runs, strict=True)])]
-        row += [_mean([count.min() for count in counts]), _mean([count.mean() for count in counts])]
-        row += [_mean([count.max() for count in counts]), _mean([(count == 0).sum() for count in counts])]
-        row += [_mean([gini(count) for count in counts]), _mean([jain(count) for count in counts])]
-        row += [_mean([gap.max() for gap in gaps]), _mean([gap.mean() for gap in gaps])]
+        measured = [_evenness(run) for run in runs]
         if covered:
-            row += [_mean([np.nanmean(rounds) for rounds in covered[name]])]
-            row += [_mean([np.nanmin(rounds) for rounds in covered[name]])]
-        rows.append([name, *row])
+            both = zip(measured, covered[name], strict=True)
+            measured = [[*even, float(np.nanmean(rounds)), float(np.nanmin(rounds))] for even, rounds in both]
+        rows.append([name, *(float(np.mean(numbers)) for numbers in zip(*measured, strict=True))])
     caption = (
         "Means over the runs of each variant. Gini: 0 if all clients are selected equally often, towards 1 if few are "
         "always. Jain: 1 if equally often, 1/K if one client alone. A streak is a run of rounds in a row without the "
@@ -96,6 +105,25 @@ def run_table(comparison: Comparison) -> Table:
     )
 
 
+def round_table(comparison: Comparison) -> Table:
+    """Table of every round of every run, finished or not; a number that was not measured is empty."""
+    runs = list(comparison.runs.values())
+    keys = list(dict.fromkeys(key for run in runs for key in run.cell))
+    metrics = list(dict.fromkeys(name for run in runs for row in run.rows for name in row.get("metrics", {})))
+    columns = [Column(name) for name in ("run", "strategy", "seed", *keys)]
+    columns += [Column(name, FREE) for name in (*NUMBERS, "selected_count", "failure_count", *metrics)]
+    rows = [
+        [run.name, run.strategy, run.seed]
+        + [run.cell.get(key) for key in keys]
+        + [row.get(name) for name in NUMBERS]
+        + [len(row["selected"]), len(row["failures"])]
+        + [row.get("metrics", {}).get(name) for name in metrics]
+        for run in runs
+        for row in run.rows
+    ]
+    return Table("rounds", "The rounds", "Every round of every run.", columns, rows)
+
+
 def failure_table(runs: Iterable[Run]) -> Table | None:
     """Table of client failures; None if there are none."""
     rows = [
@@ -115,11 +143,32 @@ def _run_row(run: Run) -> list[object]:
     cell = ", ".join(f"{key}={value}" for key, value in run.cell.items())
     state = "finished" if run.finished else "unfinished"
     return [
-        *(run.name, run.strategy, cell, run.seed, state, len(run.rows), numbers["final_accuracy"]),
-        *(int(reached) if np.isfinite(reached) else None, numbers["time_s"], numbers["uplink_mb"]),
-        *(numbers["wall_s"], int(numbers["failure_count"])),
+        run.name,
+        run.strategy,
+        cell,
+        run.seed,
+        state,
+        len(run.rows),
+        numbers["final_accuracy"],
+        int(reached) if np.isfinite(reached) else None,
+        numbers["time_s"],
+        numbers["uplink_mb"],
+        numbers["wall_s"],
+        int(numbers["failure_count"]),
     ]
 
 
-def _mean(values: Sequence[Any]) -> float:
-    return float(np.mean(values))
+def _evenness(run: Run) -> list[float]:
+    """Numbers of a run in the participation table."""
+    counts, gaps = run.selection_counts, longest_gaps(run.selection_matrix > 0)
+    return [
+        counts.sum() / len(run.rows),
+        counts.min(),
+        counts.mean(),
+        counts.max(),
+        (counts == 0).sum(),
+        gini(counts),
+        jain(counts),
+        gaps.max(),
+        gaps.mean(),
+    ]

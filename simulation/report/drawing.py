@@ -4,6 +4,7 @@ Colours are Okabe and Ito's, which the colour-blind can tell apart; line style a
 so the figures also work in grey.
 """
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,16 +16,27 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from simulation.comparison.statistics import step_values
-from simulation.report.picture import Picture
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 LINES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<")
 GRID_POINTS = 400
+NOTEBOOK_DOTS = 100
+"""Dots an inch in a notebook."""
 WIDTH, NARROW_WIDTH = 12.0, 4.6
 """Widths of figures in inches."""
 NARROW_HEIGHT = 0.85
 """Height of a panel below others, as a share of that beside others."""
+
+
+class Picture(Figure):
+    """Figure that a notebook shows as the result of a cell, without pyplot and its backends."""
+
+    def _repr_png_(self) -> bytes:
+        """The PNG that IPython asks for."""
+        drawn = io.BytesIO()
+        self.savefig(drawn, format="png", dpi=NOTEBOOK_DOTS)
+        return drawn.getvalue()
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,10 @@
 
 import base64
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from jinja2 import Environment
 from PIL import Image
 from rich.console import Console
 
@@ -23,16 +22,15 @@ from simulation.report.audit import (
     failure_table,
     participation_table,
     pipeline_table,
+    round_table,
     run_table,
 )
 from simulation.report.drawing import Plot, Style
 from simulation.report.figures import plots
 from simulation.report.findings import finding_tables
-from simulation.report.latex import latex_tables
-from simulation.report.page_template import TEMPLATE
-from simulation.report.rounds import round_table
+from simulation.report.html import html
 from simulation.report.sweep import sweep_plots
-from simulation.report.tables import NAMES, Table, capital, csv_text, markdown_text
+from simulation.report.tables import NAMES, Table, capital, csv_text, latex_tables, markdown_text
 from simulation.report.tuning import tuned_kind, tuning_section
 from simulation.report.vector_figures import write_figures
 from simulation.report.verdict import verdict
@@ -40,7 +38,6 @@ from simulation.report.verdict import verdict
 PAGE_BYTES = 5_000_000
 RESOLUTIONS = (144, 100, 60)
 """Dots an inch of the figures: the first at which the page stays below PAGE_BYTES, else the last."""
-ROWS_SHOWN = 50
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Section:
-    """Section of the page on one group."""
+    """Section of the report on one group."""
 
     name: str
     ranking: Table
@@ -61,6 +58,27 @@ class Section:
     notes: list[str]
     tables: list[Table]
     plots: list[Drawn]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Report on a comparison or a run, as the page and the Markdown show it.
+
+    Attributes
+    ----------
+    settings : kind of the comparison, its main settings, its pipeline
+    tuned : sentences on the tuning whose folder it is; their table is the first of `common`
+    common : tables on all runs
+    sweeps : figures over the values of a swept setting
+    """
+
+    title: str
+    settings: str
+    notes: Sequence[str]
+    tuned: Sequence[str]
+    sections: Sequence[Section]
+    common: Sequence[Table]
+    sweeps: Sequence[Drawn]
 
 
 def write_report(
@@ -93,48 +111,73 @@ def write_report(
         If the folder holds no run with a finished round, no variant is called `baseline`, or no run measured `metric`.
     """
     comparison = Comparison.read(folder, baseline)
-    about = metric_of(comparison.runs.values(), metric)
-    styles = Style(per_seed=per_seed), Style(narrow=True, per_seed=per_seed)
-    tuning = tuning_section(comparison, about)
-    sections = [
-        _section(group, (tuning and tuned_kind(group)) or comparison.kind_of(group), about, styles)
-        for group in comparison.groups
-    ]
-    sweeps = [Drawn(*both) for both in zip(*(sweep_plots(comparison, about, style) for style in styles), strict=True)]
-    optional: list[Table | None] = [tuning.table] if tuning else []
-    optional += [run_table(comparison), pipeline_table(comparison), failure_table(comparison.runs.values())]
-    common = [table for table in optional if table]
-    tuned = tuning.sentences if tuning else []
+    report = _report(comparison, metric_of(comparison.runs.values(), metric), per_seed=per_seed)
     if console:
-        print_lines(console, [headline(comparison), setting_line(comparison), *comparison.notes, *tuned])
-        for section in sections:
+        print_lines(console, [report.title, report.settings, *report.notes, *report.tuned])
+        for section in report.sections:
             print_answer(console, section.name, section.ranking, section.verdict)
-    _write_tables(folder, sections, common)
+    _write_tables(folder, report)
     write_text(folder / "rounds.csv", csv_text([("", round_table(comparison))]))
-    write_text(folder / "report.md", _markdown(comparison, tuned, sections, common))
+    write_text(folder / "report.md", _markdown(report))
     if formats:
-        named = [("", plot.wide) for plot in sweeps]
-        named += [(section.name, plot.wide) for section in sections for plot in section.plots]
+        named = [("", plot.wide) for plot in report.sweeps]
+        named += [(section.name, plot.wide) for section in report.sections for plot in section.plots]
         write_figures(folder, named, formats)
-    page = folder / "report.html"
     for dots in RESOLUTIONS:
-        text = _html(comparison, tuned, sections, common, sweeps, dots)
+        text = _html(report, dots)
         if len(text.encode()) < PAGE_BYTES:
             break
+    page = folder / "report.html"
     write_text(page, text)
     return page
 
 
-def _write_tables(folder: Path, sections: Sequence[Section], common: Sequence[Table]) -> None:
+def _report(comparison: Comparison, metric: EvaluatedMetric, *, per_seed: bool) -> Report:
+    styles = Style(per_seed=per_seed), Style(narrow=True, per_seed=per_seed)
+    tuning = tuning_section(comparison, metric)
+    tables = [run_table(comparison), pipeline_table(comparison), failure_table(comparison.runs.values())]
+    return Report(
+        title=headline(comparison),
+        settings=setting_line(comparison),
+        notes=comparison.notes,
+        tuned=tuning.sentences if tuning else [],
+        sections=[
+            _section(group, (tuning and tuned_kind(group)) or comparison.kind_of(group), metric, styles)
+            for group in comparison.groups
+        ],
+        common=[table for table in (tuning and tuning.table, *tables) if table],
+        sweeps=_drawn(sweep_plots(comparison, metric, style) for style in styles),
+    )
+
+
+def _section(group: Group, kind: str, metric: EvaluatedMetric, styles: Sequence[Style]) -> Section:
+    numbers = Numbers(group, metric)
+    covered, why_not = coverages(group)
+    clients = client_table(group)
+    notes = [why_not] if why_not else []
+    if clients is None:
+        notes.append("The accuracy by client is not shown: the runs did not measure it ('client-eval' was off).")
+    findings = [replace(table, caption=f"{kind} {table.caption}".lstrip()) for table in finding_tables(group, numbers)]
+    tables = [*findings, participation_table(group, covered), *([clients] if clients else [])]
+    drawn = _drawn(plots(group, style, numbers, covered) for style in styles)
+    return Section(group.name, ranking_table(group, numbers), verdict(group, numbers), notes, tables, drawn)
+
+
+def _drawn(by_style: Iterable[Sequence[Plot]]) -> list[Drawn]:
+    """The figures of a wide and those of a narrow style, in pairs."""
+    return [Drawn(*both) for both in zip(*by_style, strict=True)]
+
+
+def _write_tables(folder: Path, report: Report) -> None:
     """Write the tables of one kind into one file each, as CSV and as LaTeX; those of an earlier report are removed."""
     for name in NAMES:
         for ending in ("csv", "tex"):
             (folder / f"report-{name}.{ending}").unlink(missing_ok=True)
     kinds: dict[str, list[tuple[str, Table]]] = {}
-    for label, table in [(section.name, table) for section in sections for table in [section.ranking, *section.tables]]:
-        kinds.setdefault(table.name, []).append((label, table))
-    for table in common:
-        kinds[table.name] = [("", table)]
+    for section in report.sections:
+        for table in (section.ranking, *section.tables):
+            kinds.setdefault(table.name, []).append((section.name, table))
+    kinds |= {table.name: [("", table)] for table in report.common}
     for name, tables in kinds.items():
         write_text(folder / f"report-{name}.csv", csv_text(tables))
         write_text(folder / f"report-{name}.tex", latex_tables(tables))
@@ -171,17 +214,9 @@ def _pipelines(comparison: Comparison) -> str:
     return " ".join(f"{name}: {text}." for name, text in texts.items())
 
 
-def _section(group: Group, kind: str, metric: EvaluatedMetric, styles: Sequence[Style]) -> Section:
-    numbers = Numbers(group, metric)
-    covered, why_not = coverages(group)
-    clients = client_table(group)
-    notes = [why_not] if why_not else []
-    if clients is None:
-        notes.append("The accuracy by client is not shown: the runs did not measure it ('client-eval' was off).")
-    findings = [replace(table, caption=f"{kind} {table.caption}".lstrip()) for table in finding_tables(group, numbers)]
-    tables = [*findings, participation_table(group, covered), *([clients] if clients else [])]
-    drawn = [Drawn(*both) for both in zip(*(plots(group, style, numbers, covered) for style in styles), strict=True)]
-    return Section(group.name, ranking_table(group, numbers), verdict(group, numbers), notes, tables, drawn)
+def _html(report: Report, dots: int) -> str:
+    values = {item.name: getattr(report, item.name) for item in fields(report)}
+    return html("report", **values, png=lambda plot: _png(plot, dots))
 
 
 def _png(plot: Plot, dots: int) -> str:
@@ -193,39 +228,20 @@ def _png(plot: Plot, dots: int) -> str:
     return base64.b64encode(output.getvalue()).decode()
 
 
-def _html(
-    comparison: Comparison,
-    tuned: list[str],
-    sections: list[Section],
-    common: list[Table],
-    sweeps: list[Drawn],
-    dots: int,
-) -> str:
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(TEMPLATE).render(
-        title=headline(comparison),
-        settings=setting_line(comparison),
-        notes=comparison.notes,
-        tuned=tuned,
-        sections=sections,
-        common=common,
-        sweeps=sweeps,
-        rows_shown=ROWS_SHOWN,
-        png=lambda plot: _png(plot, dots),
-    )
-
-
-def _markdown(comparison: Comparison, tuned: list[str], sections: list[Section], common: list[Table]) -> str:
-    parts = [f"# {markdown_text(headline(comparison))}", markdown_text(setting_line(comparison))]
-    parts += [f"Note: {markdown_text(note)}" for note in comparison.notes]
-    parts += ["\n".join(f"- {markdown_text(sentence)}" for sentence in tuned)] if tuned else []
-    for section in sections:
+def _markdown(report: Report) -> str:
+    parts = [f"# {markdown_text(report.title)}", markdown_text(report.settings)]
+    parts += [f"Note: {markdown_text(note)}" for note in report.notes]
+    parts += [_items(report.tuned)] if report.tuned else []
+    for section in report.sections:
         parts += [f"## {markdown_text(section.name)}"] if section.name else []
-        parts += [section.ranking.markdown().rstrip()]
-        parts += ["\n".join(f"- {markdown_text(sentence)}" for sentence in section.verdict)]
+        parts += [section.ranking.markdown().rstrip(), _items(section.verdict)]
         for table in section.tables:
             parts += [f"### {table.title}", table.markdown().rstrip()]
         parts += map(markdown_text, section.notes)
-    for table in common:
+    for table in report.common:
         parts += [f"### {table.title}", table.markdown().rstrip()]
     return "\n\n".join(parts) + "\n"
+
+
+def _items(sentences: Sequence[str]) -> str:
+    return "\n".join(f"- {markdown_text(sentence)}" for sentence in sentences)

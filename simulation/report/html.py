@@ -1,7 +1,14 @@
-"""Template of the report page: Jinja in a module, as Flower bundles no files of HTML into an app."""
+"""Pages of HTML, each one file that stands alone: the report's and the ledger's, of the same tables and style.
+
+The templates are in a module, as Flower bundles no files of HTML into an app.
+"""
 # ruff: noqa: E501
 
-TEMPLATE = """<!DOCTYPE html>
+from typing import Any
+
+from jinja2 import DictLoader, Environment
+
+BASE = """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -46,21 +53,26 @@ h1, li, p, figcaption { overflow-wrap: break-word; }
 </style>
 </head>
 <body>
-{% macro show(whole) %}
+{% block body %}{% endblock %}
+</body>
+</html>
+"""
+
+PARTS = """{% macro show(whole, most=50) %}
 {% set table = whole.without_empty() %}
 <section>
 <h3>{{ table.title }}</h3>
 {% set many = table.columns|length > 14 %}
 <table role="table" aria-label="{{ table.title }}"{% if many %} class="many"{% endif %}>
-<thead role="rowgroup"><tr role="row">{% for column in table.columns %}<th role="columnheader" scope="col"{% if table.rows[0][loop.index0] is string %} class="text"{% endif %}>{{ column.name }}</th>{% endfor %}</tr></thead>
+<thead role="rowgroup"><tr role="row">{% for column in table.columns %}<th role="columnheader" scope="col"{% if table.rows and table.rows[0][loop.index0] is string %} class="text"{% endif %}>{{ column.name }}</th>{% endfor %}</tr></thead>
 <tbody role="rowgroup">
-{% for row in table.texts()[:rows_shown] %}
+{% for row in table.texts()[:most] %}
 {% set values = table.rows[loop.index0] %}
 <tr role="row">{% for cell in row %}<td role="cell" data-name="{{ table.columns[loop.index0].name }}"{% if values[loop.index0] is string %} class="text{% if cell|length <= 24 %} name{% endif %}">{{ cell|replace(" – ", "–") if many else cell }}{% else %}>{{ cell|replace(", ", ",\u00a0") }}{% endif %}</td>{% endfor %}</tr>
 {% endfor %}
 </tbody>
 </table>
-<p class="soft">{{ table.caption }}{% if table.rows|length > rows_shown %} The first {{ rows_shown }} of {{ table.rows|length }} rows; all are in report-{{ table.name }}.csv.{% endif %}</p>
+<p class="soft">{{ table.caption }}{% if table.rows|length > most %} The first {{ most }} of {{ table.rows|length }} rows; all are in report-{{ table.name }}.csv.{% endif %}</p>
 </section>
 {% endmacro %}
 {% macro draw(plot) %}
@@ -80,6 +92,12 @@ h1, li, p, figcaption { overflow-wrap: break-word; }
 {% endfor %}
 </ul>
 {% endmacro %}
+"""
+"""Macros: a table, a figure as a page shows it wide and narrow, and sentences as a list."""
+
+REPORT = """{% extends "base" %}
+{% from "parts" import show, draw, said with context %}
+{% block body %}
 {% macro swept() %}
 {% for plot in sweeps %}
 {{ draw(plot) }}
@@ -112,6 +130,33 @@ h1, li, p, figcaption { overflow-wrap: break-word; }
 {{ show(table) }}
 {% endfor %}
 <p class="soft">The same tables lie beside this page as report.md, report-*.csv and report-*.tex, and every round as rounds.csv.</p>
-</body>
-</html>
+{% endblock %}
 """
+
+LEDGER = """{% extends "base" %}
+{% from "parts" import show, said with context %}
+{% block body %}
+<h1>{{ title }}</h1>
+{{ said(opening) }}
+<p class="soft"><code>{{ command }}</code></p>
+<img alt="advantages of the claims with their intervals" src="data:image/svg+xml;base64,{{ drawing }}">
+<p class="soft">{{ caption }}</p>
+{% for table in tables %}
+{{ show(table, table.rows|length) }}
+{% endfor %}
+<h2>Rules</h2>
+{{ said(notes) }}
+{% endblock %}
+"""
+
+ENVIRONMENT = Environment(
+    loader=DictLoader({"base": BASE, "parts": PARTS, "report": REPORT, "ledger": LEDGER}),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def html(page: str, **values: Any) -> str:
+    """Text of the page `report` or `ledger`, filled with `values`."""
+    return ENVIRONMENT.get_template(page).render(**values)
