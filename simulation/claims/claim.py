@@ -9,26 +9,21 @@ second stage is repeated on ten fresh seeds (`again`), and keeps its verdict.
 """
 
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import unknown_name
 from simulation.claims.metrics import METRICS, Metric
-from simulation.claims.study import Side, Study, build, chosen, reading
+from simulation.claims.study import Side, Study, build
 from simulation.comparison.power import seeds_for, seeds_for_equivalence
 from simulation.comparison.statistics import LEVEL
 from simulation.experiments.presets import flatten, load_preset
 
-FOLDER = Path(__file__).parent
 Scale = Literal["protocol", "reduced"]
 FEWEST_SEEDS = 5
 FRESH = 2001
 """First of the seeds on which no claim was run before."""
 STAGES = "first_stage", "second_stage", "again"
-RANKINGS = "rankings"
-"""Name of the folder whose files are no claims."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +148,8 @@ class Claim(Study):
         at first, where a run may end at its target
     """
 
+    kind: ClassVar = "claim"
+
     paper: str
     source: str
     sentence: str
@@ -203,6 +200,22 @@ class Claim(Study):
         """Metrics that are measured of each run: those that its rule decides by, then those told beside."""
         return [self.rule.metric(name) for name in (*self.rule.metrics, *self.rule.beside)]
 
+    @classmethod
+    def parsed(cls, table: dict[str, Any]) -> dict[str, Any]:
+        """Fields of a claim: its sides, its rule, and its stages, of which the rule of the file holds the first."""
+        sides = {side: dict(table[side]) for side in ("claimed", "other")}
+        rule = {key: tuple(value) if isinstance(value, list) else value for key, value in table["rule"].items()}
+        first = {key: rule.pop(key) for key in ("seeds", "first_seed", "effect", "deviation") if key in rule}
+        stages = {"first_stage": first} if first else {}
+        stages |= {name: {"first_seed": FRESH, **table[name]} for name in ("second_stage", "again") if name in table}
+        return {
+            **table,
+            **{name: Side(side.pop("strategy"), flatten(side)) for name, side in sides.items()},
+            "rule": build(Rule, rule),
+            **{name: build(Stage, stage) for name, stage in stages.items()},
+            "settings": flatten(table.get("settings", {})),
+        }
+
     def _check_arms(self) -> None:
         """Raise ConfigError where the sides weigh otherwise without saying so, or a run may be uniform to its end."""
         one_method = self.claimed.strategy == self.other.strategy
@@ -226,42 +239,6 @@ class Claim(Study):
     def own_pipelines(self) -> bool:
         """True where the preset gives the compared methods the pipelines of their own papers."""
         return bool(self.preset and load_preset(self.preset).methods)
-
-
-@cache
-def claim_files() -> dict[str, Path]:
-    """Claim name -> file, by paper and name."""
-    return {path.stem: path for path in sorted(FOLDER.glob("*/*.toml")) if path.parent.name != RANKINGS}
-
-
-def load_claims(names: tuple[str, ...] = ()) -> list[Claim]:
-    """Claims of the given names, or all of them.
-
-    Raises
-    ------
-    ConfigError
-        For a name that no claim has, or a file that is no claim.
-    """
-    return [read_claim(path) for path in chosen("claim", claim_files(), names)]
-
-
-def read_claim(path: Path) -> Claim:
-    """Claim in a file. Raises ConfigError, which names the file, if it is none."""
-    with reading("claim", path) as table:
-        for side in ("claimed", "other"):
-            own = dict(table[side])
-            table[side] = Side(own.pop("strategy"), flatten(own))
-        rule = {key: tuple(value) if isinstance(value, list) else value for key, value in table["rule"].items()}
-        first = {key: rule.pop(key) for key in ("seeds", "first_seed", "effect", "deviation") if key in rule}
-        table["rule"] = build(Rule, rule)
-        stages = {"first_stage": first} if first else {}
-        for name in ("second_stage", "again"):
-            if name in table:
-                stages[name] = {"first_seed": FRESH, **table[name]}
-        table |= {name: build(Stage, stage) for name, stage in stages.items()}
-        table["settings"] = flatten(table.get("settings", {}))
-        claim: Claim = build(Claim, table | {"name": path.stem})
-    return claim
 
 
 def _require(condition: bool, requirement: str) -> None:

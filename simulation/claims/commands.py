@@ -37,22 +37,20 @@ def run(arguments: argparse.Namespace) -> int:
     """`fedsel claims run`: carry out what is missing of the named claims and rankings, or of all."""
     from rich.console import Console
 
-    from simulation.claims.claim import claim_files, load_claims
-    from simulation.claims.ranking import load_rankings, ranking_files
+    from simulation.claims.claim import Claim
+    from simulation.claims.ranking import Ranking
     from simulation.claims.runs import run_claims
     from simulation.claims.study import Study
 
-    named = tuple(arguments.names)
-    if bool(named) == arguments.all:
+    if bool(arguments.names) == arguments.all:
         raise ConfigError("`fedsel claims run` takes names from the list of `fedsel claims`, or --all.")
-    claims = [name for name in named if name not in ranking_files()]
-    studies: list[Study] = []
+    studies: list[Study]
     if arguments.all:
-        studies = [study for study in (*load_claims(), *load_rankings()) if not study.left_open]
+        studies = [study for study in (*Claim.load(), *Ranking.load()) if not study.left_open]
     else:
-        studies += load_claims(tuple(claims)) if claims else []
-        rankings = tuple(name for name in named if name not in claim_files() and name in ranking_files())
-        studies += load_rankings(rankings) if rankings else []
+        rankings = [name for name in arguments.names if name in Ranking.files()]
+        claims = [name for name in arguments.names if name not in rankings]
+        studies = [*Claim.load(claims), *Ranking.load(rankings)]
     place = dict(parse_setting(text) for text in arguments.set)
     failures = run_claims(studies, arguments.runs, place, arguments.jobs or 0, arguments.budget, Console())
     for name, reason in failures.items():
@@ -63,11 +61,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def report(arguments: argparse.Namespace) -> int:
     """`fedsel claims report`: write the ledger as Markdown, as a page, and its picture."""
-    from simulation.claims.claim import load_claims
+    from simulation.claims.claim import Claim
     from simulation.claims.ledger import write_ledger
-    from simulation.claims.ranking import load_rankings
+    from simulation.claims.ranking import Ranking
 
-    page, markdown, picture = write_ledger(arguments.out, load_claims(), load_rankings(), _measured(arguments))
+    page, markdown, picture = write_ledger(arguments.out, Claim.load(), Ranking.load(), _measured(arguments))
     print(f"Ledger: {page}\nMarkdown: {markdown}\nPicture: {picture}")
     return 0
 

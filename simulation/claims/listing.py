@@ -3,10 +3,10 @@
 from rich.table import Table
 
 from fedsel_app.config import ConfigError
-from simulation.claims.claim import load_claims
+from simulation.claims.claim import Claim
 from simulation.claims.ledger import advantage_text, decided
 from simulation.claims.measured import Measured
-from simulation.claims.ranking import load_rankings
+from simulation.claims.ranking import Ranking
 from simulation.claims.runs import cost_s, missing_runs
 from simulation.claims.study import Study
 from simulation.claims.verdict import decide
@@ -15,7 +15,7 @@ from simulation.terminal import whole_table
 
 def claims_table(measured: Measured) -> Table:
     """Table of all claims and rankings, a line each."""
-    claims, rankings = load_claims(), load_rankings()
+    claims, rankings = Claim.load(), Ranking.load()
     verdicts = decide(claims, measured)
     standing = [claim for claim in claims if not claim.superseded]
     runs = sum(len(study.seeds) * len(study.sides) for study in (*claims, *rankings))

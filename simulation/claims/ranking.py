@@ -2,20 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fedsel_app.config import ConfigError, Value
-from simulation.claims.claim import RANKINGS
 from simulation.claims.measured import Measured
 from simulation.claims.metrics import METRICS, Metric
-from simulation.claims.study import Side, Study, build, chosen, reading
+from simulation.claims.study import Side, Study
 from simulation.comparison.statistics import LEVEL, Estimate, Floats, holm, paired, t_interval
 from simulation.experiments.presets import flatten
 
-FOLDER = Path(__file__).parent / RANKINGS
 RANDOM = "random"
 """Method that every ranking has, so that the others are read beside it."""
 
@@ -33,6 +30,8 @@ class Ranking(Study):
     note : what a reader of its table must know
     variants : name -> settings of a further side, its `strategy` among them
     """
+
+    kind: ClassVar = "ranking"
 
     title: str
     strategies: Sequence[str]
@@ -60,6 +59,19 @@ class Ranking(Study):
         """Its currencies."""
         return [METRICS[key].within(budget) for key, budget in self.budgets.items()]
 
+    def __post_init__(self) -> None:
+        if RANDOM not in self.strategies:
+            raise ConfigError(f"'strategies' lacks {RANDOM}, beside which the others are read.")
+        for key in self.budgets:
+            if key not in METRICS or not METRICS[key].budgeted:
+                raise ConfigError(f"'{key}' is no metric with a budget.")
+
+    @classmethod
+    def parsed(cls, table: dict[str, Any]) -> dict[str, Any]:
+        """Fields of a ranking: its settings and those of its variants by their keys."""
+        variants = {name: flatten(own) for name, own in table.get("variants", {}).items()}
+        return {**table, "settings": flatten(table.get("settings", {})), "variants": variants}
+
 
 @dataclass(frozen=True)
 class Place:
@@ -74,37 +86,6 @@ class Place:
     strategy: str
     accuracy: Estimate
     behind: bool
-
-
-@cache
-def ranking_files() -> dict[str, Path]:
-    """Ranking name -> file."""
-    return {path.stem: path for path in sorted(FOLDER.glob("*.toml"))}
-
-
-def load_rankings(names: tuple[str, ...] = ()) -> list[Ranking]:
-    """Rankings of the given names, or all of them.
-
-    Raises
-    ------
-    ConfigError
-        For a name that no ranking has, or a file that is no ranking.
-    """
-    return [read_ranking(path) for path in chosen("ranking", ranking_files(), names)]
-
-
-def read_ranking(path: Path) -> Ranking:
-    """Ranking in a file. Raises ConfigError, which names the file, if it is none."""
-    with reading("ranking", path) as table:
-        table["settings"] = flatten(table.get("settings", {}))
-        table["variants"] = {name: flatten(own) for name, own in table.get("variants", {}).items()}
-        ranking: Ranking = build(Ranking, table | {"name": path.stem})
-        if RANDOM not in ranking.strategies:
-            raise ConfigError(f"'strategies' lacks {RANDOM}, beside which the others are read.")
-        for key in ranking.budgets:
-            if key not in METRICS or not METRICS[key].budgeted:
-                raise ConfigError(f"'{key}' is no metric with a budget.")
-    return ranking
 
 
 def places(ranking: Ranking, metric: Metric, measured: Measured) -> list[Place]:

@@ -2,12 +2,11 @@
 
 import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.plugins import unknown_name
@@ -31,7 +30,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Study(ABC):
-    """Study: its sides on the same seeds.
+    """Study, in a TOML file: its sides on the same seeds.
 
     Attributes
     ----------
@@ -39,6 +38,9 @@ class Study(ABC):
     preset, settings : of all sides
     left_open : the reason why `--all` leaves it out, such as a GPU or data that it needs
     """
+
+    kind: ClassVar[str]
+    """Word for it in a message: "claim" or "ranking"."""
 
     name: str
     preset: str = ""
@@ -60,6 +62,42 @@ class Study(ABC):
     def metrics(self) -> list[Metric]:
         """Metrics that are measured of each run."""
 
+    @classmethod
+    @abstractmethod
+    def parsed(cls, table: dict[str, Any]) -> dict[str, Any]:
+        """Fields of a study from the table of its file."""
+
+    @classmethod
+    def files(cls) -> dict[str, Path]:
+        """Name -> file, by folder and name."""
+        return _files(rankings=cls.kind == "ranking")
+
+    @classmethod
+    def load(cls, names: Sequence[str] | None = None) -> list[Self]:
+        """Studies of the given names, or all of them.
+
+        Raises
+        ------
+        ConfigError
+            For a name that none has, or a file that is none.
+        """
+        files = cls.files()
+        for name in names or ():
+            if name not in files:
+                raise unknown_name(cls.kind, name, files)
+        return [cls.read(path) for name, path in files.items() if names is None or name in names]
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Study in a file. Raises ConfigError, which names the file, if it is none."""
+        try:
+            study: Self = build(cls, cls.parsed(tomllib.loads(path.read_text(encoding="utf-8"))) | {"name": path.stem})
+        except KeyError as error:
+            raise ConfigError(f"The {cls.kind} {path} lacks {error}.") from error
+        except (tomllib.TOMLDecodeError, OSError, TypeError, ValueError) as error:
+            raise ConfigError(f"The {cls.kind} {path} cannot be read: {error}") from error
+        return study
+
     def configuration(self, side: Side, seed: int) -> AppConfig:
         """Configuration of a run, but for its place. Raises ConfigError where its settings cannot be run."""
         preset = {"preset": self.preset} if self.preset else {}
@@ -78,23 +116,10 @@ def _resolved(values: tuple[tuple[str, Value], ...]) -> AppConfig:
     return resolve(dict(values))
 
 
-def chosen(kind: str, files: Mapping[str, Path], names: tuple[str, ...]) -> list[Path]:
-    """Files of the given names, or all of them. Raises ConfigError for a name without a file."""
-    for name in names:
-        if name not in files:
-            raise unknown_name(kind, name, files)
-    return [path for name, path in files.items() if not names or name in names]
-
-
-@contextmanager
-def reading(kind: str, path: Path) -> Iterator[dict[str, Any]]:
-    """Table of a study's TOML file; ConfigError names the file where it, or what the block makes of it, is wrong."""
-    try:
-        yield tomllib.loads(path.read_text(encoding="utf-8"))
-    except KeyError as error:
-        raise ConfigError(f"The {kind} {path} lacks {error}.") from error
-    except (tomllib.TOMLDecodeError, OSError, TypeError, ValueError) as error:
-        raise ConfigError(f"The {kind} {path} cannot be read: {error}") from error
+@cache
+def _files(*, rankings: bool) -> dict[str, Path]:
+    paths = sorted(Path(__file__).parent.glob("*/*.toml"))
+    return {path.stem: path for path in paths if (path.parent.name == "rankings") == rankings}
 
 
 def build(kind: Any, table: Mapping[str, Any]) -> Any:

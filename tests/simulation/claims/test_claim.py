@@ -7,9 +7,9 @@ import pytest
 import tomli_w
 
 from fedsel_app.config import ConfigError
-from simulation.claims.claim import claim_files, load_claims, read_claim
+from simulation.claims.claim import Claim
 from simulation.claims.measured import SHIPPED, identity, read_measured
-from simulation.claims.ranking import load_rankings, read_ranking
+from simulation.claims.ranking import Ranking
 from simulation.claims.runs import asked_runs
 from simulation.experiments.presets import load_preset
 from strategies import STRATEGIES
@@ -46,7 +46,7 @@ def written(tmp_path, **changes):
 
 
 def test_at_least_thirty_claims_of_every_paper_and_ten_baselines():
-    claims = load_claims()
+    claims = Claim.load()
     assert len(claims) >= 30
     found = {claim.paper for claim in claims}
     assert set(PAPERS) < found
@@ -54,7 +54,7 @@ def test_at_least_thirty_claims_of_every_paper_and_ten_baselines():
 
 
 def test_every_claim_and_ranking_has_settings_that_can_be_run():
-    for study in (*load_claims(), *load_rankings()):
+    for study in (*Claim.load(), *Ranking.load()):
         configs = [study.configuration(side, 1) for side in study.sides]
         assert len({identity(config) for config in configs}) == len(study.sides), study.name
         assert len(study.seeds) >= 5, study.name
@@ -62,7 +62,7 @@ def test_every_claim_and_ranking_has_settings_that_can_be_run():
 
 def test_arms_differ_in_nothing_that_their_file_does_not_name():
     """A setting of one side is named there, or in the pipelines of a preset; weights are equal, or named."""
-    for claim in load_claims():
+    for claim in Claim.load():
         if claim.superseded:
             continue
         first, second = (claim.configuration(side, 1).values() for side in claim.sides)
@@ -74,7 +74,7 @@ def test_arms_differ_in_nothing_that_their_file_does_not_name():
         strategies = {side.strategy for side in claim.sides}
         if len(strategies) > 1 and not claim.own_pipelines and "method" in (first["weighting"], second["weighting"]):
             assert all("weighting" in side.settings for side in claim.sides), claim.name
-    for ranking in load_rankings():
+    for ranking in Ranking.load():
         assert "weighting" in ranking.settings, ranking.name
         configs = {side.name: ranking.configuration(side, 1).values() for side in ranking.sides}
         base = configs["random"]
@@ -85,7 +85,7 @@ def test_arms_differ_in_nothing_that_their_file_does_not_name():
 
 
 def test_random_selection_with_equal_weights_stands_in_every_ranking():
-    for ranking in load_rankings():
+    for ranking in Ranking.load():
         (side,) = (side for side in ranking.sides if side.name == "random, equal weights")
         assert side.strategy == "random", ranking.name
         assert ranking.configuration(side, 1).aggregation.weighting == "uniform", ranking.name
@@ -93,7 +93,7 @@ def test_random_selection_with_equal_weights_stands_in_every_ranking():
 
 def test_no_measured_run_ended_while_its_method_was_uniform():
     measured = read_measured(SHIPPED)
-    for claim in load_claims():
+    for claim in Claim.load():
         for side in claim.sides:
             uniform = 0 if claim.superseded else claim.uniform_rounds(side)
             for seed in claim.seeds if uniform else ():
@@ -102,46 +102,46 @@ def test_no_measured_run_ended_while_its_method_was_uniform():
 
 
 def test_a_superseded_claim_says_what_stands_in_its_place():
-    names = set(claim_files())
-    for claim in load_claims():
+    names = set(Claim.files())
+    for claim in Claim.load():
         if claim.superseded and "nothing stands" not in claim.superseded:
             assert names & set(re.findall(r"[\w-]+", claim.superseded)), claim.name
 
 
 def test_a_ranking_has_all_methods():
-    for ranking in load_rankings():
+    for ranking in Ranking.load():
         assert sorted(ranking.strategies) == sorted(STRATEGIES), ranking.name
 
 
 def test_what_is_reduced_is_said():
-    for claim in load_claims():
+    for claim in Claim.load():
         assert bool(claim.reduced) == (claim.scale == "reduced"), claim.name
         assert re.search(r"Table|Fig|Sec|Theorem", claim.source), claim.name
 
 
 def test_a_run_that_two_claims_ask_for_is_one_run(tmp_path):
-    accuracy = read_claim(written(tmp_path))
-    seconds = read_claim(written(tmp_path, rule={"metrics": ["time_to_target_s"], "effect": 0.3, "deviation": 0.3}))
+    accuracy = Claim.read(written(tmp_path))
+    seconds = Claim.read(written(tmp_path, rule={"metrics": ["time_to_target_s"], "effect": 0.3, "deviation": 0.3}))
     runs = asked_runs([accuracy, seconds])
     assert len(runs) == 2 * 10
     assert {metric.key for metric in runs[0].metrics} == {"stable_accuracy", "time_to_target_s"}
 
 
 def test_a_run_is_known_by_what_changes_its_numbers(tmp_path):
-    claim = read_claim(written(tmp_path, settings={"lr": 0.1}))
+    claim = Claim.read(written(tmp_path, settings={"lr": 0.1}))
     config = claim.configuration(claim.claimed, 3)
     assert config.run.seed == 3
     name = identity(config)
-    same = read_claim(written(tmp_path, settings={"lr": 0.1, "data-path": "elsewhere", "workers": 2}))
+    same = Claim.read(written(tmp_path, settings={"lr": 0.1, "data-path": "elsewhere", "workers": 2}))
     assert identity(same.configuration(same.claimed, 3)) == name
     for settings in ({"lr": 0.2}, {"lr": 0.1, "oort": {"explore": 0.5}}):
-        other = read_claim(written(tmp_path, settings=settings))
+        other = Claim.read(written(tmp_path, settings=settings))
         assert identity(other.configuration(other.claimed, 3)) != name
     assert identity(claim.configuration(claim.claimed, 4)) != name
     assert identity(claim.configuration(claim.other, 3)) != name
     for data in ("npz", "image-folder", "hf"):
         one, two = (
-            read_claim(written(tmp_path, settings={"data": data, "data-path": path})) for path in ("mine", "yours")
+            Claim.read(written(tmp_path, settings={"data": data, "data-path": path})) for path in ("mine", "yours")
         )
         assert identity(one.configuration(one.claimed, 3)) != identity(two.configuration(two.claimed, 3))
 
@@ -181,23 +181,23 @@ def test_a_run_is_known_by_what_changes_its_numbers(tmp_path):
 def test_a_file_that_is_no_claim_is_refused(tmp_path, changes, said):
     path = written(tmp_path, **changes)
     with pytest.raises(ConfigError, match=re.escape(said)) as error:
-        read_claim(path)
+        Claim.read(path)
     assert str(path) in str(error.value)
 
 
 def test_unknown_names_are_refused_with_the_nearest():
-    name = next(iter(claim_files()))
+    name = next(iter(Claim.files()))
     with pytest.raises(ConfigError, match=f"Did you mean '{name}'"):
-        load_claims((name + "x",))
+        Claim.load([name + "x"])
     with pytest.raises(ConfigError, match="The 'ranking' parameter must be one of"):
-        load_rankings(("mnist",))
+        Ranking.load(["mnist"])
 
 
 def test_a_file_that_is_no_ranking_is_refused(tmp_path):
     path = tmp_path / "r.toml"
     path.write_text('title = "T"\nstrategies = ["random"]\nseed_count = 5\n[budgets]\npeak_accuracy = 1.0\n')
     with pytest.raises(ConfigError, match="'peak_accuracy' is no metric with a budget"):
-        read_ranking(path)
+        Ranking.read(path)
 
 
 def test_a_ranking_has_random_selection(tmp_path):
@@ -206,4 +206,4 @@ def test_a_ranking_has_random_selection(tmp_path):
         'title = "T"\nstrategies = ["oort"]\nseed_count = 5\n[budgets]\naccuracy_at_rounds = 5.0\n', encoding="utf-8"
     )
     with pytest.raises(ConfigError, match="'strategies' lacks random"):
-        read_ranking(path)
+        Ranking.read(path)

@@ -9,14 +9,14 @@ import pytest
 from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
 from simulation.claims.advice import advice, ranking_advice
-from simulation.claims.claim import load_claims
+from simulation.claims.claim import Claim
 from simulation.claims.ledger import METHOD, opening_lines, ranking_table, write_ledger
 from simulation.claims.measured import SHIPPED, identity, read_measured
-from simulation.claims.ranking import Ranking, load_rankings, places
+from simulation.claims.ranking import Ranking, places
 from simulation.claims.runs import missing_runs
 from simulation.claims.verdict import DECIDED, NOT_RUN, decide
 from simulation.experiments.configuration import resolve
-from tests.simulation.claims.test_verdict import CHEAT, HONEST, Runs, claim
+from tests.support.claims import CHEAT, HONEST, Runs, claim
 from tests.support.sources import ROOT
 
 
@@ -26,28 +26,28 @@ def shipped():
 
 
 def test_the_committed_ledger_is_what_its_runs_give(tmp_path, shipped):
-    _, markdown, _ = write_ledger(tmp_path, load_claims(), load_rankings(), shipped)
+    _, markdown, _ = write_ledger(tmp_path, Claim.load(), Ranking.load(), shipped)
     assert markdown.read_text(encoding="utf-8") == (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8")
 
 
 def test_the_readme_says_what_the_ledger_says(shipped):
     """The README's paragraph under the mark has the ledger's first line and its advice."""
     said = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split("<!-- ledger")[1].split("-->")[1].split())
-    (title, text), *_ = opening_lines(load_claims(), load_rankings(), decide(load_claims(), shipped), shipped)
+    (title, text), *_ = opening_lines(Claim.load(), Ranking.load(), decide(Claim.load(), shipped), shipped)
     assert f"[{title}](docs/ledger.md): {text}" in said
     before = said.split(text)[1].split(" Where every byte counts")[0].strip()
     assert all(sentence in METHOD for sentence in re.split(r"(?<=[.]) ", before))
-    for currency, sentence in advice(load_rankings(), shipped):
+    for currency, sentence in advice(Ranking.load(), shipped):
         assert f"{currency}, {sentence}" in said
 
 
 def test_the_preset_recommended_selects_with_the_first_at_equal_bytes(shipped):
-    (_, sentence), *_ = advice(load_rankings(), shipped)
+    (_, sentence), *_ = advice(Ranking.load(), shipped)
     assert sentence.startswith(f"use {resolve({'preset': 'recommended'}).run.strategy}, ")
 
 
 def test_at_least_24_claims_are_decided_or_shown_undecidable_with_five_seeds_each(shipped):
-    verdicts = decide(load_claims(), shipped)
+    verdicts = decide(Claim.load(), shipped)
     settled = [
         found
         for found in verdicts.values()
@@ -59,7 +59,7 @@ def test_at_least_24_claims_are_decided_or_shown_undecidable_with_five_seeds_eac
 def test_every_measured_run_belongs_to_a_study(shipped):
     asked = {
         identity(study.configuration(side, seed))
-        for study in (*load_claims(), *load_rankings())
+        for study in (*Claim.load(), *Ranking.load())
         for side in study.sides
         for seed in study.seeds
     }
@@ -194,14 +194,14 @@ def test_advice_over_rankings_counts_where_a_method_is_first_or_tied():
 def test_the_list_has_a_line_a_claim(capsys):
     assert main(["claims"]) == 0
     said = capsys.readouterr().out
-    for study in (*load_claims(), *load_rankings()):
+    for study in (*Claim.load(), *Ranking.load()):
         assert study.name[:20] in said
-    standing = [claim for claim in load_claims() if not claim.superseded]
+    standing = [claim for claim in Claim.load() if not claim.superseded]
     assert f"{len(standing)} claims, " in said
 
 
 def test_left_open_claims_say_why():
-    open_ = [claim for claim in load_claims() if claim.left_open]
+    open_ = [claim for claim in Claim.load() if claim.left_open]
     assert open_
     assert all(missing_runs([claim], read_measured(SHIPPED)) for claim in open_)
 

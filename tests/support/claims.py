@@ -1,0 +1,39 @@
+"""Claims, and values of the methods by seed in place of measured runs."""
+
+from dataclasses import dataclass
+
+from simulation.claims.claim import Claim, Rule, Stage
+from simulation.claims.study import Side
+
+SEEDS = 10
+HONEST, TWIN, CHEAT = "random", "random-weighted", "oort"
+
+
+@dataclass
+class Runs:
+    """Values of each method by seed, in place of measured runs."""
+
+    of: dict
+
+    def values(self, study, side, seed):
+        found = self.of.get(side.strategy, {}).get(seed)
+        return None if found is None else found if isinstance(found, dict) else {study.metrics[0].column: found}
+
+
+def claim(name, claimed, other, metric="stable_accuracy", paper="P", effect=0.03, deviation=0.02, stages=None, **rule):
+    stages = stages or {}
+    rule = {"confirm": 0.0, "refute": 0.0, "margin": 0.02, "power": 0.8} | rule
+    return Claim(
+        name=name,
+        paper=paper,
+        source="Table 1",
+        sentence="S.",
+        published="1",
+        scale="protocol",
+        settings={"weighting": "uniform", "rounds": 40},
+        claimed=Side(claimed),
+        other=Side(other),
+        rule=Rule(metrics=metric if isinstance(metric, tuple) else (metric,), **rule),
+        first_stage=Stage(SEEDS, effect=effect, deviation=deviation),
+        **stages,
+    )
