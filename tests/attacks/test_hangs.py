@@ -27,7 +27,6 @@ from simulation.flower_internals.engine import NO_NODE, START_S, WorkerWatch
 from strategies.methods.random_selection import RandomSelection
 from strategies.round.flower_manager import FlowerManager
 from strategies.run_round import run_rounds as run_federation
-from tests.runs.test_compare import compared, out, records, stub  # noqa: F401 - `out` is a fixture
 from tests.runs.test_ray_workers import titles
 from tests.support.client_messages import train_message
 from tests.support.contexts import context_of
@@ -35,6 +34,13 @@ from tests.support.logs import logged
 from tests.support.processes import await_that, mentioning, running, training
 from tests.support.proxies import StubProxy, manager_of, sends_its_update
 from tests.support.rounds import read_rows, written
+from tests.support.stubbed_runs import compared, records, stub, stubbed_runs
+
+
+@pytest.fixture
+def out(tmp_path, monkeypatch):
+    return stubbed_runs(tmp_path, monkeypatch)
+
 
 # The rule
 
@@ -245,7 +251,7 @@ def test_a_run_is_overdue_after_twenty_of_its_slowest_rounds(tmp_path, settings,
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("victim", ["run", "server"])
-def test_a_comparison_whose_process_is_frozen_goes_on(capsys, monkeypatch, tmp_path, out, victim):  # noqa: F811
+def test_a_comparison_whose_process_is_frozen_goes_on(capsys, monkeypatch, tmp_path, out, victim):
     """Frozen after its first round; with the warm server nobody sees any more that runs end."""
     monkeypatch.setattr(warm_server, "FORK_S", 3.0)
     arguments = ("--jobs", "2", "--set", "reply-timeout-s=2")
@@ -261,7 +267,7 @@ def test_a_comparison_whose_process_is_frozen_goes_on(capsys, monkeypatch, tmp_p
 
 
 @pytest.mark.slow
-def test_a_run_that_freezes_again_and_again_fails_alone(capsys, monkeypatch, out):  # noqa: F811
+def test_a_run_that_freezes_again_and_again_fails_alone(capsys, monkeypatch, out):
     stub(monkeypatch, kill="random-s1", signal="SIGSTOP", always=True)
     code, said, _ = compared(capsys, out, "--jobs", "2", "--set", "reply-timeout-s=1")
     assert code == 1

@@ -11,10 +11,8 @@ from simulation.claims.measured import identity, read_measured
 from simulation.claims.runs import FILE, asked_runs, missing_runs, run_claims
 from simulation.claims.study import Side
 from simulation.experiments.configuration import resolve
-from tests.runs import test_compare
-from tests.runs.test_compare import events, stub
+from tests.support.stubbed_runs import events, stub, stubbed_runs
 
-out = test_compare.out
 SMALL = {"clients": 6, "cohort": 2, "rounds": 2, "weighting": "uniform"}
 RULE = {"confirm": 0.0, "refute": 0.0, "margin": 0.01, "power": 0.8}
 
@@ -33,6 +31,11 @@ def claim(name, claimed, other, metric):
         rule=Rule(metrics=(metric,), **RULE),
         first_stage=Stage(5),
     )
+
+
+@pytest.fixture
+def out(tmp_path, monkeypatch):
+    return stubbed_runs(tmp_path, monkeypatch)
 
 
 CLAIMS = [claim("a", "oort", "random", "final_accuracy"), claim("b", "power-of-choice", "random", "time_s")]

@@ -14,47 +14,20 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedsel_app.cli import main
 from simulation.comparison import compare as comparing
 from simulation.comparison import placement, run_processes
 from simulation.comparison.plan import plan
 from simulation.experiments.configuration import resolve
 from tests.support.processes import looks_in_proc, mentioning
+from tests.support.stubbed_runs import compared, events, records, stub, stubbed_runs
 
 SETTINGS = {"clients": 6, "cohort": 2, "rounds": 2}
-ARGUMENTS = ["--clients", "6", "--cohort", "2", "--rounds", "2", "--seeds", "1,2"]
 RUNS = ["oort-s1", "random-s1", "oort-s2", "random-s2"]
 
 
 @pytest.fixture
 def out(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setattr(
-        run_processes, "FEDSEL", (sys.executable, "-S", str(Path(__file__).parents[1] / "support" / "stub_run.py"))
-    )
-    monkeypatch.setattr(run_processes, "PREPARATION", "")
-    monkeypatch.setattr(run_processes, "POLL_S", 0.02)
-    monkeypatch.setattr(run_processes, "GRACE_S", 0.3)
-    return tmp_path / "out"
-
-
-def compared(capsys, out, *more, strategies="oort,random"):
-    code = main(["compare", "--strategies", strategies, "--out", str(out), *ARGUMENTS, *more])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
-def stub(monkeypatch, **wishes):
-    monkeypatch.setenv("STUB", json.dumps(wishes))
-
-
-def events(out) -> list[str]:
-    return (out / "starts.log").read_text().splitlines()
-
-
-def records(out) -> dict[str, str]:
-    """Contents of all files of the runs, with the comparison's folder replaced by OUT."""
-    files = [path for path in sorted(out.rglob("*")) if path.is_file() and path.name not in ("starts.log", "x.log")]
-    return {path.relative_to(out).as_posix(): path.read_text().replace(str(out), "OUT") for path in files}
+    return stubbed_runs(tmp_path, monkeypatch)
 
 
 def test_runs_are_done_once(capsys, out):

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from fedsel_app.cli import main
-from simulation.comparison import run_processes
 from simulation.tuning import studies
+from tests.support.stubbed_runs import stubbed_runs
 
 pytest.importorskip("optuna", reason="the extra 'tune' is not installed")
 ARGUMENTS = ["--clients", "6", "--cohort", "2", "--rounds", "2", "--seeds", "1", "--tuning-seeds", "101"]
@@ -21,11 +21,7 @@ ARGUMENTS = ["--clients", "6", "--cohort", "2", "--rounds", "2", "--seeds", "1",
 
 @pytest.fixture
 def out(tmp_path, monkeypatch) -> Path:
-    stub = str(Path(__file__).parents[1] / "support" / "stub_run.py")
-    monkeypatch.setattr(run_processes, "FEDSEL", (sys.executable, "-S", stub))
-    monkeypatch.setattr(run_processes, "PREPARATION", "")
-    monkeypatch.setattr(run_processes, "POLL_S", 0.02)
-    return tmp_path / "out"
+    return stubbed_runs(tmp_path, monkeypatch)
 
 
 def tuned(capsys, out, *more, over="lr,oort.penalty", strategies="random,oort"):

@@ -1,0 +1,45 @@
+"""Comparisons whose runs are stubs: `stub_run.py` in place of `fedsel run`, carried out as the real ones are."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedsel_app.cli import main
+from simulation.comparison import run_processes
+
+ARGUMENTS = ["--clients", "6", "--cohort", "2", "--rounds", "2", "--seeds", "1,2"]
+
+
+def stubbed_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Have comparisons run the stub, watched closely; a folder for one."""
+    command = (sys.executable, "-S", str(Path(__file__).with_name("stub_run.py")))
+    monkeypatch.setattr(run_processes, "FEDSEL", command)
+    monkeypatch.setattr(run_processes, "PREPARATION", "")
+    monkeypatch.setattr(run_processes, "POLL_S", 0.02)
+    monkeypatch.setattr(run_processes, "GRACE_S", 0.3)
+    return tmp_path / "out"
+
+
+def compared(capsys, out, *more, strategies="oort,random"):
+    """Exit code, output and errors of `fedsel compare`."""
+    code = main(["compare", "--strategies", strategies, "--out", str(out), *ARGUMENTS, *more])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def stub(monkeypatch, **wishes):
+    """Tell the stubs what to do, as `stub_run.py` has it."""
+    monkeypatch.setenv("STUB", json.dumps(wishes))
+
+
+def events(out) -> list[str]:
+    """Starts and ends of the stubs, in their order."""
+    return (out / "starts.log").read_text().splitlines()
+
+
+def records(out) -> dict[str, str]:
+    """Contents of all files of the runs, with the comparison's folder replaced by OUT."""
+    files = [path for path in sorted(out.rglob("*")) if path.is_file() and path.name not in ("starts.log", "x.log")]
+    return {path.relative_to(out).as_posix(): path.read_text().replace(str(out), "OUT") for path in files}
