@@ -7,6 +7,7 @@ import numpy as np
 
 from simulation.claims.measured import Measured
 from simulation.claims.ranking import RANDOM, Place, Ranking, places
+from simulation.report.tables import capital
 
 CURRENCIES = {
     "accuracy_at_traffic_mb": "Where every byte counts",
@@ -29,8 +30,7 @@ def ranking_advice(ranking: Ranking, measured: Measured) -> str:
             where = metric.name.removeprefix("accuracy ")
             means = f"{first.accuracy.mean:.3f}; random {random.accuracy.mean:.3f}{noise}"
             parts.append(f"{where} {first.strategy} is first ({means})")
-    sentence = ", ".join(parts)
-    return f"{sentence[0].upper()}{sentence[1:]}." if parts else ""
+    return capital(f"{', '.join(parts)}.") if parts else ""
 
 
 def advice(rankings: Sequence[Ranking], measured: Measured) -> list[tuple[str, str]]:

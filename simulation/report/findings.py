@@ -79,6 +79,13 @@ def seeds_text(result: Paired, comparisons: int) -> str:
     return f"with a mean and spread like this {needed} would do"
 
 
+def pairs_text(result: Paired, verdict: str, comparisons: int) -> str:
+    """Text on the pairs of a comparison, its verdict, and the seeds that would do where there are too few."""
+    pairs = "one pair" if result.difference.n == 1 else f"{result.difference.n} pairs"
+    too_few = f"; {seeds_text(result, comparisons)}" if verdict == TOO_FEW else ""
+    return f"{pairs}: {verdict}{too_few}."
+
+
 def interval(numbers: Numbers, variant: str, measure: Measure) -> Estimate:
     """Mean of a measure over the runs of a variant that have it, with its interval on the measure's scale."""
     return scaled_interval(numbers.reached(variant, measure.key), measure.scale)

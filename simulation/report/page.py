@@ -234,12 +234,12 @@ def _markdown(report: Report) -> str:
     parts += [_items(report.tuned)] if report.tuned else []
     for section in report.sections:
         parts += [f"## {markdown_text(section.name)}"] if section.name else []
-        parts += [section.ranking.markdown().rstrip(), _items(section.verdict)]
+        parts += [section.ranking.without_empty().markdown().rstrip(), _items(section.verdict)]
         for table in section.tables:
-            parts += [f"### {table.title}", table.markdown().rstrip()]
+            parts += [f"### {table.title}", table.without_empty().markdown().rstrip()]
         parts += map(markdown_text, section.notes)
     for table in report.common:
-        parts += [f"### {table.title}", table.markdown().rstrip()]
+        parts += [f"### {table.title}", table.without_empty().markdown().rstrip()]
     return "\n\n".join(parts) + "\n"
 
 

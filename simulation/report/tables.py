@@ -110,9 +110,8 @@ class Table:
         return replace(self, columns=[self.columns[place] for place in kept], rows=rows) if rows else self
 
     def markdown(self) -> str:
-        """Markdown of the table without empty columns, with its caption below."""
-        table = self.without_empty()
-        lines = [[column.name for column in table.columns], ["---"] * len(table.columns), *table.texts()]
+        """Markdown of the table, with its caption below."""
+        lines = [[column.name for column in self.columns], ["---"] * len(self.columns), *self.texts()]
         body = "\n".join("| " + " | ".join(map(markdown_text, line)) + " |" for line in lines)
         return f"{body}\n\n{markdown_text(self.caption)}\n"
 

@@ -9,10 +9,10 @@ import numpy as np
 from simulation.comparison.measures import EvaluatedMetric, Measure, Numbers
 from simulation.comparison.results import Comparison, Group
 from simulation.comparison.statistics import FEWEST_PAIRS, Paired, paired
-from simulation.report.findings import SCALES, TOO_FEW, interval, judged, seeds_text
-from simulation.report.tables import Column, Table, number_text
+from simulation.report.findings import SCALES, interval, judged, pairs_text
+from simulation.report.tables import Column, Table, capital, number_text
 from simulation.tuning.plan import GOALS
-from simulation.tuning.tuning_file import CELL, DEFAULT, TUNED, read_tuning
+from simulation.tuning.tuning_file import CELL, DEFAULT, TUNED, read_tuning, settings_text
 
 KIND = "Each method with the settings of its best trial."
 """Sentence on what the methods of the tuned runs share."""
@@ -96,20 +96,19 @@ def _changed(
     goal: Measure,
     results: Mapping[str, tuple[Paired, float, str]],
 ) -> str:
-    result, _, words = results[name]
+    result, _, verdict = results[name]
     default, tuned = (numbers.reached(cell, goal.key) for cell in (DEFAULT, TUNED))
     means = [number_text(float(values.mean()), goal.digits) if values.size else "none" for values in (default, tuned)]
     trial = best[name]["trial"]
-    found = "the defaults were the best trial" if trial == 1 else f"trial {trial}: {_settings(best[name]['settings'])}"
+    found = (
+        "the defaults were the best trial" if trial == 1 else f"trial {trial}: {settings_text(best[name]['settings'])}"
+    )
     sentence = f"{name}: {goal.name.partition(', ')[0]} {means[0]} with its defaults, {means[1]} tuned ({found})."
     if trial == 1 or result.difference.n == 0:
         return sentence
     low, high = (number_text(end, goal.digits) for end in (result.difference.low, result.difference.high))
     interval = f"95% interval of the paired difference {low} to {high}, " if np.isfinite(result.difference.low) else ""
-    if words == TOO_FEW:
-        words += f"; {seeds_text(result, len(results))}"
-    pairs = "one pair" if result.difference.n == 1 else f"{result.difference.n} pairs"
-    return f"{sentence[:-1]}; {interval}{pairs}: {words}."
+    return f"{sentence[:-1]}; {interval}{pairs_text(result, verdict, len(results))}"
 
 
 def _rank_sentence(ranks: Mapping[str, Mapping[str, int]], goal: Measure) -> str:
@@ -136,21 +135,15 @@ def _table(
     rows: list[Sequence[Any]] = []
     for name, one in best.items():
         result, p, verdict = results[name]
-        row = [name, one["trial"], len(one["failures"]), _settings(one["settings"])]
+        row = [name, one["trial"], len(one["failures"]), settings_text(one["settings"])]
         row += [interval(numbers[name], cell, goal) for cell in (DEFAULT, TUNED)]
         row += [result.difference, p if result.difference.n > 1 else None, verdict]
         rows.append([*row, ranks[DEFAULT][name], ranks[TUNED][name]])
     caption = (
-        f"{goal.name[0].upper()}{goal.name[1:]}, mean and 95% t interval over the seeds that report, {SCALES}; "
+        f"{capital(goal.name)}, mean and 95% t interval over the seeds that report, {SCALES}; "
         "the difference is tuned minus default on the same seed, p is of the paired t test, adjusted by Holm over the "
         f"methods. A difference is significant with at least {FEWEST_PAIRS} pairs and p below 0.05. Ranks are of "
         "means: the sections below tell which of two methods' differences are significant. The best of "
         f"{tuning['trials']} trials is chosen on the tuning seeds alone, so it may be worse here."
     )
     return Table("tuning", "Default against tuned settings", caption, columns, rows)
-
-
-def _settings(settings: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in settings.items()
-    )

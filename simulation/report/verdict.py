@@ -17,8 +17,8 @@ from simulation.comparison.measures import (
 )
 from simulation.comparison.results import Group
 from simulation.comparison.statistics import Paired
-from simulation.report.findings import TOO_FEW, against, percent, seeds_text
-from simulation.report.tables import number_text
+from simulation.report.findings import against, pairs_text, percent
+from simulation.report.tables import capital, number_text
 
 CHEAPEST = (
     (UPLINK_MB, "bytes sent to the server until the target", "MB"),
@@ -99,7 +99,7 @@ def _best(group: Group, numbers: Numbers, ranked: list[str], measure: Measure, t
         fewest = "fewest " if unit else "lowest "
         title = ("highest " if measure.higher_wins else fewest) + title
     name = f"{first} (the baseline)" if first == group.baseline and len(group.runs) > 1 else first
-    sentence = f"{title[0].upper()}{title[1:]}: {name}, {scale.amount(means[first])} ({over})."
+    sentence = f"{capital(title)}: {name}, {scale.amount(means[first])} ({over})."
     others = [name for name in group.runs if name != first]
     results = against(numbers, first, others, measure)
     if len(order) > 1:
@@ -110,7 +110,7 @@ def _best(group: Group, numbers: Numbers, ranked: list[str], measure: Measure, t
 
 
 def _compared(role: str, other: str, results: Mapping[str, tuple[Paired, float, str]], scale: Scale) -> str:
-    paired, _, words = results[other]
+    paired, _, verdict = results[other]
     difference = paired.difference
     if difference.n == 0:
         return f"Against {role}, {other}: no seed in which both have the number."
@@ -121,8 +121,5 @@ def _compared(role: str, other: str, results: Mapping[str, tuple[Paired, float, 
         if np.isfinite(difference.low)
         else ""
     )
-    amount = scale.amount(abs(difference.mean))
-    pairs = "one pair" if difference.n == 1 else f"{difference.n} pairs"
-    if words == TOO_FEW:
-        words += f"; {seeds_text(paired, len(results))}"
-    return f"Against {role}, {other}: {amount}{share} {direction}{interval}, {pairs}: {words}."
+    amount, pairs = scale.amount(abs(difference.mean)), pairs_text(paired, verdict, len(results))
+    return f"Against {role}, {other}: {amount}{share} {direction}{interval}, {pairs}"

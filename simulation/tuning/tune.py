@@ -24,7 +24,7 @@ from simulation.comparison.plan import PlannedRun
 from simulation.comparison.run_processes import RunProcesses, lay_out, locked
 from simulation.tuning.plan import Tuning
 from simulation.tuning.studies import FAILURE, MethodStudy
-from simulation.tuning.tuning_file import Best
+from simulation.tuning.tuning_file import Best, settings_text
 
 PRESET = "tuned.toml"
 
@@ -83,8 +83,7 @@ def best_of_trials(tuning: Tuning, jobs: int, console: Console) -> dict[str, Bes
                 inside = all(one.holds(trial.settings[key]) for key, one in tuning.spaces[name].items())
                 studies[name].add(trial.settings, value, failed, inside=inside)
                 shown = f"failed, {failed}" if value is None else f"{goal.name} {value:.4g}"
-                changed = ", ".join(f"{key}={_short(value)}" for key, value in trial.settings.items())
-                line = f"{name}, trial {number} of {tuning.trials} ({changed}): {shown}"
+                line = f"{name}, trial {number} of {tuning.trials} ({settings_text(trial.settings)}): {shown}"
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
     return {name: best_trial(study, name, higher_wins=goal.higher_wins) for name, study in studies.items()}
 
@@ -135,7 +134,3 @@ def write_preset(tuning: Tuning, best: dict[str, Best]) -> Path:
     preset = {**base, "strategies": list(tuning.base.strategies), **shared, "methods": methods}
     write_text(path, f"# Best of {tuning.trials} trials of each method\n{tomli_w.dumps(preset)}")
     return path
-
-
-def _short(value: Value) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,5 +1,6 @@
 """Tuning file, tuning.json in the folder of a tuning: its plan, and in the end the best of each method."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -48,3 +49,10 @@ def read_tuning(folder: Path) -> dict[str, Any] | None:
     if tuning is not None and tuning["version"] != VERSION:
         raise ConfigError(f"{path} is not a tuning that this version of fedsel can read.")
     return tuning
+
+
+def settings_text(settings: Mapping[str, Value]) -> str:
+    """Settings of a trial in text, numbers with four significant digits."""
+    return ", ".join(
+        f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in settings.items()
+    )
