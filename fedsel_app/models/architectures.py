@@ -87,6 +87,17 @@ def _cnn(sample_shape: Shape, outputs: int) -> nn.Module:
     )
 
 
+def _lenet(sample_shape: Shape, outputs: int) -> nn.Module:
+    """CNN of NIID-Bench (Li et al. 2022) and of Flower's baseline of that name; 44,426 parameters for MNIST."""
+    channels, height, width = sample_shape
+    flat = 16 * (((height - 4) // 2 - 4) // 2) * (((width - 4) // 2 - 4) // 2)
+    return nn.Sequential(
+        *(nn.Conv2d(channels, 6, 5), HalvingMax(), nn.ReLU()),
+        *(nn.Conv2d(6, 16, 5), HalvingMax(), nn.ReLU()),
+        *(nn.Flatten(), nn.Linear(flat, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, outputs)),
+    )
+
+
 def _cnn4(sample_shape: Shape, outputs: int) -> nn.Module:
     """FedAvg's CNN (McMahan et al. 2017), Terraform's 4-layer CNN for FEMNIST; 1,663,370 parameters for MNIST.
 
@@ -281,6 +292,7 @@ ARCHITECTURES = {
     "logistic": Architecture(_logistic),
     "mlp": Architecture(_mlp),
     "cnn": Architecture(_cnn, "images", 4),
+    "lenet": Architecture(_lenet, "images", 16),
     "cnn4": Architecture(_cnn4, "images", 4),
     "cnn5": Architecture(_cnn5, "images", 18),
     "cnn5-wide": Architecture(_cnn5_wide, "images", 16),

@@ -44,6 +44,8 @@ def not_a_model(sample_shape, classes):
         ("cnn", (1, 28, 28), 10, 160 + 4_640 + (1568 * 64 + 64) + 650),
         # McMahan et al. 2017 print the 2NN's and the CNN's count for MNIST; FEMNIST has 52 classes of 513 more.
         ("mlp", (1, 28, 28), 10, 199_210),
+        # 6 * 26 + 16 * 151 + 120 * 257 + 84 * 121 + 10 * 85 by hand.
+        ("lenet", (1, 28, 28), 10, 156 + 2416 + 30_840 + 10_164 + 850),
         ("cnn4", (1, 28, 28), 10, 1_663_370),
         ("cnn4", (1, 28, 28), 62, 1_663_370 + 52 * 513),
         # By hand: 3x3 convolutions 3-32-64-64 of 896, 18,496 and 36,928, then 1,024-64-10.
