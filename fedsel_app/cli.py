@@ -97,7 +97,7 @@ def partition(arguments: argparse.Namespace) -> int:
 
 
 def deploy(arguments: argparse.Namespace) -> int:
-    """`fedsel deploy`: run as real server and client processes on this machine."""
+    """`fedsel deploy`: run with real server and client processes on this machine."""
     from simulation.deployment.deployed_run import run_deployed
     from simulation.federation.folders import Federation
 
@@ -138,6 +138,9 @@ def parser() -> Parser:
     bench.register(commands)
     experiments.register(commands)
     claims.register(commands)
+    top.show_examples("fedsel")
+    for name, command in commands.choices.items():
+        command.show_examples(name)
     return top
 
 
@@ -150,7 +153,7 @@ def register_runs(commands: Subparsers) -> None:
     one.add_argument("--verbose", action="store_true", help="show Flower's own log")
     one.set_defaults(call=run)
 
-    real = commands.add_parser("deploy", help="run as real server and client processes on this machine")
+    real = commands.add_parser("deploy", help="run with real server and client processes on this machine")
     add_run_settings(real)
     safety = real.add_mutually_exclusive_group()
     safety.add_argument("--insecure", action="store_true", help="neither TLS nor authentication of the clients")
@@ -159,7 +162,7 @@ def register_runs(commands: Subparsers) -> None:
     )
     real.set_defaults(call=deploy)
 
-    sent = commands.add_parser("submit", help="hand a run to a federation and wait: 0 only if the run finished")
+    sent = commands.add_parser("submit", help="run on a federation, and wait until the run ends")
     add_run_settings(sent)
     sent.add_argument("superlink", help="admin's folder, or a connection of Flower's config.toml (`local` simulates)")
     sent.add_argument("--federation-config", help="for a simulation, as in `flwr run`")
@@ -170,17 +173,17 @@ def add_run_settings(command: argparse.ArgumentParser) -> None:
     """Add the arguments with which one run is started or resumed."""
     command.add_argument("--strategy", help="selection method, or package.module:Class")
     add_shared(command)
-    command.add_argument("--resume", metavar="DIR", help="go on with the interrupted run in this folder")
+    command.add_argument("--resume", metavar="DIR", help="continue the interrupted run in this folder")
     add_whole_numbers(command, "seed")
     command.add_argument("--out", type=lambda text: str(Path(text).absolute()), help="run folder")
 
 
 def register_partition(commands: Subparsers) -> None:
     """Add `partition` to the commands of `fedsel`."""
-    drawn = commands.add_parser("partition", help="a picture of the classes that each client holds")
+    drawn = commands.add_parser("partition", help="draw which classes each client holds")
     drawn.add_argument("--preset", help="named settings to start from, or a .toml file")
     add_whole_numbers(drawn, "clients", "seed")
-    drawn.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="see `fedsel settings`")
+    drawn.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting")
     add_allow_code(drawn)
     drawn.add_argument("--grid", action="append", default=[], metavar="KEY=V1,V2", help="a panel for every value")
     drawn.add_argument("--out", dest="picture", required=True, type=folder, metavar="FILE", help=".png, .pdf or .svg")

@@ -20,7 +20,7 @@ def add_shared(command: argparse.ArgumentParser) -> None:
     """Add the arguments that give a run its settings."""
     command.add_argument("--preset", help="named settings to start from, or a .toml file")
     add_whole_numbers(command, "rounds", "clients", "cohort")
-    command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="see `fedsel settings`")
+    command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting")
     add_allow_code(command)
 
 
@@ -31,7 +31,7 @@ def add_allow_code(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="MODULE:NAME",
-        help="import this code, which a preset or a run folder names; code named in another argument needs no leave",
+        help="allow code that only a preset or a run folder names",
     )
 
 
@@ -44,7 +44,9 @@ def add_whole_numbers(command: argparse.ArgumentParser, *keys: str) -> None:
 
 def add_engine(command: argparse.ArgumentParser) -> None:
     """Add the argument that names the engine of simulated runs."""
-    command.add_argument("--engine", choices=("auto", "inline", "ray"), help="in this process, or through Ray (auto)")
+    command.add_argument(
+        "--engine", choices=("auto", "inline", "ray"), help="train in this process, or in Ray's (auto)"
+    )
 
 
 def overrides(arguments: argparse.Namespace) -> dict[str, Value]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from fedsel_app.config import ConfigError
+from fedsel_app.config.examples import EXAMPLES
 from fedsel_app.config.words import did_you_mean, instead_of_strategy, nearest_setting
 
 USAGE_ERROR = 2
@@ -20,6 +21,12 @@ NUMBERS = ("int", "positive")
 
 class Parser(argparse.ArgumentParser):
     """argparse's parser, and so are those of its subcommands."""
+
+    def show_examples(self, command: str) -> None:
+        """Put the examples of `command` between the usage and the options of the help."""
+        self.formatter_class = argparse.RawDescriptionHelpFormatter
+        lines = [f"  {line}\n      {meaning}" for line, meaning in EXAMPLES[command].items()]
+        self.description = "\n".join([*([self.description, ""] if self.description else []), "examples:", *lines])
 
     def error(self, message: str) -> NoReturn:
         """Print a sentence for the `message` of argparse, and exit with 2."""

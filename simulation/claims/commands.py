@@ -82,7 +82,7 @@ def _measured(arguments: argparse.Namespace) -> "Measured":
 
 def register(commands: Subparsers) -> None:
     """Add `claims` to the commands of `fedsel`."""
-    claims = commands.add_parser("claims", help="claims of the papers: listed, run on paired seeds, and decided")
+    claims = commands.add_parser("claims", help="list the papers' claims, run and decide them")
     where: dict[str, Any] = {
         "dest": "runs",
         "type": folder,
@@ -93,18 +93,18 @@ def register(commands: Subparsers) -> None:
     claims.set_defaults(call=listed)
     below = claims.add_subparsers(metavar="COMMAND")
 
-    carried = below.add_parser("run", help="carry out the runs that are missing, each once")
+    carried = below.add_parser("run", help="run what is missing to decide claims")
     carried.add_argument("names", nargs="*", metavar="NAME", help="claims and rankings")
-    carried.add_argument("--all", action="store_true", help="all of them but those that are left open")
+    carried.add_argument("--all", action="store_true", help="all claims except those that are left open")
     carried.add_argument("--out", dest="runs", required=True, type=folder, metavar="DIR", help="folder of the runs")
-    carried.add_argument("--budget", type=seconds, default=inf, metavar="TIME", help="end after it, such as 30m or 2h")
-    carried.add_argument("--jobs", type=positive, metavar="N", help="runs side by side (what cores and GPUs allow)")
+    carried.add_argument("--budget", type=seconds, default=inf, metavar="TIME", help="stop after it, such as 30m or 2h")
+    carried.add_argument("--jobs", type=positive, metavar="N", help="runs at once (what cores and GPUs allow)")
     carried.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="data-path, download and so on"
     )
     carried.set_defaults(call=run)
 
-    written = below.add_parser("report", help="the ledger as Markdown, as a page, and as a picture")
+    written = below.add_parser("report", help="write the ledger as Markdown, a page and a picture")
     written.add_argument("--runs", **where)
     written.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for the ledger")
     written.set_defaults(call=report)

@@ -21,14 +21,18 @@ FAILURE = 1
 
 def register(commands: Subparsers) -> None:
     """Add `compare` and `watch` to the commands of `fedsel`."""
-    several = commands.add_parser("compare", help="simulate several methods on the same seeds, what is done only once")
+    several = commands.add_parser("compare", help="compare methods on the same seeds")
     add_strategies(several)
     several.add_argument(
-        "--grid", action="append", default=[], metavar="KEY=V1,V2", help="every value in turn; with all other grids"
+        "--grid",
+        action="append",
+        default=[],
+        metavar="KEY=V1,V2",
+        help="every value of a setting; grids combine",
     )
     several.set_defaults(call=compare)
 
-    live = commands.add_parser("watch", help="live progress of a comparison or a run")
+    live = commands.add_parser("watch", help="show the progress of a comparison or a run")
     live.add_argument("folder", type=Path, metavar="DIR", help="comparison or run folder")
     live.set_defaults(call=watch)
 
@@ -39,8 +43,8 @@ def add_strategies(command: argparse.ArgumentParser) -> None:
     command.add_argument("--seeds", default="1,2,3", metavar="SEED,...", help="the same for every method (1,2,3)")
     add_shared(command)
     add_engine(command)
-    command.add_argument("--baseline", metavar="NAME", help="what the report compares with (random, or the first)")
-    command.add_argument("--jobs", type=positive, metavar="N", help="runs side by side (what cores and GPUs allow)")
+    command.add_argument("--baseline", metavar="NAME", help="method to compare with (random, or the first)")
+    command.add_argument("--jobs", type=positive, metavar="N", help="runs at once (what cores and GPUs allow)")
     command.add_argument("--out", dest="folder", required=True, type=folder, help="comparison folder")
     command.add_argument("--dry-run", action="store_true", help="check everything, print the runs, and stop")
 

@@ -12,7 +12,7 @@ from fedsel_app.config.arguments import Subparsers
 
 def register(commands: Subparsers) -> None:
     """Add `settings` and `presets` to the commands of `fedsel`."""
-    listed = commands.add_parser("settings", help="settings by group: default, meaning, choices or bounds")
+    listed = commands.add_parser("settings", help="list the settings with their defaults, choices and bounds")
     shown = listed.add_mutually_exclusive_group()
     shown.add_argument(
         "word",
@@ -23,7 +23,7 @@ def register(commands: Subparsers) -> None:
     )
     shown.add_argument("--all", action="store_true", help="all of them; without it, those that a user sets first")
     listed.set_defaults(call=settings)
-    named = commands.add_parser("presets", help="the named presets, or one of them and its departures from its paper")
+    named = commands.add_parser("presets", help="list the presets, or show one and where it departs from its paper")
     named.add_argument("name", nargs="?", default="", metavar="NAME", help="its protocol, settings and departures")
     named.set_defaults(call=presets)
 

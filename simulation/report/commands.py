@@ -12,28 +12,28 @@ FAILURE = 1
 
 def register(commands: Subparsers) -> None:
     """Add `report`, `methods` and `check` to the commands of `fedsel`."""
-    page = commands.add_parser("report", help="a page, Markdown, LaTeX and CSV on a comparison or a run, in its folder")
+    page = commands.add_parser("report", help="write the report of a comparison or a run into its folder")
     page.add_argument("folder", type=Path, metavar="DIR", help="comparison or run folder")
-    page.add_argument("--baseline", metavar="NAME", help="what is compared with (the one of `fedsel compare`)")
+    page.add_argument("--baseline", metavar="NAME", help="method to compare the others with (that of `fedsel compare`)")
     page.add_argument(
         "--metric",
         default="accuracy",
         metavar="NAME",
-        help="what figures and tables are about: loss, client_accuracy, client_loss or a task's own metric (accuracy)",
+        help="what the figures and tables show: loss, client_accuracy, client_loss or a metric of the task (accuracy)",
     )
-    page.add_argument("--per-seed", action="store_true", help="a line for each seed in the figures")
+    page.add_argument("--per-seed", action="store_true", help="draw a line for each seed")
     page.add_argument(
-        "--figures", default="", metavar="svg,pdf,png", help="the figures as files too, in report-figures/"
+        "--figures", default="", metavar="svg,pdf,png", help="write the figures as files too, into report-figures/"
     )
     page.set_defaults(call=report)
 
-    table = commands.add_parser("methods", help="the selection methods and what each costs")
+    table = commands.add_parser("methods", help="list the selection methods and what each costs")
     table.add_argument("--size", type=int, default=2_781_514, help="model parameters N")
     table.add_argument("--clients", type=int, default=100, help="clients K")
     table.add_argument("--cohort", type=int, default=10, help="clients selected a round M")
     table.set_defaults(call=methods)
 
-    checked = commands.add_parser("check", help="what a selection method promises, tried out")
+    checked = commands.add_parser("check", help="test that a selection method keeps what every method must keep")
     checked.add_argument("strategy", metavar="METHOD", help="its name, or package.module:Class")
     checked.set_defaults(call=check)
 

@@ -12,23 +12,27 @@ FAILURE = 1
 
 def register(commands: Subparsers) -> None:
     """Add `tune` to the commands of `fedsel`."""
-    tuned = commands.add_parser("tune", help="as many trials for each method, then its best on other seeds")
+    tuned = commands.add_parser("tune", help="search the best settings of each method, then compare")
     add_strategies(tuned)
     tuned.add_argument(
-        "--trials", type=positive, default=10, metavar="N", help="of each method, the default first (10)"
+        "--trials",
+        type=positive,
+        default=10,
+        metavar="N",
+        help="trials for each method, its default first (10)",
     )
     tuned.add_argument(
         "--over",
         required=True,
         metavar="KEY,KEY=LOW..HIGH,KEY=A|B",
-        help="settings, with their ranges if not their own",
+        help="settings to search, each with or without a range",
     )
-    tuned.add_argument("--tuning-seeds", default="101,102", metavar="SEED,...", help="of the trials alone (101,102)")
+    tuned.add_argument("--tuning-seeds", default="101,102", metavar="SEED,...", help="seeds of the trials (101,102)")
     tuned.add_argument(
         "--metric",
         default="stable_accuracy",
         metavar="NAME",
-        help="a number of summary.json that trials are ranked by, its mean over the tuning seeds (stable_accuracy)",
+        help="number of summary.json that ranks the trials, as a mean over the tuning seeds (stable_accuracy)",
     )
     tuned.set_defaults(call=tune)
 
