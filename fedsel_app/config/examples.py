@@ -67,11 +67,11 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "start": {
         "fedsel start server": "run the server",
         "fedsel start client-0 --data /data/mine.npz": "run a client with its own data",
-        "fedsel start client-0 --systemd": "print a unit that runs it as a service",
+        "fedsel start client-0": "run it again: its folder keeps the settings",
     },
     "submit": {
         "fedsel submit federation/admin --cohort 2 --rounds 5": "hand a run to a federation, and wait for its end",
-        "fedsel submit federation/admin --resume NAME": "continue a run that was interrupted",
+        "fedsel submit federation/admin --strategy oort": "the same with another method",
         "fedsel submit local --rounds 10": "simulate with Flower's own command",
     },
     "status": {
