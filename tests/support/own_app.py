@@ -1,6 +1,7 @@
 """A user's own Flower app in this process: clients of a small linear model, behind Flower's own ClientApp."""
 
 import json
+import threading
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -148,6 +149,10 @@ def named_question(instruction, arrays=None, control=None, *, kind=None):
     return Message(content, 90, kind or instruction.message_type)
 
 
+ONE_CLIENT = threading.Lock()
+"""Held while a client of this process answers: Flower reads arrays by `ast`, which fails in several threads at once."""
+
+
 class AppGrid:
     """Flower's grid, in front of one ClientApp in this process."""
 
@@ -155,7 +160,8 @@ class AppGrid:
         self._app, self._contexts = app, contexts
 
     def send_and_receive(self, messages, timeout=None):
-        return [self._app(message, self._contexts[message.metadata.dst_node_id]) for message in messages]
+        with ONE_CLIENT:
+            return [self._app(message, self._contexts[message.metadata.dst_node_id]) for message in messages]
 
 
 def run_app(strategy, rounds, *, mods=(), kind=OwnClient, nodes=None, strays=(), state_dir="", seen=None):
