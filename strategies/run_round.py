@@ -22,7 +22,7 @@ from strategies.round.clients import replies_among
 from strategies.round.deadline import accept_replies, over_selected_count, simulated_dropouts
 from strategies.round.federation import Answer, Federation, SentModel, Until, sent_model
 from strategies.round.probing import Probe
-from strategies.round.replies import Replies, warn_of_few_updates
+from strategies.round.replies import Replies, warn_of_few_updates, warn_of_zero_weights
 from strategies.round.reported_values import read_tests, tested_loss
 from strategies.round_plan import Plan
 from strategies.round_record import record_client_tests, record_evaluation, record_search, record_training
@@ -117,6 +117,7 @@ def complete_round(strategy: RunningMethod, plan: Plan, answers: Mapping[int, An
     run, roster, context, number = strategy.run, strategy.roster, strategy.context, plan.round_info.number
     replies = _accepted(strategy, plan, answers)
     warn_of_few_updates(replies.clients.size, number, context.aggregation)
+    warn_of_zero_weights(replies.clients, number, plan.selection, context.aggregation.weighting)
     if plan.intermediate is not None:
         run.participation.after(plan.intermediate, replies)
     started_from = run.parameters

@@ -8,6 +8,7 @@ from fedsel_app.config.arguments import parse_setting
 from simulation.experiments.configuration import known_defaults, resolve
 from simulation.experiments.presets import preset_files
 from simulation.report.method_table import Scale, method_rows
+from strategies import STRATEGIES
 from tests.support.documentation import PAGES, README, code_spans, commands, python_files
 from tests.support.sources import ROOT
 
@@ -27,7 +28,7 @@ def test_lines_are_wrapped_but_for_tables(name: str) -> None:
 def test_the_method_table_is_the_registry() -> None:
     table = README.split("<!-- methods:")[1].split("\n\n")[0]
     rows = re.findall(r"^\| `([^`-][^`]*)` \| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE)
-    assert rows == [row[:3] for row in method_rows(Scale(size=1, clients=10, cohort=1))]
+    assert rows == [row[:3] for row in method_rows(STRATEGIES.values(), Scale(size=1, clients=10, cohort=1))]
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -42,7 +42,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "methods": {
         "fedsel methods": "list the methods with their sources and costs",
-        "fedsel methods --size 11173962": "costs for a model of this size",
+        "fedsel methods oort --size 11173962": "one method, and its costs for a model of this size",
         "fedsel methods --clients 1000 --cohort 50": "costs for more clients",
     },
     "check": {

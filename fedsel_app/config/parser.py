@@ -69,6 +69,8 @@ def refuse_unread(
     listed = f"`fedsel {arguments.command} --help` lists them."
     if not option.startswith("-"):
         instead = "" if _joined(words, unread[0]) else instead_of_strategy(unread[0])
+        if option.endswith(".toml") and hasattr(arguments, "preset"):
+            instead = f" Say --preset {option}."
         said = f".{instead}" if instead else f"; {_joined(words, unread[0]) or listed}"
         raise ConfigError(f"The word {unread[0]!r} belongs to no option{said}")
     if option in OF_COMPARE and hasattr(arguments, "strategy"):

@@ -156,9 +156,10 @@ class Settings:
 
 def _check(key: str, expected: type, metadata: Mapping[str, Any], value: object) -> None:
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-    require(type(value) is expected, key, names[expected], value)
+    several = _several(key, expected, metadata["choices"], value)
+    require(type(value) is expected, key, names[expected], value, several)
     if metadata["choices"]:
-        hint = did_you_mean(str(value), metadata["choices"])
+        hint = several or did_you_mean(str(value), metadata["choices"])
         require(value in metadata["choices"], key, _allowed(metadata), value, hint)
     if isinstance(value, int | float) and expected is not bool:
         require(type(value) is float or abs(value) < LARGEST, key, "a number of 64 bits", value)
@@ -167,6 +168,17 @@ def _check(key: str, expected: type, metadata: Mapping[str, Any], value: object)
         if not inside:
             shown = int(value) if float(value).is_integer() else value
             require(inside, key, _allowed(metadata), shown)
+
+
+def _several(key: str, expected: type, choices: Iterable[str], value: object) -> str:
+    """Sentence, after a space, on what to type for several values with commas between them; empty for others."""
+    parts = value.split(",") if isinstance(value, str) else []
+    try:
+        known = [part in choices if expected is str else math.isfinite(float(part)) for part in parts]
+    except ValueError:
+        return ""
+    typed = f"fedsel compare --strategies NAME --grid {key}={value} --out DIR"
+    return f" Several values are compared: say {typed}." if len(parts) > 1 and all(known) else ""
 
 
 ANYTHING = "in (-∞, ∞)"

@@ -9,6 +9,7 @@ ALIASES = {
     "batch-size": "batch bs b local-batch-size minibatch-size mini-batch-size",
     "local-epochs": "epochs epoch e local-epoch num-epochs client-epochs",
     "local-steps": "steps h iterations local-iterations num-steps local-updates",
+    "preset": "config config-file configuration conf yaml",
     "rounds": "num-rounds t communication-rounds server-rounds num-server-rounds global-rounds max-rounds",
     "clients": "num-clients n-clients k num-supernodes num-partitions total-clients users num-users",
     "cohort": "clients-per-round num-selected selected-clients sample-size min-fit-clients min-train-nodes m",

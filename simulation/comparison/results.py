@@ -15,6 +15,11 @@ from simulation.comparison.pipelines import Pipelines, comparison_kind, differin
 from simulation.comparison.plan_file import read_plan
 from simulation.comparison.runs import Run, joined, read_run
 
+REPORTED = ("comparison.json", "rounds.jsonl")
+"""Files of which a folder that can be reported has one."""
+MOST_NAMED = 5
+"""The most folders that a sentence names."""
+
 
 @dataclass(frozen=True)
 class Group:
@@ -149,6 +154,13 @@ def _plan(folder: Path) -> dict[str, Any]:
         return plan
     if (folder / "rounds.jsonl").is_file():
         return {"runs": [{"name": folder.resolve().name, "folder": "."}]}
+    below = sorted({path.parent for name in REPORTED for path in folder.glob(f"*/{name}")})
+    if below:
+        listed = ", ".join(path.name for path in below[:MOST_NAMED]) + ", ..." * (len(below) > MOST_NAMED)
+        raise ConfigError(
+            f"{folder} is no run itself and holds {listed}: say fedsel report {below[0]}. Runs that were made one by "
+            "one are not compared; `fedsel compare` makes runs that are."
+        )
     raise ConfigError(
         f"{folder} holds no runs: it has neither comparison.json (of `fedsel compare`) nor rounds.jsonl (of a run)."
     )

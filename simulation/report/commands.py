@@ -28,6 +28,7 @@ def register(commands: Subparsers) -> None:
     page.set_defaults(call=report)
 
     table = commands.add_parser("methods", help="list the selection methods and what each costs")
+    table.add_argument("names", nargs="*", metavar="METHOD", help="these alone (all)")
     table.add_argument("--size", type=int, default=2_781_514, help="model parameters N")
     table.add_argument("--clients", type=int, default=100, help="clients K")
     table.add_argument("--cohort", type=int, default=10, help="clients selected a round M")
@@ -61,15 +62,20 @@ def report(arguments: argparse.Namespace) -> int:
 
 
 def methods(arguments: argparse.Namespace) -> int:
-    """`fedsel methods`: list the selection methods and their costs in a round."""
+    """`fedsel methods`: list the selection methods, or those that are named, and their costs in a round."""
     from simulation.report.method_table import Scale, method_rows
+    from strategies import STRATEGIES, find_strategy
 
+    named = [find_strategy(name) for name in arguments.names]
     scale = Scale(arguments.size, arguments.clients, arguments.cohort)
     title = f"Costs in round 1 at N = {scale.size:,}, K = {scale.clients}, M = {scale.cohort}"
     table = whole_table("strategy", "paper", "needs", "MB", "client s", fold=False, title=title)
-    for row in method_rows(scale):
+    for row in method_rows(named or STRATEGIES.values(), scale):
         table.add_row(*row)
     wide_console().print(table)
+    for method in named:
+        if method.Config.entries():
+            print(f"Settings of {method.name}: fedsel settings {method.name}")
     return 0
 
 

@@ -1,11 +1,10 @@
 """Methods table: the knowledge that each method needs, and its cost in the first round."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fedsel_app.messages.scalars import Report
 from fedsel_app.network.clock import FORWARD_STEPS
-from strategies import STRATEGIES
 from strategies.base import SelectionStrategy
 from strategies.roster import Needs, RoundInfo
 from strategies.round.clients import SCALAR_BYTES
@@ -27,12 +26,12 @@ class Scale:
     classes: int = 10
 
 
-def method_rows(scale: Scale) -> Iterator[tuple[str, str, str, str, str]]:
+def method_rows(methods: Iterable[type[SelectionStrategy]], scale: Scale) -> Iterator[tuple[str, str, str, str, str]]:
     """Name, paper, needs, and their cost in round 1: MB down and up, and seconds of a client that is asked."""
-    for name, method in STRATEGIES.items():
+    for method in methods:
         needs = method.needs(method.Config())
         megabytes, seconds = _cost(method, needs, scale)
-        yield name, method.paper, ", ".join(_describe(needs)) or "nothing", megabytes, seconds
+        yield method.name, method.paper, ", ".join(_describe(needs)) or "nothing", megabytes, seconds
 
 
 def _describe(needs: Needs) -> Iterator[str]:

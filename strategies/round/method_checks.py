@@ -67,6 +67,9 @@ def _class_fault(method: type[SelectionMethod[Any]], known: Mapping[str, type[Se
         return f"its name {method.name!r} is that of a method of fedsel. Give it another."
     for name in sorted(method.__abstractmethods__):
         return f"it has no `{name}`. Write `def {name}({_parameters(getattr(SelectionMethod, name))})`."
+    for promise in ("exact_cohort", "explores", "free_cohort"):
+        if not isinstance(value := getattr(method, promise), bool):
+            return f"its {promise} must be True or False. Got {value!r}."
     if not (isinstance(method.state_fields, tuple) and all(isinstance(name, str) for name in method.state_fields)):
         return f'its state_fields must be a tuple of names, such as ("counts",). Got {method.state_fields!r}.'
     if not (method.looks_at is None or (isinstance(method.looks_at, tuple) and {*method.looks_at} <= {*SENT})):

@@ -17,7 +17,7 @@ from fedsel_app.messages.scalars import Report
 from fedsel_app.network.clock import FORWARD_STEPS, RoundWork
 from fedsel_app.records.schema import Failure
 from fedsel_app.wire import codec
-from strategies.roster import Floats, Ints, Roster
+from strategies.roster import Floats, Ints, Roster, Selection
 from strategies.round import validation
 from strategies.round.federation import Reply
 from strategies.round.reported_values import LOSS, LastReported
@@ -267,6 +267,20 @@ def too_large(norms: Mapping[int, float], multiple: float) -> list[tuple[int, st
         for client, norm in norms.items()
         if norm > bound > 0.0
     ]
+
+
+def warn_of_zero_weights(clients: Ints, server_round: int, selection: Selection, weighting: str) -> None:
+    """Log a round in which the weights that `weighting` takes from the selection are 0 for all aggregated `clients`."""
+    given = {"score": selection.scores, "method": selection.weights}.get(weighting)
+    if given is None or not clients.size or given[np.searchsorted(selection.clients, clients)].any():
+        return
+    alike = weighting == "score" or selection.normalise
+    LOGGER.warning(
+        "Round %d: the %s of all aggregated clients are 0; %s.",
+        server_round,
+        "scores" if weighting == "score" else "method's weights",
+        "their updates count alike" if alike else "their updates change nothing",
+    )
 
 
 def warn_of_few_updates(count: int, server_round: int, config: AggregationConfig) -> None:

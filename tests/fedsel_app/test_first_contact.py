@@ -155,6 +155,14 @@ def test_tables_are_as_wide_as_columns_says_and_cut_nothing(capsys, monkeypatch)
     assert "hetero-select-stable" in out
 
 
+def test_methods_that_are_named_have_a_row_each_and_their_settings(capsys):
+    code, out, _ = called(capsys, "methods", "oort", "random")
+    assert code == 0
+    assert "Lai et al. 2021" in out
+    assert "power-of-choice" not in out
+    assert out.endswith("Settings of oort: fedsel settings oort\n")
+
+
 def test_a_preset_of_a_table_brings_its_strategies(capsys, mine, tmp_path):
     arguments = ["compare", "--seeds", 1, "--out", tmp_path / "compared", "--dry-run"]
     _, out, _ = called(capsys, *arguments, "--preset", "fedcvr-bolt-table-2-synthetic-small")

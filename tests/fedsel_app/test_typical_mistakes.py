@@ -13,7 +13,14 @@ MISTAKES = {
     "run --engine rai": "--engine is one of auto, inline, ray. Got 'rai'. Did you mean 'ray'? " + CHOICES.format("run"),
     "run --set lr 0.1": "The word '0.1' belongs to no option; say --set lr=0.1.",
     "run --set lr": "--set takes KEY=VALUE. Got 'lr'.",
-    "run --set lr=0,1": "The 'lr' parameter must be a number. Got '0,1'.",
+    "run --set lr=0,1": (
+        "must be a number. Got '0,1'. Several values are compared: say fedsel compare --strategies NAME --grid lr=0,1 "
+    ),
+    "run --set compressor=none,top-k": "say fedsel compare --strategies NAME --grid compressor=none,top-k --out DIR.",
+    "run --config x.toml": "There is no option --config. Say --preset x.toml.",
+    "run x.toml": "The word 'x.toml' belongs to no option. Say --preset x.toml.",
+    "methods ort": "Got 'ort'. Did you mean 'oort'?",
+    "report runs": "runs is no run itself and holds one, two: say fedsel report runs/one. Runs that were made one by",
     "run --strategy fedavg": "Got 'fedavg'. It selects at random: say --preset fedavg.",
     "run --strategy FedProx": "It selects at random: say --strategy random --set solver=fedprox.",
     "run --strategy radom": "Got 'radom'. Did you mean 'random'?",
@@ -57,6 +64,9 @@ def test_the_answer_to_a_mistake_is_one_sentence_on_what_to_type(command, tmp_pa
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "typical_method.py").write_text("class Mine:\n    pass\n", encoding="utf-8")
     (tmp_path / "semicolons.csv").write_text("a;b;label\n1;2;x\n", encoding="utf-8")
+    for name in ("one", "two"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "rounds.jsonl").touch()
     np.savez("x.npz", x_train=np.zeros((4, 2), np.float32))
     try:
         code = main(command.split())

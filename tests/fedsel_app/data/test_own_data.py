@@ -74,7 +74,8 @@ def functions(tmp_path, monkeypatch):
         "def twice(labels, clients, rng):\n    return [[0]] * clients\n\n\n"
         "def short(labels, clients, rng):\n    return [[0]]\n\n\n"
         "def beyond(labels, clients, rng):\n    return [[len(labels)], [0], [1]]\n\n\n"
-        "def nothing(labels, clients, rng):\n    pass\n"
+        "def nothing(labels, clients, rng):\n    pass\n\n\n"
+        "def keyed(labels, clients, rng):\n    return {client: [client] for client in range(clients)}\n"
     )
     return load(DataConfig(), 1)
 
@@ -95,6 +96,7 @@ def test_a_partition_may_be_a_function_of_ones_own(functions):
         ("short", "must return 3 lists of positions in 0 to 1437, one a client. Got 1."),
         ("beyond", "must return 3 lists of positions in 0 to 1437. Client 0 has [1438]."),
         ("nothing", "must return 3 lists of positions in 0 to 1437. Got NoneType."),
+        ("keyed", "must return 3 lists of positions in 0 to 1437. Got dict."),
     ],
 )
 def test_a_wrong_partition_is_described(name, said, functions):

@@ -66,6 +66,18 @@ class Stateless(Sound):
     state_fields = "counts"
 
 
+class Inexact(Sound):
+    exact_cohort = "no"
+
+
+class Unexploring(Sound):
+    explores = 0
+
+
+class Bound(Sound):
+    free_cohort = None
+
+
 class Watching(Sound):
     looks_at = "losses"
 
@@ -145,6 +157,9 @@ def module(monkeypatch):
         ("Dotted", "its name may have letters, digits, _ and -. Got 'my method'."),
         ("Impostor", "its name 'oort' is that of a method of fedsel. Give it another."),
         ("Stateless", "its state_fields must be a tuple of names, such as (\"counts\",). Got 'counts'."),
+        ("Inexact", "its exact_cohort must be True or False. Got 'no'."),
+        ("Unexploring", "its explores must be True or False. Got 0."),
+        ("Bound", "its free_cohort must be True or False. Got None."),
         (
             "Watching",
             "its looks_at must be a tuple of names among updates, losses, reports, label counts, examples. "

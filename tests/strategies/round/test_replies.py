@@ -4,8 +4,11 @@ from flwr.common import Parameters, ndarrays_to_parameters
 
 from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.codec import Update, encode
+from strategies.roster import Selection
 from strategies.round.flower_manager import reply_of
+from strategies.round.replies import warn_of_zero_weights
 from strategies.testing.fakes import dense
+from tests.support.logs import logged
 from tests.support.proxies import decoded, fit_reply, update_reply
 
 SIZE, ROUND = 6, 7
@@ -98,3 +101,36 @@ def test_everything_is_in_the_order_of_ids_whatever_the_order_of_arrival():
     # Header and checksum 28 bytes; a bitmap of 6 entries takes one, and 2 values 8.
     assert replies.uplink_bytes.tolist() == [37, 37, 28 + 24]
     assert replies.uplink_value_bytes.tolist() == [8, 8, 24]
+
+
+@pytest.mark.parametrize(
+    ("parts", "weighting", "said"),
+    [
+        (
+            {"weights": np.zeros(3)},
+            "method",
+            "method's weights of all aggregated clients are 0; their updates count alike",
+        ),
+        ({"weights": np.array([0.0, 9.0, 0.0])}, "method", "their updates count alike."),
+        ({"weights": np.zeros(3), "normalise": False}, "method", "their updates change nothing."),
+        (
+            {"scores": np.zeros(3)},
+            "score",
+            "Round 4: the scores of all aggregated clients are 0; their updates count alike",
+        ),
+        ({"weights": np.array([0.0, 0.0, 1e-9])}, "method", ""),
+        ({"weights": np.zeros(3)}, "examples", ""),
+        ({}, "method", ""),
+    ],
+)
+def test_weights_that_are_all_zero_are_logged(parts, weighting, said):
+    with logged() as log:
+        warn_of_zero_weights(np.array([2, 7]), 4, Selection(np.array([2, 5, 7]), **parts), weighting)
+    assert log().count("\n") == bool(said)
+    assert said in log()
+
+
+def test_nobody_is_not_said_to_weigh_nothing():
+    with logged() as log:
+        warn_of_zero_weights(np.array([], np.int64), 4, Selection(np.array([2]), weights=np.zeros(1)), "method")
+    assert not log()
