@@ -184,3 +184,34 @@ def test_with_feedback_the_mean_of_what_is_sent_nears_a_constant_update(compress
     sent, state = sent_over(choice, [delta] * 400, fraction=0.1)
     found = state["estimate"] if scheme == "ef21" else np.mean(sent, axis=0)
     assert np.linalg.norm(found - delta) < 0.1 * np.linalg.norm(delta)
+
+
+def distance_to_optimum(feedback, present, momentum):
+    """Distance to the mean of 20 quadratics' optima after 600 rounds of 5 local steps, with 2 of 100 entries sent."""
+    rng = np.random.default_rng(1)
+    optima = 3 * rng.normal(size=(20, 100)).astype(np.float32)
+    choice = CompressionConfig(error_feedback=feedback, **PLAIN)
+    states = [{} for _ in optima]
+    weights = np.zeros(100, np.float32)
+    for server_round in range(1, 601):
+        total = np.zeros_like(weights)
+        for client in rng.choice(20, present, replace=False):
+            local, velocity = weights.copy(), np.zeros_like(weights)
+            for _ in range(5):
+                velocity = momentum * velocity + (local - optima[client])
+                local = local - np.float32(0.002) * velocity
+            now = spec(0.02, server_round=server_round)
+            layers = (LayerSlice("all", 0, 100),)
+            update, states[client] = upload(local - weights, states[client], layers, choice, now, None)
+            total += update.dense()
+        weights = weights + total / present
+    return float(np.linalg.norm(weights - optima.mean(axis=0)))
+
+
+def test_what_error_feedback_gains_on_quadratics_hangs_on_participation_and_momentum():
+    """Its papers claim it with all clients and no momentum: 0.8 from the optimum, against 7.7 without it."""
+    assert distance_to_optimum(True, 20, 0.0) < 0.2 * distance_to_optimum(False, 20, 0.0)
+    # With a tenth of the clients residuals are ten rounds old: 6.0 against 7.8.
+    assert 0.6 < distance_to_optimum(True, 2, 0.0) / distance_to_optimum(False, 2, 0.0) < 0.9
+    # With local momentum as well, old residuals are ten times as long: 12.9 against 8.3.
+    assert distance_to_optimum(True, 2, 0.9) > 1.3 * distance_to_optimum(False, 2, 0.9)
