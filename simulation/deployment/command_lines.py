@@ -10,6 +10,8 @@ from fedsel_app.config import Value
 
 CONNECTION = "fedsel"
 """Name of the SuperLink's connection in Flower's config.toml."""
+OPTIONS = ("strategy", "rounds", "clients", "cohort", "seed")
+"""Settings that are options of `fedsel submit` themselves."""
 SUPERLINK_MODULE, SUPERNODE_MODULE = "simulation.deployment.superlink", "simulation.deployment.supernode"
 
 
@@ -73,7 +75,7 @@ def commands_elsewhere(
         Host name or address of the server.
     """
     given = shlex.join(part for key, value in own.items() for part in ("--set", f"{key}={value}"))
-    run = shlex.join(part for key, value in settings.items() for part in ("--set", f"{key}={_text(value)}"))
+    run = shlex.join(part for key, value in {"clients": clients, **settings}.items() for part in _option(key, value))
     return [
         f"fedsel provision --server {server} --clients {clients} --out federation",
         "# on the server, after copying federation/server there",
@@ -87,7 +89,7 @@ def commands_elsewhere(
             )
         ),
         "# on the machine that has federation/admin",
-        f"fedsel submit federation/admin --clients {clients} {run}".strip(),
+        f"fedsel submit federation/admin {run}",
     ]
 
 
@@ -99,6 +101,11 @@ def connection_toml(control_address: str, authority: Path | None) -> str:
     else:
         connection["root-certificates"] = str(authority)
     return tomli_w.dumps({"superlink": {"default": CONNECTION, CONNECTION: connection}})
+
+
+def _option(key: str, value: Value) -> tuple[str, str]:
+    """Words that give `fedsel submit` a setting."""
+    return (f"--{key}", _text(value)) if key in OPTIONS else ("--set", f"{key}={_text(value)}")
 
 
 def _text(value: Value) -> str:

@@ -123,9 +123,10 @@ def test_commands_elsewhere_are_read_as_they_are_meant_in_a_shell(tmp_path):
     (tmp_path / "fedsel").chmod(0o755)
     own, settings = (
         {"data-path": "/it's mine.npz"},
-        {"strategy": "it's $HOME", "hetero-select.alpha": 0.5, "shard": True},
+        {"data-name": "it's $HOME", "hetero-select.alpha": 0.5, "shard": True},
     )
-    script = "\n".join(commands_elsewhere(2, own, settings, "server.example"))
+    options = {"rounds": 3, "cohort": 1, "strategy": "its:Own"}
+    script = "\n".join(commands_elsewhere(2, own, options | settings, "server.example"))
     done = subprocess.run(
         ["bash", "-euc", script],
         cwd=tmp_path,
@@ -139,6 +140,9 @@ def test_commands_elsewhere_are_read_as_they_are_meant_in_a_shell(tmp_path):
     assert calls.count("  data-path=/it's mine.npz") == 2
     given = [parse_setting(line.strip()) for line in calls[calls.index("submit") :] if "=" in line]
     assert dict(given) == settings
+    for option in ("--clients 2", "--rounds 3", "--cohort 1", "--strategy its:Own"):
+        name, value = option.split()
+        assert calls[calls.index(f"  {name}", calls.index("submit")) + 1] == f"  {value}"
 
 
 def test_app_folder_holds_the_project():
