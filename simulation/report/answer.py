@@ -13,6 +13,8 @@ from simulation.terminal import whole_table
 
 PLACES = {SIGNIFICANT: "behind", NOT_SIGNIFICANT: "tied", TOO_FEW: "too few seeds"}
 """Verdict on the difference from the first -> its word in the table."""
+WORDS = ("method", "variant", "against the first")
+"""Columns of text, which are aligned on the left."""
 
 
 def ranking_table(group: Group, numbers: Numbers) -> Table:
@@ -47,9 +49,15 @@ def ranking_table(group: Group, numbers: Numbers) -> Table:
 
 
 def print_answer(console: Console, name: str, table: Table, sentences: Sequence[str]) -> None:
-    """Print the ranking and the sentences of the cell `name`, which is empty where there is but one."""
+    """Print the ranking and the sentences of the cell `name`, which is empty if there is only one."""
+    print_table(console, name, table)
+    print_lines(console, sentences)
+
+
+def print_table(console: Console, name: str, table: Table) -> None:
+    """Print a table of the cell `name`, without the columns that are empty in every row."""
     table = table.without_empty()
-    words = [place for place, column in enumerate(table.columns) if column.name in ("method", "against the first")]
+    words = [place for place, column in enumerate(table.columns) if column.name in WORDS]
     shown = whole_table(
         table.columns[0].name,
         numbers=tuple(column.name for column in table.columns[1:]),
@@ -60,7 +68,6 @@ def print_answer(console: Console, name: str, table: Table, sentences: Sequence[
     for row in table.texts():
         shown.add_row(*row)
     console.print(shown)
-    print_lines(console, sentences)
 
 
 def print_lines(console: Console, lines: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ from simulation.comparison.measures import ACCURACY, EvaluatedMetric, Numbers, m
 from simulation.comparison.results import Comparison, Group
 from simulation.experiments.configuration import known_defaults
 from simulation.experiments.pipeline import pipeline_text
-from simulation.report.answer import print_answer, print_lines, ranking_table
+from simulation.report.answer import print_answer, print_lines, print_table, ranking_table
 from simulation.report.audit import (
     client_table,
     coverages,
@@ -57,6 +57,7 @@ class Section:
     verdict: list[str]
     notes: list[str]
     tables: list[Table]
+    clients: Table | None
     plots: list[Drawn]
 
 
@@ -116,6 +117,8 @@ def write_report(
         print_lines(console, [report.title, report.settings, *report.notes, *report.tuned])
         for section in report.sections:
             print_answer(console, section.name, section.ranking, section.verdict)
+            if section.clients is not None:
+                print_table(console, section.name, section.clients)
     _write_tables(folder, report)
     write_text(folder / "rounds.csv", csv_text([("", round_table(comparison))]))
     write_text(folder / "report.md", _markdown(report))
@@ -160,7 +163,7 @@ def _section(group: Group, kind: str, metric: EvaluatedMetric, styles: Sequence[
     findings = [replace(table, caption=f"{kind} {table.caption}".lstrip()) for table in finding_tables(group, numbers)]
     tables = [*findings, participation_table(group, covered), *([clients] if clients else [])]
     drawn = _drawn(plots(group, style, numbers, covered) for style in styles)
-    return Section(group.name, ranking_table(group, numbers), verdict(group, numbers), notes, tables, drawn)
+    return Section(group.name, ranking_table(group, numbers), verdict(group, numbers), notes, tables, clients, drawn)
 
 
 def _drawn(by_style: Iterable[Sequence[Plot]]) -> list[Drawn]:
