@@ -53,13 +53,15 @@ test-newest: $(LAYERED) ## The fast tests, a simulation and a deployment with th
 docs: setup ## Build the documentation site into build/site; it needs no network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-dist: setup ## Build sdist and wheel into dist/, install the wheel in an empty environment and run it outside the checkout
+dist: setup ## Build sdist and wheel into dist/, install the wheel in an empty environment, run and deploy it elsewhere
 	rm -rf dist build/lib build/bdist.* build/empty build/elsewhere
 	$(BIN)/python -m build --outdir dist .
 	$(PYTHON) -m venv build/empty
 	build/empty/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl '$(FLOWER)'
-	mkdir -p build/elsewhere
+	mkdir -p build/elsewhere/clients build/elsewhere/tests
+	touch build/elsewhere/clients/__init__.py build/elsewhere/tests/__init__.py
 	cd build/elsewhere && ../empty/bin/fedsel run
+	cd build/elsewhere && XDG_CACHE_HOME="$$PWD/cache" ../empty/bin/fedsel deploy --clients 3 --cohort 2 --rounds 2
 
 check: setup ## The gate: lint, format, types, documentation, fast tests
 	$(BIN)/ruff check .

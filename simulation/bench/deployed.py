@@ -23,10 +23,11 @@ from rich.table import Table
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.records.run_folder import read_rounds
+from simulation.deployment.app_folder import app_folder
 from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values, client_nodes, with_absolute_paths
 from simulation.deployment.flower_cli import DeploymentError, submit
-from simulation.deployment.local_deployment import Deployment, app_folder
+from simulation.deployment.local_deployment import Deployment
 from simulation.engines import inline_engine
 from simulation.experiments.configuration import resolve
 

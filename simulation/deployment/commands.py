@@ -28,7 +28,7 @@ def provision(arguments: argparse.Namespace) -> int:
 
 
 def _make(arguments: argparse.Namespace) -> None:
-    from simulation.deployment.local_deployment import app_folder
+    from simulation.deployment.app_folder import app_folder
     from simulation.federation.folders import SIGNING, provision, share_signature
     from simulation.federation.signing_key import signing_key
     from simulation.flower_internals.app_signature import sign_app
@@ -103,7 +103,7 @@ def status(arguments: argparse.Namespace) -> int:
 
 def sign(arguments: argparse.Namespace) -> int:
     """`fedsel sign`: sign the app in this checkout, so that clients that trust the signer import it."""
-    from simulation.deployment.local_deployment import app_folder
+    from simulation.deployment.app_folder import app_folder
     from simulation.federation.signing_key import signing_key
     from simulation.flower_internals.app_signature import sign_app
 

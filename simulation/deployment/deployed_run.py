@@ -9,10 +9,11 @@ from pathlib import Path
 from rich.console import Console
 
 from fedsel_app.config import ConfigError, Value
+from simulation.deployment.app_folder import app_folder
 from simulation.deployment.command_lines import CONNECTION, commands_elsewhere
 from simulation.deployment.flower_cli import DeploymentError, submit
 from simulation.deployment.full_disk import refuse_full
-from simulation.deployment.local_deployment import Deployment, app_folder
+from simulation.deployment.local_deployment import Deployment
 from simulation.experiments.configuration import AppConfig, known_defaults
 from simulation.experiments.node_configuration import ALLOWED, code_in, node_config_text
 from simulation.federation.folders import Federation

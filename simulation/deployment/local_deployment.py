@@ -211,17 +211,6 @@ class Deployment:
             time.sleep(POLL_S)
 
 
-def app_folder() -> Path:
-    """Folder of the checkout, from which Flower bundles the app. Raises ConfigError if fedsel runs from a wheel."""
-    folder = Path(__file__).resolve().parents[2]
-    if not (folder / "pyproject.toml").is_file():
-        raise ConfigError(
-            f"Flower bundles the app from a checkout, but there is no pyproject.toml in {folder}. "
-            "Install a checkout with `pip install -e .` and run this from there."
-        )
-    return folder
-
-
 def connected(log: Path) -> bool:
     """Tell whether the SuperNode that writes `log` is connected to the SuperLink."""
     return "SuperNode ID:" in _text(log)

@@ -5,7 +5,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from simulation.deployment.local_deployment import app_folder
+from simulation.deployment.app_folder import app_folder
 from simulation.federation.machine import Machine
 
 
@@ -36,7 +36,7 @@ WantedBy=multi-user.target
 
 
 def compose_file(folder: Path, machine: Machine) -> str:
-    """Compose file with a service that runs `fedsel start FOLDER` as this user, in an image of the checkout."""
+    """Compose file with a service that runs `fedsel start FOLDER` as this user, in an image of this fedsel."""
     mounts = [f"{folder}:/federation"]
     if data := machine.settings.get("data-path"):
         mounts.append(f"{data}:{data}:ro")

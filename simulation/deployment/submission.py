@@ -15,11 +15,11 @@ from rich.table import Table
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.records.fedsel_folder import make_private_folder
+from simulation.deployment.app_folder import app_folder
 from simulation.deployment.command_lines import CONNECTION, connection_toml
 from simulation.deployment.connection import obstacle
 from simulation.deployment.deployed_run import app_values, show_line
 from simulation.deployment.flower_cli import DeploymentError, environment, flwr, submit, tool
-from simulation.deployment.local_deployment import app_folder
 from simulation.experiments.configuration import AppConfig, resolve
 from simulation.federation.folders import SIGNING
 from simulation.federation.machine import Machine, read_machine
@@ -76,7 +76,7 @@ def submit_run(folder: Path, config: AppConfig, console: Console) -> int:
     app, signing = app_folder(), folder / SIGNING
     if not is_signed(app, signing):
         raise ConfigError(
-            f"The app in this checkout has changed since it was signed, so the clients would refuse it. Read it, sign "
+            f"The app of this fedsel has changed since it was signed, so the clients would refuse it. Read it, sign "
             f"it with `fedsel sign --out {signing}`, and copy signatures.json from there to the server's folder."
         )
     name = Path(config.records.out).name or f"{config.run.strategy}-s{config.run.seed}-{datetime.now():%Y%m%d-%H%M%S}"

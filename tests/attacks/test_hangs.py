@@ -16,10 +16,11 @@ from simulation.comparison import run_processes, warm_server
 from simulation.comparison.round_watch import RoundWatch
 from simulation.comparison.run_processes import FEDSEL
 from simulation.deployment import flower_cli
+from simulation.deployment.app_folder import app_folder
 from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import ANSWER_S, SILENCE_S, show, submit
-from simulation.deployment.local_deployment import Deployment, app_folder
+from simulation.deployment.local_deployment import Deployment
 from simulation.experiments.configuration import resolve
 from simulation.experiments.node_configuration import node_config_text
 from simulation.flower_internals import engine

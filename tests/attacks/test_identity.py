@@ -15,10 +15,11 @@ from fedsel_app.config import EnrolmentConfig
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.reported_values import one_line
 from simulation import processes
+from simulation.deployment.app_folder import app_folder
 from simulation.deployment.command_lines import CONNECTION, SUPERNODE_MODULE, supernode_arguments
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import environment, submit
-from simulation.deployment.local_deployment import Deployment, app_folder
+from simulation.deployment.local_deployment import Deployment
 from simulation.deployment.ports import free_ports
 from simulation.experiments.configuration import resolve
 from simulation.federation.folders import provision

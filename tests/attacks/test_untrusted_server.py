@@ -17,10 +17,11 @@ from flwr.common.config import parse_config_args
 from fedsel_app.config import ConfigError
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.reported_values import one_line
+from simulation.deployment.app_folder import app_folder
 from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values, client_nodes
 from simulation.deployment.flower_cli import environment, flwr, submit
-from simulation.deployment.local_deployment import Deployment, app_folder
+from simulation.deployment.local_deployment import Deployment
 from simulation.experiments.configuration import known_defaults, resolve
 from simulation.experiments.node_configuration import node_config_text
 from tests.support.client_messages import node_enrolment

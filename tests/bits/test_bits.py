@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from simulation.deployment.app_folder import app_folder
 from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import submit
-from simulation.deployment.local_deployment import Deployment, app_folder
+from simulation.deployment.local_deployment import Deployment
 from simulation.experiments.configuration import resolve
 from simulation.experiments.node_configuration import node_config_text
 from tests.bits.cases import BASE, CASES, METHODS, OWN_APPS

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simulation.deployment.app_folder import app_folder
 from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import submit
-from simulation.deployment.local_deployment import Deployment, app_folder
+from simulation.deployment.local_deployment import Deployment
 from simulation.experiments.configuration import resolve
 from tests.support.processes import SUPERLINK, kill, nodes, resident_mb, start_again, training
 from tests.support.rounds import rounds, written

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from simulation.deployment.app_folder import app_folder
 from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import DeploymentError, RunResult, submit
-from simulation.deployment.local_deployment import Deployment, app_folder
+from simulation.deployment.local_deployment import Deployment
 from simulation.experiments.configuration import AppConfig, resolve
 from simulation.flower_internals.transport import FLEET_STARTS
 from tests.support.in_process import run_config

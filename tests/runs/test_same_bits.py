@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from simulation.deployment.app_folder import app_folder
 from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import submit
-from simulation.deployment.local_deployment import Deployment, app_folder
+from simulation.deployment.local_deployment import Deployment
 from simulation.engines import inline_engine, ray_engine
 from simulation.experiments.configuration import resolve
 from simulation.experiments.node_configuration import node_config_text

@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simulation.deployment.app_folder import app_folder
 from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values, client_nodes
 from simulation.deployment.flower_cli import submit
-from simulation.deployment.local_deployment import Deployment, app_folder
+from simulation.deployment.local_deployment import Deployment
 from simulation.deployment.ports import free_ports
 from simulation.experiments.configuration import resolve
 from tests.support.rounds import read_rows

@@ -16,6 +16,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.config.arguments import parse_setting
 from fedsel_app.records.fedsel_folder import make_fedsel_folder
 from simulation import processes
+from simulation.deployment.app_folder import app_folder
 from simulation.deployment.command_lines import (
     CONNECTION,
     SUPERNODE_MODULE,
@@ -24,7 +25,7 @@ from simulation.deployment.command_lines import (
     supernode_arguments,
 )
 from simulation.deployment.flower_cli import DeploymentError, environment, submit
-from simulation.deployment.local_deployment import Deployment, app_folder, connected, refused
+from simulation.deployment.local_deployment import Deployment, connected, refused
 from simulation.deployment.ports import free_ports
 from simulation.federation.folders import Federation, provision
 from simulation.flower_internals.transport import FLEET_STARTS
@@ -148,15 +149,6 @@ def test_commands_elsewhere_are_read_as_they_are_meant_in_a_shell(tmp_path):
 def test_app_folder_holds_the_project():
     project = tomllib.loads((app_folder() / "pyproject.toml").read_text())
     assert project["project"]["name"] == "fedsel"
-
-
-def test_app_folder_of_an_installed_wheel_asks_for_a_checkout(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "simulation.deployment.local_deployment.__file__",
-        str(tmp_path / "simulation" / "deployment" / "local_deployment.py"),
-    )
-    with pytest.raises(ConfigError, match="checkout"):
-        app_folder()
 
 
 def test_every_supernode_needs_its_node_configuration(tmp_path):

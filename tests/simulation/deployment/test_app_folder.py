@@ -1,0 +1,66 @@
+"""App folder of a wheel: its bundle has the bits of the checkout's, and nothing of the user's is touched."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from flwr.cli.build import build_fab_from_disk
+
+from fedsel_app.config.plugins import PACKAGES
+from fedsel_app.records.fedsel_folder import MARKER
+from tests.support.sources import ROOT
+
+SHOW = "from simulation.deployment.app_folder import app_folder; print(app_folder())"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with the files of a wheel that is built of a copy of the checkout, without network."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, folder / "fedsel" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", "setup.py"):
+        shutil.copy(ROOT / name, folder / "fedsel")
+    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "./fedsel"]
+    subprocess.run(build, cwd=folder, check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    with zipfile.ZipFile(built) as archive:
+        archive.extractall(folder / "installed")
+    return folder / "installed"
+
+
+def shown(wheel: Path, cache: Path) -> subprocess.CompletedProcess[str]:
+    """What a process that has the wheel's packages says of the app folder."""
+    variables = os.environ | {"PYTHONPATH": str(wheel), "XDG_CACHE_HOME": str(cache)}
+    command = [sys.executable, "-c", SHOW]
+    return subprocess.run(command, cwd=cache, env=variables, capture_output=True, text=True, check=False)
+
+
+def digest(app: Path) -> str:
+    return hashlib.sha256(build_fab_from_disk(app)).hexdigest()
+
+
+def test_a_wheel_gives_the_bundle_of_the_checkout_and_mends_its_copy(wheel, tmp_path):
+    folder = Path(shown(wheel, tmp_path).stdout.strip())
+    assert folder.is_relative_to(tmp_path / "fedsel")
+    assert digest(folder) == digest(ROOT)
+    (folder / "README.md").write_text("")
+    (folder / "strategies" / "foreign.py").touch()
+    assert digest(folder) != digest(ROOT)
+    assert shown(wheel, tmp_path).stdout.strip() == str(folder)
+    assert digest(folder) == digest(ROOT)
+
+
+def test_a_folder_of_the_users_in_the_cache_is_left_alone(wheel, tmp_path):
+    (tmp_path / "fedsel").mkdir()
+    (tmp_path / "fedsel" / "mine").write_text("the user's own")
+    said = shown(wheel, tmp_path)
+    assert said.returncode != 0
+    assert "Set XDG_CACHE_HOME" in said.stderr
+    assert [path.name for path in (tmp_path / "fedsel").iterdir()] == ["mine"]
+    assert not (tmp_path / "fedsel" / MARKER).exists()
