@@ -114,12 +114,12 @@ def unread_refusal(message: str, code: Any = grpc.StatusCode.UNAUTHENTICATED) ->
 
 
 def limit_http(program: Any) -> None:
-    """Let `program` serve its app over HTTP behind `limited_app`, without the description of the API."""
+    """Let `program` serve its app over HTTP behind `limited_app`, without its description and without a log of requests."""
     uvicorn = program.uvicorn
 
     def run(app: Any, **options: Any) -> None:
         hide_schema(app)
-        uvicorn.run(app=limited_app(app, MOST_BODY_BYTES), **options)
+        uvicorn.run(app=limited_app(app, MOST_BODY_BYTES), **{**options, "access_log": False})
 
     program.uvicorn = SimpleNamespace(**{**vars(uvicorn), "run": run})
 

@@ -12,6 +12,7 @@
 A faster database, and accounts without an identity provider, would replace this file.
 """
 
+import logging
 import secrets
 import sqlite3
 import sys
@@ -31,6 +32,8 @@ from simulation.flower_internals.port_limits import limit_ports
 from simulation.flower_internals.transport import CONTROL_OVER_GRPC
 
 FACTORIES_HOOK = "get_objectstore_linkstate_factories"
+POLL = "[Fleet.PullMessages]"
+"""Words of the log line of a client that asks for messages, which it does up to ten times a second."""
 CONFIG_HOOK, SUPEREXEC_HOOK = "_parse_superlink_lifespan_config", "_get_superexec_command"
 
 
@@ -48,6 +51,7 @@ def run_superlink(provisioned: Path | None = None, say: Callable[[str], None] = 
         digest = provisioned and (provisioned / "token.sha256").read_text(encoding="utf-8").strip()
         close_to_strangers(program, Path(folder), partial(open_account, lasting=digest or ""))
         limit_ports(program)
+        logging.getLogger("flwr").addFilter(lambda record: POLL not in record.getMessage())
         program.flower_superlink()
 
 
