@@ -114,7 +114,7 @@ def unread_refusal(message: str, code: Any = grpc.StatusCode.UNAUTHENTICATED) ->
 
 
 def limit_http(program: Any) -> None:
-    """Let `program` serve its app over HTTP behind `limited_app`, without its description and without a log of requests."""
+    """Let `program` serve its app over HTTP behind `limited_app`, without its description or a log of the requests."""
     uvicorn = program.uvicorn
 
     def run(app: Any, **options: Any) -> None:
