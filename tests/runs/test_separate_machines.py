@@ -26,8 +26,19 @@ RATES = {"client-0": 1e6, "client-1": 2e6, "client-2": 5e6}
 """Bits a second of each client's link."""
 DELAY_S = 0.04
 SETTINGS: dict[str, Value] = {"strategy": "hetero-select", "cohort": 3, "seed": 7, "local-steps": 5, "model": "mlp"}
-CAPPED: dict[str, Value] = {"allocation": "uniform", "link-cap": "transfer", "kept-fraction": 0.9}
-"""Every client's fraction is the round's, but at most its bandwidth over the mean one: 0.375, 0.75 and 1.875 here."""
+CAPPED: dict[str, Value] = {
+    "allocation": "uniform",
+    "link-cap": "round",
+    "kept-fraction": 0.4,
+    "kept-cosine": 0.9,
+    "kept-floor": 0.35,
+    "cosine-from": "warmup",
+}
+"""Every client keeps the fraction of the round, 0.65 in round 3 and 0.35 to 0.4 later, unless its link carries less.
+
+The links' caps are (0.4 + compute / dense upload) times the bandwidth over the middle one: half of that, that, and 2.5
+times that. So round 3 has three fractions, and the slowest link keeps less in each later round.
+"""
 CUT_S = 60.0
 PRIVATE = {"key", "server.key", "token"}
 
@@ -77,7 +88,7 @@ class Federated:
 
     def connected(self, *names: str) -> bool:
         """Whether the server has said of all of these, since its last start, that they are connected."""
-        said = self.log("server").read_text().rpartition("Runs are submitted")[2]
+        said = self.log("server").read_text().rpartition("is for `fedsel submit`")[2]
         return all(f"{name} is connected." in said for name in names)
 
 
