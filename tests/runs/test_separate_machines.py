@@ -49,6 +49,8 @@ class Federated:
     def __init__(self, made: dict[str, NamespaceMachine], folder: Path) -> None:
         self.made, self.folder, self.admin = made, folder, folder / "federation" / "admin"
         self.folders: dict[str, Path] = {}
+        self.began: dict[str, int] = {}
+        """Size of each machine's output at its last start, in characters."""
 
     def status(self) -> str:
         """What `fedsel status` prints."""
@@ -61,6 +63,7 @@ class Federated:
 
     def start(self, name: str) -> subprocess.Popen[bytes]:
         """Start a machine as its user types it."""
+        self.began[name] = len(self.log(name).read_text()) if self.log(name).exists() else 0
         return self.made[name].start(FEDSEL, "start", name, log=self.log(name))
 
     def submit(self, *words: str) -> subprocess.Popen[str]:
@@ -88,7 +91,7 @@ class Federated:
 
     def connected(self, *names: str) -> bool:
         """Whether the server has said of all of these, since its last start, that they are connected."""
-        said = self.log("server").read_text().rpartition("is for `fedsel submit`")[2]
+        said = self.log("server").read_text()[self.began["server"] :]
         return all(f"{name} is connected." in said for name in names)
 
 
