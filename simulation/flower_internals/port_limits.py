@@ -4,14 +4,18 @@
   chunk and a small envelope. `limit_fleet_server` sets that limit, which gRPC checks before it reads a message. It also
   closes connections that do not finish their handshake or stay idle; a SuperNode reconnects by itself.
 - Flower reads a whole message before it refuses an unknown key. `refuse_unread` refuses the call without reading it.
-- `limited_app` bounds the bodies of HTTP requests, and `hide_schema` removes the public description of the API.
+- Over HTTP Flower reads a body before it checks the key of a node or the token of a task. `limited_app` bounds the
+  bodies of HTTP requests; callers whose headers show neither (`shows_key`) may send only what a request for admission
+  needs. Flower itself checks the account of a Control API call before it reads the body. `hide_schema` removes the
+  public description of the API.
 - `raise_file_limit` allows as many connections as the system's hard limit of open files.
 
 Options of Flower's SuperLink for these limits would replace this file.
 """
 
 import resource
-from collections.abc import Awaitable, Callable, MutableMapping
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +28,11 @@ AROUND_BYTES = 3 * 2**20
 """Most bytes of a message beside a chunk of an array: other objects, and the tree of their names."""
 MOST_BODY_BYTES = 2**26
 """Most bytes of an HTTP body; the largest is a submitted app."""
+MOST_KEYLESS_BYTES = 2**16
+"""Most bytes of an HTTP body from a caller without a key; the largest is a request for admission."""
+CONTROL, FLEET = "/v1/control/", "/v1/fleet/"
+LOGIN = ("/get-login-details", "/get-auth-tokens", "/refresh-auth-tokens")
+"""Endings of the paths of Control API calls that need no account."""
 HANDSHAKE_MS, IDLE_MS = 10_000, 120_000
 SCHEMA = ("/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc")
 FLEET_SERVER = "generic_create_grpc_server"
@@ -33,6 +42,7 @@ ENTERING = ("/RegisterNode", "/ActivateNode")
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Headers = Mapping[str, str]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
@@ -118,10 +128,49 @@ def limit_http(program: Any) -> None:
     uvicorn = program.uvicorn
 
     def run(app: Any, **options: Any) -> None:
+        def fits(body_bytes: int, path: str, headers: Headers) -> bool:
+            if body_bytes <= MOST_KEYLESS_BYTES:
+                return True
+            return body_bytes <= MOST_BODY_BYTES and shows_key(app.state, path, headers)
+
         hide_schema(app)
-        uvicorn.run(app=limited_app(app, MOST_BODY_BYTES), **{**options, "access_log": False})
+        uvicorn.run(app=limited_app(app, fits), **{**options, "access_log": False})
 
     program.uvicorn = SimpleNamespace(**{**vars(uvicorn), "run": run})
+
+
+def shows_key(state: Any, path: str, headers: Headers) -> bool:
+    """True if the headers of a request show a known caller, or if Flower checks that before it reads the body.
+
+    `state` is that of Flower's app.
+    """
+    from flwr.supercore.constant import TASK_TOKEN_HEADER
+
+    if path.startswith(CONTROL):
+        return not path.endswith(LOGIN)
+    links = state.linkstate_factory.state()
+    if token := headers.get(TASK_TOKEN_HEADER):
+        return links.get_task_by_token(token) is not None
+    if FLEET_OVER_GRPC or not path.startswith(FLEET):
+        return False
+    return not state.enable_supernode_auth or _signed_by_a_node(links, headers)
+
+
+def _signed_by_a_node(links: Any, headers: Headers) -> bool:
+    """True if an admitted node signed the time in the headers; Flower checks its age."""
+    from flwr.common.constant import TIMESTAMP_HEADER
+    from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
+
+    constant: Any = import_module("flwr.supercore.constant")
+    try:
+        key, signature = (
+            b64decode(headers[name], validate=True)
+            for name in (constant.FLEET_HTTP_PUBLIC_KEY_HEADER, constant.FLEET_HTTP_SIGNATURE_HEADER)
+        )
+        signed = verify_signature(bytes_to_public_key(key), headers[TIMESTAMP_HEADER].encode("ascii"), signature)
+    except (KeyError, ValueError):
+        return False
+    return signed and links.get_node_id_by_public_key(key) is not None
 
 
 def hide_schema(app: Any) -> None:
@@ -129,13 +178,17 @@ def hide_schema(app: Any) -> None:
     app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") not in SCHEMA]
 
 
-def limited_app(app: App, most_bytes: int) -> App:
-    """ASGI `app` that gets bodies of at most `most_bytes`. Larger ones, and those without a length, get 413, unread."""
+def limited_app(app: App, fits: Callable[[int, str, Headers], bool]) -> App:
+    """ASGI `app` that gets the bodies that fit. Others, and those without a length, get 413, unread.
+
+    `fits` is called with a body's length in bytes, and the path and the headers of its request.
+    """
 
     async def limited(scope: Message, receive: Receive, send: Send) -> None:
-        headers = dict(scope.get("headers", ()))
-        length = headers.get(b"content-length", b"0")
-        if b"transfer-encoding" in headers or not length.isdigit() or int(length) > most_bytes:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope.get("headers", ())}
+        length = headers.get("content-length", "0")
+        known = length.isascii() and length.isdigit() and "transfer-encoding" not in headers
+        if not known or not fits(int(length), scope.get("path", ""), headers):
             await send({"type": "http.response.start", "status": 413, "headers": [(b"connection", b"close")]})
             await send({"type": "http.response.body", "body": b"The body is too large, or has no length."})
             return

@@ -4,19 +4,30 @@ import asyncio
 import concurrent.futures
 import resource
 import threading
+from base64 import b64encode
+from functools import partial
 from importlib import import_module
+from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 
 import grpc
 import pytest
 from fastapi import FastAPI
+from flwr.common.constant import TIMESTAMP_HEADER
+from flwr.supercore.constant import TASK_TOKEN_HEADER
+from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes, sign_message
 from rich.console import Console
 
 from simulation.deployment import deployed_run
 from simulation.deployment.flower_cli import RunResult
+from simulation.deployment.local_deployment import Deployment
 from simulation.flower_internals import port_limits
-from simulation.flower_internals.port_limits import hide_schema, limited_app, server_options, unread_refusal
-from simulation.flower_internals.transport import FLEET_OVER_GRPC
+from simulation.flower_internals.port_limits import hide_schema, limited_app, server_options, shows_key, unread_refusal
+from simulation.flower_internals.transport import FLEET_OVER_GRPC, HERE
+from tests.support import floods
+from tests.support.floods import together
+from tests.support.processes import SUPERLINK, looks_in_proc, memory_mb, nodes, running
 
 MB = 10**6
 METHOD = "/flwr.proto.Fleet/PushObject"
@@ -104,12 +115,43 @@ async def reads_all(scope, receive, send):
 
 
 def test_bodies_over_http_are_bounded():
-    app = limited_app(reads_all, 8 * MB)
+    app = limited_app(reads_all, lambda body_bytes, path, headers: body_bytes <= 8 * MB)
     assert answers(app, 7 * MB, 7 * MB) == (200, 7 * MB)
     assert answers(app, 1000 * MB, 1000 * MB) == (413, 0)
     assert answers(app, 1000 * MB, headers=[(b"transfer-encoding", b"chunked")]) == (413, 0)
     assert answers(app, 0, "-1")[0] == 413
     assert answers(app, 1) == (200, 1)
+
+
+def test_bodies_over_http_of_callers_without_a_key_are_bounded_to_little():
+    """Sixteen bodies of 62 MB, none of which is too large by itself, took 1,400 MB."""
+    nodes, tasks, signed_at = {}, {"token": "task"}, "2026-01-01T00:00:00+00:00"
+    links = SimpleNamespace(get_task_by_token=tasks.get, get_node_id_by_public_key=nodes.get)
+    state = SimpleNamespace(linkstate_factory=SimpleNamespace(state=lambda: links), enable_supernode_auth=True)
+    private, public = generate_key_pairs()
+    key, signature = public_key_to_bytes(public), sign_message(private, signed_at.encode())
+    headers = {
+        "flwr-public-key": b64encode(key).decode(),
+        "flwr-signature": b64encode(signature).decode(),
+        TIMESTAMP_HEADER: signed_at,
+    }
+
+    def shown(path, **changed):
+        return shows_key(state, path, headers | changed)
+
+    assert not shown("/v1/fleet/push-object"), "a key that nobody admitted"
+    nodes[key] = 7
+    assert shows_key(state, "/v1/runtime/push-object", {TASK_TOKEN_HEADER: "token"})
+    assert not shows_key(state, "/v1/runtime/push-object", {TASK_TOKEN_HEADER: "another"})
+    assert not shows_key(state, "/v1/runtime/push-object", {})
+    assert not shows_key(state, "/v1/fleet/push-object", {})
+    assert shows_key(state, "/v1/control/start-run", {}), "Flower asks for an account before it reads"
+    assert not shows_key(state, "/v1/control/get-auth-tokens", {})
+    if not FLEET_OVER_GRPC:
+        assert shown("/v1/fleet/push-object")
+        assert not shown("/v1/fleet/push-object", **{TIMESTAMP_HEADER: "2026-01-01T00:00:01+00:00"})
+        assert not shown("/v1/fleet/push-object", **{"flwr-signature": "no base64"})
+        assert not shown("/v1/fleet/push-object", **{"flwr-public-key": b64encode(b"no key").decode()})
 
 
 def test_the_description_of_the_api_is_off():
@@ -149,3 +191,34 @@ def test_a_run_whose_summary_is_written_has_ended_with_0(tmp_path, monkeypatch, 
     assert deployed_run.run_submitted(config, "fedsel", None, Console(quiet=True)) == code
     if finished:
         assert deployed_run.run_submitted(config, "fedsel", None, Console(quiet=True)) == 1, "it was there before"
+
+
+PATHS = ["/v1/runtime/push-object", *([] if FLEET_OVER_GRPC else ["/v1/fleet/push-object"])]
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.timeout(600)
+@looks_in_proc
+def test_a_gigabyte_without_a_key_leaves_the_memory_of_a_superlink(tmp_path):
+    """N4: 175 MB became 1,851 by three calls over gRPC, and 2,151 by one body over HTTP."""
+    with Deployment(tmp_path / "processes", 1, nodes(tmp_path / "state")[:1]) as deployment:
+        superlink = deployment._children[SUPERLINK]
+        [pid] = running(superlink, "simulation.deployment.superlink")
+        rest, arguments = memory_mb(pid), superlink.process.args
+        http = f"{HERE}:{arguments[arguments.index('--port') + 1]}"
+        authority, peaks = deployment.federation.authority.read_bytes(), {}
+        if FLEET_OVER_GRPC:
+            for size, times in ((333, 3), (7, 150)):
+                together([partial(floods.call, deployment.fleet, authority, bytes(size * MB))] * times)
+                peaks[f"{times} calls of {size} MB"] = peak_mb(pid)
+        for path, (size, times), chunked in product(PATHS, ((1000, 1), (62, 16)), (False, True)):
+            together([partial(floods.post, http, path, size, tls=not FLEET_OVER_GRPC, chunked=chunked)] * times)
+            peaks[f"{times} bodies of {size} MB to {path}{', chunked' * chunked}"] = peak_mb(pid)
+    print("PEAKS", rest, peaks)
+    assert {flood: peak for flood, peak in peaks.items() if peak > rest + 400} == {}
+
+
+def peak_mb(pid):
+    """MiB that the process has held at most."""
+    return float(Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
