@@ -84,6 +84,25 @@ def test_a_pipe_in_place_of_other_files_does_not_hang(tmp_path, data, file):
         load(DataConfig(data=data, data_path=str(tmp_path)), 1)
 
 
+@pytest.mark.parametrize(
+    ("data", "file", "content", "sentence"),
+    [
+        ("femnist", "train/a.json", b"[" * 100_000, "is damaged or not in LEAF's form: RecursionError"),
+        ("femnist", "train/a.json", b'{"user_data": {}}', "has no writers"),
+        ("ptb-xl", "ptbxl_database.csv", b"\xff\x00" * 50, "is damaged: it must have the columns"),
+    ],
+    ids=["deep", "no writers", "no text"],
+)
+def test_damaged_files_of_writers_and_patients_are_one_sentence(tmp_path, data, file, content, sentence):
+    if data == "ptb-xl":
+        pytest.importorskip("wfdb")
+    for path in (tmp_path / file, tmp_path / file.replace("train", "test")):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match=sentence):
+        load(DataConfig(data=data, data_path=str(tmp_path)), 1)
+
+
 @pytest.mark.parametrize("name", ["builtins:exec", "builtins:print", ".:x"])
 def test_functions_of_python_itself_are_no_data_set(name):
     with pytest.raises(ConfigError):

@@ -53,11 +53,13 @@ def _writers(folder: Path, part: str) -> dict[str, tuple[NDArray[np.uint8], NDAr
         try:
             users = json.loads(path.read_bytes())["user_data"]
             found |= {str(user): _examples(data) for user, data in users.items()}
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ConfigError(
                 f"The file '{path}' is damaged or not in LEAF's form: {type(error).__name__}: {error}. "
                 "Make it again with LEAF's preprocess.sh."
             ) from error
+    if not found:
+        raise ConfigError(f"The folder '{folder / part}' has no writers: make it again with LEAF's preprocess.sh.")
     return {user: found[user] for user in sorted(found)}
 
 

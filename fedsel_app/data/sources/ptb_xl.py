@@ -54,16 +54,16 @@ def read(folder: Path, hz: int = 100) -> dict[str, NDArray[Any]]:
         import wfdb
     except ImportError as error:
         raise ConfigError("The data set 'ptb-xl' needs the package wfdb: pip install 'fedsel[ptb-xl]'.") from error
-    with database.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
     columns = (FILENAMES[hz], *COLUMNS)
     try:
+        with database.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
         names = [row[FILENAMES[hz]] for row in rows]
         codes = [ast.literal_eval(row["scp_codes"]) for row in rows]
         y = np.array([[label in given for label in LABELS] for given in codes], dtype=np.float32)
         tested = np.array([int(float(row["strat_fold"])) for row in rows], dtype=np.int64) == TEST_FOLD
         sites = np.array([float(row["site"] or np.inf) for row in rows])
-    except (KeyError, ValueError, TypeError, SyntaxError) as error:
+    except (OSError, csv.Error, KeyError, ValueError, TypeError, SyntaxError, RecursionError) as error:
         raise ConfigError(
             f"The file '{database}' is damaged: it must have the columns {', '.join(columns)} as published ({error}). "
             "Fetch it again from PhysioNet."
