@@ -1,4 +1,4 @@
-"""Logs of a test: what fedsel logs, whatever handlers other tests have left behind."""
+"""Logs of a test, whatever handlers other tests have left behind."""
 
 import io
 import logging
@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def logged() -> Iterator[Callable[[], str]]:
-    """Collect what fedsel logs; the function that is yielded returns it as text."""
+def logged(name: str = "fedsel") -> Iterator[Callable[[], str]]:
+    """Collect what the logger `name` logs; the function that is yielded returns it as text."""
     stream = io.StringIO()
-    handler, logger = logging.StreamHandler(stream), logging.getLogger("fedsel")
+    handler, logger = logging.StreamHandler(stream), logging.getLogger(name)
     logger.addHandler(handler)
     try:
         yield stream.getvalue

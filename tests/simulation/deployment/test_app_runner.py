@@ -22,6 +22,7 @@ from simulation.deployment.app_runner import AppProcess, AppRunner
 from simulation.flower_internals import app_process
 from simulation.flower_internals.supernode import NodeMessage, take_messages
 from tests.support.flower_state import messages_at_node, task_identity
+from tests.support.logs import logged
 
 CLIENT_APP = """
 import os, signal, sys, time
@@ -169,7 +170,7 @@ def test_one_process_answers_a_run_and_is_replaced_where_it_must_be(node: Node, 
 
 @pytest.mark.e2e
 @pytest.mark.slow
-def test_a_message_has_one_answer_whenever_its_process_is_killed_or_frozen(node: Node, caplog, monkeypatch) -> None:
+def test_a_message_has_one_answer_whenever_its_process_is_killed_or_frozen(node: Node, monkeypatch) -> None:
     """Killed while it reads the message, while it writes its reply and when that is whole; frozen between two; hanging.
 
     Before, the SuperNode waited without end for the rest of a reply, or sent a second one in the place of the next.
@@ -212,12 +213,14 @@ def test_a_message_has_one_answer_whenever_its_process_is_killed_or_frozen(node:
 
     frozen = node.found(1)["pid"]
     os.kill(frozen, signal.SIGSTOP)
-    with monkeypatch.context() as brief:
-        brief.setattr(app_runner, "SILENCE_S", 1.0)
-        assert node.ask(1, "report").error.reason == "ClientApp stopped responding."
-    assert node.found(1)["answered"] == 1
+    with logged("flwr") as log:
+        with monkeypatch.context() as brief:
+            brief.setattr(app_runner, "SILENCE_S", 1.0)
+            assert node.ask(1, "report").error.reason == "ClientApp stopped responding."
+        assert node.found(1)["answered"] == 1
 
-    assert node.ask(1, "hang").error.reason == "ClientApp stopped responding."
-    assert node.found(1)["answered"] == 1
-    assert "The app process is replaced because it sends no heartbeats. Its message has failed." in caplog.text
-    assert "The app process is replaced because it has not answered within " in caplog.text
+        assert node.ask(1, "hang").error.reason == "ClientApp stopped responding."
+        assert node.found(1)["answered"] == 1
+        said = log()
+    assert "The app process is replaced because it sends no heartbeats. Its message has failed." in said
+    assert "The app process is replaced because it has not answered within " in said
