@@ -41,8 +41,8 @@ def _make(arguments: argparse.Namespace) -> None:
     clients = ", ".join(made.client(number).name for number in range(arguments.clients))
     print(
         f"Made in {made.folder}: server, {clients}, admin. Copy each folder to its own machine only. Run `fedsel start "
-        "FOLDER` on the server and on each client, and submit runs with `fedsel submit admin`. The app of this "
-        "checkout is signed, and the clients import no other app."
+        "FOLDER` on the server and on each client, and submit runs with `fedsel submit admin`. The app is "
+        "signed, and the clients import no other app."
     )
 
 
@@ -102,7 +102,7 @@ def status(arguments: argparse.Namespace) -> int:
 
 
 def sign(arguments: argparse.Namespace) -> int:
-    """`fedsel sign`: sign the app in this checkout, so that clients that trust the signer import it."""
+    """`fedsel sign`: sign the app, so that clients that trust the signer import it."""
     from simulation.deployment.app_folder import app_folder
     from simulation.federation.signing_key import signing_key
     from simulation.flower_internals.app_signature import sign_app
@@ -124,7 +124,7 @@ def register(commands: Subparsers) -> None:
     shown.add_argument("folder", type=folder, metavar="ADMIN", help="the admin's folder")
     shown.set_defaults(call=status)
 
-    signed = commands.add_parser("sign", help="sign the app in this checkout, so that clients import it")
+    signed = commands.add_parser("sign", help="sign the app, so that clients import it")
     signed.add_argument("--out", dest="folder", required=True, type=folder, metavar="DIR", help="folder of the key")
     signed.set_defaults(call=sign)
 

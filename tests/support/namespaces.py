@@ -132,8 +132,8 @@ class NamespaceMachine:
 def with_python() -> list[str]:
     """Words before a command line that let every user reach Python; none where everybody reaches it anyway.
 
-    Python may lie in a folder that its owner alone enters, such as /root/.pyenv. The machine, which has mounts of its
-    own, then sees nothing but Python there.
+    Python may lie in a folder that only its owner may enter, such as the home of root. The machine has mounts of its
+    own. With these words it sees Python there and nothing else.
     """
     python = Path(sys.base_prefix).resolve()
     closed = next((folder for folder in reversed(python.parents) if not folder.stat().st_mode & stat.S_IXOTH), None)
