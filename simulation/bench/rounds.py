@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -45,45 +46,57 @@ class RoundTime:
     of_best_effort: float
 
 
-def engine_rounds(task: Task, rounds: int, engine: str, workers: int, strategy: str, *settings: str) -> list[float]:
-    """Seconds of each round of `fedsel run` in an engine, as rounds.jsonl has them."""
+def engine_command(task: Task, rounds: int, engine: str, workers: int, strategy: str, *settings: str) -> list[str]:
+    """Arguments of the `fedsel run` that does a task's work in an engine."""
     module = next(name for name, one in TASKS.items() if one is task)
     values = [
         *(f"data=simulation.bench.baselines:{module}", f"model={task.model}", "partition=iid"),
         *(f"local-steps={task.steps}", f"batch-size={task.batch}", f"probe-batches={task.probe_batches}"),
-        *(f"kept-fraction={task.kept}", "kept-warmup-rounds=0", "kept-cosine=0", "link-cap=none", "curvature-layers=0"),
-        *(f"engine={engine}", f"workers={workers if engine == 'ray' else 0}"),
+        *("link-cap=none", "curvature-layers=0", f"engine={engine}", f"workers={workers if engine == 'ray' else 0}"),
         *("threads=1", f"eval-threads={workers if engine == 'ray' else 1}", "checkpoint-every=0", *settings),
     ]
     flags = [flag for value in values for flag in ("--set", value)]
     sizes = ["--rounds", str(rounds), "--clients", str(task.clients), "--cohort", str(task.cohort)]
+    return ["run", "--strategy", strategy, *sizes, *flags]
+
+
+def engine_rounds(arguments: list[str]) -> list[float]:
+    """Seconds of each round of a `fedsel run`, as rounds.jsonl has them."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        command = [sys.executable, "-P", "-m", "fedsel_app.cli", "run", "--strategy", strategy, *sizes, *flags]
-        done = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True, check=False)
+        command = [sys.executable, "-P", "-m", "fedsel_app.cli", *arguments, "--out", str(out)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise DeploymentError(f"`{' '.join(command)}` failed: {done.stderr[-2000:]}")
         return [row["wall_s"] for row in read_rounds(out)]
 
 
+def engine_commands(task: Task, rounds: int, workers: int) -> dict[str, list[str]]:
+    """Arguments of `fedsel run` by contender; the inline engine, which takes one core, where steps are small."""
+    top_k = f"kept-fraction={task.kept}", "kept-warmup-rounds=0", "kept-cosine=0"
+    settings = {
+        "fedsel, Ray, hetero-select": ("ray", "hetero-select", *top_k),
+        "fedsel, inline, hetero-select": ("inline", "hetero-select", *top_k),
+        "fedsel, Ray, hetero-select, bf16": ("ray", "hetero-select", *top_k, "precision=bf16", "device=cpu"),
+        "fedsel, Ray, hetero-select, uncompressed": ("ray", "hetero-select", "compressor=none"),
+        "fedsel, Ray, random, uncompressed": ("ray", "random", "compressor=none"),
+    }
+    if task.model != "logistic":
+        del settings["fedsel, inline, hetero-select"]
+    if not has_bf16(torch.device("cpu")):
+        del settings["fedsel, Ray, hetero-select, bf16"]
+    return {
+        name: engine_command(task, rounds, engine, workers, strategy, *values)
+        for name, (engine, strategy, *values) in settings.items()
+    }
+
+
 def contenders(task: Task, rounds: int, workers: int) -> dict[str, Callable[[], list[float]]]:
-    """Contenders of a task, the two loops first; the inline engine, which takes one core, where steps are small."""
-
-    def engine(name: str, strategy: str, *settings: str) -> Callable[[], list[float]]:
-        return lambda: engine_rounds(task, rounds, name, workers, strategy, *settings)
-
+    """What measures the rounds of each contender of a task, the two loops first."""
     return {
         PLAIN: lambda: _in_fresh_process(plain_rounds, task, rounds, workers),
         BEST_EFFORT: lambda: _in_fresh_process(best_effort_rounds, task, rounds, workers),
-        "fedsel, Ray, hetero-select": engine("ray", "hetero-select"),
-        **({"fedsel, inline, hetero-select": engine("inline", "hetero-select")} if task.model == "logistic" else {}),
-        **(
-            {"fedsel, Ray, hetero-select, bf16": engine("ray", "hetero-select", "precision=bf16", "device=cpu")}
-            if has_bf16(torch.device("cpu"))
-            else {}
-        ),
-        "fedsel, Ray, hetero-select, uncompressed": engine("ray", "hetero-select", "compressor=none"),
-        "fedsel, Ray, random, uncompressed": engine("ray", "random", "compressor=none"),
+        **{name: partial(engine_rounds, words) for name, words in engine_commands(task, rounds, workers).items()},
         "untouched Flower FedAvg": lambda: _in_fresh_process(flower_rounds, task, rounds, workers),
     }
 

@@ -6,10 +6,11 @@ import torch
 from rich.console import Console
 
 from clients.compression.compressors import kept_count
+from fedsel_app.cli import main
 from simulation.bench import rounds
 from simulation.bench.baselines import TASKS, PlainClients, Task
 from simulation.bench.best_effort import BestEffortClients
-from simulation.bench.rounds import measure
+from simulation.bench.rounds import engine_commands, measure
 
 TINY = Task("tiny", "logistic", (1, 4, 4), examples=400, test_examples=50, clients=8, cohort=3, steps=4, batch=8)
 
@@ -41,6 +42,13 @@ def test_the_largest_fifth_is_sent_and_the_rest_comes_with_the_next(kind):
     kept = np.asarray(clients._residual[1])
     assert np.count_nonzero(kept[indices]) == 0
     assert np.abs(values).min() >= np.abs(kept / 0.9).max() - 1e-7
+
+
+def test_every_run_of_fedsel_has_settings_that_it_reads(monkeypatch, tmp_path):
+    monkeypatch.setattr(rounds, "has_bf16", lambda device: True)
+    for task in TASKS.values():
+        for name, command in engine_commands(task, 2, 2).items():
+            assert main([*command, "--out", str(tmp_path / "run"), "--dry-run"]) == 0, name
 
 
 @pytest.mark.slow
