@@ -64,3 +64,17 @@ def test_a_folder_of_the_users_in_the_cache_is_left_alone(wheel, tmp_path):
     assert "Set XDG_CACHE_HOME" in said.stderr
     assert [path.name for path in (tmp_path / "fedsel").iterdir()] == ["mine"]
     assert not (tmp_path / "fedsel" / MARKER).exists()
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_a_wheel_deploys_from_a_folder_with_packages_of_the_users(wheel, tmp_path):
+    for name in ("clients", "tests"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('the user\\'s own')")
+    variables = os.environ | {"PYTHONPATH": str(wheel), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    begin = [sys.executable, "-c", "import sys, fedsel_app.cli as cli; sys.exit(cli.main(sys.argv[1:]))"]
+    deploy = [*begin, "deploy", "--clients", "3", "--cohort", "2", "--rounds", "2", "--out", "run"]
+    done = subprocess.run(deploy, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 2
