@@ -53,7 +53,7 @@ FORWARD_BATCH = 256
 
 @dataclass(frozen=True, kw_only=True)
 class ClientContext(SharedSettings):
-    """Client context: the settings, identity and store that a client is built from."""
+    """Client context: the settings, the identity and the state store of a client."""
 
     client: int
     """Partition id."""

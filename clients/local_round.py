@@ -1,4 +1,4 @@
-"""Local round: what every client does around its training, be it fedsel's own or a user's.
+"""Local round: what every client does before and after its training, in fedsel's own app or in a user's app.
 
 Recall the state, train, end the solver's step, compress, encode, save the state, answer. The training itself is a
 function, see `Train`.
@@ -55,7 +55,7 @@ Train = Callable[[Vector | None], Trained]
 
 @dataclass(frozen=True, kw_only=True)
 class LocalRound:
-    """Local round of one client, but for its training."""
+    """Local round of one client, without its training."""
 
     client: int
     """Partition id."""

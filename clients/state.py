@@ -33,7 +33,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class StateError(RuntimeError):
-    """A client's state cannot be read or written; the message names the file and what to do."""
+    """The state of a client cannot be read or written. The message names the file and says what to do."""
 
 
 @dataclass(frozen=True)

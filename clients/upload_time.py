@@ -1,4 +1,4 @@
-"""Upload time: a client in deployment reads what its SuperNode measured of its last upload."""
+"""Upload time: in deployment, a client reads the bytes and seconds of its last upload, which its SuperNode measured."""
 
 import json
 import math

@@ -78,7 +78,7 @@ class Functions:
 
 
 class Unanswered(Exception):
-    """The user's code did not do what it was asked; `reply` is what it says instead."""
+    """The user's code did not do what the message asked for. `reply` is its reply."""
 
     def __init__(self, reply: Message, reason: str) -> None:
         super().__init__(reason)

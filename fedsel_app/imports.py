@@ -1,4 +1,5 @@
-"""Imports: fedsel's own packages win over namesakes, and what a process imports is kept from its garbage collector."""
+"""Imports: fedsel's own packages take precedence over packages of the same name, and the garbage collector skips what a
+process imports."""
 
 import gc
 import sys

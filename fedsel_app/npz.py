@@ -1,4 +1,4 @@
-"""Npz files: named plain arrays, read whole or refused; never a pickle."""
+"""Npz files with named plain arrays. A file is read completely or refused, and it never contains a pickle."""
 
 from collections.abc import Container
 from typing import Any, BinaryIO

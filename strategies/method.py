@@ -1,4 +1,4 @@
-"""Interface of a selection method: what it needs to know, whom it selects, and what it learns from a round.
+"""Interface of a selection method: the knowledge it needs, its selection, and what it learns from a round.
 
 A method is a final subclass of `strategies.base.SelectionStrategy`, which runs the round around it. `name`, `paper` and
 `select` are all that it must write. `select` and `candidates` are pure; state changes in `update` alone.

@@ -1,4 +1,4 @@
-"""Run in progress: the global model, and all that a round leaves to the next one and to a checkpoint."""
+"""Run in progress: the global model, and all state that the next round and a checkpoint need."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -7,8 +7,9 @@ I. Fatkhullin, "EF21: A New, Simpler, Theoretically Better, and Practically Fast
 contracts, so there rand-k does not scale its entries up, and qsgd scales its values down. Values of fewer than 32 bits
 are rounded to the nearest with error feedback, which then holds the rounding too, and at random without it.
 
-A reply that did not arrive counts as if nothing had been sent, e = beta v; of one of which the server took the share a,
-the rest comes back: e = beta (v - a C(v)) (`restore_untaken`). "ef21" has no residual: there the estimate stands.
+If a reply did not arrive, nothing counts as sent: e = beta v. If the server took only the share a of a reply, the rest
+returns to the residual: e = beta (v - a C(v)) (`restore_untaken`). "ef21" has no residual, and its estimate stays as it
+is.
 
 Deviations: "ef21" estimates the local update, not a gradient, and starts at g = 0 with a first message that is
 compressed as any other; the server averages the g of the clients that replied, not of all.
@@ -102,9 +103,9 @@ def upload(
 def restore_untaken(state: State, unacknowledged: State, taken: float, seed: int) -> dict[str, NDArray[Any]]:
     """Restore the residual of a client whose last upload was not aggregated, or taken in part.
 
-    `state` is the one after the last upload that was aggregated, of which the server took the share `taken`;
-    `unacknowledged` the one after a later upload, which begins with what was left of the other, and of which it took
-    nothing. Everything but the residual is as it was in `state`.
+    `state` follows the last upload that was aggregated; the server took the share `taken` of it. `unacknowledged` is
+    the state after a later upload that was not acknowledged, or empty; the server took nothing of that upload.
+    Everything but the residual stays as it was in `state`.
     """
     last, share = (unacknowledged, 0.0) if "sent" in unacknowledged else (state, taken)
     if "sent" not in last or share == 1.0:

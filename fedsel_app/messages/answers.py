@@ -1,4 +1,4 @@
-"""Answers: the clients' half of the protocol. Nothing that a client says is used before it is checked here."""
+"""Answers: the clients' half of the protocol. Every value that a client sends is checked here before it is used."""
 
 import math
 from collections.abc import Iterable, Mapping

@@ -83,8 +83,8 @@ def prepare(device: torch.device, threads: int) -> None:
 def _keep_freed_memory() -> None:
     """Keep freed memory with the process, where the C library is glibc; nothing elsewhere.
 
-    Each step allocates the activations of the one before anew, and each page that went back to the system in between
-    costs a page fault: half of the time of a small convolutional model's forward pass.
+    Each step allocates memory for its activations again. Each page that went back to the system in between costs a page
+    fault, which together take half of the time of a small convolutional model's forward pass.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is not None:

@@ -53,7 +53,7 @@ class SimulatedLinks:
         return {}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up no state, as there is none."""
+        """Load no state: simulated links have none."""
 
     def round_seconds(self, work: RoundWork, wall_s: float) -> float:
         """Seconds of a round: the slowest probe, then the slowest client or the wait for missing replies."""

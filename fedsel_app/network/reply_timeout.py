@@ -1,6 +1,6 @@
 """Reply timeout: the time within which an answer is awaited, from what answers of its kind have taken so far.
 
-It decides who counts as frozen, and nothing else: as long as every answer comes in time, no number of a run depends on
+It only decides which clients count as frozen. As long as every answer arrives in time, no number of a run depends on
 it.
 """
 

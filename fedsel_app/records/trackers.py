@@ -1,4 +1,5 @@
-"""Trackers of the setting 'track': what each hears of a run, where its run is, and what becomes of its failures."""
+"""Trackers of the setting 'track': what each receives of a run, where it stores it, and how its failures are
+handled."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -73,7 +74,7 @@ KINDS = {
 
 
 class GuardedTracker:
-    """Listener in front of a tracker: its first failure is a warning of one line, and the last that it is asked."""
+    """Listener in front of a tracker. After its first exception it prints one warning and disables the tracker."""
 
     def __init__(self, name: str, open_tracker: Callable[[], Listener]) -> None:
         self._name = name

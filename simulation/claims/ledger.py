@@ -43,23 +43,23 @@ COUNTED = {
     NOT_RUN: ("not run", "not run"),
 }
 METHOD = (
-    "Both sides of a claim ran on the same seeds, which fix the clients' data, their links and the first weights; the "
-    "verdict is a paired t test. A claim holds only if it does so in every measure that its sentence names. "
-    "Nearly all were run at a smaller scale than the paper's: where a claim does not hold, it did not carry over to "
-    "that scale; the paper may still be right. Undecided: the seeds did not tell. Tied: no significant difference. "
-    "Claims whose sides turned out to differ in more than the method are superseded and not counted."
+    "Both sides of a claim ran on the same seeds, which fix the clients' data, their links and the initial weights. A "
+    "paired t test gives the verdict. A claim holds only if it does so in every measure that its sentence names. "
+    "Nearly all claims ran at a smaller scale than in the paper. If a claim does not hold here, the paper may still be "
+    "right at its own scale. Undecided: there are too few seeds for a verdict. Tied: no significant difference. A "
+    "claim is superseded, and not counted, if its sides turned out to differ in more than the method."
 )
 FEW = 5
 """Most claims of a paper that shares its line of the opening with others."""
 OTHERS = "Baselines"
 CAPTION = (
-    "Means over the seeds of the stage that the verdict rests on. The advantage of the claimed side has its 95% "
-    "interval and is paired by seed: of costs it is the share saved, of scores the difference. Each p is of one test, "
-    "adjusted (Holm) within the paper and over the ledger; verdicts go by the first. A run that missed its target "
-    "counts with its whole cost; a seed on which both sides missed it is left out. Stage 1 has seeds from 1 on. Stage "
-    "2 has fresh seeds, from 2001 on, whose number was committed with the rule before any of them was run; its verdict "
-    "rests on them alone, and there is none before all of them were run. Again: the verdict on ten fresh seeds, of a "
-    "claim that stage 1 decided."
+    "The tables show means over the seeds of the stage that gives the verdict. The advantage of the claimed side is "
+    "paired by seed and has a 95% interval. For a cost it is the share saved, and for a score the difference. Each p "
+    "is the p-value of one test, adjusted (Holm) within the paper and over the whole ledger. The first of the two "
+    "decides the verdict. A run that missed its target counts with its whole cost. A seed on which both sides missed "
+    "the target is left out. Stage 1 has seeds from 1 on. Stage 2 has fresh seeds, from 2001 on. Their number was "
+    "committed with the rule before the first of their runs. The verdict of stage 2 uses only these seeds, and there "
+    "is none until all of them have run. Again: a claim that stage 1 decided, repeated on ten fresh seeds."
 )
 STAGE_TITLES = {"first_stage": "Stage 1", "second_stage": "Stage 2", "again": "Again"}
 STAGE_NUMBERS = {"first_stage": 1, "second_stage": 2}
@@ -132,9 +132,9 @@ def _stages(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
     ]
     same = sum(first == again for first, again in repeated)
     return (
-        f"of {len(stated)} claims a second stage was stated (fresh seeds; their number and the rule committed before "
-        f"any of their runs), and for {len(ran)} of them it has been run. Of the other decided claims {len(repeated)} "
-        f"were repeated on ten fresh seeds: {same} came out the same."
+        f"{len(stated)} claims have a second stage with fresh seeds; their number and the rule were committed before "
+        f"any of their runs. It has run for {len(ran)} of them. {len(repeated)} other decided claims were repeated on "
+        f"ten fresh seeds: {same} have the same verdict again."
     )
 
 
@@ -268,7 +268,7 @@ def ranking_table(ranking: Ranking, measured: Measured) -> Table:
     if first:
         caption = (
             f"{ranking_advice(ranking, measured)} {first[0].accuracy.n} seeds that all methods have, 95% intervals. "
-            "Level: not behind the first by more than seed noise (paired t tests, Holm over the methods)."
+            "Tied: the difference from the first is not significant (paired t tests, Holm over the methods)."
             f"{_warm_ups(ranking)}{_not_run(ranking, first)}{' ' if ranking.note else ''}{ranking.note}"
         )
     else:

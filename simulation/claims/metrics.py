@@ -1,4 +1,4 @@
-"""Metrics of claims: a number of each run, and the advantage of one run over another on the same seed."""
+"""Metrics of claims: each is a number of a run, and gives the advantage of one run over another with the same seed."""
 
 from dataclasses import dataclass, replace
 from math import isfinite, log1p

@@ -80,7 +80,7 @@ class Place:
     Attributes
     ----------
     strategy : the method, or the name of a variant
-    behind : True if it is behind the first by more than seed noise (paired t tests, Holm over the methods)
+    behind : True if it is significantly behind the first (paired t tests, Holm over the methods)
     """
 
     strategy: str

@@ -1,8 +1,8 @@
 """Round watch: notices a run of a comparison whose process is frozen or hangs, by the rounds that it writes.
 
-A round has twice the reply timeout, with rounds in the place of answers, as it may wait for a client that falls silent:
-twice `reply-timeout-s` for the first, then twenty times the slowest so far. Where the participation policy searches,
-rounds differ by more than that, and all of them have as long as the first.
+A round may wait for a client that no longer answers, so it has twice the reply timeout: twice `reply-timeout-s` for the
+first round, then twenty times the slowest round so far. If the participation policy searches, rounds differ by more
+than that, so every round has as long as the first.
 """
 
 from fedsel_app.network.reply_timeout import ReplyTimeout

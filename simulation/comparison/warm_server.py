@@ -1,8 +1,9 @@
 """Warm server: a process that has imported a program and its data once, and forks a child for each run of it.
 
-A child shares what the server has loaded, starts in milliseconds and ends with its run, so that it leaves nothing
-behind. ``python -m simulation.comparison.warm_server PROGRAM [PREPARATION]`` is the server: it reads requests from its
-stdin, a JSON object a line, and kills every child's family and ends when that is closed, however its parent ended.
+A child shares the code and the data that the server has loaded. It starts in milliseconds and ends with its run, so it
+leaves nothing behind. ``python -m simulation.comparison.warm_server PROGRAM [PREPARATION]`` is the server: it reads
+requests from its stdin, a JSON object a line, and kills every child's family and ends when that is closed, however its
+parent ended.
 
 PROGRAM is a module or a .py file, run as `python` would. PREPARATION is a module; it is imported first, and its
 `prepare(values)` carries out the requests to prepare. A child's family ends with it. No thread may be running when a

@@ -30,7 +30,8 @@ SHUTDOWN_S = 20.0
 ENDING = threading.Lock()
 """Held by the thread that ends this process."""
 MESSAGES_PER_WORKER = 2
-"""Messages into which a question to all clients is divided, for each worker: one that is done early takes more."""
+"""Number of messages for each worker into which a question to all clients is divided. A worker that finishes early
+takes another message."""
 
 
 def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, verbose: bool = False) -> Path:

@@ -1,4 +1,4 @@
-"""Node configuration: what a client's owner alone decides, in ``--node-config`` of the client's SuperNode.
+"""Node configuration: settings that only a client's owner decides, in ``--node-config`` of the client's SuperNode.
 
 A server sends settings to its clients, and is not trusted with two kinds of them. Paths come from the client's owner
 alone. Code, ``package.module:name``, is imported where the owner names it, or allows a server to name it (`ALLOWED`),

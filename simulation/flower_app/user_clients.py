@@ -1,4 +1,5 @@
-"""Clients of a user's Flower app as a federation: the round asks in its own form, and they answer in the user's.
+"""Clients of a user's Flower app as a federation: it translates between the messages of a round and those of the user's
+app.
 
 Below it lies the federation that carries the messages (`transports`): Flower's grid, or its legacy client manager.
 """

@@ -1,6 +1,5 @@
-"""Places of a run from Python: this process, which it leaves as it was, or one of its own where Ray carries it out.
-
-Ray's end takes its process along, and here that is a notebook's.
+"""Places of a run from Python: this process, whose state is restored afterwards, or a process of its own if the run
+uses Ray. When Ray ends, it ends its process too, and this process may be a notebook.
 """
 
 import json

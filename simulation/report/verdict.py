@@ -41,7 +41,7 @@ class Scale:
 
 
 def verdict(group: Group, numbers: Numbers) -> list[str]:
-    """Sentences of the verdict: one on who reached the target, one on each cost, one on the metric."""
+    """Sentences of the verdict: one on the runs that reached the target, one on each cost, one on the metric."""
     sentences = [_who_reached(group, numbers)]
     ranked = _candidates(group, numbers)
     if ranked:

@@ -1,4 +1,4 @@
-"""Resumption of a run: its own settings, from its folder, but for those that say where it runs."""
+"""Resumption of a run: it uses the settings in its folder, except those that say where it runs."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Bounds of single entries: no few clients move an entry further than others have lately moved it.
+"""Bounds of single entries: a few clients cannot move an entry further than other clients have moved it lately.
 
 A vote needs voters: of an entry that few clients send, such as the weights of a pixel that is dark in honest images,
 the centre is a mean, and a backdoor comes in there. So the server keeps, for each entry, the largest sizes that f + 1
@@ -6,8 +6,9 @@ different clients have sent of it, each fading by `FADING` a round, and cuts eve
 hostile clients count there for what a client beside them has sent, and for nothing where none has. It is a trimmed
 mean's idea over rounds, in sizes in place of values.
 
-The sizes fade alike and grow only by what is sent, so the f + 1 largest are known without those of all K clients: the
-state is (f + 1) N sizes and ids. What is cut is not given back, as what is outvoted.
+All sizes fade at the same rate and grow only when a client sends an entry. So the server need not keep the sizes of all
+K clients: the state is the (f + 1) N largest sizes and their ids. A value that is cut is not given back to its client,
+as an outvoted value is not.
 """
 
 from collections.abc import Sequence

@@ -5,11 +5,11 @@ arXiv 1710.06963; R. C. Geyer, T. Klein, M. Nabi, arXiv 1712.07557. The round's 
 (1/r) (sum_i u_i min(1, S / ||u_i||) + N(0, z^2 S^2 I)), with S = `dp-clip-norm` and z = `dp-noise-multiplier`.
 
 Protected: whether all the data of any one client took part, against everybody who sees the global models, clients
-included. The server sees every update and is trusted. A client's data are compared with none, updates of zeros. Held to
-be public are who takes part, when, and how fast its link and its computer are. The rest that a client sends may not
-reach the others' part in the sum: methods that look at it are refused (`strategies.testing.blindness`). What the server
-writes into its records gets no noise. The decoded update is clipped: a residual that a client keeps back is sent in a
-later round, and is counted there.
+included. The server sees every update and is trusted. The comparison is with a client without data, whose updates are
+zero. Participation is public: who takes part, when, and how fast its link and its computer are. Everything else that a
+client sends must not change the other clients' part of the sum, so methods that look at it are refused
+(`strategies.testing.blindness`). What the server writes into its records gets no noise. The decoded update is clipped:
+a residual that a client keeps back is sent in a later round, and is counted there.
 
 Accounting: by opacus' accountant, T releases of the Gaussian mechanism in each of which a client may have taken
 part. Subsampling amplifies privacy only where cohorts are uniform and secret, so no such gain is taken: epsilon is too
@@ -88,7 +88,7 @@ class Privacy:
         return float(accountant.get_epsilon(self._config.dp_delta)) if count else 0.0
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The number of releases, by which a resumed run sees that none is missing."""
+        """The number of releases. A resumed run checks with it that no release is missing."""
         return {"releases": np.array(self._releases.count)}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:

@@ -15,12 +15,13 @@ centre is the mean, where each client is worth no more than its clipped update. 
 then outvoted where honest clients send it too, and elsewhere are worth two honest ones. Krum compares whole updates,
 absent entries as zeros.
 
-Every client counts alike: of the weights only the sum is used, since hostile clients choose their scores and numbers
-of examples.
+All clients have the same weight. Only the sum of the weights is used, because hostile clients choose their scores and
+numbers of examples.
 
-Rejected, and given back to the client's residual, is what clipping cuts off, and the whole update that Krum does not
-choose. A value that is outvoted is none of it: the centre stands for all who sent the entry, and who moves it with
-values that are always cut would have the honest ones send ever larger values.
+Clipping rejects a part of an update, and Krum rejects the updates that it does not choose. Rejected parts return to the
+residual of their client. An outvoted value is not rejected: the centre represents all clients that sent the entry. If
+outvoted values were returned, an attacker who shifts the centre could make honest clients send larger and larger
+values.
 
 Deviations: the trimmed mean cuts ceil(share r) values of an entry from each end, r the cohort, of however few values
 (at most what leaves one or two). Flower's `aggregate_median`, `aggregate_trimmed_avg` and `aggregate_krum` do the same

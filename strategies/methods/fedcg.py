@@ -1,4 +1,4 @@
-"""FedCG: who takes part and how hard each compresses, decided together.
+"""FedCG: the selection of clients and the kept fraction of each client, decided together.
 
 Jiang, Xu, Xu, Wang and Qian, "Adaptive Control of Client Selection and Gradient Compression for Efficient Federated
 Learning", arXiv:2212.09483, 2022; Xu, Jiang, Xu, Wang, Qian and Qiao, "Federated Learning With Client Selection and

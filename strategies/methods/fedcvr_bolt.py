@@ -1,4 +1,5 @@
-"""FedCVR-Bolt: one client from each coalition of similar models, drawn by how much it tells of the global one.
+"""FedCVR-Bolt: one client from each coalition of similar models, drawn by how much it reduces the variance of the
+global model.
 
 Licciardi, Raineri, Proskurnikov, Rondoni and Zino, "Sociodynamics-inspired Adaptive Coalition and Client Selection in
 Federated Learning", 2025. Algorithm 1; Eq. 4 (affinity), Eqs. 5-6 (variance reduction), Eq. 8 (Boltzmann

@@ -1,4 +1,5 @@
-"""HiCS-FL: hierarchical clustered sampling by the label balance that output biases betray.
+"""HiCS-FL: hierarchical clustered sampling. The biases of the output layer show how balanced the labels of a client
+are.
 
 Chen and Vikalo, "Heterogeneity-Guided Client Sampling: Towards Fast and Efficient Non-IID Federated Learning",
 NeurIPS 2024 (arXiv:2310.00198). The update Delta b_k of the output layer's bias grows with a client's label shares, so

@@ -1,4 +1,4 @@
-"""Power-of-Choice: draw candidates by data size, take those with the largest loss.
+"""Power-of-Choice: draw candidates by data size, and select those with the largest losses.
 
 Cho, Wang and Joshi, "Client Selection in Federated Learning: Convergence Analysis and Power-of-Choice Selection
 Strategies", 2020 (arXiv:2010.01243); "Towards Understanding Biased Client Selection in Federated Learning", AISTATS

@@ -1,4 +1,4 @@
-"""Terraform: retrain those whose output layer moved most, split after split.
+"""Terraform: in each iteration, the clients whose output layer changed most train again.
 
 Balivada, Gupta, Bhatt and Gupta, "Heterogeneity-Aware Client Selection Methodology For Efficient Federated Learning".
 Here are Eqs. 2-3 (magnitudes), Eqs. 4-5 with the inter-quartile range of Sec. 6.2 (the split), and Algorithm 1.

@@ -1,4 +1,4 @@
-"""Intermediate round of ISP: clients train and test candidate models, and nothing of it is kept."""
+"""Intermediate round of ISP: clients train and test candidate models, and no state of this training is kept."""
 
 import copy
 from collections.abc import Callable

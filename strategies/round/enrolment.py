@@ -2,8 +2,8 @@
 
 A node is a SuperNode by the id that Flower gives it. With a key of its own it keeps that id when it is started again;
 without, it gets a new one, so that another node may take over a partition id once the owner is not connected any more.
-With `node-keys` no other may. If several nodes report the same free partition id, none of them gets it until the others
-are gone, because nothing tells which one is honest.
+With `node-keys` no other node may take it over. If several nodes report the same free partition id, none of them gets
+it until only one is left, because the server cannot tell which one is honest.
 """
 
 import logging

@@ -95,7 +95,8 @@ class FlowerGrid:
         return wait.result()
 
     def _push(self, parts: list[list[Message]], wait: Wait) -> dict[str, list[Message]]:
-        """Send a message for each part; message id -> part. A node that is gone has failed."""
+        """Send a message for each part, and return message id -> part. A node that is no longer connected counts as
+        failed."""
         sent = [
             FlowerMessage(
                 self.content(part), dst_node_id=int(part[0].node), message_type=part[0].instruction.message_type

@@ -45,7 +45,7 @@ class Probe:
 
 
 class ClientProber:
-    """Client prober: fills the roster by asking the clients; what a method may not know stays NaN there."""
+    """Client prober: asks the clients and fills the roster. Values that the method may not know stay NaN."""
 
     def __init__(self, clients: ConnectedClients, roster: Roster, needs: Needs, context: RunContext) -> None:
         self._clients, self._roster, self._needs, self._context = clients, roster, needs, context

@@ -1,10 +1,11 @@
 """Blindness of a method: how far one client moves a round's sum before its noise; one clip norm is accounted for.
 
-Two federations have the same past: all clients send the same in both, but for one, and the server released the same
-models. A method that looks at what this client sent chooses others for the next cohort, or other kept fractions for
-them, and their clipped updates enter or leave the sum. The most that the client can move the sum, in clip norms, is
-then 1 for its own clipped update, which may point anywhere, and the norm of what the others' change adds: 1.00 for a
-method that is blind. A cohort of another size, by which the sum is divided, counts as 1 more.
+Two federations have the same past: all clients except one send the same in both, and the server released the same
+models. If a method looks at what this one client sent, it may select other clients for the next cohort, or give them
+other kept fractions. Then the clipped updates of these clients enter or leave the sum. The most that the client can
+move the sum, in clip norms, is then 1 for its own clipped update, which may point anywhere, and the norm of what the
+others' change adds: 1.00 for a method that is blind. A cohort of another size, by which the sum is divided, counts as 1
+more.
 """
 
 from collections.abc import Callable, Collection, Iterator

@@ -24,7 +24,8 @@ Labelled = list[tuple[Path, int]]
 
 TINY_SIDE = 64
 MOST_PIXELS = 2**24
-"""Pixels of one image, 4,096 x 4,096: larger ones are no training examples, and would take the memory."""
+"""Most pixels of one image (4,096 x 4,096). A larger image is hardly a training example and would use too much
+memory."""
 
 
 def read_tiny_imagenet(folder: Path, size: int) -> tuple[dict[str, NDArray[Any]], int]:
