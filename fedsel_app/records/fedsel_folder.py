@@ -104,13 +104,20 @@ def working_in(path: Path) -> Iterator[None]:
         yield
 
 
-def temporary_folder(path: Path) -> Path:
-    """Make the private folder ``tmp`` in fedsel's folder `path`, without what a killed process has left there."""
+@contextmanager
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """Make the private folder ``tmp`` in fedsel's folder `path`, and remove it at the end.
+
+    The folder of a process that was killed is removed first.
+    """
     folder = path / "tmp"
     if folder.is_dir() and not folder.is_symlink():
         shutil.rmtree(folder)
     folder.mkdir(mode=PRIVATE)
-    return folder
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def refuse_used(path: Path) -> None:

@@ -145,7 +145,7 @@ class Deployment:
         self.fleet = f"{HERE}:{at.fleet_port}"
         for folder in (self.flwr_home, self.logs, self.folder / "work"):
             folder.mkdir(parents=True, exist_ok=True)
-        self._temporary = temporary_folder(self.folder)
+        self._temporary = self._held.enter_context(temporary_folder(self.folder))
         clients = len(self._node_configs)
         if not self._insecure and self.federation is None:
             made = Federation(self.folder / "federation")

@@ -68,7 +68,7 @@ def _alone(home: Path) -> Iterator[None]:
             held.enter_context(working_in(home))
         except BlockingIOError as error:
             raise DeploymentError(f"Another `fedsel start` is running in {home.parent}. End it first.") from error
-        os.environ["TMPDIR"] = tempfile.tempdir = str(temporary_folder(home))
+        os.environ["TMPDIR"] = tempfile.tempdir = str(held.enter_context(temporary_folder(home)))
         yield
 
 

@@ -1,16 +1,22 @@
-"""Fedsel's own folders: temporary files of a process that was killed go when the next one starts."""
+"""Fedsel's own folders: the folder of temporary files is removed at the end, or at the next start after a kill."""
 
 import stat
+
+import pytest
 
 from fedsel_app.records.fedsel_folder import make_fedsel_folder, temporary_folder
 
 
-def test_a_temporary_folder_is_private_and_begins_empty(tmp_path):
-    make_fedsel_folder(tmp_path / "own")
-    first = temporary_folder(tmp_path / "own")
-    (first / "fedsel-1").mkdir()
-    (first / "fedsel-1" / "token").write_text("secret")
-    again = temporary_folder(tmp_path / "own")
-    assert again == first
-    assert not list(again.iterdir())
-    assert stat.S_IMODE(again.stat().st_mode) == 0o700
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_temporary_folder_is_private_begins_empty_and_is_removed(tmp_path, killed):
+    own = tmp_path / "own"
+    make_fedsel_folder(own)
+    if killed:
+        (own / "tmp" / "fedsel-1").mkdir(parents=True)
+        (own / "tmp" / "fedsel-1" / "token").write_text("secret")
+    with temporary_folder(own) as folder:
+        assert folder == own / "tmp"
+        assert not list(folder.iterdir())
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        (folder / "fedsel-2").mkdir()
+    assert not folder.exists()
