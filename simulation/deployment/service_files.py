@@ -1,10 +1,12 @@
 """Service files for a machine's folder: a systemd unit, or a compose file."""
 
+import json
 import os
 import shlex
 import sys
 from pathlib import Path
 
+from fedsel_app.config.plugins import PACKAGES
 from simulation.deployment.app_folder import app_folder
 from simulation.federation.machine import Machine
 
@@ -12,7 +14,8 @@ from simulation.federation.machine import Machine
 def systemd_unit(folder: Path, machine: Machine) -> str:
     """Unit that runs `fedsel start FOLDER` as this user once the network is up, and restarts it after a failure."""
     command = shlex.join([str(Path(sys.executable).parent / "fedsel"), "start", str(folder)])
-    command, written = (text.replace("%", "%%") for text in (command, str(folder)))  # systemd expands single ones
+    # systemd expands a single % everywhere, and a single $ in a command.
+    command, written = (text.replace("%", "%%") for text in (command.replace("$", "$$"), str(folder)))
     return f"""[Unit]
 Description=fedsel {machine.name} of the federation at {machine.server}
 Wants=network-online.target
@@ -37,22 +40,34 @@ WantedBy=multi-user.target
 
 def compose_file(folder: Path, machine: Machine) -> str:
     """Compose file with a service that runs `fedsel start FOLDER` as this user, in an image of this fedsel."""
-    mounts = [f"{folder}:/federation"]
+    mounts = [_mount(folder, Path("/federation"))]
     if data := machine.settings.get("data-path"):
-        mounts.append(f"{data}:{data}:ro")
+        mounts.append(_mount(Path(str(data)), Path(str(data)), read_only=True))
     ports = sorted({machine.port, machine.control_port}) if machine.role == "server" else []
     published = "".join(f'      - "{port}:{port}"\n' for port in ports)
+    # Not the whole checkout: the folders of other machines may lie there.
+    packages = "".join(f"        COPY {package} /fedsel/{package}\n" for package in PACKAGES)
     return f"""services:
   {machine.name}:
     build:
-      context: {app_folder()}
+      context: {_quoted(app_folder())}
       dockerfile_inline: |
         FROM python:3.11-slim
-        COPY . /fedsel
-        RUN pip install --no-cache-dir -e /fedsel 'flwr[simulation]=={machine.flower}.*'
+        COPY pyproject.toml README.md LICENSE /fedsel/
+{packages}        RUN pip install --no-cache-dir -e /fedsel 'flwr[simulation]=={machine.flower}.*'
     command: fedsel start /federation
     user: "{os.getuid()}:{os.getgid()}"
     restart: on-failure
     stop_grace_period: 30s
 {"    ports:" + chr(10) + published if ports else ""}    volumes:
-{"".join(f'      - "{mount}"{chr(10)}' for mount in mounts)}"""
+{"".join(mounts)}"""
+
+
+def _mount(source: Path, target: Path, *, read_only: bool = False) -> str:
+    lines = ["- type: bind", f"  source: {_quoted(source)}", f"  target: {_quoted(target)}"]
+    return "".join(f"      {line}\n" for line in [*lines, *(["  read_only: true"] if read_only else [])])
+
+
+def _quoted(path: Path) -> str:
+    """Path as a quoted string of YAML, which takes those of JSON. Compose expands a single dollar sign."""
+    return json.dumps(str(path).replace("$", "$$"), ensure_ascii=False)

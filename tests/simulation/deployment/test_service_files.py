@@ -15,7 +15,7 @@ from simulation.flower_internals.transport import FLEET_OVER_GRPC
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Federation:
-    return provision(tmp_path_factory.mktemp("made") / "all of 100%", ["server.example"], 2, 9300)
+    return provision(tmp_path_factory.mktemp("made") / "all of $100%", ["server.example"], 2, 9300)
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -28,22 +28,35 @@ def test_a_unit_starts_the_folder_and_writes_nowhere_else(made, capsys):
     unit.optionxform = str
     unit.read_string(printed(capsys, str(made.client(0)), "--systemd"))
     command = shlex.split(unit["Service"]["ExecStart"])
-    folder = f"{made.folder.parent}/all of 100%%/client-0"
-    assert (Path(command[0]).name, *command[1:]) == ("fedsel", "start", folder)
+    folder = f"{made.folder.parent}/all of $100%%/client-0"
+    assert (Path(command[0]).name, *command[1:]) == ("fedsel", "start", folder.replace("$", "$$"))
     assert unit["Service"]["ReadWritePaths"] == f'"{folder}"'
     assert unit["Unit"]["Description"] == "fedsel client-0 of the federation at server.example"
 
 
 def test_a_compose_file_of_a_client_mounts_its_folder_and_its_data(made, tmp_path, capsys):
-    data = tmp_path / "mine.npz"
+    data = tmp_path / 'mine of $ "1": #2.npz'
     data.write_bytes(b"")
     said = printed(capsys, str(made.client(1)), "--compose", "--data", str(data))
     [(name, service)] = yaml.safe_load(said)["services"].items()
     assert name == "client-1"
     assert service["command"] == "fedsel start /federation"
-    assert service["volumes"] == [f"{made.client(1)}:/federation", f"{data}:{data}:ro"]
+    # Compose reads $$ as one dollar sign.
+    written = str(tmp_path / 'mine of $$ "1": #2.npz')
+    assert service["volumes"] == [
+        {"type": "bind", "source": str(made.client(1)).replace("$", "$$"), "target": "/federation"},
+        {"type": "bind", "source": written, "target": written, "read_only": True},
+    ]
     assert "ports" not in service
     assert read_machine(made.client(1), "client").settings == {"data-path": str(data), "data": "npz"}
+
+
+def test_the_image_of_a_compose_file_holds_the_packages_and_no_other_folder_of_the_checkout(made, capsys):
+    build = yaml.safe_load(printed(capsys, str(made.client(0)), "--compose"))["services"]["client-0"]["build"]
+    copied = [line.split()[1:-1] for line in build["dockerfile_inline"].splitlines() if line.startswith("COPY ")]
+    packages = [["fedsel_app"], ["strategies"], ["clients"], ["simulation"]]
+    assert copied == [["pyproject.toml", "README.md", "LICENSE"], *packages]
+    assert all((Path(build["context"]) / name).exists() for names in copied for name in names)
 
 
 def test_a_compose_file_of_the_server_publishes_its_ports(made, capsys):
