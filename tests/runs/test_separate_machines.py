@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsel_app.cli import main
 from fedsel_app.config import Value
+from fedsel_app.network.links import Floats, SimulatedLinks
 from tests.support.namespaces import NamespaceMachine, machines, refused
 from tests.support.sources import ROOT
 
@@ -33,12 +35,16 @@ CAPPED: dict[str, Value] = {
     "kept-cosine": 0.9,
     "kept-floor": 0.35,
     "cosine-from": "warmup",
+    "local-steps": 1,
 }
 """Every client keeps the fraction of the round, 0.65 in round 3 and 0.35 to 0.4 later, unless its link carries less.
 
 The links' caps are (0.4 + compute / dense upload) times the bandwidth over the middle one: half of that, that, and 2.5
-times that. So round 3 has three fractions, and the slowest link keeps less in each later round.
+times that. So round 3 has three fractions, and the slowest link keeps less in each later round. One local step keeps
+the computing short beside an upload, so the fractions depend little on the load of the machine.
 """
+STEP_S = 0.005
+"""Seconds of a local step in the simulated run. A real one takes about as long."""
 CUT_S = 60.0
 PRIVATE = {"key", "server.key", "token"}
 
@@ -153,9 +159,25 @@ def test_no_machine_reads_anothers_key(federation: Federated) -> None:
     assert not list((federation.folder / "federation").rglob("ca.key"))
 
 
-def test_bandwidths_are_those_of_the_links_and_order_the_kept_fractions(federation: Federated) -> None:
-    """The printed table has the seconds that the simulated clock gives for uploads over these links."""
-    done = federation.submit("--rounds", "6", "--out", "measured", *settings(), *typed(CAPPED))
+def simulated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Rounds of the capped run over simulated links with `RATES`, whose mean counts as that of the middle one."""
+
+    def observe(*_: object) -> tuple[Floats, Floats]:
+        return np.array([*RATES.values()]), np.full(len(RATES), STEP_S)
+
+    monkeypatch.setattr(SimulatedLinks, "observe", observe)
+    middle: dict[str, Value] = {"uplink-min-bits-per-s": 1e6, "uplink-max-bits-per-s": 3e6}
+    computing: dict[str, Value] = {"step-min-s": STEP_S, "step-max-s": STEP_S, "engine": "inline"}
+    run = ["run", "--clients", "3", "--rounds", "6", "--out", str(folder)]
+    assert main([*run, *typed(SETTINGS | CAPPED | middle | computing)]) == 0
+    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+
+
+def test_bandwidths_are_those_of_the_links_and_order_the_kept_fractions(
+    federation: Federated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A simulated run over the same links keeps these fractions too, and its rounds lack the downloads."""
+    done = federation.submit("--rounds", "6", "--out", "measured", *typed(SETTINGS | CAPPED))
     said, _ = done.communicate(timeout=400)
     assert done.returncode == 0, said
     rounds = federation.records("measured", "rounds.jsonl")
@@ -164,12 +186,22 @@ def test_bandwidths_are_those_of_the_links_and_order_the_kept_fractions(federati
     first, *later = [record["kept_fractions"] for record in rounds[2:]]
     assert first == sorted(set(first)), "the slowest link keeps least"
     assert all(kept == sorted(kept) and kept[0] < kept[1] for kept in later)
-    for record, kept in zip(rounds[1:], [rounds[1]["kept_fractions"], first, *later], strict=True):
-        shares = np.array(kept) / sum(kept)
-        upload_s = (8 * record["uplink_bytes"] * shares / rates).max()
+    predicted = simulated(federation.folder / "predicted", monkeypatch)
+    for record, expected in zip(rounds[2:], predicted[2:], strict=True):
+        # The two bandwidths in a cap may each be 25% off.
+        assert record["kept_fractions"] == pytest.approx(expected["kept_fractions"], rel=0.4)
+        assert record["round_s"] > expected["round_s"]
+    for record, expected in zip(rounds[3:], predicted[3:], strict=True):
+        assert record["kept_fractions"][1:] == expected["kept_fractions"][1:], "these links carry the round's fraction"
+    for record, expected in zip(rounds, predicted, strict=True):
         measured = ", ".join(f"{rate / 1e6:.2f}" for rate in record["uplink_bits_per_s"])
-        fractions = ", ".join(f"{fraction:.2f}" for fraction in kept)
-        print(f"{record['round']} | {measured} | {fractions} | {record['round_s']:.1f} | {upload_s:.1f}")
+        kept, foretold = (
+            ", ".join(f"{fraction:.2f}" for fraction in made["kept_fractions"]) for made in (record, expected)
+        )
+        print(
+            f"{record['round']} | {measured} | {kept} | {foretold} | {record['round_s']:.1f} | "
+            f"{expected['round_s']:.2f}"
+        )
 
 
 def test_a_link_cut_for_a_minute_and_a_client_killed_end_no_run(federation: Federated) -> None:
