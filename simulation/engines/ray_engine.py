@@ -3,6 +3,7 @@
 import logging
 import os
 import resource
+import secrets
 import sys
 import threading
 from collections.abc import Callable
@@ -42,6 +43,8 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
     """
     refuse_unrunnable(config)
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a thread that calls Ray after its end would start another
+    if not config.execution.ray_address:
+        close_ports()
     from flwr.simulation import run_simulation
 
     from simulation.engines.ray_cluster import join
@@ -94,6 +97,23 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
         _end_everything("Interrupted", folder, INTERRUPTED)
     discard_states(folder)
     return folder
+
+
+def close_ports() -> None:
+    """Let the Ray that this process starts obey nobody who lacks a token of its own.
+
+    Ray's ports are open to the network, and whoever calls them has code carried out here. Ray reads the variables when
+    it is imported; where it was imported before, they would keep this process out, so the run says that they are open.
+    """
+    if os.environ.get("RAY_AUTH_MODE") == "token":
+        return
+    if "ray" in sys.modules:
+        sys.stderr.write(
+            "Ray was imported before the run, so no token protects its ports: whoever reaches them on the network can "
+            "run code on this machine. Set RAY_AUTH_MODE=token before Ray is imported, or engine=inline.\n"
+        )
+    else:
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
 def refuse_file_size_limit() -> None:
