@@ -260,6 +260,7 @@ def test_a_full_disk_is_one_sentence_and_exit_code_1(capsys, monkeypatch):
 @pytest.mark.parametrize("engine", ["auto", "inline", "ray"])
 def test_a_run_that_could_start_is_started(capsys, monkeypatch, engine):
     """The tests above rely on this: with valid settings the engine is reached."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")  # as the tests import Ray before the run
     started = []
     monkeypatch.setattr(
         flwr.simulation, "run_simulation", lambda **arguments: started.append(("ray", arguments["num_supernodes"]))
