@@ -72,7 +72,7 @@ def engine_rounds(arguments: list[str]) -> list[float]:
 
 
 def engine_commands(task: Task, rounds: int, workers: int) -> dict[str, list[str]]:
-    """Arguments of `fedsel run` by contender; the inline engine, which takes one core, where steps are small."""
+    """Arguments of `fedsel run` for each contender. The inline engine has one core and runs where steps are small."""
     top_k = f"kept-fraction={task.kept}", "kept-warmup-rounds=0", "kept-cosine=0"
     settings = {
         "fedsel, Ray, hetero-select": ("ray", "hetero-select", *top_k),
@@ -92,7 +92,7 @@ def engine_commands(task: Task, rounds: int, workers: int) -> dict[str, list[str
 
 
 def contenders(task: Task, rounds: int, workers: int) -> dict[str, Callable[[], list[float]]]:
-    """What measures the rounds of each contender of a task, the two loops first."""
+    """Functions that measure the rounds of each contender of a task, the two loops first."""
     return {
         PLAIN: lambda: _in_fresh_process(plain_rounds, task, rounds, workers),
         BEST_EFFORT: lambda: _in_fresh_process(best_effort_rounds, task, rounds, workers),

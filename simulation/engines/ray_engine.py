@@ -44,7 +44,7 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
     refuse_unrunnable(config)
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a thread that calls Ray after its end would start another
     if not config.execution.ray_address:
-        close_ports()
+        protect_ports()
     from flwr.simulation import run_simulation
 
     from simulation.engines.ray_cluster import join
@@ -99,18 +99,18 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
     return folder
 
 
-def close_ports() -> None:
-    """Let the Ray that this process starts obey nobody who lacks a token of its own.
+def protect_ports() -> None:
+    """Protect the ports of the Ray cluster that this process will start by a token for this run.
 
-    Ray's ports are open to the network, and whoever calls them has code carried out here. Ray reads the variables when
-    it is imported; where it was imported before, they would keep this process out, so the run says that they are open.
+    The whole network can reach Ray's ports, and Ray runs the code of every caller that it accepts. Ray reads these
+    variables when it is imported. If it was imported before, it could not use the token, so a warning is printed.
     """
     if os.environ.get("RAY_AUTH_MODE") == "token":
         return
     if "ray" in sys.modules:
         sys.stderr.write(
-            "Ray was imported before the run, so no token protects its ports: whoever reaches them on the network can "
-            "run code on this machine. Set RAY_AUTH_MODE=token before Ray is imported, or engine=inline.\n"
+            "Ray was imported before the run, so no token protects its ports: everybody who reaches them over the "
+            "network can run code on this machine. Set RAY_AUTH_MODE=token before you import Ray, or engine=inline.\n"
         )
     else:
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}

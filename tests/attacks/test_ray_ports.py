@@ -1,4 +1,4 @@
-"""Ray's ports, which the whole network reaches while a run is simulated."""
+"""Ray's ports: the whole network can reach them during a simulation."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ CALLER = """
 import sys
 import ray
 ray.init(address=sys.argv[1], log_to_driver=False)
-print("The cluster obeys:", ray.get(ray.remote(num_cpus=0)(lambda: 42).remote(), timeout=60))
+print("The cluster ran it:", ray.get(ray.remote(num_cpus=0)(lambda: 42).remote(), timeout=60))
 """
 
 RUN = """
@@ -32,13 +32,13 @@ ray_engine.simulate(resolve({{"out": {out!r}, "rounds": 1, "clients": 2, "cohort
 
 
 @pytest.mark.slow
-def test_a_run_obeys_nobody_who_lacks_its_token(tmp_path):
-    """A Ray cluster carries out the code of whoever calls its ports, as the user who started it."""
+def test_ray_refuses_a_caller_without_the_token_of_the_run(tmp_path):
+    """Without a token Ray runs the code of every caller, as the user who started it."""
     script = RUN.format(caller=CALLER, out=str(tmp_path / "run"))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     without, with_token = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
     assert without[1] != 0
-    assert "The cluster obeys" not in without[2]
+    assert "The cluster ran it" not in without[2]
     assert "token" in without[3].lower()
-    assert with_token[1:3] == [0, "The cluster obeys: 42\n"]
+    assert with_token[1:3] == [0, "The cluster ran it: 42\n"]
