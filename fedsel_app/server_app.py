@@ -17,17 +17,21 @@ from strategies.round.flower_grid import FlowerGrid
 app = ServerApp()
 
 
-def without_traceback(record: logging.LogRecord) -> bool:
-    """Have Flower log the sentence of a ConfigError alone."""
-    error = record.exc_info[1] if record.exc_info else None
-    if isinstance(error, ConfigError):
-        record.msg = str(error)
-        record.args = ()
-        record.exc_info = None
-    return True
+class SentenceAlone(logging.Filter):
+    """Filter of Flower's log that leaves the sentence of a ConfigError alone, without traceback and exit code."""
+
+    _said = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Take the traceback of a ConfigError out of its record, and leave out the notice on the exit after it."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, ConfigError):
+            record.msg, record.args, record.exc_info = str(error), (), None
+            self._said = True
+        return not (self._said and record.getMessage().startswith("Exit Code:"))
 
 
-logging.getLogger("flwr").addFilter(without_traceback)
+logging.getLogger("flwr").addFilter(SentenceAlone())
 
 
 @app.main()

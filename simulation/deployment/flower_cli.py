@@ -56,7 +56,7 @@ class RunResult:
         if self.completed:
             return "The run is finished."
         details = "" if self.details == "N/A" else f" {self.details}"
-        return f"The run did not finish: {self.status.replace(':', ', ')}.{details}"
+        return f"The run {self.status.partition(':')[2] or self.status}.{details}"
 
 
 def submit(

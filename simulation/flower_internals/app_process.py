@@ -29,6 +29,7 @@ from flwr.clientapp.client_app import LoadClientAppError
 from flwr.clientapp.utils import get_load_client_app_fn
 from flwr.common import serde
 from flwr.common.constant import ErrorCode
+from flwr.common.logger import update_console_handler
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.runtime_pb2 import PullTaskInputResponse, PushAppMessagesRequest
 from flwr.supercore.app_utils import start_parent_process_monitor
@@ -116,6 +117,7 @@ def answer_message(pipe: Connection, apps: dict[str, ClientApp]) -> None:
 def main() -> None:
     """Answer messages until the SuperNode closes the pipe."""
     signal.signal(signal.SIGINT, lambda *_: sys.exit(1))
+    update_console_handler(colored=sys.stderr.isatty())
     start_parent_process_monitor(int(sys.argv[2]))
     pipe, apps = Connection(int(sys.argv[1])), dict[str, ClientApp]()
     pipe.send_bytes(READY)

@@ -44,6 +44,8 @@ def run_superlink(provisioned: Path | None = None, say: Callable[[str], None] = 
     out the signatures of that folder, and accepts the token whose hash is in ``token.sha256``. `say` is called with a
     sentence when a client connects or leaves.
     """
+    from flwr.common.logger import update_console_handler
+
     program: Any = import_module("flwr.superlink.cli.flower_superlink")
     factories = partial(in_memory_factories, provisioned=provisioned, say=say)
     setattr(import_module("flwr.superlink.main"), FACTORIES_HOOK, factories)
@@ -52,6 +54,7 @@ def run_superlink(provisioned: Path | None = None, say: Callable[[str], None] = 
         close_to_strangers(program, Path(folder), partial(open_account, lasting=digest or ""))
         limit_ports(program)
         logging.getLogger("flwr").addFilter(lambda record: POLL not in record.getMessage())
+        update_console_handler(colored=sys.stderr.isatty())
         program.flower_superlink()
 
 

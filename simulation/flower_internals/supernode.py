@@ -15,6 +15,7 @@ Streaming calls and an app process that stays, both in Flower, would replace thi
 """
 
 import secrets
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -25,6 +26,7 @@ from typing import Any
 from flwr.app import Message
 from flwr.common import serde
 from flwr.common.constant import ISOLATION_MODE_PROCESS, ISOLATION_MODE_SUBPROCESS, Status, SubStatus
+from flwr.common.logger import update_console_handler
 from flwr.proto.message_pb2 import Context
 from flwr.proto.runtime_pb2 import PullTaskInputResponse, PushAppMessagesRequest
 from flwr.supernode.nodestate.in_memory_nodestate import CLIENT_APP_CRASHED_ERROR
@@ -154,6 +156,7 @@ def serve_messages(
         return config
 
     refuse_by_exceptions()
+    update_console_handler(colored=sys.stderr.isatty())
     setattr(node, PUSH_HOOK, pushing(getattr(node, PUSH_HOOK)))
     setattr(node, CONNECTION_HOOK, connection)
     setattr(program, CONFIG_HOOK, parse_closed)

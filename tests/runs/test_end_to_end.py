@@ -100,6 +100,7 @@ def test_flwr_run_gives_the_bits_of_fedsel_run(simulated: Path, tmp_path: Path, 
     )  # fmt: skip
     assert few.returncode == 1
     assert "Only 2 of 3 clients connected" in few.stdout
+    assert not any(words in few.stdout + few.stderr for words in ("Traceback", "Exit Code", "flower.ai", "\x1b"))
 
 
 @pytest.mark.e2e
@@ -111,6 +112,11 @@ def test_deployed_processes_give_the_bits_of_the_simulation(simulated: Path, tmp
     assert (folder / "model.npz").read_bytes() == (simulated / "model.npz").read_bytes()
     assert FLEET_STARTS in (folder / "processes/logs/superlink.log").read_text()
     assert "fedsel start client-0" in done.stdout
+    assert not (folder / "processes/tmp").exists()
+    logs = [path.read_text() for path in (folder / "processes/logs").iterdir()]
+    assert len(logs) == 4
+    for text in (done.stdout, *logs):
+        assert not any(words in text for words in ("\x1b", "PullMessages", "pull-pending-tasks"))
     assert not mentioning(folder)
 
 

@@ -29,9 +29,12 @@ def test_three_kills_of_a_deployment_change_nothing(tmp_path: Path) -> None:
     subprocess.run([*FEDSEL, "run", *SETTINGS, "--out", str(whole)], check=True, capture_output=True)
     command = [*FEDSEL, "deploy", "--insecure", *SETTINGS, "--set", "links=simulated", "--out", str(folder)]
     again = [*FEDSEL, "deploy", "--insecure", "--resume", str(folder)]
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    environment = os.environ | {"TMPDIR": str(temporary)}
     for kill, after in enumerate(KILLED_AFTER):
         with (tmp_path / f"{kill}.log").open("wb") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
         deadline = time.monotonic() + 400
         while written(folder) < after:
             assert process.poll() is None, (tmp_path / f"{kill}.log").read_text()
@@ -44,10 +47,13 @@ def test_three_kills_of_a_deployment_change_nothing(tmp_path: Path) -> None:
             assert time.monotonic() < deadline, f"{left} outlive the process that started them"
             time.sleep(0.05)
         assert not (folder / "summary.json").exists()
+        assert not list(temporary.iterdir())
         assert list((folder / "fedsel-state").rglob("client-*/round-*.npz")), "the residuals outlive the processes"
         command = again
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert not list(temporary.iterdir())
+    assert not (folder / "processes/tmp").exists()
     assert rounds(folder) == rounds(whole)
     for name in ("model.npz", "best-model.npz"):
         assert (folder / name).read_bytes() == (whole / name).read_bytes()

@@ -1,8 +1,18 @@
 """What a user sees of a deployed run's log."""
 
-import pytest
+import io
+import shlex
+from pathlib import Path
 
-from simulation.deployment.deployed_run import show_line
+import pytest
+from rich.console import Console
+
+from simulation.deployment import deployed_run
+from simulation.deployment.command_lines import commands_elsewhere
+from simulation.deployment.deployed_run import run_submitted, show_line
+from simulation.deployment.flower_cli import RunResult
+from simulation.experiments.configuration import resolve
+from tests.support.documentation import PAGES, commands
 
 
 def test_the_log_is_piped_without_colours_and_what_goes_well_in_flower(
@@ -18,3 +28,31 @@ def test_the_log_is_piped_without_colours_and_what_goes_well_in_flower(
     ):
         show_line(line)
     assert capsys.readouterr().out == "round 1 of 2: accuracy 0.5\nWARNING :   Client 3 left\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "details", "said"),
+    [
+        ("finished:completed", "N/A", "The run is finished.\n"),
+        ("finished:failed", "Only 2 of 3 clients connected.", "The run failed. Only 2 of 3 clients connected.\n"),
+        ("finished:stopped", "N/A", "The run stopped.\n"),
+    ],
+)
+def test_the_outcome_is_told_in_words(
+    status: str, details: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deployed_run, "submit", lambda *_: RunResult(1, status, details))
+    written = io.StringIO()
+    run_submitted(resolve({"out": str(tmp_path / "run")}), "local", None, Console(file=written, width=80))
+    assert written.getvalue() == said
+
+
+def test_the_commands_for_separate_machines_are_those_of_the_page() -> None:
+    page = PAGES["docs/deployment.md"].partition("## On separate machines")[2]
+    shown = [list(command.words) for command in commands(page)]
+    printed = [shlex.split(line) for line in commands_elsewhere(3, {}, {"rounds": 5}) if not line.startswith("#")]
+    provision, server, client, *_, submit = printed
+    assert provision in shown
+    assert server in shown
+    assert client in [words[:3] for words in shown]
+    assert submit[:3] in [words[:3] for words in shown]
