@@ -13,11 +13,27 @@ from tests.support.documentation import PAGES, README, code_spans, commands, pyt
 from tests.support.sources import ROOT
 
 LINES, METHOD_LINES, WIDTH = 120, 39, 120
+OTHER_WORDS = re.compile(r"\b(refuted|confirmed|exchanges)\b", re.IGNORECASE)
+"""Words in place of which the project says does not hold, holds, client updates."""
 
 
 def test_the_readme_is_short_and_so_is_its_method() -> None:
     assert len(README.splitlines()) <= LINES
     assert len(python_files(README)["waiting.py"].splitlines()) <= METHOD_LINES
+
+
+def test_the_readme_puts_the_command_on_the_path_before_it_uses_it() -> None:
+    assert ". .venv/bin/activate" in README
+    assert README.index(". .venv/bin/activate") < README.index("$ fedsel run")
+
+
+def test_pages_and_programs_have_one_word_for_a_thing() -> None:
+    texts = dict(PAGES)
+    for package in ("fedsel_app", "strategies", "clients", "simulation"):
+        for path in sorted((ROOT / package).rglob("*")):
+            if path.suffix in (".py", ".html"):
+                texts[path.relative_to(ROOT).as_posix()] = path.read_text(encoding="utf-8")
+    assert {name: found for name, text in texts.items() if (found := OTHER_WORDS.findall(text))} == {}
 
 
 @pytest.mark.parametrize("name", PAGES)

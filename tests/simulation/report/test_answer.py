@@ -51,6 +51,8 @@ def test_the_command_prints_the_ranking_and_the_verdict(printed, tmp_path):
     assert said[0].endswith("3 pairs: significant after Holm.")
     text = (tmp_path / "report.md").read_text()
     assert text.index("| rank | method |") < text.index(said[0][:40]) < text.index("### Rounds, seconds")
+    assert text.count("Value bytes are ") == 1
+    assert not any(word in text for word in ("exchange", "| level |", "whole update"))
     html = (tmp_path / "report.html").read_text()
     assert html.index("against the first") < html.index("Fewest") < html.index("<figure")
 
