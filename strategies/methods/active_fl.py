@@ -1,25 +1,25 @@
-"""Active Federated Learning: clients with a large loss are drawn more often, from valuations as old as their last part.
+"""Active Federated Learning: clients with a large loss are drawn more often. The loss dates from their last training.
 
-Goetz, Malik, Bui, Moon, Liu and Kumar, "Active Federated Learning", 2019 (arXiv:1909.12641). The rule of a round,
-as in the authors' organisation's FLSim and the code of FedCor:
+Goetz, Malik, Bui, Moon, Liu and Kumar, "Active Federated Learning", 2019 (arXiv:1909.12641). A round selects as in
+FLSim, the library of the authors' organisation, and in the code of FedCor:
 
-1. the alpha_1 n clients with the smallest valuation are left out (`eligible`);
-2. m - floor(alpha_3 m) of the others without replacement with probabilities in proportion to exp(alpha_2 v);
-3. the rest uniformly from the clients not drawn yet.
+1. It leaves out the alpha_1 n clients with the smallest valuation (`eligible`).
+2. It draws m - floor(alpha_3 m) of the others without replacement, with probabilities in proportion to exp(alpha_2 v).
+3. It draws the rest uniformly from all clients that are not drawn yet.
 
-The valuation is v_k = sqrt(n_k) times the mean loss, over k's training examples, of the model that k received;
-participants refresh theirs, all others stay. `valuation` mean leaves the factor out; current asks every client in
-every round for the mean loss of its model.
+The valuation is v_k = sqrt(n_k) times the mean loss of the received model over k's training examples. Participants
+renew their valuation; all others keep theirs. `valuation` = mean leaves the factor sqrt(n_k) out. `valuation` = current
+asks every client in every round for the mean loss of the current model.
 
 Deviations
 ----------
-- The paper itself was not readable; constants and steps agree in three independent codes. They differ by one client in
-  how the active part is rounded; here it is m - floor(alpha_3 m), as in FLSim.
-- `valuation` mean and current are no rules of the authors: a comparison with FedCVR-Bolt depends on the valuation, and
-  that paper does not say which it takes.
-- `cold-start` probe asks every client once on the first model it could have received; uniform asks none, and a client
-  that has no valuation yet is drawn in step 3 only.
-- With the alpha_3 = 0.1 of the paper a cohort under 10 has no uniform part.
+- The paper itself was not readable. Constants and steps agree in three independent codes, which differ by one client in
+  how they round the active part. Here the active part is m - floor(alpha_3 m), as in FLSim.
+- `valuation` = mean and current are not rules of the authors. A comparison with FedCVR-Bolt depends on the valuation,
+  and its paper does not say which one it uses.
+- With `cold-start` = probe, every client is asked once, about the first model that it could have received. With uniform
+  no client is asked, and a client without a valuation is drawn in step 3 only.
+- With the paper's alpha_3 = 0.1, a cohort below 10 clients has no uniform part.
 """
 
 from dataclasses import dataclass
@@ -48,26 +48,26 @@ class ActiveFLConfig(Settings):
     valuation: str = setting(
         "sqrt-n",
         "valuation v of a client: sqrt(n) times its mean loss when it last took part, that mean loss alone, or its"
-        " loss of the current model, for which every client is asked",
+        " loss of the current model, which asks every client",
         choices=("sqrt-n", "mean", "current"),
     )
     cold_start: str = setting(
         "probe",
-        "clients that were never measured: measured once, or selected by the uniform draw only",
+        "clients without a valuation: a probe measures each of them once, or only the uniform draw selects them",
         choices=("probe", "uniform"),
     )
 
 
 def valuations(losses: Floats, examples: Ints, valuation: str = "sqrt-n") -> Floats:
-    """v_k = sqrt(n_k) L_k, or L_k for another `valuation`; float64 (n,), cut to stay finite, NaN where the loss is."""
+    """v_k = sqrt(n_k) L_k, or L_k for another `valuation`; float64 (n,), clipped to be finite, NaN for a NaN loss."""
     factors = np.sqrt(examples) if valuation == "sqrt-n" else np.ones(examples.size)
     return np.asarray(np.clip(factors * np.clip(losses, 0.0, LARGEST_LOSS), 0.0, LARGEST_LOSS))
 
 
 def eligible(values: Floats, excluded: float) -> NDArray[np.bool_]:
-    """Step 1, bool (n,): all but the floor(alpha_1 n) smallest of `values` (n,), unknown (NaN) ones being smallest.
+    """Step 1, bool (n,): True for all but the floor(alpha_1 n) smallest of `values` (n,). NaN counts as smallest.
 
-    Of equal valuations the later position is left out first. Unknown ones are never eligible.
+    Among equal valuations, the later position is left out first. NaN (unknown) is never eligible.
     """
     known = ~np.isnan(values)
     ascending = np.lexsort((-np.arange(values.size), np.where(known, values, -np.inf)))
@@ -77,7 +77,7 @@ def eligible(values: Floats, excluded: float) -> NDArray[np.bool_]:
 
 
 def probabilities(values: Floats, excluded: float, sharpness: float) -> Floats:
-    """The probabilities of step 2's first draw, float64 (n,); all 0 where no client is eligible."""
+    """Probabilities of the first draw of step 2, float64 (n,); all 0 if no client is eligible."""
     kept = eligible(values, excluded)
     odds = np.zeros(values.size)
     if kept.any():
@@ -91,7 +91,7 @@ def draw(values: Floats, count: int, config: ActiveFLConfig, rng: np.random.Gene
     count = min(count, values.size)
     candidates = np.flatnonzero(eligible(values, config.excluded))
     active = min(count - int(config.uniform * count), candidates.size)
-    # Drawn in log space: no valuation is too large for it.
+    # Drawn in log space, so that no valuation overflows.
     chosen = candidates[gumbel_top(config.sharpness * values[candidates], active, rng)]
     free = np.ones(values.size, bool)
     free[chosen] = False
@@ -101,7 +101,7 @@ def draw(values: Floats, count: int, config: ActiveFLConfig, rng: np.random.Gene
 
 @final
 class ActiveFL(SelectionStrategy[ActiveFLConfig]):
-    """Softmax draws on stale valuations, and a uniform rest."""
+    """Softmax draws by the last valuations; the rest of the cohort is drawn uniformly."""
 
     name = "active-fl"
     paper = "Goetz et al. 2019 (AFL)"
@@ -116,35 +116,35 @@ class ActiveFL(SelectionStrategy[ActiveFLConfig]):
 
     @classmethod
     def needs(cls, config: ActiveFLConfig) -> Needs:
-        """Participants' loss of the received model, with `cold-start` probe all clients' once; or always all."""
+        """Participants' loss of the received model, and a probe of all clients or of those without a valuation."""
         if config.valuation == "current":
             return Needs(loss_probe=True, probe_batches=0)
         probes = config.cold_start == "probe"
         return Needs(loss_probe=probes, probe_batches=0, reports=frozenset({Report.INITIAL_LOSS}))
 
     def candidates(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Ints:
-        """Those without a valuation; every client under `valuation` current."""
+        """Clients without a valuation; all clients if `valuation` is current."""
         ids = roster.ids
         if self.config.valuation == "current":
             return ids
         return np.asarray(ids[np.isnan(self._valuations[ids])])
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
-        """Steps 1-3 on the valuations known by now, this round's probe included."""
+        """Steps 1-3 on the known valuations, which include this round's probe."""
         ids = roster.ids
         values = self._with_probe(roster)[ids]
         picked = draw(values, count, self.config, rng)
         return Selection(ids[picked], components={"valuation": np.nan_to_num(values[picked])})
 
     def update(self, outcome: Outcome) -> None:
-        """Take up this round's probe and the participants' measurements."""
+        """Store this round's probe and the losses of the participants."""
         self._valuations = self._with_probe(self.roster)
         if outcome.clients.size and self.config.valuation != "current":
             measured, examples = finite(outcome.reports[Report.INITIAL_LOSS]), self.roster.examples[outcome.clients]
             self._valuations[outcome.clients] = valuations(measured, examples, self.config.valuation)
 
     def _with_probe(self, roster: Roster) -> Floats:
-        """The valuations, float64 (K,), with this round's probe where there was none; a copy."""
+        """Copy of the valuations, float64 (K,), with this round's probe for clients without one."""
         config = self.config
         probed = valuations(roster.losses, roster.examples, config.valuation)
         if config.valuation == "current":

@@ -1,20 +1,20 @@
-"""AdaFL's attention: clients whose models end up far from the new global model are drawn more often.
+"""AdaFL's attention: clients whose models are far from the new global model are drawn more often.
 
 Chen, Chong and Quek, "Dynamic Attention-based Communication-Efficient Federated Learning", 2021 (arXiv:2108.05765).
-Here is its attention-based selection. Its growing fraction of clients is a participation policy.
+This file has its attention-based selection. Its growing fraction of clients is a participation policy.
 
-Attention starts at a_k = n_k / n. S_t is drawn without replacement with probabilities a. After the round, with
-d_k = ||w_{t+1} - w_k|| for k in S_t, a_k <- alpha a_k + (1 - alpha) (d_k / sum_{S_t} d) sum_{S_t} a; no other
-changes, and the sum of all stays 1.
+Attention starts at a_k = n_k / n. S_t is drawn without replacement with probabilities a. After the round, let d_k =
+||w_{t+1} - w_k|| for k in S_t. Then a_k <- alpha a_k + (1 - alpha) (d_k / sum_{S_t} d) sum_{S_t} a for k in S_t. The
+others keep their attention, and the sum of all stays 1.
 
 Deviations
 ----------
 - The formulas are reconstructed: only the paper's abstract was readable, and no code of the authors was found.
-- Attention is kept in units of examples (a_k = n_k at the start) and divided by its sum where it is used; the update
-  rule is the same in every unit, and a client that joins late then enters with its share by size.
+- Attention is kept in units of examples (a_k = n_k at the start) and divided by its sum where it is used. The update
+  rule is the same in every unit. So a client that joins late starts with its share by size.
 - w_{t+1} is taken before the server's optimiser: d_k is the distance of the client's decoded (compressed) update from
   the aggregated update. With a server that applies the mean with learning rate 1 this is the distance to w_{t+1}.
-- S_t here is those whose update was aggregated.
+- S_t contains only the clients whose update was aggregated.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from strategies.selection_math.sampling import weighted_draws
 
 @dataclass(frozen=True)
 class AdaFLConfig(Settings):
-    """Settings of AdaFL: the pace of the attention."""
+    """Settings of AdaFL: how fast the attention changes."""
 
     decay: float = setting(0.9, "share alpha of the old attention in the new one", low=0.0, high=1.0)
 
@@ -45,9 +45,9 @@ def distance(update: Update, aggregate: Floats) -> float:
 
 
 def refreshed(attention: Floats, distances: Floats, decay: float) -> Floats:
-    """The new attention of the clients that took part, from their old one and d_k; float64 (r,) each, sum unchanged.
+    """The new attention of the participants, from their old attention and d_k; float64 (r,) each. The sum is unchanged.
 
-    Where all distances are 0, attention stays.
+    If all distances are 0, attention does not change.
     """
     total = distances.sum()
     if not total > 0:
@@ -67,21 +67,21 @@ class AdaFL(SelectionStrategy[AdaFLConfig]):
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
         self._attention = np.full(context.run.clients, np.nan)
-        """In units of examples; NaN until the client first took part."""
+        """In units of examples; NaN until the client takes part for the first time."""
 
     def attention(self, roster: Roster) -> Floats:
         """Every client's attention, float64 (K,), in units of examples."""
         return np.where(np.isnan(self._attention), roster.examples, self._attention)
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
-        """`count` sequential draws with probabilities in proportion to attention; the score is a_k."""
+        """`count` sequential draws without replacement, in proportion to attention. The score is a_k."""
         attention = self.attention(roster)
         attention /= max(attention.sum(), 1.0)
         clients = np.sort(roster.ids[weighted_draws(attention[roster.ids], count, rng)])
         return Selection(clients, attention[clients], {"attention": attention[clients]})
 
     def update(self, outcome: Outcome) -> None:
-        """Move attention among those who took part towards the ones far from the average."""
+        """Redistribute the participants' attention: more to those that are far from the average."""
         if outcome.aggregate is None:
             return
         distances = np.array([distance(update, outcome.aggregate) for update in outcome.updates])

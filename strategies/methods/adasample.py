@@ -1,27 +1,31 @@
-"""AdaSample: unbiased sampling that trades the variance of the average against the time of a round.
+"""AdaSample: unbiased sampling that balances the variance of the average against the time of a round.
 
 Luo, Xiao, Wang, Huang and Tassiulas, "Tackling System and Statistical Heterogeneity for Federated Learning with
 Adaptive Client Sampling", INFOCOM 2022 (arXiv:2112.11256); "Adaptive Heterogeneous Client Sampling for Federated
 Learning over Wireless Networks", IEEE Transactions on Mobile Computing, 2024 (arXiv:2404.13804).
 
-m clients are drawn with replacement from q and averaged with weights p_i / (m q_i). After R rounds the bound on the
-error is (A sum_i p_i^2 G_i^2 / q_i + B) / R, so a target takes time proportional to
-(sum_i q_i t_i) (sum_i p_i^2 G_i^2 / q_i + B/A), t_i client i's seconds: q minimises that over the simplex. For a given
-mean time M = sum_i q_i t_i the inner problem is convex and its solution is q_i = p_i G_i / sqrt(t_i + kappa) up to a
-factor, M growing with the multiplier kappa from its smallest value at kappa = -min t. The first-order condition of
-the whole puts kappa = -M (B/A) / (sum_i p_i^2 G_i^2 / q_i + B/A), which is never positive: the line search over M
-walks kappa over (-min t, 0]. B = 0 is its end, q_i proportional to p_i G_i / sqrt(t_i).
+The server draws m clients with replacement from q and averages them with weights p_i / (m q_i). After R rounds the
+bound on the error is (A sum_i p_i^2 G_i^2 / q_i + B) / R. So the time to a target is proportional to (sum_i q_i t_i)
+(sum_i p_i^2 G_i^2 / q_i + B/A), where t_i is the time of client i in seconds. q minimises this product over the
+simplex.
+
+For a given mean time M = sum_i q_i t_i the inner problem is convex. Its solution is q_i = p_i G_i / sqrt(t_i + kappa)
+up to a factor, and M grows with the multiplier kappa from its smallest value at kappa = -min t. The first-order
+condition of the whole problem gives kappa = -M (B/A) / (sum_i p_i^2 G_i^2 / q_i + B/A), which is never positive. So the
+line search over M searches kappa in (-min t, 0]. For B = 0 the solution is kappa = 0: q_i is proportional to p_i G_i /
+sqrt(t_i).
 
 Deviations
 ----------
-Reconstructed: the bound is from memory, its optimum checked numerically.
-- G_i is the largest ||update|| / (local learning rate) seen of client i, which grows with its gradients; a client
-  that was never seen has the mean of the others.
-- B/A is the setting `bound-offset` and not estimated by two pilot runs (which give it by R_uniform / R_p =
-  (A n sum p^2 G^2 + B) / (A sum p G^2 + B)).
-- q is mixed with a `uniform-share` of the uniform distribution, so that no weight exceeds p_i n / (m share) and a
-  client whose update once was zero is not lost. The estimate stays unbiased.
-- A client that is drawn twice trains once and counts twice. One that fails is missing from the sum.
+Reconstructed: the bound is from memory, and its optimum was checked numerically.
+
+- G_i is the largest ||update|| / (local learning rate) of client i so far, which grows with its gradients. A client
+  without an update has the mean of the others.
+- B/A is the setting `bound-offset`. The paper estimates it by two pilot runs, from R_uniform / R_p =
+  (A n sum p^2 G^2 + B) / (A sum p G^2 + B).
+- q is mixed with a `uniform-share` of the uniform distribution. So no weight exceeds p_i n / (m share), and a client
+  with a zero update can be drawn again. The estimate stays unbiased.
+- A client that is drawn twice trains once and counts twice. A client that fails is missing from the sum.
 """
 
 from dataclasses import dataclass
@@ -39,12 +43,12 @@ from strategies.selection_math.sampling import shares
 
 REFINEMENTS = 4
 STEPS = 65
-"""The line search narrows a grid of STEPS points REFINEMENTS times."""
+"""The line search uses a grid of STEPS points and refines it REFINEMENTS times."""
 
 
 @dataclass(frozen=True)
 class AdaSampleConfig(Settings):
-    """Settings of AdaSample: the bound, and the distance of sampling from its optimum."""
+    """Settings of AdaSample: the bound, and the share of uniform sampling."""
 
     bound_offset: float = setting(
         0.0, "B/A of the convergence bound, in units of (sum p_i G_i)^2; large values prefer fast clients", low=0.0
@@ -55,7 +59,7 @@ class AdaSampleConfig(Settings):
 
 
 def inner_optimum(reach: Floats, seconds: Floats, kappa: Floats) -> Floats:
-    """The q that minimise sum reach_i^2 / q_i at their own mean times, one row for each `kappa`: float64 (k, n).
+    """The q that minimise sum reach_i^2 / q_i for their own mean times, one row for each `kappa`: float64 (k, n).
 
     `reach` (n,) is p_i G_i, not all 0; `seconds` (n,) are above 0 and above -kappa.
     """
@@ -64,7 +68,7 @@ def inner_optimum(reach: Floats, seconds: Floats, kappa: Floats) -> Floats:
 
 
 def run_time(q: Floats, reach: Floats, seconds: Floats, offset: float) -> Floats:
-    """(sum q t) (sum reach^2 / q + offset) of each row of `q` (k, n); a client with reach 0 needs no sampling."""
+    """(sum q t) (sum reach^2 / q + offset) for each row of `q` (k, n). A client with q = 0 adds nothing."""
     variance = np.divide(reach**2, q, out=np.zeros_like(q), where=q > 0).sum(axis=1)
     return np.asarray((q * seconds).sum(axis=1) * (variance + offset))
 
@@ -75,7 +79,7 @@ def sampling_distribution(reach: Floats, seconds: Floats, offset: float) -> Floa
         return np.full(reach.size, 1.0 / reach.size)
     if offset == 0:
         return np.asarray(inner_optimum(reach, seconds, np.zeros(1))[0])
-    # kappa = min t (e^x - 1): x = 0 is kappa = 0, x -> -inf its lower end.
+    # kappa = min t (e^x - 1): x = 0 gives kappa = 0, x -> -inf gives the lower end.
     low, high = -30.0, 0.0
     for _ in range(REFINEMENTS):
         grid = np.linspace(low, high, STEPS)
@@ -94,7 +98,7 @@ def expected_slowest(q: Floats, seconds: Floats, draws: int) -> float:
 
 @final
 class AdaSample(SelectionStrategy[AdaSampleConfig]):
-    """m draws with replacement from the distribution that makes the whole run shortest; unbiased weights."""
+    """m draws with replacement from the distribution that minimises the time to a target; unbiased weights."""
 
     name = "adasample"
     paper = "Luo et al. 2022, INFOCOM (reconstructed)"
@@ -105,7 +109,7 @@ class AdaSample(SelectionStrategy[AdaSampleConfig]):
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
         self._norms = np.full(context.run.clients, np.nan)
-        """The largest ||update|| / lr of each client; NaN: none yet."""
+        """The largest ||update|| / lr of each client; NaN if it has none yet."""
 
     @classmethod
     def needs(cls, config: AdaSampleConfig) -> Needs:
@@ -113,7 +117,7 @@ class AdaSample(SelectionStrategy[AdaSampleConfig]):
         return Needs(links=True)
 
     def distribution(self, roster: Roster, round_info: RoundInfo) -> tuple[Floats, Floats, Floats]:
-        """p, q and the seconds t of the available clients, float64 (n,) each."""
+        """p, q and the seconds t of the available clients; float64 (n,) each."""
         ids = roster.ids
         p = shares(roster.examples[ids])
         known = self._norms[ids]
@@ -144,7 +148,7 @@ class AdaSample(SelectionStrategy[AdaSampleConfig]):
         )
 
     def update(self, outcome: Outcome) -> None:
-        """Raise G_i where a larger update came in."""
+        """Raise G_i if a client's update is larger than before."""
         rate = self.context.training.learning_rate(outcome.round_info.number, outcome.round_info.total)
         if rate > 0:
             norms = np.array([update.norm() for update in outcome.updates])

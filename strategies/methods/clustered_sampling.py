@@ -1,20 +1,21 @@
-"""Clustered sampling: m distributions over clients, one client from each, unbiased with less variance than MD sampling.
+"""Clustered sampling: m distributions over clients, one client from each. It is unbiased and has less variance than MD
+sampling.
 
 Fraboni, Vidal, Kameni and Lorenzi, "Clustered Sampling: Low-Variance and Improved Representativity for Clients
-Selection in Federated Learning", ICML 2021 (arXiv:2105.05883), Algorithms 1 and 2 and, as `algorithm` 0, the MD
-sampling that they are compared with (m independent draws by p_k). The rows are built in
-`strategies.selection_math.sampling_rows`.
+Selection in Federated Learning", ICML 2021 (arXiv:2105.05883), Algorithms 1 and 2. `algorithm` = 0 is MD sampling, with
+which the paper compares them: m independent draws by p_k. `strategies.selection_math.sampling_rows` builds the
+distributions, one row each.
 
 Deviations
 ----------
-- A client drawn in several rows is trained once and has that multiple of the weight 1/m, so that a round may have
-  fewer than m clients.
+- A client that is drawn in several rows trains once and gets the weight 1/m for each of them. So a round may have fewer
+  than m clients.
 - With m clients or fewer available, all take part with weights p_k.
-- Algorithm 2 groups by the angle between the clients' last updates as the server received them (compressed, where
-  the run compresses), by average linkage; `linkage` = ward-rows is the authors' code, which takes the rows of the
-  distance matrix for feature vectors. L1 and L2 distances are left out.
-- A client with p_k >= 1/m gets floor(m p_k) rows of its own before Algorithm 2 runs on the rest: without that, the
-  authors' code is biased.
+- Algorithm 2 groups by the angle between the clients' last updates as the server received them (compressed, where the
+  run compresses), by average linkage. `linkage` = ward-rows is the authors' code, which uses the rows of the distance
+  matrix as feature vectors. L1 and L2 distances are not implemented.
+- A client with p_k >= 1/m gets floor(m p_k) rows of its own before Algorithm 2 runs on the rest. The authors' code does
+  not do this and is biased.
 - Weights are renormalised over the aggregated clients.
 """
 
@@ -40,8 +41,8 @@ class ClusteredSamplingConfig(Settings):
 
     algorithm: int = setting(
         BY_SIMILARITY,
-        "how the sampling distributions are built: by similarity of the last updates (2), by client size (1), or"
-        " all alike, which is MD sampling (0)",
+        "how the sampling distributions are built: by similarity of the last updates (2), by client size (1), or all"
+        " equal, which is MD sampling (0)",
         low=MD,
         high=BY_SIMILARITY,
     )
@@ -87,7 +88,7 @@ class ClusteredSampling(SelectionStrategy[ClusteredSamplingConfig]):
         return rows_by_similarity(p, angles(among(self._gram, ids)), count, self.config.linkage, rng)
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
-        """One draw from each row; the weight of a client is the share of rows that drew it."""
+        """One draw from each row. The weight of a client is the share of the rows that drew it."""
         ids = roster.ids
         if count >= ids.size:
             return Selection(ids, weights=shares(roster.examples[ids]))

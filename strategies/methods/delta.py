@@ -1,25 +1,25 @@
 """DELTA: unbiased sampling by the diversity and the variance of clients' gradients; and FedIS, by their norm.
 
 Wang, Zhang, Chen, Gao, Sun, Huang, Yang and Lin, "DELTA: Diverse Client Sampling for Fasting Federated Learning",
-NeurIPS 2023 (arXiv:2205.13925). p_i is proportional to r_i = sqrt(a1 zeta_i^2 + a2 sigma_i^2), zeta_i the distance of
-the client's gradient from the mean one and sigma_i^2 the variance of its mini-batch gradients; FedIS has
-r_i = ||g_i||. Practical version: p = 1/N at first, then a round's participants share out the probability they hold
-together in proportion to their r; the others keep theirs. Aggregation is w <- w + (1/m) sum (omega_i / p_i) Delta_i
-over m independent draws, omega_i = n_i / n: unbiased, with weights that do not sum to 1.
+NeurIPS 2023 (arXiv:2205.13925). p_i is proportional to r_i = sqrt(a1 zeta_i^2 + a2 sigma_i^2). zeta_i is the distance
+of the client's gradient from the mean gradient, and sigma_i^2 is the variance of its mini-batch gradients. FedIS has
+r_i = ||g_i||. This is the practical version: p = 1/N at first. After each round the participants divide the sum of
+their probabilities again, in proportion to their r; the others keep theirs. Aggregation over m independent draws is w
+<- w + (1/m) sum (omega_i / p_i) Delta_i with omega_i = n_i / n. It is unbiased, and its weights do not sum to 1.
 
 Deviations
 ----------
-- The constants follow a third-party configuration (a1 0.8, a2 0.2): the paper's need the smoothness L.
+- The constants follow a third-party configuration (a1 0.8, a2 0.2): the paper's constants need the smoothness L.
 - g_i is the client's mean gradient over its local steps, inferred from its update as the server received it
-  (`mean_gradient`). Its proximal term, clipping and compression stay in it.
-- Draws are with replacement, as unbiasedness needs; a client drawn twice is trained once with twice the weight, so
-  that a round may have fewer than m clients. `draws` = distinct is the authors' code: m different clients, the same
-  weights, and a bias.
+  (`mean_gradient`). So it includes the effects of the proximal term, clipping and compression.
+- Draws are with replacement, because unbiasedness needs it. A client that is drawn twice trains once with twice the
+  weight, so a round may have fewer than m clients. `draws` = distinct is the authors' code: m different clients with
+  the same weights, which is biased.
 - p is mixed with a `uniform-share` of the uniform distribution, which bounds every weight by omega_i N / uniform-share.
-- Over the available clients p is renormalised. With m or fewer of them all take part with weights omega_i.
-- A failed client's share is lost, not given to the others: the weights are used as they are.
-- Their code's rule, (n_i / n) ((1 - beta) ||g_i|| + beta ||g_i - mean g||) without sigma, is left out, as is its server
-  momentum.
+- p is renormalised over the available clients. If there are at most m of them, all take part with weights omega_i.
+- The share of a client that fails is lost and not given to the others: the weights are used without normalisation.
+- The rule of the authors' code, (n_i / n) ((1 - beta) ||g_i|| + beta ||g_i - mean g||) without sigma, and its server
+  momentum are not implemented.
 """
 
 from dataclasses import dataclass
@@ -40,11 +40,11 @@ SIGMA = Report.GRADIENT_DEVIATION
 
 @dataclass(frozen=True)
 class DeltaConfig(Settings):
-    """Settings of DELTA: the terms of the sampling probabilities, and the draws."""
+    """Settings of DELTA: the terms of the sampling probabilities, and how clients are drawn."""
 
     rule: str = setting(
         "delta",
-        "what the selection probabilities follow: gradient diversity and variance, or gradient norm",
+        "what determines the selection probabilities: gradient diversity and variance, or the gradient norm",
         choices=("delta", "fedis"),
     )
     diversity_weight: float = setting(0.8, "weight a1 of the diversity zeta^2", low=0.0)
@@ -54,17 +54,17 @@ class DeltaConfig(Settings):
     )
     draws: str = setting(
         "replacement",
-        "how clients are drawn: m independent draws, which is unbiased, or m different clients",
+        "how clients are drawn: in m independent draws, which is unbiased, or as m different clients",
         choices=("replacement", "distinct"),
         variants=("replacement", "distinct"),
     )
 
 
 def mean_gradient(update: NDArray[np.float32], effective_steps: float, lr: float) -> Floats:
-    """The constant gradient that heavy-ball steps from rest would have to see to move by `update` (N,).
+    """The constant gradient with which heavy-ball steps, started at rest, add up to `update` (N,).
 
-    Under a constant gradient g step j moves by -lr (1 - momentum^j) / (1 - momentum) g, and all of them together by
-    -lr times the effective steps of `TrainingConfig`.
+    Under a constant gradient g, step j moves the model by -lr (1 - momentum^j) / (1 - momentum) g. All steps together
+    move it by -lr (effective steps of `TrainingConfig`) g.
     """
     return np.asarray(-update.astype(np.float64) / (lr * effective_steps))
 
@@ -77,7 +77,7 @@ def scores_by_diversity(gradients: list[Floats], sigma: Floats, a1: float, a2: f
 
 
 def shared_out(probabilities: Floats, clients: Ints, scores: Floats) -> Floats:
-    """A copy of p (K,) in which `clients` share out what they hold together by `scores`; all 0 changes nothing."""
+    """Copy of p (K,) in which `clients` divide their total again, in proportion to `scores`; unchanged if all are 0."""
     fresh = probabilities.copy()
     total = scores.sum()
     if total > 0:
@@ -116,7 +116,7 @@ class Delta(SelectionStrategy[DeltaConfig]):
         return np.asarray(mixed[roster.ids] / mixed[roster.ids].sum())
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
-        """`count` draws; weights omega_i / (m p_i) for every time that a client was drawn, used as they are."""
+        """`count` draws. A client's weight is omega_i / (m p_i) times its number of draws, not normalised."""
         ids = roster.ids
         omega = shares(roster.examples[ids])
         if count >= ids.size:
@@ -135,7 +135,7 @@ class Delta(SelectionStrategy[DeltaConfig]):
         )
 
     def update(self, outcome: Outcome) -> None:
-        """The participants' probabilities follow their r."""
+        """Divide the participants' probabilities again, in proportion to their r."""
         training = self.context.training
         lr = training.learning_rate(outcome.round_info.number, outcome.round_info.total)
         if not outcome.updates or lr <= 0:

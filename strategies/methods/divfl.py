@@ -1,19 +1,22 @@
 """DivFL: the clients whose updates represent those of all clients best.
 
 Balakrishnan, Li, Zhou, Himayat, Smith and Bilmes, "Diverse Client Selection for Federated Learning via Submodular
-Maximization", ICLR 2022. S minimises G(S) = sum_k min_{i in S} ||g_k - g_i|| (facility location), greedily: the
-first pick is the medoid. With `subsample` below 1 each step looks at a random part of the clients (stochastic greedy).
+Maximization", ICLR 2022. S minimises G(S) = sum_k min_{i in S} ||g_k - g_i|| (facility location), greedily: the first
+pick is the medoid. With `subsample` below 1, each step considers a random part of the clients (stochastic greedy).
 
 Deviations
 ----------
-- g_k is the client's last update as the server received it (compressed, where the run compresses): the authors' code
-  sends the gradient at the received model as well.
-- stale (the authors' "no overhead"): only participants refresh their g. Instead of asking all once at t = 0, the first
-  rounds draw uniformly those never selected before; the last such round is filled up with others.
-- ideal: every available client trains and uploads in every round, and only the m chosen are aggregated. A choice is
-  made before the round's updates come, so that it rests on updates one round old, where the paper's are fresh.
-- One who was selected and never sent anything usable has g = 0.
-- Aggregation is by examples over S, as in the authors' code; the paper's weights (whom a client represents) are not.
+- g_k is the client's last update as the server received it (compressed, where the run compresses). In the authors' code
+  clients also send the gradient at the received model.
+- `gradients` = stale (the authors' "no overhead"): only participants renew their g. The authors ask all clients once at
+  t = 0; here the first rounds draw uniformly from the clients that were never selected. The last of these rounds is
+  filled up with other clients.
+- `gradients` = ideal: every available client trains and uploads in every round, and only the m selected updates are
+  aggregated. The selection precedes the updates of the round, so it uses updates that are one round old; the paper's
+  are of the same round.
+- A client that was selected but never sent a usable update has g = 0.
+- Aggregation is by examples over S, as in the authors' code. The paper weighs a client by the number of clients that it
+  represents.
 """
 
 from dataclasses import dataclass
@@ -33,24 +36,23 @@ from strategies.selection_math.similarity import among, blocks, euclidean, layer
 
 @dataclass(frozen=True)
 class DivFLConfig(Settings):
-    """Settings of DivFL: the updates that are compared, and the share that the greedy search looks at."""
+    """Settings of DivFL: the updates that are compared, and the share of clients in each greedy step."""
 
     gradients: str = setting(
         "stale",
-        "whose updates are refreshed in a round: those of its participants, or those of all clients, which then all"
-        " train",
+        "clients whose updates are renewed in a round: its participants, or all clients, which then all train",
         choices=("stale", "ideal"),
     )
     subsample: float = setting(
         1.0,
-        "share of the clients that each greedy step looks at; 1 takes all, and the authors' stochastic greedy takes"
+        "share of the clients that each greedy step considers; 1 takes all, and the authors' stochastic greedy takes"
         " 0.1",
         above=0.0,
         high=1.0,
     )
     layers: str = setting(
         "all",
-        "what is compared: whole updates, or their output layer alone, an approximation that saves memory",
+        "what is compared: whole updates, or only their output layer, an approximation that saves memory",
         choices=("all", "output"),
     )
 
@@ -58,8 +60,9 @@ class DivFLConfig(Settings):
 def facility_location(distances: Floats, count: int, subsample: float, rng: np.random.Generator) -> Ints:
     """Greedy minimisation of G(S) over n clients, in the order of picking; int64 (count,).
 
-    Each step adds the client with the smallest G(S + j), the lowest id among equals, out of all clients not yet picked
-    or, with `subsample` < 1, out of max(count, subsample n) random ones of them. `distances` (n, n) are symmetric.
+    Each step adds the client with the smallest G(S + j); among equals, the one with the lowest id. It considers all
+    clients that are not yet picked, or max(count, subsample n) random ones of them if `subsample` < 1. `distances` (n,
+    n) are symmetric.
     """
     size = len(distances)
     looked_at = max(count, int(subsample * size))
@@ -106,11 +109,11 @@ class DivFL(SelectionStrategy[DivFLConfig]):
 
     @classmethod
     def check_settings(cls, config: DivFLConfig, shared: SharedSettings) -> None:
-        """Refuse compression with ideal gradients: most of what clients send is dropped."""
+        """Refuse compression with ideal gradients, because most updates are not aggregated."""
         if config.gradients == "ideal" and not shared.compression.lossless:
             raise ConfigError(
-                "'divfl.gradients' = ideal drops most of what clients send, which error feedback would take for "
-                "delivered; set 'compressor' to none and 'value-bits' to 32."
+                "'divfl.gradients' = ideal discards the updates of most clients, and error feedback would count them"
+                " as delivered; set 'compressor' to none and 'value-bits' to 32."
             )
 
     def choose(self, roster: Roster, count: int, rng: np.random.Generator) -> Ints:
@@ -123,7 +126,7 @@ class DivFL(SelectionStrategy[DivFLConfig]):
         return np.sort(ids[facility_location(distances, count, self.config.subsample, rng)])
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
-        """The representatives; with ideal gradients all clients, of which the representatives alone have weight."""
+        """The representatives. With ideal gradients all clients train, and only the representatives have weight."""
         chosen = self.choose(roster, count, rng)
         if not self._ideal:
             return Selection(chosen)

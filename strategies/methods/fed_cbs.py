@@ -1,17 +1,17 @@
-"""Fed-CBS: cohorts whose labels are balanced taken together.
+"""Fed-CBS: cohorts whose joint label distribution is balanced.
 
 Zhang, Li, Li, Yin, Chen, Chen and Chen, "Fed-CBS: A Heterogeneity-Aware Client Sampling Mechanism for Federated
-Learning via Class-Imbalance Reduction", ICML 2023. The quadratic class-imbalance degree of a set S is
-QCID(S) = sum_b (share of label b in S - 1/B)^2. Clients are drawn one after the other without replacement: the first
-with weight QCID({c})^-1 + lambda sqrt(3 ln t / (2 T_c)), T_c 1 + how often c was selected, and the j-th with weight
+Learning via Class-Imbalance Reduction", ICML 2023. The quadratic class-imbalance degree of a set S is QCID(S) = sum_b
+(share of label b in S - 1/B)^2. Clients are drawn one after the other without replacement. The first draw has weights
+QCID({c})^-1 + lambda sqrt(3 ln t / (2 T_c)), where T_c is 1 + the number of selections of c. The j-th draw has weights
 QCID(S + c)^-j (exponents b_j = j).
 
 Deviations
 ----------
 - Reconstructed: the paper's text was not at hand; the rule follows two third-party accounts that agree on it.
 - Clients send their label counts once, in the clear; the paper protects the products of the counts by encryption.
-- T_c counts from 1, as in one of these, so that the bonus of a client never selected is finite.
-- QCID is at least 1e-20: a perfectly balanced set is picked all but surely.
+- T_c counts from 1, as in one of these accounts, so that the bonus of a client without selections is finite.
+- QCID is at least 1e-20, so a perfectly balanced set is drawn almost surely.
 """
 
 from dataclasses import dataclass
@@ -25,17 +25,17 @@ from strategies.roster import Floats, Ints, Needs, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
 
 BLOCK = 2**13
-"""Clients weighed at a time, so that what lies between stays in the processor's cache."""
+"""Clients whose weights are computed at a time, so that intermediate arrays fit into the processor's cache."""
 
 BALANCED = 1e-20
-"""QCID of a balanced set: above what rounding leaves (1e-32), below any that counts can have."""
+"""QCID of a balanced set: above the rounding error (1e-32) and below every positive QCID of real counts."""
 WHOLE = 2.0**53
-"""Below it whole numbers are exact in float64."""
+"""Integers below it are exact in float64."""
 
 
 @dataclass(frozen=True)
 class FedCBSConfig(Settings):
-    """Settings of Fed-CBS: exploration against balance."""
+    """Settings of Fed-CBS: the weight of exploration."""
 
     exploration: float = setting(10.0, "weight lambda of the exploration bonus in the first draw of a round", low=0.0)
 
@@ -48,9 +48,9 @@ def qcid(counts: Ints | Floats) -> Floats:
 
 
 def joined_qcid(held: Floats, counts: Floats, totals: Floats, squares: Floats) -> Floats:
-    """`qcid(held + counts)`, float64 (n,), but for rounding (there is less), by one product with `held` (B,).
+    """`qcid(held + counts)`, float64 (n,), with less rounding error, from one product with `held` (B,).
 
-    `totals` and `squares` (n,) are the sums of `counts` (n, B) and of their squares over the labels; all are whole.
+    `totals` and `squares` (n,) are the sums of `counts` (n, B) and of their squares over the labels. All are integers.
     """
     labels = counts.shape[-1]
     total = held.sum() + totals
@@ -69,7 +69,7 @@ def exploration_bonus(selections: Ints, server_round: int, weight: float) -> Flo
 
 
 def log_weights(held: Ints, counts: Ints, draw: int, bonus: Floats) -> Floats:
-    """Log weights (n,) of the `draw`-th draw, 1.., when the set so far holds the label counts `held` (B,)."""
+    """Log weights (n,) of the `draw`-th draw (from 1), if the set so far has the label counts `held` (B,)."""
     return _log_weights(qcid(counts if draw == 1 else held + counts), draw, bonus)
 
 
@@ -102,7 +102,7 @@ class FedCBS(SelectionStrategy[FedCBSConfig]):
         free = np.ones(ids.size, bool)
         held = np.zeros(counts.shape[-1])
         for draw in range(1, min(count, ids.size) + 1):
-            # The largest of log weights + Gumbel noise is a draw by those weights, however extreme they are.
+            # The argmax of log weights + Gumbel noise is a draw by those weights, and does not overflow.
             best, highest = 0, -np.inf
             for start in range(0, ids.size, BLOCK):
                 rows = slice(start, start + BLOCK)

@@ -6,28 +6,34 @@ Gradient Compression in Heterogeneous Edge Systems", IEEE Transactions on Mobile
 
 Deviations
 ----------
-Reconstructed: known are a representative subset by submodular maximisation, ratios from each client's link by a linear
-programme, the two alternated under a convergence bound. Everything else is ours. Minimised is
+Reconstructed. Three things are known: the cohort is a representative subset, found by submodular maximisation; a linear
+programme derives the ratios from the clients' links; the two alternate under a convergence bound. The rest is our
+choice. The method minimises
 
     T + V [ sum_j min_{i in S} d_ij + c sum_{i in S} gamma_i (1 - theta_i) ],    a_i + theta_i M / b_i <= T,
 
-over the cohort S, the kept fractions theta_i in [`kept-min`, 1] and the deadline T: d_ij = ||g_i - g_j|| over the mean
-distance, of the updates each client sent last; gamma_i how many clients i represents (itself among them; a client as
-near to several is shared by them); a_i, b_i, M the seconds of training, the uplink, the bits of a full update;
-V = `error-weight` (mean a_i + M / b_i) / n and c = `compression-weight`. The two weights are our choice: with the
-number of rounds in proportion to the error, an error of about a half is worth about two rounds' time a unit, and
-top-k loses far less than the share 1 - theta.
+over the cohort S, the kept fractions theta_i in [`kept-min`, 1] and the deadline T. The symbols are:
 
-- Given S, the programme has its optimum where T is a client's full upload or the earliest feasible time, because
-  theta_i = clip((T - a_i) b_i / M, theta_min, 1) solves it for any T: those points are searched, exactly.
-- Given T, S is the greedy minimiser of sum_j min_i [d_ij + c (1 - theta_i(T))] among those who can send theta_min in
-  time; where they are fewer than the cohort, the fastest. The alternation ends when a cohort recurs. It never tries
-  to do without a slow client that is in, so it starts anew from several deadlines; the first is theta_i = 1.
-- With `deadline-s` T is given and not searched.
-- Until every client was selected once, cohorts are drawn uniformly from those who were not (then from the others),
-  and only their ratios are chosen. A client that sent nothing since keeps the mean distance.
-- A compressor that does not sparsify leaves every theta_i at 1: then only the cohort is chosen.
-- The weights are gamma_i / n. Q-FedCG's quantisation levels are left out.
+- d_ij = ||g_i - g_j|| divided by the mean distance, where g_i is the last update of client i;
+- gamma_i, the number of clients that i represents, itself included; a client that is equally near to several counts for
+  each of them in equal parts;
+- a_i, the seconds of training; b_i, the uplink; M, the bits of a full update;
+- V = `error-weight` (mean a_i + M / b_i) / n and c = `compression-weight`.
+
+The two weights are our choice. If the number of rounds is proportional to the error, an error of about one half is
+worth about two rounds' time a unit. Top-k loses far less than the share 1 - theta.
+
+- Given S and T, theta_i = clip((T - a_i) b_i / M, theta_min, 1) solves the programme. So the optimal T is the end of a
+  client's full upload or the earliest feasible time. The search over these points is exact.
+- Given T, S is the greedy minimiser of sum_j min_i [d_ij + c (1 - theta_i(T))] among the clients that can send
+  theta_min in time. If there are fewer of these than the cohort needs, the fastest are added. The alternation ends when
+  a cohort recurs. It never removes a slow client from the cohort, so it starts from several deadlines; the first one
+  gives theta_i = 1.
+- If `deadline-s` is set, it is T, and there is no search for T.
+- Until every client was selected once, cohorts are drawn uniformly from the clients that were not yet selected (then
+  from the others), and only their ratios are optimised. A client that has sent no update counts with the mean distance.
+- If the compressor does not sparsify, every theta_i is 1 and only the cohort is chosen.
+- The weights are gamma_i / n. The quantisation levels of Q-FedCG are not implemented.
 """
 
 from dataclasses import dataclass
@@ -45,33 +51,32 @@ from strategies.selection_math.sampling import unseen_first
 from strategies.selection_math.similarity import among, euclidean, refreshed_gram
 
 STARTS = 16
-"""Deadlines that the search over selection and ratios starts from, beside none."""
+"""Number of deadlines from which the search starts, beside the infinite one."""
 
 
 @dataclass(frozen=True)
 class FedCGConfig(Settings):
-    """Settings of FedCG: the prices of error, the deadline, and the length of the search."""
+    """Settings of FedCG: the weights of the error, the deadline, and the length of the search."""
 
     error_weight: float = setting(
         2.0,
-        "time that is worth giving for a mean distance of one less between the clients and those that represent"
-        " them, in mean rounds",
+        "time, in mean rounds, that a decrease of the mean distance between clients and their representatives by one"
+        " is worth",
         low=0.0,
     )
-    compression_weight: float = setting(0.2, "cost of sending nothing of an update, in mean distances", low=0.0)
-    deadline_s: float = setting(0.0, "seconds that a round may take; 0 searches for them", low=0.0)
+    compression_weight: float = setting(0.2, "cost of a kept fraction of 0, in mean distances", low=0.0)
+    deadline_s: float = setting(0.0, "longest duration of a round; 0 optimises it", low=0.0)
     alternations: int = setting(10, "largest number of alternations between selection and ratios from one start", low=1)
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A cohort as ascending positions, and what follows from it; arrays (m,).
+    """A cohort as ascending positions, and the quantities that follow from it; arrays (m,).
 
     Attributes
     ----------
-    cohort, gamma, fractions : positions, gamma_i, kept fractions theta_i
-    deadline_s : T
-    value : the objective, in seconds
+    cohort, gamma, fractions : positions, gamma_i, kept fractions theta_i deadline_s : T value : the objective, in
+    seconds
     """
 
     cohort: Ints
@@ -82,7 +87,7 @@ class Decision:
 
 
 def relative_distances(distances: Floats, known: NDArray[np.bool_]) -> Floats:
-    """Distances (n, n) over the mean between `known` clients; 1 where either is unknown, 0 on the diagonal."""
+    """Distances (n, n) divided by the mean between `known` clients; 1 if either is unknown, 0 on the diagonal."""
     pairs = np.outer(known, known)
     np.fill_diagonal(pairs, False)
     mean = distances[pairs].mean() if pairs.any() else 0.0
@@ -92,9 +97,10 @@ def relative_distances(distances: Floats, known: NDArray[np.bool_]) -> Floats:
 
 
 def cover(costs: Floats, count: int, allowed: NDArray[np.bool_]) -> Ints:
-    """`count` rows, ascending, that make sum_j min_i costs[i, j] small: greedily, ties to the lowest row.
+    """`count` rows, ascending, that make sum_j min_i costs[i, j] small, chosen greedily; ties go to the lowest row.
 
-    `costs` is float64 (n, n), what it costs that i represents j; only `allowed` rows, at least `count`, are taken.
+    `costs` is float64 (n, n): the cost if i represents j. Only `allowed` rows are chosen; there must be at least
+    `count`.
     """
     nearest = np.full(costs.shape[1], np.inf)
     free = allowed.copy()
@@ -107,16 +113,17 @@ def cover(costs: Floats, count: int, allowed: NDArray[np.bool_]) -> Ints:
 
 
 def represented(distances: Floats, cohort: Ints) -> Floats:
-    """gamma_i, float64 (m,): the clients nearest to each of `cohort`; they sum to n."""
+    """gamma_i, float64 (m,): the number of clients that each of `cohort` represents; they sum to n."""
     rows = distances[cohort]
     nearest = rows == rows.min(axis=0)
     return np.asarray((nearest / nearest.sum(axis=0)).sum(axis=1))
 
 
 def best_deadline(compute_s: Floats, upload_s: Floats, gamma: Floats, price: float, least: float) -> float:
-    """The T that minimises T + price sum gamma_i (1 - theta_i(T)) while all of them can send `least`, arrays (m,).
+    """The T that minimises T + price sum gamma_i (1 - theta_i(T)), if each client can send `least` by T; arrays (m,).
 
-    Convex and piecewise linear in T, so one of its corners; the earliest of equal ones.
+    The objective is convex and piecewise linear in T, so a corner is optimal. Among equal corners the earliest is
+    taken.
     """
     earliest = float((compute_s + least * upload_s).max())
     ends = np.unique(compute_s + upload_s)
@@ -151,7 +158,7 @@ class Problem:
         return Decision(cohort, gamma, fractions, deadline_s, deadline_s + self._price * error)
 
     def cohort(self, deadline_s: float, count: int) -> Ints:
-        """The greedy cohort of those who can send theta_min by the deadline."""
+        """The greedy cohort of the clients that can send theta_min by the deadline."""
         fractions = fitting_fractions(deadline_s, self._compute_s, self._upload_s, self._least)
         quickest_s = self._compute_s + self._least * self._upload_s
         allowed = quickest_s <= deadline_s
@@ -161,7 +168,7 @@ class Problem:
         return cover(self._distances + penalties[:, None], count, allowed)
 
     def starts(self, count: int) -> list[float]:
-        """Deadlines to start from: the given one; or none, and those spread over the times at which clients finish."""
+        """Deadlines to start from: `deadline_s` if set; else infinity and quantiles of the clients' finish times."""
         if self._config.deadline_s:
             return [self._config.deadline_s]
         quickest_s = np.sort(self._compute_s + self._least * self._upload_s)
@@ -169,7 +176,7 @@ class Problem:
         return [np.inf, *np.quantile(ends, np.linspace(0.0, 1.0, STARTS), method="inverted_cdf").tolist()]
 
     def solve(self, count: int) -> Decision:
-        """Alternate the two from every start; the best decision that was met."""
+        """Alternate `cohort` and `ratios` from every start; return the best decision."""
         met: dict[tuple[int, ...], Decision] = {}
         for deadline_s in self.starts(count):
             for _ in range(self._config.alternations):
@@ -184,7 +191,7 @@ class Problem:
 
 @final
 class FedCG(SelectionStrategy[FedCGConfig]):
-    """A representative cohort that its links let be heard in time; weights by whom each represents."""
+    """A representative cohort that uploads in time; a client's weight is the number of clients that it represents."""
 
     name = "fedcg"
     paper = "Jiang et al. 2022, arXiv:2212.09483 (reconstructed)"
@@ -207,7 +214,7 @@ class FedCG(SelectionStrategy[FedCGConfig]):
         return -(-run.clients // run.cohort)
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
-        """`count` clients and their kept fractions; uniformly from the never selected while there are some."""
+        """`count` clients and their kept fractions; drawn uniformly while some clients were never selected."""
         ids = roster.ids
         count = min(count, ids.size)
         known = np.isin(ids, list(self.last_updates))

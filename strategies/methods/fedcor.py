@@ -1,23 +1,23 @@
-"""FedCor: the clients whose training is expected to lower all clients' losses most, by a Gaussian process.
+"""FedCor: a Gaussian process predicts which clients' training lowers the losses of all clients most.
 
-Tang, Ning, Wang, Sun, Wang, Li and Chen, "FedCor: Correlation-Based Active Client Selection Strategy for
-Heterogeneous Federated Learning", CVPR 2022 (arXiv:2103.13822). One round's loss changes of all clients are
-Normal(mu, Sigma), Sigma = X^T X + s^2 I with a column of X for each client, fitted to observed changes by Adam on the
-discounted marginal likelihood. Selection is greedy: the client with the largest
-alpha_k / sqrt(Sigma_kk) sum_{i left} p_i Sigma_ik, upon which Sigma is conditioned; alpha_k = beta^(how often k was
-selected since the last fit). The first rounds are uniform and observe; later ones observe every `interval` rounds.
+Tang, Ning, Wang, Sun, Wang, Li and Chen, "FedCor: Correlation-Based Active Client Selection Strategy for Heterogeneous
+Federated Learning", CVPR 2022 (arXiv:2103.13822). The loss changes of all clients in a round are Normal(mu, Sigma).
+Sigma = X^T X + s^2 I has a column of X for each client. Adam fits X to observed changes by the discounted marginal
+likelihood. Selection is greedy: each step selects the client with the largest alpha_k / sqrt(Sigma_kk) sum_{i left} p_i
+Sigma_ik, and then conditions Sigma on it. alpha_k is beta to the power of k's selections since the last fit. The first
+rounds draw a uniform cohort and observe its effect; after them every `interval`-th round does.
 
 Deviations
 ----------
-- Reconstructed from the authors' code: the paper's text was not at hand. Its leave-one-out objective is left out (it
-  loops over samples instead of clients).
-- Losses are probes of every client's whole training data at the start of a round (the code holds out 20%): a change is
-  the difference of two successive probes, so it is learnt one round late, and the fit rests on one change fewer.
-- The rounds that observe later on are real rounds with a uniform cohort, and count; the code trains a throw-away model.
-  Hence they replace a chosen cohort every `interval` rounds.
-- A client that was absent or whose loss was not finite at either probe is left out of that observation; a change
-  beyond 100 nats counts as 100. Clients absent from a round take no part in its sums.
-- Weights are equal. Epsilon-greedy, dynamic stopping and other kernels are left out.
+- Reconstructed from the authors' code: the paper's text was not at hand. The code's leave-one-out objective is not
+  implemented (it loops over samples instead of clients).
+- Losses come from a probe of every client's whole training data at the start of a round (the code holds out 20%). A
+  change is the difference of two successive probes. So it is known one round later, and the fit uses one change fewer.
+- The later observed rounds are normal rounds with a uniform cohort; the code trains a model that it discards. So every
+  `interval` rounds a uniform cohort replaces the selected one.
+- A client that was absent, or whose loss was not finite, at one of the two probes is left out of that observation. A
+  change beyond 100 nats counts as 100. Clients that are absent from a round are not part of its sums.
+- Weights are equal. Epsilon-greedy, dynamic stopping and other kernels are not implemented.
 """
 
 from dataclasses import dataclass
@@ -38,16 +38,16 @@ ADAM_RATE = 0.01
 LARGEST_CHANGE = 100.0
 
 Observed = tuple[Ints | slice, Floats, Floats]
-"""Clients, what was observed of them, row by row, and the rows' weights."""
+"""Clients, the rows of observations of them, and the rows' weights."""
 
 
 @dataclass(frozen=True)
 class FedCorConfig(Settings):
-    """Settings of FedCor: the observed rounds, the fit, and the annealing of selected clients."""
+    """Settings of FedCor: the observed rounds, the fit, and the factor on selected clients."""
 
-    warmup: int = setting(15, "number of uniform rounds before the first fit, which the process learns from", low=1)
+    warmup: int = setting(15, "number of uniform rounds before the first fit, from which the process learns", low=1)
     interval: int = setting(
-        10, "number of rounds between two later uniform rounds, which the process learns from", low=2
+        10, "number of rounds from one later uniform round to the next, from which the process learns", low=2
     )
     annealing: float = setting(0.95, "factor on alpha of a client each time it is selected", above=0.0, high=1.0)
     discount: float = setting(0.95, "weight of an observation, to the power of its age in rounds", above=0.0, high=1.0)
@@ -62,7 +62,7 @@ class FedCorConfig(Settings):
 
 
 def discounted_mean(changes: Floats, weights: Floats) -> Floats:
-    """Mean of observations (e, K) with weights (e,), each client over those that have it; 0 where none has."""
+    """Mean of observations (e, K) with weights (e,); for each client over its known entries, 0 if it has none."""
     known = np.isfinite(changes)
     total = weights @ known
     return np.asarray(
@@ -71,16 +71,16 @@ def discounted_mean(changes: Floats, weights: Floats) -> Floats:
 
 
 def likelihood_gradient(embeddings: Floats, centred: Floats, weights: Floats, noise_variance: float) -> Floats:
-    """Gradient in X (d, K) of sum_e w_e (-log N(y_e | 0, X^T X + s^2 I)), y_e the known entries of row e of (e, K).
+    """Gradient in X (d, K) of sum_e w_e (-log N(y_e | 0, X^T X + s^2 I)); y_e has the known entries of row e of (e, K).
 
-    With A = X X^T + s^2 I and u = A^-1 X y it is sum_e w_e (A^-1 X - u (y - X^T u)^T / s^2): O(K d^2), not O(K^3).
-    All that is as long as K are products of X and y with small matrices.
+    With A = X X^T + s^2 I and u = A^-1 X y it is sum_e w_e (A^-1 X - u (y - X^T u)^T / s^2). The cost is O(K d^2), not
+    O(K^3): every array with K columns is a product of X or y with a small matrix.
     """
     return _gradient(embeddings, _by_pattern(centred, weights), noise_variance)
 
 
 def _by_pattern(centred: Floats, weights: Floats) -> list[Observed]:
-    """Observations grouped by the clients that they know of: those clients, the rows' entries of them, the weights."""
+    """Observations grouped by the set of clients with known entries: these clients, their entries, the weights."""
     known = np.isfinite(centred)
     groups: list[Observed] = []
     for pattern in np.unique(known, axis=0):
@@ -105,7 +105,7 @@ def fitted(embeddings: Floats, centred: Floats, weights: Floats, noise_variance:
     """X (d, K) after `steps` Adam steps on the discounted likelihood of the observations."""
     x, first, second = embeddings.copy(), np.zeros_like(embeddings), np.zeros_like(embeddings)
     groups = _by_pattern(centred, weights)
-    # One thread: sums then have one order, and waking threads takes longer than so small products.
+    # One thread: sums then have one order, and for products this small, starting threads takes longer.
     with threadpool_limits(1):
         for step in range(1, steps + 1):
             gradient = _gradient(x, groups, noise_variance)
@@ -116,10 +116,10 @@ def fitted(embeddings: Floats, centred: Floats, weights: Floats, noise_variance:
 
 
 def greedy(embeddings: Floats, noise_variance: float, p: Floats, annealing: Floats, count: int) -> tuple[Ints, Floats]:
-    """The clients picked one after the other, positions and gains of length `count`, for X (d, n), p and alpha (n,).
+    """Positions and gains, each (count,), of the clients in the order of picking, for X (d, n), p and alpha (n,).
 
-    Sigma itself is never formed: conditioning on a pick takes an outer product v v^T from it, so that its diagonal and
-    Sigma p, whose entries of picked clients vanish, are enough.
+    Sigma itself is never formed. Conditioning on a pick subtracts an outer product v v^T from it. So its diagonal and
+    Sigma p are enough; the entries of picked clients vanish in both.
     """
     variance = np.square(embeddings).sum(axis=0) + noise_variance
     effect = embeddings.T @ (embeddings @ p) + noise_variance * p
@@ -155,14 +155,14 @@ class FedCor(SelectionStrategy[FedCorConfig]):
         self._embeddings = normal / np.sqrt(self.config.dimension)
         self._annealing = np.ones(clients)
         self._before = np.full(clients, np.nan)
-        """Losses at the start of an observed round; NaN after any other."""
+        """Losses at the start of the last round if it was observed; otherwise NaN."""
         self._changes = np.zeros((0, clients))
         """Observed changes of the losses, one row for each of `_rounds`."""
         self._rounds = np.zeros(0, np.int64)
 
     @classmethod
     def needs(cls, config: FedCorConfig) -> Needs:
-        """Loss of every client over its training data, in the rounds that `candidates` says."""
+        """Loss of every client over its training data, in the rounds that `candidates` chooses."""
         return Needs(loss_probe=True, probe_batches=0)
 
     @classmethod
@@ -174,7 +174,7 @@ class FedCor(SelectionStrategy[FedCorConfig]):
         return number <= self.uniform_rounds(self.config, self.context.run)
 
     def _uniform(self, number: int) -> bool:
-        """True for a round `number` with a uniform cohort, whose effect is observed."""
+        """True if round `number` has a uniform cohort, whose effect is observed."""
         return self._warms_up(number) or (number - 1) % self.config.interval == 0
 
     def candidates(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Ints:
@@ -184,7 +184,7 @@ class FedCor(SelectionStrategy[FedCorConfig]):
         return roster.ids if self._uniform(number) or after else np.zeros(0, np.int64)
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
-        """A uniform cohort in the rounds that are observed, the greedy one in the others."""
+        """A uniform cohort in observed rounds, the greedy cohort in all others."""
         ids = roster.ids
         size = min(count, ids.size)
         if self._uniform(round_info.number):
@@ -196,7 +196,7 @@ class FedCor(SelectionStrategy[FedCorConfig]):
         return Selection(ids[picked], components={"gain": gains, "annealing": alpha[picked]}, weights=np.ones(size))
 
     def update(self, outcome: Outcome) -> None:
-        """Anneal the selected; take up the change since an observed round, and fit."""
+        """Lower alpha of the selected clients; after an observed round, store its change and fit."""
         number, losses = outcome.round_info.number, self.roster.losses
         if not self._uniform(number):
             self._annealing[np.concatenate([outcome.clients, outcome.failed])] *= self.config.annealing

@@ -5,27 +5,31 @@ Licciardi, Raineri, Proskurnikov, Rondoni and Zino, "Sociodynamics-inspired Adap
 Federated Learning", 2025. Algorithm 1; Eq. 4 (affinity), Eqs. 5-6 (variance reduction), Eq. 8 (Boltzmann
 probabilities), Eq. 9 (expected models), Eqs. 10-11 (covariance), App. B.2 (warm-up, final layer).
 
-Of each C^d, K x K, only C^d alpha and the diagonal are ever read. Under Eq. 11 both follow from themselves:
-C alpha <- (1 - g) C alpha + g delta (delta . alpha) and diag C <- (1 - g) diag C + g delta^2, with delta = theta -
-theta-bar. So a round costs O(K D), and no K x K matrix over the clients is kept.
+The method reads only C^d alpha and the diagonal of each K x K matrix C^d. Under Eq. 11 each of the two can be updated
+by itself: C alpha <- (1 - g) C alpha + g delta (delta . alpha) and diag C <- (1 - g) diag C + g delta^2, where delta is
+theta - theta-bar. So a round costs O(K D), and no K x K matrix is kept.
 
-The paper leaves three things open, each a setting with its first reading as the default. `normalisation`: theta~ of the
-affinity and of rho is theta_k by its norm (Alg. 1, lines 3-5), theta^d by its standard deviation over the clients
-(Cor. 2), or theta (Eq. 4). `sampled-delta`: theta-bar of a client that trained is its new model (line 13 with rho = 1),
-so that its delta is 0, or the one before, as Eq. 9 is for the unobserved only. `step-from`: t of g_t = 1/t is counted
-from the end of the warm-up or from round 1.
+The paper leaves three points open. Each is a setting, and the first reading is its default:
+
+- `normalisation`: theta~ in the affinity and in rho is theta_k divided by its norm (Alg. 1, lines 3-5), theta^d divided
+  by its standard deviation over the clients (Cor. 2), or theta (Eq. 4).
+- `sampled-delta`: theta-bar of a client that trained is its new model (line 13 with rho = 1), so that its delta is 0;
+  or it keeps its old value, because Eq. 9 concerns only unobserved clients.
+- `step-from`: t of g_t = 1/t counts from the end of the warm-up or from round 1.
 
 Deviations
 ----------
-- C^d starts as the diagonal of theta^d's variance over all clients at the end of the warm-up, and theta-bar as theta;
-  with t counted from there the start counts in the first selection only. The homophily gamma of Eq. 4 is not given and
-  is 1 here. A coordinate without variance adds nothing (0/0 = 0). rho is the cosine of theta~ in every reading.
-- Coalitions are found over all clients, the cohort's size many. One whose members are all away gives no client; free
-  seats go, one at a time, to the coalition with the most present members left (the lowest label first). Where
-  several of a coalition trained, theta-bar follows the one most similar to each member.
-- A failed client leaves its coalition's theta-bar as it was. A round without updates changes nothing.
-- Above `landmarks` clients, that many drawn ones are clustered and the others join their nearest's coalition.
-- alpha is taken at the end of the warm-up.
+- At the end of the warm-up, C^d starts as a diagonal matrix with the variance of theta^d over all clients, and
+  theta-bar starts as theta. If t counts from there, this start affects only the first selection. The paper gives no
+  value for the homophily gamma of Eq. 4; here it is 1. A coordinate without variance adds nothing (0/0 = 0). rho is the
+  cosine of theta~ in every reading.
+- All clients are divided into as many coalitions as the cohort has clients. A coalition without available members gives
+  no client. Free places go, one at a time, to the coalition with the most available members left (ties to the lowest
+  label). If several clients of a coalition trained, theta-bar of each member follows the most similar one of them.
+- A client that fails does not change the theta-bar of its coalition. A round without updates changes nothing.
+- With more than `landmarks` clients, only that many, drawn at random, are clustered. Each other client joins the
+  coalition of its nearest landmark.
+- alpha is computed at the end of the warm-up.
 """
 
 import warnings
@@ -47,7 +51,7 @@ from strategies.selection_math.sampling import gumbel_top, shares
 from strategies.selection_math.similarity import layer_part
 
 TIE_BREAK = 1e-9
-"""Far more than rounding, far less than an affinity that tells anything."""
+"""Size of the noise on the affinities: far above rounding errors, far below affinities that matter."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class FedCVRBoltConfig(Settings):
     homophily: float = setting(1.0, "gamma in the affinity exp(-gamma distance^2)", above=0.0, high=100.0)
     coordinates: int = setting(
         300,
-        "number of entries of the output layer, drawn once, that represent the model of a client; 0 takes all",
+        "number of entries of the output layer that represent a client's model, drawn once; 0 takes all",
         low=0,
     )
     cluster_every: int = setting(1, "number of rounds between two searches for coalitions", low=1)
@@ -89,7 +93,7 @@ class FedCVRBoltConfig(Settings):
 
 
 def normalised(models: Floats, normalisation: str = "clients") -> Floats:
-    """theta~ (K, D): rows by their norms, columns by their standard deviations, or as they are; x/0 is 0."""
+    """theta~ (K, D): rows divided by their norms, columns by their standard deviations, or unchanged; x/0 is 0."""
     if normalisation == "none":
         return models
     by_client = normalisation == "clients"
@@ -105,18 +109,18 @@ def affinities(left: Floats, right: Floats, homophily: float) -> Floats:
 
 @cache
 def _libraries() -> ThreadpoolController:
-    """The libraries with threads of their own: finding them takes longer than clustering a few clients."""
+    """The libraries with thread pools, cached: finding them takes longer than clustering a few clients."""
     return ThreadpoolController()
 
 
 def spectral_labels(models: Floats, coalitions: int, homophily: float, rng: np.random.Generator) -> Ints:
     """Spectral clustering of normalised models (n, D): labels 0 ... `coalitions` - 1, int64 (n,).
 
-    scikit-learn's own finds the eigenvectors by ARPACK, which fails for models that hardly differ and then gives other
-    labels from call to call; for so few models the dense solver is as fast, and exact. Where more coalitions are asked
-    for than there are kinds of models, eigenvectors are not unique: chance, not rounding, then tells which they are.
+    scikit-learn's own clustering finds the eigenvectors by ARPACK. For models that hardly differ ARPACK fails, and the
+    labels then differ from call to call. For so few models the dense solver is as fast, and exact. If there are fewer
+    kinds of models than coalitions, eigenvectors are not unique: then the noise from `rng`, not rounding, decides.
     """
-    # Imported here: it takes seconds. It loads SciPy's BLAS too, before `_libraries` looks for all threads to limit.
+    # Imported here because it takes seconds. It also loads SciPy's BLAS, which must happen before `_libraries` runs.
     from sklearn.cluster import k_means
     from sklearn.exceptions import ConvergenceWarning
 
@@ -124,7 +128,7 @@ def spectral_labels(models: Floats, coalitions: int, homophily: float, rng: np.r
         return np.arange(len(models))
     if coalitions == 1:
         return np.zeros(len(models), np.int64)
-    # One thread: sums then have one order, and waking threads takes longer than so few points.
+    # One thread: sums then have one order, and for so few points, starting threads takes longer.
     with _libraries().limit(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct models than coalitions
         graph = affinities(models, models, homophily)
@@ -138,9 +142,9 @@ def spectral_labels(models: Floats, coalitions: int, homophily: float, rng: np.r
 def find_coalitions(
     points: Floats, coalitions: int, homophily: float, landmarks: int, rng: np.random.Generator
 ) -> Ints:
-    """Labels, int64 (K,), of clients with models theta~ (K, D); through landmarks if they are more than `landmarks`.
+    """Labels, int64 (K,), of clients with models theta~ (K, D); above `landmarks` clients, through landmarks.
 
-    At least two landmarks a coalition are drawn, so that O(K (landmarks + coalitions) D) is what it costs.
+    The number of landmarks is at least twice the number of coalitions. The cost is O(K (landmarks + coalitions) D).
     """
     drawn = max(landmarks, 2 * coalitions)
     if len(points) <= drawn:
@@ -167,9 +171,10 @@ def moved_covariance(
 
 
 def expected_models(expected: Floats, before: Floats, after: Floats, labels: Ints, trained: Ints) -> Floats:
-    """theta-bar_k = rho_kj theta_j for every k of trained client j's coalition (Eq. 9); the others' stay. (K, D).
+    """theta-bar_k = rho_kj theta_j for every k in the coalition of a trained client j (Eq. 9), (K, D).
 
-    rho is the cosine of theta~ or the models `before` the round, theta_j the model `after` it; rho_jj = 1.
+    The theta-bar of other coalitions are unchanged. rho is the cosine of theta~ or of the models `before` the round,
+    and theta_j is the model `after` it; rho_jj = 1.
     """
     moved = expected.copy()
     points = normalised(before)
@@ -185,10 +190,10 @@ def expected_models(expected: Floats, before: Floats, after: Floats, labels: Int
 
 
 def boltzmann_cohort(values: Floats, labels: Ints, count: int, beta: float, rng: np.random.Generator) -> Ints:
-    """`count` positions, ascending: one of each coalition with probabilities softmax(beta v) inside it (Eq. 8).
+    """`count` positions, ascending: one of each coalition, drawn with probabilities softmax(beta v) inside it (Eq. 8).
 
-    More coalitions than seats: those with the most members come first. Free seats go one at a time to the coalition
-    with the most members left. `values` and `labels` are (n,), of present clients.
+    If there are more coalitions than places, the largest come first. Free places go one at a time to the coalition with
+    the most members left. `values` and `labels` are (n,), of available clients.
     """
     free = np.ones(values.size, bool)
     present, sizes = np.unique(labels, return_counts=True)
@@ -225,16 +230,16 @@ class FedCVRBolt(SelectionStrategy[FedCVRBoltConfig]):
         """C alpha and diag C."""
         self._alpha = np.zeros(clients)
         self._labels = np.zeros(0, np.int64)
-        """The coalitions; none before the end of the warm-up."""
+        """Coalition of each client; empty before the end of the warm-up."""
         self._age = -1
-        """Rounds since the warm-up; -1 in it."""
+        """Rounds since the warm-up; -1 during the warm-up."""
 
     def _read(self, parameters: NDArray[np.float32]) -> Floats:
         layer = self.context.layers[-1]
         return parameters[layer.start : layer.stop][self._coordinates].astype(np.float64)
 
     def coalitions(self, count: int, server_round: int) -> Ints:
-        """Each client's coalition, int64 (K,): those last found, or new ones where `count` is not the cohort's size."""
+        """Each client's coalition, int64 (K,): the last ones, or new ones if `count` is not the cohort's size."""
         if self._labels.size and count == self.context.run.cohort:
             return self._labels
         return self._found(count, stream(self.context.run.seed, Purpose.SELECT, server_round, 1))
@@ -268,7 +273,7 @@ class FedCVRBolt(SelectionStrategy[FedCVRBoltConfig]):
         )
 
     def update(self, outcome: Outcome) -> None:
-        """Take up the clients' new models, move the covariances, and look for coalitions when it is time."""
+        """Store the clients' new models, update the covariances, and search for coalitions when it is due."""
         clients, number = outcome.clients, outcome.round_info.number
         if not clients.size:
             return
@@ -301,7 +306,7 @@ class FedCVRBolt(SelectionStrategy[FedCVRBoltConfig]):
             )
 
     def _begin(self) -> None:
-        """The end of the warm-up: C^d is the diagonal of the variance over clients."""
+        """End of the warm-up: C^d becomes the diagonal of the variance over clients."""
         self._age = 0
         self._alpha = shares(self.roster.examples)
         self._expected = self._models.copy()

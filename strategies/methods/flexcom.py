@@ -1,14 +1,14 @@
-"""FlexCom: every client compresses as much as its own computing and link make necessary.
+"""FlexCom: the kept fraction of each client depends on its own computing and link.
 
 Li, Shi, Hou, Li, Pan and Han, "To Talk or to Work: Flexible Communication Compression for Energy Efficient Federated
 Learning over Heterogeneous Mobile Edge Devices", INFOCOM 2021 (arXiv:2012.11804).
 
 Deviations
 ----------
-Reconstructed: the paper balances the energy of computing and of sending, and its closed form was not at hand. This
-is the rule that its baseline role in time-based studies asks for: a uniform cohort whose members finish together,
-theta_i = clip((T - a_i) b_i / M, theta_min, 1), with a_i the seconds of client i's training, b_i its uplink, M the
-bits of a full update and T the deadline of `deadline`. theta_min is `kept-min`, the usual kept fraction
+Reconstructed: the paper balances the energy of computing and of sending, and its closed form was not at hand. Here
+FlexCom is what it is as a baseline of studies of time: a uniform cohort whose members finish together.
+theta_i = clip((T - a_i) b_i / M, theta_min, 1), where a_i is the seconds of client i's training, b_i its uplink, M the
+bits of a full update and T the deadline of `deadline`. theta_min is `kept-min`, and the average kept fraction is
 `kept-fraction`. The cohort is averaged by examples.
 """
 
@@ -25,7 +25,7 @@ from strategies.selection_math.client_time import client_seconds, fitting_fracti
 
 @dataclass(frozen=True)
 class FlexComConfig(Settings):
-    """Settings of FlexCom: the cohort's deadline."""
+    """Settings of FlexCom: the deadline of a round."""
 
     deadline: str = setting(
         "median",
@@ -37,7 +37,7 @@ class FlexComConfig(Settings):
 
 @final
 class FlexCom(SelectionStrategy[FlexComConfig]):
-    """A uniform cohort; each member's kept fraction fills the time that its computing leaves."""
+    """A uniform cohort; the upload of each member takes the time that its training leaves."""
 
     name = "flexcom"
     paper = "Li et al. 2021, INFOCOM (reconstructed)"
@@ -53,11 +53,12 @@ class FlexCom(SelectionStrategy[FlexComConfig]):
         """Refuse a compressor that has no kept fraction."""
         if not shared.compression.sparsifies:
             raise ConfigError(
-                "The strategy flexcom chooses how many entries each client sends; set 'compressor' to top-k or rand-k."
+                "The strategy flexcom sets the number of entries that each client sends; set 'compressor' to top-k or"
+                " rand-k."
             )
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
-        """`count` clients uniformly, with the kept fractions that let them finish together."""
+        """A uniform draw of `count` clients, with kept fractions that let them finish together."""
         ids = roster.ids
         count = min(count, ids.size)
         picked = np.sort(rng.choice(ids.size, size=count, replace=False))

@@ -1,11 +1,11 @@
-"""Full participation: every available client trains in every round, whatever the cohort.
+"""Full participation: every available client trains in every round.
 
-The "100 %" rows of the comparisons: FedAvg (McMahan, Moore, Ramage, Hampson and Aguera y Arcas, AISTATS 2017,
-arXiv:1602.05629) with C = 1, its models averaged by examples.
+It gives the "100 %" rows of the comparisons: FedAvg (McMahan, Moore, Ramage, Hampson and Aguera y Arcas, AISTATS 2017,
+arXiv:1602.05629) with C = 1. Models are averaged by examples.
 
 Deviations
 ----------
-- None. The setting `cohort` and the participation policies have no say here.
+- None. The setting `cohort` and the participation policies have no effect here.
 """
 
 from typing import final
@@ -21,11 +21,11 @@ class FullParticipation(SelectionStrategy):
     """All available clients."""
 
     name = "full"
-    paper = "McMahan et al. 2017: everybody, as FedAvg with C = 1"
+    paper = "McMahan et al. 2017: all clients, FedAvg with C = 1"
     looks_at = ()
     exact_cohort = False
     free_cohort = False
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
-        """All available clients; `count` is not read."""
+        """All available clients; `count` is ignored."""
         return Selection(roster.ids)

@@ -1,20 +1,20 @@
 """HeteRo-Select: one informativeness score drives selection, compression and aggregation.
 
 Masud, Jahin and Hasan, "HeteRo-Select: Informativeness as the Participation Driver in Heterogeneous Federated
-Learning", arXiv:2508.06692v2, 2026. Here are Eqs. 1-6 (score and selection); Eqs. 7-8 (budget) are in
+Learning", arXiv:2508.06692v2, 2026. This file has Eqs. 1-6 (score and selection). Eqs. 7-8 (budget) are in
 `strategies.round.budget`, Eqs. 9-11 (error feedback, curvature) in `clients.compression`, Eqs. 12 and 18 (local
 training) in `clients.training.steps`, Eqs. 13-14 (server) in `strategies.aggregation.server_optimizer`.
 
 Deviations
 ----------
-- A component that does not differ over the clients is all 0 after min-max; a score that does not differ is all 1.
-  (The authors' code uses 1 for both. A constant component shifts every score alike and falls out of Eq. 1's
-  min-max, so the two agree.)
-- Eq. 3's running average: the text reads as the last aggregate (`average-decay` 0, the default), the authors' code
-  keeps 0.9 old + 0.1 new.
-- A loss that is infinite counts as the worst finite one, and one that is NaN as an average one.
+- A component that is equal for all clients is 0 after min-max; a score that is equal for all is 1. (The authors' code
+  uses 1 for both. A constant component shifts every score by the same amount, which the min-max of Eq. 1 removes, so
+  the two agree.)
+- The running average of Eq. 3 is the last aggregate in the text (`average-decay` 0, the default), and 0.9 old + 0.1 new
+  in the authors' code.
+- An infinite loss counts as the largest finite one, and a NaN loss as an average one.
 - The paper probes every client in every round. `probe-candidates` and `probe-every` probe fewer: a client that is not
-  probed keeps the loss of its last probe, and counts as an average one before its first.
+  probed keeps the loss of its last probe. Before its first probe its loss counts as average.
 """
 
 from dataclasses import dataclass
@@ -45,15 +45,15 @@ class HeteroSelectConfig(Settings):
     staleness_weight: float = setting(0.2, "weight lambda_St of the staleness St' in the score", low=0.0)
     without: str = setting(
         "none",
-        "components that are left out of the score, whatever their weight, for ablations",
+        "components that are left out of the score regardless of their weights, for ablations",
         choices=("none", "loss", "diversity", "fairness-staleness"),
     )
     staleness_scale: float = setting(0.5, "scale gamma_St of the staleness, before min-max", above=0.0)
     temperature: float = setting(1.0, "softmax temperature tau_0 of the selection; it halves over the run", above=0.0)
     loss_source: str = setting(
         "probe",
-        "where the loss component comes from: a probe of the current model on probe-batches, or the loss that the"
-        " client reported when it last trained",
+        "source of the loss component: a probe of the current model on probe-batches, or the loss that the client"
+        " reported when it last trained",
         choices=("probe", "last-fit"),
     )
     probe_candidates: int = setting(0, "number of clients drawn for the loss probe of a round; 0 probes all", low=0)
@@ -73,12 +73,12 @@ class HeteroSelectConfig(Settings):
     )
     sketch_size: int = setting(
         0,
-        "length of a count sketch that the server keeps for D in place of a client's last update; 0 keeps the"
+        "length of the count sketch that the server keeps for D instead of a client's last update; 0 keeps the"
         " update, which is exact",
         low=0,
     )
     score_adaptive_lr: bool = setting(
-        False, "raises the local learning rate of a client with its score S_k: eta (1 + S_k)"
+        False, "raises a client's local learning rate with its score S_k, to eta (1 + S_k)"
     )
     score_adaptive_lr_max: float = setting(0.15, "largest score-adaptive learning rate", above=0.0)
 
@@ -100,7 +100,7 @@ class HeteroSelectConfig(Settings):
 
 
 def fairness(selections: Ints) -> Floats:
-    """F'_k = clip(1 - h_k / mean(h), -1, 1), 0 while no client was selected (Eq. 4). int64 (n,) -> float64 (n,)."""
+    """F'_k = clip(1 - h_k / mean(h), -1, 1), or 0 while no client was selected (Eq. 4). int64 (n,) -> float64 (n,)."""
     mean = selections.mean()
     return np.clip(1.0 - selections / mean, -1.0, 1.0) if mean > 0 else np.zeros(selections.shape)
 
@@ -111,7 +111,7 @@ def staleness(last_selected: Ints, server_round: int, scale: float) -> Floats:
 
 
 def diversity(dots: Floats, norms: Floats, average_norm: float) -> Floats:
-    """D_k = clip(1 - cos, 0, 1) of clients' last updates and the average one (Eq. 3), (n,); 0.5 at cold start."""
+    """D_k = clip(1 - cos, 0, 1) of clients' last updates and the average one (Eq. 3), (n,); 0.5 without an update."""
     scale = norms * average_norm
     cosines = np.divide(dots, scale, out=np.full(scale.shape, 1.0 - COLD_START_DIVERSITY), where=scale > 0)
     return np.asarray(np.clip(1.0 - cosines, 0.0, 1.0))
@@ -125,8 +125,8 @@ def temperature(round_info: RoundInfo, start: float) -> float:
 class CountSketch:
     """A linear sketch R^N -> R^size that keeps inner products (Charikar, Chen and Farach-Colton, 2002).
 
-    Every coordinate goes with a random sign into a random bucket. For unit vectors the inner product of two
-    sketches is unbiased with variance at most 2 / size: a cosine from 4096 buckets is off by about 0.02.
+    Every coordinate is added to a random bucket with a random sign. For unit vectors the inner product of two sketches
+    is unbiased with variance at most 2 / size: a cosine from 4096 buckets has an error of about 0.02.
     """
 
     def __init__(self, size: int, buckets: int, rng: np.random.Generator) -> None:
@@ -144,7 +144,7 @@ class CountSketch:
 
 @final
 class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
-    """Softmax selection on Eq. 1's score; weights, ratios and (as an ablation) learning rates follow the score."""
+    """Softmax selection by the score of Eq. 1, which also sets weights, ratios and (as an ablation) learning rates."""
 
     name = "hetero-select"
     paper = "Masud, Jahin & Hasan 2026, arXiv:2508.06692"
@@ -164,11 +164,11 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
         self._average = np.zeros(size)
         """Running average of the aggregates, or of their sketches."""
         self._last_probed = np.full(clients, np.nan)
-        """Each client's loss in its last probe."""
+        """Each client's loss at its last probe."""
 
     @classmethod
     def needs(cls, config: HeteroSelectConfig) -> Needs:
-        """For V' a loss probe of every client (unless `loss-source` is last-fit), for D every client's last update."""
+        """A loss probe of all clients for V' (unless `loss-source` is last-fit), and their last updates for D."""
         weights = config.weights()
         return Needs(
             loss_probe=weights["loss"] > 0 and config.loss_source == "probe",
@@ -177,11 +177,11 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
 
     @classmethod
     def probe_count(cls, config: HeteroSelectConfig, round_info: RoundInfo, count: int, available: int) -> int:
-        """All clients that are available; fewer with `probe-candidates`, none between the rounds of `probe-every`."""
+        """All available clients; fewer with `probe-candidates`, none between the probe rounds of `probe-every`."""
         return config.probes(round_info, available)
 
     def candidates(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Ints:
-        """A uniform draw of `probe-candidates` clients, or all, where the round has a loss probe."""
+        """In a round with a loss probe, all clients or a uniform draw of `probe-candidates`."""
         probed = self.config.probes(round_info, roster.ids.size)
         if probed == roster.ids.size:
             return roster.ids
@@ -202,7 +202,7 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
         }
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
-        """`count` clients without replacement with probabilities softmax(S / tau(t)) (Eqs. 1 and 6)."""
+        """`count` clients without replacement, with probabilities softmax(S / tau(t)) (Eqs. 1 and 6)."""
         config = self.config
         components = self.components(roster, round_info)
         total = sum((self._weights[name] * values for name, values in components.items()), np.zeros(roster.ids.size))
@@ -221,7 +221,7 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
         )
 
     def update(self, outcome: Outcome) -> None:
-        """Refresh every D_k against the new average (Eq. 3), and keep the probed losses where others will be old."""
+        """Recompute every D_k against the new average (Eq. 3), and keep the losses that later rounds need."""
         losses = self.roster.losses
         if self.config.probe_candidates or self.config.probe_every > 1:
             self._last_probed = np.where(np.isnan(losses), self._last_probed, losses)

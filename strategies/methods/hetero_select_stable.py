@@ -1,20 +1,20 @@
 """HeteRo-Select for stability: loss, label diversity, momentum, fairness, staleness and update norm in one score.
 
-Masud, Jahin and Hasan, "Stabilizing Federated Learning under Extreme Heterogeneity with HeteRo-Select". Here are
-Eqs. 1-12: the additive score (Eq. 1, the default) and the multiplicative one (Eq. 2), and softmax selection. Eq. 13's
-proximal term is the setting `mu`; the chosen models are averaged with equal weights (Alg. 1, line 27).
+Masud, Jahin and Hasan, "Stabilizing Federated Learning under Extreme Heterogeneity with HeteRo-Select". This file has
+Eqs. 1-12: the additive score (Eq. 1, the default), the multiplicative one (Eq. 2), and softmax selection. The proximal
+term of Eq. 13 is the setting `mu`. The models are averaged with equal weights (Alg. 1, line 27).
 
 Deviations
 ----------
-- Losses are measured on `probe-batches` mini-batches. A component that does not differ over the clients is 0 after
-  Eq. 3's min-max; its epsilon is left out.
-- Eq. 4's average distribution is the plain mean of the available clients' label distributions.
-- Eq. 5 compares the last two losses that were measured of a client (of consecutive rounds unless it was away); m = 0
-  until there are two, and while a loss of 0 stays 0. A loss that is infinite counts as the worst finite one, one that
-  is NaN as an average one.
-- Eq. 11's norms are those of the uploaded, compressed updates, its mean that of the available clients that have one.
-  The paper gives its alpha no value; the default 0.5 is ours.
-- Score-proportional ratios and weights, where the settings ask for them, read the score after min-max.
+- Losses are measured on `probe-batches` mini-batches. A component that is equal for all clients is 0 after the min-max
+  of Eq. 3, whose epsilon is left out.
+- The average distribution of Eq. 4 is the unweighted mean of the available clients' label distributions.
+- Eq. 5 compares the last two measured losses of a client (of consecutive rounds unless it was away). m is 0 until there
+  are two, and while a loss of 0 stays 0. An infinite loss counts as the largest finite one, and a NaN loss as an
+  average one.
+- Eq. 11 uses the norms of the uploaded, compressed updates, and their mean over the available clients that have one.
+  The paper gives no value for its alpha; the default 0.5 is our choice.
+- Score-proportional ratios and weights, if they are set, use the score after min-max.
 """
 
 from dataclasses import dataclass
@@ -31,11 +31,11 @@ from strategies.selection_math.sampling import finite, gumbel_top, min_max
 
 @dataclass(frozen=True)
 class HeteroSelectStableConfig(Settings):
-    """Settings of the stable HeteRo-Select: the combination of the score, and the constants of its parts."""
+    """Settings of the stable HeteRo-Select: the form of the score, and the constants of its components."""
 
     combination: str = setting(
         "additive",
-        "how the components make the score: their weighted sum, or their product",
+        "how the components form the score: as their weighted sum, or as their product",
         choices=("additive", "multiplicative"),
     )
     loss_weight: float = setting(1.0, "weight of the information value V' in the additive score", low=0.0)
@@ -69,7 +69,7 @@ def cooling(server_round: int, rounds: int) -> float:
 
 
 def label_divergence(counts: Ints) -> Floats:
-    """JS(P_k || P_avg) in nats, float64 (n,), from examples per class, int64 (n, classes); 0 for who has none."""
+    """JS(P_k || P_avg) in nats, float64 (n,), from examples per class, int64 (n, classes); 0 without examples."""
     totals = counts.sum(axis=1, keepdims=True)
     if not totals.any():
         return np.zeros(counts.shape[0])
@@ -89,11 +89,11 @@ def _divergence(of: Floats, against: Floats) -> Floats:
 def momentum(before: Floats, after: Floats) -> Floats:
     """M_k = 2 / (1 + exp(-5 m_k)) - 0.5, m_k = (before - after) / before (Eq. 5), float64 (n,) in [-0.5, 1.5].
 
-    0.5, that is m_k = 0, where either loss is NaN (never measured).
+    It is 0.5 (m_k = 0) where one of the losses is NaN (never measured).
     """
     unknown = np.isnan(before) | np.isnan(after)
     drop = np.where(unknown, 0.0, before - after)
-    # Beyond 10 the sigmoid is flat to the last bit: the quotient is cut there before it can overflow.
+    # Beyond 10 the sigmoid is constant in float64, so the quotient is clipped there before it can overflow.
     bound = 10.0 * np.abs(before)
     positive = before > 0
     change = np.divide(np.clip(drop, -bound, bound), before, out=-10.0 * (drop < 0), where=positive)
@@ -114,7 +114,7 @@ def staleness(last_selected: Ints, server_round: int, scale: float, rounds: int)
 def norm_factor(square_norms: Floats, penalty: float) -> Floats:
     """N_k = 1 - alpha (2 / (1 + exp(-3 r_k)) - 1), r_k = ||update||^2 / their mean (Eq. 11), float64 (n,).
 
-    1 where `square_norms` is NaN (never trained).
+    It is 1 where `square_norms` is NaN (never trained).
     """
     known = square_norms[~np.isnan(square_norms)]
     mean = known.mean() if known.size else 0.0
@@ -134,13 +134,13 @@ class HeteroSelectStable(SelectionStrategy[HeteroSelectStableConfig]):
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
         self._losses_before = np.full(context.run.clients, np.nan)
-        """Every client's loss at its last probe; NaN: none yet."""
+        """Every client's loss at its last probe; NaN before the first."""
         self._square_norms = np.full(context.run.clients, np.nan)
-        """The square norm of its last update; NaN: none yet."""
+        """The square norm of its last update; NaN before the first."""
 
     @classmethod
     def needs(cls, config: HeteroSelectStableConfig) -> Needs:
-        """A loss probe of every client every round, and their label counts once."""
+        """A loss probe of every client in every round, and the label counts once."""
         return Needs(loss_probe=True, label_counts=True)
 
     def factors(self, roster: Roster, round_info: RoundInfo) -> dict[str, Floats]:
@@ -161,7 +161,7 @@ class HeteroSelectStable(SelectionStrategy[HeteroSelectStableConfig]):
         }
 
     def score(self, factors: dict[str, Floats]) -> Floats:
-        """S_k, float64 (n,): Eq. 1 with F, St and N less 1 (Eqs. 8-10), or Eq. 2."""
+        """S_k, float64 (n,): Eq. 1, with 1 subtracted from F, St and N (Eqs. 8-10), or Eq. 2."""
         if self.config.combination == "multiplicative":
             return np.asarray(np.prod(list(factors.values()), axis=0))
         weights = self.config.weights()
@@ -169,7 +169,7 @@ class HeteroSelectStable(SelectionStrategy[HeteroSelectStableConfig]):
         return np.asarray(sum(weights[name] * (values - shifts.get(name, 0.0)) for name, values in factors.items()))
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
-        """`count` clients without replacement with probabilities softmax(S / tau(t)) (Eq. 12)."""
+        """`count` clients without replacement, with probabilities softmax(S / tau(t)) (Eq. 12)."""
         config = self.config
         factors = self.factors(roster, round_info)
         score = self.score(factors)
@@ -184,7 +184,7 @@ class HeteroSelectStable(SelectionStrategy[HeteroSelectStableConfig]):
         )
 
     def update(self, outcome: Outcome) -> None:
-        """Keep this round's losses for the next one's momentum, and the norms of the updates."""
+        """Keep this round's losses for the momentum of the next round, and the norms of the updates."""
         measured = np.flatnonzero(~np.isnan(self.roster.losses))
         self._losses_before[measured] = finite(self.roster.losses[measured])
         for client, update in zip(outcome.clients.tolist(), outcome.updates, strict=True):

@@ -1,27 +1,29 @@
 """HiCS-FL: hierarchical clustered sampling. The biases of the output layer show how balanced the labels of a client
 are.
 
-Chen and Vikalo, "Heterogeneity-Guided Client Sampling: Towards Fast and Efficient Non-IID Federated Learning",
-NeurIPS 2024 (arXiv:2310.00198). The update Delta b_k of the output layer's bias grows with a client's label shares, so
-that the entropy of softmax(Delta b_k / T) estimates how balanced its labels are. Clients are clustered by
-arccos(cos(Delta b_u, Delta b_k)) + lambda |H_u - H_k|; then, until m are found, a cluster is drawn with probability
-proportional to exp(gamma_t x its mean entropy), gamma_t = gamma_0 (1 - t/T), and in it a client by examples.
-First every client is selected once, m at a time. Aggregation is the plain mean.
+Chen and Vikalo, "Heterogeneity-Guided Client Sampling: Towards Fast and Efficient Non-IID Federated Learning", NeurIPS
+2024 (arXiv:2310.00198). The update Delta b_k of the output layer's bias grows with a client's label shares. So the
+entropy H_k of softmax(Delta b_k / T) estimates how balanced its labels are. Clients are clustered by arccos(cos(Delta
+b_u, Delta b_k)) + lambda |H_u - H_k|. Then, until m clients are found, a cluster is drawn with probability proportional
+to exp(gamma_t x its mean entropy), gamma_t = gamma_0 (1 - t/T), and a client of it by examples. The first rounds select
+every client once, m at a time. Aggregation is the plain mean.
 
-`rule` = official is the authors' code where it differs: entropy from the row means of the output layer's weight
-update; angles from weight and bias together; Ward linkage over the rows of the distance matrix; clients within a
-cluster uniformly; t of gamma_t from 0 instead of 1; and clustered sampling (its algorithm 2) wherever the entropies'
-variance is at least 0.1.
+`rule` = official is the authors' code, which differs in these points: the entropy comes from the row means of the
+output layer's weight update; the angles use weight and bias together; clustering is Ward linkage over the rows of the
+distance matrix; clients within a cluster are drawn uniformly; t of gamma_t counts from 0 instead of 1; and if the
+variance of the entropies is at least 0.1, the code uses clustered sampling (its algorithm 2).
 
 Deviations
 ----------
-- Draws that repeat a client and are thrown away are the same as drawing without replacement, which is what is done.
-- The paper's rule clusters by average linkage: Ward's needs Euclidean features, and these distances have none.
-- The last round of the first pass is filled up with clients already seen; a client that appears later is drawn before
-  any other. The first pass is in random order under both rules.
-- Delta b is what the server received: under compression an entry that was not sent is 0. Two vectors of which one is
-  zero have angle 0. One who was selected and never sent anything usable counts with the mean entropy.
-- The code's freezing of stored updates and its fault with more clusters than m are not reproduced.
+- The paper discards a draw that repeats a client. This is the same as drawing without replacement, as here.
+- The paper's rule clusters by average linkage: Ward's linkage needs Euclidean features, which these distances lack.
+- The last round of the first pass is filled up with clients that were already selected. A client that joins later is
+  drawn before all others. The first pass is in random order under both rules.
+- Delta b is what the server received: under compression, an entry that was not sent is 0. If one of two vectors is
+  zero,
+  their angle is 0. A client that was selected but never sent a usable update counts with the mean entropy.
+- Two details of the authors' code are not reproduced: it freezes stored updates, and it fails with more clusters than
+  m.
 """
 
 from dataclasses import dataclass
@@ -39,12 +41,12 @@ from strategies.selection_math.sampling_rows import draw, merge_tree, rows_by_si
 from strategies.selection_math.similarity import angles, blocks, layer_part
 
 UNEVEN = 0.1
-"""Variance of the entropies from which on the authors' code uses clustered sampling."""
+"""Smallest variance of the entropies with which the authors' code uses clustered sampling."""
 
 
 @dataclass(frozen=True)
 class HiCSFLConfig(Settings):
-    """Settings of HiCS-FL: rule, temperature and clusters."""
+    """Settings of HiCS-FL: the rule, the temperature and the clusters."""
 
     rule: str = setting(
         "paper",
@@ -79,20 +81,23 @@ def client_distances(vectors: Floats, entropy: Floats, weight: float) -> Floats:
 
 
 def group_logits(labels: Ints, entropy: Floats, gamma: float) -> Floats:
-    """log pi_g up to a constant: gamma times the mean entropy of group g = 0.., float64 (groups,)."""
+    """log pi_g up to a constant: gamma times the mean entropy of group g, from 0; float64 (groups,)."""
     sizes = np.bincount(labels)
     return np.asarray(gamma * np.bincount(labels, weights=entropy) / sizes)
 
 
 def draw_by_examples(labels: Ints, logits: Floats, examples: Ints, count: int, rng: np.random.Generator) -> Ints:
-    """Group by pi, client in it by examples, until `count` different ones are found; positions, ascending."""
+    """Draw a group by pi and a client of it by examples, until `count` different ones are found.
+
+    Returns positions, ascending.
+    """
     mass = np.maximum(examples, 1)
     within = mass / np.bincount(labels, weights=mass)[labels]
     return gumbel_top(logits[labels] + np.log(within), count, rng)
 
 
 def draw_uniformly(labels: Ints, logits: Floats, count: int, rng: np.random.Generator) -> Ints:
-    """Group by pi among those with clients left, then a client of it uniformly; positions, ascending."""
+    """Draw a group with clients left by pi, then one of these uniformly, `count` times; positions, ascending."""
     left = [rng.permutation(np.flatnonzero(labels == group)).tolist() for group in range(logits.size)]
     picked: list[int] = []
     while len(picked) < min(count, labels.size):
@@ -104,7 +109,7 @@ def draw_uniformly(labels: Ints, logits: Floats, count: int, rng: np.random.Gene
 
 @final
 class HiCSFL(SelectionStrategy[HiCSFLConfig]):
-    """Clusters of like label balance, the balanced ones first."""
+    """Clusters of clients with similar label balance; balanced clusters are preferred."""
 
     name = "hics-fl"
     paper = "Chen & Vikalo 2024, arXiv:2310.00198"
@@ -120,11 +125,11 @@ class HiCSFL(SelectionStrategy[HiCSFLConfig]):
         self._vectors = np.zeros((context.run.clients, layer.stop - start), np.float32)
         """The output layer's part of each client's last update."""
         self._known = np.zeros(context.run.clients, bool)
-        """Clients that have sent one."""
+        """Clients that have sent an update."""
 
     @classmethod
     def needs(cls, config: HiCSFLConfig) -> Needs:
-        """The updates' output layer."""
+        """The output layer of the updates."""
         return Needs(class_biases=True, pairs=True)
 
     @classmethod
@@ -133,7 +138,7 @@ class HiCSFL(SelectionStrategy[HiCSFLConfig]):
         return -(-run.clients // run.cohort)
 
     def entropy(self, ids: Ints) -> Floats:
-        """H of the clients `ids`, float64 (n,); the mean of the known ones where nothing is known."""
+        """H of the clients `ids`, float64 (n,); a client without an update has the mean of the others."""
         vectors = self._vectors[ids].astype(np.float64)
         if self.config.rule == "official":
             vectors = vectors[:, : -self._classes].reshape(ids.size, self._classes, -1).mean(axis=2)
@@ -141,7 +146,7 @@ class HiCSFL(SelectionStrategy[HiCSFLConfig]):
         return np.where(known, values, values[known].mean()) if known.any() else values
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
-        """Those never selected first; then clusters by entropy and clients within them."""
+        """Clients that were never selected first; later, clusters by entropy and clients within them."""
         ids = roster.ids
         seen = roster.selections[ids] > 0
         if count >= ids.size or not seen.all():
@@ -171,7 +176,7 @@ class HiCSFL(SelectionStrategy[HiCSFLConfig]):
         )
 
     def update(self, outcome: Outcome) -> None:
-        """Remember the output layer's part of each update."""
+        """Store the output layer's part of each update."""
         for client, update in zip(outcome.clients.tolist(), outcome.updates, strict=True):
             self._vectors[client] = layer_part(update, *self._span).dense()
             self._known[client] = True

@@ -1,40 +1,45 @@
-"""Oort: exploit clients of high statistical and system utility, explore the others by speed, pace the round's length.
+"""Oort: select clients with high statistical and system utility, and explore the others.
 
 Lai, Zhu, Madhyastha and Chowdhury, "Oort: Efficient Federated Learning via Guided Participant Selection", OSDI 2021
-(arXiv:2010.06081), Algorithm 1, and the selector that its authors published (SymbioticLab/Oort, `oort.py`): `rule`
-chooses. A client's statistical utility is U = |B| sqrt(mean of its squared example losses), B what it trains on.
+(arXiv:2010.06081), Algorithm 1 (`rule` = paper), and the selector that its authors published (SymbioticLab/Oort,
+`oort.py`; `rule` = official).
 
-Both: score = (U capped at a percentile + sqrt(0.1 ln R / L)) (T / t)^(alpha [T < t]), with R the round, L that of its
-last part, t its duration and T the preferred one. (1 - eps) m of those within `cutoff` of the marginal score are drawn
-in proportion to their scores, and eps m of those never tried explored.
+A client's statistical utility is U = |B| sqrt(mean of its squared example losses), where B are the examples that it
+trains on. Both rules have score = (U capped at a percentile + sqrt(0.1 ln R / L)) (T / t)^(alpha [T < t]), where R is
+the round, L the round of the client's last participation, t its duration and T the preferred duration. They exploit (1
+- eps) m clients, drawn in proportion to their scores from those whose score is at least `cutoff` times the marginal
+score. They explore eps m clients that never took part.
 
 ==================  ================================================  ==============================================
                     paper                                             official
 ==================  ================================================  ==============================================
-U                   as it is                                          scaled to [0, 1], untried clients included,
+U                   unchanged                                         scaled to [0, 1] together with untried clients,
                                                                       whose U is |B|
-marginal score      of the last to be exploited                       of the first not to be
+marginal score      of the last client to be exploited                of the first client not to be exploited
 explored by         speed, 1 / t                                      |B| (T / t)^alpha, the `sample-window` best
-T                   seconds, longer when the utility achieved falls   percentile of durations, longer when that is
-                                                                      steady, shorter when it leaps
+T                   seconds; increases when the utility achieved      percentile of durations; increases when that
+                    decreases                                         is steady, decreases when it changes fivefold
 shortfall           exploits more                                     uniform; its first round is uniform too
 ==================  ================================================  ==============================================
 
 Deviations
 ----------
-- The paper rule is reconstructed: Algorithm 1 from memory, T in steps of `pacer-step-s`, which has no published value.
-- Losses are those of the received model over all the client's training examples (`Report.RMS_LOSS`), not a running
-  average over its first training batches; a client trains on |B| = min(n, local steps x batch size) of them.
-- Durations are what this round's links and the round's average kept fraction promise, not those of the last part. The
-  official percentile is over all clients whose duration is known, present or not.
-- A round waits for all clients: no over-commitment of 1.3 m. A selected client that sends nothing takes the mean
-  utility of those that did, as the authors' stragglers do, and counts as they do in the official pacer's mean over
-  those exploited; if none did, nothing is learnt, and the pacer counts 0.
-- R is the number of the round in both rules (the authors' selector, first called in round 2, counts from 1 there).
-- eps is 0 in a round with no client left to explore (the authors' code: from the next round on, for ever).
-- The blacklist takes at most `blacklist-share` of the clients in both rules, the most used first, and never so many
-  that too few remain. A client counts as used in every round it was selected in.
-- An index past the end of the scores, which the authors' code can read, is clamped.
+- The paper rule is reconstructed: Algorithm 1 is from memory, and T moves in steps of `pacer-step-s`, which has no
+  published value.
+- Losses are those of the received model over all the client's training examples (`Report.RMS_LOSS`). The authors use a
+  running average over its first training batches. A client trains on |B| = min(n, local steps x batch size) examples.
+- Durations are computed from this round's links and average kept fraction; they are not those of the client's last
+  participation. The official percentile is over all clients with a known duration, available or not.
+- A round waits for all clients: there is no over-commitment of 1.3 m. A selected client that sends nothing gets the
+  mean
+  utility of those that sent, as stragglers do in the authors' code, and the official pacer's mean over the exploited
+  clients includes it. If no client sent anything, nothing is learnt, and the pacer counts 0.
+- R is the number of the round in both rules. (The authors' selector is called from round 2 on and counts that as 1.)
+- eps is 0 in a round without clients to explore. (In the authors' code it is then 0 in all later rounds.)
+- Under both rules the blacklist has at most `blacklist-share` of the clients, those with the most selections, and
+  leaves
+  enough clients for a cohort. Every round in which a client was selected counts.
+- An index beyond the end of the scores, which the authors' code can read, is clamped.
 """
 
 from dataclasses import dataclass, replace
@@ -55,12 +60,12 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "paper": {"explore_decay": 0.98, "cutoff": 0.95, "clip": 0.95, "blacklist_rounds": 10},
     "official": {"explore_decay": 0.95, "cutoff": 0.7, "clip": 0.98, "blacklist_rounds": -1},
 }
-"""Values of the settings that differ between the rules, for where they are 0."""
+"""Published values of the settings that differ between the rules. They replace a setting of 0."""
 
 
 @dataclass(frozen=True)
 class OortConfig(Settings):
-    """Settings of Oort: the rule and its constants. 0 stands for the rule's published value in `PUBLISHED`."""
+    """Settings of Oort: the rule and its constants. 0 stands for the rule's value in `PUBLISHED`."""
 
     rule: str = setting(
         "paper",
@@ -68,14 +73,15 @@ class OortConfig(Settings):
         choices=("paper", "official"),
         variants=("paper", "official"),
     )
-    explore: float = setting(0.9, "share eps of the cohort that explores, in round 1", low=0.0, high=1.0)
+    explore: float = setting(0.9, "share eps of the cohort that is explored in round 1", low=0.0, high=1.0)
     explore_decay: float = setting(
-        0.0, "factor on eps in each round; 0 takes 0.98 (paper) or 0.95 (official)", low=0.0, high=1.0
+        0.0, "factor on eps after each round; 0 takes 0.98 (paper) or 0.95 (official)", low=0.0, high=1.0
     )
-    explore_min: float = setting(0.2, "smallest share eps that explores", low=0.0, high=1.0)
+    explore_min: float = setting(0.2, "smallest share eps of the cohort that is explored", low=0.0, high=1.0)
     cutoff: float = setting(
         0.0,
-        "share c of the marginal score that a client needs to be exploited; 0 takes 0.95 (paper) or 0.7 (official)",
+        "share c of the marginal score that a client's score must reach to be exploited; 0 takes 0.95 (paper) or 0.7"
+        " (official)",
         low=0.0,
         high=1.0,
     )
@@ -103,19 +109,19 @@ class OortConfig(Settings):
     blacklist_share: float = setting(0.3, "largest share of the clients that is left out", low=0.0, high=1.0)
 
     def with_published(self) -> Self:
-        """Settings with the rule's published values in place of 0."""
+        """Settings with the rule's published values instead of 0."""
         published = PUBLISHED[self.rule].items()
         return replace(self, **{name: value for name, value in published if getattr(self, name) == 0})
 
 
 def at_percentile(values: Floats, share: float) -> float:
-    """The sorted `values` (n >= 1,) at index min(int(n share), n - 1)."""
+    """The entry of the sorted `values` (n >= 1,) at index min(int(n share), n - 1)."""
     index = min(int(values.size * share), values.size - 1)
     return float(np.partition(values, index)[index])
 
 
 def system_factor(durations_s: Floats, preferred_s: float, penalty: float) -> Floats:
-    """(T / t)^alpha where t > T, else 1."""
+    """(T / t)^alpha if t > T, else 1."""
     slow = durations_s > preferred_s
     ratio = np.divide(preferred_s, np.maximum(durations_s, 1e-4), out=np.ones(durations_s.shape), where=slow)
     return np.asarray(ratio**penalty)
@@ -124,7 +130,7 @@ def system_factor(durations_s: Floats, preferred_s: float, penalty: float) -> Fl
 def scaled(utilities: Floats, clip: float) -> Floats:
     """Official step 4, float64 (n,): (min(U, cap) - lo) / range over all arms with U > 0, lo = 0.999 min U.
 
-    NaN for the other arms, which are not scored.
+    NaN for the other arms, which get no score.
     """
     positive = utilities[utilities > 0]
     if not positive.size:
@@ -141,9 +147,9 @@ def scores(gains: Floats, last: Ints, server_round: int, system: Floats) -> Floa
 
 
 def admitted(values: Floats, marginal: int, cutoff: float) -> Ints:
-    """Positions of scores (n >= 1,) of at least `cutoff` times the one at place `marginal` from the top, best first.
+    """Positions of scores (n >= 1,) of at least `cutoff` times the score at place `marginal`, best first.
 
-    Place 0 is the best; one past the end is clamped. Ties go to the earlier position.
+    Place 0 is the best score; a place beyond the end is clamped. Ties go to the earlier position.
     """
     order: Ints = np.argsort(-values, kind="stable")
     threshold = cutoff * values[order[min(marginal, order.size - 1)]]
@@ -151,7 +157,7 @@ def admitted(values: Floats, marginal: int, cutoff: float) -> Ints:
 
 
 def exploit(values: Floats, count: int, marginal: int, cutoff: float, rng: np.random.Generator) -> Ints:
-    """Positions of `count` draws in proportion to their scores from those `admitted`."""
+    """Positions of `count` clients, drawn in proportion to their scores from those `admitted`."""
     if not count:
         return np.zeros(0, np.int64)
     pool = admitted(values, marginal, cutoff)
@@ -159,19 +165,19 @@ def exploit(values: Floats, count: int, marginal: int, cutoff: float, rng: np.ra
 
 
 def explore(weights: Floats, count: int, window: float, rng: np.random.Generator) -> Ints:
-    """Positions of `count` draws in proportion to `weights`, from the int(window x count) largest of them."""
+    """Positions of `count` clients, drawn in proportion to `weights` from the int(window x count) largest."""
     best: Ints = np.argsort(-weights, kind="stable")[: int(window * count)]
     return best[weighted_draws(weights[best], count, rng)]
 
 
 def paper_pace(achieved: Floats, pace: float) -> float:
-    """Steps by which T has grown: one more if the first half of `achieved` (2 W,) sums to more than the second."""
+    """Number of steps added to T: one more if the first half of `achieved` (2 W,) has a larger sum than the second."""
     before, after = np.split(achieved, 2)
     return pace + float(before.sum() > after.sum())
 
 
 def official_pace(achieved: Floats, pace: float, delta: float) -> float:
-    """T's percentile: up if the halves of `achieved` (2 W,) sum to about the same, down if they differ fivefold."""
+    """T's percentile: up if both halves of `achieved` (2 W,) have similar sums, down if they differ fivefold."""
     before, after = (float(half.sum()) for half in np.split(achieved, 2))
     change = abs(after - before)
     if change <= 0.1 * before:
@@ -180,7 +186,7 @@ def official_pace(achieved: Floats, pace: float, delta: float) -> float:
 
 
 def blacklist(selections: Ints, rounds: int, most: int) -> NDArray[np.bool_]:
-    """Clients selected in more than `rounds` rounds, the most used first, at most `most` of them. bool (n,)."""
+    """Clients selected in more than `rounds` rounds: at most `most`, those with the most selections. bool (n,)."""
     out = np.zeros(selections.size, bool)
     if rounds >= 0 and most > 0:
         used = np.flatnonzero(selections > rounds)
@@ -190,7 +196,7 @@ def blacklist(selections: Ints, rounds: int, most: int) -> NDArray[np.bool_]:
 
 @final
 class Oort(SelectionStrategy[OortConfig]):
-    """Exploit by utility, explore by speed."""
+    """Exploits clients by utility and explores others by speed."""
 
     name = "oort"
     paper = "Lai et al. 2021 (Oort; paper rule reconstructed, or the authors' selector)"
@@ -202,13 +208,13 @@ class Oort(SelectionStrategy[OortConfig]):
         self._constants = self.config.with_published()
         self._official = self.config.rule == "official"
         self._utilities = np.full(context.run.clients, np.nan)
-        """NaN: never tried."""
+        """Utility of each client; NaN before its first participation."""
         self._last = np.zeros(context.run.clients, np.int64)
-        """The round of each client's last part."""
+        """The round of each client's last participation."""
         self._achieved = np.zeros(0)
         """The utilities achieved in the pacer's window."""
         self._pace = self.config.pacer_percentile if self._official else 0.0
-        """The pacer's position: T's percentile, or its steps."""
+        """State of the pacer: the percentile of T, or its number of steps."""
 
     @classmethod
     def needs(cls, config: OortConfig) -> Needs:
@@ -230,7 +236,7 @@ class Oort(SelectionStrategy[OortConfig]):
         return each, step_s * (1.0 + self._pace)
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
-        """Exploit, explore, and fill up uniformly."""
+        """Exploit, explore, and fill up the cohort uniformly."""
         config, ids = self._constants, roster.ids
         durations_s, preferred_s = self.durations(roster, round_info)
         system = system_factor(durations_s, preferred_s, config.penalty)
@@ -267,7 +273,7 @@ class Oort(SelectionStrategy[OortConfig]):
         return Selection(ids[picked], components=components)
 
     def _scores(self, roster: Roster, round_info: RoundInfo, system: Floats, usable: NDArray[np.bool_]) -> Floats:
-        """Scores of those that were tried and are `usable`, float64 (n,); NaN for the others."""
+        """Scores of the `usable` clients that took part before, float64 (n,); NaN for the others."""
         ids = roster.ids
         utilities = self._utilities[ids]
         tried = usable & ~np.isnan(utilities)
@@ -284,7 +290,7 @@ class Oort(SelectionStrategy[OortConfig]):
         return values
 
     def update(self, outcome: Outcome) -> None:
-        """Refresh the utilities of those that took part and let the pacer move T."""
+        """Renew the utilities of the participants, and let the pacer adjust T."""
         clients, round_info, config = outcome.clients, outcome.round_info, self._constants
         achieved = 0.0
         if clients.size:
@@ -303,7 +309,7 @@ class Oort(SelectionStrategy[OortConfig]):
             self._pace = paper_pace(self._achieved, self._pace)
 
     def _exploited_mean(self, selection: Selection) -> float:
-        """Mean utility of the round's exploited clients, over their count + 1e-4 as in the authors' code."""
+        """Sum of the utilities of the exploited clients / (their number + 1e-4), as in the authors' code."""
         exploited = selection.clients[selection.components.get("exploited", np.zeros(selection.clients.size)) > 0]
         return float(self._utilities[exploited].sum() / (exploited.size + 1e-4))
 

@@ -1,17 +1,19 @@
-"""OptRate: one kept fraction for the cohort, larger in the rounds in which compression does more harm.
+"""OptRate: one kept fraction for the whole cohort, larger in rounds in which compression is more harmful.
 
 Cui, Su, Zhou and Liu, "Optimal Rate Adaption in Federated Learning with Compressed Communications", INFOCOM 2022
 (arXiv:2112.06694).
 
 Deviations
 ----------
-Reconstructed: the paper puts each round's compression error into the convergence bound, where it stands with the
-square of the learning rate, and adapts the rate to maximise the final accuracy; its closed form was not at hand.
-Here a traffic budget of `kept-fraction` a round on average is spread over the rounds so that sum_t eta_t^2 err(theta_t)
-is least, theta_min = `kept-min` <= theta_t <= 1. err is measured, not modelled: the share of the squared norm that
-top-k loses, averaged over the clients of round 1, who send everything (that round is on top of the budget; where no
-update arrives the next one takes its place). err falls ever more slowly, so taking the steepest pieces of all the
-rounds' curves first is exact. The cohort is drawn uniformly and averaged by examples.
+Reconstructed: in the paper each round's compression error enters the convergence bound, multiplied by the square of the
+learning rate, and the rate is adapted to maximise the final accuracy. The closed form was not at hand.
+
+Here the budget is an average kept fraction of `kept-fraction` a round. It is divided over the rounds so that sum_t
+eta_t^2 err(theta_t) is minimal, with theta_min = `kept-min` <= theta_t <= 1. err is measured, not modelled: it is the
+share of the squared norm that top-k loses, averaged over the clients of round 1, which send everything. This round is
+not part of the budget; if no update arrives in it, the next round replaces it. err is convex, so the greedy solution is
+exact: it takes the steepest pieces of all the rounds' curves first. The cohort is drawn uniformly and averaged by
+examples.
 """
 
 from typing import final
@@ -29,9 +31,9 @@ PIECES = 256
 
 
 def top_k_error(update: Update, pieces: int) -> Floats:
-    """err(theta) at theta = 0, 1/pieces, ..., 1: the share of ||u||^2 outside the theta N largest.
+    """err(theta) at theta = 0, 1/pieces, ..., 1: the share of ||u||^2 outside the theta N largest entries.
 
-    float64 (pieces + 1,), convex, from 1 to 0. Raises ValueError for the zero update, which loses nothing.
+    float64 (pieces + 1,), convex, from 1 to 0. Raises ValueError for the zero update, whose error is not defined.
     """
     squares = np.sort(np.square(update.values, dtype=np.float64))[::-1]
     kept = np.concatenate([[0.0], np.cumsum(squares)])
@@ -44,9 +46,9 @@ def top_k_error(update: Update, pieces: int) -> Floats:
 def spread(importance: Floats, error: Floats, budget: float, least: float) -> Floats:
     """The theta_t, float64 (T,), that minimise sum_t importance_t err(theta_t) subject to sum_t theta_t = budget.
 
-    Every theta_t is in [least, 1]; `budget` counts as far as that allows. `error` (G + 1,) holds err at 0, 1/G, ..., 1
-    and is convex. Exact for the piecewise linear curve: the pieces beyond `least` with the largest gain a unit of
-    theta come first, equal ones of the earlier round first.
+    Every theta_t is in [least, 1]; a `budget` beyond these bounds is used as far as they allow. `error` (G + 1,) holds
+    err at 0, 1/G, ..., 1 and is convex. The solution is exact for the piecewise linear curve: above `least`, it takes
+    the pieces with the largest gain per unit of theta first, and of equal ones those of the earlier round.
     """
     grid = np.linspace(0.0, 1.0, error.size)
     widths = np.maximum(grid[1:] - np.maximum(grid[:-1], least), 0.0)
@@ -62,7 +64,7 @@ def spread(importance: Floats, error: Floats, budget: float, least: float) -> Fl
 
 @final
 class OptRate(SelectionStrategy):
-    """A uniform cohort with one kept fraction, chosen over the rounds to lose least."""
+    """A uniform cohort with one kept fraction, which is chosen to minimise the error over all rounds."""
 
     name = "optrate"
     paper = "Cui et al. 2022, INFOCOM (reconstructed)"
@@ -74,14 +76,14 @@ class OptRate(SelectionStrategy):
         self._error = np.zeros(0)
         """The error curve; empty until it is measured."""
         self._measured_in = 0
-        """The round that measured it."""
+        """The round in which it was measured."""
 
     @classmethod
     def check_settings(cls, config: Settings, shared: SharedSettings) -> None:
-        """Refuse other compressors than top-k."""
+        """Refuse compressors other than top-k."""
         if shared.compression.compressor != "top-k":
             raise ConfigError(
-                "The strategy optrate spreads top-k's kept fractions over the rounds; set 'compressor' to top-k."
+                "The strategy optrate sets the kept fraction of top-k in each round; set 'compressor' to top-k."
             )
 
     def fraction(self, round_info: RoundInfo) -> float:
@@ -96,7 +98,7 @@ class OptRate(SelectionStrategy):
         return float(fractions[round_info.number - rounds.start])
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
-        """`count` clients uniformly, all with the round's kept fraction."""
+        """A uniform draw of `count` clients, all with the round's kept fraction."""
         count = min(count, roster.ids.size)
         clients = np.sort(rng.choice(roster.ids, size=count, replace=False))
         return Selection(clients, kept_fractions=np.full(count, self.fraction(round_info)))

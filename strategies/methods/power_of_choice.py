@@ -4,24 +4,24 @@ Cho, Wang and Joshi, "Client Selection in Federated Learning: Convergence Analys
 Strategies", 2020 (arXiv:2010.01243); "Towards Understanding Biased Client Selection in Federated Learning", AISTATS
 2022. Steps as in Sec. 4 and the authors' code:
 
-1. A = d candidates without replacement with probabilities p_k = n_k / n (`weighted_keys`).
-2. pow-d: each reports its loss of the current model over all its training examples; cpow-d: over one mini-batch;
-   rpow-d: no client is probed, the server takes the mean loss of the client's last local training, +inf for one never
-   selected; adapow-d: pow-d with d falling to m after half of the rounds.
-3. S = the m candidates with the largest loss; among equals the draw's order decides.
-4. The updates are averaged with equal weights.
+1. Draw d candidates A without replacement, with probabilities p_k = n_k / n (`weighted_keys`).
+2. pow-d: each candidate reports the loss of the current model over all its training examples. cpow-d: over one
+   mini-batch. rpow-d: no client is probed; the server uses the mean loss of the client's last local training, or +inf
+   if it was never selected. adapow-d: pow-d with d decreasing to m after half of the rounds.
+3. S is the m candidates with the largest loss; among equals the order of the draw decides.
+4. Average the updates with equal weights.
 
 Deviations
 ----------
-- Round 1 already queries the candidates on the initial model (the authors' code draws it uniformly). rpow-d, which
-  knows nothing then, draws round 1 with probabilities p_k.
-- `loss` test is no rule of the authors: FedCVR-Bolt's paper (App. B.1) has Power-of-Choice rank by test loss, here over
-  the candidates' own test parts, which the method must not see in any other comparison.
-- Where d <= m all candidates are selected whatever they report, so none is probed.
-- Step 3 of pow-d, cpow-d and adapow-d breaks ties by a new draw with probabilities p_k among the candidates, since
-  `select` does not learn the order in which they were drawn.
-- A candidate whose probe gave no number ranks below those that gave one. In rpow-d a client that was selected but
-  never reported a loss counts as an average one, so that one that keeps failing is not picked for ever.
+- Round 1 probes the candidates on the initial model (the authors' code draws round 1 uniformly). rpow-d has no losses
+  then, so it draws round 1 with probabilities p_k.
+- `loss` = test is not a rule of the authors: in the paper of FedCVR-Bolt (App. B.1) Power-of-Choice ranks by test loss.
+  Here this is the loss on the candidates' own test parts. In any other comparison the method must not see these.
+- If d <= m, all candidates are selected regardless of their losses, so none is probed.
+- Step 3 of pow-d, cpow-d and adapow-d breaks ties by a new draw with probabilities p_k among the candidates, because
+  `select` does not know the order in which they were drawn.
+- A candidate whose probe failed ranks below all others. In rpow-d a client that was selected but never reported a loss
+  counts as average, so that a client that always fails is not selected for ever.
 - adapow-d's schedule is reconstructed from a reproduction of the paper.
 """
 
@@ -38,12 +38,12 @@ from strategies.selection_math.sampling import finite, largest, weighted_keys
 
 @dataclass(frozen=True)
 class PowerOfChoiceConfig(Settings):
-    """Settings of Power-of-Choice: the candidates, and the losses that they are compared by."""
+    """Settings of Power-of-Choice: the candidates, and the losses by which they are compared."""
 
     variant: str = setting(
         "pow-d",
-        "which losses are compared: over all training data, over one mini-batch, those that were reported at the"
-        " last training, or over all data with d falling to the cohort at half of the run",
+        "losses that are compared: over all training data, over one mini-batch, as reported at the last training, or"
+        " over all training data while d decreases to the cohort by half of the run",
         choices=("pow-d", "cpow-d", "rpow-d", "adapow-d"),
     )
     candidates: int = setting(
@@ -55,7 +55,7 @@ class PowerOfChoiceConfig(Settings):
 
 
 def candidate_count(config: PowerOfChoiceConfig, round_info: RoundInfo, count: int, available: int) -> int:
-    """Candidates d of a round that selects `count` clients, in `count` ... `available`."""
+    """Number of candidates d in a round that selects `count` clients, in `count` ... `available`."""
     if config.variant == "adapow-d" and 2 * round_info.number > round_info.total:
         return count
     default = available if config.variant == "adapow-d" else 2 * count
@@ -69,7 +69,7 @@ def remembered_losses(fit_losses: Floats, selections: Ints) -> Floats:
 
 @final
 class PowerOfChoice(SelectionStrategy[PowerOfChoiceConfig]):
-    """The m largest losses among d clients drawn by size."""
+    """The m largest losses among d candidates, which are drawn by data size."""
 
     name = "power-of-choice"
     paper = "Cho, Wang and Joshi 2020 (pow-d, cpow-d, rpow-d, adapow-d)"
@@ -84,7 +84,7 @@ class PowerOfChoice(SelectionStrategy[PowerOfChoiceConfig]):
 
     @classmethod
     def check_settings(cls, config: PowerOfChoiceConfig, shared: SharedSettings) -> None:
-        """Refuse fewer candidates than the cohort has clients, and a test loss that no client measures."""
+        """Refuse fewer candidates than the cohort, and a test loss that no client measures."""
         if config.loss == "test" and config.variant == "rpow-d":
             raise ConfigError(
                 "The 'power-of-choice.variant' rpow-d ranks by the last training losses: set 'power-of-choice.loss' to "

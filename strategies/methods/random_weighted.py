@@ -1,14 +1,13 @@
-"""Random selection in proportion to data size, averaged uniformly: HBase of Terraform's tables.
+"""Random selection in proportion to data size, with equal weights: HBase in the tables of Terraform.
 
-Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith, "Federated Optimization in Heterogeneous Networks" (FedProx),
-MLSys 2020 (arXiv:1812.06127), Algorithm 2: client k is drawn with probability p_k = n_k / n and the chosen models are
-averaged with equal weights. Terraform's tables have it as HBase, after the baseline of HiCS-FL (Chen and Vikalo,
-NeurIPS 2024).
+Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith, "Federated Optimization in Heterogeneous Networks" (FedProx), MLSys 2020
+(arXiv:1812.06127), Algorithm 2: client k is drawn with probability p_k = n_k / n, and the models are averaged with
+equal weights. The tables of Terraform call it HBase, after the baseline of HiCS-FL (Chen and Vikalo, NeurIPS 2024).
 
 Deviations
 ----------
-- Draws are sequential and without replacement, so that a cohort has as many clients as asked for; the mean of the
-  chosen models is then not unbiased where the p_k differ.
+- Draws are sequential and without replacement, so that a cohort has the requested number of clients. So the mean of the
+  models is biased if the p_k differ.
 """
 
 from typing import final
@@ -22,7 +21,7 @@ from strategies.selection_math.sampling import weighted_draws
 
 @final
 class RandomWeighted(SelectionStrategy):
-    """m clients without replacement with probabilities p_k, weighed alike."""
+    """m clients without replacement with probabilities p_k; equal weights."""
 
     name = "random-weighted"
     paper = "Li et al. 2020 (FedProx); HBase in Terraform"

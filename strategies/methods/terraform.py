@@ -1,24 +1,25 @@
 """Terraform: in each iteration, the clients whose output layer changed most train again.
 
 Balivada, Gupta, Bhatt and Gupta, "Heterogeneity-Aware Client Selection Methodology For Efficient Federated Learning".
-Here are Eqs. 2-3 (magnitudes), Eqs. 4-5 with the inter-quartile range of Sec. 6.2 (the split), and Algorithm 1.
+This file has Eqs. 2-3 (magnitudes), Eqs. 4-5 with the inter-quartile range of Sec. 6.2 (the split), and Algorithm 1.
 
-A Terraform round draws clients uniformly; each iteration trains the present hard set, aggregates by examples, sorts
-the set by update magnitude, splits it and keeps the upper part. One iteration is one Flower round; the components
-`round` and `iteration` say which (both from 1). With `count` rounds the setting `rounds` counts Terraform rounds: the
-learning rate's schedule follows those, the model is evaluated at their ends, and a run takes 1 to `iterations` times
+A Terraform round draws clients uniformly. Each of its iterations trains the current hard set, aggregates by examples,
+sorts the set by update magnitude, splits it and keeps the upper part. One iteration is one Flower round; the components
+`round` and `iteration` number them (both from 1). With `count` = rounds the setting `rounds` counts Terraform rounds:
+the learning rate's schedule follows them, the model is evaluated at their ends, and a run takes 1 to `iterations` times
 as many Flower rounds.
 
 Deviations
 ----------
-- The most iterations T of a round are not given; `iterations` is 5. With `count` iterations every iteration is a round
-  to all settings, which the paper's rounds are not.
-- An empty range, or no update at all, ends the round. A client that failed leaves the hard set; one that is
-  away does too, for the iterations it misses, and fewer than eta present ones end the round.
-- With fewer seats than hard clients (a participation policy may shrink the cohort) the hardest are taken.
-- Eq. 5 weighs the parts by clients and the variances inside by examples, as printed; the paper's law of total
-  variance would want examples for both.
-- Splits whose costs differ by rounding only are ties, and the smallest index wins.
+- The paper does not give the largest number of iterations T of a round; `iterations` is 5. With `count` = iterations
+  every iteration is a round for all settings, unlike in the paper.
+- An empty range, or no update at all, ends the round. A client that fails leaves the hard set. An unavailable client is
+  left out of the iterations that it misses, and the round ends if fewer than eta clients are available.
+- If the cohort has fewer places than the hard set has clients (a participation policy may reduce the cohort), the
+  hardest are selected.
+- Eq. 5 weighs the parts by clients and the variances inside them by examples, as printed. The law of total variance,
+  which the paper cites, would need examples for both.
+- Splits whose costs differ only by rounding are ties; the smallest index is chosen.
 """
 
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from strategies.selection_math.sampling import finite
 from strategies.selection_math.similarity import layer_part
 
 TIE = 1e-12
-"""Costs whose difference is below this share of the squared range of the magnitudes are equal."""
+"""Costs count as equal if they differ by less than this share of the squared range of the magnitudes."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class TerraformConfig(Settings):
     iterations: int = setting(5, "largest number of training iterations T in a Terraform round", low=1)
     count: str = setting(
         "iterations",
-        "what the setting rounds counts: training iterations, or Terraform rounds, each of up to iterations",
+        "what the setting rounds counts: training iterations, or Terraform rounds of up to iterations training"
+        " iterations each",
         choices=("iterations", "rounds"),
     )
     min_clients: int = setting(4, "size eta of the hard set below which a Terraform round ends", low=1)
@@ -55,17 +57,17 @@ class TerraformConfig(Settings):
     )
     magnitude: str = setting(
         "gradient",
-        "what clients are sorted by: the norm of the update of the output layer, of its biases alone, or of its"
-        " weights alone; or the training loss",
+        "magnitude by which clients are sorted: the norm of the update of the output layer, of only its biases, or of"
+        " only its weights; or the training loss",
         choices=("gradient", "bias", "weights", "loss"),
     )
 
 
 def split_range(examples: Floats, quartiles: str) -> tuple[int, int]:
-    """The split indices [low, high) that `quartiles` allows (Sec. 6.2), of clients sorted by magnitude.
+    """The split indices [low, high) that `quartiles` allows (Sec. 6.2), for clients sorted by magnitude.
 
     A split index tau puts the first tau clients into the easy part, so 1 <= tau < n. k_Q is the smallest number of
-    clients that hold the share Q of all `examples`, float64 (n,), not all 0.
+    clients that together have the share Q of all `examples`, float64 (n,), not all 0.
     """
     running = np.cumsum(examples)
     quartile = {
@@ -78,10 +80,11 @@ def split_range(examples: Floats, quartiles: str) -> tuple[int, int]:
 def split_costs(magnitudes: Floats, examples: Floats) -> Floats:
     """Var_intra at tau = 1 ... n - 1 (Eq. 5), float64 (n - 1,), in O(n) by prefix sums.
 
-    `magnitudes` are ascending; `examples`, above 0, weigh them within each part.
+    `magnitudes` are ascending; `examples`, above 0, are the weights within each part.
     """
     n = magnitudes.size
-    # Variances do not depend on the origin; one amid the values loses the fewest digits, and equal values are 0.
+    # Variances do not depend on the origin. An origin amid the values loses the fewest digits, and equal values become
+    # 0.
     centred = magnitudes - magnitudes[n // 2]
     moments = np.cumsum(examples * np.stack([np.ones(n), centred, centred**2]), axis=1)
 
@@ -93,7 +96,7 @@ def split_costs(magnitudes: Floats, examples: Floats) -> Floats:
 
 
 def split_index(magnitudes: Floats, examples: Floats, quartiles: str) -> int | None:
-    """tau_split: the cheapest split in the range (Algorithm 1, steps 10-11); None where the range is empty."""
+    """tau_split: the cheapest split in the range (Algorithm 1, steps 10-11); None if the range is empty."""
     low, high = split_range(examples, quartiles)
     if low >= high:
         return None
@@ -105,7 +108,7 @@ def split_index(magnitudes: Floats, examples: Floats, quartiles: str) -> int | N
 
 @final
 class Terraform(SelectionStrategy[TerraformConfig]):
-    """Uniform draws, each followed by training ever smaller hard sets."""
+    """Uniform draws, each followed by training of smaller and smaller hard sets."""
 
     name = "terraform"
     paper = "Balivada et al. (Terraform)"
@@ -118,28 +121,28 @@ class Terraform(SelectionStrategy[TerraformConfig]):
         super().__init__(context)
         self._round = 0
         self._iteration = 0
-        """Iterations of the round so far."""
+        """Iterations of the current Terraform round so far."""
         self._hard = np.zeros(0, np.int64)
         """The next hard set, ascending by magnitude."""
 
     @classmethod
     def needs(cls, config: TerraformConfig) -> Needs:
-        """Class biases, where the magnitude is that of the biases or of the weights alone."""
+        """Class biases, if the magnitude is that of the biases or of the weights."""
         return Needs(class_biases=config.magnitude in ("bias", "weights"))
 
     @classmethod
     def most_iterations(cls, config: TerraformConfig) -> int:
-        """T where `rounds` counts Terraform rounds."""
+        """T if `rounds` counts Terraform rounds."""
         return config.iterations if config.count == "rounds" else 1
 
     def own_round(self, roster: Roster) -> tuple[int, int]:
-        """The present round and its next iteration; a new round where fewer than eta hard clients are there."""
+        """The current round and its next iteration; a new round if fewer than eta hard clients are available."""
         if np.isin(self._hard, roster.ids).sum() < self.config.min_clients:
             return self._round + 1, 1
         return self._round, self._iteration + 1
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
-        """The hard set; `count` clients uniformly where a round begins."""
+        """The hard set; `count` clients, drawn uniformly, at the start of a round."""
         ids = roster.ids
         number, iteration = self.own_round(roster)
         clients = self._hard[np.isin(self._hard, ids)][-count:]
@@ -162,7 +165,7 @@ class Terraform(SelectionStrategy[TerraformConfig]):
         return np.array([layer_part(update, start, stop).norm() for update in outcome.updates])
 
     def update(self, outcome: Outcome) -> None:
-        """Count the iteration and split off the next hard set, or end the round."""
+        """Count the iteration, and split off the next hard set or end the round."""
         trained = np.union1d(outcome.clients, outcome.failed)
         if self._hard.size and np.isin(trained, self._hard).all():
             self._iteration += 1
@@ -175,9 +178,9 @@ class Terraform(SelectionStrategy[TerraformConfig]):
                 self._hard = hard
 
     def _harder(self, clients: Ints, magnitudes: Floats) -> Ints:
-        """The upper part of the split, ascending by magnitude; empty where there is no split."""
+        """The upper part of the split, ascending by magnitude; empty without a split."""
         order = np.argsort(magnitudes, kind="stable")
-        # A client without examples has nothing to weigh; one is the least a trained client can have.
+        # A client without examples would have weight 0; a client that trained has at least one example.
         examples = np.maximum(self.roster.examples[clients[order]], 1).astype(np.float64)
         index = split_index(magnitudes[order], examples, self.config.quartiles)
         return clients[order[clients.size if index is None else index :]]
