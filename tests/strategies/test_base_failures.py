@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from flwr.common import Parameters, ndarrays_to_parameters
 from flwr.server import SimpleClientManager
 
 from fedsel_app.config import ConfigError, Settings
@@ -12,12 +11,10 @@ from fedsel_app.records.schema import ClientTestRecord
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.run_context import Evaluation
-from strategies.testing.fakes import dense
 from tests.support.contexts import SIZE, context_of
 from tests.support.logs import logged
 from tests.support.proxies import (
     StubProxy,
-    fit_reply,
     manager_of,
     round_of,
     sends_its_update,
@@ -32,21 +29,9 @@ def raises(client, ins):
     raise RuntimeError("the GPU is gone")
 
 
-BAD = {
-    "raises": raises,
-    "garbage": lambda client, ins: fit_reply(Parameters([b"junk"], ""), loss=1.0, work_steps=2.0),
-    "stale": lambda client, ins: update_reply(update_of(client), client, round_of(ins) - 1),
-    "impostor": lambda client, ins: update_reply(update_of(0), 0, round_of(ins)),
-    "other model": lambda client, ins: update_reply(dense([1.0] * 9), client, round_of(ins)),
-    "float array": lambda client, ins: fit_reply(
-        ndarrays_to_parameters([np.zeros(SIZE, np.float32)]), loss=1.0, work_steps=2.0
-    ),
-    "not finite": lambda client, ins: update_reply(update_of(client), client, 1, work_steps=float("nan")),
-    "mute": lambda client, ins: replace(sends_its_update(client, ins), metrics={}),
-}
-
-
-@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+@pytest.mark.parametrize(
+    "bad", [raises, lambda client, ins: update_reply(update_of(0), 0, round_of(ins))], ids=["raises", "impostor"]
+)
 def test_a_bad_client_is_a_recorded_failure_and_the_rest_counts(bad):
     strategy = RandomSelection(context_of())
     proxies = [StubProxy(client, bad if client == 1 else sends_its_update, examples=10) for client in range(3)]

@@ -2,7 +2,6 @@
 
 1. Unexplored clients score 0, so that the same cohort trains for ever:
    test_contract.py::test_every_method_keeps_the_contract (check coverage),
-   test_oort.py::test_everybody_is_explored_in_the_end,
    test_power_of_choice.py::test_rpow_d_tries_the_never_selected_first_and_starves_nobody.
 2. Candidates are drawn uniformly instead of by size:
    test_power_of_choice.py::test_selection_frequencies_equal_enumeration.

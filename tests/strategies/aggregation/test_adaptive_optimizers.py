@@ -44,11 +44,6 @@ def test_and_from_zero(name, expected):
     np.testing.assert_allclose(path(optimizer), expected, atol=1.5e-6)
 
 
-def test_momentum():
-    optimizer = build("momentum", server_momentum=0.9, server_lr=1.0)
-    np.testing.assert_allclose(path(optimizer), [1.5, 1.75, 2.275], rtol=1e-6)
-
-
 @adaptive
 def test_no_first_moment_and_a_huge_tau_is_plain_descent(name):
     optimizer = build(name, server_beta1=0.0, server_tau=1e6, server_lr=1e6)
@@ -76,8 +71,3 @@ def test_a_state_that_was_taken_does_not_change(name):
     path(optimizer)
     for key, values in state.items():
         np.testing.assert_array_equal(values, before[key])
-
-
-@adaptive
-def test_an_update_that_is_always_zero_moves_nothing(name):
-    assert path(build(name), [0.0] * 5) == [1.0] * 5

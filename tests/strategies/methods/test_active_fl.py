@@ -3,13 +3,12 @@
 from itertools import permutations
 
 import numpy as np
-import pytest
 
 from fedsel_app.messages.scalars import Report
 from strategies.methods.active_fl import ActiveFL, ActiveFLConfig, draw, eligible, probabilities, valuations
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
-from tests.support.resume import assert_resumes, select
+from tests.support.selecting import select
 
 NAN = np.nan
 
@@ -133,22 +132,3 @@ def test_exclusion_is_of_the_round_not_for_ever():
         order += picked.tolist()
         method.update(outcome_of(number, picked.tolist(), [0.1 / number]))
     assert order == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("losses", [[1.0] * 6, [0.0] * 6, [np.inf] * 6, [NAN] * 6, [np.inf, NAN, 1e308, 0, 1, 2]])
-@pytest.mark.parametrize("count", [1, 4, 6, 9])
-@pytest.mark.parametrize("settings", [{}, {"excluded": 1.0}, {"uniform": 1.0}, {"sharpness": 0.0}])
-def test_always_as_many_as_there_are(losses, count, settings):
-    method, roster = build(6, **settings), make_roster(6, losses=losses, available=[0, 1, 3, 4, 5])
-    method.roster = roster
-    assert select(method, roster, 1, count).clients.size == min(count, 5)
-    method.update(outcome_of(1, [0, 5], losses[:2]))
-    method.update(outcome_of(2, [], []))
-    assert select(method, roster, 3, count).clients.size == min(count, 5)
-
-
-def test_resumes():
-    rosters = [make_roster(4, losses=[1, 2, 3, 4]), make_roster(4), make_roster(4)]
-    assert_resumes(
-        build, rosters, [outcome_of(1, [2, 3], [1, 2]), outcome_of(2, [], []), outcome_of(3, [0, 1], [0.5, 5])], 2
-    )

@@ -9,7 +9,7 @@ from fedsel_app.wire.codec import Update
 from strategies.methods.adafl import AdaFL, AdaFLConfig, distance, refreshed
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
-from tests.support.resume import assert_resumes, select
+from tests.support.selecting import select
 
 
 def build(**settings):
@@ -77,12 +77,3 @@ def test_a_late_client_enters_with_its_share():
     scores = select(method, sized_roster(), 2, 4).scores
     assert scores.sum() == pytest.approx(1.0)
     assert scores[3] == pytest.approx(0.1)
-
-
-def test_resumes():
-    rounds = [
-        outcome(RoundInfo(1, 10), [0, 1], [dense([0, 0]), dense([2, 0])], size=2),
-        outcome(RoundInfo(2, 10), [], [], size=2, failed=[1]),
-        outcome(RoundInfo(3, 10), [1, 3], [dense([0, 5]), dense([2, 0])], size=2),
-    ]
-    assert_resumes(build, [sized_roster()] * 3, rounds, 2)

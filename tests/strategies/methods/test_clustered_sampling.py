@@ -12,7 +12,7 @@ from strategies.roster import RoundInfo
 from strategies.selection_math.sampling_rows import draw, rows_by_similarity, rows_by_size
 from strategies.selection_math.similarity import angles
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
-from tests.support.resume import assert_resumes, select
+from tests.support.selecting import select
 
 
 def build(**settings):
@@ -119,12 +119,3 @@ def test_ids_not_positions_and_everybody_where_few_are_available(algorithm):
     everybody = select(method, roster, 2, 3)
     assert everybody.clients.tolist() == [1, 4, 5]
     np.testing.assert_allclose(everybody.weights, [0.25, 0.5, 0.25])
-
-
-def test_state_goes_on_and_empty_outcomes_change_nothing():
-    outcomes = [
-        outcome(RoundInfo(1, 10), [1, 3], some_updates(range(2), 1), size=4),
-        outcome(RoundInfo(2, 10), [], [], failed=[0, 2], size=4),
-        outcome(RoundInfo(3, 10), [0, 3], some_updates(range(2), 2), size=4),
-    ]
-    assert_resumes(build, [make_roster(6)] * 3, outcomes, 3)

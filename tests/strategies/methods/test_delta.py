@@ -12,7 +12,7 @@ from fedsel_app.messages.scalars import Report
 from strategies.methods.delta import Delta, DeltaConfig, mean_gradient, scores_by_diversity, shared_out
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
-from tests.support.resume import assert_resumes, select, selections
+from tests.support.selecting import select, selections
 
 PLAIN = TrainingConfig(momentum=0.0, lr=0.5, lr_decay=0.0, local_steps=4)
 
@@ -124,27 +124,7 @@ def test_a_client_of_no_interest_keeps_the_uniform_share():
     np.testing.assert_allclose(method.probabilities(make_roster(5))[4], 0.02)
 
 
-@pytest.mark.parametrize("sigma", [[np.nan, 1], [np.inf, 1], [np.nan, np.nan], [1e300, 1e300], [0, 0]])
-def test_broken_reports_leave_a_distribution(sigma):
-    method = learnt(build(), outcome_of([0, 1], [(1e6, 0), (0, 1e-6)], sigma))
-    p = method.state()["probabilities"]
-    assert p.sum() == pytest.approx(1)
-    assert (p >= 0).all()
-    select(method, make_roster(5), 2, 3)
-
-
 def test_everybody_where_few_are_available():
     selection = select(build(), make_roster(5, available=[1, 4], examples=[1, 30, 1, 1, 10]), 1, 2)
     assert selection.clients.tolist() == [1, 4]
     np.testing.assert_allclose(selection.weights, [0.75, 0.25])
-
-
-def test_state_goes_on_and_empty_outcomes_change_nothing():
-    outcomes = [
-        outcome_of([0, 3], [(1, 0), (0, 3)], [1, 2]),
-        outcome(RoundInfo(2, 10), [], [], failed=[1], size=2),
-        outcome_of([3, 4], [(1, 1), (0, 3)], [0, 1], number=3),
-    ]
-    assert_resumes(build, [make_roster(5)] * 3, outcomes, 2)
-    method = learnt(build(), outcomes[1])
-    np.testing.assert_array_equal(method.state()["probabilities"], 0.2)

@@ -14,7 +14,7 @@ from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.contexts import seen_roster
 from tests.support.points import POINTS, distances_of, points_outcome
-from tests.support.resume import assert_resumes, select
+from tests.support.selecting import select
 
 
 def cost(distances, chosen):
@@ -126,18 +126,3 @@ def test_ideal_trains_everybody_and_weighs_the_chosen_by_examples():
     selection = select(method, seen_roster(examples=[1, 2, 3, 4, 5]), 2, 2)
     assert selection.clients.tolist() == [0, 1, 2, 3, 4]
     assert selection.weights.tolist() == [0, 2, 0, 4, 0]
-
-
-def test_state_goes_on_and_empty_outcomes_change_nothing():
-    outcomes = [
-        points_outcome(),
-        outcome(RoundInfo(2, 10), [], [], failed=[1, 3], size=2),
-        outcome(RoundInfo(3, 10), [0, 4], [dense([3.0, 1.0]), dense([0.0, 0.0])], size=2),
-    ]
-    assert_resumes(build, [seen_roster()] * 3, outcomes, 2)
-
-
-def test_more_wanted_than_available():
-    method = build()
-    assert select(method, make_roster(5, available=[2, 4]), 1, 2).clients.tolist() == [2, 4]
-    assert select(method, seen_roster(available=[2, 4]), 2, 9).clients.tolist() == [2, 4]

@@ -9,7 +9,7 @@ from scipy.special import softmax
 
 from strategies.methods.fed_cbs import FedCBS, FedCBSConfig, exploration_bonus, joined_qcid, log_weights, qcid
 from strategies.testing.fakes import make_context, make_roster
-from tests.support.resume import select, selections
+from tests.support.selecting import select, selections
 
 COUNTS = np.array([[5] * 6, [6, 6, 6, 6, 6, 0], [0, 0, 0, 10, 10, 10], [10, 10, 10, 0, 0, 0]])
 
@@ -85,13 +85,6 @@ def test_a_perfectly_balanced_set_is_picked():
     assert third_first[2] > 1 - 1e-12
     method = build()
     assert all(select(method, counted_roster(), 1, 1, seed).clients.tolist() == [0] for seed in range(30))
-
-
-def test_ids_not_positions():
-    method = build()
-    roster = counted_roster(available=[1, 3])
-    assert {int(select(method, roster, 2, 1, seed).clients[0]) for seed in range(40)} == {1, 3}
-    assert select(method, roster, 2, 5).clients.tolist() == [1, 3]
 
 
 def test_exponents_of_large_cohorts_do_not_overflow():

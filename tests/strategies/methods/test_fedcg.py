@@ -8,14 +8,13 @@ import pytest
 from scipy.optimize import linprog
 
 from fedsel_app.config import BudgetConfig, CompressionConfig
-from fedsel_app.wire.codec import Update
 from strategies.methods.fedcg import FedCG, FedCGConfig, Problem, best_deadline, cover, relative_distances, represented
 from strategies.roster import RoundInfo
 from strategies.selection_math.client_time import fitting_fractions
 from strategies.testing.fakes import make_context, make_roster, outcome
 from tests.support.contexts import seen_roster
 from tests.support.points import POINTS, distances_of, points_outcome
-from tests.support.resume import assert_resumes, select, selections
+from tests.support.selecting import select, selections
 
 EVERYBODY = np.ones(5, bool)
 
@@ -189,9 +188,3 @@ def test_without_sparse_updates_only_the_cohort_is_chosen():
     method = build(compressor="none")
     method.learn(points_outcome())
     assert select(method, seen_roster(), 2, 2).kept_fractions.tolist() == [1.0, 1.0]
-
-
-def test_sparse_updates_and_the_state():
-    sparse = outcome(RoundInfo(2, 10), [3], [Update(2, np.array([1], np.uint32), np.array([8], np.float32))], size=2)
-    outcomes = [points_outcome(), sparse, outcome(RoundInfo(3, 10), [], [], size=2), points_outcome(4, [0, 4])]
-    assert_resumes(build, [seen_roster()] * 4, outcomes, 2)

@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal
 from strategies.methods.fedcor import FedCor, FedCorConfig, discounted_mean, fitted, greedy, likelihood_gradient
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
-from tests.support.resume import assert_resumes, select
+from tests.support.selecting import select
 
 SIGMA = np.array([[1, 0.6, 0.1, -0.2], [0.6, 1.2, 0.3, 0], [0.1, 0.3, 0.8, 0.4], [-0.2, 0, 0.4, 0.9]])
 P = np.array([0.1, 0.4, 0.3, 0.2])
@@ -223,13 +223,3 @@ def test_broken_losses(bad):
     same = build()
     run(same, np.ones((7, 6)))
     assert np.isfinite(same.state()["embeddings"]).all()
-
-
-def test_state_goes_on():
-    method = build()
-    rosters, outcomes = run(method, falling_losses(7, {1, 2, 3, 5, 6}))
-    assert_resumes(build, rosters, outcomes, 2)
-
-
-def test_nothing_observed_still_selects():
-    assert select(build(), make_roster(6), 4, 3).clients.size == 3

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from fedsel_app.wire.codec import Update
 from strategies.methods.fedcvr_bolt import (
     FedCVRBolt,
     FedCVRBoltConfig,
@@ -16,7 +15,7 @@ from strategies.methods.fedcvr_bolt import (
 )
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
-from tests.support.resume import assert_resumes, select, selections
+from tests.support.selecting import select, selections
 
 CLIENTS, SIZE, LAYER = 8, 12, slice(6, 12)
 
@@ -287,33 +286,6 @@ def test_rounds_that_bring_nothing_change_nothing():
         np.testing.assert_array_equal(array, before[name])
 
 
-@pytest.mark.parametrize("warmup_rounds", [0, 1, 3])
-def test_it_runs_from_nothing_whatever_happens(warmup_rounds):
-    method, roster = build(warmup_rounds=warmup_rounds), make_roster(CLIENTS)
-    method.roster = roster
-    for number in range(1, 30):
-        roster.available[:] = True
-        roster.available[number % CLIENTS] = False
-        chosen = select(method, roster, number, 2, seed=number).clients.tolist()
-        if number % 5 == 0:
-            method.update(outcome(RoundInfo(number, 30), [], [], failed=chosen, size=SIZE))
-        elif number % 7 == 0:
-            method.update(outcome(RoundInfo(number, 30), chosen, [dense(np.full(SIZE, 3e38))] * 2, size=SIZE))
-        else:
-            method.update(grouped(number, chosen[1:], failed=chosen[:1]))
-
-
-def test_everybody_is_drawn_in_time():
-    method, roster = build(), make_roster(CLIENTS)
-    method.roster = roster
-    seen = set()
-    for number in range(1, 51):
-        chosen = select(method, roster, number, 2, seed=number).clients.tolist()
-        method.update(grouped(number, chosen))
-        seen |= set(chosen)
-    assert seen == set(range(CLIENTS))
-
-
 def test_large_layers_are_read_at_coordinates_drawn_once():
     first, second = (build(coordinates=3).state()["models"] for _ in range(2))
     assert first.shape == second.shape == (CLIENTS, 3)
@@ -323,17 +295,3 @@ def test_large_layers_are_read_at_coordinates_drawn_once():
     assert (np.diff(read) > 0).all()
     assert set(read) < set(range(6, 12))
     assert build(coordinates=0).state()["models"].shape == (CLIENTS, 6)
-
-
-def test_sparse_updates_and_the_state():
-    sparse = Update(SIZE, np.array([2, 7, 11], np.uint32), np.array([5, 1, -2], np.float32))
-    outcomes = [
-        grouped(1),
-        outcome(RoundInfo(2, 10), [1, 5], [sparse, sparse], size=SIZE),
-        outcome(RoundInfo(3, 10), [], [], failed=[2], size=SIZE),
-        grouped(4, [0, 6]),
-        grouped(5, [3], failed=[7]),
-    ]
-    roster = make_roster(CLIENTS, examples=range(50, 50 + CLIENTS))
-    for changes in ({}, {"cluster_every": 2}, {"warmup_rounds": 3}):
-        assert_resumes(lambda changes=changes: build(**changes), [roster] * 5, outcomes, 2)

@@ -8,7 +8,7 @@ import pytest
 from fedsel_app.config import BudgetConfig, CompressionConfig, ConfigError
 from strategies.methods.flexcom import FlexCom, FlexComConfig
 from strategies.testing.fakes import make_context, make_roster
-from tests.support.resume import select, selections
+from tests.support.selecting import select, selections
 
 SIZE = 1_000_000
 

@@ -6,7 +6,7 @@ from fedsel_app.config import Settings
 from strategies.methods.full import FullParticipation
 from strategies.roster import Needs
 from strategies.testing.fakes import make_context, make_roster
-from tests.support.resume import select
+from tests.support.selecting import select
 
 
 @pytest.mark.parametrize("count", [1, 3, 9])

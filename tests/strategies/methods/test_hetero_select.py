@@ -1,14 +1,13 @@
 import math
 from collections import Counter
-from io import BytesIO
 
 import numpy as np
 import pytest
 
 from fedsel_app.config import TrainingConfig
-from fedsel_app.wire.codec import Update
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig, fairness, staleness, temperature
 from strategies.roster import RoundInfo
+from strategies.testing import CHECKS
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
 
 SIZE = 4
@@ -197,14 +196,6 @@ def test_selection_frequencies():
         assert seen[pair] / draws == pytest.approx(chance, abs=4 * math.sqrt(chance * (1 - chance) / draws))
 
 
-def test_every_client_can_be_selected():
-    selector, roster = method(), history()
-    seen = set()
-    for seed in range(200):
-        seen |= set(selector.select(roster, RoundInfo(10, 10), 1, np.random.default_rng(seed)).clients.tolist())
-    assert seen == {0, 1, 2, 3}
-
-
 def test_a_selection_carries_the_scores_of_the_selected():
     selector, roster = method(), history()
     whole = everybody(selector, roster)
@@ -229,75 +220,9 @@ def test_score_adaptive_learning_rates_and_their_cap():
     np.testing.assert_allclose(everybody(wide, history()).learning_rates[2], 0.17)
 
 
-# Purity and state -----------------------------------------------------------------------------------------------------
-
-
-def trained(**config):
-    selector = method(**config)
-    selector.learn(
-        outcome(RoundInfo(1, 10), [0, 2], [dense([1.0, 2.0, 0.0, 0.0]), dense([0.0, 1.0, 3.0, 0.0])], size=SIZE)
-    )
-    sparse = Update(SIZE, np.array([0, 3], np.uint32), np.array([1.0, -1.0], np.float32))
-    selector.learn(outcome(RoundInfo(2, 10), [1], [sparse], size=SIZE))
-    return selector
-
-
-def copied(arrays):
-    return {name: values.copy() for name, values in arrays.items()}
-
-
-def test_selecting_changes_nothing():
-    selector, roster = trained(), history()
-    state, before = copied(selector.state()), copied(vars(roster))
-    first = selector.select(roster, NOW, 2, np.random.default_rng(9))
-    for _ in range(20):
-        selector.select(roster, NOW, 3, np.random.default_rng(1))
-    again = selector.select(roster, NOW, 2, np.random.default_rng(9))
-    np.testing.assert_array_equal(first.clients, again.clients)
-    np.testing.assert_array_equal(first.scores, again.scores)
-    for name, values in before.items():
-        np.testing.assert_array_equal(getattr(roster, name), values, err_msg=name)
-    assert state.keys() == selector.state().keys()
-    for name, values in selector.state().items():
-        np.testing.assert_array_equal(values, state[name], err_msg=name)
-
-
-def test_a_selection_is_no_view_of_the_methods_state():
-    selector, roster = trained(), history()
-    before = copied(selector.state())
-    selection = everybody(selector, roster)
-    for values in (selection.scores, *selection.components.values()):
-        values[:] = 77.0
-    for name, values in selector.state().items():
-        np.testing.assert_array_equal(values, before[name], err_msg=name)
-
-
-@pytest.mark.parametrize("config", [{}, {"average_decay": 0.9}, {"sketch_size": 8}])
+@pytest.mark.parametrize("config", [{"average_decay": 0.9}, {"sketch_size": 8}])
 def test_a_restored_method_goes_on_identically(config):
-    original = trained(**config)
-    file = BytesIO()
-    np.savez(file, **original.state())
-    snapshot = original.state()
-    file.seek(0)
-    with np.load(file, allow_pickle=False) as saved:
-        restored = method(**config)
-        restored.load_state(dict(saved))
-    frozen = copied(snapshot)
-    third = outcome(RoundInfo(3, 10), [1, 3], [dense([0.5, 0.0, 1.0, 2.0]), dense([3.0, 1.0, 0.0, 0.0])], size=SIZE)
-    for selector in (original, restored):
-        selector.learn(third)
-    for name, values in snapshot.items():
-        np.testing.assert_array_equal(values, frozen[name], err_msg=f"the saved {name} changed afterwards")
-    first, second = (
-        selector.select(history(), RoundInfo(4, 10), 3, np.random.default_rng(2)) for selector in (original, restored)
-    )
-    np.testing.assert_array_equal(first.clients, second.clients)
-    np.testing.assert_array_equal(first.scores, second.scores)
-    states = original.state(), restored.state()
-    assert states[0].keys() == states[1].keys()
-    for name, values in states[0].items():
-        assert values.dtype == states[1][name].dtype
-        np.testing.assert_array_equal(values, states[1][name], err_msg=name)
+    CHECKS["round-trip"](HeteroSelect, **config)
 
 
 def test_learning_leaves_the_outcome_alone():

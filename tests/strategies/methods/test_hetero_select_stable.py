@@ -3,7 +3,6 @@
 from math import exp, log
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +18,7 @@ from strategies.methods.hetero_select_stable import (
 )
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
-from tests.support.resume import assert_resumes, select
+from tests.support.selecting import select
 
 NAN = np.nan
 
@@ -125,35 +124,3 @@ def test_weights_are_equal_and_scores_not_negative():
     selection = select(method, roster, 2, 3)
     assert selection.weights.tolist() == [1, 1, 1]
     assert selection.scores.min() == 0
-
-
-@pytest.mark.parametrize("combination", ["additive", "multiplicative"])
-@pytest.mark.parametrize("losses", [[0.0] * 3, [NAN] * 3, [np.inf] * 3, [1e308, -np.inf, NAN], [1e-320, 0, 1e308]])
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_any_losses(combination, losses, count):
-    method = build(combination=combination)
-    roster = labelled_roster(losses, available=[0, 2])
-    method.roster = roster
-    assert select(method, roster, 1, count).clients.size == min(count, 2)
-    method.update(outcome(RoundInfo(1, 10), [0, 2], [dense([0, 0]), dense([0, 0])], size=2))
-    method.update(outcome(RoundInfo(2, 10), [], [], size=2, failed=[0]))
-    roster = labelled_roster(losses[::-1])
-    assert select(method, roster, 3, count).clients.size == min(count, 3)
-
-
-def test_nobody_starves():
-    method, roster = build(temperature=0.1), labelled_roster([100.0, 99.0, 0.0])
-    for number in range(1, 60):
-        picked = select(method, roster, number, 1, seed=number).clients
-        roster.selections[picked] += 1
-        roster.last_selected[picked] = number
-    assert (roster.selections > 0).all()
-
-
-def test_resumes():
-    rounds = [
-        outcome(RoundInfo(1, 10), [0, 1], [dense([0, 1]), dense([2, 0])], size=2),
-        outcome(RoundInfo(2, 10), [], [], size=2, failed=[1]),
-        outcome(RoundInfo(3, 10), [1, 2], [dense([0, 5]), dense([2, 0])], size=2),
-    ]
-    assert_resumes(build, [labelled_roster(), labelled_roster([3, 2, 1]), labelled_roster([2, 2, 9])], rounds, 2)

@@ -17,7 +17,7 @@ from strategies.methods.hics_fl import (
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.contexts import seen_roster
-from tests.support.resume import assert_resumes, select, selections
+from tests.support.selecting import select, selections
 
 BIASES = np.array([(0.004, -0.001, -0.001, -0.002), (0.001, 0.0005, -0.0005, -0.001), (-0.003, 0.005, -0.001, -0.001)])
 
@@ -164,13 +164,3 @@ def test_equal_zero_and_huge_updates(rule, bias):
         assert select(method, seen_roster(6), 2, 3, seed).clients.size == 3
     assert select(method, seen_roster(6, available=[2, 5]), 2, 1).clients.size == 1
     assert select(method, seen_roster(6, available=[2, 5]), 2, 4).clients.tolist() == [2, 5]
-
-
-@pytest.mark.parametrize("rule", ["paper", "official"])
-def test_state_goes_on_and_empty_outcomes_change_nothing(rule):
-    outcomes = [
-        balanced_and_not(),
-        outcome(RoundInfo(2, 10), [], [], failed=[0]),
-        outcome(RoundInfo(3, 10), [1, 4], [update((0.3, 0.1)), update((0, 0))]),
-    ]
-    assert_resumes(lambda: build(rule), [seen_roster(6)] * 3, outcomes, 2)

@@ -1,6 +1,6 @@
 """Oort: the published worked vector, plain-Python references of both rules, and their traps."""
 
-from math import exp, log, sqrt
+from math import log, sqrt
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from strategies.methods.oort import (
 )
 from strategies.roster import RoundInfo, Selection
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
-from tests.support.resume import assert_resumes, select
+from tests.support.selecting import select
 
 NAN = np.nan
 RULES = ("paper", "official")
@@ -299,49 +299,3 @@ def test_the_blacklist_takes_the_most_used():
 
 
 # Traps --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("failing", [(), (0, 1)])
-def test_everybody_is_explored_in_the_end(rule, failing):
-    """Losses stay high for the first cohort: without exploration it would be picked for ever."""
-    method, roster = build(20, rule=rule), timed_roster([1.0 + k for k in range(20)])
-    method.roster = roster
-    for number in range(1, 101):
-        picked = select(method, roster, number, 4, seed=number).clients
-        roster.selections[picked] += 1
-        back = [k for k in picked.tolist() if k not in failing]
-        missed = [k for k in picked.tolist() if k in failing]
-        method.update(outcome_of(number, back, [exp(k % 3) for k in back], failed=missed))
-    assert (roster.selections > 0).all()
-
-
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("losses", [[1.0] * 3, [0.0] * 3, [np.inf] * 3, [NAN] * 3, [1e308, NAN, 0.0], [1e-320, 0, -1]])
-@pytest.mark.parametrize("count", [1, 2, 4, 6, 9])
-def test_always_as_many_as_there_are(rule, losses, count):
-    method, roster = build(rule=rule, pacer_rounds=1), make_roster(6, available=[0, 1, 3, 4, 5])
-    method.roster = roster
-    for number, clients in enumerate([[0, 1, 3], [3, 4, 5], [], [0, 1, 2]], start=1):
-        assert select(method, roster, number, count, seed=number).clients.size == min(count, 5)
-        method.update(outcome_of(number, clients, losses[: len(clients)], failed=[4] if number == 1 else []))
-        roster.selections[clients] += 9
-    roster = make_roster(6)
-    assert select(method, roster, 5, count).clients.size == min(count, 6)
-
-
-def test_needs_the_links_and_the_squared_losses():
-    needs = Oort.needs(OortConfig())
-    assert needs.links
-    assert needs.reports == {Report.RMS_LOSS}
-    assert not needs.loss_probe
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_resumes(rule):
-    rounds = [
-        outcome_of(1, [0, 1], [2.0, 1.0]),
-        outcome_of(2, [], [], failed=[2]),
-        outcome_of(3, [0, 4], [2.0, 3.0], failed=[5]),
-    ]
-    assert_resumes(lambda: build(rule=rule, pacer_rounds=1), [make_roster(6)] * 3, rounds, 3)

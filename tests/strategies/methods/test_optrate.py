@@ -13,7 +13,7 @@ from fedsel_app.wire.codec import Update
 from strategies.methods.optrate import OptRate, spread, top_k_error
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
-from tests.support.resume import assert_resumes, select, selections
+from tests.support.selecting import select, selections
 
 
 def test_the_error_curve_by_hand():
@@ -102,10 +102,8 @@ def test_only_top_k_has_such_a_curve():
         OptRate(context)
 
 
-def test_the_cohort_is_uniform_and_the_state_goes_on():
+def test_the_cohort_is_uniform():
     method, roster = build(), make_roster(6, available=[0, 1, 2, 4])
     picks = np.concatenate([drawn.clients for drawn in selections(method, roster, 1, 2, 600)])
     assert np.abs(np.bincount(picks, minlength=6) / 600 - [0.5, 0.5, 0.5, 0, 0.5, 0]).max() < 0.06
     assert select(method, roster, 1, 9).clients.tolist() == [0, 1, 2, 4]
-    outcomes = [outcome(RoundInfo(1, 10), [], [], size=1000), replace(heavy_tailed(), round_info=RoundInfo(2, 10))]
-    assert_resumes(build, [roster] * 2, outcomes, 2)

@@ -9,7 +9,7 @@ from fedsel_app.config import ConfigError
 from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig, candidate_count, largest
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import make_context, make_roster
-from tests.support.resume import select
+from tests.support.selecting import select
 
 
 def build(clients=6, cohort=2, **settings):
@@ -134,15 +134,6 @@ def test_each_variant_says_what_it_probes():
     assert not needs["rpow-d"].loss_probe
     with pytest.raises(ConfigError, match=r"power-of-choice\.candidates.*at least 'cohort' \(2\)\. Got 1"):
         build(candidates=1)
-
-
-@pytest.mark.parametrize("variant", ["pow-d", "cpow-d", "rpow-d", "adapow-d"])
-@pytest.mark.parametrize("losses", [[1.0] * 6, [0.0] * 6, [np.inf] * 6, [np.nan] * 6, [np.inf, np.nan, 1e308, 0, 1, 2]])
-@pytest.mark.parametrize("count", [1, 4, 6, 9])
-def test_always_as_many_as_there_are(variant, losses, count):
-    method, roster = build(variant=variant), make_roster(6, losses=losses, available=[0, 1, 3, 4, 5])
-    roster.fit_losses[:], roster.selections[:] = losses, 1
-    assert select(method, roster, 1, count).clients.size == min(count, 5)
 
 
 def test_the_test_loss_is_a_probe_of_the_test_parts():

@@ -10,7 +10,7 @@ from strategies.methods.random_weighted import RandomWeighted
 from strategies.roster import RoundInfo
 from strategies.selection_math.sampling import weighted_order
 from strategies.testing.fakes import make_context, make_roster
-from tests.support.resume import select
+from tests.support.selecting import select
 
 
 def sequence_probability(weights, sequence):
@@ -53,9 +53,3 @@ def test_inclusion_follows_size_and_weights_are_equal():
         for position in sequence:
             expected[[0, 2, 3][position]] += sequence_probability([60, 30, 10], sequence)
     np.testing.assert_allclose(found / draws, expected, atol=0.04)
-
-
-@pytest.mark.parametrize("count", [3, 7])
-def test_takes_everybody_where_as_many_are_asked_for(count):
-    method = RandomWeighted(make_context(Settings(), clients=4))
-    assert select(method, make_roster(4, available=[0, 2, 3]), 1, count).clients.tolist() == [0, 2, 3]

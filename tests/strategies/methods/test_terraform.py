@@ -11,7 +11,7 @@ from fedsel_app.wire.codec import Update
 from strategies.methods.terraform import Terraform, TerraformConfig, split_index, split_range
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
-from tests.support.resume import assert_resumes, select, selections
+from tests.support.selecting import select, selections
 
 QUARTILES = ("q1-q3", "0-1", "0-q3", "q1-1", "q3-1")
 CLIENTS, SIZE = 12, 12
@@ -208,24 +208,3 @@ def test_losses_are_read_whatever_they_are():
         outcome(RoundInfo(1, 10), range(8), updates, losses=[np.inf, 1e308, np.nan, 1, 1, 1, 1, 1], size=SIZE)
     )
     assert 1 in method.state()["hard"]
-
-
-def test_everybody_is_drawn_in_time():
-    method, roster = build(), make_roster(CLIENTS)
-    method.roster = roster
-    seen = set()
-    for number in range(1, 61):
-        chosen = select(method, roster, number, 5, seed=number).clients
-        seen |= set(chosen.tolist())
-        method.update(moved(chosen, chosen))
-    assert seen == set(range(CLIENTS))
-
-
-def test_state_goes_on_identically():
-    roster = make_roster(CLIENTS, examples=range(10, 10 + CLIENTS))
-    outcomes = [
-        moved(range(10), [1, 7, 7, 8, 7, 7, 8, 8, 1, 1]),
-        moved([1, 2, 3, 4, 5, 6, 7], [1, 5, 5, 5, 5, 5, 5]),
-        outcome(RoundInfo(3, 10), [], [], size=SIZE),
-    ]
-    assert_resumes(build, [roster] * 3, outcomes, 8)

@@ -123,14 +123,6 @@ def test_isp_ri_tries_every_number_and_takes_the_best_ratio():
     assert squared["cohort"] == 5
 
 
-def test_the_losses_of_the_last_rounds_smooth_the_search():
-    policy = ISP(setup_for(ring(), isp_window=3))
-    for number, loss in enumerate((9.0, 4.0, 3.0, 2.0), start=1):
-        policy.observe(number, loss)
-    assert policy.state()["rounds"].tolist() == [2, 3, 4]
-    assert policy.state()["losses"].tolist() == [4.0, 3.0, 2.0]
-
-
 def test_the_state_round_trips_and_goes_on_identically():
     context = setup_for(ring())
     policy, other = ISP(context), ISP(context)

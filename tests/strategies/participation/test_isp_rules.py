@@ -93,15 +93,6 @@ def test_without_smoothing_both_rules_compare_a_candidate_with_the_global_model(
         assert row["search"]["improvements"] == [-0.5, -0.5, -0.5, 0.5]
 
 
-def test_isp_ri_goes_by_the_rule_too():
-    losses = [4.0, 1.0]
-    context = setup_for(lambda w, _: losses[bool(np.any(w))], participation="isp-ri", isp_smoothing_rule="code")
-    proxies = [StubProxy(client, own_direction(1.0)) for client in range(CLIENTS)]
-    [row], _ = run_rounds(RandomSelection(context), manager_of(proxies), 1)
-    assert row["search"]["improvements"] == [3.0] * CLIENTS
-    assert row["search"]["found"] == 1
-
-
 # The jury
 
 
@@ -242,14 +233,6 @@ def test_a_client_whose_statistics_are_unsound_is_left_out(bad):
     assert [failure["client"] for failure in row["failures"]] == list(range(1, CLIENTS))
     assert arrays[1].tolist() == mean_statistics([0])
     assert {tuple(clients) for clients, _ in seen[1:]} == {(0,)}
-
-
-def test_a_model_without_batchnorm_sends_no_statistics():
-    context = setup_for(ring(), calibration_form="training")
-    proxies = [StubProxy(client, with_statistics) for client in range(CLIENTS)]
-    [row], _ = run_rounds(RandomSelection(context), manager_of(proxies), 1)
-    assert row["calibration_bytes"] == 0
-    assert row["search"]["found"] == 4
 
 
 # Warm-up and resuming

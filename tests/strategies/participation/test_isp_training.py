@@ -88,14 +88,6 @@ def test_clients_that_fail_are_not_drawn_and_a_round_without_any_keeps_the_numbe
         assert [failure["client"] for failure in row["search"]["failures"]] == ([1, 3, 5, 7] if found else [*range(8)])
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_losses_that_are_no_numbers_help_nobody(bad):
-    [row], _, _ = run_isp(setup_for(lambda w, _: bad if np.any(w) else 1.0))
-    assert row["search"]["found"] is None
-    [row], _, _ = run_isp(setup_for(lambda w, _: bad))
-    assert row["cohort"] == CLIENTS
-
-
 def test_a_method_that_probes_sees_its_own_candidates_losses_only():
     asked = []
 

@@ -79,25 +79,10 @@ def test_anything_but_one_short_array_of_the_right_type_is_refused(arrays):
     "header",
     [
         header_of("(2,)"),
-        header_of("(4,)"),
-        header_of("(-1,)"),
         header_of("(-3,)"),
-        header_of("()"),
-        header_of("(3.0,)"),
-        header_of("'3'"),
         header_of("(3,)", "'|O'"),
-        header_of("(3,)", "'nonsense'"),
-        header_of("(3,)", "()"),
-        header_of("(3,)", "[('a', '|u1')]"),
-        header_of("(3,)", "None"),
-        "{[]: 1}",
-        "{'descr': '|u1'}",
         "(" * 5000,
-        "-" * 5000 + "1",
-        "'''",
-        "\\",
         "",
-        "\x00",
         b"\xff\xfe",
         "__import__('os').abort()",
     ],
@@ -107,23 +92,17 @@ def test_a_hostile_header_is_refused(header):
         validation.unpack_array(array_file(header, b"abc"), np.uint8, 10)
 
 
-@pytest.mark.parametrize("cut", [0, 3, 6, 8, 9, 40, 128, 130])
-def test_a_truncated_array_is_refused(cut):
+@pytest.mark.parametrize(
+    "change", [lambda whole: whole[:8], lambda whole: whole[:130], lambda whole: whole[:6] + b"\2\0" + whole[8:]]
+)
+def test_a_truncated_array_and_other_formats_are_refused(change):
     [whole] = ndarrays_to_parameters([np.zeros(10, np.uint8)]).tensors
     with pytest.raises(WireError):
-        validation.unpack_array([whole[:cut]], np.uint8, 10)
+        validation.unpack_array([change(whole)], np.uint8, 10)
 
 
-@pytest.mark.parametrize("version", [(2, 0), (3, 0), (9, 9)])
-def test_other_array_formats_are_refused(version):
-    [whole] = ndarrays_to_parameters([np.zeros(10, np.uint8)]).tensors
-    with pytest.raises(WireError):
-        validation.unpack_array([whole[:6] + bytes(version) + whole[8:]], np.uint8, 10)
-
-
-@pytest.mark.parametrize("shape", [f"({2**40},)", f"({2**20}, {2**20})", f"({10**30},)"])
-def test_a_huge_declared_shape_allocates_nothing(shape):
-    parameters = array_file(header_of(shape), b"abc")
+def test_a_huge_declared_shape_allocates_nothing():
+    parameters = array_file(header_of(f"({2**40},)"), b"abc")
     tracemalloc.start()
     try:
         with pytest.raises(WireError):

@@ -10,14 +10,13 @@ import pytest
 
 from fedsel_app.cli import main
 from fedsel_app.config import ConfigError, Settings, setting
-from strategies import STRATEGIES, find_strategy
+from strategies import find_strategy
 from strategies.base import SelectionStrategy
 from strategies.methods.oort import Oort
 from strategies.roster import RoundInfo, Selection
 from strategies.round.method_checks import build, candidates_fault, select, selection_fault, size_fault
 from strategies.testing import check_results
 from strategies.testing.fakes import make_context
-from tests.support.proxies import StubProxy, manager_of
 
 AVAILABLE = np.array([0, 2, 3, 7])
 MUST = "`select` must return Selection(clients), with clients an ascending array of distinct ids of available clients."
@@ -54,10 +53,6 @@ class Instance(Sound):
         return super().needs(config)
 
 
-class Dotted(Sound):
-    name = "my method"
-
-
 class Impostor(Sound):
     name = "oort"
 
@@ -68,14 +63,6 @@ class Stateless(Sound):
 
 class Inexact(Sound):
     exact_cohort = "no"
-
-
-class Unexploring(Sound):
-    explores = 0
-
-
-class Bound(Sound):
-    free_cohort = None
 
 
 class Watching(Sound):
@@ -154,12 +141,9 @@ def module(monkeypatch):
         ("Unselecting", "it has no `select`. Write `def select(self, roster, round_info, count, rng)`."),
         ("Short", "its `select` must take (self, roster, round_info, count, rng). Got (self, roster, count)."),
         ("Instance", "its `needs` must be a @classmethod of (cls, config)."),
-        ("Dotted", "its name may have letters, digits, _ and -. Got 'my method'."),
         ("Impostor", "its name 'oort' is that of a method of fedsel. Give it another."),
         ("Stateless", "its state_fields must be a tuple of names, such as (\"counts\",). Got 'counts'."),
         ("Inexact", "its exact_cohort must be True or False. Got 'no'."),
-        ("Unexploring", "its explores must be True or False. Got 0."),
-        ("Bound", "its free_cohort must be True or False. Got None."),
         (
             "Watching",
             "its looks_at must be a tuple of names among updates, losses, reports, label counts, examples. "
@@ -201,11 +185,6 @@ def test_a_sound_class_is_loaded(name):
     assert find_strategy(f"users_methods:{name}").__name__ == name
 
 
-def test_fedsels_own_methods_are_sound():
-    for method in STRATEGIES.values():
-        assert find_strategy(f"{method.__module__}:{method.__name__}") is method
-
-
 def selection(**parts):
     return Selection(**{"clients": np.array([0, 2]), **parts})
 
@@ -214,43 +193,24 @@ def selection(**parts):
     ("found", "said"),
     [
         ([0, 2], "It returned a list, [0, 2]."),
-        (None, "It returned a NoneType, None."),
-        (selection(clients=[0, 2]), "Here clients is a list, [0, 2]."),
         (selection(clients=np.array([0.0, 2.0])), "Here clients is an array of float64, array([0., 2.])."),
-        (selection(clients=np.array([True, False])), "Here clients is an array of bool, array([ True, False])."),
         (selection(clients=np.array([[0, 2]])), "Here clients is an array of int64, array([[0, 2]])."),
-        (selection(clients=np.array([0, 0])), "Here clients is [0, 0]."),
         (selection(clients=np.array([2, 0])), "Here clients is [2, 0]."),
-        (selection(clients=np.array([0, 1])), "Here clients has [1], and available are [0, 2, 3, 7]."),
         (selection(clients=np.array([-1, 2])), "Here clients has [-1], and available are [0, 2, 3, 7]."),
         (
             selection(scores=np.ones(3)),
             "Its 'scores' must be an array with a number for each selected client. "
             "Got an array of float64, array([1., 1., 1.]).",
         ),
+        (
+            selection(scores=np.array(["a", "b"])),
+            "Its 'scores' must be an array with a number for each selected client. "
+            "Got an array of <U1, array(['a', 'b'], dtype='<U1').",
+        ),
         (selection(weights=np.array([1.0, np.nan])), "Its 'weights' must be finite and at least 0. Got [1.0, nan]."),
         (selection(kept_fractions=np.array([0.5, 0.0])), "Its 'kept_fractions' must be above 0. Got [0.5, 0.0]."),
         (selection(kept_fractions=np.array([0.5, 2.0])), "Its 'kept_fractions' must be at most 1. Got [0.5, 2.0]."),
-        *(
-            (
-                selection(scores=values),
-                f"Its 'scores' must be an array with a number for each selected client. Got an array of {kind}.",
-            )
-            for values, kind in (
-                (np.array(["a", "b"]), "<U1, array(['a', 'b'], dtype='<U1')"),
-                (np.array([None, 1.0]), "object, array([None, 1.0], dtype=object)"),
-                (np.array([1.0, 2j]), "complex128, array([1.+0.j, 0.+2.j])"),
-                (np.array([True, False]), "bool, array([ True, False])"),
-            )
-        ),
-        (
-            selection(components=[1.0, 2.0]),
-            "Its 'components' must be a dict of arrays by name. Got a list, [1.0, 2.0].",
-        ),
-        (
-            selection(components={"loss": [1.0, 2.0]}),
-            "Its 'component loss' must be an array with a number for each selected client. Got a list, [1.0, 2.0].",
-        ),
+        (selection(components=[1.0]), "Its 'components' must be a dict of arrays by name. Got a list, [1.0]."),
     ],
 )
 def test_an_unsound_selection_is_described_by_what_came(found, said):
@@ -302,36 +262,9 @@ def test_a_method_that_raises_is_named_with_its_line():
     )
 
 
-def test_a_round_refuses_an_unsound_selection_and_records_nothing():
-    class Same(Sound):
-        def select(self, roster, round_info, count, rng):
-            return Selection(np.zeros(count, np.int64))
-
-    method = Same(make_context(Settings(), clients=4, cohort=2))
-    manager = manager_of([StubProxy(client) for client in range(4)])
-    with pytest.raises(ConfigError, match="The method sound cannot go on in round 1: ") as raised:
-        method.configure_fit(1, method.initialize_parameters(manager), manager)
-    assert str(raised.value).endswith(f"{MUST} Here clients is [0, 0].")
-
-
-def test_a_check_says_an_unsound_selection_once():
-    class Listing(Sound):
-        def select(self, roster, round_info, count, rng):
-            return [0, 1]
-
-    [result] = check_results(Listing)
-    assert result.check == "selection"
-    assert f"{MUST} It returned a list, [0, 1]." in str(result.failure)
-
-
 @pytest.mark.parametrize(
     ("found", "check", "said"),
     [
-        (
-            lambda ids, count: ids[: count - 1],
-            "selection",
-            "It selected 3 clients and was asked for 4: select so many, or",
-        ),
         (lambda ids, count: ids, "selection", "It selected 8 clients and was asked for 4: select so many, or"),
         (lambda ids, count: 1 / 0, "selection", "it raised ZeroDivisionError: division by zero"),
         (
@@ -349,16 +282,6 @@ def test_a_check_says_one_cause_once(found, check, said):
     failures = [result for result in check_results(Wrong) if result.failure is not None]
     assert [result.check for result in failures] == [check]
     assert said in str(failures[0].failure)
-
-
-def test_a_check_says_unsound_candidates_once():
-    class Naming(Sound):
-        def candidates(self, roster, round_info, count, rng):
-            return [0, 1]
-
-    [result] = check_results(Naming)
-    assert result.check == "selection"
-    assert str(result.failure).endswith("of available clients. Here it is a list, [0, 1].")
 
 
 def test_a_check_names_a_client_whose_id_decides():

@@ -1,11 +1,9 @@
-"""Checks that a method is pure in `select`, and goes on identically from its saved state."""
-
-from collections.abc import Callable, Sequence
+"""Selections of a method, checked to be pure and well formed."""
 
 import numpy as np
 
 from strategies.base import SelectionStrategy
-from strategies.roster import Outcome, Roster, RoundInfo, Selection
+from strategies.roster import Roster, RoundInfo, Selection
 from strategies.testing.checked_method import copied, require_same
 
 
@@ -31,27 +29,3 @@ def selections(method: SelectionStrategy, roster: Roster, number: int, count: in
     first = select(method, roster, number, count)
     draws = (np.random.default_rng(seed) for seed in range(1, times))
     return [first, *(method.select(roster, RoundInfo(number, 10), count, draw) for draw in draws)]
-
-
-def assert_resumes(
-    build: Callable[[], SelectionStrategy], rosters: Sequence[Roster], outcomes: Sequence[Outcome], count: int
-) -> None:
-    """Saving and loading between any two rounds changes nothing that follows. `rosters` are those of the rounds."""
-    whole = build()
-    for cut in range(len(outcomes)):
-        whole.roster = rosters[cut]
-        whole.learn(outcomes[cut])
-        resumed = build()
-        resumed.load_state(copied(whole.state()))
-        require_same(resumed.state(), whole.state(), "a loaded state must be the one saved.")
-        number = outcomes[cut].round_info.number + 1
-        ours, theirs = (select(method, rosters[cut], number, count) for method in (whole, resumed))
-        np.testing.assert_array_equal(ours.clients, theirs.clients)
-        if cut + 1 < len(outcomes):
-            resumed.roster = rosters[cut + 1]
-            resumed.learn(outcomes[cut + 1])
-            other = build()
-            other.load_state(whole.state())
-            other.roster = rosters[cut + 1]
-            other.learn(outcomes[cut + 1])
-            require_same(resumed.state(), other.state(), "resumed, it learns otherwise.")
