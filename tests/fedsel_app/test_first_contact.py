@@ -91,12 +91,6 @@ def test_a_users_function_is_found_in_the_working_directory_and_may_return_a_tup
     assert " simulated s, " in out
 
 
-def test_the_plan_says_shape_and_classes(capsys, mine):
-    code, out, _ = called(capsys, "run", "--dry-run", "--set", f"data={mine}:load")
-    assert code == 0
-    assert f"# data: {mine}:load, 60 training and 30 test examples of shape (6,), 4 classes (no example has 0)" in out
-
-
 def test_an_exception_in_a_users_function_names_the_function_and_the_line(capsys, mine, tmp_path):
     sentence = refused(capsys, "run", "--set", f"data={mine}:broken")
     line = 1 + MODULE.splitlines().index('    return {}["absent"]')
@@ -137,14 +131,6 @@ def test_the_choices_of_a_setting_have_a_line_each(capsys):
     lines = [line.strip() for line in out.splitlines()]
     assert "iid: at random, as many for each" in lines
     assert "text: as the paper describes it" in lines
-
-
-def test_options_say_what_they_mean(capsys):
-    with pytest.raises(SystemExit):
-        main(["run", "--help"])
-    words = " ".join(capsys.readouterr().out.split())
-    for sentence in ("communication rounds, T (20)", "clients in the federation, K (20)", "in each round, M (5)"):
-        assert sentence in words
 
 
 def test_tables_are_as_wide_as_columns_says_and_cut_nothing(capsys, monkeypatch):

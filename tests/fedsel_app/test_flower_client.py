@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
+from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.data.dataset import load
-from fedsel_app.data.partition import split
 from fedsel_app.messages.answers import EnrolAnswer
 from simulation.experiments.configuration import known_defaults
 from tests.support.client_messages import node_enrolment
@@ -98,11 +97,6 @@ def test_a_key_that_is_no_clients_own_is_named(files):
 def test_a_client_without_a_number_is_refused(files):
     with pytest.raises(ConfigError, match="lacks 'partition-id'"):
         enrolment({"data-path": str(files / "mine.npz")}, {})
-
-
-def test_data_of_ones_own_cannot_be_split():
-    with pytest.raises(ConfigError, match="machines of their own"):
-        split(PartitionConfig(partition="own"), np.zeros(4, np.int64), 2, 0)
 
 
 def test_a_file_that_lacks_classes_says_how_many_there_are(files):

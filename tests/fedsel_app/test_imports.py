@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fedsel_app.imports import FedselPackages, namesake, refuse_namesakes
+from fedsel_app.imports import namesake, refuse_namesakes
 from simulation.comparison.run_processes import FEDSEL
 from tests.support.sources import ROOT
 
@@ -50,11 +50,6 @@ def test_a_users_app_with_a_namesake_is_refused_with_both_paths(users):
     for name in ("strategy", "selecting", "client_app"):
         with pytest.raises(ImportError, match=conflict(users)):
             getattr(fedsel_app, name)
-
-
-def test_fedsels_packages_are_found_first(users):
-    assert FedselPackages.find_spec("clients").origin == str(ROOT / "clients" / "__init__.py")
-    assert FedselPackages.find_spec("clients.client") is None
 
 
 def test_a_missing_module_of_a_namesake_is_told_with_both_paths(users):

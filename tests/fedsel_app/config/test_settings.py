@@ -65,11 +65,6 @@ def test_wrong_values_are_refused_in_one_sentence(values, sentence):
     assert str(error.value) == sentence
 
 
-def test_bounds_are_part_of_the_interval_or_not():
-    example = Example.from_values({"share": 0.0, "level": 3})
-    assert (example.share, example.level) == (0.0, 3)
-
-
 def test_a_whole_number_is_taken_where_a_number_is_asked_for():
     made = Example.from_values({"share": 0, "free": -7})
     assert (type(made.share), made.share) == (float, 0.0)
@@ -84,11 +79,6 @@ def test_groups_pick_their_own_keys_and_leave_the_rest():
     assert set(Example.keys("example.")) == {
         f"example.{key}" for key in ("share", "positive", "free", "level", "switch-on", "colour")
     }
-
-
-def test_momentum_of_3_gives_the_documented_sentence():
-    with pytest.raises(ConfigError, match=r"^The 'momentum' parameter must be in \[0, 1\)\. Got 3\.$"):
-        TrainingConfig.from_values({"momentum": 3})
 
 
 def test_unknown_keys_name_the_nearest_known_one():
@@ -111,11 +101,6 @@ def test_steps_and_epochs_exclude_each_other(steps, epochs):
     with pytest.raises(ConfigError) as error:
         TrainingConfig(local_steps=steps, local_epochs=epochs)
     assert str(error.value).startswith("Exactly one of 'local-steps' and 'local-epochs' must be above 0. Now ")
-
-
-def test_either_steps_or_epochs_will_do():
-    assert TrainingConfig(local_steps=0, local_epochs=2).local_epochs == 2
-    assert TrainingConfig(local_steps=7, local_epochs=0).local_steps == 7
 
 
 def test_the_learning_rate_halves_over_the_run_and_stays_there():

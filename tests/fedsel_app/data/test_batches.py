@@ -70,14 +70,6 @@ def test_published_moments_by_hand():
         DeviceData(dataset, PreprocessingConfig(moments="mnist"), CPU)
 
 
-def test_test_batches_go_through_the_test_set_in_order():
-    dataset = images()
-    batches = list(DeviceData(dataset, PLAIN, CPU).test_batches(4))
-    assert [len(y) for _, y in batches] == [4, 4, 1]
-    assert torch.cat([y for _, y in batches]).tolist() == dataset.y_test.tolist()
-    assert np.array_equal(np.concatenate([x.numpy() for x, _ in batches]) * 255, dataset.x_test)
-
-
 def reference(image, top, left, mirrored):
     """One image, pixel by pixel: what lies at (row + top - 4, column + left - 4), zero outside; then mirrored."""
     channels, height, width = image.shape
@@ -103,19 +95,6 @@ def test_augmentation_is_a_padded_crop_and_a_mirroring_of_each_image():
     tops, lefts, mirrored = zip(*drawn, strict=True)
     assert set(tops) == set(lefts) == set(range(9))
     assert 15 <= sum(mirrored) <= 45
-
-
-def test_flip_mirrors_about_half_of_the_images_and_moves_none():
-    dataset = images(400, (2, 6, 7))
-    made = (
-        DeviceData(dataset, FLIP, CPU).train_batch(np.arange(400), torch.Generator().manual_seed(3))[0].mul(255).round()
-    )
-    mirrored = [
-        np.array_equal(image[:, :, ::-1], new) for image, new in zip(dataset.x_train, made.numpy(), strict=True)
-    ]
-    kept = [np.array_equal(image, new) for image, new in zip(dataset.x_train, made.numpy(), strict=True)]
-    assert sum(mirrored) + sum(kept) == 400
-    assert 150 <= sum(mirrored) <= 250
 
 
 @pytest.mark.parametrize("together", [1, 13, 1000])
@@ -196,12 +175,6 @@ def test_epoch_order_is_whole_epochs(examples, batch_size, epochs, seed):
     assert [len(batch) for batch in order] == ([batch_size] * full + [rest] * (rest > 0)) * epochs
     for epoch in np.concatenate(order).reshape(epochs, examples):
         assert sorted(epoch.tolist()) == list(range(examples))
-
-
-def test_orders_are_shuffled_anew_in_every_pass():
-    order = np.concatenate(batch_order(50, 10, 10, np.random.default_rng(0))).reshape(2, 50)
-    assert not np.array_equal(order[0], order[1])
-    assert not np.array_equal(order[0], np.arange(50))
 
 
 def test_a_loaders_last_batch_of_a_pass_is_smaller_and_a_new_pass_starts_shuffled():

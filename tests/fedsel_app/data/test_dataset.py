@@ -1,4 +1,3 @@
-import os
 import pickle
 import struct
 from pathlib import Path
@@ -10,9 +9,6 @@ from sklearn.datasets import load_digits
 from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig
 from fedsel_app.data.dataset import Dataset, from_arrays, load
 from fedsel_app.data.sources import digits
-
-SHARED = Path(__file__).parents[4] / "shared" / "data"
-REAL = [Path(os.environ.get("FEDSEL_DATA", SHARED)), SHARED]
 
 
 def arrays(**changed):
@@ -87,16 +83,6 @@ def test_npz_images_in_each_layout_become_channels_first(tmp_path):
     grey = load(write_npz(tmp_path / "grey", arrays()), 0)
     assert np.array_equal(grey.x_train[:, 0], arrays()["x_train"])
     assert grey.y_test.dtype == np.int64
-
-
-def test_moments_by_hand():
-    x = np.zeros((2, 2, 1, 2), dtype=np.uint8)
-    x[:, 0] = [[[0, 255]], [[0, 255]]]
-    x[:, 1] = 51
-    made = from_arrays({"x_train": x, "y_train": [0, 1], "x_test": x, "y_test": [0, 1]}, "x")
-    assert made.mean.tolist() == pytest.approx([0.5, 0.2])
-    assert made.std.tolist() == [0.5, 1.0]  # a constant channel is left at its scale
-    assert made.mean.dtype == made.std.dtype == np.float32
 
 
 def test_moments_of_a_table_are_those_of_each_feature():
@@ -220,13 +206,6 @@ def test_absent_torchvision_sets_name_the_folder_and_the_way_out(tmp_path, monke
         load(DataConfig(data="cifar10"), 0)
 
 
-def test_a_file_named_like_an_absent_set_is_offered(tmp_path):
-    file = tmp_path / "mnist.npz"
-    file.touch()
-    with pytest.raises(ConfigError, match=f"To read the file {file}: --set data=npz --set data-path={file}$"):
-        load(DataConfig(data="mnist", data_path=str(tmp_path)), 0)
-
-
 def test_a_failed_download_gives_the_reason(tmp_path, monkeypatch):
     def offline(*args, **kwargs):
         raise OSError("no route to host")
@@ -234,23 +213,3 @@ def test_a_failed_download_gives_the_reason(tmp_path, monkeypatch):
     monkeypatch.setattr("torchvision.datasets.cifar.download_and_extract_archive", offline)
     with pytest.raises(ConfigError, match=r"'cifar10' could not be downloaded to '.*': no route to host"):
         load(DataConfig(data="cifar10", data_path=str(tmp_path), download=True), 0)
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "mean", "std"),
-    [
-        ("mnist", (1, 28, 28), [0.1307], [0.3081]),
-        ("cifar10", (3, 32, 32), [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]),
-    ],
-)
-def test_real_sets_have_the_published_moments(name, shape, mean, std):
-    """The constants are those that the literature normalises these sets with."""
-    found = [folder / f"{name}.npz" for folder in REAL if (folder / f"{name}.npz").is_file()]
-    if not found:
-        pytest.skip(f"no {name}.npz in FEDSEL_DATA")
-    made = load(DataConfig(data="npz", data_path=str(found[0])), 0)
-    load.cache_clear()
-    assert made.sample_shape == shape
-    assert made.classes == 10
-    assert made.mean.tolist() == pytest.approx(mean, abs=2e-3)
-    assert made.std.tolist() == pytest.approx(std, abs=2e-3)

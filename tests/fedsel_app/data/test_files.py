@@ -144,14 +144,6 @@ def test_image_folder(tmp_path):
     assert folder_set(tmp_path, image_size=4).sample_shape == (3, 4, 4)
 
 
-def test_grey_image_folder_has_one_channel(tmp_path):
-    pixels = np.arange(20, dtype=np.uint8).reshape(4, 5)
-    for path in ("train/a/0.png", "test/a/0.png"):
-        save(tmp_path / path, pixels)
-    made = folder_set(tmp_path)
-    assert np.array_equal(made.x_train, pixels[None, None])
-
-
 def test_image_folder_absent_or_damaged(tmp_path):
     with pytest.raises(ConfigError, match=rf"'image-folder' is absent from '{tmp_path}': put images as train/CLASS/"):
         folder_set(tmp_path)

@@ -90,12 +90,3 @@ def test_the_balance_rule_gives_nothing_more_to_who_holds_his_share():
         for label in range(5):
             assert (table[held >= 50, label] <= 1).all(), "but for the rounding of the last cut"
             held += table[:, label]
-
-
-def test_forms_give_the_same_split_for_the_same_seed_only():
-    labels = balanced_labels(4, 50)
-    for partition in ("dirichlet", "psi-lda", "missing-classes"):
-        config = as_coded(partition, missing_classes=1, client_examples=20)
-        first, again, other = (split(config, labels, 5, seed) for seed in (1, 1, 2))
-        assert [part.tolist() for part in first] == [part.tolist() for part in again]
-        assert [part.tolist() for part in first] != [part.tolist() for part in other]

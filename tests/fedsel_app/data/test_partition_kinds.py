@@ -62,38 +62,6 @@ def test_more_owners_than_clients_a_seeded_draw_of_those_who_hold_enough():
     assert drawn == {(0, 2), (0, 3), (0, 4), (2, 3), (2, 4), (3, 4)}
 
 
-def test_as_many_owners_as_clients_are_taken_in_order():
-    owners = np.array([7, 3, 7, 5])
-    assert lists(split(NATURAL, np.zeros(4, np.int64), 3, 1, owners)) == [[1], [3], [0, 2]]
-
-
-SCENARIOS = {
-    "1": (50, "0.001,0.002,0.005,0.01,0.5"),
-    "2": (50, "0.001,0.002,0.005,0.01,0.2"),
-    "3": (50, "0.001"),
-    "4": (100, "0.1,0.1,0.1,0.3,0.3"),
-    "5": (100, "0.05,0.1,0.15,0.2,0.25,0.3,0.35,0.4,0.45,0.5"),
-}
-"""Terraform, Sec. 7: clients and alphas of the FMNIST scenarios; 1*, 2* and 3* differ in the sampling rate alone."""
-
-
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_terraforms_fmnist_scenarios(name):
-    clients, alphas = SCENARIOS[name]
-    labels = np.arange(60_000) % 10
-    config = PartitionConfig(partition="multi-dirichlet", alphas=alphas)
-    counts = label_counts(split(config, labels, clients, seed=1), labels, 10)
-    assert counts.sum() == 60_000
-    assert counts.sum(axis=1).min() >= 1
-    # In equal groups in order, a smaller alpha leaves a client fewer classes: compare the extremes.
-    values = [float(alpha) for alpha in alphas.split(",")]
-    groups = counts.reshape(len(values), -1, 10)
-    assert (groups.sum(axis=(1, 2)) == 60_000 // len(values)).all()
-    largest = (groups.max(axis=2) / groups.sum(axis=2)).mean(axis=1)
-    if min(values) < max(values):
-        assert largest[np.argmin(values)] > largest[np.argmax(values)]
-
-
 def test_strata_are_the_class_the_first_label_that_holds_or_nothing():
     assert strata(np.array([2, 0])).tolist() == [2, 0]
     assert strata(MULTI).tolist() == [0, 1, 0, 2]

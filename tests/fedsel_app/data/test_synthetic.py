@@ -10,7 +10,6 @@ from fedsel_app.data.dataset import from_arrays, load, load_surrogate
 from fedsel_app.data.partition import split
 from fedsel_app.data.sources.synthetic import generate
 from simulation.experiments.configuration import resolve
-from strategies.methods.fedcvr_bolt import FedCVRBoltConfig
 
 NATURAL = PartitionConfig(partition="natural")
 
@@ -78,13 +77,6 @@ def test_a_client_has_the_same_data_among_few_and_many(many):
     assert not np.array_equal(generate(3, 1.0, 1.0, 0.2, seed=4)["x_train"][:50], few["x_train"][:50])
 
 
-def test_the_data_set_has_ten_classes_and_owners():
-    made = load(DataConfig(data="synthetic", synthetic_clients=1), 1)
-    assert made.classes == 10
-    assert made.owners is not None
-    assert set(made.owners) == {0}
-
-
 def test_it_is_generated_for_the_runs_clients_unless_told():
     assert resolve({"data": "synthetic", "clients": 7}).data.synthetic_clients == 7
     assert resolve({"data": "synthetic", "clients": 7, "synthetic-clients": 9}).data.synthetic_clients == 9
@@ -130,17 +122,3 @@ def test_owners_come_from_arrays_and_files_and_are_checked(tmp_path):
         from_arrays({**arrays, "owners": np.array([0, 1])}, "mine")
     with pytest.raises(ConfigError, match=r"^mine has the negative label -1 in owners"):
         from_arrays({**arrays, "owners": np.array([0, -1, 1])}, "mine")
-
-
-def test_the_preset_is_the_papers_protocol():
-    config = resolve({"preset": "fedcvr-bolt-synthetic"})
-    assert (config.run.clients, config.run.cohort, config.run.rounds) == (100, 10, 100)
-    assert (config.data.synthetic_alpha, config.data.synthetic_beta, config.data.synthetic_clients) == (1.0, 1.0, 100)
-    training = config.training
-    assert (training.local_epochs, training.batch_size, training.lr, training.lr_decay) == (10, 100, 0.01, 0.0)
-    assert (training.solver, training.momentum, training.weight_decay, training.clip_norm) == ("sgd", 0.0, 0.0, 0.0)
-    assert config.compression.compressor == "none"
-    assert (config.server_optimizer.server_optimizer, config.aggregation.weighting) == ("mean", "examples")
-    assert config.evaluation.client_eval
-    assert config.partition.partition == "natural"
-    assert config.method == FedCVRBoltConfig(warmup_rounds=30, inverse_temperature=1.0, coordinates=0)

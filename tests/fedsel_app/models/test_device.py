@@ -50,13 +50,6 @@ def test_flags_are_read_as_linux_lists_them(tmp_path):
     assert device._processor_flags(tmp_path / "absent") == frozenset()
 
 
-def test_prepare_sets_the_threads():
-    before = torch.get_num_threads()
-    prepare(torch.device("cpu"), 1)
-    assert torch.get_num_threads() == 1
-    torch.set_num_threads(before)
-
-
 def test_the_global_generator_is_seeded_and_put_back():
     before = torch.get_rng_state()
     drawn = []

@@ -168,28 +168,6 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     assert str(error.value).endswith("Choose another 'out'.")
 
 
-def test_the_final_model_loads_without_pickle(tmp_path):
-    finished(tmp_path / "run")
-    with np.load(tmp_path / "run" / "model.npz", allow_pickle=False) as model:
-        assert set(model) == {"parameters", "buffers"}
-        assert model["parameters"].dtype == np.float32
-        assert model["parameters"].tolist() == [0, 1, 2, 3, 4]
-        assert model["buffers"].tolist() == [1, 1]
-
-
-def test_a_write_that_fails_leaves_nothing_half_done(tmp_path, monkeypatch):
-    run = RunFolder(tmp_path / "run", CONFIG)
-
-    def full(file, **arrays):
-        file.write(b"half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np, "savez", full)
-    with pytest.raises(OSError, match="No space left"):
-        run.finish(FINAL, BEST, ROSTER)
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.json", "rounds.jsonl", "clients.jsonl"}
-
-
 def test_reading_where_there_is_no_run_says_so(tmp_path):
     with pytest.raises(ConfigError, match=f"^{tmp_path} holds no run: "):
         read_rounds(tmp_path)

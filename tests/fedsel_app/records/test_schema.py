@@ -42,12 +42,6 @@ def test_a_record_is_a_row_without_what_is_absent():
     assert not {"accuracy", "metrics", "epsilon", "search", "kept_fraction"} & set(row)
 
 
-def test_totals_go_on_from_the_round_before():
-    record = RoundRecord(2, round_s=1.5, uplink_bytes=20, uplink_value_bytes=10)
-    record.add_totals({"time_s": 2.0, "total_uplink_bytes": 7, "total_uplink_value_bytes": 5})
-    assert (record.time_s, record.total_uplink_bytes, record.total_uplink_value_bytes) == (3.5, 27, 15)
-
-
 def test_another_version_is_refused(tmp_path):
     (tmp_path / "rounds.jsonl").write_text('{"version": 2, "round": 1}\n')
     with pytest.raises(ConfigError) as error:
