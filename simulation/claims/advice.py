@@ -20,17 +20,17 @@ NAMED = 3
 
 
 def ranking_advice(ranking: Ranking, measured: Measured) -> str:
-    """Sentence on who is first in each currency, and what random selection reaches beside it; empty without runs."""
-    parts = []
+    """Sentences on the first method in each currency, with the mean of random selection; empty without runs."""
+    sentences = []
     for metric in ranking.metrics:
         order = places(ranking, metric, measured)
         if order:
             first, random = order[0], next(place for place in order if place.strategy == RANDOM)
             noise = "" if random.behind else ", tied"
-            where = metric.name.removeprefix("accuracy ")
+            where = capital(metric.name.removeprefix("accuracy "))
             means = f"{first.accuracy.mean:.3f}; random {random.accuracy.mean:.3f}{noise}"
-            parts.append(f"{where} {first.strategy} is first ({means})")
-    return capital(f"{', '.join(parts)}.") if parts else ""
+            sentences.append(f"{where}, {first.strategy} is first ({means}).")
+    return " ".join(sentences)
 
 
 def advice(rankings: Sequence[Ranking], measured: Measured) -> list[tuple[str, str]]:

@@ -188,23 +188,23 @@ def _three_digits(number: float) -> str:
 
 
 def verdict_text(claim: Claim, verdict: Verdict) -> str:
-    """Verdict, and what qualifies it: the setting that it hangs on, runs that missed the target, seeds needed."""
+    """Verdict, and what qualifies it: seeds needed, runs that missed the target, the choice that it depends on."""
     if claim.superseded:
         return f"superseded (was: {verdict.word})"
     if verdict.word == NOT_RUN:
         return f"{NOT_RUN}: {claim.left_open}" if claim.left_open else NOT_RUN
     if verdict.pairs.metric.key in claim.rule.beside:
-        return f"told beside: {verdict.word}"
+        return f"not part of the claim: {verdict.word}"
     parts = [verdict.word]
     if verdict.word == UNDECIDED:
-        parts.append(f"{_seeds(verdict.seeds_needed)} would decide")
+        parts.append(f"a verdict needs {_seeds(verdict.seeds_needed)}")
     if any(verdict.pairs.missed):
         first, second = verdict.pairs.missed
-        parts.append(f"target missed by {first} claimed and {second} other runs")
+        parts.append(f"runs that missed the target: {first} of the claimed side, {second} of the other")
     if claim.cannot_tell:
         parts.append(f"this set-up cannot tell: {claim.cannot_tell}")
     if claim.hangs_on:
-        parts.append(f"hangs on {claim.hangs_on}")
+        parts.append(f"depends on {claim.hangs_on}")
     return "; ".join(parts)
 
 
@@ -213,26 +213,22 @@ def _seeds(needed: float) -> str:
 
 
 def note(claim: Claim, found: Standing) -> tuple[str, str]:
-    """Name of a claim, and its source, scale, rule and stages in sentences."""
-    rule, kind = claim.rule, "share saved" if claim.metrics[0].ratio else "difference"
+    """Name of a claim, and its source, sides, scale, rule and stages in sentences."""
     sides = " against ".join(
         " ".join([side.strategy, *(f"{key}={value}" for key, value in side.settings.items())]) for side in claim.sides
     )
-    scale = "at the paper's protocol" if claim.scale == "protocol" else f"reduced: {claim.reduced}"
+    scale = "the paper's protocol" if claim.scale == "protocol" else f"smaller than in the paper: {claim.reduced}"
     text = f"Superseded: {claim.superseded}. " if claim.superseded else ""
-    text += (
-        f"{claim.source}. {sides}, {scale}. Rule ({kind}): holds above {rule.confirm:g}, does not below "
-        f"{rule.refute:g}, no difference within ±{rule.margin:g}, with power {rule.power:g}."
-    )
+    text += f"Source: {claim.source}. Sides: {sides}. Scale: {scale}. {_rule_text(claim)}"
     text += "".join(f" {STAGE_TITLES[name]}: {_stage_text(stage)}." for name, stage in claim.stages.items())
     if claim.settings or claim.preset:
         shared = [f"preset {claim.preset}"] if claim.preset else []
-        text += f" Runs: {', '.join([*shared, *(f'{key}={value}' for key, value in claim.settings.items())])}."
+        text += f" Settings: {', '.join([*shared, *(f'{key}={value}' for key, value in claim.settings.items())])}."
     if claim.known_before:
-        text += f" Known before it was written: {claim.known_before}."
+        text += f" Known before the claim was written: {claim.known_before}."
     for side in claim.sides:
         if uniform := claim.uniform_rounds(side):
-            text += f" {side.strategy} selects uniformly in its first {uniform} rounds."
+            text += f" {side.strategy} selects uniformly in its first {_rounds(uniform)}."
     if "second_stage" in found.stages:
         words = [
             f"stage {number} {found.word_in(name)}" for name, number in STAGE_NUMBERS.items() if name in found.stages
@@ -241,13 +237,28 @@ def note(claim: Claim, found: Standing) -> tuple[str, str]:
     return claim.name, text
 
 
+def _rule_text(claim: Claim) -> str:
+    """Rule of a claim in two sentences."""
+    rule, kind = claim.rule, "share saved" if claim.metrics[0].ratio else "difference"
+    ahead, behind, within = f"above {rule.confirm:g}", f"below {rule.refute:g}", f"within ±{rule.margin:g}"
+    if rule.equal:
+        outcomes = f"{within} the claim holds, and {ahead} or {behind} it does not hold"
+    else:
+        outcomes = f"{ahead} the claim holds, {behind} it does not hold, and {within} there is no difference"
+    return f"Rule for the {kind}: {outcomes}. Power: {rule.power:g}."
+
+
+def _rounds(count: int) -> str:
+    return "round" if count == 1 else f"{count} rounds"
+
+
 def _stage_text(stage: Stage) -> str:
     """Seeds of a stage, and the power analysis behind their number."""
     text = f"seeds {stage.first_seed} to {stage.first_seed + stage.seeds - 1}"
     if stage.effect is None or stage.deviation is None:
         return text
-    tests = f" and Holm over {stage.comparisons} tests" if stage.comparisons > 1 else ""
-    return f"{text}, for an expected {stage.effect:g} ± {stage.deviation:g}{tests}"
+    tests = f", and Holm's adjustment over {stage.comparisons} tests" if stage.comparisons > 1 else ""
+    return f"{text}, for an expected advantage of {stage.effect:g} with standard deviation {stage.deviation:g}{tests}"
 
 
 def ranking_table(ranking: Ranking, measured: Measured) -> Table:
@@ -277,19 +288,20 @@ def ranking_table(ranking: Ranking, measured: Measured) -> Table:
 
 
 def _warm_ups(ranking: Ranking) -> str:
-    """A sentence for each method that begins by uniform selection, and so is `random` for that long."""
+    """A sentence for each method that begins with uniform selection, and so equals `random` in these rounds."""
     sentences = ""
     for side in ranking.sides:
         if rounds := ranking.uniform_rounds(side):
             total = ranking.configuration(side, 1).run.rounds
-            sentences += f" {side.name} selects uniformly in the first {rounds} of {total} rounds."
+            first = "first" if rounds == 1 else f"first {rounds}"
+            sentences += f" {side.name} selects uniformly in the {first} of {total} rounds."
     return sentences
 
 
 def _not_run(ranking: Ranking, shown: Sequence[Place]) -> str:
-    """A sentence on the variants that were not run; empty where all were."""
+    """A sentence on the variants that were not run; empty if all were. Semicolons, as a name may have a comma."""
     absent = set(ranking.variants) - {place.strategy for place in shown}
-    return f" Not run yet: {', '.join(sorted(absent))}." if absent else ""
+    return f" Not run yet: {'; '.join(sorted(absent))}." if absent else ""
 
 
 def interval_figure(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> Figure:
@@ -325,23 +337,23 @@ def markdown_page(opening: Sequence[tuple[str, str]], tables: Sequence[Table], n
         *("", "```bash", COMMAND, "fedsel claims report --runs runs/claims --out docs", "```", ""),
         *("![advantages of the claims with their intervals](ledger.svg)", ""),
     ]
-    lines += [fill(CAPTION, WIDTH), ""]
+    lines += [_wrapped(CAPTION), ""]
     for table in tables:
         lines += [f"## {table.title}", "", replace(table, caption="").markdown().rstrip(), ""]
-        lines += [fill(table.caption, WIDTH), ""] if table.caption else []
+        lines += [_wrapped(table.caption), ""] if table.caption else []
     lines += ["## Rules", "", *(_item(f"**{name}**: {text}") for name, text in notes)]
     return "\n".join(lines) + "\n"
 
 
 def _item(text: str) -> str:
     """Item of a Markdown list, wrapped."""
+    return _wrapped(markdown_text(text), "- ", "  ")
+
+
+def _wrapped(text: str, first: str = "", later: str = "") -> str:
+    """Lines of Markdown; a name with hyphens stays on one line."""
     return fill(
-        markdown_text(text),
-        WIDTH,
-        initial_indent="- ",
-        subsequent_indent="  ",
-        break_long_words=False,
-        break_on_hyphens=False,
+        text, WIDTH, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
     )
 
 

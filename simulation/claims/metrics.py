@@ -79,7 +79,7 @@ METRICS = {
         Metric("time_to_target_s", "simulated seconds to the target", ratio=True, whole="time_s"),
         Metric("uplink_value_to_target_mb", "MB to the target, values sent up", ratio=True, whole="uplink_value_mb"),
         Metric("uplink_to_target_mb", "MB to the target, sent up", ratio=True, whole="uplink_mb"),
-        Metric("traffic_to_target_mb", "MB to the target, every byte", ratio=True, whole="traffic_mb"),
+        Metric("traffic_to_target_mb", "MB to the target, all traffic", ratio=True, whole="traffic_mb"),
         Metric("client_updates_to_target", "client updates to the target", ratio=True, whole="client_updates"),
         Metric("client_updates", "client updates, whole run", ratio=True),
         Metric("time_s", "simulated seconds, whole run", ratio=True),
@@ -89,7 +89,7 @@ METRICS = {
         Metric("final_client_accuracy", "mean of the clients' accuracies at the end", higher_wins=True),
         Metric("worst_tenth_accuracy", "mean accuracy of the worst tenth of the clients at the end", higher_wins=True),
         Metric("final_client_loss", "mean of the clients' losses at the end"),
-        Metric("stability_drop", "best accuracy less the final one"),
+        Metric("stability_drop", "best accuracy minus final accuracy"),
         Metric("selection_count_std", "standard deviation of the clients' selection counts"),
         Metric("label_coverage", "share of the labels in a cohort, mean over the rounds", higher_wins=True),
         Metric("accuracy_at_rounds", "accuracy after {:g} rounds", higher_wins=True, cost=()),
@@ -103,7 +103,9 @@ METRICS = {
         Metric(
             "accuracy_at_uplink_mb", "accuracy after {:g} MB sent up", higher_wins=True, cost=("uplink_bytes",), unit=MB
         ),
-        Metric("accuracy_at_traffic_mb", "accuracy after {:g} MB in all", higher_wins=True, cost=TRAFFIC, unit=MB),
+        Metric(
+            "accuracy_at_traffic_mb", "accuracy after {:g} MB of all traffic", higher_wins=True, cost=TRAFFIC, unit=MB
+        ),
     )
 }
 """Metric key -> metric."""

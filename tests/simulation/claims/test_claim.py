@@ -101,10 +101,10 @@ def test_no_measured_run_ended_while_its_method_was_uniform():
                 assert (values.get("rounds_to_target") or inf) > uniform, (claim.name, side.strategy, seed)
 
 
-def test_a_superseded_claim_says_what_stands_in_its_place():
+def test_a_superseded_claim_says_what_replaces_it():
     names = set(Claim.files())
     for claim in Claim.load():
-        if claim.superseded and "nothing stands" not in claim.superseded:
+        if claim.superseded and "No claim replaces it" not in claim.superseded:
             assert names & set(re.findall(r"[\w-]+", claim.superseded)), claim.name
 
 

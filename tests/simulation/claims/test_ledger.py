@@ -97,7 +97,7 @@ def test_a_ranking_tells_who_is_tied_with_the_first():
     }
     found = places(ranking, metric, Runs(values))
     assert [(place.strategy, place.behind) for place in found] == [("oort", False), ("random", False), ("divfl", True)]
-    assert ranking_advice(ranking, Runs(values)) == "After 5 rounds oort is first (0.800; random 0.799, tied)."
+    assert ranking_advice(ranking, Runs(values)) == "After 5 rounds, oort is first (0.800; random 0.799, tied)."
     del values["divfl"][3]
     assert [place.accuracy.n for place in places(ranking, metric, Runs(values))] == [4, 4, 4]
     assert places(ranking, metric, Runs({})) == []
@@ -109,7 +109,7 @@ def test_advice_where_random_is_behind():
     )
     values = {"oort": {seed: 0.9 + 0.001 * seed for seed in ranking.seeds}}
     values["random"] = {seed: 0.5 - 0.001 * seed for seed in ranking.seeds}
-    said = "After 300 simulated seconds oort is first (0.903; random 0.497)."
+    said = "After 300 simulated seconds, oort is first (0.903; random 0.497)."
     assert ranking_advice(ranking, Runs(values)) == said
     assert ranking_advice(ranking, Runs({})) == ""
 
@@ -150,14 +150,19 @@ def test_a_variant_is_told_by_its_name_once_it_was_run():
         strategies=("random", "oort"),
         budgets={"accuracy_at_rounds": 5},
         seed_count=5,
-        variants={"random, equal weights": {"strategy": "random", "weighting": "uniform"}},
+        variants={
+            "random, equal weights": {"strategy": "random", "weighting": "uniform"},
+            "random, more steps": {"strategy": "random", "local-steps": 100},
+        },
     )
     scores = {"random": 0.8, "oort": 0.7, "random, equal weights": 0.9}
     (metric,) = ranking.metrics
     assert places(ranking, metric, Named(scores))[0].strategy == "random, equal weights"
     del scores["random, equal weights"]
     assert [place.strategy for place in places(ranking, metric, Named(scores))] == ["random", "oort"]
-    assert ranking_table(ranking, Named(scores)).caption.endswith(" Not run yet: random, equal weights.")
+    assert ranking_table(ranking, Named(scores)).caption.endswith(
+        " Not run yet: random, equal weights; random, more steps."
+    )
 
 
 def test_advice_over_rankings_counts_where_a_method_is_first_or_tied():
