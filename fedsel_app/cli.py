@@ -156,16 +156,16 @@ def register_runs(commands: Subparsers) -> None:
     real = commands.add_parser("deploy", help="run with real server and client processes on this machine")
     add_run_settings(real)
     safety = real.add_mutually_exclusive_group()
-    safety.add_argument("--insecure", action="store_true", help="neither TLS nor authentication of the clients")
+    safety.add_argument("--insecure", action="store_true", help="use neither TLS nor keys of the clients")
     safety.add_argument(
-        "--federation", type=folder, metavar="DIR", help="folders of `fedsel provision` (made for the run)"
+        "--federation", type=folder, metavar="DIR", help="folders of `fedsel provision` (new ones for this run)"
     )
     real.set_defaults(call=deploy)
 
     sent = commands.add_parser("submit", help="run on a federation, and wait until the run ends")
     add_run_settings(sent)
-    sent.add_argument("superlink", help="admin's folder, or a connection of Flower's config.toml (`local` simulates)")
-    sent.add_argument("--federation-config", help="for a simulation, as in `flwr run`")
+    sent.add_argument("superlink", help="admin's folder, or a connection of Flower's config.toml; `local` simulates")
+    sent.add_argument("--federation-config", help="settings of a simulation, as in `flwr run`")
     sent.set_defaults(call=submit)
 
 
@@ -185,8 +185,8 @@ def register_partition(commands: Subparsers) -> None:
     add_whole_numbers(drawn, "clients", "seed")
     drawn.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting")
     add_allow_code(drawn)
-    drawn.add_argument("--grid", action="append", default=[], metavar="KEY=V1,V2", help="a panel for every value")
-    drawn.add_argument("--out", dest="picture", required=True, type=folder, metavar="FILE", help=".png, .pdf or .svg")
+    drawn.add_argument("--grid", action="append", default=[], metavar="KEY=V1,V2", help="draw a panel for each value")
+    drawn.add_argument("--out", dest="picture", required=True, type=folder, metavar="FILE", help="a .png, .pdf or .svg")
     drawn.set_defaults(call=partition)
 
 

@@ -12,7 +12,8 @@ def page() -> str:
     lines = [
         "# Command line",
         "",
-        "These are the commands of fedsel with their options. The option `--help` of a command prints the same.",
+        "These are the commands of fedsel with their arguments. The option `--help` of a command prints the same.",
+        "A value in parentheses is the default.",
         "The script `docs/scripts/command_line.py` generates this page from the parser.",
         "",
         "The exit code is 0 if a command did what it should, 1 if it failed, 2 if an argument or a setting is wrong,",
@@ -21,7 +22,7 @@ def page() -> str:
     for name, command in _commands(parser()).items():
         lines += ["", f"## {name}", "", *_examples(name), *_table(command)]
         for below, nested in _commands(command).items():
-            lines += ["", f"### {name} {below}", "", *_table(nested)]
+            lines += ["", f"### {name} {below}", *_table(nested)]
     return "\n".join([*lines, ""])
 
 
@@ -32,11 +33,11 @@ def _commands(above: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPars
 
 def _examples(name: str) -> list[str]:
     """The examples as a list; each command is run by a test."""
-    return [*(f"- `{line}`: {meaning}" for line, meaning in EXAMPLES[name].items()), ""]
+    return [f"- `{line}`: {meaning}" for line, meaning in EXAMPLES[name].items()]
 
 
 def _table(command: argparse.ArgumentParser) -> list[str]:
-    rows = ["| argument | meaning |", "|---|---|"]
+    rows: list[str] = []
     for action in command._actions:
         if isinstance(action, argparse._HelpAction | argparse._SubParsersAction):
             continue
@@ -45,7 +46,7 @@ def _table(command: argparse.ArgumentParser) -> list[str]:
             value = ", ".join(action.choices)
         named = " ".join(part for part in (", ".join(action.option_strings), str(value)) if part)
         rows.append(f"| `{named}` | {action.help or ''} |".replace("A|B", "A\\|B"))
-    return rows
+    return ["", "| argument | meaning |", "|---|---|", *rows] if rows else []
 
 
 if __name__ == "__main__":

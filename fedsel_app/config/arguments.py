@@ -45,7 +45,7 @@ def add_whole_numbers(command: argparse.ArgumentParser, *keys: str) -> None:
 def add_engine(command: argparse.ArgumentParser) -> None:
     """Add the argument that names the engine of simulated runs."""
     command.add_argument(
-        "--engine", choices=("auto", "inline", "ray"), help="train in this process, or in Ray's (auto)"
+        "--engine", choices=("auto", "inline", "ray"), help="train in this process, or in processes of Ray (auto)"
     )
 
 

@@ -12,9 +12,9 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "fedsel run --resume runs/first": "continue a run that was interrupted",
     },
     "deploy": {
-        "fedsel deploy --clients 3 --cohort 2 --out runs/deployed": "start a server and three clients, and train",
+        "fedsel deploy --clients 3 --cohort 2 --out runs/deployed": "train with a server and three clients",
         "fedsel deploy --resume runs/deployed": "continue a deployment that was interrupted",
-        "fedsel deploy --clients 3 --cohort 2 --insecure": "the same without TLS and keys",
+        "fedsel deploy --clients 3 --cohort 2 --insecure": "do the same without TLS and keys",
     },
     "compare": {
         "fedsel compare --strategies oort,random --seeds 1,2,3 --out runs/two": "compare methods on the same seeds",
@@ -42,8 +42,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "methods": {
         "fedsel methods": "list the methods with their sources and costs",
-        "fedsel methods oort --size 11173962": "one method, and its costs for a model of this size",
-        "fedsel methods --clients 1000 --cohort 50": "costs for more clients",
+        "fedsel methods oort --size 11173962": "show one method, and its costs for a model of this size",
+        "fedsel methods --clients 1000 --cohort 50": "show the costs for more clients",
     },
     "check": {
         "fedsel check random": "check a method of fedsel",
@@ -67,11 +67,11 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "start": {
         "fedsel start server": "run the server",
         "fedsel start client-0 --data /data/mine.npz": "run a client with its own data",
-        "fedsel start client-0": "run it again: its folder keeps the settings",
+        "fedsel start client-0": "run the client again; its folder keeps the settings",
     },
     "submit": {
-        "fedsel submit federation/admin --cohort 2 --rounds 5": "hand a run to a federation, and wait for its end",
-        "fedsel submit federation/admin --strategy oort": "the same with another method",
+        "fedsel submit federation/admin --cohort 2 --rounds 5": "submit a run to a federation, and wait until it ends",
+        "fedsel submit federation/admin --strategy oort": "do the same with another method",
         "fedsel submit local --rounds 10": "simulate with Flower's own command",
     },
     "status": {
@@ -87,7 +87,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "claims": {
         "fedsel claims": "list the claims of the papers with their verdicts",
-        "fedsel claims run divfl-random --out runs/claims": "run what decides a claim",
+        "fedsel claims run divfl-random --out runs/claims": "run what is needed to decide a claim",
         "fedsel claims report --runs runs/claims --out runs/ledger": "write the ledger",
     },
 }

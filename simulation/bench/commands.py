@@ -28,25 +28,42 @@ class Bench:
     flags: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-REPEATS = {"--repeats": {"type": positive, "default": 15, "metavar": "N", "help": "the fastest of N counts (15)"}}
+REPEATS = {
+    "--repeats": {"type": positive, "default": 15, "metavar": "N", "help": "measure N times, take the fastest (15)"}
+}
 BENCHES = {
     "codec": Bench("simulation.bench.codec", "MB/s of the update codec, and its bits beside the entropy", REPEATS),
     "round": Bench(
         "simulation.bench.rounds",
-        "seconds a round, beside bare PyTorch, a best-effort loop and an untouched Flower app",
+        "seconds of a round, beside plain PyTorch, a best-effort loop and an untouched Flower app",
         {
-            "--tasks": {"default": "mnist,cifar10", "metavar": "NAME,...", "help": "mnist, cifar10 (both)"},
-            "--rounds": {"type": positive, "default": 3, "metavar": "N", "help": "rounds to count in each turn (3)"},
-            "--workers": {"type": positive, "default": os.cpu_count(), "metavar": "N", "help": "processes (the cores)"},
+            "--tasks": {"default": "mnist,cifar10", "metavar": "NAME,...", "help": "tasks: mnist, cifar10 (both)"},
+            "--rounds": {"type": positive, "default": 3, "metavar": "N", "help": "measured rounds of each turn (3)"},
+            "--workers": {
+                "type": positive,
+                "default": os.cpu_count(),
+                "metavar": "N",
+                "help": "processes (one a core)",
+            },
         },
     ),
     "deploy": Bench(
         "simulation.bench.deployed",
-        "seconds and processor time of a deployed round, beside its work alone",
+        "seconds and processor time of a deployed round, beside the same work in one process",
         {
-            "--local-steps": {"default": "5,500", "metavar": "N,...", "help": "local steps of a client (5,500)"},
-            "--supernodes": {"type": positive, "default": 3, "metavar": "N", "help": "SuperNodes, all trained (3)"},
-            "--rounds": {"type": positive, "default": 10, "metavar": "N", "help": "rounds after the first (10)"},
+            "--local-steps": {"default": "5,500", "metavar": "N,...", "help": "numbers of local steps (5,500)"},
+            "--supernodes": {
+                "type": positive,
+                "default": 3,
+                "metavar": "N",
+                "help": "SuperNodes; all of them train (3)",
+            },
+            "--rounds": {
+                "type": positive,
+                "default": 10,
+                "metavar": "N",
+                "help": "measured rounds after the first (10)",
+            },
         },
     ),
 }
@@ -64,7 +81,7 @@ def add_benches(commands: Subparsers, benches: Mapping[str, Bench]) -> None:
         one = commands.add_parser(name, help=bench.measures)
         for flag, options in bench.flags.items():
             one.add_argument(flag, **options)
-        one.add_argument("--out", type=Path, metavar="FILE", help=f"JSON of the table (runs/bench-{name}.json)")
+        one.add_argument("--out", type=Path, metavar="FILE", help=f"JSON file of the table (runs/bench-{name}.json)")
         one.set_defaults(call=partial(run_bench, name, bench))
 
 

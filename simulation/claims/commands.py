@@ -87,20 +87,22 @@ def register(commands: Subparsers) -> None:
         "dest": "runs",
         "type": folder,
         "metavar": "DIR",
-        "help": "folder of the runs (those of fedsel)",
+        "help": "folder of the runs (the runs that come with fedsel)",
     }
     claims.add_argument("--runs", **where)
     claims.set_defaults(call=listed)
     below = claims.add_subparsers(metavar="COMMAND")
 
     carried = below.add_parser("run", help="run what is missing to decide claims")
-    carried.add_argument("names", nargs="*", metavar="NAME", help="claims and rankings")
-    carried.add_argument("--all", action="store_true", help="all claims except those that are left open")
+    carried.add_argument("names", nargs="*", metavar="NAME", help="claims and rankings to run")
+    carried.add_argument("--all", action="store_true", help="all claims and rankings, except those that are left open")
     carried.add_argument("--out", dest="runs", required=True, type=folder, metavar="DIR", help="folder of the runs")
-    carried.add_argument("--budget", type=seconds, default=inf, metavar="TIME", help="stop after it, such as 30m or 2h")
-    carried.add_argument("--jobs", type=positive, metavar="N", help="runs at once (what cores and GPUs allow)")
     carried.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="data-path, download and so on"
+        "--budget", type=seconds, default=inf, metavar="TIME", help="stop after this time, such as 30m"
+    )
+    carried.add_argument("--jobs", type=positive, metavar="N", help="runs at the same time (what cores and GPUs allow)")
+    carried.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="set where the data are, such as data-path=data"
     )
     carried.set_defaults(call=run)
 

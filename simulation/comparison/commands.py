@@ -28,7 +28,7 @@ def register(commands: Subparsers) -> None:
         action="append",
         default=[],
         metavar="KEY=V1,V2",
-        help="every value of a setting; grids combine",
+        help="repeat the runs for each value of a setting; several grids combine",
     )
     several.set_defaults(call=compare)
 
@@ -40,11 +40,13 @@ def register(commands: Subparsers) -> None:
 def add_strategies(command: argparse.ArgumentParser) -> None:
     """Add the arguments of a command that carries out runs of several methods on the same seeds."""
     command.add_argument("--strategies", metavar="NAME,...", help="selection methods (those of the preset)")
-    command.add_argument("--seeds", default="1,2,3", metavar="SEED,...", help="the same for every method (1,2,3)")
+    command.add_argument("--seeds", default="1,2,3", metavar="SEED,...", help="seeds of every method (1,2,3)")
     add_shared(command)
     add_engine(command)
-    command.add_argument("--baseline", metavar="NAME", help="method to compare with (random, or the first)")
-    command.add_argument("--jobs", type=positive, metavar="N", help="runs at once (what cores and GPUs allow)")
+    command.add_argument(
+        "--baseline", metavar="NAME", help="method to compare the others with (random, or else the first)"
+    )
+    command.add_argument("--jobs", type=positive, metavar="N", help="runs at the same time (what cores and GPUs allow)")
     command.add_argument("--out", dest="folder", required=True, type=folder, help="comparison folder")
     command.add_argument("--dry-run", action="store_true", help="check everything, print the runs, and stop")
 

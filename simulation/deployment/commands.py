@@ -131,13 +131,17 @@ def register(commands: Subparsers) -> None:
 
 def _register_provision(commands: Subparsers) -> None:
     made = commands.add_parser("provision", help="make a folder with keys for each machine of a federation")
-    made.add_argument("--server", action="append", metavar="HOST", help="its name or address; clients use the first")
+    made.add_argument(
+        "--server", action="append", metavar="HOST", help="name or address of the server; clients use the first one"
+    )
     made.add_argument("--clients", type=positive, metavar="N", help="number of clients")
     made.add_argument("--port", type=positive, help="the server's port for clients; the next port is for the admin")
     made.add_argument("--add", type=positive, metavar="N", help="add N clients to the federation in this folder")
     made.add_argument("--revoke", metavar="CLIENT", help="revoke this client, such as client-1")
     made.add_argument("--keep-ca-key", action="store_true", help="keep the authority's key in the admin's folder")
-    made.add_argument("--out", dest="folder", required=True, type=folder, metavar="DIR", help="folder to make")
+    made.add_argument(
+        "--out", dest="folder", required=True, type=folder, metavar="DIR", help="folder of the federation"
+    )
     made.set_defaults(call=provision)
 
 

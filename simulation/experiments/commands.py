@@ -19,12 +19,14 @@ def register(commands: Subparsers) -> None:
         nargs="?",
         default="",
         metavar="WORD",
-        help="those of all settings that have this word, with their choices",
+        help="explain all settings that have this word in their key or meaning",
     )
-    shown.add_argument("--all", action="store_true", help="all of them; without it, those that a user sets first")
+    shown.add_argument("--all", action="store_true", help="list all settings, not only those that a user sets first")
     listed.set_defaults(call=settings)
     named = commands.add_parser("presets", help="list the presets, or show one and where it departs from its paper")
-    named.add_argument("name", nargs="?", default="", metavar="NAME", help="its protocol, settings and departures")
+    named.add_argument(
+        "name", nargs="?", default="", metavar="NAME", help="preset to show, with its protocol and departures"
+    )
     named.set_defaults(call=presets)
 
 

@@ -28,14 +28,14 @@ def register(commands: Subparsers) -> None:
     page.set_defaults(call=report)
 
     table = commands.add_parser("methods", help="list the selection methods and what each costs")
-    table.add_argument("names", nargs="*", metavar="METHOD", help="these alone (all)")
-    table.add_argument("--size", type=int, default=2_781_514, help="model parameters N")
-    table.add_argument("--clients", type=int, default=100, help="clients K")
-    table.add_argument("--cohort", type=int, default=10, help="clients selected a round M")
+    table.add_argument("names", nargs="*", metavar="METHOD", help="methods to show (all)")
+    table.add_argument("--size", type=int, default=2_781_514, help="number of model parameters, N (2781514)")
+    table.add_argument("--clients", type=int, default=100, help="number of clients, K (100)")
+    table.add_argument("--cohort", type=int, default=10, help="number of clients selected in each round, M (10)")
     table.set_defaults(call=methods)
 
     checked = commands.add_parser("check", help="test that a selection method keeps what every method must keep")
-    checked.add_argument("strategy", metavar="METHOD", help="its name, or package.module:Class")
+    checked.add_argument("strategy", metavar="METHOD", help="name of a method, or package.module:Class")
     checked.set_defaults(call=check)
 
 
