@@ -9,7 +9,8 @@ import numpy as np
 
 from fedsel_app.messages.answers import EvaluateAnswer
 from fedsel_app.records.schema import ClientTestRecord, RoundRecord, SearchRecord
-from strategies.roster import Floats, Roster
+from strategies.aggregation.server_state import Step
+from strategies.roster import Roster
 from strategies.round.clients import SCALAR_BYTES
 from strategies.round.replies import Replies
 from strategies.round_plan import Plan
@@ -24,8 +25,7 @@ def record_training(
     record: RoundRecord,
     plan: Plan,
     replies: Replies,
-    weights: Floats,
-    taken: Floats,
+    step: Step,
     roster: Roster,
     links: Links,
     calibration_bytes: int,
@@ -40,9 +40,9 @@ def record_training(
     record.components = {name: values.tolist() for name, values in selection.components.items()}
     record.probe_losses = roster.losses[selection.clients].tolist()
     record.aggregated = aggregated.tolist()
-    record.weights = weights.tolist()
-    if (taken < 1.0).any():
-        record.taken = taken.tolist()
+    record.weights = step.weights.tolist()
+    if (step.taken < 1.0).any():
+        record.taken = step.taken.tolist()
         _log_rejected(record.round, record.aggregated, record.taken)
     record.fit_losses = replies.losses.tolist()
     record.failures = sorted([*plan.probe.failures, *replies.failures], key=itemgetter("client"))

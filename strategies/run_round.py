@@ -143,9 +143,7 @@ def complete_round(strategy: RunningMethod, plan: Plan, answers: Mapping[int, An
         )
     )
     wall_s = time.perf_counter() - run.started_s
-    record_training(
-        run.record, plan, replies, step.weights, step.taken, roster, context.links, calibration_bytes, wall_s
-    )
+    record_training(run.record, plan, replies, step, roster, context.links, calibration_bytes, wall_s)
     if plan.intermediate is not None:
         record_search(run.record, plan.intermediate.costs, plan.intermediate.record)
 
