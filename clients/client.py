@@ -41,7 +41,7 @@ from fedsel_app.messages.scalars import Config, Report
 from fedsel_app.models.device import seeded
 from fedsel_app.models.flat_model import FlatModel, batch_losses, evaluate
 from fedsel_app.models.tasks import task_of
-from fedsel_app.network.clock import FORWARD_STEPS
+from fedsel_app.network.links import FORWARD_STEPS
 from fedsel_app.seeds import Purpose, stream
 
 Vector = NDArray[np.float32]

@@ -19,7 +19,7 @@ from fedsel_app.config import CompressionConfig, TrainingConfig
 from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.scalars import Report
-from fedsel_app.models.layers import LayerSlice
+from fedsel_app.models.array_layout import LayerSlice
 from fedsel_app.wire.codec import Update, encode
 
 Vector = NDArray[np.float32]

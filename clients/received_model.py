@@ -9,8 +9,9 @@ from flwr.common import NDArrays
 
 from fedsel_app.config import DataConfig, SharedSettings
 from fedsel_app.data.dataset import load
+from fedsel_app.models.building import build
 from fedsel_app.models.device import choose_device, prepare, require_precision
-from fedsel_app.models.flat_model import FlatModel, build
+from fedsel_app.models.flat_model import FlatModel
 from fedsel_app.models.tasks import Task, task_of
 
 

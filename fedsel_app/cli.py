@@ -52,7 +52,7 @@ def configuration(arguments: argparse.Namespace, **defaults: Value) -> "AppConfi
         config = resolve(defaults | values)
         refuse_idle(values, [config.values()])
         return config
-    from simulation.wiring.resumption import resolve_resumed
+    from simulation.wiring.folders import resolve_resumed
 
     return resolve_resumed(Path(arguments.resume), values)
 

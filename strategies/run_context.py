@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import Settings, SharedSettings
 from fedsel_app.messages.answers import TrainAnswer
-from fedsel_app.models.layers import LayerSlice
-from fedsel_app.network.clock import RoundWork
+from fedsel_app.models.array_layout import LayerSlice
+from fedsel_app.network.links import RoundWork
 from fedsel_app.records.releases import Releases
 from fedsel_app.records.schema import ClientRecord, RoundRecord
 from strategies.roster import Floats, Roster

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.models.layers import LayerSlice
+from fedsel_app.models.array_layout import LayerSlice
 from fedsel_app.wire.codec import Update
 from fedsel_app.wire.rounded_values import BLOCK, LEVELS, Rounded
 from fedsel_app.wire.values import Quantised

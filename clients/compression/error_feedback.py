@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from clients.compression.compressors import coordinate_scores, kept_count, layer_shares, qsgd, rand_k, rounded, top_k
 from clients.state import StateError
 from fedsel_app.config import CompressionConfig
-from fedsel_app.models.layers import LayerSlice
+from fedsel_app.models.array_layout import LayerSlice
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update, decode
 from fedsel_app.wire.indices import seeded_indices

@@ -7,19 +7,26 @@ truth values (BatchNorm's `num_batches_tracked`) are neither: they stay as they 
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
-from fedsel_app.models.layers import LayerSlice
 
 Vector = NDArray[np.float32]
 Arrays = Sequence[NDArray[Any]] | Mapping[str, NDArray[Any]]
 """A model's arrays, in their order or by their names."""
 STATISTICS = ("running_mean", "running_var")
 """Names of BatchNorm's running statistics in PyTorch's state_dict, behind the last dot."""
+
+
+class LayerSlice(NamedTuple):
+    """The entries [start, stop) of the flat vector that one module owns, weight and bias together."""
+
+    name: str
+    start: int
+    stop: int
 
 
 def batch_norm_statistics(arrays: Sequence[NDArray[Any]]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Flat model: a model built by its name, its parameters and its gradient each one flat vector."""
+"""Flat model: a module whose parameters and gradient are one flat vector each, and its evaluation."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,53 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.plugins import unknown_name
-from fedsel_app.models.architectures import ARCHITECTURES
-from fedsel_app.models.channels_last import channels_last
-from fedsel_app.models.layers import LayerSlice
+from fedsel_app.models.array_layout import LayerSlice
 from fedsel_app.models.tasks import CLASSIFICATION, Task
-from fedsel_app.models.user_model import user_model
-from fedsel_app.seeds import Purpose, torch_seed
-
-
-def build(name: str, sample_shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
-    """Build a model with torch's default initialisation, the same for the same arguments.
-
-    Torch's global generator stays as it was.
-
-    Parameters
-    ----------
-    name
-        One of ARCHITECTURES, or "package.module:function", called as function(sample_shape, classes).
-    sample_shape
-        Shape of one sample: (C, H, W) for images, (C, T) for signals, anything for features.
-    classes
-        Number of outputs.
-    seed
-        Seed of the run.
-
-    Raises
-    ------
-    ConfigError
-        Where there is no such model, or it cannot take such samples.
-    """
-    with torch.random.fork_rng(devices=[]):
-        # Not torch.manual_seed: it would seed the GPUs as well.
-        torch.default_generator.manual_seed(torch_seed(seed, Purpose.INIT))
-        if ":" in name:
-            return user_model(name, sample_shape, classes)
-        if name not in ARCHITECTURES:
-            raise unknown_name("model", name, ARCHITECTURES)
-        needed = ARCHITECTURES[name].misfit(sample_shape)
-        if needed:
-            raise ConfigError(
-                f"The 'model' parameter {name} needs {needed}, but this data set's samples have shape {sample_shape}. "
-                "Choose logistic, or another data set."
-            )
-        model = ARCHITECTURES[name].build(sample_shape, classes)
-        if ARCHITECTURES[name].samples == "images":
-            channels_last(model)
-        return model
 
 
 class FlatModel:

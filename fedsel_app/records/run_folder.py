@@ -15,7 +15,7 @@ from fedsel_app.npz import read_arrays
 from fedsel_app.records.fedsel_folder import discard_empty, make_private_folder, refuse_links, refuse_used
 from fedsel_app.records.files import append_rows, record_errors, write_arrays, write_json
 from fedsel_app.records.listeners import Listener
-from fedsel_app.records.reading import Check, check_client, check_round, read_object, read_rows
+from fedsel_app.records.reading import Check, check_client, check_fields, check_round, read_object, read_rows
 from fedsel_app.records.releases import ReleaseFile, Releases
 from fedsel_app.records.schema import (
     VERSION,
@@ -28,7 +28,6 @@ from fedsel_app.records.schema import (
     without_version,
 )
 from fedsel_app.records.summary import summarize
-from fedsel_app.records.validation import check_fields
 
 CHECKPOINT = "checkpoint.npz"
 PLACE = (

@@ -12,8 +12,9 @@ from clients.compression.compressors import kept_count, top_indices
 from clients.training.steps import train
 from fedsel_app.config import PreprocessingConfig, TrainingConfig
 from fedsel_app.data.batches import DeviceData, batch_order
+from fedsel_app.models.building import build
 from fedsel_app.models.device import prepare
-from fedsel_app.models.flat_model import FlatModel, build, evaluate
+from fedsel_app.models.flat_model import FlatModel, evaluate
 from fedsel_app.seeds import Purpose, stream
 from simulation.bench.baselines import Task, Vector, plain_rounds, random_images
 

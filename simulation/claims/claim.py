@@ -15,8 +15,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import unknown_name
 from simulation.claims.metrics import METRICS, Metric
 from simulation.claims.study import Side, Study, build
-from simulation.comparison.power import seeds_for, seeds_for_equivalence
-from simulation.comparison.statistics import LEVEL
+from simulation.comparison.statistics import LEVEL, seeds_for, seeds_for_equivalence
 from simulation.experiments.presets import flatten, load_preset
 
 Scale = Literal["protocol", "reduced"]

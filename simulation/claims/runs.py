@@ -9,7 +9,6 @@ from rich.console import Console
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.records.run_folder import PLACE
-from simulation.claims.cost import expected_s
 from simulation.claims.measured import (
     PLACE_OF_DATA,
     Measured,
@@ -115,22 +114,6 @@ def keep(path: Path, asked: AskedRun, folder: Path) -> None:
         "values": before | {key: _short(value) for key, value in measured_values(run, list(asked.metrics)).items()},
     }
     write_measured(path, rows)
-
-
-def cost_s(study: Study, measured: Measured) -> float:
-    """Seconds on one core that all runs of a study take: as measured, or else as expected.
-
-    Raises
-    ------
-    ConfigError
-        If a run was not measured, its data are absent and their size is not known.
-    """
-    total = 0.0
-    for side in study.sides:
-        known = measured.seconds(study, side)
-        one = sum(known) / len(known) if known else expected_s(study.configuration(side, study.seeds[0]))
-        total += one * len(study.seeds)
-    return total
 
 
 def _planned(asked: AskedRun, out: Path, place: Mapping[str, Value]) -> PlannedRun:

@@ -1,6 +1,11 @@
 """Run processes of a comparison: each run a process of its own, several at a time, taken up again where one is killed.
 
 Runs of the inline engine are forked from one warm server, which has imported everything and loaded the data sets.
+
+The rounds that a run writes show whether its process is frozen or hangs (`RoundWatch`). A round may wait for a client
+that no longer answers, so it has twice the reply timeout: twice `reply-timeout-s` for the first round, then twenty
+times the slowest round so far. If the participation policy searches, rounds differ by more than that, so every round
+has as long as the first.
 """
 
 import fcntl
@@ -21,22 +26,49 @@ from rich.live import Live
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import code_arguments
+from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.fedsel_folder import discard_empty, make_private_folder
 from fedsel_app.records.trackers import prepare_trackers
 from simulation import processes
 from simulation.comparison.placement import cores_each, gpu_count, visible_gpus, workers_each
 from simulation.comparison.plan import Comparison, PlannedRun
-from simulation.comparison.round_watch import RoundWatch
 from simulation.comparison.warm_server import WarmServer
 from simulation.comparison.watch import REFRESH_S, progress_table, read_progress, read_run
 from simulation.engines.choice import choose
 
+ROUND = "round"
+TIMEOUTS = 2.0
+"""Reply timeouts in a round."""
 FEDSEL = (sys.executable, "-P", "-m", "fedsel_app.cli")
 PREPARATION = "simulation.preparation"
 POLL_S = 0.05
 GRACE_S = 3.0
 RESTARTS = 2
 """Times that a run goes on from its checkpoint after its process was killed, or froze."""
+
+
+class RoundWatch:
+    """Watch over one process of a run, which begins at `now_s` on the monotonic clock."""
+
+    def __init__(self, run: PlannedRun, now_s: float) -> None:
+        first_s = run.config.replies.reply_timeout_s
+        self._timeouts = ReplyTimeout(first_s)
+        self._least_s = first_s if run.config.participation.searches else 0.0
+        self._file = run.folder / "rounds.jsonl"
+        self._since_s = now_s
+        self._bytes = self._written()
+
+    def overdue_s(self, now_s: float) -> float:
+        """Seconds within which the next round should have been written, if they are over; else 0."""
+        before, self._bytes = self._bytes, self._written()
+        if self._bytes > before:  # a resumed run shortens the file
+            self._timeouts.learn(ROUND, now_s - self._since_s)
+            self._since_s = now_s
+        limit_s = TIMEOUTS * max(self._timeouts.longest_wait_s(ROUND), self._least_s)
+        return limit_s if now_s - self._since_s > limit_s else 0.0
+
+    def _written(self) -> int:
+        return self._file.stat().st_size if self._file.exists() else 0
 
 
 def carry_out(

@@ -30,7 +30,7 @@ def provision(arguments: argparse.Namespace) -> int:
 def _make(arguments: argparse.Namespace) -> None:
     from simulation.deployment.app_folder import app_folder
     from simulation.federation.folders import SIGNING, provision, share_signature
-    from simulation.federation.signing_key import signing_key
+    from simulation.federation.keys import signing_key
     from simulation.flower_internals.app_signature import sign_app
     from simulation.flower_internals.transport import Endpoints
 
@@ -104,7 +104,7 @@ def status(arguments: argparse.Namespace) -> int:
 def sign(arguments: argparse.Namespace) -> int:
     """`fedsel sign`: sign the app, so that clients that trust the signer import it."""
     from simulation.deployment.app_folder import app_folder
-    from simulation.federation.signing_key import signing_key
+    from simulation.federation.keys import signing_key
     from simulation.flower_internals.app_signature import sign_app
 
     signed = sign_app(app_folder(), arguments.folder, signing_key(arguments.folder))

@@ -1,18 +1,21 @@
 """Deployed runs: on processes that are started here, or on a SuperLink that already runs."""
 
+import errno
 import os
 import re
+import resource
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
 from fedsel_app.config import ConfigError, Value
+from fedsel_app.records.files import RecordError
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.command_lines import CONNECTION, commands_elsewhere
 from simulation.deployment.flower_cli import DeploymentError, submit
-from simulation.deployment.full_disk import refuse_full
 from simulation.deployment.local_deployment import Deployment
 from simulation.experiments.configuration import AppConfig, known_defaults
 from simulation.experiments.node_configuration import ALLOWED, code_in, node_config_text
@@ -25,6 +28,7 @@ FLOWERS_NOTES = re.compile(r"(\x1b\[\d+m)?INFO\b|Using SuperLink: |Successfully 
 
 UNKNOWN = "not found in the Flower configuration file"
 """Words of `flwr` about a connection that it does not know."""
+PROBE_BYTES = 1 << 16
 
 
 def run_deployed(
@@ -219,3 +223,22 @@ def show_line(line: str) -> None:
     """Print a line of the run's log, without colours if the output is no terminal. Leave `FLOWERS_NOTES` out."""
     if not FLOWERS_NOTES.match(line):
         print(line if sys.stdout.isatty() else COLOUR.sub("", line), flush=True)
+
+
+def refuse_full(folder: Path) -> None:
+    """Raise RecordError if a file in the run folder has the largest allowed size, or no other file fits on the disk."""
+    limit_bytes, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        for path in sorted(folder.rglob("*")):
+            if limit_bytes != resource.RLIM_INFINITY and path.is_file() and path.stat().st_size >= limit_bytes:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as probe:
+            left = PROBE_BYTES
+            while left:
+                left -= probe.write(bytes(left))
+    except OSError as error:
+        again = f"go on with: fedsel deploy --resume {folder}" if (folder / "config.json").exists() else "start again"
+        raise RecordError(
+            f"{error.filename or folder} cannot be written: {error.strerror}. The records so far are complete. Free "
+            f"disk space or raise the limit (file size or quota), then {again}"
+        ) from error

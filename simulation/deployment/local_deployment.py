@@ -25,10 +25,9 @@ from simulation.deployment.command_lines import (
     supernode_arguments,
 )
 from simulation.deployment.flower_cli import DeploymentError, environment
-from simulation.deployment.ports import free_ports
 from simulation.federation.folders import Federation, provision
 from simulation.flower_internals.app_signature import TRUSTED, sign_app
-from simulation.flower_internals.transport import HERE, Endpoints
+from simulation.flower_internals.transport import HERE, Endpoints, free_ports
 
 START_TIMEOUT_S = 90.0
 START_TIMEOUT_PER_SUPERNODE_S = 10.0

@@ -19,12 +19,11 @@ from fedsel_app.records.fedsel_folder import make_fedsel_folder, temporary_folde
 from simulation.deployment.command_lines import superlink_arguments, supernode_arguments
 from simulation.deployment.connection import client_obstacle, other_release
 from simulation.deployment.flower_cli import DeploymentError, environment
-from simulation.deployment.ports import free_ports
 from simulation.experiments.node_configuration import node_config_text
 from simulation.federation.folders import LOG, client_numbers
 from simulation.federation.machine import HERE_RELEASE, Machine, read_machine, with_settings, write_machine
 from simulation.flower_internals.app_signature import TRUSTED
-from simulation.flower_internals.transport import ANYWHERE, HERE
+from simulation.flower_internals.transport import ANYWHERE, HERE, free_ports
 
 HOME, STATE, DATABASE = "flwr", "state", "superlink.db"
 """In a machine's folder: FLWR_HOME, a client's residuals, and the server's list of SuperNodes."""

@@ -30,10 +30,10 @@ from pathlib import Path
 from typing import Any
 
 from clients.upload_time import UPLOAD_FILE
-from fedsel_app.network.clock import LEAST_BYTES
+from fedsel_app.network.links import LEAST_BYTES
 from simulation.deployment.app_runner import AppRunner
-from simulation.deployment.ports import free_ports
 from simulation.flower_internals.supernode import serve_messages
+from simulation.flower_internals.transport import free_ports
 
 CONNECT_TIMEOUT_S, RETRY_S = 90.0, 3.0
 """Seconds after which a refused SuperNode gives up (two heartbeats take a minute), and seconds between two tries."""

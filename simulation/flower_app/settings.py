@@ -1,10 +1,19 @@
-"""Settings of a run within a user's own Flower app: those of the server and the method; the client's are its own."""
+"""Settings of a run within a user's own Flower app, and the options of the app: the keywords of `strategy`.
 
-from collections.abc import Iterable, Mapping
-from dataclasses import fields
+The settings are those of the server and the method; the client's are its own. The options describe the app's model, its
+clients and their records.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
+
+from flwr.common import NDArrays, Parameters, Scalar
+from numpy.typing import NDArray
 
 from fedsel_app.config import GROUPS, ConfigError, Settings, Value
+from fedsel_app.messages.scalars import Config
 from simulation.experiments.configuration import AppConfig
 from strategies import find_strategy
 
@@ -42,6 +51,10 @@ DEFAULTS: Mapping[str, Value] = {
     "enrol-timeout-s": 600.0,
 }
 """Settings of such a run that are others than in fedsel's own app."""
+EvaluateFn = Callable[[int, NDArrays, dict[str, Scalar]], tuple[float, dict[str, Scalar]] | None]
+"""(round, arrays, {}) -> loss and metrics; None: no test in that round."""
+RoundConfig = Config | Callable[[int], Config]
+"""Config for the user's clients, or a function of the round that returns it."""
 
 
 def app_config(strategy: str, given: Mapping[str, Value]) -> AppConfig:
@@ -105,3 +118,29 @@ def server_settings() -> set[str]:
 
 def _keys(groups: Iterable[type[Settings]]) -> set[str]:
     return {key for group in groups for key in group.defaults()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppOptions:
+    """Options of a user's Flower app. Each is a keyword of `strategy`."""
+
+    parameters: Parameters | Sequence[NDArray[Any]] | None = None
+    """Legacy server: the initial model, as Flower's Parameters or as a list of arrays in the clients' order."""
+    evaluate_fn: EvaluateFn | None = None
+    """Legacy server: central test of the model; its metric "accuracy" is the score in the records."""
+    fit_config: RoundConfig | None = None
+    """Legacy server: config for the clients' `fit`."""
+    evaluate_config: RoundConfig | None = None
+    """Legacy server: config for the clients' `evaluate`."""
+    statistics: Sequence[int] | None = None
+    """Positions of BatchNorm's running statistics among the arrays; None: found by their names or their order."""
+    arrayrecord_key: str = "arrays"
+    """Message API: name of the record of arrays in a message."""
+    configrecord_key: str = "config"
+    """Message API: name of the record of the config in a message."""
+    weighted_by_key: str = "num-examples"
+    """Message API: metric that is the number of examples."""
+    loss_key: str | None = None
+    """Message API: metric of an evaluation that is its loss; None: the first of the usual names."""
+    score_key: str | None = None
+    """Message API: metric of an evaluation that is its score; None: the first of the usual names."""

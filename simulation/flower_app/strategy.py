@@ -44,12 +44,10 @@ from fedsel_app.records.run_folder import RunFolder, describe
 from fedsel_app.records.schema import Row
 from fedsel_app.records.trackers import add_trackers
 from simulation.experiments.configuration import AppConfig
-from simulation.flower_app.identities import Identities
-from simulation.flower_app.options import AppOptions, EvaluateFn
-from simulation.flower_app.settings import app_config, recorded
+from simulation.flower_app.settings import AppOptions, EvaluateFn, app_config, recorded
 from simulation.flower_app.transports import UserGrid, UserManager
 from simulation.flower_app.unkept_records import UnkeptRecords
-from simulation.flower_app.user_clients import UserClients
+from simulation.flower_app.user_clients import Identities, UserClients
 from strategies.base import SelectionStrategy
 from strategies.round.federation import SentModel, sent_model
 from strategies.round.flower_manager import as_parameters

@@ -18,7 +18,7 @@ from fedsel_app.messages.records import CONTROL, FEDSEL, config_record
 from fedsel_app.messages.scalars import Config
 from fedsel_app.messages.user_apps import EVALUATION_LOSSES, embed
 from fedsel_app.network.reply_timeout import ReplyTimeout
-from simulation.flower_app.options import AppOptions
+from simulation.flower_app.settings import AppOptions
 from strategies.round.federation import Answer, Message, Reply, SentModel
 from strategies.round.flower_grid import FlowerGrid
 from strategies.round.flower_manager import FlowerManager

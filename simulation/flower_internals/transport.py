@@ -1,10 +1,11 @@
-"""Transport of Flower's APIs in the installed release: gRPC or HTTP.
+"""Transport of Flower's APIs in the installed release, gRPC or HTTP, and their ports.
 
 The Control API, which accepts runs, uses gRPC up to 1.36; the Fleet API, to which SuperNodes connect, up to 1.39. The
 Runtime API, for app processes, always uses HTTP. All APIs over HTTP share one address. A constant in Flower that names
 the transport would replace the release numbers here.
 """
 
+import socket
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -62,3 +63,12 @@ class Endpoints:
         if not FLEET_OVER_GRPC:
             return self.host
         return HERE if CONTROL_OVER_GRPC else self.control_host
+
+
+def free_ports(count: int) -> list[int]:
+    """Find `count` different free TCP ports on 127.0.0.1."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [item.getsockname()[1] for item in sockets]
+    for item in sockets:
+        item.close()
+    return ports

@@ -1,31 +1,73 @@
-"""Runs from Python: `run`, `load_run`, and their result."""
+"""Runs from Python: `run`, `load_run`, and their result, with its trained model as a torch module."""
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Unpack
 
+import torch
 from matplotlib.figure import Figure
 from rich.console import Console
 from torch import Tensor, nn
 
 from fedsel_app.config import ConfigError, Value
+from fedsel_app.data.batches import device_data
+from fedsel_app.data.dataset import load
+from fedsel_app.models import building, flat_model
+from fedsel_app.models.tasks import task_of
+from fedsel_app.npz import NpzError, read_arrays
 from fedsel_app.records.run_folder import completed_rounds, read_rounds
 from fedsel_app.records.schema import Row
 from simulation.comparison.measures import ACCURACY, metric_of
 from simulation.comparison.results import Group
 from simulation.comparison.runs import Run, read_run
 from simulation.engines.choice import choose
-from simulation.experiments.configuration import resolve
+from simulation.experiments.configuration import AppConfig, resolve
+from simulation.flower_app.settings import OWN_APP
 from simulation.python_interface.keywords import listed, setting_values
 from simulation.python_interface.places import simulate_apart, simulate_inline
 from simulation.python_interface.setting_keywords import SettingKeywords
-from simulation.python_interface.trained_model import test_data, trained_model
 from simulation.report.drawing import Style
 from simulation.report.figures import accuracy_plot
 from simulation.report.progress import RunDisplay
-from simulation.wiring.folders import run_folder
-from simulation.wiring.resumption import resolve_resumed
+from simulation.wiring.folders import resolve_resumed, run_folder
+
+
+def trained_model(path: Path, settings: Mapping[str, Value]) -> nn.Module:
+    """Build the model of a run with these `settings` and the parameters in the file `path`: on the CPU, in eval mode.
+
+    Raises
+    ------
+    ConfigError
+        If the file is absent or damaged, the data set cannot be had, or the model is one of a user's own Flower app.
+    """
+    config, device = _config(settings), torch.device("cpu")
+    try:
+        with path.open("rb") as file:
+            arrays = read_arrays(file)
+    except FileNotFoundError as error:
+        raise ConfigError(f"There is no {path} yet: the run is not finished.") from error
+    except (NpzError, OSError) as error:
+        raise ConfigError(f"The model {path} cannot be read: {error}.") from error
+    dataset = load(config.data, config.run.seed)
+    module = building.build(config.run.model, dataset.sample_shape, dataset.classes, config.run.seed)
+    model = flat_model.FlatModel(module, device, task_of(dataset, device))
+    model.load(arrays["parameters"], arrays["buffers"])
+    return model.module.eval()
+
+
+def test_data(settings: Mapping[str, Value]) -> tuple[Tensor, Tensor]:
+    """Samples of the server's test set, normalised as the model takes them, and their targets. Raises ConfigError."""
+    config, device = _config(settings), torch.device("cpu")
+    examples = len(load(config.data, config.run.seed).y_test)
+    [batch] = device_data(config.data, config.preprocessing, config.run.seed, device).test_batches(examples)
+    return batch
+
+
+def _config(settings: Mapping[str, Value]) -> AppConfig:
+    if settings.get("data") == OWN_APP:
+        raise ConfigError("Model and data of this run are those of a Flower app of your own: load its model.npz there.")
+    return AppConfig.from_values(settings)
 
 
 class RunResult(Run):

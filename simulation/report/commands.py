@@ -41,8 +41,8 @@ def register(commands: Subparsers) -> None:
 
 def report(arguments: argparse.Namespace) -> int:
     """`fedsel report`: write the page, tables and figures of a comparison or a run."""
+    from simulation.report.drawing import FOLDER, parse_formats
     from simulation.report.page import write_report
-    from simulation.report.vector_figures import FOLDER, parse_formats
 
     formats = parse_formats(arguments.figures)
     page = write_report(

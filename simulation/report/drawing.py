@@ -1,20 +1,26 @@
-"""Drawing of a report's figures: panels, curves with bands, colours.
+"""Drawing of a report's figures: panels, curves with bands, colours, and files of the figures for publications.
 
 Colours are Okabe and Ito's, which the colour-blind can tell apart; line style and marker tell the variants apart too,
 so the figures also work in grey.
 """
 
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from fedsel_app.config import ConfigError
+from fedsel_app.records.fedsel_folder import make_fedsel_folder
+from fedsel_app.records.files import whole_file
 from simulation.comparison.statistics import step_values
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
@@ -27,6 +33,13 @@ WIDTH, NARROW_WIDTH = 12.0, 4.6
 """Widths of figures in inches."""
 NARROW_HEIGHT = 0.85
 """Height of a panel below others, as a share of that beside others."""
+FOLDER = "report-figures"
+FORMATS: dict[str, dict[str, Any]] = {
+    "svg": {"metadata": {"Date": None}},
+    "pdf": {"metadata": {"CreationDate": None}},
+    "png": {"dpi": 300},
+}
+"""Format -> options of its files; without a date."""
 
 
 class Picture(Figure):
@@ -142,3 +155,25 @@ def look(position: int) -> dict[str, Any]:
         "linestyle": LINES[position % len(LINES)],
         "marker": MARKERS[position % len(MARKERS)],
     }
+
+
+def parse_formats(text: str) -> list[str]:
+    """Formats with commas between them; ConfigError for an unknown one."""
+    formats = [name.strip() for name in text.split(",") if name.strip()]
+    for name in formats:
+        if name not in FORMATS:
+            raise ConfigError(f"--figures takes {', '.join(FORMATS)}, with commas between them. Got {name!r}.")
+    return formats
+
+
+def write_figures(folder: Path, plots: Sequence[tuple[str, Plot]], formats: Sequence[str]) -> None:
+    """Write each of `plots`, the name of its section and the figure, in all `formats` into report-figures/."""
+    place = folder / FOLDER
+    make_fedsel_folder(place)
+    # Fonts as publishers ask for: outlines in SVG, TrueType in PDF; and the same names of parts in every SVG.
+    with matplotlib.rc_context({"svg.hashsalt": "fedsel", "svg.fonttype": "path", "pdf.fonttype": 42}):
+        for section, plot in plots:
+            name = re.sub(r"[^\w.=+-]+", "-", f"{section} {plot.name}".strip())
+            for ending in formats:
+                with whole_file(place / f"{name}.{ending}") as file:
+                    plot.figure.savefig(file, format=ending, **FORMATS[ending])

@@ -20,14 +20,16 @@ from simulation.comparison.measures import (
     Measure,
     Numbers,
 )
-from simulation.comparison.power import MOST_PAIRS, POWER, pairs_needed
 from simulation.comparison.results import Group
 from simulation.comparison.statistics import (
     FEWEST_PAIRS,
+    MOST_PAIRS,
+    POWER,
     Estimate,
     Paired,
     holm,
     paired,
+    pairs_needed,
     scaled_interval,
     wins_ties_losses,
 )

@@ -15,7 +15,7 @@ from simulation.comparison.measures import ACCURACY, EvaluatedMetric, Numbers, m
 from simulation.comparison.results import Comparison, Group
 from simulation.experiments.configuration import known_defaults
 from simulation.experiments.pipeline import pipeline_text
-from simulation.report.answer import print_answer, print_lines, print_table, ranking_table
+from simulation.report.answer import print_answer, print_lines, print_table, ranking_table, verdict
 from simulation.report.audit import (
     client_table,
     coverages,
@@ -25,15 +25,13 @@ from simulation.report.audit import (
     round_table,
     run_table,
 )
-from simulation.report.drawing import Plot, Style
+from simulation.report.drawing import Plot, Style, write_figures
 from simulation.report.figures import plots
 from simulation.report.findings import finding_tables
 from simulation.report.html import html
 from simulation.report.sweep import sweep_plots
 from simulation.report.tables import NAMES, Table, capital, csv_text, latex_tables, markdown_text
 from simulation.report.tuning import tuned_kind, tuning_section
-from simulation.report.vector_figures import write_figures
-from simulation.report.verdict import verdict
 
 PAGE_BYTES = 5_000_000
 RESOLUTIONS = (144, 100, 60)

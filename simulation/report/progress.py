@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from fedsel_app.config import ConfigError
 from fedsel_app.data.dataset import load
 from fedsel_app.data.sources.published import expected_shape
-from fedsel_app.models import flat_model
+from fedsel_app.models import building
 from fedsel_app.records.run_folder import describe
 from fedsel_app.records.schema import schedule_round
 from simulation.engines.choice import choose
@@ -78,7 +78,7 @@ def print_plan(config: AppConfig, console: Console) -> None:
             raise
         shape, classes, count = expected
         data = f"{count:,} training examples of shape {shape}, {classes} classes, once they are there: {absent}"
-    module = flat_model.build(config.run.model, shape, classes, config.run.seed)
+    module = building.build(config.run.model, shape, classes, config.run.seed)
     size = sum(parameter.numel() for parameter in module.parameters())
     dense = 4 * size
     kept = config.budget.kept_fraction if config.compression.sparsifies else 1.0

@@ -1,14 +1,16 @@
-"""Folders of a run: its run folder, and the clients' states within it."""
+"""Folders of a run: its run folder, the clients' states within it, and the settings with which it is resumed."""
 
 import os
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
 from clients.state import STATE_FOLDER, remove_states
-from fedsel_app.config import ConfigError
+from fedsel_app.config import ConfigError, Value
 from fedsel_app.records.fedsel_folder import is_fedsel_folder
-from fedsel_app.records.run_folder import locked
-from simulation.experiments.configuration import AppConfig
+from fedsel_app.records.run_folder import PLACE, locked, read_config
+from simulation.experiments.configuration import AppConfig, resolve
+from simulation.flower_app.settings import refuse_own_app
 
 INTERRUPTED = 130
 """Exit code of a run that Ctrl-C ended."""
@@ -41,3 +43,19 @@ def discard_states(folder: Path) -> None:
     if (folder / "summary.json").is_file():
         with locked(folder):
             remove_states(folder / STATE_FOLDER)
+
+
+def resolve_resumed(folder: Path, values: Mapping[str, Value]) -> AppConfig:
+    """Configuration of the interrupted run in `folder`, with `values` of the settings that change its place alone.
+
+    Raises
+    ------
+    ConfigError
+        For other settings, a folder without a run, and a run of a user's own Flower app.
+    """
+    if foreign := values.keys() - set(PLACE) | values.keys() & {"out"}:
+        raise ConfigError(f"A resumed run goes on with its own settings; leave out {', '.join(sorted(foreign))}.")
+    folder = folder.absolute()
+    before = read_config(folder)
+    refuse_own_app(before, folder)
+    return resolve({**before, **values, "out": str(folder), "resume": True})

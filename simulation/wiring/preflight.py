@@ -5,7 +5,7 @@ import os
 from fedsel_app.config import ConfigError
 from fedsel_app.data.client_parts import client_parts
 from fedsel_app.data.dataset import load
-from fedsel_app.models import flat_model
+from fedsel_app.models import building
 from fedsel_app.models.device import choose_device, require_precision
 from fedsel_app.records.fedsel_folder import refuse_used
 from fedsel_app.records.releases import UnkeptReleases
@@ -37,7 +37,7 @@ def refuse_unrunnable(config: AppConfig) -> None:
     refuse_absent(config.records.trackers)
     _refuse_large(config)
     dataset = load(config.data, run.seed)
-    flat_model.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
+    building.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
     client_parts(config.partition, dataset, run.clients, run.seed)
 
 

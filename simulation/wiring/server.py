@@ -14,7 +14,7 @@ from fedsel_app.config import ExecutionConfig
 from fedsel_app.data.batches import DeviceData, device_data
 from fedsel_app.data.dataset import Dataset, load, load_surrogate, of_training_examples
 from fedsel_app.data.partition import surrogate
-from fedsel_app.models import flat_model
+from fedsel_app.models import building, flat_model
 from fedsel_app.models.cost import forward_flops
 from fedsel_app.models.device import choose_device, prepare, require_precision
 from fedsel_app.models.tasks import task_of
@@ -43,7 +43,7 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
     validate_task(config.strategy, config.method, dataset.task)
     device = choose_device(config.execution.device)
     require_precision(config.execution.precision, device)
-    module = flat_model.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
+    module = building.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
     model = flat_model.FlatModel(module, device, task_of(dataset, device), config.execution.precision)
     data = device_data(config.data, config.preprocessing, run.seed, device)
     threads = evaluation_threads(config.execution, model, dataset)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.messages.instructions import LocalTestInstruction
-from fedsel_app.network.clock import FORWARD_STEPS, RoundWork
+from fedsel_app.network.links import FORWARD_STEPS, RoundWork
 from fedsel_app.records.schema import SearchRecord
 from strategies.aggregation.calibration import average_statistics
 from strategies.aggregation.server_state import ServerState, Step

@@ -8,7 +8,7 @@ import numpy as np
 from fedsel_app.config import ConfigError
 from fedsel_app.messages.instructions import ProbeInstruction
 from fedsel_app.messages.reported_values import one_line, winsorised
-from fedsel_app.network.clock import FORWARD_STEPS
+from fedsel_app.network.links import FORWARD_STEPS
 from fedsel_app.records.schema import ClientRecord, EnrolmentRecord, Failure
 from fedsel_app.wire.codec import WireError
 from strategies.roster import Floats, Ints, Needs, Roster, RoundInfo

@@ -14,7 +14,7 @@ from fedsel_app.config import AggregationConfig
 from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.messages.scalars import Report
-from fedsel_app.network.clock import FORWARD_STEPS, RoundWork
+from fedsel_app.network.links import FORWARD_STEPS, RoundWork
 from fedsel_app.records.schema import Failure
 from fedsel_app.wire import codec
 from strategies.roster import Floats, Ints, Roster, Selection

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import Settings, Value, read_groups
 from fedsel_app.messages.answers import TrainAnswer
-from fedsel_app.models.layers import LayerSlice
-from fedsel_app.network.clock import RoundWork
+from fedsel_app.models.array_layout import LayerSlice
+from fedsel_app.network.links import RoundWork
 from fedsel_app.records.releases import Releases, UnkeptReleases
 from fedsel_app.records.schema import ClientRecord, RoundRecord
 from fedsel_app.wire.codec import Update

@@ -8,7 +8,7 @@ import pytest
 
 from fedsel_app.cli import main
 from fedsel_app.records.files import RecordError
-from simulation.deployment.full_disk import PROBE_BYTES, refuse_full
+from simulation.deployment.deployed_run import PROBE_BYTES, refuse_full
 from simulation.engines import ray_engine
 from tests.support.full_disk import no_file_above
 from tests.support.in_process import run_in_process

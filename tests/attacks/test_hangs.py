@@ -13,8 +13,7 @@ import pytest
 
 from fedsel_app.network.reply_timeout import LEAST_S, ReplyTimeout, longest_wait_s
 from simulation.comparison import run_processes, warm_server
-from simulation.comparison.round_watch import RoundWatch
-from simulation.comparison.run_processes import FEDSEL
+from simulation.comparison.run_processes import FEDSEL, RoundWatch
 from simulation.deployment import flower_cli
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.command_lines import CONNECTION

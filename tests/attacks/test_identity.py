@@ -20,9 +20,9 @@ from simulation.deployment.command_lines import CONNECTION, SUPERNODE_MODULE, su
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import environment, submit
 from simulation.deployment.local_deployment import Deployment
-from simulation.deployment.ports import free_ports
 from simulation.experiments.configuration import resolve
 from simulation.federation.folders import provision
+from simulation.flower_internals.transport import free_ports
 from strategies.methods.random_selection import RandomSelection
 from strategies.round import clients as connected
 from strategies.round.enrolment import assign

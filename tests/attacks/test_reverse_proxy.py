@@ -12,9 +12,9 @@ from contextlib import suppress
 import grpc
 import pytest
 
-from simulation.deployment.ports import free_ports
 from simulation.federation.folders import provision
 from simulation.flower_internals.port_limits import server_options
+from simulation.flower_internals.transport import free_ports
 from tests.attacks.test_open_port import MB, METHOD
 from tests.support.sources import ROOT
 

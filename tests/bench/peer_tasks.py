@@ -13,8 +13,7 @@ from fedsel_app.config import DataConfig, PartitionConfig, PreprocessingConfig
 from fedsel_app.data.batches import device_data
 from fedsel_app.data.dataset import load
 from fedsel_app.data.partition import split
-from fedsel_app.models.channels_last import channels_last
-from fedsel_app.models.flat_model import build
+from fedsel_app.models.building import build, channels_last
 from fedsel_app.models.tasks import CLASSIFICATION
 from fedsel_app.seeds import Purpose, stream
 

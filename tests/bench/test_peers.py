@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 
 from fedsel_app.config import ConfigError
-from fedsel_app.models.flat_model import build
+from fedsel_app.models.building import build
 from simulation.deployment.flower_cli import DeploymentError
 from tests.bench import peers
 from tests.bench.peer_tasks import PEER_TASKS, PeerRun, PeerTask, read_run, write_run

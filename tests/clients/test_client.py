@@ -13,7 +13,7 @@ from fedsel_app.data.dataset import load
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.instructions import CalibrateInstruction, ProbeInstruction
 from fedsel_app.models import device
-from fedsel_app.models.flat_model import build
+from fedsel_app.models.building import build
 from tests.support.client_messages import (
     CLIENTS,
     NORMED,

@@ -12,7 +12,7 @@ from fedsel_app.data.batches import DeviceData, loader_order
 from fedsel_app.data.dataset import load
 from fedsel_app.messages.answers import EvaluateAnswer
 from fedsel_app.messages.instructions import CalibrateInstruction, LocalTestInstruction, ProbeInstruction
-from fedsel_app.models.flat_model import build
+from fedsel_app.models.building import build
 from fedsel_app.seeds import Purpose, stream
 from tests.support.client_messages import (
     NORMED,

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.deployment.ports import free_ports
-from simulation.flower_internals.transport import FLEET_STARTS
+from simulation.flower_internals.transport import FLEET_STARTS, free_ports
 from tests.support.processes import mentioning
 from tests.support.rounds import rounds
 from tests.support.users_files import checkout, tree

@@ -7,7 +7,7 @@ import numpy as np
 from fedsel_app.cli import main
 from fedsel_app.data.client_parts import client_parts
 from fedsel_app.data.dataset import load
-from fedsel_app.models import flat_model
+from fedsel_app.models import building
 from fedsel_app.seeds import Purpose, stream
 from simulation.experiments.configuration import resolve
 
@@ -30,7 +30,7 @@ def fedavg(config):
     x = (data.x_train.astype(np.float64).reshape(len(data.x_train), -1) / unit - data.mean.item()) / data.std.item()
     x, y = np.concatenate([x, np.ones((len(x), 1))], axis=1), data.y_train
     parts = client_parts(config.partition, data, CLIENTS, SEED)
-    linear = flat_model.build("logistic", data.sample_shape, data.classes, SEED)[-1]
+    linear = building.build("logistic", data.sample_shape, data.classes, SEED)[-1]
     weights = np.column_stack([one.detach().numpy() for one in (linear.weight, linear.bias)]).astype(np.float64)
     cohorts = []
     for number in range(1, ROUNDS + 1):
@@ -60,5 +60,5 @@ def test_the_preset_fedavg_is_the_algorithm_as_printed(tmp_path):
     saved = np.load(out / "model.npz")["parameters"]
     expected = np.concatenate([weights[:, :-1].ravel(), weights[:, -1]])
     np.testing.assert_allclose(saved, expected, rtol=1e-4, atol=2e-6)
-    start = flat_model.build("logistic", (1, 8, 8), 10, SEED)[-1].weight.detach().numpy().ravel()
+    start = building.build("logistic", (1, 8, 8), 10, SEED)[-1].weight.detach().numpy().ravel()
     assert np.abs(saved[: start.size] - start).max() > 0.1

@@ -11,7 +11,7 @@ import pytest
 
 from fedsel_app.data.client_parts import client_parts
 from fedsel_app.data.dataset import load
-from fedsel_app.models.flat_model import build
+from fedsel_app.models.building import build
 from simulation.experiments.configuration import resolve
 from tests.support.in_process import run_config
 

@@ -17,7 +17,7 @@ from fedsel_app.data.partition import split
 from fedsel_app.messages.answers import EnrolAnswer, TrainAnswer
 from fedsel_app.messages.instructions import CalibrateInstruction, EnrolInstruction, TrainInstruction
 from fedsel_app.messages.records import ARRAYS, ERROR, fedsel_config, named, question, read_arrays
-from fedsel_app.models.flat_model import build
+from fedsel_app.models.building import build
 from fedsel_app.wire.codec import decode
 
 CLIENTS = 6

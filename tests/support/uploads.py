@@ -3,7 +3,7 @@
 import numpy as np
 
 from clients.compression.error_feedback import UploadSpec
-from fedsel_app.models.layers import LayerSlice
+from fedsel_app.models.array_layout import LayerSlice
 
 LAYERS = (LayerSlice("a", 0, 2), LayerSlice("b", 2, 6), LayerSlice("c", 6, 10))
 PLAIN = {"curvature_layers": 0}

@@ -9,7 +9,8 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from clients.compression.curvature import hutchinson_diagonal
-from fedsel_app.models.flat_model import FlatModel, build
+from fedsel_app.models.building import build
+from fedsel_app.models.flat_model import FlatModel
 from tests.support.training import CPU
 
 

@@ -10,7 +10,7 @@ from clients.compression.compressors import qsgd, rand_k, top_k
 from clients.compression.error_feedback import as_sent, restore_untaken, upload
 from clients.state import StateError
 from fedsel_app.config import CompressionConfig
-from fedsel_app.models.layers import LayerSlice
+from fedsel_app.models.array_layout import LayerSlice
 from fedsel_app.wire.codec import Update, decode, encode
 from fedsel_app.wire.indices import seeded_indices
 from tests.support.uploads import LAYERS, PLAIN, spec, vector

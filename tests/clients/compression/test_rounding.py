@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from clients.compression.compressors import rounded
 from clients.compression.error_feedback import as_sent, restore_untaken, upload
 from fedsel_app.config import CompressionConfig, ConfigError
-from fedsel_app.models.layers import LayerSlice
+from fedsel_app.models.array_layout import LayerSlice
 from fedsel_app.wire.codec import WireError, decode, encode
 from strategies.testing.fakes import dense
 from tests.support.uploads import PLAIN, spec

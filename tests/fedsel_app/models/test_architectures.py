@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedsel_app.models.flat_model import build
+from fedsel_app.models.building import build
 
 SEED = 3
 

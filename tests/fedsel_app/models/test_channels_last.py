@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedsel_app.models.channels_last import channels_last
+from fedsel_app.models.building import channels_last
 
 LAYERS = {
     "pooled": lambda: [nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.5), nn.Flatten(), nn.Linear(36, 5)],

@@ -8,8 +8,9 @@ from torch.nn import functional
 
 from fedsel_app.config import ConfigError
 from fedsel_app.models.architectures import ARCHITECTURES, HalvingMax
-from fedsel_app.models.flat_model import FlatModel, build, evaluate
-from fedsel_app.models.layers import LayerSlice
+from fedsel_app.models.array_layout import LayerSlice
+from fedsel_app.models.building import build
+from fedsel_app.models.flat_model import FlatModel, evaluate
 from tests.support.training import CPU, TorchOptimizer
 
 

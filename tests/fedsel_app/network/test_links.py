@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError, NetworkConfig
 from fedsel_app.messages.answers import TrainAnswer
-from fedsel_app.network.clock import RoundWork
-from fedsel_app.network.links import MeasuredLinks, SimulatedLinks, inverted_uplinks, make_links
+from fedsel_app.network.links import MeasuredLinks, RoundWork, SimulatedLinks, inverted_uplinks, make_links
 
 UNKNOWN = np.full(50, np.nan)
 

@@ -11,8 +11,8 @@ from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values, client_nodes
 from simulation.deployment.flower_cli import submit
 from simulation.deployment.local_deployment import Deployment
-from simulation.deployment.ports import free_ports
 from simulation.experiments.configuration import resolve
+from simulation.flower_internals.transport import free_ports
 from tests.support.rounds import read_rows
 from tests.support.throttle import Throttle
 

@@ -1,6 +1,6 @@
 import pytest
 
-from simulation.claims.cost import STEP_S, expected_s
+from simulation.claims.listing import STEP_S, expected_s
 from simulation.experiments.configuration import resolve
 
 

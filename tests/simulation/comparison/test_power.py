@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 import scipy
 
-from simulation.comparison.power import one_sided_power, pairs_needed, seeds_for, seeds_for_equivalence
-from simulation.comparison.statistics import Estimate, Paired, paired
+from simulation.comparison.statistics import (
+    Estimate,
+    Paired,
+    one_sided_power,
+    paired,
+    pairs_needed,
+    seeds_for,
+    seeds_for_equivalence,
+)
 
 
 @pytest.mark.parametrize(("d", "n"), [(0.2, 199), (0.5, 34), (0.8, 15), (1.0, 10), (1.2, 8)])

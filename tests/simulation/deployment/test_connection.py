@@ -13,11 +13,11 @@ import pytest
 
 from simulation.deployment import connection
 from simulation.deployment.connection import client_obstacle, obstacle, other_release, refusal
-from simulation.deployment.ports import free_ports
 from simulation.federation import keys
 from simulation.federation.folders import Federation, provision
 from simulation.federation.machine import HERE_RELEASE, Machine
 from simulation.flower_internals.fleet_connection import WRONG_CLOCK
+from simulation.flower_internals.transport import free_ports
 
 
 def client(port: int, server: str = "127.0.0.1") -> Machine:

@@ -26,9 +26,8 @@ from simulation.deployment.command_lines import (
 )
 from simulation.deployment.flower_cli import DeploymentError, environment, submit
 from simulation.deployment.local_deployment import Deployment, connected, refused
-from simulation.deployment.ports import free_ports
 from simulation.federation.folders import Federation, provision
-from simulation.flower_internals.transport import FLEET_STARTS
+from simulation.flower_internals.transport import FLEET_STARTS, free_ports
 from tests.support.processes import await_text, looks_in_proc, mentioning
 
 NODE_CONFIGS = ["partition-id=0 num-partitions=2", "partition-id=1 num-partitions=2"]

@@ -15,7 +15,7 @@ from flwr.supernode.cli.flower_supernode import _validate_public_keys_ed25519
 from flwr.supernode.start_client_internal import _verify_fab
 
 from fedsel_app.config import ConfigError
-from simulation.federation.signing_key import KEY, signing_key
+from simulation.federation.keys import KEY, signing_key
 from simulation.flower_internals.app_signature import SIGNATURES, TRUSTED, sign_app, signatures_of
 from simulation.flower_internals.superlink import attach_signatures
 

@@ -9,12 +9,11 @@ from fedsel_app.config import ConfigError
 from simulation.comparison.measures import metric_of
 from simulation.comparison.results import Comparison
 from simulation.report import page
-from simulation.report.drawing import Style
+from simulation.report.drawing import Style, parse_formats, write_figures
 from simulation.report.figures import accuracy_plot
 from simulation.report.page import write_report
 from simulation.report.sweep import sweep_plots
 from simulation.report.tables import Column, Table, latex_tables, latex_text
-from simulation.report.vector_figures import parse_formats, write_figures
 from tests.support.report_runs import write_plan, write_run
 
 

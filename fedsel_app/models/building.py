@@ -1,0 +1,119 @@
+"""Building of models: by the name of an architecture, or by a user's function, which is tried on two samples.
+
+fedsel's own models for images have their kernels, images and gradients in channels-last order, in which convolutions on
+a CPU are faster.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from fedsel_app.config import ConfigError, plugins
+from fedsel_app.models.architectures import ARCHITECTURES
+from fedsel_app.seeds import Purpose, torch_seed
+
+
+def build(name: str, sample_shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
+    """Build a model with torch's default initialisation, the same for the same arguments.
+
+    Torch's global generator stays as it was.
+
+    Parameters
+    ----------
+    name
+        One of ARCHITECTURES, or "package.module:function", called as function(sample_shape, classes).
+    sample_shape
+        Shape of one sample: (C, H, W) for images, (C, T) for signals, anything for features.
+    classes
+        Number of outputs.
+    seed
+        Seed of the run.
+
+    Raises
+    ------
+    ConfigError
+        Where there is no such model, or it cannot take such samples.
+    """
+    with torch.random.fork_rng(devices=[]):
+        # Not torch.manual_seed: it would seed the GPUs as well.
+        torch.default_generator.manual_seed(torch_seed(seed, Purpose.INIT))
+        if ":" in name:
+            return _user_model(name, sample_shape, classes)
+        if name not in ARCHITECTURES:
+            raise plugins.unknown_name("model", name, ARCHITECTURES)
+        needed = ARCHITECTURES[name].misfit(sample_shape)
+        if needed:
+            raise ConfigError(
+                f"The 'model' parameter {name} needs {needed}, but this data set's samples have shape {sample_shape}. "
+                "Choose logistic, or another data set."
+            )
+        model = ARCHITECTURES[name].build(sample_shape, classes)
+        if ARCHITECTURES[name].samples == "images":
+            channels_last(model)
+        return model
+
+
+def _user_model(name: str, sample_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Model that the function `name` ("package.module:function") builds for these samples and outputs.
+
+    Raises
+    ------
+    ConfigError
+        Where the function raises or returns no module, or the module does not fit the data.
+    """
+    model = plugins.call(name, "model", sample_shape, classes)
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"The function '{name}' must return a torch.nn.Module. Got {type(model).__name__}.")
+    _refuse_misfit(model, name, sample_shape, classes)
+    return model
+
+
+def _refuse_misfit(model: nn.Module, name: str, sample_shape: tuple[int, ...], classes: int) -> None:
+    """Raise ConfigError where a user's model does not take two samples, or has not `classes` outputs for each."""
+    training = model.training
+    try:
+        with torch.no_grad():
+            outputs = model.eval()(torch.zeros(2, *sample_shape))
+    except Exception as error:
+        raise ConfigError(
+            f"The model '{name}' does not take samples of shape {sample_shape}, as this data set's are: "
+            f"{plugins.described(error)}."
+        ) from error
+    model.train(training)
+    shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else ()
+    if shape != (2, classes) and (shape, classes) != ((2,), 1):
+        given = f"outputs of shape {shape}" if shape else f"a {type(outputs).__name__}"
+        raise ConfigError(
+            f"The model '{name}' gives {given} for two samples. This data set needs (2, {classes}): "
+            f"{classes} outputs for each."
+        )
+
+
+def channels_last(model: nn.Module) -> nn.Module:
+    """Put a model's kernels, and on a CPU the images that it gets, into channels-last order.
+
+    fedsel's own models for images have it. It is not done for users' own models unasked: `view` of such a tensor raises
+    where `reshape` or `nn.Flatten` does not. The values that go in and out are the same.
+    """
+    model.register_forward_pre_hook(_images_channels_last)
+    for module in model.modules():
+        if isinstance(module, nn.Flatten):
+            module.register_forward_pre_hook(_gradient_channels_last)
+    return model.to(memory_format=torch.channels_last)
+
+
+def _images_channels_last(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(_with_channel_strides(x) if x.is_cpu else x for x in inputs)
+
+
+def _with_channel_strides(x: Tensor) -> Tensor:
+    """The images (n, C, H, W) in channels-last order. With one channel both orders are one, and the strides tell."""
+    if x.shape[1] == 1:
+        return x.reshape(-1, *x.shape[2:], 1).permute(0, 3, 1, 2)
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+def _gradient_channels_last(flatten: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    """Let the gradient of what is flattened come back in its order: layers before would put it there one by one."""
+    for x in inputs:
+        if x.is_cpu and x.requires_grad and x.dim() == 4:
+            x.register_hook(_with_channel_strides)  # type: ignore[no-untyped-call]
