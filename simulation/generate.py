@@ -1,6 +1,6 @@
 """Generated texts of the settings: `python -m simulation.generate` writes them in a checkout.
 
-They are the table in pyproject.toml, the page docs/settings.md and the module of typed keywords.
+They are the table in pyproject.toml, the page docs/settings.md and the stub of typed keywords.
 """
 
 import re
@@ -12,25 +12,19 @@ import tomli_w
 
 from fedsel_app.config import Value
 from fedsel_app.config.settings import Entry
-from simulation.experiments.configuration import known_defaults, setting_groups
+from simulation.experiments.configuration import known_defaults
 from simulation.experiments.listing import settings_page
-from simulation.python_interface.keywords import OWN_PARAMETERS, keyword_of
+from simulation.python_interface.keywords import keyword_of, setting_entries
 
 ROOT = Path(__file__).parents[1]
 TABLE = re.compile(r"^\[tool\.flwr\.app\.config\]\n.*?(?=^\[tool\.setuptools\])", re.MULTILINE | re.DOTALL)
-KEYWORDS = '''"""Keywords of the settings, typed.
-
-`python -m simulation.generate` writes this module.
-"""
-
+KEYWORDS = """# Typed keywords of all settings. `python -m simulation.generate` writes this stub.
 # fmt: off
 
 from typing import Literal, TypedDict
 
-
 class SettingKeywords(TypedDict, total=False):
-    """Keywords of all settings, those of single methods too."""
-'''
+"""
 
 
 def generated(root: Path = ROOT) -> dict[Path, str]:
@@ -40,7 +34,7 @@ def generated(root: Path = ROOT) -> dict[Path, str]:
     return {
         project: TABLE.sub(lambda _: f"{table}\n", project.read_text(encoding="utf-8")),
         root / "docs" / "settings.md": settings_page(),
-        root / "simulation" / "python_interface" / "setting_keywords.py": keywords_module(),
+        root / "simulation" / "python_interface" / "setting_keywords.pyi": keywords_stub(),
     }
 
 
@@ -54,13 +48,10 @@ def nested(values: Mapping[str, Value]) -> dict[str, Any]:
     return table
 
 
-def keywords_module() -> str:
-    """Text of the module of typed keywords."""
-    lines = [KEYWORDS]
-    for group in setting_groups():
-        entries = [entry for entry in group.kind.entries(group.prefix) if entry.key not in OWN_PARAMETERS]
-        lines += [*(f"    {keyword_of(entry.key)}: {_type(entry)}\n" for entry in entries), "\n"] if entries else []
-    return f"{''.join(lines).rstrip()}\n"
+def keywords_stub() -> str:
+    """Text of the stub of typed keywords."""
+    keywords = (f"    {keyword_of(entry.key)}: {_type(entry)}\n" for entry in setting_entries())
+    return f"{KEYWORDS}{''.join(keywords)}"
 
 
 def _type(entry: Entry) -> str:

@@ -3,7 +3,8 @@
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any, NamedTuple, Self
 
 from fedsel_app.config.words import did_you_mean, nearest_setting
@@ -13,6 +14,8 @@ Value = bool | int | float | str
 
 LARGEST = 2**63
 """Whole numbers are below it, so that NumPy has an integer for them."""
+TYPES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+"""Type of a setting -> its name in a message."""
 
 
 class ConfigError(ValueError):
@@ -25,46 +28,6 @@ def require(condition: bool, name: str, requirement: str, got: object, hint: str
         raise ConfigError(f"The '{name}' parameter must be {requirement}. Got {got!r}.{hint}")
 
 
-def setting(
-    default: Value,
-    doc: str,
-    *,
-    low: float = -math.inf,
-    high: float = math.inf,
-    above: float = -math.inf,
-    below: float = math.inf,
-    choices: tuple[str, ...] | Mapping[str, str] = (),
-    closed: bool = True,
-    variants: tuple[Value, Value] | None = None,
-    first: bool = False,
-) -> Any:
-    """Declare one setting.
-
-    Parameters
-    ----------
-    default : its default value, of its type
-    doc : what it does, with its unit, without a full stop at the end
-    low, high : closed bounds of a number
-    above, below : open bounds of a number
-    choices : its values, or each value with its meaning
-    closed : whether there are no other values; False where a choice stands for many, such as flwr:NAME, and the group
-        checks the value itself
-    variants : its values in the paper's text and in the authors' code, where the two differ: see `Variants`
-    first : whether it is one of the settings that a user sets first, which `fedsel settings` lists without --all
-    """
-    bounds = {"low": low, "high": high, "above": above, "below": below}
-    meanings = choices if isinstance(choices, Mapping) else dict.fromkeys(choices, "")
-    metadata = {
-        "doc": doc,
-        "choices": tuple(meanings) if closed else (),
-        "choice_meanings": meanings,
-        "bounds": bounds,
-        "variants": variants and Variants(*variants),
-        "first": first,
-    }
-    return field(default=default, metadata=metadata)
-
-
 class Variants(NamedTuple):
     """Values of one setting in the paper's text and in the authors' code."""
 
@@ -72,14 +35,32 @@ class Variants(NamedTuple):
     code: Value
 
 
+class Bounds(NamedTuple):
+    """Bounds of a number: `low` and `high` are closed, `above` and `below` open."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    above: float = -math.inf
+    below: float = math.inf
+
+    def hold(self, number: float) -> bool:
+        """True if the number lies within them."""
+        return self.low <= number <= self.high and self.above < number < self.below
+
+    def __str__(self) -> str:
+        left = f"({self.above:g}" if self.above >= self.low else f"[{self.low:g}"
+        right = f"{self.below:g})" if self.below <= self.high else f"{self.high:g}]"
+        return f"{left}, {right}".replace("(-inf", "(-∞").replace("inf)", "∞)")
+
+
 class Entry(NamedTuple):
-    """One setting as it is listed.
+    """One setting as it is declared and listed.
 
     Attributes
     ----------
-    allowed : its choices or its bounds; empty if it has neither
     choices : value -> meaning, which is empty where the meaning of the setting explains it
     closed : whether `choices` are all its values
+    bounds : of a number
     variants : its values in the paper's text and in the authors' code; None if they are the same
     first : whether it is one of the settings that a user sets first
     """
@@ -87,11 +68,78 @@ class Entry(NamedTuple):
     key: str
     default: Value
     meaning: str
-    allowed: str
     choices: Mapping[str, str]
     closed: bool
+    bounds: Bounds
     variants: Variants | None
     first: bool
+
+    @property
+    def allowed(self) -> str:
+        """Its choices or its bounds; empty if it has neither."""
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        return "" if self.bounds == Bounds() else f"in {self.bounds}"
+
+    def check(self, value: object) -> None:
+        """Raise ConfigError if the setting cannot have this value."""
+        expected = type(self.default)
+        several = self._several(value)
+        require(type(value) is expected, self.key, TYPES[expected], value, several)
+        if self.closed:
+            hint = several or did_you_mean(str(value), self.choices)
+            require(value in self.choices, self.key, self.allowed, value, hint)
+        if isinstance(value, int | float) and expected is not bool:
+            require(type(value) is float or abs(value) < LARGEST, self.key, "a number of 64 bits", value)
+            if not self.bounds.hold(value):
+                shown = int(value) if float(value).is_integer() else value
+                raise ConfigError(f"The '{self.key}' parameter must be in {self.bounds}. Got {shown!r}.")
+
+    def _several(self, value: object) -> str:
+        """Sentence, after a space, on what to type for several values with commas between them; empty for others."""
+        parts = value.split(",") if isinstance(value, str) else []
+        try:
+            texts = isinstance(self.default, str)
+            known = [part in self.choices if texts else math.isfinite(float(part)) for part in parts]
+        except ValueError:
+            return ""
+        typed = f"fedsel compare --strategies NAME --grid {self.key}={value} --out DIR"
+        return f" Several values are compared: say {typed}." if len(parts) > 1 and all(known) else ""
+
+
+def setting(
+    default: Value,
+    doc: str,
+    *,
+    choices: tuple[str, ...] | Mapping[str, str] = (),
+    closed: bool = True,
+    variants: tuple[Value, Value] | None = None,
+    first: bool = False,
+    **bounds: float,
+) -> Any:
+    """Declare one setting.
+
+    Parameters
+    ----------
+    default : its default value, of its type
+    doc : what it does, with its unit, without a full stop at the end
+    choices : its values, or each value with its meaning
+    closed : whether there are no other values; False where a choice stands for many, such as flwr:NAME, and the group
+        checks the value itself
+    variants : its values in the paper's text and in the authors' code, where the two differ: see `Variants`
+    first : whether it is one of the settings that a user sets first, which `fedsel settings` lists without --all
+    bounds : of a number, see `Bounds`
+    """
+    metadata = {
+        "default": default,
+        "meaning": doc,
+        "choices": choices if isinstance(choices, Mapping) else dict.fromkeys(choices, ""),
+        "closed": closed and bool(choices),
+        "bounds": Bounds(**bounds),
+        "variants": variants and Variants(*variants),
+        "first": first,
+    }
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -99,8 +147,8 @@ class Settings:
     """Group of settings. Building one checks every field's type, bounds and choices; a wrong one is a ConfigError."""
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            _check(item.name.replace("_", "-"), type(item.default), item.metadata, getattr(self, item.name))
+        for entry, item in zip(self.entries(), fields(self), strict=True):
+            entry.check(getattr(self, item.name))
 
     @classmethod
     def keys(cls, prefix: str = "") -> dict[str, str]:
@@ -110,28 +158,13 @@ class Settings:
     @classmethod
     def defaults(cls, prefix: str = "") -> dict[str, Value]:
         """Setting key -> default value."""
-        return {
-            prefix + item.name.replace("_", "-"): item.default for item in fields(cls) if item.default is not MISSING
-        }
+        return {entry.key: entry.default for entry in cls.entries(prefix)}
 
     @classmethod
-    def entries(cls, prefix: str = "") -> list[Entry]:
-        """Every setting of the group, as it is listed."""
-        defaults = cls.defaults(prefix)
-        metadata = [item.metadata for item in fields(cls)]
-        return [
-            Entry(
-                key,
-                default,
-                declared["doc"],
-                _allowed(declared).replace(ANYTHING, ""),
-                declared["choice_meanings"],
-                bool(declared["choices"]),
-                declared["variants"],
-                declared["first"],
-            )
-            for (key, default), declared in zip(defaults.items(), metadata, strict=True)
-        ]
+    @cache
+    def entries(cls, prefix: str = "") -> tuple[Entry, ...]:
+        """Every setting of the group."""
+        return tuple(Entry(key, **item.metadata) for key, item in zip(cls.keys(prefix), fields(cls), strict=True))
 
     @classmethod
     def from_values(cls, values: Mapping[str, Value], prefix: str = "") -> Self:
@@ -152,47 +185,6 @@ class Settings:
     def values(self, prefix: str = "") -> dict[str, Value]:
         """Setting key -> value."""
         return {key: getattr(self, name) for key, name in self.keys(prefix).items()}
-
-
-def _check(key: str, expected: type, metadata: Mapping[str, Any], value: object) -> None:
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-    several = _several(key, expected, metadata["choices"], value)
-    require(type(value) is expected, key, names[expected], value, several)
-    if metadata["choices"]:
-        hint = several or did_you_mean(str(value), metadata["choices"])
-        require(value in metadata["choices"], key, _allowed(metadata), value, hint)
-    if isinstance(value, int | float) and expected is not bool:
-        require(type(value) is float or abs(value) < LARGEST, key, "a number of 64 bits", value)
-        bounds = metadata["bounds"]
-        inside = bounds["low"] <= value <= bounds["high"] and bounds["above"] < value < bounds["below"]
-        if not inside:
-            shown = int(value) if float(value).is_integer() else value
-            require(inside, key, _allowed(metadata), shown)
-
-
-def _several(key: str, expected: type, choices: Iterable[str], value: object) -> str:
-    """Sentence, after a space, on what to type for several values with commas between them; empty for others."""
-    parts = value.split(",") if isinstance(value, str) else []
-    try:
-        known = [part in choices if expected is str else math.isfinite(float(part)) for part in parts]
-    except ValueError:
-        return ""
-    typed = f"fedsel compare --strategies NAME --grid {key}={value} --out DIR"
-    return f" Several values are compared: say {typed}." if len(parts) > 1 and all(known) else ""
-
-
-ANYTHING = "in (-∞, ∞)"
-
-
-def _allowed(metadata: Mapping[str, Any]) -> str:
-    choices: Mapping[str, str] = metadata["choice_meanings"]
-    return "one of " + ", ".join(choices) if choices else "in " + _interval(**metadata["bounds"])
-
-
-def _interval(low: float, high: float, above: float, below: float) -> str:
-    left = f"({above:g}" if above >= low else f"[{low:g}"
-    right = f"{below:g})" if below <= high else f"{high:g}]"
-    return f"{left}, {right}".replace("(-inf", "(-∞").replace("inf)", "∞)")
 
 
 def refuse_unknown(values: Iterable[str], known: Iterable[str]) -> None:

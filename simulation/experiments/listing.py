@@ -2,7 +2,7 @@
 
 import json
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.table import Table
 
@@ -13,7 +13,7 @@ from simulation.experiments.configuration import known_defaults, setting_groups
 from simulation.experiments.presets import EQUAL, FOLDER, OWN, Preset, load_preset, preset_files, summary
 from simulation.experiments.protocols import differences, protocol_of, resolved
 
-GroupedEntries = dict[str, list[Entry]]
+GroupedEntries = Mapping[str, Sequence[Entry]]
 """Purpose of a group -> its settings."""
 
 
@@ -56,7 +56,7 @@ def setting_lines(groups: GroupedEntries, width: int, *, choices: bool = False) 
         lines += ["", *_wrapped(purpose, width, 0)] if lines else _wrapped(purpose, width, 0)
         for entry in entries:
             apart = choices and bool(entry.choices)
-            meaning = _meaning(entry._replace(allowed="") if apart else entry)
+            meaning = _meaning(entry, allowed=not apart)
             lines += [*_wrapped(f"{entry.key} = {_shown(entry.default)}", width, 2), *_wrapped(meaning, width, 6)]
             for choice, described in entry.choices.items() if apart else ():
                 lines += _wrapped(f"{choice}: {described}" if described else choice, width, 8)
@@ -175,8 +175,8 @@ def _shown(value: Value) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _meaning(entry: Entry) -> str:
-    parts = [entry.meaning, entry.allowed]
+def _meaning(entry: Entry, *, allowed: bool = True) -> str:
+    parts = [entry.meaning, entry.allowed if allowed else ""]
     if entry.variants:
         text, code = (value if isinstance(value, str) else _shown(value) for value in entry.variants)
         parts.append(f"paper's text {text}, authors' code {code}")

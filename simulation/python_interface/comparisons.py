@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 from rich.console import Console
@@ -16,11 +16,15 @@ from simulation.comparison.run_processes import carry_out
 from simulation.python_interface.keywords import key_of, listed, setting_values
 from simulation.python_interface.places import refuse_main
 from simulation.python_interface.runs import RunResult
-from simulation.python_interface.setting_keywords import SettingKeywords
 from simulation.report.drawing import Style
 from simulation.report.figures import accuracy_plot
 from simulation.report.page import write_report
 from simulation.terminal import wide_console
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from simulation.python_interface.setting_keywords import SettingKeywords
 
 
 class ComparisonResult(Comparison):
@@ -55,7 +59,7 @@ class ComparisonResult(Comparison):
         return write_report(self.folder, baseline)
 
 
-@listed(SettingKeywords)
+@listed
 def compare(
     strategies: Sequence[str] | None = None,
     *,
@@ -66,7 +70,7 @@ def compare(
     jobs: int | None = None,
     settings: Mapping[str, Value] | None = None,
     progress: bool = True,
-    **keywords: Unpack[SettingKeywords],
+    **keywords: "Unpack[SettingKeywords]",
 ) -> ComparisonResult:
     """Simulate several methods on the same seeds, as `fedsel compare` does, each run in a process of its own.
 

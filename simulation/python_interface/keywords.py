@@ -4,20 +4,27 @@ import difflib
 from collections.abc import Callable, Mapping
 from functools import cache
 from inspect import Parameter, signature
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar
 
 from fedsel_app.config import ConfigError, Value
-from simulation.experiments.configuration import known_defaults
+from fedsel_app.config.settings import Entry
+from simulation.experiments.configuration import setting_groups
 
 Called = TypeVar("Called", bound=Callable[..., Any])
 OWN_PARAMETERS = ("strategy", "seed", "out", "resume", "state-dir")
 """Settings that are parameters of their own, or that no simulation has."""
 
 
+def setting_entries() -> list[Entry]:
+    """Settings of the app and of its methods that have a keyword."""
+    entries = (entry for group in setting_groups() for entry in group.kind.entries(group.prefix))
+    return [entry for entry in entries if entry.key not in OWN_PARAMETERS]
+
+
 @cache
 def setting_keys() -> dict[str, str]:
-    """Keyword -> setting key, of all settings of the app and of its methods."""
-    return {keyword_of(key): key for key in known_defaults() if key not in OWN_PARAMETERS}
+    """Keyword -> setting key."""
+    return {keyword_of(entry.key): entry.key for entry in setting_entries()}
 
 
 def keyword_of(key: str) -> str:
@@ -49,20 +56,22 @@ def key_of(keyword: str) -> str:
     return key
 
 
-def listed(keywords: type) -> Callable[[Called], Called]:
+def listed(function: Called) -> Called:
     """Decorator of a function of `**settings`: help and completion at run time list every keyword with its default.
 
-    `keywords` is the TypedDict of the settings, which type checkers read.
+    Type checkers and editors read the keywords in the stub setting_keywords.pyi.
     """
-
-    def decorate(function: Called) -> Called:
-        own, defaults, keys = signature(function), known_defaults(), setting_keys()
-        first = [parameter for parameter in own.parameters.values() if parameter.kind is not Parameter.VAR_KEYWORD]
-        rest = [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[keys[name]], annotation=kind)
-            for name, kind in get_type_hints(keywords).items()
-        ]
-        vars(function)["__signature__"] = own.replace(parameters=[*first, *rest])
-        return function
-
-    return decorate
+    own = signature(function)
+    first = [parameter for parameter in own.parameters.values() if parameter.kind is not Parameter.VAR_KEYWORD]
+    choice: Any = Literal
+    rest = [
+        Parameter(
+            keyword_of(entry.key),
+            Parameter.KEYWORD_ONLY,
+            default=entry.default,
+            annotation=choice[tuple(entry.choices)] if entry.closed else type(entry.default),
+        )
+        for entry in setting_entries()
+    ]
+    vars(function)["__signature__"] = own.replace(parameters=[*first, *rest])
+    return function

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING
 
 import torch
 from matplotlib.figure import Figure
@@ -26,11 +26,15 @@ from simulation.experiments.configuration import AppConfig, resolve
 from simulation.flower_app.settings import OWN_APP
 from simulation.python_interface.keywords import listed, setting_values
 from simulation.python_interface.places import simulate_apart, simulate_inline
-from simulation.python_interface.setting_keywords import SettingKeywords
 from simulation.report.drawing import Style
 from simulation.report.figures import accuracy_plot
 from simulation.report.progress import RunDisplay
 from simulation.wiring.folders import resolve_resumed, run_folder
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from simulation.python_interface.setting_keywords import SettingKeywords
 
 
 def trained_model(path: Path, settings: Mapping[str, Value]) -> nn.Module:
@@ -99,7 +103,7 @@ class RunResult(Run):
         return accuracy_plot(alone, Style(), metric_of([self], metric)).figure
 
 
-@listed(SettingKeywords)
+@listed
 def run(
     strategy: str | None = None,
     *,
@@ -109,7 +113,7 @@ def run(
     settings: Mapping[str, Value] | None = None,
     on_round: Callable[[Row], None] | None = None,
     progress: bool = True,
-    **keywords: Unpack[SettingKeywords],
+    **keywords: "Unpack[SettingKeywords]",
 ) -> RunResult:
     """Simulate one run on this machine, to the same bits as `fedsel run` with the same settings.
 

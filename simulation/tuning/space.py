@@ -1,9 +1,8 @@
 """Search space of a tuning: the range of each setting that is tuned, the same for every method."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fedsel_app.config import (
     ConfigError,
@@ -22,6 +21,7 @@ from fedsel_app.config import (
     refuse_unknown,
 )
 from fedsel_app.config.arguments import parse_setting
+from fedsel_app.config.settings import Entry
 from simulation.experiments.configuration import setting_groups
 from simulation.experiments.presets import PresetConfig
 from strategies.base import SelectionStrategy
@@ -68,14 +68,6 @@ class Range:
         return f"{self.low:g} to {self.high:g}" + (", by logarithm" if self.log else "")
 
 
-class Declaration(NamedTuple):
-    """Declaration of a setting: its group, its default, and its bounds or choices."""
-
-    group: type[Settings]
-    default: Value
-    metadata: Mapping[str, Any]
-
-
 def parse_space(text: str, methods: Sequence[type[SelectionStrategy]]) -> dict[str, Range]:
     """Setting key -> range, of ``KEY``, ``KEY=LOW..HIGH`` and ``KEY=A|B`` with commas between them.
 
@@ -86,31 +78,22 @@ def parse_space(text: str, methods: Sequence[type[SelectionStrategy]]) -> dict[s
     ConfigError
         For a setting that is unknown, makes the task, or has no range of its own; and for a range that is none.
     """
-    known = declarations(methods)
+    groups = [(group.kind, group.prefix) for group in setting_groups()]
+    groups += [(method.Config, f"{method.name}.") for method in methods]
+    known = {entry.key: (kind, entry) for kind, prefix in groups for entry in kind.entries(prefix)}
     space: dict[str, Range] = {}
     for part in (part.strip() for part in text.split(",")):
         key, equals, given = part.partition("=")
         key = key.strip()
         refuse_unknown([key], known)
-        declared = known[key]
-        if declared.group in FIXED and key not in FREE:
+        kind, entry = known[key]
+        if kind in FIXED and key not in FREE:
             raise ConfigError(f"--over takes settings of methods; '{key}' makes the task, which is the same for all.")
-        space[key] = parse_range(key, given, declared.default) if equals else own_range(key, declared)
+        space[key] = parse_range(key, given, entry.default) if equals else own_range(entry)
     return space
 
 
-def declarations(methods: Sequence[type[SelectionStrategy]]) -> dict[str, Declaration]:
-    """Setting key -> its declaration, of all that `methods` may have."""
-    groups = [(group.kind, group.prefix) for group in setting_groups()]
-    groups += [(method.Config, f"{method.name}.") for method in methods]
-    return {
-        key: Declaration(kind, kind.defaults(prefix)[key], item.metadata)
-        for kind, prefix in groups
-        for key, item in zip(kind.keys(prefix), fields(kind), strict=True)
-    }
-
-
-def own_range(key: str, declared: Declaration) -> Range:
+def own_range(entry: Entry) -> Range:
     """Range that a setting has of its own.
 
     It is all of its choices, or the interval between its bounds where both belong to it, or else a tenth of its default
@@ -121,18 +104,17 @@ def own_range(key: str, declared: Declaration) -> Range:
     ConfigError
         Where that is no interval.
     """
-    _, default, metadata = declared
+    key, default, bounds = entry.key, entry.default, entry.bounds
     if isinstance(default, bool):
         return Range(choices=(False, True))
-    if metadata["choices"]:
-        return Range(choices=metadata["choices"])
+    if entry.closed:
+        return Range(choices=tuple(entry.choices))
     if not isinstance(default, str):
-        bounds, whole = metadata["bounds"], isinstance(default, int)
-        low, high = bounds["low"], bounds["high"]
+        low, high, whole = bounds.low, bounds.high, isinstance(default, int)
         if not (math.isfinite(low) and math.isfinite(high)):
             low, high = max(low, default / 10.0), min(high, default * 10.0)
             low, high = (math.ceil(low), math.floor(high)) if whole else (low, high)
-        if bounds["above"] < low < high < bounds["below"]:
+        if bounds.above < low < high < bounds.below:
             return Range(low=low, high=high, whole=whole)
     raise ConfigError(f"'{key}' has no range of its own; give it one in --over: {key}=LOW..HIGH or {key}=A|B.")
 

@@ -7,7 +7,6 @@ promise: ``exact_cohort = False``, that a cohort is as large as asked for (draws
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields
 from itertools import product
 from typing import NamedTuple
 
@@ -56,14 +55,13 @@ FIRST = {"selection": "sound selections", "same-seed": "the same selections from
 def variants(method: type[SelectionStrategy]) -> list[dict[str, Value]]:
     """Settings to check under: the defaults, and every other value of a switch or small enumeration, one at a time."""
     found: list[dict[str, Value]] = [{}]
-    for item in fields(method.Config):
-        options: Iterable[Value] = item.metadata["choices"]
-        low, high = item.metadata["bounds"]["low"], item.metadata["bounds"]["high"]
-        if isinstance(item.default, bool):
+    for entry, name in zip(method.Config.entries(), method.Config.keys().values(), strict=True):
+        options: Iterable[Value] = entry.choices if entry.closed else ()
+        if isinstance(entry.default, bool):
             options = (False, True)
-        elif isinstance(item.default, int) and high - low < 5:
-            options = range(int(low), int(high) + 1)
-        found += [{item.name: option} for option in options if option != item.default]
+        elif isinstance(entry.default, int) and entry.bounds.high - entry.bounds.low < 5:
+            options = range(int(entry.bounds.low), int(entry.bounds.high) + 1)
+        found += [{name: option} for option in options if option != entry.default]
     return found
 
 

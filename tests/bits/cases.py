@@ -1,7 +1,5 @@
 """Cases of the table of bits: a name, and the settings of a run of six rounds on the digits in which little differs."""
 
-from dataclasses import fields
-
 from torch import nn
 
 from strategies import STRATEGIES
@@ -184,12 +182,11 @@ def rules() -> dict[str, Settings]:
     """Each choice of a method's own settings that is not the default."""
     found: dict[str, Settings] = {}
     for name, method in STRATEGIES.items():
-        for field in fields(method.Config):
-            key = f"{name}.{field.name.replace('_', '-')}"
-            needed = OWN.get(name, {}) | NEEDED.get(key, {})
-            for choice in field.metadata["choices"]:
-                if choice != field.default:
-                    found[f"rule/{key} {choice}"] = {"strategy": name} | needed | {key: choice}
+        for entry in method.Config.entries(f"{name}."):
+            needed = OWN.get(name, {}) | NEEDED.get(entry.key, {})
+            for choice in entry.choices:
+                if choice != entry.default:
+                    found[f"rule/{entry.key} {choice}"] = {"strategy": name} | needed | {entry.key: choice}
     return found
 
 

@@ -131,6 +131,6 @@ def test_groups_are_read_and_written_by_their_names():
 def test_every_setting_has_a_meaning_and_a_default_of_its_type(group):
     for item in fields(group):
         assert type(item.default) is item.type, item.name
-        assert item.metadata["doc"].strip(), item.name
-        assert item.metadata["doc"][-1] not in ".\n", item.name
+        assert item.metadata["meaning"].strip(), item.name
+        assert item.metadata["meaning"][-1] not in ".\n", item.name
     assert group().values() == group.defaults()

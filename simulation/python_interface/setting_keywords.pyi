@@ -1,30 +1,21 @@
-"""Keywords of the settings, typed.
-
-`python -m simulation.generate` writes this module.
-"""
-
+# Typed keywords of all settings. `python -m simulation.generate` writes this stub.
 # fmt: off
 
 from typing import Literal, TypedDict
 
-
 class SettingKeywords(TypedDict, total=False):
-    """Keywords of all settings, those of single methods too."""
     preset: str
     variant: Literal["default", "text", "code"]
-
     model: str
     rounds: int
     clients: int
     cohort: int
-
     eval_every: int
     client_eval: bool
     target: float
     stop_at_target: bool
     probe_batches: int
     probe_batch: Literal["plain", "training"]
-
     data: str
     data_path: str
     data_arguments: str
@@ -38,11 +29,9 @@ class SettingKeywords(TypedDict, total=False):
     regression_intercept: bool
     ptb_xl_hz: int
     ecg_examples: int
-
     normalize: bool
     moments: Literal["computed", "mnist", "cifar10", "cifar100", "tiny-imagenet"]
     augment: Literal["none", "flip", "crop-flip"]
-
     partition: str
     partition_arguments: str
     alpha: float
@@ -56,9 +45,7 @@ class SettingKeywords(TypedDict, total=False):
     holdout_fraction: float
     holdout_class_examples: int
     surrogate_examples: int
-
     positive_weights: Literal["all", "client"]
-
     local_steps: int
     local_epochs: int
     batch_size: int
@@ -74,7 +61,6 @@ class SettingKeywords(TypedDict, total=False):
     mu: float
     feddyn_alpha: float
     clip_norm: float
-
     compressor: Literal["top-k", "rand-k", "qsgd", "none"]
     value_bits: int
     top_k_scope: Literal["global", "layer"]
@@ -90,12 +76,10 @@ class SettingKeywords(TypedDict, total=False):
     curvature_signs: Literal["chosen", "all"]
     curvature_explore: float
     layer_importance: Literal["mask-share", "kept-share"]
-
     residual_decay: Literal["adaptive", "static"]
     residual_decay_static: float
     residual_decay_min: float
     residual_decay_max: float
-
     kept_fraction: float
     kept_cosine: float
     kept_floor: float
@@ -105,7 +89,6 @@ class SettingKeywords(TypedDict, total=False):
     cosine_from: Literal["round-1", "warmup"]
     allocation: Literal["score", "uniform"]
     link_cap: Literal["transfer", "round", "none"]
-
     weighting: Literal["method", "score", "examples", "uniform"]
     aggregation: Literal["mean", "median", "trimmed-mean", "krum", "multi-krum"]
     trim_share: float
@@ -114,26 +97,21 @@ class SettingKeywords(TypedDict, total=False):
     update_clip: float
     entry_malicious: int
     max_update_norm: float
-
     example_clip: float
     loss_clip: float
-
     server_optimizer: Literal["momentum", "mean", "fedadam", "fedyogi", "fedadagrad"]
     server_momentum: float
     server_lr: float
     server_beta1: float
     server_beta2: float
     server_tau: float
-
     calibration_clients: int
     calibration_batches: int
     calibration_form: Literal["average", "sequential", "training"]
-
     dp_clip_norm: float
     dp_noise_multiplier: float
     dp_delta: float
     share_label_counts: bool
-
     participation: Literal["fixed", "adafl-full", "adafl-econom", "adafl-staged", "decay", "isp", "isp-ri"]
     growth_first: int
     growth_last: int
@@ -144,7 +122,6 @@ class SettingKeywords(TypedDict, total=False):
     stage_last: float
     decay_rate: float
     decay_last: int
-
     isp_interval: int
     isp_draws: int
     isp_step: int
@@ -158,14 +135,12 @@ class SettingKeywords(TypedDict, total=False):
     isp_warmup_epochs: int
     isp_first: int
     isp_if_none: Literal["all", "keep"]
-
     isp_loss: Literal["clients", "surrogate"]
     isp_jury: Literal["same", "subset"]
     surrogate_path: str
     isp_smoothing: float
     isp_window: int
     isp_smoothing_rule: Literal["text", "code"]
-
     links: Literal["simulated", "measured"]
     uplink_min_bits_per_s: float
     uplink_max_bits_per_s: float
@@ -174,18 +149,15 @@ class SettingKeywords(TypedDict, total=False):
     link_coupling: Literal["independent", "inverted-loss"]
     clock_bytes: Literal["wire", "paper"]
     clock_probes: bool
-
     connect_timeout_s: int
     min_available_clients: int
     enrol_timeout_s: float
     node_keys: bool
-
     round_deadline_s: float
     over_selection: float
     min_returned: int
     reply_timeout_s: float
     client_failure_rate: float
-
     engine: Literal["auto", "inline", "ray"]
     workers: int
     ray_address: str
@@ -194,10 +166,8 @@ class SettingKeywords(TypedDict, total=False):
     client_gpus: float
     device: Literal["auto", "cpu", "cuda", "mps"]
     precision: Literal["fp32", "bf16"]
-
     checkpoint_every: int
     track: str
-
     hetero_select_loss_weight: float
     hetero_select_diversity_weight: float
     hetero_select_fairness_weight: float
@@ -213,7 +183,6 @@ class SettingKeywords(TypedDict, total=False):
     hetero_select_sketch_size: int
     hetero_select_score_adaptive_lr: bool
     hetero_select_score_adaptive_lr_max: float
-
     hetero_select_stable_combination: Literal["additive", "multiplicative"]
     hetero_select_stable_loss_weight: float
     hetero_select_stable_diversity_weight: float
@@ -227,13 +196,11 @@ class SettingKeywords(TypedDict, total=False):
     hetero_select_stable_norm_penalty: float
     hetero_select_stable_temperature: float
     hetero_select_stable_cooling_rounds: int
-
     terraform_iterations: int
     terraform_count: Literal["iterations", "rounds"]
     terraform_min_clients: int
     terraform_quartiles: Literal["q1-q3", "0-1", "0-q3", "q1-1", "q3-1"]
     terraform_magnitude: Literal["gradient", "bias", "weights", "loss"]
-
     fedcvr_bolt_warmup_rounds: int
     fedcvr_bolt_inverse_temperature: float
     fedcvr_bolt_homophily: float
@@ -243,11 +210,9 @@ class SettingKeywords(TypedDict, total=False):
     fedcvr_bolt_sampled_delta: Literal["zero", "own"]
     fedcvr_bolt_step_from: Literal["warm-up", "round-1"]
     fedcvr_bolt_landmarks: int
-
     power_of_choice_variant: Literal["pow-d", "cpow-d", "rpow-d", "adapow-d"]
     power_of_choice_candidates: int
     power_of_choice_loss: Literal["train", "test"]
-
     oort_rule: Literal["paper", "official"]
     oort_explore: float
     oort_explore_decay: float
@@ -262,13 +227,11 @@ class SettingKeywords(TypedDict, total=False):
     oort_sample_window: float
     oort_blacklist_rounds: int
     oort_blacklist_share: float
-
     active_fl_excluded: float
     active_fl_sharpness: float
     active_fl_uniform: float
     active_fl_valuation: Literal["sqrt-n", "mean", "current"]
     active_fl_cold_start: Literal["probe", "uniform"]
-
     fedcor_warmup: int
     fedcor_interval: int
     fedcor_annealing: float
@@ -279,36 +242,27 @@ class SettingKeywords(TypedDict, total=False):
     fedcor_first_steps: int
     fedcor_warmup_steps: int
     fedcor_steps: int
-
     fed_cbs_exploration: float
-
     delta_rule: Literal["delta", "fedis"]
     delta_diversity_weight: float
     delta_variance_weight: float
     delta_uniform_share: float
     delta_draws: Literal["replacement", "distinct"]
-
     hics_fl_rule: Literal["paper", "official"]
     hics_fl_temperature: float
     hics_fl_entropy_distance: float
     hics_fl_balance: float
     hics_fl_clusters: int
-
     divfl_gradients: Literal["stale", "ideal"]
     divfl_subsample: float
     divfl_layers: Literal["all", "output"]
-
     clustered_sampling_algorithm: int
     clustered_sampling_linkage: Literal["average", "ward-rows"]
-
     adafl_decay: float
-
     fedcg_error_weight: float
     fedcg_compression_weight: float
     fedcg_deadline_s: float
     fedcg_alternations: int
-
     flexcom_deadline: Literal["median", "mean"]
-
     adasample_bound_offset: float
     adasample_uniform_share: float
