@@ -11,10 +11,10 @@ from rich.console import Console
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.arguments import (
+    FAILURE,
     Subparsers,
-    add_allow_code,
     add_engine,
-    add_shared,
+    add_settings,
     add_whole_numbers,
     folder,
     overrides,
@@ -36,7 +36,6 @@ from simulation.tuning import commands as tuning
 if TYPE_CHECKING:
     from simulation.experiments.configuration import AppConfig
 
-FAILURE = 1
 INTERRUPTED = 130
 
 set_defaults()
@@ -172,7 +171,7 @@ def register_runs(commands: Subparsers) -> None:
 def add_run_settings(command: argparse.ArgumentParser) -> None:
     """Add the arguments with which one run is started or resumed."""
     command.add_argument("--strategy", help="selection method, or package.module:Class")
-    add_shared(command)
+    add_settings(command, "rounds", "clients", "cohort")
     command.add_argument("--resume", metavar="DIR", help="continue the interrupted run in this folder")
     add_whole_numbers(command, "seed")
     command.add_argument("--out", type=lambda text: str(Path(text).absolute()), help="run folder")
@@ -181,10 +180,7 @@ def add_run_settings(command: argparse.ArgumentParser) -> None:
 def register_partition(commands: Subparsers) -> None:
     """Add `partition` to the commands of `fedsel`."""
     drawn = commands.add_parser("partition", help="draw which classes each client holds")
-    drawn.add_argument("--preset", help="named settings to start from, or a .toml file")
-    add_whole_numbers(drawn, "clients", "seed")
-    drawn.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting")
-    add_allow_code(drawn)
+    add_settings(drawn, "clients", "seed")
     drawn.add_argument("--grid", action="append", default=[], metavar="KEY=V1,V2", help="draw a panel for each value")
     drawn.add_argument("--out", dest="picture", required=True, type=folder, metavar="FILE", help="a .png, .pdf or .svg")
     drawn.set_defaults(call=partition)

@@ -8,6 +8,9 @@ from typing import Protocol
 
 from fedsel_app.config import ConfigError, RunConfig, Value
 
+FAILURE = 1
+"""Exit code of a command whose run or check failed."""
+
 
 class Subparsers(Protocol):
     """Type of `argparse.ArgumentParser.add_subparsers`."""
@@ -16,16 +19,11 @@ class Subparsers(Protocol):
         """Add the parser of one more subcommand."""
 
 
-def add_shared(command: argparse.ArgumentParser) -> None:
-    """Add the arguments that give a run its settings."""
+def add_settings(command: argparse.ArgumentParser, *keys: str) -> None:
+    """Add the arguments that give a run its settings, those of `keys`, which are whole numbers, by their names."""
     command.add_argument("--preset", help="named settings to start from, or a .toml file")
-    add_whole_numbers(command, "rounds", "clients", "cohort")
+    add_whole_numbers(command, *keys)
     command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting")
-    add_allow_code(command)
-
-
-def add_allow_code(command: argparse.ArgumentParser) -> None:
-    """Add the argument that lets a command import the code that a preset or a run folder names."""
     command.add_argument(
         "--allow-code",
         action="append",

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.arguments import Subparsers, folder, parse_setting, positive
+from fedsel_app.config.arguments import FAILURE, Subparsers, folder, parse_setting, positive
 
 if TYPE_CHECKING:
     from simulation.claims.measured import Measured
 
-FAILURE = 1
 SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 

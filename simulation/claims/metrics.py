@@ -5,11 +5,10 @@ from math import isfinite, log1p
 
 import numpy as np
 
+from fedsel_app.records.summary import MB
 from simulation.comparison.labels import label_coverage
 from simulation.comparison.runs import TRAFFIC, Run
 from simulation.comparison.statistics import step_values, worst_tenth
-
-MB = 1e6
 
 
 @dataclass(frozen=True)

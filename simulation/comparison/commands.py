@@ -4,9 +4,10 @@ import argparse
 from pathlib import Path
 
 from fedsel_app.config.arguments import (
+    FAILURE,
     Subparsers,
     add_engine,
-    add_shared,
+    add_settings,
     folder,
     overrides,
     parse_grid,
@@ -14,9 +15,6 @@ from fedsel_app.config.arguments import (
     positive,
 )
 from simulation.terminal import wide_console
-
-FAILURE = 1
-"""Exit code where a run failed."""
 
 
 def register(commands: Subparsers) -> None:
@@ -41,7 +39,7 @@ def add_strategies(command: argparse.ArgumentParser) -> None:
     """Add the arguments of a command that carries out runs of several methods on the same seeds."""
     command.add_argument("--strategies", metavar="NAME,...", help="selection methods (those of the preset)")
     command.add_argument("--seeds", default="1,2,3", metavar="SEED,...", help="seeds of every method (1,2,3)")
-    add_shared(command)
+    add_settings(command, "rounds", "clients", "cohort")
     add_engine(command)
     command.add_argument(
         "--baseline", metavar="NAME", help="method to compare the others with (random, or else the first)"

@@ -12,7 +12,7 @@ from fedsel_app.records.run_folder import PLACE
 from simulation.experiments.presets import EQUAL, OWN, Preset
 from simulation.experiments.protocols import protocol_of
 
-WITHOUT_EFFECT = {*PLACE, "client-gpus", "tensorboard"}
+WITHOUT_EFFECT = {*PLACE, "client-gpus"}
 """Settings that change the place and speed of a run, but no number in it."""
 
 

@@ -75,17 +75,3 @@ def differences(settings: Mapping[str, Value], protocol: Protocol) -> list[str]:
     """Keys of `settings` whose value is not the protocol's."""
     prescribed = known_defaults() | dict(protocol.values)
     return [key for key, value in settings.items() if value != prescribed[key]]
-
-
-def complaints(settings: Mapping[str, Value], preset: Preset, protocol: Protocol) -> list[str]:
-    """One sentence for each of `settings` in which the departures that `preset` lists are not the true ones."""
-    departing = differences(settings, protocol)
-    listed = preset.departures
-    missing = [key for key in departing if key not in listed]
-    stale = [key for key in listed if key not in departing]
-    wrong = [key for key in departing if key in listed and listed[key].ours != settings[key]]
-    return [
-        *(f"{key} is {settings[key]!r}, the protocol's {protocol.value(key)!r}, and not listed" for key in missing),
-        *(f"{key} is listed as a departure, and is none" for key in stale),
-        *(f"{key} is {settings[key]!r}, and listed as {listed[key].ours!r}" for key in wrong),
-    ]

@@ -3,12 +3,9 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from fedsel_app.config import ConfigError
 from fedsel_app.messages.answers import Ability
 from fedsel_app.messages.scalars import Report
 from simulation.experiments.configuration import AppConfig
-from simulation.flower_app.settings import app_config
-from strategies import STRATEGIES
 
 BY_FUNCTION = {Report.GRADIENT_DEVIATION: Ability.GRADIENT_DEVIATION}
 """Reports that need a function of the user's."""
@@ -59,18 +56,3 @@ def _app(function: str = "") -> str:
     """The line that a client app needs, in either form."""
     mod = f"selecting({function})" if function else "selecting"
     return f"fedsel_app.client_app({function}) in place of ClientApp(), or ClientApp(client_fn, mods=[{mod}])"
-
-
-def support_rows() -> Iterator[tuple[str, str, str, str]]:
-    """Method, whether it works with an unchanged client and with the mod, and its function: rows of docs/flower-app.md.
-
-    With their default settings; a method that needs a compressor has top-k.
-    """
-    for name in STRATEGIES:
-        try:
-            config = app_config(name, {})
-        except ConfigError:
-            config = app_config(name, {"compressor": "top-k"})
-        needed = list(requirements(config))
-        functions = ", ".join(f"`{each.ability}`" for each in needed if each.ability)
-        yield f"`{name}`", "no" if needed else "yes", "with a function" if functions else "yes", functions or "none"

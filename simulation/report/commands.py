@@ -3,11 +3,8 @@
 import argparse
 from pathlib import Path
 
-from fedsel_app.config.arguments import Subparsers
+from fedsel_app.config.arguments import FAILURE, Subparsers
 from simulation.terminal import whole_table, wide_console
-
-FAILURE = 1
-"""Exit code where a check failed."""
 
 
 def register(commands: Subparsers) -> None:

@@ -2,12 +2,9 @@
 
 import argparse
 
-from fedsel_app.config.arguments import Subparsers, overrides, parse_seeds, positive
+from fedsel_app.config.arguments import FAILURE, Subparsers, overrides, parse_seeds, positive
 from simulation.comparison.commands import add_strategies, strategies_of
 from simulation.terminal import wide_console
-
-FAILURE = 1
-"""Exit code where a run of the comparison failed."""
 
 
 def register(commands: Subparsers) -> None:

@@ -15,7 +15,6 @@ from simulation.experiments.presets import EQUAL, OWN, PROTOCOL_FILE, Departure,
 from simulation.experiments.protocols import (
     NOT_STATED,
     Protocol,
-    complaints,
     differences,
     protocol_of,
     read_protocol,
@@ -42,6 +41,20 @@ OF_PARTITION = {
     "shards": {"shards-per-client"},
 }
 """Partition -> the settings that it reads."""
+
+
+def complaints(settings, preset, protocol):
+    """One sentence for each of `settings` in which the departures that `preset` lists are not the true ones."""
+    departing = differences(settings, protocol)
+    listed = preset.departures
+    missing = [key for key in departing if key not in listed]
+    stale = [key for key in listed if key not in departing]
+    wrong = [key for key in departing if key in listed and listed[key].ours != settings[key]]
+    return [
+        *(f"{key} is {settings[key]!r}, the protocol's {protocol.value(key)!r}, and not listed" for key in missing),
+        *(f"{key} is listed as a departure, and is none" for key in stale),
+        *(f"{key} is {settings[key]!r}, and listed as {listed[key].ours!r}" for key in wrong),
+    ]
 
 
 def other(value):

@@ -4,7 +4,10 @@ import difflib
 
 import pytest
 
-from simulation.flower_app.requirements import support_rows
+from fedsel_app.config import ConfigError
+from simulation.flower_app.requirements import requirements
+from simulation.flower_app.settings import app_config
+from strategies import STRATEGIES
 from tests.support.documentation import PAGES, code_blocks
 from tests.support.sources import ROOT
 
@@ -24,6 +27,21 @@ EXAMPLES = {
     ),
 }
 """Example -> its files before and after fedsel, and the most lines that differ."""
+
+
+def support_rows():
+    """Method, whether it works with an unchanged client and with the mod, and its function: rows of docs/flower-app.md.
+
+    With their default settings; a method that needs a compressor has top-k.
+    """
+    for name in STRATEGIES:
+        try:
+            config = app_config(name, {})
+        except ConfigError:
+            config = app_config(name, {"compressor": "top-k"})
+        needed = list(requirements(config))
+        functions = ", ".join(f"`{each.ability}`" for each in needed if each.ability)
+        yield f"`{name}`", "no" if needed else "yes", "with a function" if functions else "yes", functions or "none"
 
 
 def test_the_table_of_methods_is_the_registry():
