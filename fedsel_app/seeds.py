@@ -30,6 +30,6 @@ def stream(seed: int, purpose: Purpose, server_round: int = 0, client: int = 0) 
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
-def torch_seed(seed: int, purpose: Purpose, server_round: int = 0, client: int = 0) -> int:
+def torch_seed(seed: int, purpose: Purpose) -> int:
     """Seed for torch's generators, drawn from `stream`."""
-    return int(stream(seed, purpose, server_round, client).integers(2**63 - 1))
+    return int(stream(seed, purpose).integers(2**63 - 1))

@@ -119,10 +119,10 @@ def _deployed(settings: dict[str, Value], folder: Path, rounds: int) -> tuple[li
     """Wall seconds of each round, and processor seconds of a later round by part."""
     out = Path(str(settings["out"]))
     config = with_absolute_paths(resolve(settings), local=True)
-    clients, nodes = config.run.clients, client_nodes(config, folder / "state")
+    nodes = client_nodes(config, folder / "state")
     began: Times = {}
     latest: dict[int, tuple[str, float]] = {}
-    with ThreadPoolExecutor(1) as pool, Deployment(folder / "processes", clients, nodes) as deployment:
+    with ThreadPoolExecutor(1) as pool, Deployment(folder / "processes", nodes) as deployment:
         done = pool.submit(
             submit, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lambda _: None
         )

@@ -60,10 +60,10 @@ def run_deployed(
     own_data = config.data.data_path != ""
     config = _deployable(config, node_keys=not insecure)
     folder = Path(config.records.out)
-    place, clients, nodes = folder / "processes", config.run.clients, client_nodes(config, folder)
-    console.print(f"Starting one SuperLink and {clients} SuperNodes. Logs: {place / 'logs'}", soft_wrap=True)
+    place, nodes = folder / "processes", client_nodes(config, folder)
+    console.print(f"Starting one SuperLink and {len(nodes)} SuperNodes. Logs: {place / 'logs'}", soft_wrap=True)
     try:
-        with Deployment(place, clients, nodes, federation, insecure=insecure, app=app_folder()) as deployment:
+        with Deployment(place, nodes, federation, insecure=insecure, app=app_folder()) as deployment:
             result = submit(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, show_line)
     except DeploymentError:
         refuse_full(folder)

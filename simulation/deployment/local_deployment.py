@@ -49,8 +49,6 @@ class Deployment:
     ----------
     folder : Path
         Folder for the logs, for each process's FLWR_HOME and for the configuration of `flwr`.
-    supernodes : int
-        Number of SuperNodes.
     node_configs : list of str
         Node configuration of each SuperNode, in Flower's form: "partition-id=0 num-partitions=3".
     federation : Federation, optional
@@ -79,7 +77,6 @@ class Deployment:
     def __init__(
         self,
         folder: Path,
-        supernodes: int,
         node_configs: list[str],
         federation: Federation | None = None,
         *,
@@ -87,11 +84,6 @@ class Deployment:
         app: Path | None = None,
         detours: Sequence[str] = (),
     ) -> None:
-        if supernodes < 1 or len(node_configs) != supernodes:
-            raise ConfigError(
-                f"A deployment needs at least one SuperNode and one node configuration for each. "
-                f"Got {supernodes} SuperNodes and {len(node_configs)} node configurations."
-            )
         self.folder = folder.resolve()
         self.flwr_home = self.folder / SUPERLINK
         self.logs = self.folder / "logs"

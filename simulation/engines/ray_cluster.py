@@ -49,22 +49,7 @@ def join(address: str, resources: Mapping[str, float], folder: Path) -> int:
     ConfigError
         If no cluster answers, it has no room, something else runs on it, or a node lacks fedsel or the folder.
     """
-    try:
-        if ":" in address:
-            host, _, port = address.rpartition(":")
-            socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S).close()
-        inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        ray.init(
-            address=address,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            runtime_env={"env_vars": inherited | {"PYTHONPATH": os.pathsep.join(sys.path)}},
-        )
-    except (OSError, ValueError, RuntimeError, SystemExit) as error:
-        raise ConfigError(
-            f"No Ray cluster answers at 'ray-address' {address} ({error}). Start one there with `ray start --head`, "
-            "or leave 'ray-address' empty."
-        ) from error
+    _connect(address)
     try:
         workers = cluster_workers(resources)
         _refuse_busy(address)
@@ -78,6 +63,26 @@ def join(address: str, resources: Mapping[str, float], folder: Path) -> int:
             "or add nodes."
         ) from error
     return workers
+
+
+def _connect(address: str) -> None:
+    """Connect this process to the cluster. Raises ConfigError if none answers."""
+    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    try:
+        if ":" in address:
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S).close()
+        ray.init(
+            address=address,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            runtime_env={"env_vars": inherited | {"PYTHONPATH": os.pathsep.join(sys.path)}},
+        )
+    except (OSError, ValueError, RuntimeError, SystemExit) as error:
+        raise ConfigError(
+            f"No Ray cluster answers at 'ray-address' {address} ({error}). Start one there with `ray start --head`, "
+            "or leave 'ray-address' empty."
+        ) from error
 
 
 def _refuse_busy(address: str) -> None:

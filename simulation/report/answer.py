@@ -3,7 +3,7 @@
 The sentences name the variants with the fewest bytes and seconds to target, and the one with the best score.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,14 +67,8 @@ def ranking_table(group: Group, numbers: Numbers) -> Table:
     return Table("ranking", "Ranking", caption, columns, rows)
 
 
-def print_answer(console: Console, name: str, table: Table, sentences: Sequence[str]) -> None:
-    """Print the ranking and the sentences of the cell `name`, which is empty if there is only one."""
-    print_table(console, name, table)
-    print_lines(console, sentences)
-
-
 def print_table(console: Console, name: str, table: Table) -> None:
-    """Print a table of the cell `name`, without the columns that are empty in every row."""
+    """Print a table of the cell `name`, which is empty if there is only one, without the columns that are empty."""
     table = table.without_empty()
     words = [place for place, column in enumerate(table.columns) if column.name in WORDS]
     shown = whole_table(

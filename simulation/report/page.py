@@ -15,7 +15,7 @@ from simulation.comparison.measures import ACCURACY, EvaluatedMetric, Numbers, m
 from simulation.comparison.results import Comparison, Group
 from simulation.experiments.configuration import known_defaults
 from simulation.experiments.pipeline import pipeline_text
-from simulation.report.answer import print_answer, print_lines, print_table, ranking_table, verdict
+from simulation.report.answer import print_lines, print_table, ranking_table, verdict
 from simulation.report.audit import (
     client_table,
     coverages,
@@ -112,11 +112,7 @@ def write_report(
     comparison = Comparison.read(folder, baseline)
     report = _report(comparison, metric_of(comparison.runs.values(), metric), per_seed=per_seed)
     if console:
-        print_lines(console, [report.title, report.settings, *report.notes, *report.tuned])
-        for section in report.sections:
-            print_answer(console, section.name, section.ranking, section.verdict)
-            if section.clients is not None:
-                print_table(console, section.name, section.clients)
+        _print(console, report)
     _write_tables(folder, report)
     write_text(folder / "rounds.csv", csv_text([("", round_table(comparison))]))
     write_text(folder / "report.md", _markdown(report))
@@ -131,6 +127,16 @@ def write_report(
     page = folder / "report.html"
     write_text(page, text)
     return page
+
+
+def _print(console: Console, report: Report) -> None:
+    """Print the answer of the report: the ranking and the verdict of each section."""
+    print_lines(console, [report.title, report.settings, *report.notes, *report.tuned])
+    for section in report.sections:
+        print_table(console, section.name, section.ranking)
+        print_lines(console, section.verdict)
+        if section.clients is not None:
+            print_table(console, section.name, section.clients)
 
 
 def _report(comparison: Comparison, metric: EvaluatedMetric, *, per_seed: bool) -> Report:

@@ -77,7 +77,7 @@ def test_fall_13_what_a_superlink_keeps_is_its_users_alone(tmp_path, open_umask)
     path.touch(mode=0o644)
     in_memory_factories(str(path), NoOpFederationManager())
     assert mode(path) == "0o600"
-    deployment = Deployment(tmp_path / "run" / "processes", 1, ["partition-id=0 num-partitions=1"], insecure=True)
+    deployment = Deployment(tmp_path / "run" / "processes", ["partition-id=0 num-partitions=1"], insecure=True)
     deployment._claim_folder()
     deployment.stop()
     assert [mode(tmp_path / name) for name in ("run", "run/processes")] == ["0o700"] * 2
@@ -229,7 +229,7 @@ def test_fall_20_a_deployment_keeps_no_key_of_the_authority(tmp_path, monkeypatc
 
     monkeypatch.setattr(Deployment, "_spawn", spawn)
     nodes = ["partition-id=0 num-partitions=1"]
-    with pytest.raises(Made), Deployment(tmp_path / "processes", 1, nodes):
+    with pytest.raises(Made), Deployment(tmp_path / "processes", nodes):
         pass
     made = tmp_path / "processes" / "federation"
     assert (made / "server" / "ca.crt").is_file()

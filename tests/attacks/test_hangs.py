@@ -359,7 +359,7 @@ def test_a_deployment_goes_on_without_who_is_frozen_and_ends_without_its_server(
     folder = tmp_path / "run"
     config = resolve(DEPLOYED | {"out": str(folder)})
     nodes = [node_config_text(client, 2, {"state-dir": str(tmp_path / "state")}) for client in range(2)]
-    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", 2, nodes, insecure=True) as deployment:
+    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", nodes, insecure=True) as deployment:
         lines: list[str] = []
         run = pool.submit(
             submit, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append

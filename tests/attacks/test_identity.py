@@ -207,7 +207,7 @@ def test_an_impostor_with_a_valid_key_in_a_tls_deployment(tmp_path: Path) -> Non
     values = {"strategy": "random", "clients": 3, "cohort": 3, "rounds": rounds, "local-steps": 3000, "seed": 5}
     config = resolve(values | {"out": str(out), "node-keys": True})
     own = nodes(tmp_path / "state")
-    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", 3, own, federation) as deployment:
+    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", own, federation) as deployment:
         log: list[str] = []
         run = pool.submit(submit, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, log.append)
         await_that(lambda: written(out) >= 1, run)

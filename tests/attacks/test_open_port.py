@@ -202,7 +202,7 @@ PATHS = ["/v1/runtime/push-object", *([] if FLEET_OVER_GRPC else ["/v1/fleet/pus
 @looks_in_proc
 def test_a_gigabyte_without_a_key_leaves_the_memory_of_a_superlink(tmp_path):
     """N4: 175 MB became 1,851 by three calls over gRPC, and 2,151 by one body over HTTP."""
-    with Deployment(tmp_path / "processes", 1, nodes(tmp_path / "state")[:1]) as deployment:
+    with Deployment(tmp_path / "processes", nodes(tmp_path / "state")[:1]) as deployment:
         superlink = deployment._children[SUPERLINK]
         [pid] = running(superlink, "simulation.deployment.superlink")
         rest, arguments = memory_mb(pid), superlink.process.args

@@ -135,7 +135,7 @@ def test_a_stranger_on_the_machine_gets_nothing_from_a_running_deployment(tmp_pa
     values = {"strategy": "random", "clients": 1, "cohort": 1, "rounds": 3, "local-steps": 3000, "out": str(out)}
     config = resolve(values)
     node = ["partition-id=0 num-partitions=1 state-dir='" + str(tmp_path / "state") + "'"]
-    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "p", 1, node, insecure=insecure) as deployment:
+    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "p", node, insecure=insecure) as deployment:
         lines: list[str] = []
         home, values = deployment.flwr_home, app_values(config)
         run = pool.submit(submit, app_folder(), CONNECTION, values, home, None, lines.append)
@@ -184,7 +184,7 @@ def test_a_client_imports_no_app_that_nobody_has_signed_whom_it_trusts(tmp_path)
     values = {"strategy": "random", "clients": 1, "cohort": 1, "rounds": 1, "local-steps": 1}
     config = resolve(values)
     node = ["partition-id=0 num-partitions=1 state-dir='" + str(tmp_path / "state") + "'"]
-    with Deployment(tmp_path / "p", 1, node, insecure=True, app=app_folder()) as deployment:
+    with Deployment(tmp_path / "p", node, insecure=True, app=app_folder()) as deployment:
 
         def outcome(app, out):
             run = app_values(config) | {"out": str(out)}

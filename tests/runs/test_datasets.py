@@ -54,7 +54,7 @@ def test_wine_is_learnt_to_the_last_bottle(wine, tmp_path):
 
 def deployed(folder, config, nodes):
     """The run folder of a run by real processes."""
-    with Deployment(folder / "processes", len(nodes), nodes, insecure=True) as deployment:
+    with Deployment(folder / "processes", nodes, insecure=True) as deployment:
         result = submit(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lambda line: None)
     assert result.completed, result.details
     return folder / "run"

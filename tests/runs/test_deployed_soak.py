@@ -44,7 +44,7 @@ def test_supernodes_come_and_go_for_forty_rounds(tmp_path: Path) -> None:
     config = resolve(SETTINGS | {"out": str(out)})
     seen: dict[str, list[tuple[int, float]]] = {name: [] for name in PROCESSES}
     due = dict(KILLED)
-    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", 3, nodes(state)) as deployment:
+    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", nodes(state)) as deployment:
         lines: list[str] = []
         run = pool.submit(
             submit, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append

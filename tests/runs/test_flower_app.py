@@ -109,7 +109,7 @@ def test_methods_deployed(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states"))
     app = example(tmp_path / "app", unchanged=unchanged)
     nodes = [f"partition-id={client} num-partitions={CLIENTS}" for client in range(CLIENTS)]
-    with Deployment(tmp_path / "processes", CLIENTS, nodes, insecure=True) as deployment:
+    with Deployment(tmp_path / "processes", nodes, insecure=True) as deployment:
         for method in methods:
             work = tmp_path / "processes" / "work"
             folder = carry_out(app, CONNECTION, deployment.flwr_home, work, method, None)

@@ -36,7 +36,7 @@ def test_three_kills_of_the_server_change_nothing(tmp_path: Path) -> None:
     out = tmp_path / "run"
     config = resolve(SETTINGS | {"out": str(out)})
     own = nodes(tmp_path / "state")
-    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", 3, own) as deployment:
+    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", own) as deployment:
         supernodes = deployment._children[1:]
         for after in KILLED_AFTER:
             run = pool.submit(go_on, config, deployment)

@@ -44,7 +44,7 @@ def test_the_run_goes_on_without_it_and_it_returns_with_its_residual(tmp_path: P
     out = tmp_path / "run"
     config = resolve(SETTINGS | {"out": str(out)} | {"links": "measured", "round-deadline-s": DEADLINE_S})
     own = nodes(tmp_path / "state")
-    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", 3, own) as deployment:
+    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", own) as deployment:
         lines: list[str] = []
         trained: set[int] = set()
         run = pool.submit(

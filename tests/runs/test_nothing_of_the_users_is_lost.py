@@ -220,8 +220,8 @@ def test_an_own_folder_is_marked_and_nothing_else_becomes_one(tmp_path):
 
 
 def test_a_second_deployment_in_the_same_folder_is_refused(tmp_path):
-    first = Deployment(tmp_path / "processes", 1, ["partition-id=0 num-partitions=1"], insecure=True)
-    second = Deployment(tmp_path / "processes", 1, ["partition-id=0 num-partitions=1"], insecure=True)
+    first = Deployment(tmp_path / "processes", ["partition-id=0 num-partitions=1"], insecure=True)
+    second = Deployment(tmp_path / "processes", ["partition-id=0 num-partitions=1"], insecure=True)
     first._claim_folder()
     written(tmp_path / "processes" / "superlink.db")
     before = tree(tmp_path)

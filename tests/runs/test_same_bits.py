@@ -77,7 +77,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
     """A SuperLink and four SuperNodes, which carry out one run after the other."""
     base, clients = tmp_path_factory.mktemp("deployment"), SMALL["clients"]
     nodes = [node_config_text(client, clients, {"state-dir": str(base / "state")}) for client in range(clients)]
-    with Deployment(base / "processes", clients, nodes, insecure=True) as deployment:
+    with Deployment(base / "processes", nodes, insecure=True) as deployment:
         yield deployment
 
 

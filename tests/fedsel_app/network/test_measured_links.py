@@ -52,7 +52,7 @@ def test_throttled_uplinks_are_measured_within_15_percent_and_cap_what_hetero_se
             stack.enter_context(Throttle(rate * 1e6, port, lambda: deployment.fleet))
             for rate, port in zip(MBITS, free_ports(3), strict=True)
         ]
-        deployment = Deployment(tmp_path / "p", 3, nodes, detours=[throttle.address for throttle in throttles])
+        deployment = Deployment(tmp_path / "p", nodes, detours=[throttle.address for throttle in throttles])
         stack.enter_context(deployment)
         lines: list[str] = []
         result = submit(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append)

@@ -150,11 +150,6 @@ def test_app_folder_holds_the_project():
     assert project["project"]["name"] == "fedsel"
 
 
-def test_every_supernode_needs_its_node_configuration(tmp_path):
-    with pytest.raises(ConfigError, match="Got 3 SuperNodes and 2 node configurations"):
-        Deployment(tmp_path / "processes", 3, NODE_CONFIGS)
-
-
 def test_missing_keys_are_told_before_anything_starts(tmp_path):
     """Missing keys are named; a deployment reuses the federation of an earlier one in its folder."""
     folder = tmp_path / "processes"
@@ -164,7 +159,7 @@ def test_missing_keys_are_told_before_anything_starts(tmp_path):
         (Federation(tmp_path / "absent"), r"absent/server/ca\.crt"),
         (None, "federation/client-1/key"),
     ):
-        with pytest.raises(ConfigError, match=f"There is no .*{name}"), Deployment(folder, 2, NODE_CONFIGS, given):
+        with pytest.raises(ConfigError, match=f"There is no .*{name}"), Deployment(folder, NODE_CONFIGS, given):
             pass
     assert not list((folder / "logs").iterdir())
 
@@ -174,7 +169,7 @@ def test_missing_keys_are_told_before_anything_starts(tmp_path):
 @looks_in_proc
 def test_two_supernodes_finish_over_grpc_or_http_and_leave_nothing(tmp_path, tiny_app):
     lines: list[str] = []
-    with Deployment(tmp_path / "run", 2, NODE_CONFIGS) as deployment:
+    with Deployment(tmp_path / "run", NODE_CONFIGS) as deployment:
         assert len(mentioning(tmp_path)) >= 3
         result = submit(tiny_app, CONNECTION, {"a.greeting": 'it\'s "me"'}, deployment.flwr_home, None, lines.append)
     log = "\n".join(lines)
@@ -194,7 +189,7 @@ def test_two_supernodes_finish_over_grpc_or_http_and_leave_nothing(tmp_path, tin
 def test_strangers_are_refused_and_their_log_says_why(tmp_path):
     """A SuperNode with a key that nobody registered, one without a key, and one that trusts another authority."""
     other = provision(tmp_path / "other", ["localhost"], 1, 9092)
-    with Deployment(tmp_path / "run", 1, NODE_CONFIGS[:1]) as deployment:
+    with Deployment(tmp_path / "run", NODE_CONFIGS[:1]) as deployment:
         made = deployment.federation
         assert made is not None
         right = supernode_arguments(deployment.fleet, NODE_CONFIGS[1], made.client(0))
@@ -228,7 +223,7 @@ def test_strangers_are_refused_and_their_log_says_why(tmp_path):
 @pytest.mark.e2e
 @looks_in_proc
 def test_failed_runs_and_failed_commands_are_told(tmp_path, tiny_app):
-    with Deployment(tmp_path / "run", 1, NODE_CONFIGS[:1]) as deployment:
+    with Deployment(tmp_path / "run", NODE_CONFIGS[:1]) as deployment:
         result = submit(tiny_app, CONNECTION, {"fail": True}, deployment.flwr_home, None, lambda line: None)
         with pytest.raises(DeploymentError, match="flwr run"):
             submit(tiny_app, "nowhere", {}, deployment.flwr_home, None, lambda line: None)
@@ -245,7 +240,7 @@ DEPLOY_AND_SUBMIT = """
     from simulation.deployment.flower_cli import submit
     signal.signal(signal.SIGINT, signal.default_int_handler)
     print("importing done", flush=True)
-    with Deployment(Path("run"), 2, ["partition-id=0", "partition-id=1"]) as deployment:
+    with Deployment(Path("run"), ["partition-id=0", "partition-id=1"]) as deployment:
         print("deployed", flush=True)
         submit(Path("app"), CONNECTION, {}, deployment.flwr_home, None, lambda line: print(line, flush=True))
 """
