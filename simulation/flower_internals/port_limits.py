@@ -114,11 +114,11 @@ def refuse_unread() -> None:
     module.NodeAuthServerInterceptor.intercept_service = intercept_known
 
 
-def unread_refusal(message: str) -> grpc.RpcMethodHandler:
+def unread_refusal(message: str, code: Any = grpc.StatusCode.UNAUTHENTICATED) -> grpc.RpcMethodHandler:
     """Handler that refuses a call without reading it: a stream handler, as gRPC reads streams on demand."""
 
     def refuse(requests: Any, context: grpc.ServicerContext) -> None:
-        context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
+        context.abort(code, message)
 
     return grpc.stream_unary_rpc_method_handler(refuse)
 
