@@ -1,9 +1,10 @@
-"""Listeners of a run's records: they hear of each finished round, and of the end."""
+"""Listeners of a run's records, which hear of each finished round and of the end; and the recorder that keeps none."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
-from fedsel_app.records.schema import Row
+from fedsel_app.records.releases import Releases, UnkeptReleases
+from fedsel_app.records.schema import RoundRecord, Row, as_row
 
 
 class Listener(Protocol):
@@ -24,3 +25,24 @@ class RoundListener:
 
     def on_end(self, summary: Row | None) -> None:
         """Do nothing at the end."""
+
+
+class UnkeptRecords:
+    """Recorder of a run without a run folder. It tells its `listeners` of every finished round."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Listener] = []
+        self.releases: Releases = UnkeptReleases()
+        self._last: Row = {}
+
+    def round(self, record: RoundRecord) -> None:
+        """Tell the listeners of a finished round."""
+        record.add_totals(self._last)
+        self._last = as_row(record)
+        for listener in self.listeners:
+            listener.on_round(self._last)
+
+    def close(self, *nothing: Any) -> None:
+        """Keep nothing."""
+
+    clients = checkpoint = finish = close

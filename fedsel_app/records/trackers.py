@@ -2,13 +2,12 @@
 handled."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.plugins import described
@@ -17,27 +16,10 @@ from fedsel_app.records.listeners import Listener
 from fedsel_app.records.reading import read_object
 from fedsel_app.records.run_folder import RunFolder
 from fedsel_app.records.schema import Row
+from fedsel_app.records.tracked_runs import EventFiles, MLflowRun, TrackedRun, WandbRun, prepare_mlflow
 
 RUN_IDS = "tracking.json"
 """File in the run folder: tracker -> id of the run there, so that a resumed run goes on with it."""
-
-
-@dataclass(frozen=True)
-class TrackedRun:
-    """Run as a tracker is opened for it.
-
-    Attributes
-    ----------
-    folder : the run folder
-    settings : setting key -> value
-    run_id : the tracker's own id of the run; None where it begins
-    rows : the rounds that are finished already
-    """
-
-    folder: Path
-    settings: Mapping[str, Value]
-    run_id: str | None
-    rows: Sequence[Row]
 
 
 class Tracker(Listener, Protocol):
@@ -48,28 +30,24 @@ class Tracker(Listener, Protocol):
 
 @dataclass(frozen=True)
 class Kind:
-    """Kind of tracker: the package that it needs, where fedsel's part of it is, and what runs share there.
+    """Kind of tracker.
 
     Attributes
     ----------
-    place : `module:class`
-    preparation : `module:function` that makes what runs side by side would each make; empty where there is none
+    package : that it needs
+    open : opens the tracker for a run
+    prepare : makes what runs side by side would each make
     """
 
     package: str
-    place: str
-    preparation: str = ""
-
-    def open(self, run: TrackedRun) -> Tracker:
-        """Open the tracker for a run."""
-        opened: Callable[[TrackedRun], Tracker] = _load(self.place)
-        return opened(run)
+    open: Callable[[TrackedRun], Tracker]
+    prepare: Callable[[], object] = lambda: None
 
 
 KINDS = {
-    "tensorboard": Kind("torch.utils.tensorboard", "fedsel_app.records.tensorboard:EventFiles"),
-    "mlflow": Kind("mlflow", "fedsel_app.records.mlflow_run:MLflowRun", "fedsel_app.records.mlflow_run:prepare"),
-    "wandb": Kind("wandb", "fedsel_app.records.wandb_run:WandbRun"),
+    "tensorboard": Kind("torch.utils.tensorboard", EventFiles),
+    "mlflow": Kind("mlflow", MLflowRun, prepare_mlflow),
+    "wandb": Kind("wandb", WandbRun),
 }
 
 
@@ -116,15 +94,9 @@ def _open(name: str, folder: RunFolder, settings: Mapping[str, Value]) -> Tracke
 
 def prepare_trackers(names: Iterable[str]) -> None:
     """Make what runs side by side share at these trackers; where that fails, each of the runs says why."""
-    for preparation in (KINDS[name].preparation for name in names):
-        if preparation:
-            with suppress(Exception):
-                _load(preparation)()
-
-
-def _load(place: str) -> Any:
-    module, _, name = place.partition(":")
-    return getattr(import_module(module), name)
+    for name in names:
+        with suppress(Exception):
+            KINDS[name].prepare()
 
 
 def refuse_absent(names: Iterable[str]) -> None:
@@ -137,9 +109,3 @@ def refuse_absent(names: Iterable[str]) -> None:
                 f"The 'track' parameter {name} needs the package {name}; install it with "
                 f"`pip install 'fedsel[{name}]'`, or leave it out."
             ) from error
-
-
-def numbers(row: Row) -> dict[str, float]:
-    """Every number of a round, the task's other metrics too, by name."""
-    values = row | row.get("metrics", {})
-    return {name: value for name, value in values.items() if isinstance(value, int | float) and name != "round"}

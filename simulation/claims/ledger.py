@@ -13,10 +13,9 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from fedsel_app.records.files import write_text
-from simulation.claims.advice import advice, ranking_advice
 from simulation.claims.claim import Claim, Stage
 from simulation.claims.measured import Measured
-from simulation.claims.ranking import Place, Ranking, places
+from simulation.claims.ranking import Place, Ranking, advice, places, ranking_advice
 from simulation.claims.verdict import (
     DECIDED,
     DOES_NOT,

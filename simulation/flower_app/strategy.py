@@ -38,7 +38,7 @@ from fedsel_app.config import ConfigError, Value
 from fedsel_app.models.array_layout import ArrayLayout, named_statistics
 from fedsel_app.network.links import make_links
 from fedsel_app.network.reply_timeout import ReplyTimeout
-from fedsel_app.records.listeners import RoundListener
+from fedsel_app.records.listeners import RoundListener, UnkeptRecords
 from fedsel_app.records.reading import check_client, read_rows
 from fedsel_app.records.run_folder import RunFolder, describe
 from fedsel_app.records.schema import Row
@@ -46,7 +46,6 @@ from fedsel_app.records.trackers import add_trackers
 from simulation.experiments.configuration import AppConfig
 from simulation.flower_app.settings import AppOptions, EvaluateFn, app_config, recorded
 from simulation.flower_app.transports import UserGrid, UserManager
-from simulation.flower_app.unkept_records import UnkeptRecords
 from simulation.flower_app.user_clients import Identities, UserClients
 from strategies.base import SelectionStrategy
 from strategies.round.federation import SentModel, sent_model

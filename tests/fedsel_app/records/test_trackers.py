@@ -8,10 +8,9 @@ import pytest
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.run import TRACKERS
-from fedsel_app.records import trackers
 from fedsel_app.records.run_folder import read_rounds
-from fedsel_app.records.tensorboard import EventFiles
-from fedsel_app.records.trackers import KINDS, TrackedRun, numbers
+from fedsel_app.records.tracked_runs import EventFiles, TrackedRun, numbers
+from fedsel_app.records.trackers import KINDS, Kind
 from simulation.experiments.configuration import resolve
 from simulation.wiring.preflight import refuse_unrunnable
 from tests.support.in_process import run_in_process
@@ -83,9 +82,9 @@ class MadeUpTracker:
 @pytest.fixture
 def made_up(monkeypatch):
     """A made-up tracker in the place of MLflow."""
-    monkeypatch.setattr(sys.modules[__name__], "MadeUpTracker", type("MadeUpTracker", (MadeUpTracker,), {}))
-    monkeypatch.setitem(trackers.KINDS, "mlflow", trackers.Kind("json", f"{__name__}:MadeUpTracker"))
-    return sys.modules[__name__].MadeUpTracker
+    made = type("MadeUpTracker", (MadeUpTracker,), {})
+    monkeypatch.setitem(KINDS, "mlflow", Kind("json", made))
+    return made
 
 
 def test_a_tracker_hears_of_every_round_and_the_end_and_has_its_id_kept(made_up, tmp_path):

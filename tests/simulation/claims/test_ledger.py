@@ -8,11 +8,10 @@ import pytest
 
 from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
-from simulation.claims.advice import advice, ranking_advice
 from simulation.claims.claim import Claim
 from simulation.claims.ledger import METHOD, opening_lines, ranking_table, write_ledger
 from simulation.claims.measured import SHIPPED, identity, read_measured
-from simulation.claims.ranking import Ranking, places
+from simulation.claims.ranking import Ranking, advice, places, ranking_advice
 from simulation.claims.runs import missing_runs
 from simulation.claims.verdict import DECIDED, NOT_RUN, decide
 from simulation.experiments.configuration import resolve

@@ -1,0 +1,175 @@
+"""Runs of trackers: TensorBoard's event files, a run of MLflow and a run of Weights & Biases.
+
+MLflow's own variables (MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME) say where its run is; without them it is in the
+experiment "fedsel", where MLflow stores by default. A run of Weights & Biases is offline, in the folder `wandb` of the
+run folder, unless WANDB_MODE says otherwise: `wandb sync` sends it. If it is resumed, it has a further part of the same
+id with all rounds, as the last ones of a process that was killed may be lost there.
+"""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fedsel_app.config import Value
+from fedsel_app.records.schema import Row
+
+MLFLOW_PARAMS = 100
+"""Parameters that a server of MLflow takes at once."""
+WANDB_START_S = 20.0
+"""Seconds that a server of Weights & Biases has to answer when a run begins."""
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """Run as a tracker is opened for it.
+
+    Attributes
+    ----------
+    folder : the run folder
+    settings : setting key -> value
+    run_id : the tracker's own id of the run; None where it begins
+    rows : the rounds that are finished already
+    """
+
+    folder: Path
+    settings: Mapping[str, Value]
+    run_id: str | None
+    rows: Sequence[Row]
+
+
+def numbers(row: Row) -> dict[str, float]:
+    """Every number of a round, the task's other metrics too, by name."""
+    values = row | row.get("metrics", {})
+    return {name: value for name, value in values.items() if isinstance(value, int | float) and name != "round"}
+
+
+class EventFiles:
+    """Event files in the folder `tensorboard` of the run folder, written round by round.
+
+    What earlier processes wrote of rounds that a resumed run does again is dropped.
+    """
+
+    def __init__(self, run: TrackedRun) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.run_id = "tensorboard"
+        self._writer = SummaryWriter(str(run.folder / self.run_id), purge_step=len(run.rows) + 1)
+        if run.run_id is None:
+            for row in run.rows:
+                self.on_round(row)
+
+    def on_round(self, row: Row) -> None:
+        """Write one finished round."""
+        for name, value in numbers(row).items():
+            self._writer.add_scalar(name, value, row["round"])
+        self._writer.flush()
+
+    def on_end(self, summary: Row | None) -> None:
+        """Close the files."""
+        self._writer.close()
+
+
+class MLflowRun:
+    """Run of MLflow: settings as parameters, every number of a round as a metric, the summary at the end.
+
+    A number of a round is logged once; those from before a resumption stay as they are.
+    """
+
+    def __init__(self, run: TrackedRun) -> None:
+        self._client, experiment = prepare_mlflow()
+        self._steps = cache(self._logged_steps if run.run_id else lambda name: set[int]())
+        self.run_id = run.run_id or str(self._client.create_run(experiment, run_name=run.folder.name).info.run_id)
+        if run.run_id:
+            self._client.update_run(self.run_id, status="RUNNING")
+        else:
+            from mlflow.entities import Param
+
+            params = [Param(key, str(value)) for key, value in run.settings.items()]
+            for first in range(0, len(params), MLFLOW_PARAMS):
+                self._client.log_batch(self.run_id, params=params[first : first + MLFLOW_PARAMS])
+        for row in run.rows:
+            self.on_round(row)
+
+    def on_round(self, row: Row) -> None:
+        """Log a finished round."""
+        self._log(numbers(row), row["round"])
+
+    def on_end(self, summary: Row | None) -> None:
+        """Log the summary and end the run: finished, or killed if it stopped before its last round."""
+        if summary is not None:
+            self._log({f"summary/{name}": value for name, value in numbers(summary).items()}, 0)
+        self._client.set_terminated(self.run_id, "KILLED" if summary is None else "FINISHED")
+
+    def _log(self, values: dict[str, float], step: int) -> None:
+        from mlflow.entities import Metric
+
+        now_ms = int(1000 * time.time())
+        missing = [name for name in values if step not in self._steps(name)]
+        self._client.log_batch(
+            self.run_id, metrics=[Metric(name, float(values[name]), now_ms, step) for name in missing]
+        )
+
+    def _logged_steps(self, name: str) -> set[int]:
+        return {entry.step for entry in self._client.get_metric_history(self.run_id, name)}
+
+
+def prepare_mlflow() -> tuple[Any, str]:
+    """MLflow's client and the id of the experiment, which is made if it is absent.
+
+    A server that does not answer delays a run once, for seconds.
+    """
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    from mlflow import MlflowClient
+
+    client = MlflowClient()
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "fedsel")
+    found = client.get_experiment_by_name(name)
+    return client, str(found.experiment_id if found else client.create_experiment(name))
+
+
+class WandbRun:
+    """Run of Weights & Biases: settings as its config, the numbers of a round in its history, the summary at the end."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+        import wandb
+
+        settings = wandb.Settings(
+            console="off",
+            silent=True,
+            disable_git=True,
+            save_code=False,
+            x_disable_stats=True,
+            init_timeout=WANDB_START_S,
+        )
+        mode: Any = os.environ.get("WANDB_MODE", "offline")
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "fedsel"),
+            mode=mode,
+            id=run.run_id,
+            resume="allow" if run.run_id else None,
+            name=run.folder.name,
+            dir=str(run.folder),
+            config=dict(run.settings),
+            reinit="create_new",
+            settings=settings,
+        )
+        self.run_id = str(self._run.id)
+        for row in run.rows:
+            self.on_round(row)
+
+    def on_round(self, row: Row) -> None:
+        """Log one finished round."""
+        self._run.log(numbers(row), step=row["round"])
+
+    def on_end(self, summary: Row | None) -> None:
+        """Set the summary and end the run; exit code 1 where it stopped before."""
+        if summary is not None:
+            found = {name: value for name, value in summary.items() if isinstance(value, int | float | str)}
+            self._run.summary.update(found)
+        self._run.finish(exit_code=1 if summary is None else 0)
