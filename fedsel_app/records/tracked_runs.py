@@ -133,7 +133,7 @@ def prepare_mlflow() -> tuple[Any, str]:
 
 
 class WandbRun:
-    """Run of Weights & Biases: settings as its config, the numbers of a round in its history, the summary at the end."""
+    """Run of Weights & Biases: settings as its config, numbers of a round in its history, the summary at the end."""
 
     def __init__(self, run: TrackedRun) -> None:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
