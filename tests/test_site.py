@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from fedsel_app.cli import parser
-from fedsel_app.config.examples import EXAMPLES
+from fedsel_app.config.parser import EXAMPLES
 from tests.support.sources import ROOT
 
 DOCS = ROOT / "docs"

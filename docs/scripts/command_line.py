@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from fedsel_app.cli import parser
-from fedsel_app.config.examples import EXAMPLES
+from fedsel_app.config.parser import EXAMPLES
 
 
 def page() -> str:
