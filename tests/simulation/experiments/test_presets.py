@@ -26,7 +26,7 @@ SCALE = {
     *("growth-first", "growth-last", "growth-every"),
     *("power-of-choice.candidates", "fedcor.warmup", "fedcor.interval", "fedcvr-bolt.warmup-rounds"),
 }
-"""Settings that a small twin may change: how much there is of everything, and the learning rate that goes with it."""
+"""Settings that a small version may change: how much there is of everything, and the learning rate for that."""
 
 SCENARIOS = {
     "terraform-cifar10-1": (50, 0.2, "0.001 0.01 0.1 0.5 1"),
@@ -174,11 +174,11 @@ def test_a_preset_begins_with_what_it_is():
     first = {name: text(name).splitlines()[0] for name in preset_files()}
     assert len(set(first.values())) == len(first)
     assert all(line.startswith("# ") for line in first.values())
-    assert all(first[name].startswith(f"# Small twin of {name.removesuffix('-small')}: ") for name in SMALL)
+    assert all(first[name].startswith(f"# Small version of {name.removesuffix('-small')}: ") for name in SMALL)
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_small_twin_differs_in_scale_alone(name):
+def test_a_small_version_differs_in_scale_alone(name):
     big, small = full(name.removesuffix("-small")), full(name)
     assert {key for key in big if big[key] != small[key]} <= SCALE
     assert small["data"] in AT_HAND or (name in SAVING and small["data"] == "fashion-mnist")
@@ -187,7 +187,7 @@ def test_a_small_twin_differs_in_scale_alone(name):
 
 
 @pytest.mark.parametrize("name", sorted(SAVING))
-def test_a_twin_of_isp_can_show_a_saving(name):
+def test_a_small_version_of_isp_can_show_a_saving(name):
     """Its clients and searches are the paper's, its model has no BatchNorm, and no client tests a candidate."""
     said = "clients=100 cohort=20 isp-interval=20 isp-draws=10 isp-step=1 model=mlp isp-loss=surrogate momentum=0.9"
     expected = dict(parse_setting(pair) for pair in said.split())
