@@ -319,7 +319,7 @@ class TaskConfig(Settings):
 
     positive_weights: str = setting(
         "all",
-        "weight of a positive label in the multi-label loss, as negatives / positives counted over",
+        "weight of a positive label in the multi-label loss: negatives / positives, counted over a set of examples",
         choices={
             "all": "all training examples",
             "client": "all training examples in evaluation, and the client's own in local training",

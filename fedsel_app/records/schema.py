@@ -23,7 +23,7 @@ class Failure(TypedDict):
 class SearchRecord(TypedDict, total=False):
     """Search of a participation policy for the cohort size, over the updates of an intermediate round."""
 
-    failures: Annotated[list[Failure], "", "clients that trained for the search alone and brought nothing usable"]
+    failures: Annotated[list[Failure], "", "clients that trained only for the search and sent no usable reply"]
     global_loss: Annotated[float, "", "loss of the global model that the search starts from"]
     tried: Annotated[list[int], "clients", "cohort sizes in the order of the search"]
     losses: Annotated[list[float], "", "mean loss at each size"]
@@ -36,15 +36,23 @@ class RoundRecord:
     """One round: a line of rounds.jsonl."""
 
     round: Annotated[int, "", "number of the round, from 1"]
-    method_round: Annotated[int | None, "", "method's own round that it is part of, where 'rounds' counts those"] = None
-    iteration: Annotated[int | None, "", "place of the round in the method's own, from 1"] = None
-    cohort: Annotated[int, "clients", "replies that the round needs"] = 0
+    method_round: Annotated[
+        int | None, "", "number of the method's own round to which it belongs, if 'rounds' counts these"
+    ] = None
+    iteration: Annotated[int | None, "", "position within the method's own round, from 1"] = None
+    cohort: Annotated[int, "clients", "number of replies that the round needs"] = 0
     selected: Annotated[list[int], "", "clients that were asked to train"] = field(default_factory=list)
     aggregated: Annotated[list[int], "", "clients whose updates were aggregated"] = field(default_factory=list)
     unused: Annotated[list[int], "", "clients whose usable replies were not aggregated"] = field(default_factory=list)
-    failures: Annotated[list[Failure], "", "clients that brought nothing usable"] = field(default_factory=list)
-    kept_fraction: Annotated[float | None, "share of entries", "the round's; absent if nobody was selected"] = None
-    kept_fractions: Annotated[list[float], "share of entries", "of each selected client"] = field(default_factory=list)
+    failures: Annotated[list[Failure], "", "clients without a usable reply, with the reason"] = field(
+        default_factory=list
+    )
+    kept_fraction: Annotated[
+        float | None, "share of entries", "kept fraction of the round; absent if no client was selected"
+    ] = None
+    kept_fractions: Annotated[list[float], "share of entries", "kept fraction of each selected client"] = field(
+        default_factory=list
+    )
     scores: Annotated[list[float], "", "selection score of each selected client"] = field(default_factory=list)
     components: Annotated[dict[str, list[float]], "", "parts of the scores, by name"] = field(default_factory=dict)
     probe_losses: Annotated[list[float], "", "probed loss of each selected client; null if it was not probed"] = field(
@@ -54,26 +62,38 @@ class RoundRecord:
         default_factory=list
     )
     weights: Annotated[list[float], "", "weight of each aggregated update"] = field(default_factory=list)
-    taken: Annotated[list[float] | None, "", "share taken of each aggregated update; absent if 1 of all"] = None
+    taken: Annotated[
+        list[float] | None,
+        "",
+        "share of each aggregated update that the server took; absent if it took all of them whole",
+    ] = None
     fit_losses: Annotated[list[float], "", "mean training loss of each aggregated client; null if unknown"] = field(
         default_factory=list
     )
-    client_updates: Annotated[int, "updates", "received and usable, those of a search too"] = 0
+    client_updates: Annotated[int, "updates", "number of usable updates received, those of a search included"] = 0
     round_s: Annotated[float, "s", "duration on the run's clock, simulated or measured"] = 0.0
-    uplink_bytes: Annotated[int, "bytes", "updates as encoded, header and indices included"] = 0
-    uplink_value_bytes: Annotated[int, "bytes", "values of these updates alone, 4 bytes each (QSGD: fixed width)"] = 0
-    downlink_bytes: Annotated[int, "bytes", "models sent to the selected, 4 bytes an entry"] = 0
-    probe_bytes: Annotated[int, "bytes", "probes and reports: models down, 8 bytes for each number up"] = 0
-    calibration_bytes: Annotated[int, "bytes", "BatchNorm calibration, both ways; statistics beside updates"] = 0
-    wall_s: Annotated[float, "s", "computation, by this machine's clock"] = 0.0
+    uplink_bytes: Annotated[int, "bytes", "updates as they were encoded, header and indices included"] = 0
+    uplink_value_bytes: Annotated[
+        int, "bytes", "only the values of these updates, 4 bytes each (QSGD: its fixed width)"
+    ] = 0
+    downlink_bytes: Annotated[int, "bytes", "models sent to the selected clients, 4 bytes for each entry"] = 0
+    probe_bytes: Annotated[
+        int, "bytes", "probes and reports: the models sent to clients, and 8 bytes for each number that they sent"
+    ] = 0
+    calibration_bytes: Annotated[
+        int, "bytes", "BatchNorm calibration in both directions, and statistics that clients send with their updates"
+    ] = 0
+    wall_s: Annotated[float, "s", "computing time of the round, by the clock of this machine"] = 0.0
     time_s: Annotated[float, "s", "the run's clock after the round: sum of round_s"] = 0.0
     total_uplink_bytes: Annotated[int, "bytes", "sum of uplink_bytes up to the round"] = 0
     total_uplink_value_bytes: Annotated[int, "bytes", "sum of uplink_value_bytes up to the round"] = 0
     accuracy: Annotated[float | None, "", "task's score on the server's test set, if it was evaluated"] = None
     loss: Annotated[float | None, "", "loss on the server's test set, if it was evaluated"] = None
     metrics: Annotated[dict[str, float] | None, "", "the task's other metrics, by name"] = None
-    client_accuracy: Annotated[float | None, "", "mean over the clients' own test parts ('client-eval')"] = None
-    client_loss: Annotated[float | None, "", "mean over the clients' own test parts ('client-eval')"] = None
+    client_accuracy: Annotated[float | None, "", "mean accuracy over the clients' own test parts ('client-eval')"] = (
+        None
+    )
+    client_loss: Annotated[float | None, "", "mean loss over the clients' own test parts ('client-eval')"] = None
     epsilon: Annotated[float | None, "", "privacy spent so far ('dp-clip-norm')"] = None
     search: Annotated[SearchRecord | None, "", "search for the cohort size ('participation' isp)"] = None
 
@@ -99,7 +119,7 @@ class IdentityConflict:
 
     round: Annotated[int, "", "round in which the node stated it"]
     node: Annotated[str, "", "Flower's id of the node"]
-    outcome: Annotated[str, "", "sentence on what became of it"]
+    outcome: Annotated[str, "", "sentence that says what happened to its claim"]
     client: Annotated[int | None, "", "partition id that it stated, if it is one of this run"] = None
     owner: Annotated[str | None, "", "node that owns the partition id, or owned it until now"] = None
 
@@ -116,7 +136,7 @@ class ClientTestRecord:
 
     client: Annotated[int, "", "partition id"]
     round: Annotated[int, "", "round after which the model was tested"]
-    accuracy: Annotated[float, "", "task's score"]
+    accuracy: Annotated[float, "", "score of the task"]
 
 
 class RunFailure(TypedDict):
@@ -133,20 +153,20 @@ class Summary:
 
     strategy: Annotated[str, "", "selection method"]
     seed: Annotated[int, "", "seed of the run"]
-    rounds: Annotated[int, "rounds", "finished, the method's own where 'rounds' counts those"]
+    rounds: Annotated[int, "rounds", "finished rounds; the method's own rounds if 'rounds' counts these"]
     peak_accuracy: Annotated[float, "", "best accuracy of all evaluations"]
     final_accuracy: Annotated[float, "", "accuracy of the last evaluation"]
     stable_accuracy: Annotated[float, "", "mean accuracy of the last ten evaluations"]
     stability_drop: Annotated[float, "", "peak_accuracy minus final_accuracy"]
     target_accuracy: Annotated[float, "", "accuracy that the costs to target refer to"]
-    rounds_to_target: Annotated[float | None, "rounds", "until the first evaluation at or above the target"]
+    rounds_to_target: Annotated[float | None, "rounds", "rounds until the first evaluation at or above the target"]
     time_to_target_s: Annotated[float | None, "s", "time_s of that round"]
     uplink_to_target_mb: Annotated[float | None, "MB", "total_uplink_bytes of that round"]
     uplink_value_to_target_mb: Annotated[float | None, "MB", "total_uplink_value_bytes of that round"]
     client_updates_to_target: Annotated[
         float | None, "updates", "sum of client_updates to that round, searches included"
     ]
-    best_validation_round: Annotated[float | None, "", "first round of the least client_loss"]
+    best_validation_round: Annotated[float | None, "", "first round with the smallest client_loss"]
     client_updates_to_best_validation: Annotated[float | None, "updates", "sum of client_updates up to that round"]
     best_validation_accuracy: Annotated[float | None, "", "accuracy of that round on the server's test set"]
     best_validation_loss: Annotated[float | None, "", "loss of that round on the server's test set"]
@@ -159,11 +179,13 @@ class Summary:
     client_updates: Annotated[int, "updates", "sum of client_updates"]
     failure_count: Annotated[int, "failures", "number of failures in all rounds"]
     wall_s: Annotated[float, "s", "sum of wall_s"]
-    selection_count_min: Annotated[int, "rounds", "in which the client selected least was selected"]
-    selection_count_max: Annotated[int, "rounds", "in which the client selected most was selected"]
-    selection_count_std: Annotated[float, "rounds", "standard deviation over the clients"]
+    selection_count_min: Annotated[int, "rounds", "rounds in which the client that was selected least was selected"]
+    selection_count_max: Annotated[int, "rounds", "rounds in which the client that was selected most was selected"]
+    selection_count_std: Annotated[float, "rounds", "standard deviation of these counts over the clients"]
     model_parameters: Annotated[int, "entries", "trainable parameters of the model"]
-    versions: Annotated[dict[str, str | None], "", "Python and packages; null if not installed"]
+    versions: Annotated[
+        dict[str, str | None], "", "versions of Python and packages; null if a package is not installed"
+    ]
     final_loss: Annotated[float | None, "", "last loss"] = None
     final_client_accuracy: Annotated[float | None, "", "last client_accuracy"] = None
     final_client_loss: Annotated[float | None, "", "last client_loss"] = None

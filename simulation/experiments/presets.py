@@ -31,8 +31,8 @@ class PresetConfig(Settings):
     preset: str = setting("", "named settings to start from: a name of `fedsel presets`, or a .toml file", first=True)
     variant: str = setting(
         "default",
-        "which source every setting follows whose values in a paper's text and in its authors' code differ; each of"
-        " them can still be set alone",
+        "source of all settings whose values in a paper's text and in its authors' code differ; each of them can still"
+        " be set alone",
         choices={
             "default": "the default of each setting",
             "text": "the paper's text",
