@@ -42,10 +42,8 @@ class AppProcess:
 
     Attributes
     ----------
-    ready : bool
-        True once it has answered a message.
-    heard_s : float
-        Monotonic time of its last frame, in seconds.
+    ready : true once it has answered a message
+    heard_s : monotonic time of its last frame, in seconds
     """
 
     def __init__(self, run_id: int) -> None:

@@ -20,10 +20,8 @@ def superlink_arguments(server: Path | None, database: Path) -> list[str]:
 
     Parameters
     ----------
-    server : Path or None
-        The server's folder. Without one there is neither TLS nor authentication.
-    database : Path
-        File with the SuperNodes, so that the SuperLink still knows them after a restart.
+    server : the server's folder. Without one there is neither TLS nor authentication.
+    database : file with the SuperNodes, so that the SuperLink still knows them after a restart
     """
     if server is None:
         safety = ["--insecure"]
@@ -39,14 +37,11 @@ def supernode_arguments(fleet: str, node_config: str, client: Path | None, trust
 
     Parameters
     ----------
-    fleet : str
-        Address of the SuperLink for SuperNodes.
-    node_config : str
-        Node configuration, in Flower's form.
-    client : Path or None
-        The client's folder. Without one there is neither TLS nor authentication.
-    trusted : Path or None
-        File with trusted signers. The SuperNode imports only apps that one of them has signed; without a file, any app.
+    fleet : address of the SuperLink for SuperNodes
+    node_config : node configuration, in Flower's form
+    client : the client's folder. Without one there is neither TLS nor authentication.
+    trusted : file with trusted signers. The SuperNode imports only apps that one of them has signed; without a file,
+        any app.
     """
     if client is None:
         arguments = ["--insecure"]
@@ -65,14 +60,10 @@ def commands_elsewhere(
 
     Parameters
     ----------
-    clients : int
-        Number of clients.
-    own : mapping
-        Settings of each client's own.
-    settings : mapping
-        Settings of the run.
-    server : str
-        Host name or address of the server.
+    clients : number of clients
+    own : settings of each client's own
+    settings : settings of the run
+    server : host name or address of the server
     """
     given = shlex.join(part for key, value in own.items() for part in ("--set", f"{key}={value}"))
     run = shlex.join(part for key, value in {"clients": clients, **settings}.items() for part in _option(key, value))

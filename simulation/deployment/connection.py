@@ -28,12 +28,9 @@ class Obstacle:
 
     Attributes
     ----------
-    kind : str
-        release, name, port, clock, certificate, key or program.
-    sentence : str
-        What is wrong, and what to do.
-    passing : bool
-        Whether it can be resolved without a change on this machine, so that it makes sense to try again.
+    kind : release, name, port, clock, certificate, key or program
+    sentence : what is wrong, and what to do
+    passing : whether it can be resolved without a change on this machine, so that it makes sense to try again
     """
 
     kind: str
@@ -46,12 +43,9 @@ def obstacle(machine: Machine, port: int, authority: Path) -> Obstacle | None:
 
     Parameters
     ----------
-    machine : Machine
-        This machine.
-    port : int
-        Port of the server.
-    authority : Path
-        Certificate of the authority that must have signed the server's certificate.
+    machine : this machine
+    port : port of the server
+    authority : certificate of the authority that must have signed the server's certificate
 
     Returns
     -------

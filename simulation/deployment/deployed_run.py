@@ -109,14 +109,10 @@ def run_submitted(config: AppConfig, superlink: str, federation_config: str | No
 
     Parameters
     ----------
-    config : AppConfig
-        Settings of the run.
-    superlink : str
-        Connection in Flower's config.toml. `local` simulates the run with one supernode for each client.
-    federation_config : str or None
-        Federation configuration of a simulation, as for `flwr run`.
-    console : Console
-        Where the outcome and the report are printed.
+    config : settings of the run
+    superlink : connection in Flower's config.toml. `local` simulates the run with one supernode for each client.
+    federation_config : federation configuration of a simulation, as for `flwr run`
+    console : where the outcome and the report are printed
 
     Returns
     -------
@@ -164,12 +160,9 @@ def client_settings(config: AppConfig, states: Path | None, *, own_data: bool = 
 
     Parameters
     ----------
-    config : AppConfig
-        Settings of the run. The code that they name becomes the code that the client allows.
-    states : Path or None
-        Folder of the clients' states; None for the client's own folder.
-    own_data : bool
-        Whether the client's data has a path of its own.
+    config : settings of the run. The code that they name becomes the code that the client allows.
+    states : folder of the clients' states; None for the client's own folder.
+    own_data : whether the client's data has a path of its own
     """
     own: dict[str, str] = {}
     if own_data:

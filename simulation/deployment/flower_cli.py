@@ -71,18 +71,12 @@ def submit(
 
     Parameters
     ----------
-    app : Path
-        Folder with the app's pyproject.toml.
-    superlink : str
-        Name of a connection in ``flwr_home/config.toml``.
-    run_config : mapping
-        Settings that override the app's. Flower refuses keys that are not in the app's pyproject.toml.
-    flwr_home : Path or None
-        FLWR_HOME of the command; None for the user's own (FLWR_HOME, or ~/.flwr).
-    federation_config : str or None
-        For simulating SuperLinks: "num-supernodes=20 client-resources-num-cpus=1".
-    on_line : callable
-        Called with each line of the run's log.
+    app : folder with the app's pyproject.toml
+    superlink : name of a connection in ``flwr_home/config.toml``
+    run_config : settings that override the app's. Flower refuses keys that are not in the app's pyproject.toml.
+    flwr_home : FLWR_HOME of the command; None for the user's own (FLWR_HOME, or ~/.flwr)
+    federation_config : for simulating SuperLinks: "num-supernodes=20 client-resources-num-cpus=1"
+    on_line : called with each line of the run's log
 
     Raises
     ------

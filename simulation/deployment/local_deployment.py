@@ -47,31 +47,22 @@ class Deployment:
 
     Parameters
     ----------
-    folder : Path
-        Folder for the logs, for each process's FLWR_HOME and for the configuration of `flwr`.
-    node_configs : list of str
-        Node configuration of each SuperNode, in Flower's form: "partition-id=0 num-partitions=3".
-    federation : Federation, optional
-        Folders with the keys for TLS and for the authentication of SuperNodes. The default is ``folder/federation``,
-        which is made if it does not exist.
-    insecure : bool
-        Use neither TLS nor authentication.
-    app : Path, optional
-        Folder of the only app that the SuperNodes import, as it is when they start. By default they import any app.
-    detours : sequence of str
-        Addresses under which each SuperNode reaches the SuperLink, if they differ from the SuperLink's own address.
+    folder : folder for the logs, for each process's FLWR_HOME and for the configuration of `flwr`
+    node_configs : node configuration of each SuperNode, in Flower's form: "partition-id=0 num-partitions=3"
+    federation : folders with the keys for TLS and for the authentication of SuperNodes. The default is
+        ``folder/federation``, which is made if it does not exist.
+    insecure : use neither TLS nor authentication
+    app : folder of the only app that the SuperNodes import, as it is when they start. By default they import any app.
+    detours : addresses under which each SuperNode reaches the SuperLink, if they differ from the SuperLink's own
+        address
 
     Attributes
     ----------
-    flwr_home : Path
-        FLWR_HOME of the SuperLink and of `flwr`, which finds the SuperLink's token there (see `control_account`). The
-        connection `CONNECTION` in it leads to this SuperLink.
-    logs : Path
-        Folder of ``superlink.log``, ``supernode-0.log`` and so on.
-    fleet : str
-        Address of the SuperLink for SuperNodes, once the block is entered.
-    federation : Federation or None
-        The federation in use; None if `insecure`.
+    flwr_home : FLWR_HOME of the SuperLink and of `flwr`, which finds the SuperLink's token there (see
+        `control_account`). The connection `CONNECTION` in it leads to this SuperLink.
+    logs : folder of ``superlink.log``, ``supernode-0.log`` and so on
+    fleet : address of the SuperLink for SuperNodes, once the block is entered
+    federation : the federation in use; None if `insecure`
     """
 
     def __init__(

@@ -32,12 +32,9 @@ def join(address: str, resources: Mapping[str, float], folder: Path) -> int:
 
     Parameters
     ----------
-    address : str
-        HOST:PORT, or "auto" for the cluster of this machine.
-    resources : mapping of str to float
-        CPUs and GPUs of one worker.
-    folder : Path
-        The clients' states; made here, and every node must see it.
+    address : HOST:PORT, or "auto" for the cluster of this machine
+    resources : CPUs and GPUs of one worker
+    folder : the clients' states; made here, and every node must see it
 
     Returns
     -------

@@ -78,17 +78,12 @@ def provision(
 
     Parameters
     ----------
-    folder : Path
-        Folder of the federation. It must not exist.
-    hosts : sequence of str
-        Host names or IP addresses of the server. Its certificate is valid for all of them. The other machines use the
-        first.
-    clients : int
-        Number of clients.
-    port : int
-        The server's port for clients.
-    keep_authority : bool
-        Keep the authority's key in the admin's folder. Without it, nobody can sign another certificate.
+    folder : folder of the federation. It must not exist.
+    hosts : host names or IP addresses of the server. Its certificate is valid for all of them. The other machines use
+        the first.
+    clients : number of clients
+    port : the server's port for clients
+    keep_authority : keep the authority's key in the admin's folder. Without it, nobody can sign another certificate.
 
     Raises
     ------

@@ -24,20 +24,13 @@ class Machine:
 
     Attributes
     ----------
-    role : str
-        "server", "client" or "admin".
-    server : str
-        Host name or IP address of the server, as the other machines use it.
-    port : int
-        The server's port for clients.
-    flower : str
-        Release of Flower that all machines of the federation must have, such as "1.36".
-    clients : int
-        Number of clients when `machine.toml` was written.
-    client : int
-        Number of this client, which is also its partition id; -1 for the server and the admin.
-    settings : mapping
-        The client's own settings (`CLIENT_SETTINGS`, `allow-code`). They take precedence over the server's.
+    role : "server", "client" or "admin"
+    server : host name or IP address of the server, as the other machines use it
+    port : the server's port for clients
+    flower : release of Flower that all machines of the federation must have, such as "1.36"
+    clients : number of clients when `machine.toml` was written
+    client : number of this client, which is also its partition id; -1 for the server and the admin
+    settings : the client's own settings (`CLIENT_SETTINGS`, `allow-code`). They take precedence over the server's.
     """
 
     role: str
