@@ -63,7 +63,7 @@ def find_strategy(name: str) -> type[SelectionStrategy]:
     Raises
     ------
     ConfigError
-        If there is no such method, or the class is no SelectionStrategy or cannot be run.
+        If there is no such method, or the class is not a SelectionStrategy or cannot be run.
     """
     if name in STRATEGIES:
         return STRATEGIES[name]

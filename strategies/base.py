@@ -1,6 +1,6 @@
-"""Selection strategy: a selection method with its run, as a strategy of Flower.
+"""Selection strategy: a selection method and its run, as a Flower strategy.
 
-`run_rounds` of `strategies.run_round` runs it with any federation. Flower's legacy server does as well: it calls
+`run_rounds` of `strategies.run_round` runs it with any federation. Flower's legacy server can run it too: it calls
 `configure_fit` and `aggregate_fit`, which are the two halves of the same round.
 """
 
@@ -33,12 +33,12 @@ LOGGER = logging.getLogger("fedsel")
 
 
 class SelectionStrategy(RunningMethod[ConfigT], Strategy):
-    """Selection method as a Flower strategy. Methods are its subclasses, and write their own rules alone."""
+    """Selection method as a Flower strategy. Methods are its subclasses and contain only their own rules."""
 
     _plan: Plan | None = None
 
     def federation(self, client_manager: ClientManager) -> Federation:
-        """The clients of a client manager of Flower's."""
+        """The federation of the clients of Flower's client manager."""
         return FlowerManager(client_manager)
 
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters:
@@ -63,7 +63,7 @@ class SelectionStrategy(RunningMethod[ConfigT], Strategy):
         results: list[tuple[ClientProxy, FitRes]],
         failures: list[tuple[ClientProxy, FitRes] | BaseException],
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
-        """Second half of a round: weigh and aggregate the updates, step the server with momentum, update the method."""
+        """Second half of a round: weigh and aggregate the updates, step the server optimiser, update the method."""
         run, number = self.run, self.run.completed + server_round
         if run.ended:
             return None, {}
@@ -87,7 +87,7 @@ class SelectionStrategy(RunningMethod[ConfigT], Strategy):
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, EvaluateIns]]:
-        """With `client-eval`, have every client evaluate the model on its test part; else the round ends here."""
+        """With `client-eval`, ask every client to evaluate the model on its test part; else end the round."""
         run = self.run
         if run.ended:
             return []
@@ -105,7 +105,7 @@ class SelectionStrategy(RunningMethod[ConfigT], Strategy):
         results: list[tuple[ClientProxy, EvaluateRes]],
         failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
     ) -> tuple[float | None, dict[str, Scalar]]:
-        """Record the clients' own tests; the round ends here."""
+        """Record the clients' own tests, and end the round."""
         record_tests(self, self.run.clients.by_client(replies_of(results)))
         close_round(self)
         return None, {}
@@ -114,7 +114,7 @@ class SelectionStrategy(RunningMethod[ConfigT], Strategy):
 def _failed(
     failures: Sequence[tuple[ClientProxy, FitRes] | BaseException], server_round: int
 ) -> list[tuple[str, Answer]]:
-    """Node and error of each failure that names its node; the others are logged."""
+    """Node and error of each failure that names its node. Other failures are logged."""
     failed: list[tuple[str, Answer]] = []
     for failure in failures:
         if isinstance(failure, NodeError):

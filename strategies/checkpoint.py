@@ -1,7 +1,7 @@
 """Checkpoint: the state of a run as named arrays.
 
-A run that resumes from it gives the same bits as one that never stopped. Random streams need no state: they are
-functions of seed, purpose, round and client.
+A run that resumes from it gives the same bits as an uninterrupted run. Random streams need no state: they are functions
+of seed, purpose, round and client.
 """
 
 import math
@@ -20,14 +20,14 @@ class Stateful(Protocol):
     """A part of a run whose state a checkpoint saves."""
 
     def state(self) -> Arrays:
-        """Named arrays that nothing changes later."""
+        """Named arrays that do not change later."""
 
     def load_state(self, state: Arrays) -> None:
-        """Go on from a state that `state` returned."""
+        """Load a state that `state` returned."""
 
 
 def gather(parts: Mapping[str, Stateful]) -> Arrays:
-    """The states of all parts; an array's name follows the name of its part and a slash."""
+    """The states of all parts. The name of an array is "part/name"."""
     return {f"{part}/{name}": array for part, owner in parts.items() for name, array in owner.state().items()}
 
 
@@ -37,7 +37,7 @@ def scatter(arrays: Mapping[str, NDArray[Any]], parts: Mapping[str, Stateful]) -
     Raises
     ------
     ConfigError
-        If the arrays are not those of such parts.
+        If the arrays do not fit these parts.
     """
     for part, owner in parts.items():
         own = {name.removeprefix(f"{part}/"): array for name, array in arrays.items() if name.startswith(f"{part}/")}
@@ -45,7 +45,7 @@ def scatter(arrays: Mapping[str, NDArray[Any]], parts: Mapping[str, Stateful]) -
             owner.load_state(own)
         except (KeyError, ValueError, IndexError, TypeError) as error:
             raise ConfigError(
-                f"The checkpoint does not fit this run: the state of its {part} cannot be taken up ({error!r}). "
+                f"The checkpoint does not fit this run: the state of its {part} cannot be loaded ({error!r}). "
                 "Start the run anew with another 'out'."
             ) from error
 
@@ -56,7 +56,8 @@ def matching(arrays: Mapping[str, NDArray[Any]], name: str, like: NDArray[Any]) 
     if array is None or array.dtype != like.dtype or array.shape != like.shape:
         found = "nothing" if array is None else f"{array.dtype} {array.shape}"
         raise ConfigError(
-            f"The checkpoint does not fit this run: its '{name}' should be {like.dtype} {like.shape}, but is {found}. "
+            f"The checkpoint does not fit this run: its '{name}' should be {like.dtype} {like.shape}, but it is"
+            f" {found}. "
             "Start the run anew with another 'out'."
         )
     return np.array(array)
@@ -68,12 +69,12 @@ def save_fields(owner: object, fields: Iterable[str]) -> Arrays:
 
 
 def load_fields(owner: object, fields: Iterable[str], arrays: Arrays, *, growing: bool = False) -> None:
-    """Put back what `save_fields` copied; if `growing`, an array that is empty in a new `owner` may have any length.
+    """Restore what `save_fields` copied. With `growing`, an array that is empty in a new `owner` may have any length.
 
     Raises
     ------
     ConfigError
-        If an array is missing, or is not of the kind and shape that `owner` has.
+        If an array is missing, or its kind or shape differs from that of `owner`.
     """
     for name in fields:
         key, current = name.lstrip("_"), getattr(owner, name)
@@ -85,7 +86,7 @@ def load_fields(owner: object, fields: Iterable[str], arrays: Arrays, *, growing
 
 
 class Saved:
-    """A part of a run whose state consists of its attributes `state_fields`, arrays and numbers."""
+    """A part of a run whose state is its attributes `state_fields`: arrays and numbers."""
 
     state_fields: ClassVar[tuple[str, ...]]
 
@@ -94,12 +95,12 @@ class Saved:
         return save_fields(self, self.state_fields)
 
     def load_state(self, state: Arrays) -> None:
-        """Go on from a state that `state` returned. Raises ConfigError as `load_fields` does."""
+        """Load a state that `state` returned. Raises ConfigError as `load_fields` does."""
         load_fields(self, self.state_fields, state)
 
 
 class Best(Saved):
-    """Best global model so far by its score; the initial one until there is a score."""
+    """Best global model so far by its score; before the first score, the initial model."""
 
     state_fields = ("_score", "parameters", "buffers")
 

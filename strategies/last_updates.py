@@ -1,4 +1,4 @@
-"""Last updates: the update that each client sent last, kept on the server for the methods that read it."""
+"""Last updates: the server keeps the last update of each client, for methods that use it."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -10,11 +10,11 @@ from strategies.roster import Outcome
 
 
 class LastUpdates(Mapping[int, Update]):
-    """Client id -> its last update that was aggregated.
+    """Client id -> its last aggregated update.
 
     Parameters
     ----------
-    part : returns the part of an update to keep, such as one layer; None: the whole update is kept
+    part : returns the part of an update to keep, such as one layer; None: keep the whole update
     """
 
     def __init__(self, part: Callable[[Update], Update] | None = None) -> None:
@@ -31,12 +31,12 @@ class LastUpdates(Mapping[int, Update]):
         return len(self._updates)
 
     def add(self, outcome: Outcome) -> None:
-        """Keep the updates of a round's outcome in place of the same clients' earlier ones."""
+        """Keep the updates of a round's outcome, which replace earlier ones of the same clients."""
         parts = map(self._part, outcome.updates) if self._part else outcome.updates
         self._updates |= dict(zip(outcome.clients.tolist(), parts, strict=True))
 
     def state(self) -> Arrays:
-        """State of the last updates: their wire payloads by ascending client, each up to its entry of `ends`."""
+        """The wire payloads of the last updates, by ascending client. `ends` has the end of each payload."""
         clients = sorted(self)
         payloads = [encode(self[client], client=client, server_round=0) for client in clients]
         return {
@@ -47,7 +47,7 @@ class LastUpdates(Mapping[int, Update]):
         }
 
     def load_state(self, state: Arrays) -> None:
-        """Take up a state that `state` returned. Raises ValueError if a payload is damaged."""
+        """Load a state that `state` returned. Raises ValueError if a payload is damaged."""
         size, payloads, ends = int(state["size"]), state["payloads"], state["ends"].tolist()
         packets = [
             decode(payloads[start:end].tobytes(), size=size) for start, end in zip([0, *ends][:-1], ends, strict=True)

@@ -1,7 +1,7 @@
 """Interface of a selection method: the knowledge it needs, its selection, and what it learns from a round.
 
-A method is a final subclass of `strategies.base.SelectionStrategy`, which runs the round around it. `name`, `paper` and
-`select` are all that it must write. `select` and `candidates` are pure; state changes in `update` alone.
+A method is a final subclass of `strategies.base.SelectionStrategy`, which runs the round around it. It must define only
+`name`, `paper` and `select`. `select` and `candidates` are pure; only `update` changes state.
 """
 
 from abc import ABC, abstractmethod
@@ -19,9 +19,9 @@ from strategies.run_context import RunContext
 
 ConfigT = TypeVar("ConfigT", bound=Settings, default=Any)
 Sent = Literal["updates", "losses", "reports", "label counts", "examples"]
-"""Kinds of what clients send: updates, losses before selection and in training, reports, and what they enrol with."""
+"""Kinds of data that clients send: updates, losses (before selection and in training), reports, and enrolment data."""
 SENT: tuple[Sent, ...] = get_args(Sent)
-"""All of them."""
+"""All kinds."""
 
 
 class SelectionMethod(ABC, Generic[ConfigT]):
@@ -29,17 +29,18 @@ class SelectionMethod(ABC, Generic[ConfigT]):
 
     Attributes
     ----------
-    name : the setting `strategy`, and the prefix of the method's own settings
+    name : value of the setting `strategy`, and prefix of the method's own settings
     paper : citation
-    Config : the method's settings, named once, as the type argument: `class Mine(SelectionStrategy[MyConfig])`
-    config : their values in this run
-    exact_cohort : as many clients are selected as asked for (false: draws with replacement, full participation)
-    explores : over many rounds every client is selected
-    free_cohort : others may choose the cohort's size: a participation policy, over-selection
-    looks_at : kinds of what clients send that cohorts, kept fractions or learning rates follow, under any settings of
-        the method; None: not said. Differential privacy is for methods that look at nothing, ()
-    state_fields : attributes, arrays and numbers, that `update` changes; a checkpoint keeps them
-    last_updates : each client's last update, filled where `needs` asks for updates
+    Config : class of the method's settings, given as the type argument: `class Mine(SelectionStrategy[MyConfig])`
+    config : values of the settings in this run
+    exact_cohort : the method selects the requested number of clients (False: draws with replacement, full
+        participation)
+    explores : every client is selected over many rounds
+    free_cohort : a participation policy or over-selection may set the cohort's size
+    looks_at : kinds of data from clients on which cohorts, kept fractions or learning rates depend, under any settings
+        of the method; None: not declared. Differential privacy needs a method that looks at nothing: ()
+    state_fields : attributes that `update` changes, arrays and numbers; a checkpoint saves them
+    last_updates : each client's last update, if `needs` asks for updates
     """
 
     name: ClassVar[str]
@@ -70,7 +71,7 @@ class SelectionMethod(ABC, Generic[ConfigT]):
 
     @classmethod
     def needs(cls, config: ConfigT) -> Needs:
-        """The knowledge that the method selects by, beside the roster's counts: none."""
+        """The knowledge that the method needs for selection, beside the roster's counts. Default: none."""
         return Needs()
 
     @classmethod
@@ -79,28 +80,28 @@ class SelectionMethod(ABC, Generic[ConfigT]):
 
     @classmethod
     def most_iterations(cls, config: ConfigT) -> int:
-        """The most Flower rounds of a round of the method's own, which `rounds` counts then: 1, it has no others."""
+        """Largest number of Flower rounds in one of the method's own rounds, which `rounds` then counts. Default: 1."""
         return 1
 
     @classmethod
     def uniform_rounds(cls, config: ConfigT, run: RunConfig) -> int:
-        """Rounds of a run, from the first on, in which a method that is not uniform itself selects uniformly: none."""
+        """Number of first rounds in which a non-uniform method selects uniformly. Default: 0."""
         return 0
 
     def own_round(self, roster: Roster) -> tuple[int, int]:
-        """Return the method's own round that the next Flower round belongs to, and its iteration, from 1. Pure.
+        """Return the method's own round that contains the next Flower round, and its iteration, from 1. Pure.
 
-        Needed where `most_iterations` is above 1. At iteration 1 all rounds before are complete.
+        Needed if `most_iterations` is above 1. At iteration 1 all earlier rounds are complete.
         """
         raise NotImplementedError
 
     @classmethod
     def probe_count(cls, config: ConfigT, round_info: RoundInfo, count: int, available: int) -> int:
-        """The most clients that `candidates` names for a cohort of `count`: all that are available."""
+        """Largest number of `candidates` for a cohort of `count`. Default: all available clients."""
         return available
 
     def candidates(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Ints:
-        """The clients whose loss is measured before `count` are selected, ids ascending: by default all. Pure."""
+        """Ascending ids of the clients whose loss is measured before the selection. Pure. Default: all."""
         return roster.ids
 
     @abstractmethod
@@ -108,21 +109,21 @@ class SelectionMethod(ABC, Generic[ConfigT]):
         """Choose `count` of the available clients. Pure: neither `roster` nor the method changes."""
 
     def update(self, outcome: Outcome) -> None:
-        """Learn from a round: the one place where a method's state changes."""
+        """Learn from a round. Only this function changes the method's state."""
 
     def learn(self, outcome: Outcome) -> None:
-        """Keep the last updates, where the method needs them, and let it learn from the round."""
+        """Keep the last updates, if the method needs them, and call `update`."""
         if self._needs.updates:
             self.last_updates.add(outcome)
         with user_code(type(self).__module__, f"`update` of the method {self.name}"):
             self.update(outcome)
 
     def state(self) -> Arrays:
-        """All that the method has learnt, as named arrays that later rounds do not change."""
+        """The method's whole state, as named arrays that later rounds do not change."""
         return save_fields(self, self.state_fields) | gather(self._learnt())
 
     def load_state(self, state: Arrays) -> None:
-        """Take up a state that `state` returned."""
+        """Load a state that `state` returned."""
         load_fields(self, self.state_fields, state, growing=True)
         scatter(state, self._learnt())
 

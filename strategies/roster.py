@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 class RoundInfo:
     """Round `number` t = 1..T of `total` T.
 
-    Where the method has rounds of its own, `total` counts those: this is iteration `iteration` of `method_round`.
+    If the method has rounds of its own, `total` counts those; then this is iteration `iteration` of `method_round`.
     """
 
     number: int
@@ -28,32 +28,32 @@ class RoundInfo:
 
     @property
     def scheduled(self) -> int:
-        """The round t = 1..T that the run's schedules follow."""
+        """The round t = 1..T that the run's schedules use."""
         return self.number if self.method_round is None else self.method_round
 
 
 @dataclass(frozen=True)
 class Needs:
-    """Needs of a method: the knowledge that the round gathers for it, and charges to it, beside the roster's counts."""
+    """Needs of a method: knowledge beside the roster's counts. The round gathers it and charges the method for it."""
 
     loss_probe: bool = False
     """The candidates' loss of the current model, measured just before selection."""
     probe_batches: int | None = None
-    """Mini-batches of that probe: None as the setting `probe-batches` says, 0 all examples."""
+    """Mini-batches of this probe. None: the setting `probe-batches`; 0: all examples."""
     probe_test_part: bool = False
-    """The probe is of the clients' own test parts instead of what they train on."""
+    """The probe uses the clients' own test parts instead of their training data."""
     reports: frozenset[Report] = frozenset()
-    """Numbers that the selected measure beside their training, one each."""
+    """Numbers that the selected clients measure in addition to training, one each."""
     label_counts: bool = False
     """Every client's examples per class, sent once at enrolment."""
     class_biases: bool = False
-    """An output layer that ends with one bias a class."""
+    """An output layer that ends with one bias per class."""
     updates: bool = False
-    """Each client's last update, in the method's `last_updates`: kept by the server and saved with the run."""
+    """Each client's last update, in the method's `last_updates`. The server keeps it and saves it with the run."""
     pairs: bool = False
-    """Numbers of every two clients, worked out by the server: tables of K x K float64."""
+    """Values for every pair of clients, which the server computes: float64 tables of K x K."""
     links: bool = False
-    """Uplink bits/s and seconds a step; a method that needs them refuses to run without."""
+    """Uplink in bits/s and seconds per step. A method that needs them does not run without them."""
 
 
 class Roster:
@@ -66,11 +66,11 @@ class Roster:
     local_steps : int64 (K,), local steps a round; 0 until enrolled
     selections : int64 (K,), rounds in which the client was selected, h_k
     last_selected : int64 (K,), the last such round l_k; 0 = never
-    last_returned : int64 (K,), the last round of which its update was aggregated; 0 = never
+    last_returned : int64 (K,), the last round in which its update was aggregated; 0 = never
     taken : float64 (K,), share of its last aggregated update that was taken, see `strategies.aggregation.robust`
-    failures : int64 (K,), rounds in which it was selected and sent nothing usable
-    losses : float64 (K,), loss of this round's global model; NaN where not measured
-    fit_losses : float64 (K,), mean training loss it reported when it last trained; NaN = never
+    failures : int64 (K,), rounds in which it was selected and sent no usable update
+    losses : float64 (K,), loss of this round's global model; NaN = not measured
+    fit_losses : float64 (K,), mean training loss that it reported when it last trained; NaN = never
     uplink_bits_per_s, step_s : float64 (K,), this round's link and seconds a local step; NaN = unknown
     label_counts : int64 (K, classes), or (K, 0) where the method does not need them
     """
@@ -95,7 +95,7 @@ class Roster:
         return {name: array.copy() for name, array in vars(self).items()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned."""
+        """Load a state that `state` returned."""
         for name, array in vars(self).items():
             same = state[name].ndim == array.ndim and len(state[name]) == len(array)
             if state[name].dtype != array.dtype or not same:
@@ -107,7 +107,8 @@ class Roster:
     ) -> None:
         """Count a round in which `selected` trained, the updates of `returned` were aggregated and `failed` failed.
 
-        `fit_losses` are the mean training losses of those that returned, `taken` the shares taken of their updates.
+        `fit_losses` are the mean training losses of `returned`, and `taken` the shares of their updates that were
+        aggregated.
         """
         self.selections[selected] += 1
         self.last_selected[selected] = server_round
@@ -124,15 +125,15 @@ class Roster:
 
 @dataclass(frozen=True)
 class Selection:
-    """Selection by a method: the cohort, and the numbers that go with it, arrays aligned with `clients`.
+    """Selection by a method: the cohort, and arrays of numbers aligned with `clients`.
 
     Attributes
     ----------
     clients : int64 (m,), distinct ids of available clients, ascending
-    scores : float64 (m,), >= 0, for score-proportional kept fractions and weights; left out: ones
+    scores : float64 (m,), >= 0, for score-proportional kept fractions and weights; default: ones
     components : parts of the score, each float64 (m,), for the records
     weights : float64 (m,), the method's own aggregation weights; None: by examples
-    normalise : weights are divided by their sum over the aggregated clients; if not, they are used as they are
+    normalise : True if weights are divided by their sum over the aggregated clients
     kept_fractions : float64 (m,), the method's own compression ratios; None: by the budget settings
     learning_rates : float64 (m,), the method's own local learning rates; None: the training settings' schedule
     """
@@ -158,13 +159,13 @@ class Outcome:
     ----------
     round_info : the round
     selection : what `select` returned for it
-    parameters : float32 (N,), the global model that the clients started from
-    clients : int64 (r,), those whose update was aggregated
+    parameters : float32 (N,), the global model from which the clients started
+    clients : int64 (r,), the clients whose update was aggregated
     updates : their decoded updates
     aggregate : float64 (N,), the weighted mean update, before the server optimiser; None if there was no update
     losses : float64 (r,), their mean training losses
     reports : name -> float64 (r,), the further numbers that the method's `needs` ask for
-    failed : int64 ids that were selected and sent nothing usable
+    failed : int64, ids of the selected clients that sent no usable update
     """
 
     round_info: RoundInfo

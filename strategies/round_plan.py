@@ -1,4 +1,4 @@
-"""Round plan: the decisions of a round's first half, from which the second half goes on."""
+"""Round plan: the decisions of a round's first half, which the second half uses."""
 
 from dataclasses import dataclass
 
@@ -15,14 +15,14 @@ class Plan:
 
     Attributes
     ----------
-    instructions : client -> what it is to train
-    model : the model as it is sent to each of them
+    instructions : client -> its train instruction
+    model : the model as it is sent to the clients
     until : end of the wait for their replies
     kept_fractions : float64 (m,), of each selected client
     wanted : number of replies to aggregate, the first that arrive
-    statistics : True where the selected send BatchNorm statistics too
-    local_epochs : passes over their data in place of their usual local work; 0: as the settings say
-    intermediate : the search for the size of this cohort; None where the round does not search
+    statistics : True if the selected clients also send BatchNorm statistics
+    local_epochs : passes over the data instead of the usual local work; 0: the usual local work
+    intermediate : the search for the size of this cohort; None without a search
     """
 
     round_info: RoundInfo

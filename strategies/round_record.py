@@ -1,4 +1,4 @@
-"""Round record: the steps of a round that write into it. Its fields are those of `fedsel_app.records.schema`."""
+"""Round record: functions that write it. `fedsel_app.records.schema` defines its fields."""
 
 import logging
 import math
@@ -18,7 +18,8 @@ from strategies.run_context import Evaluation, Links, Recorder
 
 LOGGER = logging.getLogger("fedsel")
 NOTED = 0.5
-"""Share taken of an update below which its client is named in the log; an honest update is seldom twice the median."""
+"""If less than this share of an update is taken, the log names its client. An honest update is seldom twice the median.
+"""
 
 
 def record_training(
@@ -31,7 +32,7 @@ def record_training(
     calibration_bytes: int,
     wall_s: float,
 ) -> None:
-    """Record selection, replies, aggregation and their costs; `wall_s` is what the round has taken so far."""
+    """Record selection, replies, aggregation and their costs. `wall_s` is the duration of the round so far."""
     selection, aggregated = plan.selection, replies.clients
     record.selected = selection.clients.tolist()
     record.uplink_bits_per_s = roster.uplink_bits_per_s[selection.clients].tolist()
@@ -57,14 +58,14 @@ def record_training(
 
 
 def _log_rejected(number: int, clients: list[int], taken: list[float]) -> None:
-    """Log the clients from whose updates the aggregation took less than the share `NOTED`."""
+    """Log the clients if less than the share `NOTED` of their update was aggregated."""
     noted = [f"{share:.3g} of client {client}'s" for client, share in zip(clients, taken, strict=True) if share < NOTED]
     if noted:
-        LOGGER.warning("Round %d: the 'aggregation' rejects updates, and takes %s.", number, ", ".join(noted))
+        LOGGER.warning("Round %d: the 'aggregation' rejects updates, and takes only %s.", number, ", ".join(noted))
 
 
 def record_search(record: RoundRecord, costs: Mapping[str, float], search: SearchRecord) -> None:
-    """Record the search for the cohort size, and add its `costs`, by the names of the record's fields."""
+    """Record the search for the cohort size, and add its `costs` to the fields of the same names."""
     for name, cost in costs.items():
         setattr(record, name, getattr(record, name) + cost)
     record.search = search or None
@@ -81,7 +82,7 @@ def record_client_tests(record: RoundRecord, answers: Mapping[int, EvaluateAnswe
 
 
 def record_evaluation(record: RoundRecord, evaluation: Evaluation) -> None:
-    """Record loss, score and metrics on the server's test set; a score that is undefined is left out."""
+    """Record loss, score and metrics on the server's test set. An undefined score is left out."""
     record.loss = evaluation.loss
     record.accuracy = evaluation.accuracy if math.isfinite(evaluation.accuracy) else None
     record.metrics = dict(evaluation.metrics) or None

@@ -20,18 +20,18 @@ from strategies.run_context import RunContext
 
 
 class RoundCount:
-    """Round count of a run: which of its `rounds` a Flower round belongs to, and which Flower round is the last.
+    """Round count of a run: maps Flower rounds to the setting `rounds`, and finds the last Flower round.
 
-    Flower rounds are numbered from 1, also after a restart. A method may have rounds of its own, each of several Flower
-    rounds: `SelectionMethod.most_iterations` above 1. `rounds` then counts those, the schedules of the learning rate
-    and of the budget follow them, and the model is evaluated at their ends.
+    Flower rounds are numbered from 1, also after a restart. A method may have rounds of its own, each with several
+    Flower rounds (`SelectionMethod.most_iterations` above 1). `rounds` then counts the method's rounds, the schedules
+    of the learning rate and of the budget follow them, and the model is evaluated at their ends.
     """
 
     def __init__(self, method: SelectionMethod[Any], rounds: int) -> None:
         self._method, self._rounds = method, rounds
         self._own = method.most_iterations(method.config) > 1
         self.most = rounds * method.most_iterations(method.config)
-        """Most Flower rounds of the run."""
+        """Largest number of Flower rounds of the run."""
 
     def info(self, number: int) -> RoundInfo:
         """Return the round info of Flower round `number`; the roster holds its clients."""
@@ -42,7 +42,7 @@ class RoundCount:
         return number >= self.most or (self._own and self._next()[0] > self._rounds)
 
     def evaluates(self, number: int, every: int) -> bool:
-        """True if the model is evaluated after Flower round `number`: at each `every`-th round's end, and the last."""
+        """True if the model is evaluated after Flower round `number`: after every `every`-th round and the last."""
         if not self._own:
             return number % every == 0 or self.over(number)
         following, iteration = self._next()
@@ -53,15 +53,15 @@ class RoundCount:
 
 
 class Run:
-    """Run of a selection method, after its last finished round. `strategies.run_round` takes it further.
+    """State of a run after its last finished round. `strategies.run_round` continues it.
 
     Attributes
     ----------
     parameters, buffers : float32 (N,) and (B,), the global model
-    completed : rounds before this process took the run up
+    completed : rounds that were finished before this process continued the run
     ended : True after the last round
-    record : of the current round
-    started_s : when that began, by this process's clock
+    record : record of the current round
+    started_s : start of the current round by this process's clock
     """
 
     def __init__(self, method: SelectionMethod[Any], context: RunContext) -> None:
@@ -97,7 +97,7 @@ class Run:
         return own | {"parameters": self.parameters, "buffers": self.buffers} | gather(self._parts())
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `snapshot` returned. Raises ConfigError if it is not of such a run."""
+        """Load what `snapshot` returned. Raises ConfigError if it is from a different run."""
         self.parameters = matching(arrays, "parameters", self.parameters)
         self.buffers = matching(arrays, "buffers", self.buffers)
         self.completed = self.instructions.last_checkpoint = int(matching(arrays, "round", np.array(0)))
@@ -123,7 +123,7 @@ class RunningMethod(SelectionMethod[ConfigT]):
 
     Attributes
     ----------
-    run : the run, which all rounds take further
+    run : the run, which each round changes
     """
 
     def __init__(self, context: RunContext) -> None:

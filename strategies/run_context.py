@@ -24,19 +24,19 @@ class Links(Protocol):
 
     @property
     def mean_uplink_bits_per_s(self) -> float:
-        """Mean uplink, which a method may assume for a client with an unknown link."""
+        """Mean uplink, for clients with an unknown link."""
 
     @property
     def mean_step_s(self) -> float:
-        """Mean seconds of a local step, assumed likewise."""
+        """Mean seconds of a local step, for clients with an unknown speed."""
 
     needs_losses: bool
-    """True where the simulated links follow the clients' losses, which are then all measured."""
+    """True if the simulated links depend on the clients' losses. Then all losses are measured."""
     measured: bool
     """True in deployment: times are measured, and deadlines are real."""
 
     def observe(self, server_round: int, losses: Floats) -> tuple[Floats, Floats]:
-        """This round's uplink bits/s and seconds a local step, float64 (K,) each; NaN where unknown."""
+        """This round's uplinks in bits/s and seconds per local step, float64 (K,) each; NaN = unknown."""
 
     def learn(self, client: int, answer: TrainAnswer) -> None:
         """Learn a client's speed from one of its replies."""
@@ -45,13 +45,13 @@ class Links(Protocol):
         """The state of the links as named arrays."""
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Go on from a state that `state` returned."""
+        """Load a state that `state` returned."""
 
     def finish_s(self, work: RoundWork, arrived_s: Floats) -> Floats:
-        """Seconds from the start of the round to each reply, float64 (r,); `arrived_s` are the measured ones."""
+        """Seconds from the start of the round to each reply, float64 (r,). `arrived_s` are the measured seconds."""
 
     def round_seconds(self, work: RoundWork, wall_s: float) -> float:
-        """Seconds that the round took; `wall_s` are the measured ones."""
+        """Duration of the round in seconds. `wall_s` is the measured duration."""
 
 
 class Recorder(Protocol):
@@ -64,10 +64,10 @@ class Recorder(Protocol):
         """Append the records of clients."""
 
     def round(self, record: RoundRecord) -> None:
-        """Append the record of a finished round, with the totals up to it."""
+        """Append the record of a finished round, with the totals so far."""
 
     def checkpoint(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Save the arrays from which the run goes on after its last round."""
+        """Save the arrays from which the run continues after its last round."""
 
     def finish(self, final: Model, best: Model, roster: Roster) -> None:
         """Write the summary, the final model and the best one."""
@@ -77,7 +77,7 @@ class Recorder(Protocol):
 class Evaluation:
     """Loss, accuracy and further metrics of a model on the server's test set.
 
-    The accuracy is the task's score, the larger the better; NaN where it is undefined: see `fedsel_app.models.tasks`.
+    The accuracy is the task's score, where larger is better; NaN if undefined (see `fedsel_app.models.tasks`).
     """
 
     loss: float
@@ -87,7 +87,7 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext(SharedSettings):
-    """All that a strategy is built from. The last of `layers` is the output layer; `classes` its outputs."""
+    """Everything from which a strategy is built. The last of `layers` is the output layer; `classes` is its size."""
 
     method: Settings
     initial: NDArray[np.float32]
@@ -98,8 +98,8 @@ class RunContext(SharedSettings):
     evaluate: Callable[[NDArray[np.float32], NDArray[np.float32]], Evaluation | None]
     recorder: Recorder
     surrogate: Callable[[NDArray[np.float32], NDArray[np.float32]], float] | None = None
-    """Loss of a model on the server's surrogate set, where the participation policy uses one."""
+    """Loss of a model on the server's surrogate set, if the participation policy uses one."""
     lowest_score: float = 0.0
-    """Least score that a client can have on its own test part; minus infinity where the task has no least."""
+    """Smallest possible score on a client's own test part; minus infinity if the score has no lower bound."""
     losses_optional: bool = False
-    """True where clients need not tell their training loss: it is unknown then, NaN."""
+    """True if clients need not report their training loss; a missing loss is NaN."""

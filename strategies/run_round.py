@@ -1,6 +1,6 @@
 """One round, from the connected clients to its record: HeteRo-Select's Algorithm 1 with exchangeable parts.
 
-`run_round` is the whole round. Flower's legacy server calls its two halves, `plan_round` and `complete_round`, and asks
+`run_round` runs a whole round. Flower's legacy server calls its two halves, `plan_round` and `complete_round`, and asks
 the clients between them (see `strategies.base`).
 """
 
@@ -33,7 +33,7 @@ NOBODY: Ints = np.zeros(0, np.int64)
 
 
 def run_rounds(strategy: RunningMethod, federation: Federation) -> None:
-    """Run the rounds that are left of a run with the clients of `federation`."""
+    """Run the remaining rounds of a run with the clients of `federation`."""
     run = strategy.run
     for number in range(run.completed + 1, run.rounds.most + 1):
         if not run.ended:
@@ -59,8 +59,8 @@ def run_round(strategy: RunningMethod, federation: Federation, number: int) -> R
 def plan_round(strategy: RunningMethod, federation: Federation, number: int) -> Plan | None:
     """First half: enrol new clients, probe losses, select the cohort and write its instructions.
 
-    Returns None if there is no cohort; the model then stays as it is. The run ends if the method has no round left for
-    the clients that are connected.
+    Returns None if there is no cohort; the model then does not change. The run ends if the method has no round left for
+    the connected clients.
     """
     run, roster, context = strategy.run, strategy.roster, strategy.context
     run.started_s = time.perf_counter()
@@ -89,11 +89,11 @@ def plan_round(strategy: RunningMethod, federation: Federation, number: int) -> 
     if intermediate is None:
         probe = run.prober.measure(round_info, candidates, global_model, label_count_bytes)
         count = min(count, roster.ids.size)
-    # A method sees the losses of its own candidates only, also where all clients were probed.
+    # A method sees only the losses of its own candidates, even if all clients were probed.
     roster.losses[:] = probe.losses_of(candidates)
     record.cohort, record.failures = count, probe.failures
     if not count:
-        LOGGER.warning("Round %d: no client is connected; the model stays as it is.", number)
+        LOGGER.warning("Round %d: no client is connected; the model does not change.", number)
         return None
 
     over_selected = over_selected_count(count, context.replies.over_selection, roster.ids.size)
@@ -159,20 +159,20 @@ def evaluate_model(strategy: RunningMethod) -> None:
 
 
 def client_testers(strategy: RunningMethod) -> list[int]:
-    """Clients that test the model on their own test parts: with `client-eval` all that are connected."""
+    """Clients that test the model on their own test parts: with `client-eval`, all connected clients."""
     tested = strategy.context.evaluation.client_eval and _evaluates(strategy)
     return sorted(strategy.run.clients.nodes) if tested else []
 
 
 def record_tests(strategy: RunningMethod, answers: Mapping[int, Answer]) -> None:
-    """Record the clients' own tests, and let the participation policy know of them."""
+    """Record the clients' own tests, and pass them to the participation policy."""
     tests = read_tests(replies_among(answers, strategy.run.record.round, "failed to test"), strategy.context)
     strategy.run.participation.observe(strategy.run.record.round + 1, *tested_loss(tests))
     record_client_tests(strategy.run.record, tests, strategy.context.recorder)
 
 
 def close_round(strategy: RunningMethod) -> None:
-    """Write the record; end the run after its last round, or where it has reached the target, or save a checkpoint."""
+    """Write the record. Then end the run after its last round or at the target, or save a checkpoint."""
     run, evaluation = strategy.run, strategy.context.evaluation
     record, every = run.record, strategy.context.records.checkpoint_every
     record.wall_s, record.epsilon = time.perf_counter() - run.started_s, run.server.epsilon
@@ -185,7 +185,7 @@ def close_round(strategy: RunningMethod) -> None:
 
 
 def _accepted(strategy: RunningMethod, plan: Plan, answers: Mapping[int, Answer]) -> Replies:
-    """The replies to aggregate, decoded and checked, without failures, dropouts and late ones."""
+    """The replies to aggregate, decoded and checked, without failures, dropouts and late replies."""
     run, context, number = strategy.run, strategy.context, plan.round_info.number
     answered = replies_among(answers, number, "failed")
     for client in simulated_dropouts(plan.selection.clients, number, context):
@@ -199,7 +199,7 @@ def _accepted(strategy: RunningMethod, plan: Plan, answers: Mapping[int, Answer]
 def _intermediate_round(
     strategy: RunningMethod, round_info: RoundInfo, model: SentModel, probe: Probe
 ) -> IntermediateRound:
-    """The search for the cohort's size, by the method's own rules, from the global model."""
+    """The search for the cohort's size, with the method's own rules, from the global model."""
     run = strategy.run
     probes_losses = strategy.needs(strategy.config).loss_probe
     return IntermediateRound(

@@ -1,7 +1,7 @@
-"""BatchNorm statistics of an aggregated model: recomputed by clients, or the average of those that training left.
+"""BatchNorm statistics of an aggregated model: clients recompute them, or those of local training are averaged.
 
-Calibration is HeteRo-Select's (Alg. 1, line 13). Averages by examples are what plain averaging of whole models gives;
-ISP's candidates always carry them.
+Calibration is from HeteRo-Select (Alg. 1, line 13). The average by examples equals plain averaging of whole models;
+ISP's candidates always use it.
 """
 
 import logging
@@ -34,14 +34,16 @@ def calibrated(
     variances: NDArray[np.bool_],
     examples: Ints,
 ) -> tuple[NDArray[np.float32], int]:
-    """The new model's statistics, float32 (B,), and the bytes that this took, both ways.
+    """The new model's statistics, float32 (B,), and the bytes that this took, in both directions.
 
-    The first `calibration-clients` of the `trained` run mini-batches in train mode: `calibration-batches` each, and the
-    statistics are averaged by examples (with another `aggregation` than the mean, each statistic is the clients'
-    median); or, under `calibration-form` sequential, one client after the other on the same statistics, each as many
-    mini-batches as its `examples`, int64 (K,), make, and `calibration-batches` in all. A client that fails is left out;
-    if all do, `buffers` stay as they are. A model without statistics costs nothing. `variances` (B,) are the statistics
-    that cannot be negative.
+    The first `calibration-clients` of the `trained` clients run mini-batches in train mode. Usually each runs
+    `calibration-batches`, and the statistics are averaged by examples; if `aggregation` is not the mean, each statistic
+    is the clients' median. With `calibration-form` = sequential, one client after the other continues the same
+    statistics: each runs all mini-batches of its `examples`, int64 (K,), until there are `calibration-batches` in
+    total.
+
+    A client that fails is left out; if all fail, `buffers` do not change. A model without statistics costs nothing.
+    `variances` (B,) marks the statistics that cannot be negative.
     """
     if not buffers.size:
         return buffers, 0
@@ -71,7 +73,7 @@ def calibrated(
 def average_statistics(
     statistics: Sequence[Floats], examples: Sequence[int], *, robust: bool = False
 ) -> NDArray[np.float32]:
-    """Average by `examples` of at least one client's statistics, float32 (B,); where `robust`, each one's median."""
+    """Average of the statistics of one or more clients by `examples`, float32 (B,); with `robust`, the median."""
     if robust:
         return np.median(statistics, axis=0).astype(np.float32)
     total = np.zeros(statistics[0].size)
@@ -89,9 +91,9 @@ def next_statistics(
     context: RunContext,
     examples: Ints,
 ) -> tuple[NDArray[np.float32], int]:
-    """The new model's statistics as `calibration-form` says, float32 (B,), and the bytes that they took.
+    """The new model's statistics by `calibration-form`, float32 (B,), and the bytes that they took.
 
-    Statistics in the `replies` are charged too, 4 bytes each; `examples` are those of all clients, int64 (K,).
+    The bytes include statistics in the `replies`, 4 bytes each. `examples` is int64 (K,), of all clients.
     """
     sent_bytes = buffers.nbytes * len(replies.statistics)
     if not context.calibration.of_training:
@@ -113,7 +115,7 @@ def _statistics(
     instruction: CalibrateInstruction,
     variances: NDArray[np.bool_],
 ) -> Iterator[tuple[int, Floats]]:
-    """Each client whose answer is sound, and its statistics, float64 (B,); the others are logged."""
+    """Each client with a valid answer, and its statistics, float64 (B,). The others are logged."""
     for client, reply in clients.ask(dict.fromkeys(chosen, instruction), model).items():
         try:
             if not isinstance(reply, Reply):

@@ -12,10 +12,10 @@ from strategies.roster import Ints
 
 
 class Estimates:
-    """EF21 estimates g_i of the clients' updates: dense float32 (N,), bit by bit the clients' own.
+    """EF21 estimates g_i of the clients' updates: dense float32 (N,), bit for bit equal to the clients' own.
 
-    A client sends the change of its estimate. After a failed reply the two are no longer equal: the estimate is dropped
-    here, and the client's next instruction has it begin anew.
+    A client sends the change of its estimate. After a failed reply the two are no longer equal. Then the server drops
+    its estimate, and the next instruction tells the client to start again.
     """
 
     def __init__(self, size: int) -> None:
@@ -26,13 +26,13 @@ class Estimates:
         return client in self._of
 
     def copy(self) -> "Estimates":
-        """A copy that can be updated without changing these."""
+        """A copy that can be updated without changing the original."""
         copied = Estimates(self._size)
         copied._of = dict(self._of)
         return copied
 
     def update(self, clients: Ints, changes: Sequence[Update], failed: Ints) -> tuple[Update, ...]:
-        """Add the `changes` and drop the estimates of `failed`. Returns the clients' estimated updates, dense."""
+        """Add the `changes`, and drop the estimates of `failed`. Returns the clients' estimated updates, dense."""
         for client, change in zip(clients.tolist(), changes, strict=True):
             if client in self._of:
                 places = slice(None) if change.indices is None else change.indices
@@ -50,6 +50,6 @@ class Estimates:
         return {str(client): estimate for client, estimate in self._of.items()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from a state that `state` returned."""
+        """Load a state that `state` returned."""
         like = np.zeros(self._size, np.float32)
         self._of = {int(client): matching(state, client, like) for client in state}

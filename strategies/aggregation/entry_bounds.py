@@ -1,14 +1,14 @@
 """Bounds of single entries: a few clients cannot move an entry further than other clients have moved it lately.
 
-A vote needs voters: of an entry that few clients send, such as the weights of a pixel that is dark in honest images,
-the centre is a mean, and a backdoor comes in there. So the server keeps, for each entry, the largest sizes that f + 1
-different clients have sent of it, each fading by `FADING` a round, and cuts every value down to the least of them: f
-hostile clients count there for what a client beside them has sent, and for nothing where none has. It is a trimmed
-mean's idea over rounds, in sizes in place of values.
+Few clients send some entries, such as the weights of a pixel that is dark in honest images. The centre of such an entry
+is a mean, which a backdoor can use. So for each entry the server keeps the f + 1 largest absolute values that different
+clients have sent, and multiplies each by `FADING` every round. It clips every value to the smallest of them. So f
+hostile clients cannot exceed the value that another client has sent, and they have no effect if no other client has
+sent one. This is the idea of the trimmed mean, applied over rounds to absolute values.
 
-All sizes fade at the same rate and grow only when a client sends an entry. So the server need not keep the sizes of all
-K clients: the state is the (f + 1) N largest sizes and their ids. A value that is cut is not given back to its client,
-as an outvoted value is not.
+All sizes (absolute values) fade at the same rate, and grow only if a client sends the entry. So the server need not
+keep the sizes of all K clients: the state is the (f + 1) N largest sizes and the ids of their clients. The part of a
+value that is clipped does not return to its client, nor does an outvoted value.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from strategies.checkpoint import Saved
 from strategies.roster import Ints
 
 FADING = 0.95
-"""Share of a size that is left a round later."""
+"""Factor on a size after each round."""
 
 
 class EntryBounds(Saved):
@@ -30,18 +30,18 @@ class EntryBounds(Saved):
 
     def __init__(self, size: int, malicious: int) -> None:
         self._sizes = np.zeros((malicious + 1, size), np.float32)
-        """Descending along the first axis; 0 where fewer clients sent something."""
+        """Descending along the first axis; 0 if fewer clients have sent the entry."""
         self._senders = np.full((malicious + 1, size), -1, np.int32)
 
     def bound(self, clients: Ints, updates: Sequence[Update]) -> tuple[Update, ...]:
-        """Learn the sizes of a round's updates, one of each of `clients`, and cut their values down to the bounds."""
+        """Learn the sizes in a round's updates, one for each of `clients`, and clip their values to the bounds."""
         self._sizes *= np.float32(FADING)
         for client, update in zip(clients.tolist(), updates, strict=True):
             self._learn(client, update)
         return tuple(self._cut(update) for update in updates)
 
     def copy(self) -> "EntryBounds":
-        """Bounds that are learnt from here on by themselves."""
+        """A copy that can be updated without changing the original."""
         copied = EntryBounds(0, 0)
         copied._sizes, copied._senders = self._sizes.copy(), self._senders.copy()
         return copied

@@ -4,24 +4,24 @@ H. B. McMahan, D. Ramage, K. Talwar, L. Zhang, "Learning Differentially Private 
 arXiv 1710.06963; R. C. Geyer, T. Klein, M. Nabi, arXiv 1712.07557. The round's aggregate is
 (1/r) (sum_i u_i min(1, S / ||u_i||) + N(0, z^2 S^2 I)), with S = `dp-clip-norm` and z = `dp-noise-multiplier`.
 
-Protected: whether all the data of any one client took part, against everybody who sees the global models, clients
-included. The server sees every update and is trusted. The comparison is with a client without data, whose updates are
+It protects whether the data of any one client took part, against everybody who sees the global models, including
+clients. The server sees every update and is trusted. The comparison is with a client without data, whose updates are
 zero. Participation is public: who takes part, when, and how fast its link and its computer are. Everything else that a
 client sends must not change the other clients' part of the sum, so methods that look at it are refused
-(`strategies.testing.blindness`). What the server writes into its records gets no noise. The decoded update is clipped:
-a residual that a client keeps back is sent in a later round, and is counted there.
+(`strategies.testing.blindness`). The server's records contain no noise. The decoded update is clipped: a residual that
+a client keeps is sent in a later round and counts there.
 
-Accounting: by opacus' accountant, T releases of the Gaussian mechanism in each of which a client may have taken
-part. Subsampling amplifies privacy only where cohorts are uniform and secret, so no such gain is taken: epsilon is too
-large for `random`, and right for methods that choose the same clients again and again.
+The accountant of opacus counts T releases of the Gaussian mechanism, and assumes that a client took part in each of
+them. Subsampling amplifies privacy only if cohorts are uniform and secret, so fedsel does not use it. So epsilon is too
+large for `random`, and right for methods that select the same clients again and again.
 
 A run that was killed and resumed repeats rounds, with new noise and perhaps other updates; each repetition is counted.
-Given all models that left before, a release is a Gaussian mechanism of sensitivity S whose noise nothing else has, be
-its round new or repeated; so T of them compose as T rounds do. `protect` counts a release durably before it draws the
-noise, so T is never below the number of models that left; it is above by those that a kill kept from leaving.
+Given all models that were released before, a release is a Gaussian mechanism of sensitivity S with its own noise, in a
+new or a repeated round. So T releases compose as T rounds do. `protect` counts a release durably before it draws the
+noise, so T is never below the number of released models. It is above it if a kill prevented a release.
 
-Deviation: the noise comes from the operating system's entropy and not from the run's seed, which every client knows and
-could subtract it by; such a run is not bit for bit repeatable.
+Deviation: the noise comes from the operating system's entropy and not from the run's seed. Every client knows the seed
+and could subtract noise that follows from it. So such a run cannot be repeated bit for bit.
 """
 
 import secrets
@@ -40,7 +40,7 @@ from strategies.roster import Floats
 
 
 def clipped(weights: Floats, updates: Sequence[Update], norm: float) -> Floats:
-    """Clipping: the weights (r,) with which no update counts for more than one of this norm."""
+    """Clipping: the weights (r,), reduced so that each update counts with at most this norm."""
     shares = np.array([norm / max(update.norm(), norm) for update in updates])
     reduced: Floats = weights * shares
     return reduced
@@ -59,20 +59,20 @@ class Privacy:
             self._accountants: Any = import_module("opacus.accountants")
         except ImportError as error:
             raise ConfigError(
-                "The 'dp-clip-norm' parameter needs the package opacus, whose accountant says what privacy is left: "
-                "pip install 'fedsel[privacy]', or set it to 0."
+                "The 'dp-clip-norm' parameter needs the package opacus, whose accountant computes the privacy loss:"
+                " pip install 'fedsel[privacy]', or set it to 0."
             ) from error
         self._config = config
         self._rng = stream(secrets.randbits(128), Purpose.PRIVACY) if rng is None else rng
         self._releases = releases
 
     def protect(self, updates: Sequence[Update]) -> tuple[Floats, Floats]:
-        """The noised mean of r >= 1 clipped updates, float64 (N,), and the weight of each in it, float64 (r,).
+        """The mean of r >= 1 clipped updates with noise, float64 (N,), and the weight of each in it, float64 (r,).
 
         Raises
         ------
         RecordError
-            If the release cannot be counted; nothing is released then.
+            If the release cannot be counted. Then nothing is released.
         """
         self._releases.add()
         clip, count = self._config.dp_clip_norm, len(updates)
@@ -92,14 +92,14 @@ class Privacy:
         return {"releases": np.array(self._releases.count)}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from a state that `state` returned. Raises ValueError if releases are missing that it counted."""
+        """Load a state that `state` returned. Raises ValueError if releases that it counted are missing."""
         counted, on_record = int(state["releases"]), self._releases.count
         if on_record < counted:
             raise ValueError(f"{counted} models were released and {on_record} are on record in {RELEASES}")
 
 
 def refuse_statistics(config: PrivacyConfig, buffers: int) -> None:
-    """Raise ConfigError for a model whose BatchNorm statistics would be released without noise."""
+    """Raise ConfigError for a model with BatchNorm statistics, which would be released without noise."""
     if config.dp_clip_norm and buffers:
         raise ConfigError(
             "The model has BatchNorm statistics, which clients measure and 'dp-clip-norm' does not protect: choose a "

@@ -1,19 +1,19 @@
-"""Robust aggregation: rules that a few hostile clients cannot steer, by the setting `aggregation`.
+"""Robust aggregation: rules that limit the influence of a few hostile clients (setting `aggregation`).
 
 Coordinate-wise median and trimmed mean: D. Yin, Y. Chen, K. Ramchandran, P. Bartlett, "Byzantine-Robust Distributed
-Learning: Towards Optimal Statistical Rates", ICML 2018, arXiv 1803.01498. Krum and Multi-Krum: P. Blanchard,
-E. M. El Mhamdi, R. Guerraoui, J. Stainer, "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent",
-NeurIPS 2017. Before every rule each update is scaled down to `update-clip` times the cohort's median norm: Z. Sun,
-P. Kairouz, A. T. Suresh, H. B. McMahan, "Can You Really Backdoor Federated Learning?", 2019, arXiv 1911.07963.
+Learning: Towards Optimal Statistical Rates", ICML 2018, arXiv 1803.01498. Krum and Multi-Krum: P. Blanchard, E. M. El
+Mhamdi, R. Guerraoui, J. Stainer, "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent", NeurIPS
+2017. Before every rule each update is scaled down to at most `update-clip` times the cohort's median norm: Z. Sun, P.
+Kairouz, A. T. Suresh, H. B. McMahan, "Can You Really Backdoor Federated Learning?", 2019, arXiv 1911.07963.
 
-Absent entries. A client that compresses with error feedback sends a few entries and keeps the rest back. If an absent
-entry were a vote for zero, the median of ten clients that send a fifth each would be zero nearly everywhere; if an
-entry that few send were given back, those few would send it for ever (docs/security.md has the numbers for both). So
-the median and the trimmed mean of an entry are those of the clients that sent it, times their share of the cohort, the
-scale that the mean has. They need a quorum: of an entry that less than the share `quorum` of the cohort sent, the
-centre is the mean, where each client is worth no more than its clipped update. Two colluders who send every entry are
-then outvoted where honest clients send it too, and elsewhere are worth two honest ones. Krum compares whole updates,
-absent entries as zeros.
+Absent entries. A client that compresses with error feedback sends a few entries and keeps the rest. If an absent entry
+were a vote for zero, the median of ten clients that send a fifth each would be zero nearly everywhere. If an entry that
+few clients send were returned to them, these clients would send it for ever (docs/security.md has the numbers for
+both). So the median and the trimmed mean of an entry use only the clients that sent it. They are multiplied by the
+share of these clients in the cohort, which is the scale of the mean. They need a quorum: if less than the share
+`quorum` of the cohort sent an entry, its centre is the mean, in which a client has at most the effect of its clipped
+update. Then two colluders who send every entry are outvoted if honest clients send it too, and otherwise have the
+effect of two honest clients. Krum compares whole updates and treats absent entries as zeros.
 
 All clients have the same weight. Only the sum of the weights is used, because hostile clients choose their scores and
 numbers of examples.
@@ -23,10 +23,10 @@ residual of their client. An outvoted value is not rejected: the centre represen
 outvoted values were returned, an attacker who shifts the centre could make honest clients send larger and larger
 values.
 
-Deviations: the trimmed mean cuts ceil(share r) values of an entry from each end, r the cohort, of however few values
-(at most what leaves one or two). Flower's `aggregate_median`, `aggregate_trimmed_avg` and `aggregate_krum` do the same
-for dense updates that are not clipped (tests compare), but need all of them as dense arrays at once, have no notion of
-an absent entry, and do not return Krum's choice; here the dense form exists for `BLOCK` entries at a time.
+Deviations: the trimmed mean removes ceil(share r) values of an entry at each end, where r is the cohort, even if there
+are few values (but it leaves one or two). Flower's `aggregate_median`, `aggregate_trimmed_avg` and `aggregate_krum` do
+the same for dense updates without clipping (tests compare them). But they need all updates as dense arrays at once, do
+not support absent entries, and do not return Krum's choice. Here only `BLOCK` entries are dense at a time.
 """
 
 import math
@@ -43,7 +43,7 @@ from strategies.roster import Floats, Ints
 
 BLOCK = 2**14
 Centre = Callable[[Floats, Ints], Floats]
-"""(values (r, b) in ascending order with NaN last, values that are there (b,), at least 1) -> their centre (b,)."""
+"""(values (r, b) in ascending order with NaN last, number of values (b,), at least 1) -> their centre (b,)."""
 
 Bound = Callable[[Sequence[Update]], tuple[Update, ...]]
 
@@ -57,7 +57,7 @@ def median(ordered: Floats, counts: Ints) -> Floats:
 
 
 def trimmed_mean(ordered: Floats, counts: Ints, share: float) -> Floats:
-    """Trimmed mean: the mean without the ceil(share r) least and most of an entry's values; it leaves one or two."""
+    """Trimmed mean: the mean without the ceil(share r) smallest and largest values of an entry; one or two remain."""
     cut = np.minimum(math.ceil(share * len(ordered) - 1e-9), (counts - 1) // 2)
     rank = np.arange(len(ordered))[:, None]
     kept = (rank >= cut) & (rank < counts - cut)
@@ -66,9 +66,9 @@ def trimmed_mean(ordered: Floats, counts: Ints, share: float) -> Floats:
 
 
 def clipped(updates: Sequence[Update], multiple: float) -> tuple[tuple[Update, ...], Floats]:
-    """Norm clipping: updates no larger than `multiple` (0: any) times their median norm, and the share left of each.
+    """Norm clipping: updates of at most `multiple` (0: any) times the median norm, and the remaining share of each.
 
-    Of two middle norms the less is the median. The shares are float64 (r,), in [0, 1].
+    The median is the smaller of two middle norms. The shares are float64 (r,), in [0, 1].
     """
     norms = np.array([update.norm() for update in updates])
     most = multiple * lower_median(norms) if multiple else math.inf
@@ -77,9 +77,9 @@ def clipped(updates: Sequence[Update], multiple: float) -> tuple[tuple[Update, .
 
 
 def coordinate_wise(updates: Sequence[Update], centre: Centre, quorum: float) -> Floats:
-    """Coordinate-wise centre of the values sent of each entry, times the share of clients that sent it, float64 (N,).
+    """Coordinate-wise centre of the sent values of each entry, times the share of clients that sent it, float64 (N,).
 
-    Of an entry that less than the share `quorum` of the clients sent the centre is the mean.
+    If less than the share `quorum` of the clients sent an entry, its centre is the mean.
     """
     total = np.zeros(updates[0].size)
     for start, block in _blocks(updates, absent=np.nan):
@@ -101,7 +101,7 @@ def squared_distances(updates: Sequence[Update]) -> Floats:
 
 
 def krum_order(distances: Floats, malicious: int) -> Ints:
-    """Krum's order: places of the updates, the smallest sum of the r - f - 2 least distances to others first."""
+    """Krum's order: places of the updates, ascending by the sum of the r - f - 2 smallest distances to others."""
     others = distances + np.diag(np.full(len(distances), np.inf))
     closest = max(len(distances) - malicious - 2, 1)
     scores = np.sort(others, axis=1)[:, :closest].sum(axis=1)
@@ -114,10 +114,10 @@ class Combined:
 
     Attributes
     ----------
-    updates : the updates as they were combined: clipped, where the rule is robust
+    updates : the updates that were combined: clipped, if the rule is robust
     aggregate : float64 (N,)
     weights : float64 (r,), of each update in the aggregate
-    taken : float64 (r,), share of each update that was taken; the rest is rejected, and its client's to send again
+    taken : float64 (r,), share of each update that was taken; the rest is rejected, and its client sends it again
     """
 
     updates: tuple[Update, ...]
@@ -129,9 +129,9 @@ class Combined:
 def combine(
     updates: tuple[Update, ...], weights: Floats, config: AggregationConfig, bound: Bound | None = None
 ) -> Combined:
-    """Combine r >= 1 updates of which the weighted mean would have these weights, float64 (r,).
+    """Combine r >= 1 updates; the mean uses these `weights`, float64 (r,).
 
-    A robust rule gets what `bound` makes of the clipped updates: see `strategies.aggregation.entry_bounds`.
+    A robust rule gets the result of `bound` for the clipped updates: see `strategies.aggregation.entry_bounds`.
     """
     count, rule, total = len(updates), config.aggregation, float(weights.sum())
     taken = np.ones(count)
@@ -174,6 +174,6 @@ def _fill(row: NDArray[np.float64], update: Update, start: int, stop: int) -> No
     if update.indices is None:
         row[:] = update.values[start:stop]
         return
-    # The same type as the indices: another would copy all of them for every block.
+    # It has the type of the indices: another type would copy all indices for every block.
     first, last = np.searchsorted(update.indices, np.array([start, stop]).astype(np.uint32))
     row[update.indices[first:last] - np.uint32(start)] = update.values[first:last]

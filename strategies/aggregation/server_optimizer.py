@@ -1,9 +1,9 @@
 """Server optimisers: momentum, FedAdagrad, FedYogi and FedAdam on the aggregated update.
 
-Momentum is HeteRo-Select's Eq. 14 (T.-M. H. Hsu, H. Qi, M. Brown, arXiv 1909.06335, has the same with server-lr 1).
-FedAdagrad, FedYogi and FedAdam are Algorithm 2 of S. J. Reddi, Z. Charles, M. Zaheer, Z. Garrett, K. Rush,
-J. Konecny, S. Kumar, H. B. McMahan, "Adaptive Federated Optimization", ICLR 2021, arXiv 2003.00295: without bias
-correction, and with V_0 = tau^2, the smallest that it allows.
+Momentum is Eq. 14 of HeteRo-Select (the same as T.-M. H. Hsu, H. Qi, M. Brown, arXiv 1909.06335, with server-lr 1).
+FedAdagrad, FedYogi and FedAdam are Algorithm 2 of S. J. Reddi, Z. Charles, M. Zaheer, Z. Garrett, K. Rush, J. Konecny,
+S. Kumar, H. B. McMahan, "Adaptive Federated Optimization", ICLR 2021, arXiv 2003.00295: without bias correction, and
+with V_0 = tau^2, the smallest value that the paper allows.
 """
 
 from collections.abc import Callable
@@ -55,7 +55,7 @@ class ServerOptimizer(Saved):
         self._second = np.full(size if self._second_moment else 0, config.server_tau**2)
 
     def step(self, parameters: NDArray[np.float32], update: Floats) -> NDArray[np.float32]:
-        """The next global model, float32 (N,), from the present one and the aggregated `update`, float64 (N,)."""
+        """The next global model, float32 (N,), from the current one and the aggregated `update`, float64 (N,)."""
         config = self._config
         if self._second_moment is None:
             self._momentum *= self._decay
@@ -70,10 +70,10 @@ class ServerOptimizer(Saved):
 def aggregation_weights(
     weighting: str, scores: Floats, examples: Floats, own: Floats | None, *, normalise: bool
 ) -> Floats:
-    """Aggregation weights (r,) that sum to 1; where every one of them would be 0 they are equal.
+    """Aggregation weights (r,) that sum to 1; if all would be 0, they are equal.
 
-    `own` are the method's own weights, used by `method`; None there means by examples. Without `normalise`
-    (unbiased methods) they are returned as they are.
+    `own` are the method's own weights for `weighting` = method; None there means by examples. Without `normalise`
+    (unbiased methods) they are returned unchanged.
     """
     if weighting == "method" and own is not None and not normalise:
         return own

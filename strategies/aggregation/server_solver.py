@@ -1,9 +1,9 @@
 """SCAFFOLD, FedDyn and FedNova on the server; the clients' part and the citations are in `clients.training.solvers`.
 
-Deviations: SCAFFOLD's c and FedDyn's H are unweighted means over all K clients, as in their papers, whatever weighs the
-updates; they lead to the minimum of the unweighted mean loss. A change of a control variate whose reply fails stays
-missing in c. FedNova normalises here instead of at the client, by the number that is reported with the update,
-which is the same sum and leaves the update in the units that its residual has.
+Deviations: SCAFFOLD's c and FedDyn's H are unweighted means over all K clients, as in their papers, for any weights of
+the updates. So they lead to the minimum of the unweighted mean loss. If a reply fails, the change of its control
+variate is missing in c. FedNova normalises here instead of at the client, by the number that is reported with the
+update. The sum is the same, and the update keeps the units of its residual.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from strategies.round.federation import SentModel
 def nova_weights(weights: Floats, effective_steps: Floats) -> Floats:
     """FedNova's weights of the plain updates: w_i tau_eff / ||a_i||_1 with tau_eff = sum_i w_i ||a_i||_1.
 
-    No training takes less than one step, whatever a client reports.
+    A reported number below one step counts as one step.
     """
     steps = np.maximum(effective_steps, 1.0)
     effective = float((weights * steps).sum())
@@ -29,7 +29,7 @@ def nova_weights(weights: Floats, effective_steps: Floats) -> Floats:
 
 
 def updated_mean(mean: Floats, changes: Sequence[Update], clients: int, scale: float = 1.0) -> Floats:
-    """The mean over K clients of which some changed: mean + (scale / K) sum of `changes`, a new float64 (N,)."""
+    """The mean over K clients after some changed: mean + (scale / K) sum of `changes`, a new float64 (N,)."""
     updated = mean.copy()
     for change in changes:
         change.add_to(updated, scale / clients)
@@ -41,7 +41,7 @@ class ServerSolver(Saved):
 
     Attributes
     ----------
-    reports : numbers that clients must report for it
+    reports : numbers that clients must report for the solver
     payloads : number of wire payloads in each reply
     """
 
@@ -54,7 +54,7 @@ class ServerSolver(Saved):
         self.payloads = 2 if self._solver == "scaffold" else 1
 
     def with_control(self, model: SentModel) -> SentModel:
-        """The model as it is sent to the cohort: with scaffold the control variate c follows it."""
+        """The model as it is sent to the cohort; with scaffold, followed by the control variate c."""
         if self._solver != "scaffold":
             return model
         return SentModel((*model.arrays, self._mean.astype(np.float32)))

@@ -27,11 +27,11 @@ class Step:
 
     Attributes
     ----------
-    parameters : float32 (N,), the next global model; the old one where no update was aggregated
-    updates : the clients' updates as they were combined; with ef21 the server's estimates of them
+    parameters : float32 (N,), the next global model; the old one if no update was aggregated
+    updates : the clients' updates that were combined; with ef21 the server's estimates of them
     weights : float64 (r,), of each update in the aggregate
     taken : float64 (r,), share of each update that the setting `aggregation` took
-    aggregate : float64 (N,), the updates combined by the setting `aggregation`; None where there are none
+    aggregate : float64 (N,), the updates combined by the setting `aggregation`; None without updates
     """
 
     parameters: NDArray[np.float32]
@@ -42,7 +42,7 @@ class Step:
 
 
 class ServerState:
-    """The server's optimiser, its part of the local solver, its estimates (ef21), and its bounds of single entries."""
+    """State of the server: optimiser, its part of the local solver, estimates (ef21), and bounds of single entries."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
@@ -82,7 +82,7 @@ class ServerState:
 
     @property
     def epsilon(self) -> float | None:
-        """Privacy spent so far; None without differential privacy."""
+        """Privacy loss epsilon so far; None without differential privacy."""
         return None if self.privacy is None else self.privacy.epsilon()
 
     def preview_step(
@@ -100,7 +100,7 @@ class ServerState:
         return gather(self._parts())
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Go on from a state that `state` returned."""
+        """Load a state that `state` returned."""
         scatter(state, self._parts())
 
     def _parts(self) -> dict[str, Stateful]:

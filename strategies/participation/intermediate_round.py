@@ -34,17 +34,17 @@ def restrict_view(roster: Roster, available: Ints) -> Roster:
 class IntermediateRound:
     """Intermediate round of ISP: clients train and test candidate models before the cohort's size is known.
 
-    Neither the clients nor the server keep anything of it; what it costs is added to the round's record.
+    Neither the clients nor the server keep any state of it. Its costs are added to the round's record.
 
     Attributes
     ----------
-    probe : the loss of every available client, where the method needs losses
+    probe : the loss of every available client, if the method needs losses
     select, candidates : the wrapped method's own rules
-    instructions : writes what the clients are to train, after which they forget the training
-    sent : the model as it is sent to train
+    instructions : writes the train instructions; clients keep no state of this training
+    sent : the model that is sent for training
     parameters, buffers : the global model
-    costs : number of the round's record -> what the intermediate round adds to it
-    record : what was searched and found, for the records
+    costs : field of the round's record -> the number that the intermediate round adds to it
+    record : the search and its result, for the records
     """
 
     round_info: RoundInfo
@@ -66,14 +66,14 @@ class IntermediateRound:
     def draw(
         self, available: Ints, count: int, candidates_rng: np.random.Generator, select_rng: np.random.Generator
     ) -> Selection:
-        """The method's own selection of `count` of the `available` clients, which sees its own candidates' losses."""
+        """The method's own selection of `count` of the `available` clients, with the losses of its own candidates."""
         view = restrict_view(self.roster, available)
         candidates = self.candidates(view, self.round_info, count, candidates_rng)
         view.losses = self.probe.losses_of(candidates)
         return self.select(view, self.round_info, count, select_rng)
 
     def train(self, selection: Selection) -> Replies:
-        """The clients' updates from the global model; the clients' own states stay as they are."""
+        """The clients' updates from the global model. The clients' states do not change."""
         number, statistics = self.round_info.number, self.buffers.size > 0
         instructions, _, _ = self.instructions.instruct(
             selection, self.round_info, keep_state=False, statistics=statistics
@@ -95,9 +95,9 @@ class IntermediateRound:
         return replies
 
     def preview_step(self, selection: Selection, replies: Replies) -> tuple[Step, NDArray[np.float32]]:
-        """The server's step if `selection` alone had trained, and its clients' mean BatchNorm statistics, float32 (B,).
+        """The server's step if only `selection` had trained, and its clients' mean BatchNorm statistics, float32 (B,).
 
-        The clients are among the `replies`.
+        All its clients are among the `replies`.
         """
         chosen, examples = replies.only(selection.clients), self.roster.examples
         robust = self.context.aggregation.aggregation != "mean"
@@ -109,7 +109,8 @@ class IntermediateRound:
     def loss(self, parameters: NDArray[np.float32], buffers: NDArray[np.float32], clients: Ints) -> tuple[float, Ints]:
         """Loss f of a model, inf if unknown, and the clients that tested it.
 
-        It is the loss on the surrogate set, which no client tests, else the mean over the `clients`' test examples.
+        It is the loss on the surrogate set, if there is one; no client tests it then. Otherwise it is the mean over the
+        test examples of the `clients`.
         """
         if self.context.surrogate is not None:
             loss = self.context.surrogate(parameters, buffers)

@@ -1,35 +1,35 @@
-"""ISP: an adaptive number of participants, searched for around any selection method.
+"""ISP: searches for the number of participants, with any selection method.
 
 Skorik, Dorofeev, Molodtsov, Avetisyan, Bylinkin, Medyakov and Beznosikov, "Communication-Efficient Federated Learning
-with Adaptive Number of Participants" (no number known). Here are Algorithms 2 (when), 3 (the search) and 4 (the
-expected loss), and Eq. 6 (ISP-RI). Every Delta rounds all clients train from the global model; for m = 1, 1 + w, ... N
-subsets of m are drawn by the method's own rule and aggregated as the method aggregates, and the first m whose smoothed
-mean loss is below the global model's is taken for the next Delta rounds.
+with Adaptive Number of Participants" (no number known). This file has Algorithms 2 (when to search), 3 (the search) and
+4 (the expected loss), and Eq. 6 (ISP-RI). Every Delta rounds all clients train from the global model. For m = 1, 1 + w,
+... N, the method's own rule draws subsets of m clients, and their updates are aggregated as the method aggregates. The
+first m with a smoothed mean loss below the global model's is used for the next Delta rounds.
 
 Deviations
 ----------
-- Clients train the intermediate round as they would if the method had selected them all, with its own ratios and
-  learning rates; where it selects fewer (it draws with replacement), all train as the shared settings say.
-- The subsets are drawn among the clients whose updates the intermediate round brought, also where all were to train.
-- A subset that was drawn before, with the same weights, is not evaluated again: its loss is the same.
-- A candidate carries the BatchNorm statistics that its clients' training left, averaged by examples, as the authors
-  aggregate them; the global model's are so only with `calibration-form` training.
-- The moving average starts at the oldest loss of the window. It takes the global losses that are known: of every round
-  with a surrogate set or `client-eval`, else of this round only (where, under the text's rule, it cannot change which m
-  comes first).
-- f weighs clients by their test examples. Every model is judged by all available clients (`isp-jury`); Algorithm 4,
-  line 18, has a candidate judged by its own clients only, and then f(w) is taken over those of the intermediate round.
-  A client that did not test f(w) judges no candidate. A client that fails to test one candidate is missing only there.
-- The first m that is found is taken as it is, as in the authors' code; Algorithm 3, line 8, mixes it with the first
-  cohort too (`isp-mix-first`).
-- A client's mini-batches are a function of seed and round, so that it trains in the intermediate round as it will in
-  the round itself.
-- The new m is rounded to the nearest (to even at halves) before it is kept, or down (`isp-rounding`, authors' code).
+- In the intermediate round clients train as if the method had selected all of them, with its ratios and learning rates.
+  If it would select fewer (it draws with replacement), all train by the shared settings.
+- The subsets are drawn among the clients whose updates arrived in the intermediate round.
+- A subset that was drawn before with the same weights is not evaluated again, because its loss is the same.
+- A candidate has the BatchNorm statistics of its clients' training, averaged by examples, as in the authors' code. The
+  global model has such statistics only with `calibration-form` = training.
+- The moving average starts at the oldest loss of the window. It uses the known global losses: those of every round with
+  a surrogate set or `client-eval`, otherwise only that of this round (which, under the text's rule, cannot change the
+  first m).
+- f weighs clients by their test examples. All available clients test every model (`isp-jury`). In Algorithm 4, line 18,
+  only a candidate's own clients test it; f(w) is then taken over the clients of the intermediate round. A client that
+  did not test f(w) tests no candidate. A client that fails to test one candidate is missing only for this one.
+- The first m that is found is used without momentum, as in the authors' code; Algorithm 3, line 8, mixes it with the
+  first cohort too (`isp-mix-first`).
+- A client's mini-batches are a function of seed and round. So it trains in the intermediate round as in the round
+  itself.
+- The new m is rounded to the nearest integer (halves to even), or down as in the authors' code (`isp-rounding`).
 - The authors' code compares the raw mean of the candidates with the moving average of the past losses, f(w) included
-  (`isp-smoothing-rule`); it takes the average of all past rounds, here it is that of the same window.
-- The authors' code begins with 7 rounds in which all clients train 3 epochs. Here the first search is in the round
-  after them (`isp-warmup-rounds`, `isp-warmup-epochs`; the round is not known of their code).
-- ISP-RI takes Eq. 6 literally: the largest smoothed improvement / m^alpha, whether or not it is above 0.
+  (`isp-smoothing-rule`). It averages over all past rounds; here the average is over the same window.
+- The authors' code starts with 7 rounds in which all clients train 3 epochs (`isp-warmup-rounds`, `isp-warmup-epochs`).
+  Here the first search is in the next round; the round of the first search in their code is not known.
+- ISP-RI uses Eq. 6 literally: the largest smoothed improvement / m^alpha, even if it is not above 0.
 """
 
 import logging
@@ -59,7 +59,7 @@ def moving_average(losses: Sequence[float], weight: float) -> float:
 
 
 def first_improvement(counts: Sequence[int], improvement: Callable[[int], float]) -> tuple[int | None, list[float]]:
-    """The first of `counts` with an improvement above 0 (Algorithm 3), or None, and the improvements up to there."""
+    """The first of `counts` with an improvement above 0 (Algorithm 3), or None, and the improvements up to it."""
     improvements: list[float] = []
     for count in counts:
         improvements.append(improvement(count))
@@ -75,16 +75,16 @@ def best_relative(counts: Sequence[int], improvements: Sequence[float], exponent
 
 
 def mixed(found: int, old: int, momentum: float, rounding: str = "nearest") -> int:
-    """Momentum of the number of clients: beta m_found + (1 - beta) m_old as a whole number, at least 1.
+    """Momentum of the number of clients: beta m_found + (1 - beta) m_old as an integer, at least 1.
 
-    This is Algorithm 3, line 8; the `rounding` is to the nearest, or down.
+    This is Algorithm 3, line 8; `rounding` is to the nearest integer, or down.
     """
     number = momentum * found + (1.0 - momentum) * old
     return max(math.floor(number) if rounding == "down" else round(number), 1)
 
 
 class ISP(Participation):
-    """Intelligent Selection of Participants (ISP): the number of clients is searched for every `isp-interval` rounds.
+    """Intelligent Selection of Participants (ISP): searches for the number of clients every `isp-interval` rounds.
 
     Attributes
     ----------
@@ -100,29 +100,29 @@ class ISP(Participation):
         self._clients = context.run.clients
         self._found_before = False
         self._losses: dict[int, float] = {}
-        """Round -> loss of the global model it starts from."""
+        """Round -> loss of the global model at its start."""
         self._jury: Ints = np.zeros(0, np.int64)
-        """Clients that tested the newest of these losses; none where the surrogate set did."""
+        """Clients that tested for the newest of these losses; none if it is from the surrogate set."""
 
     def searches(self, round_info: RoundInfo) -> bool:
-        """True in the rounds that search (Algorithm 2): the first after the warm-up, then every `isp-interval` ones."""
+        """True in rounds that search (Algorithm 2): the first after the warm-up, then every `isp-interval` rounds."""
         elapsed = round_info.number - 1 - self._config.isp_warmup_rounds
         return elapsed >= 0 and elapsed % self._config.isp_interval == 0
 
     def cohort(self, round_info: RoundInfo) -> int:
-        """Number of clients that train in a round: all of them in the warm-up, and where a search is aggregated."""
+        """Number of clients that train in a round: all in the warm-up, and if the search itself is aggregated."""
         everybody = self._warms_up(round_info) or (self.aggregates and self.searches(round_info))
         return self._clients if everybody else self.count
 
     def epochs(self, round_info: RoundInfo) -> int:
-        """Local epochs of a round; 0: as many as the training settings say."""
+        """Local epochs of a round; 0: those of the training settings."""
         return self._config.isp_warmup_epochs if self._warms_up(round_info) else 0
 
     def _warms_up(self, round_info: RoundInfo) -> bool:
         return round_info.number <= self._config.isp_warmup_rounds
 
     def before(self, intermediate: IntermediateRound) -> None:
-        """Train the intermediate round and search its updates, unless the round itself is the intermediate round."""
+        """Train the intermediate round and search among its updates, unless this is the intermediate round itself."""
         available = intermediate.roster.ids
         if available.size and not self.aggregates:
             count = math.ceil(self._config.isp_sample * available.size)
@@ -133,14 +133,14 @@ class ISP(Participation):
             self._search(intermediate, intermediate.train(selection))
 
     def after(self, intermediate: IntermediateRound, replies: Replies) -> None:
-        """Search the updates of a round that is itself the intermediate round."""
+        """Search among the updates of a round that is itself the intermediate round."""
         if self.aggregates:
             self._search(intermediate, replies)
 
     def observe(self, server_round: int, loss: float, jury: Ints | None = None) -> None:
-        """Keep the loss of the global model that round `server_round` starts from, unless it is not finite.
+        """Keep the loss of the global model at the start of round `server_round`, if it is finite.
 
-        `jury` are the clients that tested it, int64; None where the surrogate set did.
+        `jury` are the clients that tested it, int64; None if it is from the surrogate set.
         """
         if math.isfinite(loss):
             self._losses[server_round] = loss
@@ -152,7 +152,7 @@ class ISP(Participation):
         """Algorithm 3, or Eq. 6, over the updates of an intermediate round."""
         config, clients, number = self._config, replies.clients, intermediate.round_info.number
         if not clients.size:
-            LOGGER.warning("Round %d: nothing came back of the intermediate round; the cohort stays.", number)
+            LOGGER.warning("Round %d: no update arrived in the intermediate round; the cohort does not change.", number)
             return
         global_loss = self._global_loss(intermediate, clients)
         global_losses = [loss for _, loss in sorted(self._losses.items())] or [global_loss]
@@ -184,7 +184,7 @@ class ISP(Participation):
         }
 
     def _global_loss(self, intermediate: IntermediateRound, trained: Ints) -> float:
-        """Loss f(w) of the global model: the one that is known, else the jury's, or that of the `trained` clients."""
+        """Loss f(w) of the global model: the known one, otherwise that of the jury or of the `trained` clients."""
         number, available = intermediate.round_info.number, intermediate.roster.ids
         same = self._loss_config.isp_jury == "same" and intermediate.context.surrogate is None
         if number in self._losses and not (same and np.setdiff1d(self._jury, available).size):
@@ -201,11 +201,13 @@ class ISP(Participation):
         count: int,
         subset_losses: dict[tuple[bytes, bytes], float],
     ) -> float:
-        """Mean loss over `isp-draws` subsets of `count` clients (Algorithm 4); `subset_losses` are used again."""
+        """Mean loss over `isp-draws` subsets of `count` clients (Algorithm 4). `subset_losses` caches losses of
+        subsets.
+        """
         key = self._seed, Purpose.PARTICIPATION, intermediate.round_info.number
         total = 0.0
         for draw in range(self._config.isp_draws):
-            # Streams 0 and 1 drew the clients that train; each subset has two of its own.
+            # Streams 0 and 1 drew the clients that train; each subset uses two other streams.
             place = 2 + 2 * (count * self._config.isp_draws + draw)
             selection = intermediate.draw(replies.clients, count, stream(*key, place), stream(*key, place + 1))
             step, buffers = intermediate.preview_step(selection, replies)
@@ -224,7 +226,7 @@ class ISP(Participation):
         return counts | {"rounds": rounds, "losses": losses, "jury": self._jury}
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Go on from a state that `state` returned."""
+        """Load a state that `state` returned."""
         self.count, self._found_before = int(state["count"]), bool(state["found_before"])
         self._jury = state["jury"].astype(np.int64)
         self._losses = dict(zip(state["rounds"].tolist(), state["losses"].tolist(), strict=True))

@@ -1,7 +1,7 @@
 """Participation policy: how many clients train in a round.
 
-A schedule (`schedules`) says it beforehand. A policy that searches (`isp`) lets clients train and test candidate models
-first, in an intermediate round of which nothing is kept.
+A schedule (`schedules`) fixes the number beforehand. A policy that searches (`isp`) first lets clients train and test
+candidate models, in an intermediate round whose state is discarded.
 """
 
 from strategies.checkpoint import Arrays
@@ -11,42 +11,42 @@ from strategies.round.replies import Replies
 
 
 class Participation:
-    """Participation policy of a run. `cohort` is all that a schedule must write.
+    """Participation policy of a run. A schedule must define only `cohort`.
 
     Attributes
     ----------
-    aggregates : True where the round of a search is itself the intermediate round, and is aggregated
+    aggregates : True if a round that searches is itself the intermediate round, and is aggregated
     """
 
     aggregates = False
 
     def cohort(self, round_info: RoundInfo) -> int:
-        """Number of clients that train in a round, whether or not so many are connected; after `before`."""
+        """Number of clients that train in a round, even if fewer are connected. Called after `before`."""
         raise NotImplementedError
 
     def searches(self, round_info: RoundInfo) -> bool:
-        """True in the rounds that search."""
+        """True in rounds that search."""
         return False
 
     def epochs(self, round_info: RoundInfo) -> int:
-        """Local epochs of a round; 0: as many as the training settings say."""
+        """Local epochs of a round; 0: those of the training settings."""
         return 0
 
     def before(self, intermediate: IntermediateRound) -> None:
-        """Search, before the cohort of a round that searches is selected."""
+        """Search before the cohort of the round is selected."""
 
     def after(self, intermediate: IntermediateRound, replies: Replies) -> None:
         """Learn from the replies of a round that searches."""
 
     def observe(self, server_round: int, loss: float, jury: Ints | None = None) -> None:
-        """Learn the loss of the global model that round `server_round` starts from.
+        """Learn the loss of the global model at the start of round `server_round`.
 
-        `jury` are the clients that tested it, int64; None where the surrogate set did.
+        `jury` are the clients that tested it, int64; None if it is from the surrogate set.
         """
 
     def state(self) -> Arrays:
-        """All that it has learnt."""
+        """The state of the policy."""
         return {}
 
     def load_state(self, state: Arrays) -> None:
-        """Go on from a state that `state` returned."""
+        """Load a state that `state` returned."""

@@ -1,12 +1,12 @@
 """Participation schedules: the number of clients as a function of the round; `isp` searches for it instead.
 
-Linear growth is what the ISP paper calls AdaFL (Skorik et al., Sec. B.4, after Q. Li, X. Li, L. Zhou, X. Yan, "AdaFL:
+Linear growth is called AdaFL in the ISP paper (Skorik et al., Sec. B.4, after Q. Li, X. Li, L. Zhou, X. Yan, "AdaFL:
 Adaptive Client Selection and Dynamic Contribution Evaluation for Efficient Federated Learning", ICASSP 2024):
-`adafl-full` goes from 10 clients to all of them over the run, `adafl-econom` is the rule of the ISP authors' code.
+`adafl-full` grows from 10 clients to all clients over the run; `adafl-econom` is the rule of the ISP authors' code.
 `adafl-staged` is the dynamic fraction of Z. Chen, K. F. E. Chong, T. Q. S. Quek, "Dynamic Attention-based
 Communication-Efficient Federated Learning", 2021, arXiv 2108.05765. `decay` is the exponential decay of A. M. de Souza
-et al., "Adaptive Client Selection with Personalization for Communication Efficient Federated Learning", Ad Hoc
-Networks 157, 2024.
+et al., "Adaptive Client Selection with Personalization for Communication Efficient Federated Learning", Ad Hoc Networks
+157, 2024.
 
 Deviations
 ----------
@@ -26,7 +26,7 @@ ECONOM_FIRST = 5
 
 
 def linear_growth(elapsed: float, first: int, last: int, every: float) -> int:
-    """Linear growth: m_0 and one more for each `every` of the `elapsed` rounds, at most `last`; halves go to even."""
+    """Linear growth: m_0 + `elapsed` / `every`, at most `last`; halves are rounded to even."""
     return round(min(first + max(elapsed, 0.0) / every, last))
 
 
@@ -37,7 +37,7 @@ def staged_share(round_info: RoundInfo, stages: int, first: float, last: float) 
 
 
 class Schedule(Participation):
-    """Number of clients by the schedule, or the `cohort` where it is fixed."""
+    """Number of clients by the schedule, or the fixed `cohort`."""
 
     def __init__(self, context: RunContext) -> None:
         self._config, self._cohort, self._clients = context.participation, context.run.cohort, context.run.clients
@@ -48,7 +48,7 @@ class Schedule(Participation):
 
 
 def scheduled(config: ParticipationConfig, round_info: RoundInfo, cohort: int, clients: int) -> int:
-    """Number of all `clients` that train in a round, at least 1: by the schedule, or the `cohort` where it is fixed."""
+    """Number of `clients` that train in a round, at least 1: by the schedule, or the fixed `cohort`."""
     count = cohort
     if config.participation == "adafl-full":
         first = min(config.growth_first or FULL_FIRST, clients)

@@ -1,7 +1,8 @@
 """Communication budget: the round's average kept fraction, and its allocation to the cohort.
 
-HeteRo-Select (arXiv:2508.06692), Eqs. 7 and 8. The settings hold both the text's form (the defaults) and the
-authors' code (the `paper` preset): where the cosine starts, what the cap allows, whether it binds in the warm-up.
+HeteRo-Select (arXiv:2508.06692), Eqs. 7 and 8. Settings choose between the text of the paper (the defaults) and the
+authors' code (the `paper` preset). The two differ in where the cosine starts, in the cap, and in whether the cap
+applies during the warm-up.
 """
 
 import math
@@ -29,10 +30,11 @@ def link_caps(
     size: int,
     config: BudgetConfig,
 ) -> Floats:
-    """Each client's ceiling theta_cap = B_k T_budget / (32 N) (below Eq. 8); inf where its link is unknown.
+    """Each client's ceiling theta_cap = B_k T_budget / (32 N) (below Eq. 8); inf if its link is unknown.
 
-    `link_cap` = transfer takes T_budget = 32 N / mean bandwidth, so that the cap is B_k over the mean; round takes
-    theta_avg 32 N / mean bandwidth + `mean_compute_s`, an average client's local training (the authors' code).
+    With `link_cap` = transfer, T_budget = 32 N / mean bandwidth, so the cap is B_k / mean bandwidth. With round,
+    T_budget = theta_avg 32 N / mean bandwidth + `mean_compute_s`, where the latter is an average client's local
+    training (the authors' code).
     """
     if config.link_cap == "none":
         return np.full(uplink_bits_per_s.shape, np.inf)

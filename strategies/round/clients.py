@@ -1,4 +1,4 @@
-"""Connected clients by partition id: they are enrolled, asked, and their answers are collected."""
+"""Connected clients by partition id: enrols them, asks them, and collects their answers."""
 
 import logging
 import time
@@ -13,12 +13,12 @@ from strategies.round.federation import Answer, Federation, Message, Reply, Sent
 
 LOGGER = logging.getLogger("fedsel")
 UNAVAILABLE = "Error: Node Unavailable"
-"""Beginning of Flower's reason where a node that it held to be connected gives no sign of life."""
+"""Start of Flower's error reason for a node that it listed as connected but that does not answer."""
 ASK_AGAIN_S = 1.0
 SCALAR_BYTES = 8
 """Uplink charge of one reported number (a loss, a count)."""
 LOOK_S = 0.1
-"""Seconds between two checks of the connected nodes, while the server waits for all of them."""
+"""Seconds between two checks of the connected nodes while the server waits for all clients."""
 
 
 class ConnectedClients:
@@ -27,13 +27,13 @@ class ConnectedClients:
     Parameters
     ----------
     total : clients of the run, K
-    answer_s : seconds that a client has for an answer outside its training; 0: any number
+    answer_s : timeout in seconds of an answer outside training; 0: none
 
     Attributes
     ----------
     federation : the clients of the current round
     enrolment : the owners of the partition ids
-    nodes : partition id -> node that owns it, where that is connected
+    nodes : partition id -> node that owns it, for connected nodes
     """
 
     federation: Federation
@@ -48,17 +48,17 @@ class ConnectedClients:
     def enrol(
         self, federation: Federation, server_round: int = 0, label_counts: bool = False, *, wait: bool
     ) -> list[EnrolAnswer]:
-        """Update `nodes` to those connected now and enrol the new ones, with their `label_counts` if asked.
+        """Update `nodes` to the connected nodes, and enrol new ones, with `label_counts` if requested.
 
-        With `wait`, block until all clients are connected, or until the time is over and enough are there. A node
-        that Flower lists as connected but that does not answer yet is asked again; this happens after a restart of the
-        SuperLink. A node that is no client of this run, or reports the partition id of another, is left out.
+        With `wait`, block until all clients are connected, or until the timeout if enough of them are connected then.
+        After a restart of the SuperLink, Flower may list a node as connected that does not answer yet; such a node is
+        asked again. A node that is not a client of this run, or that reports the partition id of another, is left out.
 
         Raises
         ------
         ConfigError
-            With `wait`, if too few connect in time, or none of them can be enrolled; in a simulation, if one
-            cannot.
+            With `wait`, if too few clients connect in time or none can be enrolled; in a simulation, if any client
+            cannot be enrolled.
         """
         self.federation = federation
         connected = federation.nodes()
@@ -85,11 +85,11 @@ class ConnectedClients:
             connected = federation.nodes()
         if wait and len(self.nodes) < self._total:
             missing = sorted(set(range(self._total)) - set(self.nodes))
-            LOGGER.warning("The run begins without the clients %s. %s", one_line(missing), self._excuse())
+            LOGGER.warning("The run starts without the clients %s. %s", one_line(missing), self._excuse())
         return sorted(enrolled, key=lambda enrolment: enrolment.client)
 
     def _await_all(self, deadline_s: float) -> Set[str]:
-        """Wait until as many nodes are connected as there are clients; raise ConfigError if too few are in time."""
+        """Wait until one node per client is connected. Raises ConfigError if too few connect in time."""
         enough = self._config.min_available_clients or self._total
         while len(connected := self.federation.nodes()) < self._total:
             if time.monotonic() >= deadline_s:
@@ -98,13 +98,13 @@ class ConnectedClients:
                 raise ConfigError(
                     f"Only {len(connected)} of {self._total} clients connected within "
                     f"{self._config.connect_timeout_s} s. Set 'clients' to the number of supernodes (or start more), "
-                    "raise 'connect-timeout-s', or begin with fewer by 'min-available-clients'."
+                    "raise 'connect-timeout-s', or start with fewer by 'min-available-clients'."
                 )
             time.sleep(LOOK_S)
         return connected
 
     def _ask_new(self, instruction: EnrolInstruction, server_round: int, *, wait: bool) -> bool:
-        """Ask new nodes for their identity; true if one does not answer although Flower lists it as connected."""
+        """Ask new nodes for their identity; True if one does not answer although Flower lists it as connected."""
         enrolment, config = self.enrolment, self._config
         enrolment.forget(self._met)
         answer_s = max(config.enrol_timeout_s, config.connect_timeout_s if wait else 0.0)
@@ -127,7 +127,7 @@ class ConnectedClients:
         return conflicts[-1].sentence if conflicts else "They are not connected."
 
     def messages(self, instructions: Mapping[int, Instruction], model: SentModel) -> list[Message]:
-        """A message to each of these clients, by ascending id."""
+        """One message for each of these clients, by ascending id."""
         return [Message(self.nodes[client], instructions[client], model, client) for client in sorted(instructions)]
 
     def ask(
@@ -138,7 +138,7 @@ class ConnectedClients:
         return self.by_client(self.federation.ask(messages, self._until if until is None else until).items())
 
     def by_client(self, answers: Iterable[tuple[str, Answer]], server_round: int = 0) -> dict[int, Answer]:
-        """The answers of nodes by the ids of their clients, ascending; of several of one client the first."""
+        """The answers by client id, ascending. If a client answered several times, only its first answer."""
         found: dict[int, Answer] = {}
         for node, answer in answers:
             client = self.enrolment.client_of[node]
@@ -150,7 +150,7 @@ class ConnectedClients:
 
 
 def replies_among(answers: Mapping[int, Answer], server_round: int, failed: str) -> dict[int, Reply]:
-    """The clients' answers that are replies; each failure is logged: the client, that it `failed`, and the reason."""
+    """The answers that are replies. Each failure is logged: the client, `failed` (what failed), and the reason."""
     for client, answer in answers.items():
         if not isinstance(answer, Reply):
             LOGGER.warning("Round %d: client %d %s: %s", server_round, client, failed, one_line(answer))

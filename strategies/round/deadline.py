@@ -1,8 +1,8 @@
 """Straggler handling: deadline and over-selection (Bonawitz et al. 2019, Sec. 2.2).
 
 K. Bonawitz et al., "Towards Federated Learning at Scale: System Design", MLSys 2019: more clients train than are
-wanted, and the round ends with the first replies that are as many as wanted, or at its deadline. In deployment the
-server does not wait for the other clients (`strategies.round.federation.Until`).
+needed. The round ends when the needed number of replies has arrived, or at its deadline. In deployment the server does
+not wait for the other clients (`strategies.round.federation.Until`).
 """
 
 import math
@@ -18,7 +18,7 @@ from strategies.round.replies import Replies
 
 
 def over_selected_count(wanted: int, over_selection: float, available: int) -> int:
-    """Number of clients that train for `wanted` replies: ceil(wanted (1 + over-selection)), at most the `available`."""
+    """Number of clients that train for `wanted` replies: ceil(wanted (1 + over-selection)), at most `available`."""
     return min(math.ceil(round(wanted * (1.0 + over_selection), 9)), available)
 
 
@@ -34,8 +34,7 @@ def accept_replies(replies: Replies, finish_s: Floats, wanted: int, limits: Repl
 
     Parameters
     ----------
-    finish_s : float64 (r,)
-        Seconds until each reply arrived; of equally fast ones the lower id goes first.
+    finish_s : float64 (r,) Seconds until each reply arrived; among equals, the lower id comes first.
     """
     deadline_s = limits.round_deadline_s
     punctual = finish_s <= (deadline_s or math.inf)

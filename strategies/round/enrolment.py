@@ -1,9 +1,9 @@
-"""Enrolment: a partition id belongs to the node that enrolled it first, and to no other.
+"""Enrolment: a partition id belongs to the node that enrolled it first.
 
-A node is a SuperNode by the id that Flower gives it. With a key of its own it keeps that id when it is started again;
-without, it gets a new one, so that another node may take over a partition id once the owner is not connected any more.
-With `node-keys` no other node may take it over. If several nodes report the same free partition id, none of them gets
-it until only one is left, because the server cannot tell which one is honest.
+A node is identified by the id that Flower gives to its SuperNode. A SuperNode with a key of its own keeps its id after
+a restart. A SuperNode without a key gets a new id, so another node may take over a partition id when its owner is no
+longer connected. With `node-keys` no other node may take it over. If several nodes report the same free partition id,
+none of them gets it until only one is left, because the server cannot tell which one is honest.
 """
 
 import logging
@@ -30,16 +30,16 @@ def assign(
 
     Parameters
     ----------
-    owners : partition id -> the node that has owned it so far
-    claims : connected node -> the partition id that it says is its own
-    keys : no partition id passes from its owner to another node
+    owners : partition id -> its owner so far, a node
+    claims : connected node -> the partition id that it reports
+    keys : True if no other node may take over a partition id
 
     Returns
     -------
     owners
         Partition id -> the node that owns it now, connected or not.
     refused
-        Node -> why it does not own what it claims.
+        Node -> the reason why it does not own the partition id that it reports.
     """
     now, refused = dict(owners), dict[str, str]()
     claimants: dict[int, list[str]] = {}
@@ -50,12 +50,12 @@ def assign(
         if owner in nodes:
             reason = f"it belongs to node {owner}"
         elif owner is not None and keys:
-            reason = f"it belongs to node {owner}, which is away, and stays with its key"
+            reason = f"it belongs to node {owner} and its key, and that node is not connected"
         elif len(nodes) == 1:
             now[client] = nodes[0]
             continue
         else:
-            reason = f"nodes {', '.join(nodes)} claim it at once; end all of them but one"
+            reason = f"nodes {', '.join(nodes)} claim it at the same time; stop all of them except one"
         refused |= {node: reason for node in nodes if node != owner}
     return now, refused
 
@@ -70,38 +70,38 @@ class Enrolment:
     Attributes
     ----------
     client_of : node -> partition id, of every node that owns one
-    identity_conflicts : nodes that were left out or refused, or took a partition id over, and are not on record yet
+    identity_conflicts : nodes that were left out, were refused or took over a partition id, and are not recorded yet
     """
 
     def __init__(self, total: int, config: EnrolmentConfig) -> None:
         self._total, self._config = total, config
         self._owners: dict[int, str] = {}
         self._answers: dict[str, EnrolAnswer] = {}
-        """Of the nodes that claim a partition id and own none."""
+        """Answers of the nodes that claim a partition id but own none."""
         self._failures: dict[str, int] = {}
         self._again_s: dict[str, float] = {}
-        """When a node that failed to answer is asked again."""
+        """Time at which a node that failed to answer is asked again."""
         self._reasons: dict[str, str] = {}
         self.client_of: dict[str, int] = {}
         self.identity_conflicts: list[IdentityConflict] = []
 
     def renew(self, connected: Collection[str]) -> None:
-        """Forget all owners if none is connected: the run was resumed with another SuperLink, or in a simulation."""
+        """Forget all owners if none is connected: the run is simulated, or resumed with another SuperLink."""
         if not any(node in connected for node in self._owners.values()):
             self._owners.clear()
 
     def forget(self, connected: Collection[str]) -> None:
-        """Forget the nodes that own nothing and are gone."""
+        """Forget the nodes that own no partition id and are no longer connected."""
         for notes in (self._answers, self._failures, self._again_s, self._reasons):
             for node in [node for node in notes if node not in connected]:
                 del notes[node]
 
     def due(self, now_s: float) -> bool:
-        """True where a node that failed is to be asked again."""
+        """True if it is time to ask a node again that failed."""
         return any(again_s <= now_s for again_s in self._again_s.values())
 
     def unheard(self, connected: Collection[str], now_s: float) -> list[str]:
-        """The connected nodes that are to be asked who they are."""
+        """The connected nodes whose identity must be asked now."""
         return [
             node
             for node in connected
@@ -109,7 +109,7 @@ class Enrolment:
         ]
 
     def hear(self, node: str, properties: Mapping[str, Scalar], server_round: int) -> None:
-        """Read a node's answer. A node that is no client of this run is left out and not asked again."""
+        """Read a node's answer. A node that is not a client of this run is left out and not asked again."""
         self._again_s.pop(node, None)
         try:
             self._answers[node] = EnrolAnswer.from_properties(properties, self._total)
@@ -125,10 +125,10 @@ class Enrolment:
         """Leave out a node that failed to answer. The pause until it is asked again doubles with each failure."""
         self._failures[node] = self._failures.get(node, 0) + 1
         self.postpone(node, now_s + self._config.enrol_timeout_s * 2 ** min(self._failures[node], MOST_DOUBLINGS))
-        self._note(node, server_round, f"left out, as it could not say what it has: {one_line(error)}")
+        self._note(node, server_round, f"left out, because its enrolment failed: {one_line(error)}")
 
     def settle(self, connected: Collection[str], server_round: int) -> list[EnrolAnswer]:
-        """Assign partition ids to the connected nodes; the answers of those that own one from now on, ascending."""
+        """Assign partition ids to the connected nodes; return the answers of the new owners, by ascending client id."""
         claims = {node: client for node, client in self.client_of.items() if node in connected}
         claims |= {node: answer.client for node, answer in self._answers.items()}
         owners, refused = assign(self._owners, claims, keys=self._config.node_keys)
@@ -137,7 +137,7 @@ class Enrolment:
             client = self._answers[node].client
             if (before := self._owners.get(client, node)) != node:
                 self.client_of.pop(before, None)
-                self._note(node, server_round, f"taken over from node {before}, which is gone", client, before)
+                self._note(node, server_round, f"taken over from node {before}, which left", client, before)
             self.client_of[node] = client
         for node, reason in refused.items():
             client = self._answers[node].client
@@ -148,7 +148,7 @@ class Enrolment:
     def _note(
         self, node: str, server_round: int, outcome: str, client: int | None = None, owner: str | None = None
     ) -> None:
-        """Log and keep what became of a node, once for each outcome."""
+        """Log and store the outcome for a node, once for each outcome."""
         if self._reasons.get(node) != outcome:
             self._reasons[node] = outcome
             claim = IdentityConflict(server_round, node, outcome, client, owner)
@@ -156,11 +156,11 @@ class Enrolment:
             self.identity_conflicts.append(claim)
 
     def state(self) -> Arrays:
-        """The owner of each partition id, text (K,), empty where there is none."""
+        """The owner of each partition id, text (K,); empty without an owner."""
         return {"owners": np.array([self._owners.get(client, "") for client in range(self._total)])}
 
     def load_state(self, state: Arrays) -> None:
-        """Go on from a state that `state` returned. Raises ValueError if it is of another number of clients."""
+        """Load a state that `state` returned. Raises ValueError if its number of clients differs."""
         if state["owners"].shape != (self._total,):
             raise ValueError(f"owners of {state['owners'].shape} partition ids")
         self._owners = {client: node for client, node in enumerate(map(str, state["owners"])) if node}

@@ -1,7 +1,7 @@
-"""Federation: the interface between a round and the clients of a run, and the one wait for their answers.
+"""Federation: the interface between a round and the clients of a run, and the wait for their answers.
 
-There are three: `flower_grid` (Flower's grid: simulation on Ray, deployment, users' apps), `flower_manager` (its legacy
-client manager) and `simulation.engines.inline_engine` (this process).
+There are three: `flower_grid` (Flower's grid: simulation on Ray, deployment, users' apps), `flower_manager` (Flower's
+legacy client manager) and `simulation.engines.inline_engine` (this process).
 """
 
 import math
@@ -52,12 +52,12 @@ def sent_model(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) ->
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """One instruction to one client, with the model that it is about.
+    """One instruction to one client, with the model.
 
     Attributes
     ----------
     node : Flower's id of the client's node
-    client : partition id; None while the node has not been enrolled
+    client : partition id; None before the node is enrolled
     """
 
     node: str
@@ -86,7 +86,7 @@ class Reply:
 
 
 class NodeError(RuntimeError):
-    """Failure of a node: there is no answer, or the answer is an error.
+    """Failure of a node: it does not answer, or its answer is an error.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ Answers = dict[str, Answer]
 
 @dataclass(frozen=True)
 class Until:
-    """End of a wait: the first `replies` (None: all), and `deadline_s` seconds (0: any number)."""
+    """End of a wait: after `replies` replies (None: all), or after `deadline_s` seconds (0: no deadline)."""
 
     replies: int | None = None
     deadline_s: float = 0.0
@@ -118,13 +118,13 @@ class Federation(Protocol):
     """The clients of a run."""
 
     simulated: bool
-    """True where the clients are this run's own processes: all of them are there, and must enrol."""
+    """True if the clients are processes of this run. Then all of them are connected and must enrol."""
 
     def nodes(self) -> Set[str]:
         """Ids of the nodes that are connected now."""
 
     def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
-        """Send the messages, one to a node, and wait for the answers; every node's, in any order."""
+        """Send the messages, one to a node, and wait; return the answer of every node, in any order."""
 
 
 class Wait:
@@ -133,8 +133,8 @@ class Wait:
     Parameters
     ----------
     messages : the question, a message to each node
-    timeouts : times within which clients answer, which learn from these answers; None: any
-    waves : how often in turn a node's time begins, where not all are asked at once
+    timeouts : timeouts of the clients' answers, which adapt to these answers; None: no timeout
+    waves : number of turns in which the nodes are asked if not all are asked at once; each turn has the full timeout
 
     Attributes
     ----------
@@ -158,18 +158,18 @@ class Wait:
 
     @property
     def enough(self) -> bool:
-        """True where as many clients have replied as are wanted."""
+        """True if the needed number of clients has replied."""
         return self._until.replies is not None and self._replies >= self._until.replies
 
     @property
     def left_s(self) -> float:
-        """Seconds that the wait may still take; 0 where it is over."""
+        """Remaining seconds of the wait; 0 if it is over."""
         if not self.missing or self.enough:
             return 0.0
         return max(min(self._until.deadline_s or math.inf, self._timeout_s) - self.elapsed_s, 0.0)
 
     def add(self, node: str, answer: Answer) -> None:
-        """Take up the answer of a node."""
+        """Add the answer of a node."""
         self.missing.discard(node)
         self.answers[node] = answer
         self._replies += isinstance(answer, Reply)

@@ -1,7 +1,7 @@
 """Flower's grid as a federation: clients in Ray's workers or on other machines, by Flower's Message API.
 
-In a simulation a few messages instruct a whole cohort: a message to each client costs Flower and Ray up to 25 ms of a
-core, and the model goes out with each. One client answers for the others then (see `clients.flower_client`).
+In a simulation a few messages instruct a whole cohort, because every message costs Flower and Ray up to 25 ms of a core
+and carries the model. One client then answers for the others (see `clients.flower_client`).
 """
 
 import logging
@@ -22,13 +22,13 @@ from strategies.round.federation import ALL, Answer, Answers, Message, NodeError
 
 LOGGER = logging.getLogger("fedsel")
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S, PAUSE_SHARE = 0.02, 1.0, 0.1
-"""Bounds of the pause after an empty answer, and the pause as a share of the time without a reply."""
+"""Bounds of the pause between two polls, and the pause as a share of the time since the last reply."""
 MOST_BYTES = 1 << 26
-"""Most bytes of the models of all clients of one message, which are those of their updates where sent whole."""
+"""Upper bound on the bytes of the replies to one message: the model's bytes for each of its clients."""
 
 
 class ClientError(RuntimeError):
-    """Failure of a client that a reply tells of."""
+    """Failure of a client, reported in a reply."""
 
 
 class FlowerGrid:
@@ -36,9 +36,9 @@ class FlowerGrid:
 
     Parameters
     ----------
-    timeouts : times within which clients answer; None: any
-    pool : in a simulation, messages into which a question to all clients is divided; 0: one to each client
-    pools_training : also the messages to train
+    timeouts : timeouts of the clients' answers; None: no timeout
+    pool : in a simulation, number of messages for a question to all clients; 0: one message to each client
+    pools_training : True if messages to train are pooled too
     arrived : event that is set when a reply is stored; None: the grid is polled
     """
 
@@ -54,7 +54,7 @@ class FlowerGrid:
         self._grid, self._timeouts, self._arrived = grid, timeouts, arrived
         self._pool, self._pools_training = pool, pools_training
         self._alone: set[str] = set()
-        """Nodes that failed again when they were asked with a message of their own."""
+        """Nodes that failed twice, the second time with a message of their own. They keep getting such messages."""
         self._sent: tuple[SentModel, ArrayRecord] | None = None
         self.simulated = pool > 0
 
@@ -63,7 +63,8 @@ class FlowerGrid:
         return {str(node) for node in self._grid.get_node_ids()}
 
     def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
-        """Send the messages and wait for the replies. The clients of a message that fails are asked again, each alone.
+        """Send the messages and wait for the replies. If a message to several clients fails, each of them is asked
+        again alone.
 
         A client that fails again, because it ends its worker or never answers, gets messages of its own from then on.
         """
@@ -79,7 +80,7 @@ class FlowerGrid:
             failed: list[Message] = []
             found = self._pull(unanswered, wait)
             for reply in found:
-                part = unanswered.pop(reply.metadata.reply_to_message_id, [])  # a second reply answers nobody
+                part = unanswered.pop(reply.metadata.reply_to_message_id, [])  # a second reply is ignored
                 if reply.has_error() and len(part) > 1:
                     failed += part
                     continue
@@ -95,8 +96,7 @@ class FlowerGrid:
         return wait.result()
 
     def _push(self, parts: list[list[Message]], wait: Wait) -> dict[str, list[Message]]:
-        """Send a message for each part, and return message id -> part. A node that is no longer connected counts as
-        failed."""
+        """Send a message for each part; return message id -> part. A node that is not connected counts as failed."""
         sent = [
             FlowerMessage(
                 self.content(part), dst_node_id=int(part[0].node), message_type=part[0].instruction.message_type
@@ -114,24 +114,24 @@ class FlowerGrid:
         return unanswered
 
     def _pull(self, unanswered: dict[str, list[Message]], wait: Wait) -> list[FlowerMessage]:
-        """The replies that are there. One that Flower cannot read is a failure of the clients that it is of."""
+        """The replies that have arrived. If Flower cannot read a reply, its clients have failed."""
         try:
             return list(self._grid.pull_messages(list(unanswered)))
         except Exception as error:
             if self._pool:
                 raise
-            LOGGER.warning("A reply cannot be read (%s); all are asked for one by one.", one_line(error))
+            LOGGER.warning("A reply cannot be read (%s); fedsel now requests the replies one by one.", one_line(error))
         found: list[FlowerMessage] = []
         for name in list(unanswered):
             try:
                 found += self._grid.pull_messages([name])
-            except Exception as error:  # noqa: BLE001 - whatever a client's reply raises is that client's failure
+            except Exception as error:  # noqa: BLE001 - any exception from a client's reply is that client's failure
                 for message in unanswered.pop(name):
                     wait.add(message.node, NodeError(message.node, f"its reply cannot be read: {error}"))
         return found
 
     def _pause(self, wait: Wait, news_s: float) -> None:
-        """Wait for a reply, or for a tenth of the time without one."""
+        """Wait for a reply, or, if the grid is polled, for a tenth of the time since the last one."""
         if self._arrived is not None:
             self._arrived.wait(min(wait.left_s, LONGEST_PAUSE_S))
             return
@@ -139,7 +139,7 @@ class FlowerGrid:
         time.sleep(min(pause_s, wait.left_s))
 
     def _parts(self, messages: Sequence[Message], kind: str) -> list[list[Message]]:
-        """Messages that one message of Flower's carries together."""
+        """Messages grouped into parts; one message of Flower's carries each part."""
         pooled = self._pool > 0 and (kind == "evaluate" or (kind == "train" and self._pools_training))
         together = [message for message in messages if pooled and message.node not in self._alone]
         alone = [[message] for message in messages if not pooled or message.node in self._alone]
@@ -161,7 +161,7 @@ class FlowerGrid:
         return self._sent[1]
 
     def named(self, model: SentModel) -> ArrayRecord:
-        """The model as a record, its arrays by their places."""
+        """The model as a record; the name of an array is its place."""
         arrays = enumerate(zip(model.arrays, model.tensors, strict=True))
         return ArrayRecord(
             {
@@ -183,16 +183,16 @@ class FlowerGrid:
             return NodeError(message.node, str(error))
 
     def reply(self, content: RecordDict, client: int | None, arrived_s: float) -> Reply:
-        """The reply of `client` among those that one message brought; None: the only one.
+        """The reply of `client` from a message with several replies; None: the only reply.
 
         Raises
         ------
         ClientError
-            Where the client failed, or it is missing.
+            If the client failed, or its reply is missing.
         """
         numbers = fedsel_config(content, client)
         if numbers is None:
-            raise ClientError("its reply is none of fedsel's: server and clients must run the same app")
+            raise ClientError("its reply is not from fedsel: server and clients must run the same app")
         if ERROR in numbers:
             raise ClientError(str(numbers[ERROR]))
         arrays = content.array_records.get(named(ARRAYS, client), ArrayRecord())
@@ -201,9 +201,9 @@ class FlowerGrid:
 
 
 def divided(messages: Sequence[Message], pool: int) -> Iterator[list[Message]]:
-    """Divide messages to train: each part has the `pool`-th part of what is left, `MOST_BYTES` at most.
+    """Divide messages to train: each part has 1/`pool` of the remaining ones, and at most `MOST_BYTES`.
 
-    The small parts at the end let the workers end together, whatever the clients' local work.
+    The small parts at the end let the workers finish at about the same time, for any local work of the clients.
     """
     left = list(messages)
     while left:

@@ -1,7 +1,7 @@
-"""Flower's legacy server as a federation: clients behind its client manager, and rounds in its two halves.
+"""Flower's legacy server as a federation: clients of its client manager, and rounds in two halves.
 
-Flower's legacy server calls `configure_fit` and `aggregate_fit`, and between the two every client's proxy in a thread
-of its own. `instructed` gives it proxies that ask all clients at once, as every other federation does.
+Flower's legacy server calls `configure_fit` and `aggregate_fit`. Between the two it calls each client's proxy in a
+thread of its own. `instructed` gives it proxies that ask all clients at once, as every other federation does.
 """
 
 import math
@@ -34,11 +34,11 @@ Ins = TypeVar("Ins", FitIns, EvaluateIns)
 
 
 class FlowerManager:
-    """Federation of the clients that Flower's legacy client manager has.
+    """Federation of the clients of Flower's legacy client manager.
 
     Parameters
     ----------
-    timeouts : times within which clients answer; None: any
+    timeouts : timeouts of the clients' answers; None: no timeout
     """
 
     simulated = False
@@ -52,7 +52,7 @@ class FlowerManager:
         return frozenset(self._manager.all())
 
     def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
-        """Call the proxies of all nodes, each in a thread; what a proxy raises is its node's answer."""
+        """Call the proxies of all nodes, each in a thread. An exception of a proxy is the answer of its node."""
         if not messages:
             return {}
         proxies, changed, unsent = self._manager.all(), threading.Condition(), iter(messages)
@@ -68,7 +68,7 @@ class FlowerManager:
                     wait.add(message.node, answer)
                     changed.notify_all()
 
-        # Daemons: Flower's call cannot be ended, and the process does not wait for it.
+        # Daemon threads: a call of Flower's cannot be cancelled, and the process must not wait for it.
         for _ in range(min(len(messages), MAX_THREADS)):
             threading.Thread(target=call_each, daemon=True).start()
         with changed:
@@ -77,7 +77,7 @@ class FlowerManager:
             return wait.result()
 
     def _call(self, proxy: ClientProxy, message: Message, wait: Wait) -> Reply:
-        """A proxy's reply to a message. Raises what the proxy raises, and as `reply` does."""
+        """A proxy's reply to a message. Raises the exceptions of the proxy and of `reply`."""
         config, model = self.config(message.instruction), as_parameters(message.model)
         timeout_s = wait.left_s if math.isfinite(wait.left_s) else None
         result: GetPropertiesRes | FitRes | EvaluateRes
@@ -94,7 +94,7 @@ class FlowerManager:
         return instruction.to_config()
 
     def reply(self, result: GetPropertiesRes | FitRes | EvaluateRes, arrived_s: float) -> Reply:
-        """The reply in a result of Flower's. Raises RuntimeError where its status is not OK."""
+        """The reply in a result of Flower's. Raises RuntimeError if its status is not OK."""
         if result.status.code != Code.OK:
             raise RuntimeError(result.status.message or f"status {result.status.code.name}")
         return reply_of(result, arrived_s)
@@ -110,16 +110,16 @@ def reply_of(result: GetPropertiesRes | FitRes | EvaluateRes, arrived_s: float =
 
 
 def as_parameters(model: SentModel) -> Parameters:
-    """The model as Flower's legacy messages have it."""
+    """The model in the form of Flower's legacy messages."""
     return Parameters(model.tensors, "numpy.ndarray")
 
 
 class AskedClient(ClientProxy):
-    """Client of a question that Flower's legacy server asks of many clients, each by its own proxy.
+    """Proxy of one client; all proxies of a question ask their clients together.
 
     Parameters
     ----------
-    answers : asks all of them, once, and returns their answers
+    answers : asks all clients on its first call, and returns their answers
     """
 
     def __init__(self, node: str, answers: Callable[[], Answers]) -> None:
@@ -134,17 +134,17 @@ class AskedClient(ClientProxy):
         return answer
 
     def fit(self, ins: FitIns, timeout: float | None, group_id: int | None) -> FitRes:
-        """The client's reply to its train message; raises NodeError where there is none."""
+        """The client's reply to its train message. Raises NodeError without a reply."""
         reply = self._reply()
         return FitRes(OK, Parameters(list(reply.tensors), "numpy.ndarray"), reply.examples, dict(reply.metrics))
 
     def evaluate(self, ins: EvaluateIns, timeout: float | None, group_id: int | None) -> EvaluateRes:
-        """The client's reply to its evaluate message; raises NodeError where there is none."""
+        """The client's reply to its evaluate message. Raises NodeError without a reply."""
         reply = self._reply()
         return EvaluateRes(OK, reply.loss, reply.examples, dict(reply.metrics))
 
     def get_properties(self, ins: Any, timeout: float | None, group_id: int | None) -> Any:
-        """Raise NotImplementedError: Flower's server calls a proxy of a question for nothing else."""
+        """Raise NotImplementedError: Flower's server does not call it on these proxies."""
         raise NotImplementedError
 
     get_parameters = reconnect = get_properties
@@ -153,7 +153,9 @@ class AskedClient(ClientProxy):
 def instructed(
     federation: Federation, messages: Sequence[Message], until: Until, kind: type[Ins]
 ) -> list[tuple[ClientProxy, Ins]]:
-    """Messages as `configure_fit` and `configure_evaluate` return them; the first proxy that is called asks all."""
+    """Messages in the form of `configure_fit` and `configure_evaluate`. The first proxy that is called asks all
+    clients.
+    """
     lock, answers = threading.Lock(), list[Answers]()
 
     def ask_once() -> Answers:

@@ -1,4 +1,4 @@
-"""Train instructions: every selected client gets its learning rate, kept fraction and history beside the model."""
+"""Train instructions: each selected client gets the model, its learning rate, its kept fraction and its history."""
 
 import secrets
 from collections.abc import Container
@@ -18,8 +18,8 @@ class InstructionBuilder:
 
     Parameters
     ----------
-    reports : numbers that every reply must bring
-    estimated : under ef21, the clients whose update the server estimates; changes from round to round
+    reports : numbers that every reply must contain
+    estimated : with ef21, the clients whose update the server estimates; changes from round to round
 
     Attributes
     ----------
@@ -53,8 +53,9 @@ class InstructionBuilder:
         Returns
         -------
         instructions
-            Of each selected client, by its id; without `keep_state` its training leaves its state as it was, with
-            `statistics` it sends those of BatchNorm, and `local_epochs` above 0 replace its usual local work.
+            Instruction of each selected client, by its id. Without `keep_state` training does not change the client's
+            state. With `statistics` the client sends its BatchNorm statistics. `local_epochs` above 0 replace its usual
+            local work.
         fraction
             The round's kept fraction.
         fractions
@@ -93,7 +94,8 @@ class InstructionBuilder:
         if selection.kept_fractions is not None:
             return round_fraction(round_info, context.budget), selection.kept_fractions
         if context.reported_values.loss_clip:
-            # Scores follow losses that clients claim, and a larger share of the budget for one is a smaller for others.
+            # Scores depend on losses that clients report, and a larger share of the budget for one client is taken from
+            # the others.
             selection = replace(selection, scores=np.ones(selection.clients.size))
         means = links.mean_uplink_bits_per_s, links.mean_step_s
         return cohort_fractions(selection, self._roster, means, context.initial.size, round_info, context.budget)

@@ -1,4 +1,4 @@
-"""Checks of a method: its class once when it is loaded, what its constructor leaves, and every selection."""
+"""Checks of a method: its class when it is loaded, its instance after construction, and each selection."""
 
 import inspect
 import re
@@ -18,14 +18,14 @@ from strategies.run_context import RunContext
 
 SELECTION = "Selection(clients), with clients an ascending array of distinct ids of available clients"
 SHORT = reprlib.Repr()
-"""Short forms of what a method returned."""
+"""Short representation of a method's return value."""
 SHORT.maxlist, SHORT.maxother = 20, 100
 NAME = re.compile(r"[\w-]+")
 MethodT = TypeVar("MethodT", bound=SelectionMethod[Any])
 
 
 def check_class(method: type[SelectionMethod[Any]], known: Mapping[str, type[SelectionMethod[Any]]]) -> None:
-    """Raise ConfigError, in one sentence, where a class cannot be a method; `known` are fedsel's own, by name."""
+    """Raise ConfigError with one sentence if a class is not a valid method. `known` has fedsel's methods by name."""
     _refuse_class(method, _class_fault(method, known))
 
 
@@ -35,7 +35,7 @@ def build(method: type[MethodT], context: RunContext) -> MethodT:
     Raises
     ------
     ConfigError
-        In one sentence, where its constructor raises, or leaves something out; also for settings that it refuses.
+        With one sentence, if the constructor raises, omits an attribute or refuses the settings.
     """
     with user_code(method.__module__, f"`__init__` of the method {method.name}"):
         built = method(context)
@@ -43,11 +43,11 @@ def build(method: type[MethodT], context: RunContext) -> MethodT:
         _refuse_class(method, "its `__init__` must call super().__init__(context) first.")
     for name in method.state_fields:
         if not hasattr(built, name):
-            _refuse_class(method, f"its `__init__` must set self.{name}, as its state_fields name {name!r}.")
+            _refuse_class(method, f"its `__init__` must set self.{name}, because its state_fields contain {name!r}.")
         value = getattr(built, name)
         if np.asarray(value).dtype.kind not in "biuf":
             _refuse_class(
-                method, f"self.{name}, of its state_fields, must be a number or an array. Got {_shown(value)}."
+                method, f"self.{name}, which is in its state_fields, must be a number or an array. Got {_shown(value)}."
             )
     return built
 
@@ -60,11 +60,11 @@ def _refuse_class(method: type[SelectionMethod[Any]], fault: str) -> None:
 def _class_fault(method: type[SelectionMethod[Any]], known: Mapping[str, type[SelectionMethod[Any]]]) -> str:
     for attribute, example in (("name", "mine"), ("paper", "our paper")):
         if not isinstance(getattr(method, attribute, None), str):
-            return f'it needs a {attribute}, as a text in the class: {attribute} = "{example}".'
+            return f'it needs a {attribute}, a string in the class: {attribute} = "{example}".'
     if not NAME.fullmatch(method.name):
-        return f"its name may have letters, digits, _ and -. Got {method.name!r}."
+        return f"its name may contain letters, digits, _ and -. Got {method.name!r}."
     if not issubclass(method, known.get(method.name, method)):
-        return f"its name {method.name!r} is that of a method of fedsel. Give it another."
+        return f"its name {method.name!r} is the name of a method of fedsel. Give it another."
     for name in sorted(method.__abstractmethods__):
         return f"it has no `{name}`. Write `def {name}({_parameters(getattr(SelectionMethod, name))})`."
     for promise in ("exact_cohort", "explores", "free_cohort"):
@@ -78,7 +78,7 @@ def _class_fault(method: type[SelectionMethod[Any]], known: Mapping[str, type[Se
 
 
 def _function_fault(method: type[SelectionMethod[Any]]) -> str:
-    """Sentence on a function of the class that does not take what that of `SelectionMethod` does; empty if none is."""
+    """Sentence on a function whose parameters differ from those in `SelectionMethod`; empty if there is none."""
     for name, expected in vars(SelectionMethod).items():
         found = inspect.getattr_static(method, name)
         function = getattr(expected, "__func__", expected)
@@ -86,18 +86,18 @@ def _function_fault(method: type[SelectionMethod[Any]]) -> str:
             continue
         taken = f"({_parameters(function)})"
         if isinstance(expected, classmethod) != isinstance(found, classmethod):
-            kind = "a @classmethod" if isinstance(expected, classmethod) else "a method, no @classmethod,"
-            return f"its `{name}` must be {kind} of {taken}."
+            kind = "a @classmethod" if isinstance(expected, classmethod) else "a method, not a @classmethod,"
+            return f"its `{name}` must be {kind} with the parameters {taken}."
         given = getattr(found, "__func__", found)
         try:
             inspect.signature(given).bind(*inspect.signature(function).parameters)
         except TypeError:
-            return f"its `{name}` must take {taken}. Got ({_parameters(given)})."
+            return f"its `{name}` must have the parameters {taken}. Got ({_parameters(given)})."
     return ""
 
 
 def _settings_fault(method: type[SelectionMethod[Any]]) -> str:
-    """Sentence on the class of its settings; empty if it is sound."""
+    """Sentence on an invalid class of its settings; empty if it is valid."""
     for base in vars(method).get("__orig_bases__", ()):
         for argument in get_args(base):
             if not (isinstance(argument, type) and issubclass(argument, Settings)) and not isinstance(
@@ -111,7 +111,7 @@ def _settings_fault(method: type[SelectionMethod[Any]]) -> str:
 
 
 def _needs_fault(method: type[SelectionMethod[Any]]) -> str:
-    """Sentence on what its `needs` returns under its default settings; empty if it is sound."""
+    """Sentence on an invalid result of its `needs` with default settings; empty if it is valid."""
     with user_code(method.__module__, f"`needs` of the method {method.name}"):
         found = method.needs(method.Config())
     return "" if isinstance(found, Needs) else f"its `needs` must return a Needs(...). Got {_shown(found)}."
@@ -124,7 +124,7 @@ def _parameters(function: Callable[..., object]) -> str:
 def candidates(
     method: SelectionMethod[Any], roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator
 ) -> Ints:
-    """Candidates that `method` names for a cohort of `count`, checked. Raises ConfigError as `select` does."""
+    """Candidates of `method` for a cohort of `count`, checked. Raises ConfigError as `select` does."""
     with user_code(type(method).__module__, f"`candidates` of the method {method.name}"):
         found = method.candidates(roster, round_info, count, rng)
     _refuse(method, round_info, candidates_fault(found, roster.ids))
@@ -139,7 +139,7 @@ def select(
     Raises
     ------
     ConfigError
-        In one sentence, where it is no sound selection, or where a user's own method raises.
+        With one sentence, if the selection is invalid or a user's own method raises.
     """
     with user_code(type(method).__module__, f"`select` of the method {method.name}"):
         selection = method.select(roster, round_info, count, rng)
@@ -150,17 +150,17 @@ def select(
 
 def _refuse(method: SelectionMethod[Any], round_info: RoundInfo, fault: str) -> None:
     if fault:
-        raise ConfigError(f"The method {method.name} cannot go on in round {round_info.number}: {fault}")
+        raise ConfigError(f"The method {method.name} cannot continue in round {round_info.number}: {fault}")
 
 
 def candidates_fault(found: object, available: Ints) -> str:
-    """Sentence on what is wrong with candidates from the ids `available`; empty if nothing is."""
+    """Sentence on invalid candidates from the ids `available`; empty if they are valid."""
     fault = _ids_fault(found, "it", available)
     return fault and f"`candidates` must return an ascending array of distinct ids of available clients. {fault}"
 
 
 def selection_fault(selection: object, available: Ints) -> str:
-    """Sentence on what is wrong with a selection from the ids `available`; empty if it is sound."""
+    """Sentence on an invalid selection from the ids `available`; empty if it is valid."""
     if not isinstance(selection, Selection):
         return f"It returned {_shown(selection)}."
     clients = selection.clients
@@ -170,7 +170,7 @@ def selection_fault(selection: object, available: Ints) -> str:
         return f"Its 'components' must be a dict of arrays by name. Got {_shown(selection.components)}."
     for name, values in parts_of(selection).items():
         if not (isinstance(values, np.ndarray) and values.shape == clients.shape and values.dtype.kind in "iuf"):
-            return f"Its '{name}' must be an array with a number for each selected client. Got {_shown(values)}."
+            return f"Its '{name}' must be an array with one number for each selected client. Got {_shown(values)}."
         if not name.startswith("component") and not (np.isfinite(values).all() and (values >= 0).all()):
             return f"Its '{name}' must be finite and at least 0. Got {_list(values)}."
         if name in ("kept_fractions", "learning_rates") and not (values > 0).all():
@@ -186,16 +186,16 @@ def _ids_fault(ids: object, name: str, available: Ints) -> str:
     if not (np.diff(ids) > 0).all():
         return f"Here {name} is {_list(ids)}."
     strangers = ids[~np.isin(ids, available)]
-    return f"Here {name} has {_list(strangers)}, and available are {_list(available)}." if strangers.size else ""
+    return f"Here {name} has {_list(strangers)}; the available ids are {_list(available)}." if strangers.size else ""
 
 
 def size_fault(selection: Selection, count: int, *, exact: bool) -> str:
-    """Sentence on a selection that is not of `count` clients, where they must be so many, or is of none; else empty."""
+    """Sentence on an empty selection or, with `exact`, one without `count` clients; empty if it is valid."""
     size = selection.clients.size
     if size == count or (size and not exact):
         return ""
-    remedy = "" if not size else ", or say exact_cohort = False in the class"
-    return f"It selected {size} clients and was asked for {count}: select so many{remedy}."
+    remedy = "" if not size else ", or set exact_cohort = False in the class"
+    return f"It selected {size} clients instead of {count}: select {count} clients{remedy}."
 
 
 def parts_of(selection: Selection) -> dict[str, Any]:

@@ -27,9 +27,9 @@ class Probe:
     Attributes
     ----------
     losses : float64 (K,), the probed clients' losses of the global model; NaN for all others
-    bytes : both ways, label counts of clients that enrolled in this round included
+    bytes : in both directions, with the label counts of clients that enrolled in this round
     duration_s : float64 (c,), of each probed client
-    failures : clients that did not answer, and why
+    failures : clients that did not answer, with the reason
     """
 
     losses: Floats
@@ -38,7 +38,7 @@ class Probe:
     failures: list[Failure]
 
     def losses_of(self, clients: Ints) -> Floats:
-        """The losses of these clients alone, float64 (K,); NaN for all others."""
+        """The losses of only these clients, float64 (K,); NaN for all others."""
         losses = np.full(self.losses.size, np.nan)
         losses[clients] = self.losses[clients]
         return losses
@@ -57,7 +57,7 @@ class ClientProber:
         Raises
         ------
         ConfigError
-            With `wait`, if none of them sends label counts where they are needed, or as `ConnectedClients.enrol`.
+            With `wait`, if label counts are needed and no client sends them; also as `ConnectedClients.enrol`.
         """
         roster, needs, context = self._roster, self._needs, self._context
         if needs.label_counts and not roster.label_counts.size:
@@ -82,7 +82,7 @@ class ClientProber:
                     roster.label_counts[client] = np.minimum(enrolled.counts(context.classes), counted)
                 except ConfigError as error:
                     unsound.append(error)
-                    LOGGER.warning("Round %d: %s What it has counts as nothing.", number, error)
+                    LOGGER.warning("Round %d: %s Its label counts are set to 0.", number, error)
         if clipped:
             LOGGER.warning(
                 "Round %d: 'example-clip' bounds the examples of clients (%d): %s",
@@ -97,7 +97,7 @@ class ClientProber:
         return len(new) * context.classes * SCALAR_BYTES if needs.label_counts else 0
 
     def _bound_examples(self) -> None:
-        """Bound what the clients count for, and derive their local steps from it and the settings alone."""
+        """Bound the clients' examples, and derive their local steps from these and the settings."""
         roster, training = self._roster, self._context.training
         claimed = roster.examples.astype(np.float64)
         bounded = winsorised(claimed, self._context.reported_values.example_clip, claimed[claimed > 0.0])
@@ -106,7 +106,7 @@ class ClientProber:
         roster.local_steps[enrolled] = [training.steps(examples) for examples in roster.examples[enrolled].tolist()]
 
     def measure(self, round_info: RoundInfo, probed: Ints, model: SentModel, label_count_bytes: int) -> Probe:
-        """Measure the losses of the `probed` and observe every link; `label_count_bytes` are charged with the probe.
+        """Measure the losses of the `probed` and observe every link. `label_count_bytes` are part of the probe's bytes.
 
         A client that fails its probe is not available in this round.
         """
@@ -114,7 +114,8 @@ class ClientProber:
         losses = np.full(context.run.clients, np.nan)
         failures: list[Failure] = []
         batches = context.evaluation.probe_batches if needs.probe_batches is None else needs.probe_batches
-        # The stress test's links depend on the losses: the simulator then measures all of them, without charging them.
+        # Links of the stress test depend on the losses, so the simulator measures all losses, without counting their
+        # bytes.
         measured = roster.ids if links.needs_losses else probed
         instruction = ProbeInstruction(round_info.number, batches, needs.probe_test_part)
         for client, reply in self._clients.ask(dict.fromkeys(measured.tolist(), instruction), model).items():

@@ -1,4 +1,4 @@
-"""Replies: what the clients send after training is decoded, checked and put in the order of their ids."""
+"""Replies: decodes and checks what clients send after training, and sorts it by client id."""
 
 import logging
 from collections.abc import Container, Iterable, Mapping
@@ -25,20 +25,20 @@ from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
 THREADS = 4
-"""Threads that decode replies; most of the time none of them holds Python's lock."""
+"""Threads that decode replies; they run without Python's lock most of the time."""
 DIVISIBLE_SIZE = 1 << 16
-"""Model size, in parameters, from which several threads decode faster than one."""
+"""Smallest model size, in parameters, for which several threads decode faster than one."""
 
 
 class Decoded(NamedTuple):
-    """Sound reply of a client.
+    """Valid reply of a client.
 
     Attributes
     ----------
     answer : the numbers beside the update
-    payloads : the update, and where the solver sends one the change of a control variate
-    sent_bytes : of the payloads, as they came
-    statistics : BatchNorm statistics, float64 (B,), where the client was asked for them
+    payloads : the update and, if the solver sends one, the change of a control variate
+    sent_bytes : bytes of the payloads as received
+    statistics : BatchNorm statistics, float64 (B,), if the client was asked for them
     """
 
     answer: TrainAnswer
@@ -49,7 +49,7 @@ class Decoded(NamedTuple):
 
 @dataclass(frozen=True)
 class Replies:
-    """Usable replies in ascending order of client id, and the clients without one.
+    """Usable replies in ascending order of client id, and the clients without a usable reply.
 
     Attributes
     ----------
@@ -57,8 +57,8 @@ class Replies:
     decoded : their r replies
     asked_reports : reports in every answer
     failures : clients without a usable reply, and the reason
-    unused : int64, clients whose usable reply is not aggregated: others were faster, or there were too few of them
-    waited_s : seconds that the round lasts at least, because the server waited for a client that did not reply
+    unused : int64, clients whose usable reply is not aggregated: others were faster, or too few clients replied
+    waited_s : minimal duration of the round in seconds, because the server waited for a client that did not reply
     """
 
     clients: Ints
@@ -75,12 +75,12 @@ class Replies:
 
     @property
     def controls(self) -> tuple[codec.Update, ...]:
-        """The r changes of control variates, where the solver sends them."""
+        """The r changes of control variates, if the solver sends them."""
         return tuple(change for reply in self.decoded for change in reply.payloads[1:])
 
     @property
     def statistics(self) -> tuple[Floats, ...]:
-        """The r BatchNorm statistics, float64 (B,) each, where the clients were asked for them."""
+        """The r BatchNorm statistics, float64 (B,) each, if the clients were asked for them."""
         return tuple(reply.statistics for reply in self.decoded if reply.statistics is not None)
 
     @property
@@ -128,19 +128,19 @@ class Replies:
         return RoundWork(*measured, self.work_steps, self.uplink_bytes, self.uplink_value_bytes, probe_s, self.waited_s)
 
     def only(self, clients: Ints) -> "Replies":
-        """Keep the replies of `clients`, ascending ids that are all among them, and no failure."""
+        """Only the replies of `clients` (ascending ids, all with a reply), without the failures."""
         places = np.searchsorted(self.clients, clients)
         decoded = tuple(self.decoded[place] for place in places)
         return Replies(self.clients[places], decoded, self.asked_reports, [])
 
 
 class ReplyCollector:
-    """Reply collector: decodes the replies of a run's cohorts, and the links learn from them.
+    """Reply collector: decodes the replies of the cohorts, and updates the links from them.
 
     Parameters
     ----------
-    reports : numbers that every reply must bring: those of the method, and of the local solver
-    payloads : wire payloads that every reply must have; of two the second is a change of the client's control variate
+    reports : numbers that every reply must contain, for the method and for the local solver
+    payloads : number of wire payloads of every reply; a second one is the change of the client's control variate
 
     Attributes
     ----------
@@ -162,7 +162,7 @@ class ReplyCollector:
     ) -> Replies:
         """Decode and bound the replies of the `asked` clients, with BatchNorm `statistics` if these were asked for.
 
-        Where they were to train for `local_epochs` above 0, their work is bounded by these.
+        If they were asked to train for `local_epochs` above 0, these bound their work.
         """
         replies = self.decode(answered, asked, server_round, statistics)
         bounded = self._bounded(replies, server_round, local_epochs)
@@ -174,9 +174,9 @@ class ReplyCollector:
     def decode(
         self, answered: Mapping[int, Reply], asked: Ints, server_round: int, statistics: bool = False
     ) -> Replies:
-        """Decode and check the reply of every client that was asked; what is malformed is a failure of that client.
+        """Decode and check the reply of every client that was asked. A malformed reply is a failure of its client.
 
-        So is an update, or a change of a control variate, whose norm is above `max-update-norm` times the cohort's
+        So is an update, or a change of a control variate, with a norm above `max-update-norm` times the cohort's
         median.
         """
         context, found, failures = self._context, dict[int, Decoded](), list[Failure]()
@@ -202,7 +202,7 @@ class ReplyCollector:
     def _decoded(
         self, answered: Mapping[int, Reply], server_round: int, statistics: bool, client: int
     ) -> Decoded | codec.WireError:
-        """The reply of a client, or what is wrong with it."""
+        """The reply of a client, or the error in it."""
         context, count = self._context, self._payloads
         try:
             if client not in answered:
@@ -212,7 +212,7 @@ class ReplyCollector:
                 raise codec.WireError(f"expected {count + statistics} arrays, got {len(tensors)}")
             answer = TrainAnswer.from_metrics(metrics, self._reports, loss_optional=context.losses_optional)
             asked = client, server_round, context.initial.size
-            seeds = context.run.seed, None  # of the indices, which are drawn from it in an update alone
+            seeds = context.run.seed, None  # only an update has indices that are drawn from the seed
             payloads = zip(tensors[:count], seeds, strict=False)
             sent = [validation.decode_payload(tensor, *asked, seed) for tensor, seed in payloads]
             last = validation.unpack_statistics(tensors[-1:], context.buffers > 0.0) if statistics else None
@@ -232,7 +232,7 @@ class ReplyCollector:
             most = most_work_steps(steps, training.passes(examples), self._reports)
             if reply.answer.work_steps > most:
                 LOGGER.warning(
-                    "Round %d: client %d says that it computed %g steps; %g count, as its settings take no more.",
+                    "Round %d: client %d reports %g computed steps; %g count, the most that its settings allow.",
                     *(server_round, client, reply.answer.work_steps, most),
                 )
             reports = {Report(report): float(found[place]) for report, found in numbers.items()}
@@ -244,7 +244,7 @@ class ReplyCollector:
 
 
 def most_work_steps(steps: int, passes: int, reports: Container[str]) -> float:
-    """All that a client computes for `steps` local steps and these `reports`, each of `passes` mini-batches."""
+    """Computing for `steps` local steps and these `reports`, in steps; each report takes `passes` mini-batches."""
     extra_steps = 0.0
     if Report.INITIAL_LOSS in reports or Report.RMS_LOSS in reports:
         extra_steps += passes * FORWARD_STEPS
@@ -256,21 +256,21 @@ def most_work_steps(steps: int, passes: int, reports: Container[str]) -> float:
 def too_large(norms: Mapping[int, float], multiple: float) -> list[tuple[int, str]]:
     """Return the clients whose norm is above `multiple` times the lower median, each with a sentence.
 
-    Where the median is 0, or `multiple` is, there are none.
+    There are none if the median or `multiple` is 0.
     """
     if not norms:
         return []
     median = sorted(norms.values())[(len(norms) - 1) // 2]
     bound = multiple * median
     return [
-        (client, f"an update of norm {norm:.3g}, where the round's median is {median:.3g}: see 'max-update-norm'")
+        (client, f"an update of norm {norm:.3g}; the round's median is {median:.3g}: see 'max-update-norm'")
         for client, norm in norms.items()
         if norm > bound > 0.0
     ]
 
 
 def warn_of_zero_weights(clients: Ints, server_round: int, selection: Selection, weighting: str) -> None:
-    """Log a round in which the weights that `weighting` takes from the selection are 0 for all aggregated `clients`."""
+    """Log a round in which all aggregated `clients` have the weight 0 in the selection."""
     given = {"score": selection.scores, "method": selection.weights}.get(weighting)
     if given is None or not clients.size or given[np.searchsorted(selection.clients, clients)].any():
         return
@@ -279,17 +279,17 @@ def warn_of_zero_weights(clients: Ints, server_round: int, selection: Selection,
         "Round %d: the %s of all aggregated clients are 0; %s.",
         server_round,
         "scores" if weighting == "score" else "method's weights",
-        "their updates count alike" if alike else "their updates change nothing",
+        "their updates count equally" if alike else "their updates change nothing",
     )
 
 
 def warn_of_few_updates(count: int, server_round: int, config: AggregationConfig) -> None:
     """Log a round that has no update to aggregate, or fewer than the setting `aggregation` needs."""
     if not count:
-        LOGGER.warning("Round %d: too little came back; the model stays as it is.", server_round)
+        LOGGER.warning("Round %d: there is no update to aggregate; the model does not change.", server_round)
     elif count < (least := config.least_updates):
         LOGGER.warning(
-            "Round %d: %d updates came back, and among fewer than %d the 'aggregation' %s does not withstand "
-            "hostile clients ('krum-malicious' is %d). Set 'min-returned' to %d to leave such rounds out.",
+            "Round %d: only %d updates came back. With fewer than %d the 'aggregation' %s does not protect against"
+            " hostile clients ('krum-malicious' is %d). Set 'min-returned' to %d to skip such rounds.",
             *(server_round, count, least, config.aggregation, config.krum_malicious, least),
         )

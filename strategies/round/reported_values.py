@@ -1,4 +1,4 @@
-"""Reported values: losses and examples that clients report are checked, and bounded by the median of all clients'."""
+"""Reported values: checks the losses and examples that clients report, and bounds them by the clients' median."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -18,12 +18,12 @@ LOSS, PROBE = "loss", "probe"
 
 
 class LastReported:
-    """Last reported values of all clients, by kind: a method's knowledge is bounded by their median (`loss-clip`).
+    """Last reported values of all clients, by kind. A multiple of their median bounds new values (`loss-clip`).
 
     Parameters
     ----------
-    kinds : names of what clients report
-    multiple : largest value that counts, in multiples of the median; 0 is any, and nothing is kept
+    kinds : names of the reported values
+    multiple : the bound, in multiples of the median; 0: no bound, and no values are kept
     """
 
     def __init__(self, clients: int, kinds: Iterable[str], multiple: float) -> None:
@@ -31,7 +31,7 @@ class LastReported:
         self._multiple = multiple
 
     def bounded(self, kind: str, clients: Ints, values: Floats) -> Floats:
-        """The values that the `clients` report now, float64 (n,), cut to the bound; NaN is unknown."""
+        """The values that the `clients` report now, float64 (n,), clipped to the bound; NaN is unknown."""
         if not self._multiple:
             return values
         known = ~np.isnan(values)
@@ -43,7 +43,7 @@ class LastReported:
         return {kind: last.copy() for kind, last in self._last.items()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from a state that `state` returned. Raises ValueError if it is of other clients, KeyError of kinds."""
+        """Load a state that `state` returned. Raises ValueError for other clients, KeyError for other kinds."""
         for kind, last in self._last.items():
             if state[kind].shape != last.shape:
                 raise ValueError(f"values of {state[kind].shape} clients")
@@ -51,7 +51,7 @@ class LastReported:
 
 
 def probed_loss(reply: Answer) -> float:
-    """The loss in the reply to a loss probe. Raises WireError if there is none that a client can have."""
+    """The loss in the reply to a loss probe. Raises WireError if it is out of range."""
     if not isinstance(reply, Reply):
         raise WireError(str(reply))
     answer = EvaluateAnswer.from_evaluation(reply.loss, reply.examples, {})
@@ -66,8 +66,8 @@ def probed_loss(reply: Answer) -> float:
 def read_tests(replies: Mapping[int, Reply], context: RunContext) -> dict[int, EvaluateAnswer]:
     """Read and bound the answers of clients that tested a model, by ascending id.
 
-    Examples count for `example-clip` times their median at most, losses for `loss-clip` times theirs, and then an
-    unknown loss for as much.
+    `example-clip` times the median bounds the examples, and `loss-clip` times the median bounds the losses. With
+    `loss-clip` an unknown loss counts as this bound.
     """
     found = [replies[client] for client in sorted(replies)]
     answers = [EvaluateAnswer.from_evaluation(reply.loss, reply.examples, reply.metrics) for reply in found]
@@ -91,8 +91,8 @@ def _possible(accuracy: float | None, lowest: float) -> float | None:
 def tested_loss(answers: Mapping[int, EvaluateAnswer]) -> tuple[float, Ints]:
     """Mean loss over all tested examples, and the clients that tested, ascending ids.
 
-    The loss is inf where one is unknown, or nothing was tested. A client that reports no example, or more than
-    a client can have, is left out.
+    The loss is inf if one is unknown or no client tested. A client that reports 0 examples, or more than allowed, is
+    left out.
     """
     tested = {client: answer for client, answer in answers.items() if answer.examples}
     examples = sum(answer.examples for answer in tested.values())

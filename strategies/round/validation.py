@@ -1,4 +1,4 @@
-"""Validation: what clients send is checked before it is used. Arrays are checked here, scalars in `messages`."""
+"""Validation: checks the arrays that clients send before they are used. `messages` checks the scalars."""
 
 from collections.abc import Sequence
 from io import BytesIO
@@ -16,24 +16,24 @@ MOST_BYTES_A_PARAMETER = 8
 
 
 def unpack_array(tensors: Sequence[bytes], dtype: type[np.generic], most: int) -> NDArray[np.generic]:
-    """Decode the one array of a reply, of `dtype` and at most `most` entries. Raises WireError if it is another."""
+    """Decode the only array of a reply, with `dtype` and at most `most` entries. Raises WireError for any other."""
     if len(tensors) != 1:
         raise WireError(f"expected one array, got {len(tensors)}")
     return _unpack(tensors[0], dtype, most)
 
 
 def _unpack(tensor: bytes, dtype: type[np.generic], most: int) -> NDArray[np.generic]:
-    """Decode an array as Flower sends it; its header is not parsed, but compared with that of one of this length."""
+    """Decode an array from Flower's format. Its header is compared with the expected one and never parsed."""
     kind = np.dtype(dtype)
     head = len(array_header(0, kind))
     count, rest = divmod(len(tensor) - head, kind.itemsize)
     if rest or not 0 <= count <= most or tensor[:head] != array_header(count, kind):
-        raise WireError(f"expected at most {most} {kind} as NumPy writes them, got {len(tensor)} bytes that are not")
+        raise WireError(f"expected at most {most} {kind} in NumPy's format, got {len(tensor)} bytes in another")
     return np.frombuffer(tensor, kind, count, head) if count else np.zeros(0, kind)
 
 
 def array_header(count: int, kind: np.dtype[Any]) -> bytes:
-    """NumPy's header of an array of one dimension; it leaves room for any count, so its length is always the same."""
+    """NumPy's header of a one-dimensional array. Its length is the same for every count."""
     stream = BytesIO()
     fields = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": (count,)}
     np.lib.format.write_array_header_1_0(stream, fields)
@@ -59,14 +59,14 @@ def unpack_statistics(tensors: Sequence[bytes], variances: NDArray[np.bool_]) ->
 def decode_payload(
     tensor: bytes, client: int, server_round: int, size: int, seed: int | None = None
 ) -> tuple[Update, int]:
-    """Decode one payload of a reply: the update in it, and its bytes.
+    """Decode one payload of a reply; return its update and its number of bytes.
 
-    `seed` is the run's, for indices that are drawn from it.
+    `seed` is the run's seed, for indices that are drawn from it.
 
     Raises
     ------
     WireError
-        If it is not a sound update of `size` parameters, of this client for this round.
+        If it is not a valid update of `size` parameters from this client for this round.
     """
     payload = _unpack(tensor, np.uint8, MOST_BYTES_A_PARAMETER * size + 4096).data
     packet = wire_decode(payload, size=size, seed=seed)
@@ -77,5 +77,5 @@ def decode_payload(
         )
     update = packet.update
     if update.norm() > LARGEST:
-        raise WireError(f"an update of norm {update.norm():.3g}; no training goes further than {LARGEST:.3g}")
+        raise WireError(f"an update of norm {update.norm():.3g}; the largest valid norm is {LARGEST:.3g}")
     return update, len(payload)

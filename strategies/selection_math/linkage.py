@@ -1,10 +1,11 @@
-"""Average linkage of many clients: SciPy's merge table, bit for bit.
+"""Average linkage of many clients: equal to SciPy's merge table, bit for bit.
 
 With 10,000 clients it takes less than half of SciPy's time, and less memory.
+
 Both follow nearest-neighbour chains (D. Muellner, "Modern hierarchical, agglomerative clustering algorithms",
-arXiv:1109.2378, 2011, algorithm NN-CHAIN, with its rule for ties). SciPy keeps a triangle of the distances, in which
-half of every row is scattered. Here a row lies in one piece: a merge writes the row of the new group alone, other rows
-take what has changed since when they are next asked for, and what is left is packed whenever it has halved.
+arXiv:1109.2378, 2011, algorithm NN-CHAIN, with its rule for ties). SciPy stores a triangle of the distances, in which
+half of every row is scattered. Here each row is contiguous. A merge writes only the row of the new group. Another row
+is updated when it is read again. When half of the groups have merged, the array is packed.
 """
 
 import numpy as np
@@ -13,7 +14,7 @@ from strategies.roster import Floats
 
 
 class Groups:
-    """Groups that are left, and their distances. The square array of distances is written to."""
+    """The remaining groups and their distances. It overwrites the square array of distances."""
 
     def __init__(self, distances: Floats) -> None:
         self._distances = distances
@@ -21,18 +22,18 @@ class Groups:
         clients = len(distances)
         self.left = clients
         self._names = np.arange(clients)
-        """As SciPy has it, a group is where its last client was."""
+        """As in SciPy, the place of a group is that of its last client."""
         self._sizes = np.ones(clients)
         self._gone = np.zeros(clients)
-        """0, and infinity for a group that is no more."""
+        """0, or infinity for a group that has been merged."""
         self._changed = np.zeros(clients, np.int64)
         self._current = np.zeros(clients, np.int64)
-        """After how many merges a group has come to be, and its row was last brought up to date."""
+        """Number of merges after which a group was formed, and after which its row was last updated."""
         self._merges = 0
         self._chain: list[int] = []
 
     def merge(self) -> tuple[int, int, float]:
-        """Merge two groups that are each other's nearest: their names, and their distance."""
+        """Merge two groups that are each other's nearest neighbours; return their names and their distance."""
         if 2 * self.left <= len(self._names):
             self._pack()
         one, other, distance = self._nearest()
@@ -51,7 +52,7 @@ class Groups:
         return *names, distance
 
     def _nearest(self) -> tuple[int, int, float]:
-        """Follow the chain of nearest neighbours to its end, and take the last two off it."""
+        """Follow the chain of nearest neighbours to its end, and remove its last two groups."""
         chain = self._chain
         if not chain:
             chain.append(int(self._gone.argmin()))
@@ -65,7 +66,7 @@ class Groups:
             chain.append(nearest)
 
     def _row(self, group: int) -> Floats:
-        """The distances to `group`, brought up to date; those of groups that are no more are anything."""
+        """The current distances to `group`. Entries of groups that have been merged are meaningless."""
         row: Floats = self._distances[group]
         late = np.flatnonzero(self._changed > self._current[group])
         if late.size:
@@ -74,7 +75,7 @@ class Groups:
         return row
 
     def _pack(self) -> None:
-        """Leave out the groups that are no more."""
+        """Remove the groups that have been merged."""
         kept = np.flatnonzero(self._gone == 0)
         packed = np.empty((kept.size, kept.size))
         for row, group in zip(packed, kept.tolist(), strict=True):
@@ -86,9 +87,9 @@ class Groups:
 
 
 def average_linkage(distances: Floats) -> Floats:
-    """SciPy's `linkage(squareform(distances), "average")`, float64 (n - 1, 4). `distances` (n, n) is used up.
+    """SciPy's `linkage(squareform(distances), "average")`, float64 (n - 1, 4). Overwrites `distances` (n, n).
 
-    Raises ValueError where a distance is not finite.
+    Raises ValueError if a distance is not finite.
     """
     if not np.isfinite(distances.sum()):
         raise ValueError("The distances between clients must be finite.")
@@ -99,7 +100,7 @@ def average_linkage(distances: Floats) -> Floats:
 
 
 def _labelled(merges: Floats, clients: int) -> Floats:
-    """Merges of named groups (n - 1, 3), by ascending distance, as SciPy's table: group n + i is that of merge i."""
+    """Merges of named groups (n - 1, 3), by ascending distance, as SciPy's table: merge i forms group n + i."""
     parent, sizes = list(range(2 * clients - 1)), [1] * clients
     table = np.empty((clients - 1, 4))
 

@@ -1,4 +1,4 @@
-"""Sampling and scores: draws without replacement, normalisation, and losses made safe to rank."""
+"""Sampling and scores: draws without replacement, normalisation, and finite losses for ranking."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,11 +6,11 @@ from numpy.typing import NDArray
 from strategies.roster import Floats, Ints
 
 LARGEST_LOSS = 1e300
-"""Whatever a client reports is cut to this, so that sums and differences of losses stay finite."""
+"""Reported losses are clipped to this value, so that their sums and differences stay finite."""
 
 
 def min_max(values: Floats, *, flat: float) -> Floats:
-    """Map finite `values` (n,) onto [0, 1]; all `flat` where they do not differ. NaN entries stay NaN."""
+    """Map finite `values` (n,) to [0, 1]; if all are equal, to `flat`. NaN entries stay NaN."""
     if not np.isfinite(values).any():
         return np.where(np.isnan(values), np.nan, flat)
     low, high = np.nanmin(values), np.nanmax(values)
@@ -20,9 +20,9 @@ def min_max(values: Floats, *, flat: float) -> Floats:
 
 
 def finite(values: Floats) -> Floats:
-    """Loss-like `values` made safe to rank: +inf becomes the largest finite value, NaN the mean of the finite ones.
+    """Loss-like `values` for ranking: +inf becomes the largest finite value, NaN the mean of the finite ones.
 
-    A client whose loss diverged counts as the worst known one; one that was never measured as an average one.
+    So a diverged loss counts as the largest known loss, and a client without a measurement counts as average.
     """
     known = np.clip(values[np.isfinite(values)], -LARGEST_LOSS, LARGEST_LOSS)
     if not known.size:
@@ -34,8 +34,8 @@ def finite(values: Floats) -> Floats:
 def gumbel_top(logits: Floats, count: int, rng: np.random.Generator) -> Ints:
     """Positions of `count` draws without replacement with probabilities softmax(`logits`), in O(n).
 
-    The `count` largest of logits + Gumbel noise are exactly a sequence of softmax draws, each renormalised over
-    what is left (Kool, van Hoof and Welling, ICML 2019). Returned ascending.
+    The `count` largest of logits + Gumbel noise are exactly a sequence of softmax draws, each renormalised over the
+    remaining entries (Kool, van Hoof and Welling, ICML 2019). The positions are ascending.
     """
     noisy = logits + rng.gumbel(size=logits.size)
     if count >= logits.size:
@@ -44,13 +44,15 @@ def gumbel_top(logits: Floats, count: int, rng: np.random.Generator) -> Ints:
 
 
 def shares(examples: Ints) -> Floats:
-    """p_k = n_k / sum n, float64 (n,); equal where no client has reported its examples."""
+    """p_k = n_k / sum n, float64 (n,); equal if no client has reported its examples."""
     total = examples.sum()
     return examples / total if total > 0 else np.full(examples.shape, 1.0 / max(examples.size, 1))
 
 
 def unseen_first(seen: NDArray[np.bool_], count: int, rng: np.random.Generator) -> Ints:
-    """Positions of `count` uniform draws without replacement from those not `seen`, then from the others. Ascending."""
+    """Ascending positions of `count` uniform draws without replacement, first from the not `seen`, then from the
+    others.
+    """
     order = rng.permutation(seen.size)
     return np.sort(order[np.argsort(seen[order], kind="stable")][:count])
 
@@ -58,15 +60,15 @@ def unseen_first(seen: NDArray[np.bool_], count: int, rng: np.random.Generator) 
 def weighted_keys(weights: Floats, rng: np.random.Generator) -> Floats:
     """Keys (n,) whose descending order is that of `weighted_order`: log weight + Gumbel noise."""
     noise = rng.gumbel(size=weights.size)
-    # Below the key that the smallest positive number can have.
+    # It is below every key of a positive weight.
     return np.log(weights, out=np.full(weights.size, -800.0), where=weights > 0) + noise
 
 
 def weighted_order(weights: Floats, rng: np.random.Generator) -> Ints:
     """All positions in the order of sequential draws without replacement with probabilities in proportion to `weights`.
 
-    Its first m entries are m such draws, each renormalised over what is left. `weights` (n,) are finite and >= 0;
-    those of weight 0 come last, in random order.
+    The first m entries are m such draws, each renormalised over the remaining ones. `weights` (n,) are finite and >= 0.
+    Entries of weight 0 come last, in random order.
     """
     return np.argsort(-weighted_keys(weights, rng), kind="stable")
 
@@ -77,11 +79,11 @@ def weighted_draws(weights: Floats, count: int, rng: np.random.Generator) -> Int
 
 
 def largest(values: Floats, count: int) -> Ints:
-    """Positions of the `count` largest of `values` (n,), largest first; of equals the earlier, NaN last. In O(n)."""
+    """Positions of the `count` largest of `values` (n,), in descending order; ties to the earlier, NaN last. O(n)."""
     descending = -values
     if not 0 < count < values.size:
         return np.argsort(descending, kind="stable")[:count]
     last = np.partition(descending, count - 1)[count - 1]
-    # Where the last one is NaN, any may be among them.
+    # If the `count`-th largest is NaN, every entry may be among the largest.
     reached = np.arange(values.size) if np.isnan(last) else np.flatnonzero(descending <= last)
     return np.asarray(reached[np.argsort(descending[reached], kind="stable")[:count]])

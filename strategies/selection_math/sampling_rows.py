@@ -1,7 +1,7 @@
 """Sampling rows: m distributions over clients, one draw from each (Fraboni, Vidal, Kameni and Lorenzi, ICML 2021).
 
-Every row sums to 1 and client i's entries sum to m p_i, so that averaging the m drawn updates is unbiased. Sizes are
-read on the scale of rows: client i has mass m p_i, and a row has room for 1.
+Every row sums to 1, and the entries of client i sum to m p_i. So the average of the m drawn updates is unbiased. The
+mass of client i is m p_i, and each row has room for mass 1.
 """
 
 import numpy as np
@@ -12,16 +12,16 @@ from strategies.selection_math.linkage import average_linkage
 from strategies.selection_math.similarity import among
 
 ROUNDING = 1e-9
-"""Masses closer than this are equal."""
+"""Masses that differ by less count as equal."""
 MANY = 4_000
-"""Clients from which on SciPy's average linkage is the slower one."""
+"""Number of clients from which SciPy's average linkage is slower."""
 
 
 def merge_tree(distances: Floats, how: str) -> Floats:
-    """Scipy's merge table (n - 1, 4) of n >= 2 clients. `distances` (n, n) may be used up.
+    """SciPy's merge table (n - 1, 4) of n >= 2 clients. It may overwrite `distances` (n, n).
 
-    `average` joins the groups with the smallest mean distance; `ward-rows` is the authors' Ward linkage, which takes
-    the rows of the distance matrix for feature vectors.
+    `average` joins the groups with the smallest mean distance. `ward-rows` is the authors' Ward linkage, which uses the
+    rows of the distance matrix as feature vectors.
     """
     if how == "ward-rows":
         return np.asarray(scipy.cluster.hierarchy.linkage(scipy.spatial.distance.pdist(distances), "ward"))
@@ -32,14 +32,14 @@ def merge_tree(distances: Floats, how: str) -> Floats:
 
 
 def pour(masses: Floats, rooms: Floats) -> Floats:
-    """Pour clients one after the other into rows one after the other: what of each lies in each, (rows, n)."""
+    """Pour the clients in order into the rows in order; return the mass of each client in each row, (rows, n)."""
     ends, row_ends = np.cumsum(masses), np.cumsum(rooms)[:, None]
     overlap = np.minimum(ends, row_ends) - np.maximum(ends - masses, row_ends - rooms[:, None])
     return np.asarray(np.maximum(overlap, 0.0))
 
 
 def rows_by_size(shares: Floats, rows: int) -> Floats:
-    """Algorithm 1: clients in descending p_i are poured into the rows. Returns float64 (rows, n)."""
+    """Algorithm 1: pour the clients, by descending p_i, into the rows. Returns float64 (rows, n)."""
     order = np.argsort(-shares, kind="stable")
     poured = np.zeros((rows, shares.size))
     poured[:, order] = pour(rows * shares[order], np.ones(rows))
@@ -47,11 +47,12 @@ def rows_by_size(shares: Floats, rows: int) -> Floats:
 
 
 def rows_by_similarity(shares: Floats, distances: Floats, rows: int, how: str, rng: np.random.Generator) -> Floats:
-    """Algorithm 2: groups of similar clients with mass <= 1; the heaviest become rows, the others fill them up.
+    """Algorithm 2: groups of similar clients with mass <= 1. The heaviest groups become rows, and the others fill
+    these.
 
-    A client with mass 1 or more first gets that many whole rows of its own; what it has beyond takes part as any other
-    client. `rng` shuffles the clients of the groups that are poured; `distances` (n, n) may be used up. Returns float64
-    (rows, n).
+    A client with mass 1 or more first gets as many whole rows of its own; the rest of its mass is treated like that of
+    other clients. `rng` shuffles the clients of the groups that fill rows. `distances` (n, n) may be overwritten.
+    Returns float64 (rows, n).
     """
     masses = rows * shares
     whole_rows = np.floor(masses + ROUNDING).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Inner products of remembered updates, kept up to date a few clients at a time, and what follows from them."""
+"""Inner products of stored updates, updated for a few clients at a time, and the angles and distances from them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -10,11 +10,11 @@ from fedsel_app.wire.codec import Update
 from strategies.roster import Floats, Ints
 
 SAME = 1e-12
-"""Squared distances below this share of the squared norms are rounding: such vectors are equal."""
+"""Squared distances below this share of the squared norms count as rounding errors: the vectors are equal."""
 BLOCK_ENTRIES = 2**16
-"""Entries worked on at a time, so that what lies between stays in the processor's cache."""
+"""Entries processed at a time, so that intermediate arrays stay in the processor's cache."""
 VECTOR_ENTRIES = 2**22
-"""Entries of the dense vectors held at a time."""
+"""Entries of dense vectors that are in memory at a time."""
 
 
 def layer_part(update: Update, start: int, stop: int) -> Update:
@@ -26,9 +26,9 @@ def layer_part(update: Update, start: int, stop: int) -> Update:
 
 
 def inner_products(updates: Sequence[Update], vectors: Sequence[NDArray[np.floating]]) -> Floats:
-    """`update.dot(vector)` of every update with every vector (N,): float64 (vectors, updates), the same bits.
+    """`update.dot(vector)` for every update and vector (N,), with the same bits: float64 (vectors, updates).
 
-    Short updates of equal length are multiplied many at a time.
+    Many short updates of equal length are multiplied at a time.
     """
     products = np.empty((len(vectors), len(updates)))
     for places in _alike(updates):
@@ -41,7 +41,7 @@ def inner_products(updates: Sequence[Update], vectors: Sequence[NDArray[np.float
 
 
 def norms(updates: Sequence[Update]) -> Floats:
-    """`update.norm()` of every update, float64 (n,), the same bits."""
+    """`update.norm()` of every update, with the same bits, float64 (n,)."""
     found = np.empty(len(updates))
     for places in _alike(updates):
         values = _stacked([updates[place].values for place in places])
@@ -50,12 +50,12 @@ def norms(updates: Sequence[Update]) -> Floats:
 
 
 def _stacked(rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Equally long rows as one array; faster than `np.stack` where they are many and short."""
+    """Rows of equal length as one array; faster than `np.stack` for many short rows."""
     return np.concatenate(rows).reshape(len(rows), rows[0].size)
 
 
 def _alike(updates: Sequence[Update]) -> Iterator[list[int]]:
-    """Places of all the updates, in groups of one kind and length and of `BLOCK_ENTRIES` at most (or of one)."""
+    """Places of all updates, in groups of one kind and length, of at most `BLOCK_ENTRIES` entries (or one)."""
     kinds: dict[tuple[bool, int], list[int]] = {}
     for place, update in enumerate(updates):
         kinds.setdefault((update.indices is None, update.count), []).append(place)
@@ -65,20 +65,20 @@ def _alike(updates: Sequence[Update]) -> Iterator[list[int]]:
 
 
 def blocks(size: int) -> Iterator[slice]:
-    """Slices that cover the rows of a square array (`size`, `size`), of `BLOCK_ENTRIES` at most (or of one row)."""
+    """Slices that cover the rows of an array (`size`, `size`), of at most `BLOCK_ENTRIES` entries (or one row)."""
     rows = max(BLOCK_ENTRIES // max(size, 1), 1)
     return (slice(start, start + rows) for start in range(0, size, rows))
 
 
 def among(square: Floats, ids: Ints) -> Floats:
-    """The part of a square array (K, K) that belongs to ascending `ids`: itself where those are all, else a copy."""
+    """The part of a square array (K, K) for ascending `ids`: the array itself if they are all ids, else a copy."""
     return square if ids.size == len(square) else np.asarray(square[np.ix_(ids, ids)])
 
 
 def refreshed_gram(gram: Floats, updates: Mapping[int, Update], changed: Iterable[int]) -> Floats:
-    """A copy of `gram`, float64 (K, K), with the inner products of the `changed` clients computed anew.
+    """A copy of `gram`, float64 (K, K), with new inner products of the `changed` clients.
 
-    Clients that `updates` does not hold have the zero vector.
+    Clients without an entry in `updates` have the zero vector.
     """
     fresh = gram.copy()
     others, clients = np.array(list(updates), np.int64), list(changed)
@@ -93,9 +93,9 @@ def refreshed_gram(gram: Floats, updates: Mapping[int, Update], changed: Iterabl
 
 
 def angles(gram: Floats, out: Floats | None = None) -> Floats:
-    """arccos of the cosines that belong to inner products (n, n), in [0, pi]; 0 where either vector is zero.
+    """Angles from inner products (n, n): arccos of the cosines, in [0, pi]; 0 if one of the vectors is zero.
 
-    They are written to `out`, if given, which may be `gram`.
+    They are written to `out` if given, which may be `gram`.
     """
     lengths = np.sqrt(np.diagonal(gram))
     angle = np.empty_like(gram) if out is None else out
@@ -108,7 +108,7 @@ def angles(gram: Floats, out: Floats | None = None) -> Floats:
 
 
 def euclidean(gram: Floats) -> Floats:
-    """Distances ||g_i - g_j|| that belong to inner products (n, n)."""
+    """Distances ||g_i - g_j|| from inner products (n, n)."""
     squares = np.diagonal(gram)
     distances = np.empty_like(gram)
     for rows in blocks(len(gram)):

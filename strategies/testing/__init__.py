@@ -1,8 +1,8 @@
 """Contract suite: checks that every selection method must pass, and the fake federation that they run in.
 
-``strategies.testing.check_method(MyMethod)`` puts a class through all of them. Its attributes say what it does not
-promise: ``exact_cohort = False``, that a cohort is as large as asked for (draws with replacement, full participation);
-``explores = False``, that over many rounds every client is selected.
+``strategies.testing.check_method(MyMethod)`` runs all checks on a class. Two attributes of the class say what it does
+not promise. ``exact_cohort = False``: a cohort may have another size than requested (draws with replacement, full
+participation). ``explores = False``: some clients may never be selected.
 """
 
 import warnings
@@ -46,14 +46,14 @@ def _check(name: str, function: CheckFunction) -> Check:
 
 
 CHECKS: dict[str, Check] = {name: _check(name, function) for name, function in CHECK_FUNCTIONS.items()}
-"""Name -> check(method class, **its settings), which raises ContractError where the method fails it."""
+"""Name -> check(method class, **its settings), which raises ContractError if the method fails it."""
 
 FIRST = {"selection": "sound selections", "same-seed": "the same selections from the same seed"}
-"""Checks without which the others mean nothing: name -> what these need."""
+"""Checks that must pass before the others are meaningful."""
 
 
 def variants(method: type[SelectionStrategy]) -> list[dict[str, Value]]:
-    """Settings to check under: the defaults, and every other value of a switch or small enumeration, one at a time."""
+    """Settings to check: the defaults, and each other value of a switch or small enumeration, one at a time."""
     found: list[dict[str, Value]] = [{}]
     for entry, name in zip(method.Config.entries(), method.Config.keys().values(), strict=True):
         options: Iterable[Value] = entry.choices if entry.closed else ()
@@ -66,7 +66,7 @@ def variants(method: type[SelectionStrategy]) -> list[dict[str, Value]]:
 
 
 class CheckResult(NamedTuple):
-    """Result of one check of a method under one choice of its settings; `failure` is None where it passed."""
+    """Result of one check of a method with some settings; `failure` is None if it passed."""
 
     settings: Mapping[str, Value]
     check: str
@@ -74,9 +74,9 @@ class CheckResult(NamedTuple):
 
 
 def check_results(method: type[SelectionStrategy], **settings: Value) -> Iterator[CheckResult]:
-    """Put a method through every check, one after the other, under `settings` or else under each of its `variants`.
+    """Run every check on a method, with `settings` or, without them, with each of its `variants`.
 
-    A failure of one of `FIRST` is the last result.
+    After a failure of one of `FIRST` there are no more results.
     """
     for chosen, name in product([settings] if settings else variants(method), CHECKS):
         failure = None
@@ -90,12 +90,12 @@ def check_results(method: type[SelectionStrategy], **settings: Value) -> Iterato
 
 
 def check_method(method: type[SelectionStrategy], **settings: Value) -> None:
-    """Put a method through every check, under `settings` or else under each of its `variants`.
+    """Run every check on a method, with `settings` or, without them, with each of its `variants`.
 
     Raises
     ------
     ContractError
-        Naming the method and the first check that it fails.
+        With the name of the method and of the first check that it fails.
     """
     for result in check_results(method, **settings):
         if result.failure is not None:

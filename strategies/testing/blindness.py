@@ -1,11 +1,11 @@
-"""Blindness of a method: how far one client moves a round's sum before its noise; one clip norm is accounted for.
+"""Blindness of a method: how far one client moves a round's sum before noise. Privacy accounting assumes one clip norm.
 
 Two federations have the same past: all clients except one send the same in both, and the server released the same
 models. If a method looks at what this one client sent, it may select other clients for the next cohort, or give them
-other kept fractions. Then the clipped updates of these clients enter or leave the sum. The most that the client can
-move the sum, in clip norms, is then 1 for its own clipped update, which may point anywhere, and the norm of what the
-others' change adds: 1.00 for a method that is blind. A cohort of another size, by which the sum is divided, counts as 1
-more.
+other kept fractions. Then the clipped updates of these clients enter or leave the sum. The client can then move the sum
+by 1 clip norm for its own clipped update, which may have any direction, plus the norm of the change in the others'
+part. For a blind method the total is 1.00. The sum is divided by the size of the cohort, so a different size counts as
+1 more.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -25,30 +25,30 @@ from strategies.testing.checked_method import MethodUnderTest, require
 from strategies.testing.fake_federation import FakeFederation
 
 FEDERATIONS = ((12, 4, 12), (16, 8, 36))
-"""Clients, cohort and rounds: small cohorts; and those that can be split, for longer than any warm-up."""
+"""Clients, cohort and rounds: a run with small cohorts, and one beyond any warm-up with cohorts that can be split."""
 CHANGES: tuple[Callable[[Floats], Floats], ...] = (np.zeros_like, np.negative, lambda values: 5.0 * values[::-1])
 """Changes of an update, float64 (N,)."""
 FACTORS = (0.0, 0.2, 10.0)
-"""Changes of a number, and of how many examples a client has."""
+"""Changes of a number, and of a client's number of examples."""
 CLIP = 0.25
-"""Clip norm; nearly every update of the fake federation is longer."""
+"""Clip norm; nearly every update of the fake federation has a larger norm."""
 MOST = 1.0 + 1e-9
-"""Clip norms by which one client moves the sum of a blind method, and rounding."""
+"""Clip norms by which one client moves the sum of a blind method, with a margin for rounding."""
 
 
 class Release(NamedTuple):
-    """Round before its noise: the clipped update of each client, float64 (N,), and their mean."""
+    """A round before noise: the clipped update of each client, float64 (N,), and their mean."""
 
     parts: dict[int, Floats]
     mean: Floats
 
 
 class Neighbour(FakeFederation):
-    """Federation in which one client sends something else.
+    """Federation in which one client sends different data.
 
     Parameters
     ----------
-    client, kinds, change : the client, what of it is changed, and which of `CHANGES` or `FACTORS` changes that
+    client, kinds, change : the client, the kinds of its data that change, and the place in `CHANGES` or `FACTORS`
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Neighbour(FakeFederation):
                 numbers[client] = max(1, int(FACTORS[change] * numbers[client]))
 
     def round_info(self, number: int) -> RoundInfo:
-        """Round `number`, with the method's own round where it has some."""
+        """Round `number`, with the method's own round if it has such rounds."""
         return self.method.run.rounds.info(number)
 
     def losses(self, number: int) -> Floats:
@@ -84,7 +84,7 @@ class Neighbour(FakeFederation):
         return Update(update.size, update.indices, changed.astype(np.float32))
 
     def play(self, number: int, released: Floats | None = None) -> Release:
-        """Play round `number`, after which the method hears of the aggregate `released`; None: of its own mean."""
+        """Play round `number`. The method then gets the aggregate `released`; None: its own mean."""
         selection = self.select(number, self.observe(number))
         parts = {
             client: clipped(super(Neighbour, self).update(number, client).dense().astype(np.float64), fraction, rate)
@@ -114,7 +114,7 @@ class Neighbour(FakeFederation):
 
 
 def moves(tested: MethodUnderTest, kinds: Collection[Sent]) -> Iterator[float]:
-    """The most that one client moved a round's sum, in clip norms, by each change of all `kinds` of what it sent."""
+    """For each change of all `kinds` of data: the largest move of a round's sum by one client, in clip norms."""
     for clients, cohort, rounds in FEDERATIONS:
         build = partial(tested.instance, clients, cohort, rounds=rounds)
         whole = Neighbour(build())
@@ -130,18 +130,18 @@ def moves(tested: MethodUnderTest, kinds: Collection[Sent]) -> Iterator[float]:
 
 
 def seen_to_look_at(tested: MethodUnderTest, kinds: Collection[Sent] = SENT) -> list[Sent]:
-    """The `kinds` of what clients send that the method's cohorts, kept fractions or learning rates follow."""
+    """The `kinds` of data on which the method's cohorts, kept fractions or learning rates depend."""
     if not kinds or not _follows(tested, kinds):
         return []
     return [sent for sent in kinds if _follows(tested, [sent])] or list(kinds)
 
 
 def check_looks_at(tested: MethodUnderTest) -> None:
-    """Cohorts and kept fractions follow nothing that clients send but what the class says that it `looks_at`."""
+    """Cohorts and kept fractions depend only on the kinds of data from clients that the class's `looks_at` names."""
     said = tested.method.looks_at
     if said is not None:
         found = seen_to_look_at(tested, [sent for sent in SENT if sent not in said])
-        require(not found, f"its 'looks_at' leaves out {', '.join(found)}, which its cohorts or kept fractions follow.")
+        require(not found, f"its 'looks_at' omits {', '.join(found)}, on which its cohorts or kept fractions depend.")
 
 
 def _follows(tested: MethodUnderTest, kinds: Collection[Sent]) -> bool:
@@ -149,13 +149,13 @@ def _follows(tested: MethodUnderTest, kinds: Collection[Sent]) -> bool:
 
 
 def moved(parts: dict[int, Floats], others: dict[int, Floats], client: int) -> float:
-    """The most that `client` can move the sum of `parts`, in clip norms, if it becomes that of `others` besides."""
+    """Largest move of the sum by `client`, in clip norms, if the others' sum changes from `parts` to `others`."""
     rest, changed = (sum((part for one, part in of.items() if one != client), np.zeros(1)) for of in (parts, others))
     return 1.0 + float(np.linalg.norm(rest - changed)) / CLIP + float(len(parts) != len(others))
 
 
 def clipped(values: Floats, fraction: float, rate: float) -> Floats:
-    """The largest entries, `fraction` of them, the last one in part, times `rate` and clipped."""
+    """The `fraction` of largest entries (the last one in part), times `rate`, clipped."""
     share = np.zeros(values.size)
     share[np.argsort(-np.abs(values), kind="stable")] = np.clip(fraction * values.size - np.arange(values.size), 0, 1)
     sent = rate * share * values

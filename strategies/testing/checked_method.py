@@ -1,4 +1,4 @@
-"""Method under test: new instances of it, their rounds, and requirements on their selections."""
+"""Method under test: creates instances, runs their rounds, and checks their selections."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class CheckFailed(Exception):
 
 @dataclass(frozen=True)
 class MethodUnderTest:
-    """Method class under some of its settings."""
+    """Method class with some settings."""
 
     method: type[SelectionStrategy]
     settings: Mapping[str, Value] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class MethodUnderTest:
     def instance(
         self, clients: int = CLIENTS, cohort: int = COHORT, *, rounds: int = ROUNDS, seed: int = 1
     ) -> SelectionStrategy:
-        """New instance of the method; uncompressed and with test parts if it needs these."""
+        """New instance of the method; without compression and with test parts if the method needs these."""
         context = partial(
             make_context,
             self.method.Config(**self.settings),
@@ -59,7 +59,7 @@ class MethodUnderTest:
 
 
 def require(condition: bool | np.bool_, sentence: str) -> None:
-    """Raise CheckFailed(`sentence`) unless met."""
+    """Raise CheckFailed(`sentence`) unless `condition` holds."""
     if not condition:
         raise CheckFailed(sentence)
 
@@ -73,7 +73,7 @@ def require_same(found: Arrays, expected: Arrays, sentence: str) -> None:
 
 
 def require_sound(selection: Selection, roster: Roster, count: int, *, exact: bool) -> None:
-    """Raise CheckFailed unless the selection of `count` is sound, see `strategies.round.method_checks`."""
+    """Raise CheckFailed unless the selection of `count` is valid; see `strategies.round.method_checks`."""
     fault = selection_fault(selection, roster.ids) or size_fault(selection, count, exact=exact)
     require(not fault, f"`select` must return {SELECTION}. {fault}")
 
@@ -86,7 +86,7 @@ def copied(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
 def run_round(
     federation: FakeFederation, number: int, available: Iterable[int] | None = None, failed: Iterable[int] = ()
 ) -> tuple[Selection, int]:
-    """Run a round, whose candidates and selection must be sound. Returns the selection, and the number to select."""
+    """Run a round, and check its candidates and selection. Returns the selection and the requested number."""
     count = federation.observe(number, available)
     fault = candidates_fault(federation.candidates(number, count), federation.roster.ids)
     require(not fault, fault)

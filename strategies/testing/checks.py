@@ -29,13 +29,13 @@ from strategies.testing.fake_federation import LOSSES, UPDATES, FakeClients, Fak
 from strategies.testing.fakes import outcome
 
 STAGES = (1, 2, 3, 20, 21, 22, 40, 41, 42)
-"""Rounds before, in and after any warm-up; in the rounds between them no client is connected."""
+"""Rounds before, during and after any warm-up; no client is connected in the other rounds."""
 LONG = 32
-"""Rounds in a row that outlast any warm-up."""
+"""Number of consecutive rounds that is longer than any warm-up."""
 CROWD, MANY = 20, 200
 """Clients, and rounds within which each of them must be selected."""
 DRAWS, SIGMAS = 25, 5.0
-"""Draws under each labelling, and how many standard deviations apart their counts may be."""
+"""Draws for each labelling, and the largest difference of their counts, in standard deviations."""
 
 
 CheckFunction = Callable[[MethodUnderTest], None]
@@ -52,7 +52,7 @@ def _register(name: str) -> Callable[[CheckFunction], CheckFunction]:
 
 @_register("selection")
 def _selection(tested: MethodUnderTest) -> None:
-    """Selected ids are distinct, available and ascending, the numbers beside them sound."""
+    """Selected ids are distinct, available and ascending, and the numbers beside them are valid."""
     federation = tested.federation()
     for number in STAGES:
         run_round(federation, number, [client for client in range(CLIENTS) if (client + number) % 3])
@@ -60,7 +60,7 @@ def _selection(tested: MethodUnderTest) -> None:
 
 @_register("cohort-size")
 def _cohort_size(tested: MethodUnderTest) -> None:
-    """Cohorts as large as asked for, where promised: one client, all, more than are there, one client in all."""
+    """Cohorts have the requested size, if promised: of one client, all, too many, and in a run of one client."""
     exact = tested.method.exact_cohort
     everybody = range(6)
     for clients, cohort, available in (
@@ -90,18 +90,18 @@ def _same_seed(tested: MethodUnderTest) -> None:
 
 @_register("pure-select")
 def _pure_select(tested: MethodUnderTest) -> None:
-    """Selecting changes nothing, for whatever count, and gives the same when repeated."""
+    """Selecting changes nothing, for any count, and gives the same result when repeated."""
 
     def select(federation: FakeFederation, number: int, count: int) -> None:
         first, _, _, again = (parts_of(federation.select(number, size)) for size in (count, 1, CLIENTS, count))
-        require_same(first, again, "'select' must give the same when repeated.")
+        require_same(first, again, "'select' must give the same result when repeated.")
 
     _require_pure(tested, select, "select")
 
 
 @_register("pure-candidates")
 def _pure_candidates(tested: MethodUnderTest) -> None:
-    """Candidates are distinct available ids, ascending, at most `probe_count`; naming them changes nothing."""
+    """Candidates are at most `probe_count` distinct available ids, ascending. Choosing them changes nothing."""
 
     def name_candidates(federation: FakeFederation, number: int, count: int) -> None:
         first, _, again = (federation.candidates(number, size) for size in (count, 1, count))
@@ -110,7 +110,7 @@ def _pure_candidates(tested: MethodUnderTest) -> None:
         fault = candidates_fault(first, available)
         require(not fault, fault)
         require(first.size <= most, f"'candidates' must be at most 'probe_count', {most}. Got {first.size}.")
-        require_same({"clients": first}, {"clients": again}, "'candidates' must give the same when repeated.")
+        require_same({"clients": first}, {"clients": again}, "'candidates' must give the same result when repeated.")
 
     if tested.method.candidates is not SelectionStrategy.candidates:
         _require_pure(tested, name_candidates, "candidates")
@@ -130,7 +130,7 @@ def _require_pure(tested: MethodUnderTest, call: Callable[[FakeFederation, int, 
 
 @_register("relabelling")
 def _relabelling(tested: MethodUnderTest) -> None:
-    """Under other labels the same clients are as likely to be selected, with and without history."""
+    """With other ids the same clients are equally likely to be selected, with and without history."""
     clients, cohort = 10, 3
     identities = stream(0, Purpose.PARTITION).permutation(clients)
     everybody = np.arange(clients)
@@ -152,12 +152,12 @@ def _relabelling(tested: MethodUnderTest) -> None:
         times, otherwise = counts[:, stage, client].astype(int)
         label = int(np.flatnonzero(identities == client)[0])
         seen = f"with id {client} a client was selected in {times} of {DRAWS} draws, with id {label} in {otherwise}"
-        require(False, f"who is selected depends on the ids: {seen}.")
+        require(False, f"the selection depends on the ids: {seen}.")
 
 
 @_register("reply-order")
 def _reply_order(tested: MethodUnderTest) -> None:
-    """Flower's own ids and the order of replies make no difference to the model and to what is learnt."""
+    """Flower's own ids and the order of replies do not change the model or the method's state."""
     ends: list[Arrays] = []
     for backwards in (False, True):
         federation = tested.federation(updates="mixed")
@@ -167,12 +167,12 @@ def _reply_order(tested: MethodUnderTest) -> None:
         model = federation.method.run.parameters
         roster = {f"roster {name}": array for name, array in vars(federation.roster).items()}
         ends.append({"model": model} | roster | copied(federation.method.state()))
-    require_same(ends[0], ends[1], "the order in which replies come must make no difference.")
+    require_same(ends[0], ends[1], "the order of replies must make no difference.")
 
 
 @_register("absent-clients")
 def _absent_clients(tested: MethodUnderTest) -> None:
-    """Clients vanish, come back, and come late."""
+    """Clients leave, return, and join late."""
     federation = tested.federation()
     for number, available in zip(STAGES, ((0, 1, 2), (7,), (1, 3, 5, 7, 9), (0, 2), range(11)) * 2, strict=False):
         run_round(federation, number, available)
@@ -181,7 +181,7 @@ def _absent_clients(tested: MethodUnderTest) -> None:
 
 @_register("failures")
 def _failures(tested: MethodUnderTest) -> None:
-    """An empty round; then all clients fail in every round, half of them do, or all do in every other round."""
+    """An empty round; then all clients fail in every round, half of them fail, or all fail in every other round."""
     for failing, every in ((CLIENTS, 1), (CLIENTS // 2, 1), (CLIENTS, 2)):
         federation = tested.federation()
         federation.observe(1)
@@ -220,7 +220,7 @@ for _kind in [*UPDATES][1:]:
 
 @_register("knowledge")
 def _knowledge(tested: MethodUnderTest) -> None:
-    """Knowledge that a method does not declare in its `needs` makes no difference to it."""
+    """Knowledge that a method does not declare in its `needs` does not change it."""
 
     def decided(selection: Selection) -> Arrays:
         return parts_of(replace(selection, components={}))
@@ -228,24 +228,24 @@ def _knowledge(tested: MethodUnderTest) -> None:
     bare, generous = tested.federation(), tested.federation(generous=True)
     for number in STAGES:
         first, second = (decided(run_round(federation, number)[0]) for federation in (bare, generous))
-        require_same(first, second, "it reads what its 'needs' do not declare.")
+        require_same(first, second, "it uses knowledge that its 'needs' do not declare.")
 
 
 @_register("state")
 def _state(tested: MethodUnderTest) -> None:
-    """State consists of named arrays of numbers, without infinities where the inputs have none."""
+    """State consists of named arrays of numbers, without infinities if the inputs have none."""
     federation = tested.federation()
     for number in STAGES:
         run_round(federation, number)
         for name, array in federation.method.state().items():
             sound = isinstance(array, np.ndarray) and array.dtype != object
             require(sound, f"'{name}' must be an array of numbers.")
-            require(not np.isinf(array).any(), f"'{name}' holds an infinity, which no later round can mend.")
+            require(not np.isinf(array).any(), f"'{name}' contains an infinity, which no later round can remove.")
 
 
 @_register("round-trip")
 def _round_trip(tested: MethodUnderTest) -> None:
-    """State that is saved and loaded at any time lets a method go on identically."""
+    """A method continues identically after its state is saved and loaded at any time."""
     whole, resumed = tested.federation(updates="mixed"), dict[int, FakeFederation]()
     for number in range(1, LONG + 6):
         decided = parts_of(run_round(whole, number)[0])
@@ -253,8 +253,8 @@ def _round_trip(tested: MethodUnderTest) -> None:
         for cut, federation in resumed.items():
             if number <= cut + 5:
                 again = parts_of(run_round(federation, number)[0])
-                require_same(again, decided, f"resumed after round {cut}, it decides otherwise in round {number}.")
-                require_same(federation.method.state(), learnt, f"resumed after round {cut}, it learns otherwise.")
+                require_same(again, decided, f"resumed after round {cut}, it selects differently in round {number}.")
+                require_same(federation.method.state(), learnt, f"resumed after round {cut}, it learns differently.")
         if number in (1, 2, LONG):
             resumed[number] = _resumed(tested, whole)
 
@@ -264,7 +264,7 @@ def _resumed(tested: MethodUnderTest, whole: FakeFederation) -> FakeFederation:
     for name, array in vars(whole.roster).items():
         setattr(federation.roster, name, array.copy())
     federation.method.load_state(_through_a_file(whole.method.state()))
-    require_same(federation.method.state(), whole.method.state(), "a loaded state must be the one saved.")
+    require_same(federation.method.state(), whole.method.state(), "a loaded state must be equal to the saved state.")
     return federation
 
 
@@ -278,7 +278,7 @@ def _through_a_file(arrays: Arrays) -> dict[str, NDArray[Any]]:
 
 @_register("coverage")
 def _coverage(tested: MethodUnderTest) -> None:
-    """In the long run every client is selected, where that is promised."""
+    """Every client is selected over many rounds, if the method promises this."""
     if tested.method.explores:
         federation = tested.federation(CROWD, COHORT, rounds=MANY)
         selections, number = federation.roster.selections, 0

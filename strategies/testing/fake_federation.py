@@ -1,7 +1,7 @@
-"""Fake federation: clients around a method, whose losses, links and updates follow from the seed.
+"""Fake federation: clients of a method; their losses, links and updates follow from the seed.
 
-`FakeFederation` runs the round as `strategies.base` does, without messages; `FakeClients` are its clients
-as a round asks them.
+`FakeFederation` runs rounds as `strategies.base` does, without messages. `FakeClients` answers the messages of a real
+round.
 """
 
 from collections.abc import Callable, Iterable, Sequence, Set
@@ -32,7 +32,7 @@ LOSSES: dict[str, Callable[[Floats], Floats]] = {
     "infinite": lambda losses: np.full_like(losses, np.inf),
     "mixed": lambda losses: np.choose(np.arange(losses.size) % 5, [losses, np.nan, np.inf, 1e308, 0.0]),
 }
-"""Kind of losses -> their change, of float64 (K,) by identity. Finite ones stay finite."""
+"""Kind of losses -> change of the losses, float64 (K,) by identity. Finite losses stay finite."""
 
 UPDATES: dict[str, Callable[[Floats, int], Update]] = {
     "dense": lambda values, identity: dense(values),
@@ -87,14 +87,14 @@ def _fixed(array: NDArray[Number]) -> NDArray[Number]:
 
 
 class FakeFederation:
-    """Federation of fake clients around a method; their data, losses and updates follow from seed, identity and round.
+    """Federation of fake clients of a method; their data, losses and updates follow from seed, identity and round.
 
     Parameters
     ----------
-    method : built for as many clients as there are `identities`
+    method : method that is built for one client per entry of `identities`
     identities : the client behind each partition id, int64 (K,), a permutation; None: the ids themselves
-    losses, updates : of `LOSSES` and `UPDATES`
-    generous : the roster also holds knowledge that the method does not declare in its needs
+    losses, updates : keys of `LOSSES` and `UPDATES`
+    generous : the roster also has knowledge that the method does not declare in its needs
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class FakeFederation:
         self.local_steps = np.full(run.clients, 50)
 
     def losses(self, number: int) -> Floats:
-        """Losses of all clients, of the model of round `number`, float64 (K,)."""
+        """Losses of all clients for the model of round `number`, float64 (K,)."""
         noise = _uniform(self._seed, Purpose.PROBE, number, 0.5, 1.5, self._identities.size)
         return self._losses(self._clients.level * 0.99**number * noise)[self._identities]
 
@@ -127,7 +127,7 @@ class FakeFederation:
         return self.losses(number)
 
     def reports(self, number: int) -> Floats:
-        """Number that all clients report in round `number`, whatever is asked, float64 (K,)."""
+        """Number that all clients report in round `number` for every kind of report, float64 (K,)."""
         return self.losses(number)
 
     def update(self, number: int, client: int) -> Update:
@@ -138,7 +138,7 @@ class FakeFederation:
         return self._updates(0.1 * (drift + noise) * 0.99**number, identity)
 
     def observe(self, number: int, available: Iterable[int] | None = None) -> int:
-        """Fill the roster as a round does, with all clients or those `available`. Returns the number to select."""
+        """Fill the roster as a round does, with all clients or the `available` ones. Returns the number to select."""
         roster, needs = self.roster, self.needs
         present = list(range(self._identities.size) if available is None else available)
         roster.available[:] = False
@@ -173,11 +173,11 @@ class FakeFederation:
         return self.method.select(self.roster, self.round_info(number), count, rng)
 
     def finish(self, number: int, selection: Selection, failed: Iterable[int] = ()) -> None:
-        """Let the selected train, all but the `failed`, and the method learn from the round."""
+        """Let the selected clients train, except the `failed`, and let the method learn from the round."""
         self.method.learn(self.train(number, selection, failed))
 
     def train(self, number: int, selection: Selection, failed: Iterable[int] = ()) -> Outcome:
-        """Let the selected train, all but the `failed`, and record it in the roster. Returns the round's outcome."""
+        """Let the selected clients train, except the `failed`, and update the roster. Returns the round's outcome."""
         losses, reports, selected = self.fit_losses(number), self.reports(number), selection.clients
         missing = np.isin(selected, list(failed))
         returned, missed = selected[~missing], selected[missing]
@@ -199,11 +199,11 @@ class FakeFederation:
 
 
 class FakeClients:
-    """Federation of a `FakeFederation`'s clients, which answer the messages of a round.
+    """Federation in which the clients of a `FakeFederation` answer the messages of a round.
 
     Parameters
     ----------
-    order : the clients in the order of their answers; Flower's id of a node, which means nothing, is its place there
+    order : the clients in the order of their answers; the place in it is Flower's id of a node, which has no meaning
     """
 
     simulated = False

@@ -1,4 +1,4 @@
-"""Fakes around a strategy: its run context, a roster, a round's outcome; no data or model."""
+"""Fakes for a strategy: its run context, a roster, a round's outcome; without data or model."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ from strategies.run_context import Evaluation, Model, RunContext
 
 
 class SteadyLinks:
-    """Links of 3 Mb/s and 0.3 s a step for every client, always; a round takes no time."""
+    """Links of 3 Mb/s and 0.3 s a step for every client in every round; a round takes no time."""
 
     mean_uplink_bits_per_s = 3e6
     mean_step_s = 0.3
@@ -82,8 +82,8 @@ def make_context(
 ) -> RunContext:
     """Context of a strategy without data, model or messages.
 
-    The model has two layers: everything but the last `size` // 2 entries, and those (weight, then `classes` biases).
-    `settings` are groups by their names in `SharedSettings`, or single settings by their fields' names.
+    The model has two layers. The second has the last `size` // 2 entries (weights, then `classes` biases). `settings`
+    are groups by their names in `SharedSettings`, or single settings by their fields' names.
     """
     groups = {name: group for name, group in settings.items() if isinstance(group, Settings)}
     single = {name.replace("_", "-"): value for name, value in settings.items() if not isinstance(value, Settings)}
@@ -138,7 +138,7 @@ def outcome(
 ) -> Outcome:
     """Outcome of a round with `updates` of `clients` (ascending), aggregated with equal weights.
 
-    Without a `selection` it is of these and the `failed`.
+    Without `selection`, these and the `failed` were selected.
     """
     selected = np.union1d(np.asarray(clients, np.int64), np.asarray(failed, np.int64))
     mean = np.mean([update.dense() for update in updates], axis=0, dtype=np.float64) if updates else None

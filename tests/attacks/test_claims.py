@@ -149,7 +149,7 @@ def test_work_steps_are_bounded_by_the_settings(tmp_path):
     with logged() as log:
         _, lied = run(tmp_path / "lied", lambda reply: with_numbers(reply, work_steps=1e9))
     assert [row["time_s"] for row in lied] == [row["time_s"] for row in honest]
-    assert "client 4 says that it computed 1e+09 steps; 3 count" in log()
+    assert "client 4 reports 1e+09 computed steps; 3 count" in log()
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_a_partition_id_passes_on_only_without_keys_and_when_its_node_is_gone(ke
     assert [row["aggregated"] for row in rows] == [[0, 1, 2]] * 2 + [[1, 2] if keys else [0, 1, 2]] * 2
     last = claims(strategy)[-1]
     assert last["owner"] == "0"
-    assert ("stays with its key" if keys else "taken over from node 0") in last["outcome"]
+    assert ("and its key" if keys else "taken over from node 0") in last["outcome"]
 
 
 def test_a_resumed_run_knows_the_nodes_that_it_had():
@@ -144,7 +144,7 @@ def test_of_two_nodes_with_one_partition_id_at_the_start_neither_is_believed():
     assert [row["aggregated"] for row in rows] == [[1, 2]] * 2 + [[0, 1, 2]] * 2
     assert asked(honest[0]) == ["properties"]
     assert [(claim["node"], claim["client"]) for claim in claims(strategy)] == [("0", 0), ("twin", 0)]
-    assert "nodes 0, twin claim it at once" in claims(strategy)[0]["outcome"]
+    assert "nodes 0, twin claim it at the same time" in claims(strategy)[0]["outcome"]
 
 
 class Silent(StubProxy):

@@ -245,7 +245,7 @@ class Waits(SelectionStrategy):
 def test_the_contract_suite_finds_out_what_a_method_of_ones_own_looks_at():
     CHECKS["looks-at"](Waits)
     CHECKS["looks-at"](Silent)
-    with pytest.raises(ContractError, match="its 'looks_at' leaves out updates"):
+    with pytest.raises(ContractError, match="its 'looks_at' omits updates"):
         CHECKS["looks-at"](ByNorm)
 
 

@@ -127,7 +127,7 @@ def test_what_is_clipped_is_recorded_and_logged_by_its_client():
     assert row["aggregated"] == list(range(10))
     assert row["taken"][4] < 0.03
     assert min(np.delete(row["taken"], 4)) > 0.5
-    assert "Round 1: the 'aggregation' rejects updates, and takes" in log
+    assert "Round 1: the 'aggregation' rejects updates, and takes only" in log
     assert "of client 4's" in log
     assert "of client 3's" not in log
 

@@ -187,7 +187,7 @@ def test_enough_clients_begin_when_the_time_is_over():
     clients = clients_of(3, min_available_clients=2)
     clients.enrol(FlowerManager(manager_of([StubProxy(0), StubProxy(2)])), wait=True)
     assert set(clients.nodes) == {0, 2}
-    with pytest.raises(ConfigError, match="begin with fewer by 'min-available-clients'"):
+    with pytest.raises(ConfigError, match="start with fewer by 'min-available-clients'"):
         clients_of(3, min_available_clients=2).enrol(FlowerManager(manager_of([StubProxy(0)])), wait=True)
 
 
@@ -217,7 +217,7 @@ def test_who_is_not_back_yet_is_asked_again_and_nobody_else(monkeypatch):
     ("proxies", "match"),
     [
         ([StubProxy(5), StubProxy(2)], "'clients' is 2"),
-        ([StubProxy(0, cid="a"), StubProxy(0, cid="b")], "nodes a, b claim it at once"),
+        ([StubProxy(0, cid="a"), StubProxy(0, cid="b")], "nodes a, b claim it at the same time"),
         ([StubProxy(0, examples=0), StubProxy(1, examples=0)], "did not tell its 'examples'"),
         ([StubProxy(0, properties=ValueError("no data")), StubProxy(1, properties=ValueError("no data"))], "no data"),
     ],

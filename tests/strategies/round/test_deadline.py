@@ -111,8 +111,8 @@ def test_updates_too_few_for_the_rule_are_told(rule, steps, told):
     with logged() as log:
         one_round([2, steps, 4], round_deadline_s=5.0, aggregation=aggregation)
     said = [
-        "Round 1: 2 updates came back, and among fewer than 3 the 'aggregation' krum does not withstand hostile "
-        "clients ('krum-malicious' is 0). Set 'min-returned' to 3 to leave such rounds out."
+        "Round 1: only 2 updates came back. With fewer than 3 the 'aggregation' krum does not protect against hostile "
+        "clients ('krum-malicious' is 0). Set 'min-returned' to 3 to skip such rounds."
     ]
     assert [line for line in log().splitlines() if "came back" in line] == said[:told]
 

@@ -136,12 +136,15 @@ def module(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("Unnamed", 'it needs a name, as a text in the class: name = "mine".'),
-        ("Unsourced", 'it needs a paper, as a text in the class: paper = "our paper".'),
+        ("Unnamed", 'it needs a name, a string in the class: name = "mine".'),
+        ("Unsourced", 'it needs a paper, a string in the class: paper = "our paper".'),
         ("Unselecting", "it has no `select`. Write `def select(self, roster, round_info, count, rng)`."),
-        ("Short", "its `select` must take (self, roster, round_info, count, rng). Got (self, roster, count)."),
-        ("Instance", "its `needs` must be a @classmethod of (cls, config)."),
-        ("Impostor", "its name 'oort' is that of a method of fedsel. Give it another."),
+        (
+            "Short",
+            "its `select` must have the parameters (self, roster, round_info, count, rng). Got (self, roster, count).",
+        ),
+        ("Instance", "its `needs` must be a @classmethod with the parameters (cls, config)."),
+        ("Impostor", "its name 'oort' is the name of a method of fedsel. Give it another."),
         ("Stateless", "its state_fields must be a tuple of names, such as (\"counts\",). Got 'counts'."),
         ("Inexact", "its exact_cohort must be True or False. Got 'no'."),
         (
@@ -150,7 +153,7 @@ def module(monkeypatch):
             "Got 'losses'.",
         ),
         ("Needy", "its `needs` must return a Needs(...). Got a set, {'losses'}."),
-        ("Constructed", "its `__init__` must take (self, context). Got (self)."),
+        ("Constructed", "its `__init__` must have the parameters (self, context). Got (self)."),
         ("Loose", "its settings Undecorated must be a dataclass: put @dataclass(frozen=True) above them."),
         ("Table", "its settings must be a dataclass that inherits Settings. Got <class 'dict'>."),
     ],
@@ -166,8 +169,8 @@ def test_a_class_that_cannot_be_run_is_refused_in_one_sentence(name, said):
     ("method", "said"),
     [
         (Forgetful, "its `__init__` must call super().__init__(context) first."),
-        (Unset, "its `__init__` must set self.counts, as its state_fields name 'counts'."),
-        (Keyed, "self.counts, of its state_fields, must be a number or an array. Got a dict, {0: 1}."),
+        (Unset, "its `__init__` must set self.counts, because its state_fields contain 'counts'."),
+        (Keyed, "self.counts, which is in its state_fields, must be a number or an array. Got a dict, {0: 1}."),
     ],
 )
 def test_what_a_constructor_leaves_out_is_said_once(method, said):
@@ -196,15 +199,15 @@ def selection(**parts):
         (selection(clients=np.array([0.0, 2.0])), "Here clients is an array of float64, array([0., 2.])."),
         (selection(clients=np.array([[0, 2]])), "Here clients is an array of int64, array([[0, 2]])."),
         (selection(clients=np.array([2, 0])), "Here clients is [2, 0]."),
-        (selection(clients=np.array([-1, 2])), "Here clients has [-1], and available are [0, 2, 3, 7]."),
+        (selection(clients=np.array([-1, 2])), "Here clients has [-1]; the available ids are [0, 2, 3, 7]."),
         (
             selection(scores=np.ones(3)),
-            "Its 'scores' must be an array with a number for each selected client. "
+            "Its 'scores' must be an array with one number for each selected client. "
             "Got an array of float64, array([1., 1., 1.]).",
         ),
         (
             selection(scores=np.array(["a", "b"])),
-            "Its 'scores' must be an array with a number for each selected client. "
+            "Its 'scores' must be an array with one number for each selected client. "
             "Got an array of <U1, array(['a', 'b'], dtype='<U1').",
         ),
         (selection(weights=np.array([1.0, np.nan])), "Its 'weights' must be finite and at least 0. Got [1.0, nan]."),
@@ -235,11 +238,11 @@ def test_a_long_list_is_cut():
         (2, True, ""),
         (1, False, ""),
         (3, False, ""),
-        (0, False, "It selected 0 clients and was asked for 2: select so many."),
+        (0, False, "It selected 0 clients instead of 2: select 2 clients."),
         (
             1,
             True,
-            "It selected 1 clients and was asked for 2: select so many, or say exact_cohort = False in the class.",
+            "It selected 1 clients instead of 2: select 2 clients, or set exact_cohort = False in the class.",
         ),
     ],
 )
@@ -265,7 +268,7 @@ def test_a_method_that_raises_is_named_with_its_line():
 @pytest.mark.parametrize(
     ("found", "check", "said"),
     [
-        (lambda ids, count: ids, "selection", "It selected 8 clients and was asked for 4: select so many, or"),
+        (lambda ids, count: ids, "selection", "It selected 8 clients instead of 4: select 4 clients, or"),
         (lambda ids, count: 1 / 0, "selection", "it raised ZeroDivisionError: division by zero"),
         (
             lambda ids, count: np.sort(np.random.choice(ids, count, replace=False)),  # noqa: NPY002
@@ -286,7 +289,7 @@ def test_a_check_says_one_cause_once(found, check, said):
 
 def test_a_check_names_a_client_whose_id_decides():
     [failure] = [result.failure for result in check_results(Sound) if result.check == "relabelling"]
-    said = "who is selected depends on the ids: with id 0 a client was selected in 25 of 25 draws, with id [3-9] in 0."
+    said = "the selection depends on the ids: with id 0 a client was selected in 25 of 25 draws, with id [3-9] in 0."
     assert re.search(f"{said}$", str(failure))
 
 
@@ -302,7 +305,7 @@ def test_a_run_with_a_wrong_method_ends_in_a_sentence(capsys, tmp_path, monkeypa
     )
     out = tmp_path / "run"
     assert main(["run", "--strategy", "wrong_method:Same", "--rounds", "2", "--cohort", "5", "--out", str(out)]) == 2
-    said = f"fedsel: The method same cannot go on in round 1: {MUST} Here clients is [0, 0, 0, 0, 0].\n"
+    said = f"fedsel: The method same cannot continue in round 1: {MUST} Here clients is [0, 0, 0, 0, 0].\n"
     assert capsys.readouterr().err == said
     assert (out / "rounds.jsonl").read_text() == ""
 

@@ -109,14 +109,14 @@ def test_everything_is_in_the_order_of_ids_whatever_the_order_of_arrival():
         (
             {"weights": np.zeros(3)},
             "method",
-            "method's weights of all aggregated clients are 0; their updates count alike",
+            "method's weights of all aggregated clients are 0; their updates count equally",
         ),
-        ({"weights": np.array([0.0, 9.0, 0.0])}, "method", "their updates count alike."),
+        ({"weights": np.array([0.0, 9.0, 0.0])}, "method", "their updates count equally."),
         ({"weights": np.zeros(3), "normalise": False}, "method", "their updates change nothing."),
         (
             {"scores": np.zeros(3)},
             "score",
-            "Round 4: the scores of all aggregated clients are 0; their updates count alike",
+            "Round 4: the scores of all aggregated clients are 0; their updates count equally",
         ),
         ({"weights": np.array([0.0, 0.0, 1e-9])}, "method", ""),
         ({"weights": np.zeros(3)}, "examples", ""),
