@@ -1,7 +1,7 @@
-"""The Flower client: it carries out the server's instructions and answers them (see `fedsel_app.messages`).
+"""The Flower client: carries out the server's instructions and answers them (see `fedsel_app.messages`).
 
-Flower builds a client for every message, so it holds nothing: data and models are cached by process
-for all clients; the residual, the last mask's layer shares and the solver's memory lie in the `StateStore`.
+Flower builds a new client for every message, so a client stores nothing. The process caches data and models for all its
+clients. The `StateStore` keeps the residual, the layer shares of the last mask and the solver's state.
 """
 
 import time
@@ -48,7 +48,7 @@ Vector = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 FORWARD_BATCH = 256
-"""Examples of one forward pass without gradients: larger ones are no faster and take more memory."""
+"""Examples of one forward pass without gradients. Larger passes are not faster and take more memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,37 +63,38 @@ class ClientContext(SharedSettings):
 class SelectionClient(NumPyClient):
     """One client, for one message.
 
-    The model arrives as [parameters (N,)], and where it has BatchNorm statistics as [parameters, buffers (B,)],
-    all float32; under the solver scaffold a message to train ends with the control variate (N,). A malformed message
-    raises ValueError, a diverged training DivergenceError, a state file that cannot be used StateError.
+    The model arrives as [parameters (N,)] or, with BatchNorm statistics, as [parameters, buffers (B,)], all float32.
+    With the solver scaffold a message to train ends with the control variate (N,). A malformed message raises
+    ValueError, diverged training raises DivergenceError, and a state file that cannot be used raises StateError.
     """
 
     def __init__(self, context: ClientContext) -> None:
         self._context = context
 
     def get_properties(self, config: Config) -> Config:
-        """Answer an `EnrolInstruction`. Raises ValueError where label counts are asked for and not shared."""
+        """Answer an `EnrolInstruction`. Raises ValueError if label counts are requested but not shared."""
         context = self._context
         examples, _ = self._examples()
         counts = b""
         if EnrolInstruction.from_config(config).label_counts:
             if not context.privacy.share_label_counts:
-                raise ValueError(f"Client {context.client} tells no label counts: its 'share-label-counts' is false.")
+                raise ValueError(f"Client {context.client} sends no label counts: its 'share-label-counts' is false.")
             counts = label_counts_as_bytes(examples, load(context.data, context.run.seed))
         return EnrolAnswer(context.client, len(examples), counts).to_config()
 
     def fit(self, parameters: NDArrays, config: Config) -> tuple[NDArrays, int, Config]:
-        """Train or calibrate as the instruction in `config` says.
+        """Train or calibrate by the instruction in `config`.
 
         Returns
         -------
         arrays
-            After training the payload as uint8, under scaffold a second one with the change of the client's control
-            variate, and the BatchNorm statistics if they are asked for; after calibration these alone, float32 (B,).
+            After training: the payload as uint8; with scaffold, a second payload with the change of the client's
+            control variate; and the BatchNorm statistics if they are requested. After calibration: only the BatchNorm
+            statistics, float32 (B,).
         examples
             The client's training examples.
         metrics
-            Those of a `TrainAnswer`; none after calibration.
+            The metrics of a `TrainAnswer`; none after calibration.
         """
         instruction = read_fit_instruction(config)
         if isinstance(instruction, TrainInstruction):
@@ -101,11 +102,11 @@ class SelectionClient(NumPyClient):
         return self._calibrate(parameters, instruction)
 
     def evaluate(self, parameters: NDArrays, config: Config) -> Evaluation:
-        """Probe the loss or test as the instruction in `config` says; see `EvaluateAnswer`."""
+        """Probe the loss or test the model by the instruction in `config`; see `EvaluateAnswer`."""
         return self.evaluation(self.load(parameters), read_evaluate_instruction(config)).to_evaluation()
 
     def evaluation(self, model: FlatModel, instruction: EvaluateInstruction) -> EvaluateAnswer:
-        """Answer an instruction with the model that is loaded already."""
+        """Answer an instruction with a model that is already loaded."""
         if isinstance(instruction, ProbeInstruction):
             return self._probe(model, instruction)
         return self._test(model)
@@ -129,7 +130,7 @@ class SelectionClient(NumPyClient):
         return sent, len(self._examples()[0]), answer.to_config()
 
     def _trained(self, model: FlatModel, correction: Vector | None, instruction: TrainInstruction) -> Trained:
-        """Train the model that is loaded, and measure what the instruction asks for."""
+        """Train the loaded model, and measure the numbers that the instruction requests."""
         context, training = self._context, self._context.training
         examples, _ = self._examples()
         if context.task.positive_weights == "client":
@@ -172,7 +173,7 @@ class SelectionClient(NumPyClient):
         )
 
     def _curvature(self, model: FlatModel, shares: NDArray[np.float64], server_round: int) -> dict[int, Vector]:
-        """Diagonal curvature at the trained weights, on one mini-batch and the layers that the Markov rule draws."""
+        """Diagonal curvature at the trained weights, from one mini-batch, for the layers that the Markov rule draws."""
         context, choice = self._context, self._context.compression
         examples, _ = self._examples()
         rng = stream(context.run.seed, Purpose.COMPRESS, server_round, context.client)
@@ -187,7 +188,7 @@ class SelectionClient(NumPyClient):
             )
 
     def _calibrate(self, arrays: NDArrays, instruction: CalibrateInstruction) -> tuple[NDArrays, int, Config]:
-        """Move the BatchNorm statistics, and no weight, by mini-batches in train mode (Alg. 1, line 13)."""
+        """Update only the BatchNorm statistics, by mini-batches in train mode (Alg. 1, line 13)."""
         context = self._context
         model = self.load(arrays)
         examples, _ = self._examples()
@@ -226,7 +227,7 @@ class SelectionClient(NumPyClient):
     def _test_part(self) -> Ints:
         _, test = self._examples()
         if not test.size:
-            raise ValueError(f"Client {self._context.client} has no test part of its own: raise 'holdout-fraction'.")
+            raise ValueError(f"Client {self._context.client} has no test part: raise 'holdout-fraction'.")
         return test
 
     def _order(self, examples: int, batches: int, rng: np.random.Generator) -> list[Ints]:
@@ -241,7 +242,7 @@ class SelectionClient(NumPyClient):
         return client_examples(context.data, context.partition, context.run.clients, context.run.seed, context.client)
 
     def load(self, arrays: NDArrays, *, with_control: bool = False) -> FlatModel:
-        """Load the model that arrived, on the device of this process; the arrays are checked, a control variate too."""
+        """Check the received arrays and load the model on the device of this process."""
         return received_model(self._context, arrays, with_control=with_control)
 
     def _batches(

@@ -1,7 +1,7 @@
-"""ClientApp of a user's own that takes part in fedsel's rounds: `client_app()` in place of Flower's `ClientApp()`.
+"""A user's own ClientApp in fedsel's rounds: `client_app()` replaces Flower's `ClientApp()`.
 
-It enrols, answers loss probes, compresses the updates, keeps the client's state and reports, around the user's
-`@app.train()` and `@app.evaluate()`, which get their own records alone. Without fedsel's server it is Flower's.
+It enrols, answers loss probes, compresses the updates, keeps the client's state and reports. The user's `@app.train()`
+and `@app.evaluate()` get only the user's own records. Without fedsel's server it behaves as Flower's.
 """
 
 from collections.abc import Callable
@@ -18,13 +18,13 @@ from fedsel_app.messages.records import fedsel_config
 
 Decorator = Callable[[ClientAppCallable], ClientAppCallable]
 DEFAULT = "default"
-"""Flower's name of the action of a message whose type has no other."""
+"""Flower's name of the action of a message whose type names no action."""
 
 
 def client_app(client_fn: ClientFnExt | None = None, mods: list[Mod] | None = None, **functions: Any) -> ClientApp:
-    """Build a ClientApp for `@app.train()` and `@app.evaluate()`, or for a `client_fn`, as Flower's own is built.
+    """Build a ClientApp for `@app.train()` and `@app.evaluate()`, or for a `client_fn`, like Flower's own.
 
-    The functions are those of `clients.user_client.Functions`: what nobody but the user can work out.
+    The functions are those of `clients.user_client.Functions`. They compute what only the user can compute.
 
     Raises
     ------
@@ -37,10 +37,10 @@ def client_app(client_fn: ClientFnExt | None = None, mods: list[Mod] | None = No
 
 
 class SelectingApp(ClientApp):
-    """A ClientApp that answers what fedsel's server asks, through the user's functions that are registered with it.
+    """A ClientApp that answers fedsel's server with the user's functions that are registered with it.
 
-    These lie in a second ClientApp, which answers for the user's code as often as a message needs it, while the
-    lifespan of this one is entered once.
+    A second ClientApp holds these functions. One message may call it several times, while the lifespan of this app is
+    entered once.
     """
 
     def __init__(self, mods: list[Mod] | None, functions: Functions) -> None:

@@ -20,7 +20,7 @@ def client_examples(
 ) -> tuple[Ints, Ints]:
     """A client's training examples and its own test part, as indices into the data set's training part.
 
-    Under the partition own all of them are the client's.
+    With the partition own, all examples belong to the client.
     """
     return _examples_of_run(data, partition, clients, seed)(client)
 
@@ -29,7 +29,7 @@ def client_examples(
 def _examples_of_run(
     data: DataConfig, partition: PartitionConfig, clients: int, seed: int
 ) -> Callable[[int], tuple[Ints, Ints]]:
-    """Examples of each client of a run, held out when they are first asked for."""
+    """Examples of each client of a run; test parts are held out on the first request."""
     dataset = load(data, seed)
     fraction = partition.holdout_fraction
     y = dataset.y_train
@@ -40,7 +40,7 @@ def _examples_of_run(
         mine = np.arange(len(y)) if parts is None else parts[client]
         if not fraction:
             return mine, mine[:0]
-        # Round 0 of this purpose drew the partition.
+        # The stream of round 0 of this purpose drew the partition.
         rng = stream(seed, Purpose.PARTITION, 1, client)
         return holdout(mine, y, fraction, rng, class_examples=partition.holdout_class_examples)
 

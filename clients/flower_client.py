@@ -1,6 +1,7 @@
-"""fedsel's own client behind Flower's messages, in the layout of `fedsel_app.messages.records`.
+"""fedsel's own client for Flower's messages, in the layout of `fedsel_app.messages.records`.
 
-In a simulation every process has every client's data, so one message can be to several clients, which share its arrays.
+In a simulation every process has the data of all clients. So one message can address several clients, which share its
+arrays.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from fedsel_app.messages.scalars import Config
 from fedsel_app.models.flat_model import FlatModel
 
 ClientOf = Callable[[int | None], SelectionClient]
-"""Client of a partition id; of None the one that the message came to."""
+"""Client of a partition id; for None, the client that received the message."""
 
 
 def answer(message: Message, client_of: ClientOf) -> Message:
@@ -24,15 +25,15 @@ def answer(message: Message, client_of: ClientOf) -> Message:
 
 
 def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) -> RecordDict:
-    """Answer a question to one client, or to several one after the other.
+    """Answer a question to one client, or to several clients one after the other.
 
-    Whatever one client raises is raised here; of several clients it is that one's answer. Each answer is the one that
-    the client would give to a message of its own, but a model to evaluate is loaded once for all.
+    The exception of a single client is raised. With several clients, an exception is the answer of its client. Each
+    answer equals the client's answer to a message of its own, but a model to evaluate is loaded only once.
 
     Raises
     ------
     ValueError
-        If the content is no question of fedsel's.
+        If the content is not a question of fedsel's.
     """
     arrays = read_arrays(content)
     clients = clients_named(content)

@@ -1,7 +1,7 @@
-"""Legacy messages: those to a user's `client_fn`, put into the layout of `fedsel_app.messages.records` and back.
+"""Legacy messages to a user's `client_fn`, converted to the layout of `fedsel_app.messages.records` and back.
 
-Flower's `FitIns`, `FitRes` and so on are records of the names below. fedsel's keys lie in their configs and metrics
-with a prefix (see `fedsel_app.messages.user_apps`), and a control variate behind the model's arrays.
+Flower's `FitIns`, `FitRes` and so on are records with the names below. Their configs and metrics contain fedsel's keys
+with a prefix (see `fedsel_app.messages.user_apps`). A control variate follows the model's arrays.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from fedsel_app.messages.user_apps import AppTrainInstruction, embed, embedded, 
 
 GET_PROPERTIES, TRAIN, EVALUATE = "get_properties", "train", "evaluate"
 NAMES = {GET_PROPERTIES: "getproperties", TRAIN: "fit", EVALUATE: "evaluate"}
-"""Beginning of the names of the records, by type of message."""
+"""First part of the names of the records, by type of message."""
 OK: Config = {"code": Code.OK.value, "message": ""}
 
 
@@ -38,7 +38,7 @@ def answer_legacy(message: Message, context: Context, call_next: ClientAppCallab
         return call_next(message, context)
 
     def code(asked: Message, context: Context) -> Message:
-        """Let the client do what it is asked, with the user's own config. Raises Unanswered if it does not."""
+        """Call the client's function for the message, with the user's own config. Raises Unanswered if it fails."""
         name = NAMES[asked.metadata.message_type]
         _, arrays = users_arrays(asked.content)
         asked.content = RecordDict({f"{name}ins.parameters": arrays, f"{name}ins.config": config_record(users)})
@@ -61,7 +61,7 @@ def answer_legacy(message: Message, context: Context, call_next: ClientAppCallab
 
 
 def _with_properties(reply: Message, own: Config) -> Message:
-    """The reply of `get_properties`, which the client need not have, with fedsel's properties."""
+    """The reply of `get_properties`, which the client need not define, with fedsel's properties."""
     content = reply.content.config_records
     implemented = content["getpropertiesres.status"]["code"] == Code.OK.value
     users = cast(Config, content["getpropertiesres.properties"]) if implemented else {}
@@ -71,7 +71,7 @@ def _with_properties(reply: Message, own: Config) -> Message:
 
 
 def _embedded(reply: Message) -> Message:
-    """The reply with fedsel's numbers among its metrics; one to a loss probe has nothing else yet."""
+    """The reply with fedsel's numbers among its metrics. A reply to a loss probe has no other content yet."""
     numbers = fedsel_config(reply.content)
     if numbers is None:
         return reply

@@ -1,7 +1,7 @@
 """Local round: what every client does before and after its training, in fedsel's own app or in a user's app.
 
-Recall the state, train, end the solver's step, compress, encode, save the state, answer. The training itself is a
-function, see `Train`.
+The steps are: recall the state, train, finish the solver's step, compress, encode, save the state, answer. The training
+itself is a function; see `Train`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,16 +27,16 @@ Vector = NDArray[np.float32]
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """Result of a client's training, by whatever code."""
+    """Result of a client's training, by fedsel's or a user's code."""
 
     parameters: Vector
     """Trained parameters, float32 (N,)."""
     loss: float
-    """Mean training loss; NaN where it is unknown."""
+    """Mean training loss; NaN if unknown."""
     compute_s: float
     """Seconds of computing."""
     work_steps: float = 0.0
-    """All that was computed, in local steps; 0 where the server counts them itself."""
+    """All computing, in local steps; 0 if the server counts the steps itself."""
     steps: int = 0
     """Local steps; only solvers with a state need them."""
     lr: float = 0.0
@@ -44,13 +44,13 @@ class Trained:
     statistics: Vector | None = None
     """BatchNorm statistics to send, float32 (B,)."""
     reports: Mapping[Report, float] = field(default_factory=dict)
-    """Numbers that the instruction asked for."""
+    """Numbers that the instruction requested."""
     curvature: Curvature | None = None
-    """Diagonal curvature at the trained parameters, given the layers' shares of the last mask."""
+    """Function from the layers' shares of the last mask to the diagonal curvature at the trained parameters."""
 
 
 Train = Callable[[Vector | None], Trained]
-"""Training of the received model, given the constant term of its gradient, float32 (N,), or None for none."""
+"""Function that trains the received model; its argument is the constant term of the gradient, float32 (N,), or None."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,10 +70,10 @@ class LocalRound:
     def answer(
         self, instruction: TrainInstruction, start: Vector, control: Vector | None, train: Train
     ) -> tuple[list[NDArray[Any]], TrainAnswer]:
-        """Carry the round out: the arrays to send, and the numbers beside them.
+        """Run the round. Returns the arrays and the numbers to send.
 
-        The arrays are the payload as uint8, with a control variate (float32 (N,), SCAFFOLD) a second one with its
-        change, and the BatchNorm statistics where there are any.
+        The arrays are the payload as uint8; with a control variate (float32 (N,), SCAFFOLD), a second payload with its
+        change; and the BatchNorm statistics, if there are any.
 
         Raises
         ------
@@ -106,7 +106,7 @@ class LocalRound:
     def _compressed(
         self, delta: Vector, state: Arrays, instruction: TrainInstruction, curvature: Curvature | None
     ) -> tuple[Update, Arrays]:
-        """The update to send, and the state to keep of the rest."""
+        """The update to send, and the state to keep."""
         spec = UploadSpec(
             kept_fraction=instruction.kept_fraction,
             residual_decay=instruction.residual_decay,

@@ -16,12 +16,12 @@ from fedsel_app.models.tasks import Task, task_of
 
 
 def received_model(settings: SharedSettings, arrays: NDArrays, *, with_control: bool = False) -> FlatModel:
-    """Load the model that arrived, on the device of this process.
+    """Load the received model on the device of this process.
 
     Raises
     ------
     ValueError
-        Unless the arrays are the model's: see `check_arrays`. With `with_control` a control variate ends them.
+        If the arrays do not fit the model; see `check_arrays`. With `with_control` the last array is a control variate.
     """
     run, execution = settings.run, settings.execution
     device = choose_device(execution.device)
@@ -37,22 +37,22 @@ def received_model(settings: SharedSettings, arrays: NDArrays, *, with_control: 
 
 
 def check_arrays(arrays: NDArrays, expected: Mapping[str, int], model: str) -> None:
-    """Raise ValueError unless `arrays` are finite float32 vectors, those of `expected`: name -> length."""
+    """Raise ValueError unless `arrays` are finite float32 vectors that match `expected`: name -> length."""
     if len(arrays) != len(expected):
-        raise ValueError(f"The model '{model}' comes as {' and '.join(expected)}. Got {len(arrays)} arrays.")
+        raise ValueError(f"The model '{model}' consists of {' and '.join(expected)}. Got {len(arrays)} arrays.")
     for (name, size), array in zip(expected.items(), arrays, strict=True):
         if array.dtype != np.float32 or array.shape != (size,):
             raise ValueError(
-                f"The {name} of the model '{model}' are float32 ({size},). Got {array.dtype} {array.shape}. "
+                f"The {name} of the model '{model}' must be float32 ({size},). Got {array.dtype} {array.shape}. "
                 "Server and clients must run the same 'model' and 'data'."
             )
         if not np.isfinite(array).all():
-            raise ValueError(f"The {name} that the server sent are not all finite: the global model diverged.")
+            raise ValueError(f"The {name} from the server are not all finite: the global model diverged.")
 
 
 @lru_cache(maxsize=2)
 def _shared_model(name: str, data: DataConfig, seed: int, device: torch.device, precision: str) -> FlatModel:
-    """The model of a run, one a process: every message loads its own weights and statistics, and sets its task."""
+    """The model of a run, one per process. Every message loads its own weights and statistics, and sets its task."""
     dataset = load(data, seed)
     module = build(name, dataset.sample_shape, dataset.classes, seed)
     return FlatModel(module, device, _shared_task(data, seed, device), precision)
@@ -60,5 +60,5 @@ def _shared_model(name: str, data: DataConfig, seed: int, device: torch.device, 
 
 @lru_cache(maxsize=2)
 def _shared_task(data: DataConfig, seed: int, device: torch.device) -> Task:
-    """The task of the whole data set, that of all messages but some to train (`positive-weights`)."""
+    """The task of the whole data set. All messages use it, except some to train (`positive-weights`)."""
     return task_of(load(data, seed), device)

@@ -1,8 +1,8 @@
 """Flower mod `selecting`: a user's own `client_fn` enrols, answers loss probes, compresses its updates and reports.
 
-`ClientApp(client_fn, mods=[selecting])` is all that a client app needs. The user's `fit` and `evaluate` get their own
-arrays and their own config; what fedsel's server sends beside these is read here. Without fedsel's server the mod does
-nothing. An app of `@app.train()` has `clients.client_app` in its place.
+A client app needs only `ClientApp(client_fn, mods=[selecting])`. The user's `fit` and `evaluate` get their own arrays
+and their own config; the mod reads what fedsel's server sends in addition. Without fedsel's server the mod does
+nothing. An app with `@app.train()` uses `clients.client_app` instead.
 """
 
 from dataclasses import dataclass
@@ -30,9 +30,9 @@ def selecting(
     /,
     **functions: Any,
 ) -> Message | Mod:
-    """Mod of a Flower ClientApp: `mods=[selecting]`, or `mods=[selecting(losses=...)]` with functions of the user's.
+    """Mod of a Flower ClientApp: `mods=[selecting]`, or `mods=[selecting(losses=...)]` with the user's functions.
 
-    The functions are those of `clients.user_client.Functions`, and their arrays lists. Raises TypeError for any other.
+    The functions are those of `clients.user_client.Functions`; their arrays are lists. Raises TypeError for any other.
     """
     if message is None or context is None or call_next is None:
         return SelectingMod(Functions(**functions))
@@ -41,7 +41,7 @@ def selecting(
 
 @dataclass(frozen=True)
 class SelectingMod:
-    """The mod with functions of the user's."""
+    """The mod with the user's functions."""
 
     functions: Functions
 

@@ -1,10 +1,10 @@
-"""Client state, in files: what a client must remember between two messages.
+"""Client state in files, which a client needs in a later message.
 
-Flower builds the client anew for every message, so what outlives one (the error-feedback residual, the layer shares of
-the last mask, a solver's memory) is stored by run, partition id and round. The server may have lost a reply, or may
-have been interrupted and gone back to its checkpoint, so it says in every instruction what it knows of the client's
-past, and the client goes on from there: states of rounds that the server does not know of are dropped, and a state
-whose reply was lost is kept apart from one whose reply was aggregated.
+Flower builds a new client for every message. So files keep the state by run, partition id and round: the residual of
+error feedback, the layer shares of the last mask and the solver's state. The server may have lost a reply, or may have
+been interrupted and have returned to its checkpoint. So every instruction says what the server knows of the client's
+earlier rounds, and the client continues from there. It drops states of rounds that the server does not know, and it
+keeps a state whose reply was lost apart from a state whose reply was aggregated.
 """
 
 import os
@@ -24,7 +24,7 @@ from fedsel_app.npz import NpzError, read_arrays
 from fedsel_app.records.fedsel_folder import is_anothers, is_fedsel_folder, make_fedsel_folder, remove_if_empty
 
 STATE_FOLDER = "fedsel-state"
-"""Name of the folder, fedsel's own, that holds the states of clients by run."""
+"""Name of fedsel's folder with the states of clients by run."""
 CLIENT_FOLDER = re.compile(r"client-\d+")
 STATE_FILE = re.compile(r"round-([1-9][0-9]{0,17})\.npz")
 UNFINISHED_FILE = re.compile(r"round-.*\.tmp")
@@ -49,15 +49,15 @@ class ClientHistory:
 
 
 class StateStore:
-    """State store: arrays as uncompressed npz files without pickle, a folder for each client and a file for each round.
+    """State store: arrays in uncompressed npz files without pickle; one folder per client, one file per round.
 
     Parameters
     ----------
     folder
-        Made when first written; as the parent of the folders of runs it is fedsel's own (`records.fedsel_folder`).
+        Created at the first write. As the parent of the folders of runs it belongs to fedsel (`records.fedsel_folder`).
     begins_anew
-        Whether a client whose state is gone may go on without: it fails once, so that the server learns of it, and has
-        an empty state from then on. Else it fails always.
+        Whether a client whose state is missing may continue without it: it fails once, so that the server knows, and
+        then has an empty state. Otherwise it always fails.
     """
 
     def __init__(self, folder: str | Path, *, begins_anew: bool = False, fedsel_folder: Path | None = None) -> None:
@@ -66,26 +66,27 @@ class StateStore:
         self._fedsel_folder = fedsel_folder
 
     def of_run(self, key: str) -> "StateStore":
-        """The store of one run, a folder of its own. Raises ValueError unless the key is plain letters and digits."""
+        """The store of one run, in a folder of its own. Raises ValueError unless the key consists of letters and
+        digits.
+        """
         if not re.fullmatch(r"[0-9A-Za-z]{1,64}", key):
-            raise ValueError(f"A run's key is up to 64 letters and digits. Got {key!r}.")
+            raise ValueError(f"A run's key must have up to 64 letters and digits. Got {key!r}.")
         return StateStore(self.folder / key, begins_anew=self._begins_anew, fedsel_folder=self.folder)
 
     def recall(self, client: int, history: ClientHistory) -> tuple[Arrays, Arrays]:
-        """Read the client's state as the server's last aggregated reply left it, and that of a lost reply.
+        """Read the client's state after its last aggregated reply, and the state after a later lost reply.
 
-        Either is empty where there is none.
+        Each is empty if it does not exist.
 
         Raises
         ------
         StateError
-            If a file cannot be read or is another user's, if the state of that time is no longer kept, or if there is
-            none at all.
+            If a file cannot be read or belongs to another user, or if the needed state is missing.
         """
         if self._fedsel_folder is not None and is_anothers(self._fedsel_folder):
             raise StateError(
-                f"The clients' states in {self._fedsel_folder} are another user's, so client {client} reads none of "
-                "them. Set 'state-dir' to another folder."
+                f"The clients' states in {self._fedsel_folder} belong to another user, so client {client} reads none"
+                f" of them. Set 'state-dir' to another folder."
             )
         rounds = self._rounds(client)
         aggregated = [number for number in rounds if number <= history.last_aggregated]
@@ -94,8 +95,8 @@ class StateStore:
             self._state_is_gone(client, history)
         if history.last_aggregated and not aggregated:
             raise StateError(
-                f"Client {client} keeps its state of rounds {rounds} in {self.folder}, and none from round "
-                f"{history.last_aggregated} or before. Start the run again with an empty state folder."
+                f"Client {client} has states of rounds {rounds} in {self.folder}, but none of round"
+                f" {history.last_aggregated} or before. Start the run again with an empty state folder."
             )
         return (
             _read(self._path(client, aggregated[-1])) if aggregated else {},
@@ -103,10 +104,10 @@ class StateStore:
         )
 
     def save(self, client: int, server_round: int, arrays: Mapping[str, NDArray[Any]], history: ClientHistory) -> None:
-        """Keep `arrays` as the client's state after `server_round`: wholly written, or not at all.
+        """Save `arrays` as the client's state after `server_round`, completely or not at all.
 
-        Kept beside it is what `recall` may be asked for later: the rounds since the server's checkpoint, and the last
-        one before it (and before the last reply that it aggregated).
+        States that `recall` may need later are kept: those of rounds since the server's checkpoint, and the last one
+        before it (and before the last aggregated reply).
 
         Raises
         ------
@@ -131,11 +132,11 @@ class StateStore:
             ) from error
 
     def _state_is_gone(self, client: int, history: ClientHistory) -> None:
-        """Raise StateError for a client that has no state although one of its replies was aggregated."""
-        advice = "Every process that trains must see the same folder; start the run again where it does."
+        """Raise StateError for a client without a state although one of its replies was aggregated."""
+        advice = "Every process that trains must see the same folder; start the run again where this holds."
         if self._begins_anew:
             self.save(client, history.last_aggregated, {}, history)
-            advice = "It begins anew when it is asked next; if its state lies elsewhere, set 'state-dir' to that."
+            advice = "It starts with an empty state next time; if its state is elsewhere, set 'state-dir' to that."
         raise StateError(
             f"Client {client} has no state of this run in {self.folder}, and its update of round "
             f"{history.last_aggregated} was aggregated. {advice}"
@@ -174,7 +175,7 @@ def _write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 
 def user_state_folder() -> Path:
-    """Folder for the states of this user's clients where `state-dir` names none (XDG Base Directory Specification).
+    """Folder for the states of this user's clients if `state-dir` is not set (XDG Base Directory Specification).
 
     $XDG_STATE_HOME/fedsel, or ~/.local/state/fedsel.
 
@@ -192,7 +193,7 @@ def user_state_folder() -> Path:
 
 
 def remove_states(folder: Path) -> None:
-    """Remove the states of all runs in `folder`, if it is fedsel's own; whatever else lies there stays."""
+    """Remove the states of all runs in `folder`, if the folder is fedsel's. Other files stay."""
     if not is_fedsel_folder(folder):
         return
     with suppress(OSError):

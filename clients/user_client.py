@@ -1,7 +1,7 @@
-"""A user's own client in fedsel's rounds: it enrols, tells losses and trains, and its update is compressed.
+"""A user's own client in fedsel's rounds: it enrols, reports losses, trains and compresses its update.
 
-The user's functions give what nobody else can work out. Without `losses` the client's own evaluation is its loss, and
-the mean loss stands in for the root of the mean squared one (Oort's utility), which is never smaller. With
+The user's functions compute what only the user can compute. Without `losses` the client's loss comes from its own
+evaluation. Then the mean loss replaces the root mean squared loss (Oort's utility), which is never smaller. With
 `control_variates` the solver is SCAFFOLD (see `clients.training.solvers`).
 """
 
@@ -52,33 +52,35 @@ Diagonal = Callable[[Context, Any], Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Functions:
-    """Functions of a user's, for what nobody else can work out.
+    """A user's functions, which compute what only the user can compute.
 
-    Their arrays are a model as the user's client gets it: an ArrayRecord with `@app.train()`, a list with `client_fn`.
+    Their arrays are a model in the form of the user's client: an ArrayRecord with `@app.train()`, a list with
+    `client_fn`.
     """
 
     examples: Callable[[Context], int] | None = None
-    """Training examples of this client; without it the server learns them from the first training."""
+    """Number of training examples of this client; without it the server learns the number from the first training."""
     losses: Losses | None = None
     """Loss of the model on each of the client's training examples, float (n,)."""
     label_counts: Callable[[Context], Sequence[int]] | None = None
-    """Training examples of each class; their sum is the number of examples."""
+    """Number of training examples of each class; their sum is the number of examples."""
     gradient_deviation: Callable[[Context, Any], float] | None = None
     """Root of the mean squared distance of the mini-batch gradients from their mean, at the trained model."""
     curvature: Diagonal | None = None
     """Diagonal of the loss's Hessian at the trained model, in the form of its arrays."""
     control_variates: Callable[[Context, Any], None] | None = None
-    """Takes the term that the next training is to add to each gradient, in the form of the model's arrays; that
-    training returns its `steps` and their `lr` as metrics."""
+    """Receives the term that the next training must add to each gradient, in the form of the model's arrays. This
+    training returns its `steps` and their `lr` as metrics.
+    """
 
     @property
     def abilities(self) -> tuple[Ability, ...]:
-        """The functions that there are."""
+        """The functions that the user has given."""
         return tuple(ability for ability in Ability if getattr(self, ability) is not None)
 
 
 class Unanswered(Exception):
-    """The user's code did not do what the message asked for. `reply` is its reply."""
+    """The user's code did not carry out the message. `reply` is its reply."""
 
     def __init__(self, reply: Message, reason: str) -> None:
         super().__init__(reason)
@@ -92,13 +94,13 @@ class UserClient:
     message: Message
     context: Context
     code: ClientAppCallable
-    """Code of the user's, which sees the user's own records. Raises Unanswered where it does not do as it is asked."""
+    """The user's code, which gets the user's own records. Raises Unanswered if it does not carry out the message."""
     functions: Functions
     lists: bool = False
-    """The functions have lists of arrays in place of ArrayRecords."""
+    """True if the functions take lists of arrays instead of ArrayRecords."""
 
     def answer(self) -> Message:
-        """Answer the message, whose records of fedsel's are taken out."""
+        """Answer the message, after removing fedsel's records from it."""
         config, control = fedsel_config(self.message.content) or {}, read_arrays(self.message.content, CONTROL)
         self.message.content = users_part(self.message.content)
         kind = self.message.metadata.message_type.split(".")[0]
@@ -120,7 +122,7 @@ class UserClient:
         return Message(content, reply_to=self.message)
 
     def enrolment(self, instruction: EnrolInstruction) -> EnrolAnswer:
-        """Identity by the node configuration, and numbers of examples where a function tells them.
+        """Identity by the node configuration, and numbers of examples if a function gives them.
 
         Raises ValueError without a partition id.
         """
@@ -142,28 +144,30 @@ class UserClient:
     # Losses ---------------------------------------------------------------------------------------------------
 
     def _losses(self, function: Losses) -> NDArray[np.float64]:
-        """The user's losses of the model that came, float64 (n,). Raises ValueError if there is none."""
+        """The user's losses of the received model, float64 (n,). Raises ValueError if there are none."""
         _, record = users_arrays(self.message.content)
         losses = np.asarray(function(self.context, self._form(record)), np.float64).ravel()
         if not losses.size:
-            raise ValueError("The function 'losses' returned none: it gives one loss a training example.")
+            raise ValueError(
+                "The function 'losses' returned no losses: it must return one loss for each training example."
+            )
         return losses
 
     def _evaluated_loss(self) -> float:
-        """Loss of the model that came, by the user's evaluation. Raises ValueError if that does not tell it."""
+        """Loss of the received model from the user's evaluation. Raises ValueError if the evaluation has no loss."""
         content = RecordDict(dict(self.message.content))
         name, record = users_arrays(content)
-        content[name] = ArrayRecord(dict(record))  # the user's evaluation may empty it, and the training follows
+        content[name] = ArrayRecord(dict(record))  # the user's evaluation may empty it
         asked = Message(content, reply_to=self.message)
         asked.metadata.message_type = MessageType.EVALUATE
         try:
             reply = _content(self.code(asked, self.context))
         except Unanswered as unanswered:
-            raise ValueError(f"The client's evaluate does not tell its loss: {unanswered}") from unanswered
+            raise ValueError(f"The client's evaluate does not return its loss: {unanswered}") from unanswered
         loss = reported_loss(_scalars(reply, MetricRecord), EVALUATION_LOSSES)
         if math.isnan(loss):
             names = ", ".join(EVALUATION_LOSSES)
-            raise ValueError(f"The client's evaluate does not tell its loss as a metric, one of {names}.")
+            raise ValueError(f"The client's evaluate does not return its loss as one of the metrics {names}.")
         return loss
 
     def _reports_before(self, instruction: AppTrainInstruction) -> dict[Report, float]:
@@ -182,7 +186,7 @@ class UserClient:
     # Training -------------------------------------------------------------------------------------------------
 
     def _train(self, instruction: AppTrainInstruction, control: Vector | None) -> Message:
-        """Carry a local round out around the user's training."""
+        """Run a local round with the user's training."""
         name, received = users_arrays(self.message.content)
         arrays = self._arrays(received)
         layout = ArrayLayout(arrays, [int(place) for place in instruction.statistics_positions.split(",") if place])
@@ -242,7 +246,7 @@ class UserClient:
         instruction: AppTrainInstruction,
         shares: NDArray[np.float64],
     ) -> dict[int, Vector]:
-        """The user's diagonal curvature of the layers that the Markov rule draws by their `shares`."""
+        """The user's diagonal curvature for the layers that the Markov rule draws by their `shares`."""
         compression = local_round.compression
         rng = stream(local_round.seed, Purpose.COMPRESS, instruction.server_round, local_round.client)
         drawn = draw_layers(shares, compression.curvature_layers, compression.curvature_explore, rng)
@@ -254,11 +258,11 @@ class UserClient:
     # Forms ----------------------------------------------------------------------------------------------------
 
     def _form(self, record: ArrayRecord) -> ArrayRecord | list[NDArray[Any]]:
-        """The arrays as the user's functions have them, to do with as they like."""
+        """A copy of the arrays in the form of the user's functions, which may change it."""
         return list(named_arrays(record).values()) if self.lists else ArrayRecord(dict(record))
 
     def _arrays(self, record: ArrayRecord) -> Arrays:
-        """The arrays by their names, or as a list where these mean nothing."""
+        """The arrays by their names, or as a list if the names have no meaning."""
         named = named_arrays(record)
         return list(named.values()) if self.lists else named
 
@@ -269,14 +273,14 @@ class UserClient:
 
 
 def _content(reply: Message) -> RecordDict:
-    """Content of a reply of the user's. Raises Unanswered if it is an error."""
+    """Content of the user's reply. Raises Unanswered if it is an error."""
     if reply.has_error():
         raise Unanswered(reply, reply.error.reason or f"error {reply.error.code}")
     return reply.content
 
 
 def _scalars(content: RecordDict, *kinds: type[ConfigRecord] | type[MetricRecord]) -> Config:
-    """The values of all records of these kinds, of which a later one goes before."""
+    """The values of all records of these kinds; of equal keys the last value counts."""
     values: dict[str, Any] = {}
     for kind in kinds:
         for record in content.values():

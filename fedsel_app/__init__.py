@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
-    # Python writes as much of a module's bytecode as fits, and cannot import the module any more after that.
+    # On a full disk Python writes a part of a module's bytecode, and can then no longer import the module.
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
@@ -41,12 +41,12 @@ prefer_own_packages()
 
 
 def __getattr__(name: str) -> Any:
-    """Import one of the public names when it is asked for.
+    """Import one of the public names on first use.
 
     Raises
     ------
     ImportError
-        If a module of the user's has the name of one of fedsel's packages.
+        If a user's module has the name of one of fedsel's packages.
     """
     module = (OWN_APP | PYTHON).get(name)
     if module is None:

@@ -42,7 +42,7 @@ set_defaults()
 
 
 def configuration(arguments: argparse.Namespace, **defaults: Value) -> "AppConfig":
-    """Configuration of a new run, or with --resume of the run in that folder."""
+    """Configuration of a new run or, with --resume, of the run in that folder."""
     from simulation.experiments.configuration import resolve
     from simulation.experiments.validation import refuse_idle
 
@@ -86,7 +86,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def partition(arguments: argparse.Namespace) -> int:
-    """`fedsel partition`: draw the training examples of each class at each client, a panel for each cell of a grid."""
+    """`fedsel partition`: draw the number of training examples by class and client, in one panel for each cell of a
+    grid.
+    """
     from simulation.report.class_distribution import draw_class_distribution
 
     grid = dict(parse_grid(text) for text in arguments.grid)
@@ -106,7 +108,7 @@ def deploy(arguments: argparse.Namespace) -> int:
 
 
 def submit(arguments: argparse.Namespace) -> int:
-    """`fedsel submit`: hand a run to a federation, or to Flower, and wait for its end."""
+    """`fedsel submit`: submit a run to a federation or to Flower, and wait for its end."""
     from simulation.federation.machine import FILE
 
     admin = Path(arguments.superlink).absolute()
@@ -144,7 +146,7 @@ def parser() -> Parser:
 
 
 def register_runs(commands: Subparsers) -> None:
-    """Add `run`, `deploy` and `submit`, which carry out one run, to the commands of `fedsel`."""
+    """Add `run`, `deploy` and `submit` to the commands of `fedsel`. Each carries out one run."""
     one = commands.add_parser("run", help="simulate one run on this machine")
     add_run_settings(one)
     add_engine(one)
@@ -169,7 +171,7 @@ def register_runs(commands: Subparsers) -> None:
 
 
 def add_run_settings(command: argparse.ArgumentParser) -> None:
-    """Add the arguments with which one run is started or resumed."""
+    """Add the arguments that start or resume one run."""
     command.add_argument("--strategy", help="selection method, or package.module:Class")
     add_settings(command, "rounds", "clients", "cohort")
     command.add_argument("--resume", metavar="DIR", help="continue the interrupted run in this folder")
@@ -179,7 +181,7 @@ def add_run_settings(command: argparse.ArgumentParser) -> None:
 
 def register_partition(commands: Subparsers) -> None:
     """Add `partition` to the commands of `fedsel`."""
-    drawn = commands.add_parser("partition", help="draw which classes each client holds")
+    drawn = commands.add_parser("partition", help="draw which classes each client has")
     add_settings(drawn, "clients", "seed")
     drawn.add_argument("--grid", action="append", default=[], metavar="KEY=V1,V2", help="draw a panel for each value")
     drawn.add_argument("--out", dest="picture", required=True, type=folder, metavar="FILE", help="a .png, .pdf or .svg")
@@ -204,7 +206,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"fedsel: {error}", file=sys.stderr)
         return FAILURE
     except KeyboardInterrupt:
-        going_on = "; the same command goes on from here" if arguments.command in ("compare", "tune") else ""
+        going_on = "; repeat the command to continue from here" if arguments.command in ("compare", "tune") else ""
         print(f"fedsel: interrupted{going_on}", file=sys.stderr)
         return INTERRUPTED
     return code

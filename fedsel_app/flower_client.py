@@ -1,4 +1,4 @@
-"""Flower's ClientApp of fedsel's own clients, built from Flower's run and node configuration."""
+"""Flower's ClientApp for fedsel's own clients, built from Flower's run and node configuration."""
 
 import sys
 
@@ -17,9 +17,9 @@ app = ClientApp()
 @app.train()
 @app.evaluate()
 def answer_message(message: Message, context: Context) -> Message:
-    """Answer a message of fedsel's server; the node configuration takes precedence over the run's.
+    """Answer a message of fedsel's server. The node configuration takes precedence over the run configuration.
 
-    Raises ConfigError where the server chooses paths or code. A simulation's settings are those of the machine's user.
+    Raises ConfigError if the server sets paths or code. In a simulation the machine's user has made all settings.
     """
     if not in_simulation():
         refuse_choices(context.run_config, context.node_config)
@@ -28,6 +28,6 @@ def answer_message(message: Message, context: Context) -> Message:
 
 
 def in_simulation() -> bool:
-    """True in a worker of Flower's simulation, which is one of Ray's; no message of a server can bring that about."""
+    """True in a worker of Flower's simulation, which is a Ray worker. A server's message cannot change the result."""
     ray = sys.modules.get("ray")
     return ray is not None and bool(ray.is_initialized())

@@ -12,15 +12,15 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("clients", "simulation", "strategies")
-"""fedsel's top-level packages beside `fedsel_app`, whose names others may have too."""
+"""fedsel's top-level packages beside `fedsel_app`. Other projects may use the same names."""
 
 
 @contextmanager
 def uncollected_imports() -> Iterator[None]:
-    """Import in the block without garbage collection; all that is there afterwards stays until the process ends.
+    """Import in the block without garbage collection. All objects that exist afterwards stay until the process ends.
 
-    The collector would go through a million objects again and again, and take them apart at the end: together a second
-    of a small run. Where objects have been kept from it before, no others are.
+    Otherwise the collector would scan a million objects again and again, and free them at the end. Together this takes
+    a second of a small run. The function does nothing if objects were frozen before.
     """
     gc.disable()
     try:
@@ -32,23 +32,23 @@ def uncollected_imports() -> Iterator[None]:
 
 
 class FedselPackages:
-    """Finder of fedsel's own packages: beside this one, wherever a namesake stands on the path.
+    """Finder of fedsel's own packages: next to this package, even if another package of that name is first on the path.
 
-    A Ray worker has the working directory first on its path, and a script the folder that it lies in.
+    A Ray worker has the working directory first on its path, and a script has its own folder first.
     """
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Find one of `PACKAGES` beside this package; nothing else."""
+        """Find one of `PACKAGES` next to this package, and nothing else."""
         return PathFinder.find_spec(name, [str(ROOT)]) if name in PACKAGES else None
 
 
 class MissingModules:
-    """Finder of last resort: a module that fedsel's package lacks may be one of the user's package of that name."""
+    """Last finder: a module that is missing in fedsel's package may belong to a user's package of the same name."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Find nothing. Raises ImportError with both paths where the user has a package of the same name."""
+        """Find nothing. Raises ImportError with both paths if the user has a package of the same name."""
         top = name.partition(".")[0]
         if top in PACKAGES and name != top and (other := namesake(top)):
             raise ImportError(_conflict(top, other))
@@ -56,7 +56,9 @@ class MissingModules:
 
 
 def prefer_own_packages() -> None:
-    """Let `import` find fedsel's own packages first. Raises ImportError where a namesake is imported already."""
+    """Make `import` find fedsel's own packages first. Raises ImportError if another package of that name is imported
+    already.
+    """
     for name in PACKAGES:
         if name in sys.modules and (other := _place(sys.modules[name].__spec__)) and _is_foreign(other):
             raise ImportError(_conflict(name, other))
@@ -66,14 +68,14 @@ def prefer_own_packages() -> None:
 
 
 def refuse_namesakes() -> None:
-    """Raise ImportError where the path has a user's module of the name of one of fedsel's packages."""
+    """Raise ImportError if a user's module on the path has the name of one of fedsel's packages."""
     for name in PACKAGES:
         if other := namesake(name):
             raise ImportError(_conflict(name, other))
 
 
 def namesake(name: str) -> Path | None:
-    """The module or package `name` on the path that is not fedsel's; a folder without __init__.py is none."""
+    """The module or package `name` on the path that is not fedsel's. A folder without __init__.py does not count."""
     entries = [entry for entry in sys.path if Path(entry).resolve() != ROOT]
     other = _place(PathFinder.find_spec(name, entries))
     return other if other is not None and _is_foreign(other) else None
@@ -88,20 +90,22 @@ def _place(spec: ModuleSpec | None) -> Path | None:
 
 
 def _is_foreign(place: Path) -> bool:
-    """True for what lies neither beside this package nor in another copy of fedsel."""
+    """True if the place is neither next to this package nor in another copy of fedsel."""
     return place.parent != ROOT and not (place.parent / "fedsel_app").is_dir()
 
 
 def _conflict(name: str, other: Path) -> str:
     return (
-        f"{other} and fedsel's own package {ROOT / name} have the same name, '{name}', and a process can import one of "
-        "them only: rename yours, or move it into a package of another name."
+        f"{other} and fedsel's own package {ROOT / name} have the same name, '{name}', and a process can import only"
+        f" one of them: rename yours, or move it into a package of another name."
     )
 
 
 @dataclass(frozen=True)
 class AfterImports:
-    """Function for another process, where it finds fedsel's own packages, as this one is read first."""
+    """Function for another process. Unpickling it imports this module first, so the process finds fedsel's own
+    packages.
+    """
 
     function: Callable[..., Any]
 

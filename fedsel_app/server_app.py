@@ -18,12 +18,12 @@ app = ServerApp()
 
 
 class SentenceAlone(logging.Filter):
-    """Filter of Flower's log that leaves the sentence of a ConfigError alone, without traceback and exit code."""
+    """Filter of Flower's log that keeps only the sentence of a ConfigError, without traceback and exit code."""
 
     _said = False
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Take the traceback of a ConfigError out of its record, and leave out the notice on the exit after it."""
+        """Remove the traceback of a ConfigError from its record, and drop the notice on the exit that follows."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, ConfigError):
             record.msg, record.args, record.exc_info = str(error), (), None
@@ -36,7 +36,7 @@ logging.getLogger("flwr").addFilter(SentenceAlone())
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run all rounds; each finished one is printed on one line."""
+    """Run all rounds, and print one line for each finished round."""
     config = resolve_run_config(context.run_config)
 
     def print_round(row: dict[str, Any]) -> None:

@@ -1,12 +1,11 @@
 """Compressors: top-k with its coordinate scores, rand-k, QSGD, and rounding of values to few bits.
 
 QSGD is D. Alistarh et al., NeurIPS 2017, arXiv 1610.02132 (Sec. 3.1, in buckets). The "HeteRo-Select" paper on
-informativeness, Sec. III-D, has the coordinate scores (Eq. 10) and the Markov draw of the layers that they apply
-to. Pure NumPy: arrays in, arrays out.
+informativeness, Sec. III-D, has the coordinate scores (Eq. 10) and the Markov draw of the layers to which they apply.
+Pure NumPy: arrays in, arrays out.
 
-Deviations: Eq. 10 adds epsilon to |H|; here |H| is clamped at it from below, as the authors' code
-does. |H| may be divided by its layer's mean first ("layer-mean"), because v^2 and v^2 / |H| are
-not commensurate.
+Deviations: Eq. 10 adds epsilon to |H|; here epsilon is a lower bound of |H|, as in the authors' code. |H| may first be
+divided by the mean of its layer ("layer-mean"), because v^2 and v^2 / |H| have different scales.
 """
 
 import math
@@ -24,9 +23,9 @@ Vector = NDArray[np.float32]
 
 
 def kept_count(fraction: float, size: int, rounding: str) -> int:
-    """Kept count kappa, the entries to keep: ceil(theta N), or for "floor" max(1, floor(theta N)).
+    """Kept count kappa, the number of entries to keep: ceil(theta N), or for "floor" max(1, floor(theta N)).
 
-    The product is taken as exact to six decimals, so that 0.07 of 100 is 7 and not 8.
+    The product is rounded to six decimals first, so that 0.07 of 100 is 7 and not 8.
 
     Raises
     ------
@@ -40,7 +39,7 @@ def kept_count(fraction: float, size: int, rounding: str) -> int:
 
 
 def top_indices(scores: Vector, count: int) -> NDArray[np.uint32]:
-    """Positions, in increasing order, of the `count` largest of `scores` (N,); of ties the lowest positions.
+    """Positions, in increasing order, of the `count` largest of `scores` (N,); ties go to the lowest positions.
 
     Raises
     ------
@@ -67,7 +66,7 @@ def coordinate_scores(
 ) -> Vector:
     """Score every coordinate: s_i = v_i^2, and v_i^2 / max(|H_ii|, floor) where H is known (Eq. 10).
 
-    Squares of entries below 3e-23 are 0 in float32: such entries count as equal.
+    The squares of entries below 3e-23 are 0 in float32, so such entries count as equal.
 
     Parameters
     ----------
@@ -78,8 +77,8 @@ def coordinate_scores(
     layers
         The model's layers, by number.
     scale
-        "literal" takes |H| as it is, "layer-mean" divides it by its layer's mean before the floor;
-        a layer whose |H| is zero throughout then keeps v^2.
+        "literal" uses |H| unchanged; "layer-mean" divides it by its layer's mean before the floor is applied. Then a
+        layer in which all |H| are zero keeps v^2.
     floor
         Smallest divisor.
 
@@ -100,9 +99,9 @@ def coordinate_scores(
 
 
 def top_k(vector: Vector, scores: Vector, spans: Sequence[slice], counts: Sequence[int]) -> Update:
-    """Top-k: the entries of `vector` (N,) with the largest scores, in each of the spans that tile [0, N) its count.
+    """Top-k: in each of the spans that tile [0, N), its count of entries of `vector` (N,) with the largest scores.
 
-    If that is all of them the update is dense.
+    If these are all entries, the update is dense.
     """
     if sum(counts) == vector.size:
         return Update(vector.size, None, vector.copy())
@@ -124,8 +123,8 @@ def rand_k(vector: Vector, indices: NDArray[np.uint32], *, unbiased: bool) -> Up
 def qsgd(vector: Vector, levels: int, bucket: int, rng: np.random.Generator, *, unbiased: bool) -> Update:
     """QSGD: each entry of `vector` (N,) rounded at random to its bucket's grid ||v||_2 {-1, ..., -1/s, 0, 1/s, ..., 1}.
 
-    The rounding is unbiased, with E||C(v) - v||^2 <= omega ||v||^2, omega = min(B / s^2, sqrt(B) / s). If it need
-    not be `unbiased`, the values are divided by 1 + omega, which makes it a contraction.
+    The rounding is unbiased, with E||C(v) - v||^2 <= omega ||v||^2, omega = min(B / s^2, sqrt(B) / s). Without
+    `unbiased` the values are divided by 1 + omega, which makes the compressor a contraction.
     """
     size, bucket = vector.size, min(bucket, vector.size)
     padded = np.zeros(-(-size // bucket) * bucket, np.float64)
@@ -135,7 +134,7 @@ def qsgd(vector: Vector, levels: int, bucket: int, rng: np.random.Generator, *, 
     whole = norms.astype(np.float64)[:, None]
     exact = np.divide(levels * np.abs(rows), whole, out=np.zeros_like(rows), where=whole > 0).ravel()[:size]
     floor = np.floor(exact)
-    # A norm that was rounded down would put its one entry above the last level.
+    # If a norm were rounded down, its only entry would lie above the last level.
     rounded = np.minimum(floor + (rng.random(size) < exact - floor), levels)
     if not unbiased:
         norms /= np.float32(1.0 + min(bucket / levels**2, math.sqrt(bucket) / levels))
@@ -146,16 +145,16 @@ def qsgd(vector: Vector, levels: int, bucket: int, rng: np.random.Generator, *, 
 def rounded(update: Update, bits: int, rng: np.random.Generator | None) -> Update:
     """Round each float32 value of `update` to `bits`, 16, 8 or 4, in blocks of `BLOCK` consecutive values.
 
-    Without `rng` a value is rounded to the nearest level, so that it moves by no more than its magnitude, and the
-    largest of each block not at all: a contraction. With `rng` it is rounded at random to one of its neighbours,
-    without bias; 16 bits always to the nearest, which is off by at most 2^-11 of the value or 2^-25 of the block's
-    largest.
+    Without `rng` a value is rounded to the nearest level: a contraction, because a value changes by at most its
+    magnitude, and the largest value of each block does not change. With `rng` a value is rounded at random to one of
+    its neighbours, without bias. With 16 bits it is always rounded to the nearest level; the error is at most 2^-11 of
+    the value or 2^-25 of the block's largest value.
     """
     count = update.count
     rows = np.zeros((-(-count // BLOCK), BLOCK), np.float32)
     rows.ravel()[:count] = update.values
     norms = np.abs(rows).max(axis=1)
-    # What is not finite stays so, and `wire.encode` refuses it.
+    # Values that are not finite stay so, and `wire.encode` refuses them.
     with np.errstate(invalid="ignore"):
         np.divide(rows, norms[:, None], out=rows, where=norms[:, None] > 0)
         if bits == 16:
@@ -182,8 +181,8 @@ def layer_shares(
     layers
         The model's layers.
     importance
-        "mask-share": the part of the mask that lies in the layer (the shares sum to 1);
-        "kept-share": the part of the layer that lies in the mask.
+        "mask-share": the share of the mask that lies in the layer (the shares sum to 1);
+    "kept-share": the share of the layer that lies in the mask.
 
     Returns
     -------
@@ -201,8 +200,8 @@ def draw_layers(
 ) -> NDArray[np.int64]:
     """Draw layer numbers without replacement, one after another (Sec. III-D, the Markov rule).
 
-    The probability of layer j is (1 - explore) shares_j / sum(shares) + explore / L. Fewer than
-    `layers_wanted` come back where fewer can be drawn at all.
+    The probability of layer j is (1 - explore) shares_j / sum(shares) + explore / L. If fewer than `layers_wanted`
+    layers have a positive probability, fewer are returned.
 
     Returns
     -------

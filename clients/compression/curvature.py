@@ -1,14 +1,14 @@
 """Curvature: the diagonal of the local objective's Hessian by one Hutchinson probe.
 
-C. Bekas, E. Kokiopoulou, Y. Saad: "An estimator for the diagonal of a matrix", Applied Numerical
-Mathematics 57 (2007): E[z * (H z)] = diag(H) for z uniform on {-1, 1}^d (HeteRo-Select: Eq. 11).
-The objective is what the client minimises: the loss and FedProx's term mu/2 ||w - w_global||^2, whose part is mu
-everywhere. The paper does not say so, its authors' code does; without it an entry of a flat coordinate would be divided
-by almost 0, and kept however small it is.
+C. Bekas, E. Kokiopoulou, Y. Saad: "An estimator for the diagonal of a matrix", Applied Numerical Mathematics 57 (2007):
+E[z * (H z)] = diag(H) for z uniform on {-1, 1}^d (HeteRo-Select: Eq. 11). The objective is the one that the client
+minimises: the loss and FedProx's term mu/2 ||w - w_global||^2, which adds mu to each entry of the diagonal. This is in
+the authors' code but not in the paper. Without this term the entry of a flat coordinate would be divided by almost 0,
+and even a tiny entry would be kept.
 
-Deviations: by default the probe is drawn over the chosen layers only, zero elsewhere: the estimate stays unbiased, its
-variance is smaller, and the other layers' gradients are not needed. The authors' code has signs on every layer, the
-setting `curvature-signs=all`.
+Deviations: by default the probe z has signs only on the chosen layers and is zero elsewhere. The estimate stays
+unbiased, its variance is smaller, and the gradients of the other layers are not needed. The authors' code has signs on
+every layer (`curvature-signs=all`).
 """
 
 from collections.abc import Sequence
@@ -35,10 +35,10 @@ def hutchinson_diagonal(
 ) -> dict[int, NDArray[np.float32]]:
     """Estimate diag(H) of the mean loss on one mini-batch and the proximal term, z * (H z), signed.
 
-    The model is taken in eval mode (BatchNorm by its running statistics, no dropout), or with `training` in train mode,
-    where dropout draws from torch's generator; it is left in eval mode, with its parameters, gradient and buffers as
-    they were. The passes are fp32 whatever the model's precision: a second derivative is a difference of small
-    numbers.
+    The model runs in eval mode (BatchNorm with its running statistics, no dropout), or with `training` in train mode,
+    in which dropout draws from torch's generator. Afterwards it is in eval mode, and its parameters, gradient and
+    buffers are unchanged. The passes use fp32 for any precision of the model, because a second derivative is a
+    difference of small numbers.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def hutchinson_diagonal(
     rng : draws the signs z, layer by layer
     proximal : the coefficient mu; 0 without a proximal term
     training : train mode for the passes
-    signs_on : numbers of the layers where z has signs, `layers` among them; elsewhere z is 0. None: `layers` alone
+    signs_on : numbers of the layers where z has signs, including `layers`; elsewhere z is 0. None: only `layers`
 
     Returns
     -------
@@ -61,7 +61,7 @@ def hutchinson_diagonal(
     signs = {number: [_signs(parameter, rng) for parameter in members[number]] for number in members}
     loss = model.task.loss(model.module(x), y)
     gradients = torch.autograd.grad(loss, list(chain(*members.values())), create_graph=True, materialize_grads=True)
-    # H z is the gradient of <gradient, z>. With `grad_outputs` torch would import SymPy, which takes a second.
+    # H z is the gradient of <gradient, z>. `grad_outputs` would make torch import SymPy, which takes a second.
     signed = zip(gradients, chain(*signs.values()), strict=True)
     along = torch.stack([(gradient * z).sum() for gradient, z in signed]).sum()
     chosen = [parameter for number in layers for parameter in members[number]]

@@ -1,18 +1,19 @@
-"""Error feedback: a client compresses its update for the upload, and keeps the residual of what it did not send.
+"""Error feedback: a client compresses its update for the upload, and keeps the residual that it did not send.
 
 Error feedback "ef14" (F. Seide et al., Interspeech 2014; S. U. Stich, J.-B. Cordonnier, M. Jaggi, "Sparsified SGD with
-Memory", NeurIPS 2018) sends C(v) of v = delta + e and keeps e = beta (v - C(v)). "ef21" (P. Richtarik, I. Sokolov,
-I. Fatkhullin, "EF21: A New, Simpler, Theoretically Better, and Practically Faster Error Feedback", NeurIPS 2021, arXiv
-2106.05203) sends c = C(delta - g) and both sides move g by c, so that g follows delta. Both need a compressor that
-contracts, so there rand-k does not scale its entries up, and qsgd scales its values down. Values of fewer than 32 bits
-are rounded to the nearest with error feedback, which then holds the rounding too, and at random without it.
+Memory", NeurIPS 2018) sends C(v) of v = delta + e and keeps e = beta (v - C(v)). "ef21" (P. Richtarik, I. Sokolov, I.
+Fatkhullin, "EF21: A New, Simpler, Theoretically Better, and Practically Faster Error Feedback", NeurIPS 2021, arXiv
+2106.05203) sends c = C(delta - g), and both sides add c to g, so that g follows delta. Both need a contractive
+compressor. So with error feedback rand-k does not scale its entries up, and qsgd scales its values down. Values with
+fewer than 32 bits are rounded to the nearest level with error feedback, whose residual then includes the rounding
+error, and at random without it.
 
 If a reply did not arrive, nothing counts as sent: e = beta v. If the server took only the share a of a reply, the rest
-returns to the residual: e = beta (v - a C(v)) (`restore_untaken`). "ef21" has no residual, and its estimate stays as it
-is.
+returns to the residual: e = beta (v - a C(v)) (`restore_untaken`). "ef21" has no residual; its estimate does not
+change.
 
-Deviations: "ef21" estimates the local update, not a gradient, and starts at g = 0 with a first message that is
-compressed as any other; the server averages the g of the clients that replied, not of all.
+Deviations: "ef21" estimates the local update, not a gradient. It starts at g = 0, and its first message is compressed
+like any other. The server averages the g of the clients that replied, not of all clients.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +43,7 @@ class UploadSpec:
     kept_fraction: float
     residual_decay: float
     estimated: bool
-    """True if the server has this client's estimate, under ef21."""
+    """With ef21: True if the server has this client's estimate."""
     seed: int
     server_round: int
     client: int
@@ -60,14 +61,15 @@ def upload(
     spec: UploadSpec,
     curvature: Curvature | None,
 ) -> tuple[Update, dict[str, NDArray[Any]]]:
-    """Compress the local change `delta`, float32 (N,): the update to send, and the arrays to remember.
+    """Compress the local change `delta`, float32 (N,). Returns the update to send and the arrays to store.
 
     Parameters
     ----------
     state
-        Arrays that were remembered last.
+        Arrays that were stored last.
     curvature
-        Diagonal curvature by layer, given the layers' shares of the last mask; None to score by magnitude alone.
+        Function from the layers' shares of the last mask to the diagonal curvature by layer; None: score only by
+        magnitude.
 
     Raises
     ------
@@ -101,7 +103,7 @@ def upload(
 
 
 def restore_untaken(state: State, unacknowledged: State, taken: float, seed: int) -> dict[str, NDArray[Any]]:
-    """Restore the residual of a client whose last upload was not aggregated, or taken in part.
+    """Restore the residual of a client whose last upload was not aggregated or only partly taken.
 
     `state` follows the last upload that was aggregated; the server took the share `taken` of it. `unacknowledged` is
     the state after a later upload that was not acknowledged, or empty; the server took nothing of that upload.
@@ -116,7 +118,7 @@ def restore_untaken(state: State, unacknowledged: State, taken: float, seed: int
 
 
 def as_sent(payload: bytes, size: int, decay: float) -> dict[str, NDArray[Any]]:
-    """Arrays from which `restore_untaken` takes an upload back: payload, model size, residual decay."""
+    """Arrays with which `restore_untaken` restores an upload: payload, model size, residual decay."""
     return {"sent": np.frombuffer(payload, np.uint8), "size": np.array(size), "decay": np.array(decay, np.float32)}
 
 
@@ -156,8 +158,8 @@ def _estimate(state: State, spec: UploadSpec) -> Vector | None:
         return None
     if "estimate" not in state:
         raise StateError(
-            f"Client {spec.client} has no estimate of its update, and the server has one. "
-            "Keep the 'state-dir' of a run until it ends."
+            f"Client {spec.client} has no estimate of its update, but the server has one. Keep the 'state-dir' of a"
+            f" run until it ends."
         )
     return state["estimate"]
 

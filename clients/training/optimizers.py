@@ -2,8 +2,8 @@
 
 SGD with momentum as `torch.optim.SGD` computes it. Adam: D. P. Kingma, J. Ba, "Adam: A Method for Stochastic
 Optimization", ICLR 2015, arXiv 1412.6980 (Algorithm 1), as `torch.optim.Adam`; AdamW: I. Loshchilov, F. Hutter,
-"Decoupled Weight Decay Regularization", ICLR 2019, arXiv 1711.05101 (Algorithm 2), as `torch.optim.AdamW`. Theirs would
-import torch's compiler in every client process, which takes seconds.
+"Decoupled Weight Decay Regularization", ICLR 2019, arXiv 1711.05101 (Algorithm 2), as `torch.optim.AdamW`. Torch's
+classes would import torch's compiler in every client process, which takes seconds.
 """
 
 import math
@@ -19,7 +19,7 @@ EPSILON = 1e-8
 
 
 class Optimizer(Protocol):
-    """Optimizer: moves weights, float32 (N,), along a gradient of the same shape, which it leaves as it is."""
+    """Optimizer: moves weights, float32 (N,), along a gradient of the same shape, which does not change."""
 
     def step(self, weights: Tensor, gradient: Tensor, lr: float) -> None:
         """Take one step, in place on `weights`."""
@@ -46,7 +46,7 @@ class Adam:
     Parameters
     ----------
     weights
-        Float32 (N,), as it will be stepped.
+        Float32 (N,), the weights that it will update.
     beta1
         Decay of the mean gradient; that of its square is 0.999.
     decay

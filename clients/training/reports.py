@@ -1,6 +1,6 @@
-"""Reports: numbers that some methods ask of a client beside its update, as `messages.Report` defines them.
+"""Reports: numbers that some methods request from a client in addition to its update (`messages.Report`).
 
-A report is a function of a model and of mini-batches; effective steps are one of the local solver (see `solvers`).
+A report is a function of a model and of mini-batches. The local solver reports effective steps (see `solvers`).
 """
 
 import math
@@ -19,7 +19,7 @@ Batches = Iterable[tuple[Tensor, Tensor]]
 
 
 def loss_moments(model: FlatModel, batches: Batches) -> dict[Report, float]:
-    """Initial loss and RMS loss of the model as it is, in eval mode."""
+    """Initial loss and RMS loss of the model, in eval mode."""
     total, squares, examples = 0.0, 0.0, 0
     model.module.eval()
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Local solvers: the constant term that each adds to the gradient, and the state that it keeps and sends for it.
+"""Local solvers: the constant term that each adds to the gradient, and the state that each keeps and sends.
 
 SCAFFOLD: S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh, "SCAFFOLD: Stochastic
 Controlled Averaging for Federated Learning", ICML 2020, arXiv 1910.06378 (Algorithm 1, option II). FedDyn: D. A. E.
@@ -7,9 +7,9 @@ Regularization", ICLR 2021, arXiv 2111.04263 (Algorithm 1). FedNova: J. Wang, Q.
 "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", NeurIPS 2020, arXiv 2007.07481.
 FedProx and plain SGD add nothing here: the proximal term is in `clients.training.steps`.
 
-Deviations: with local momentum, SCAFFOLD's K steps count as `TrainingConfig.effective_steps`, so that its control
-variate stays a mean gradient. FedDyn's pull alpha is the same for every client (the authors' code divides it by the
-client's weight). Gradients are clipped with these terms included, as FedDyn's authors do it.
+Deviations: with local momentum, SCAFFOLD counts `TrainingConfig.effective_steps` as its K steps, so that its control
+variate stays a mean gradient. FedDyn's coefficient alpha is the same for every client (the authors' code divides it by
+the client's weight). Gradients are clipped together with these terms, as in the code of FedDyn's authors.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ Vector = NDArray[np.float32]
 State = Mapping[str, NDArray[Any]]
 
 REMEMBERING = ("scaffold", "feddyn")
-"""Solvers with a state on the client from one round to the next."""
+"""Solvers that keep state on the client between rounds."""
 
 
 def correction(state: State, control: Vector | None) -> Vector | None:
@@ -40,7 +40,7 @@ def correction(state: State, control: Vector | None) -> Vector | None:
 
 @dataclass(frozen=True)
 class Finished:
-    """Result of a solver after local training: arrays to remember, and the control variate's change, float32 (N,)."""
+    """Result of a solver after local training: arrays to store, and the control variate's change, float32 (N,)."""
 
     state: dict[str, NDArray[Any]]
     sent: Vector | None = None

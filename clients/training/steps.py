@@ -1,8 +1,8 @@
 """Local training: steps on flat vectors, with FedProx's proximal term and the constant terms of other solvers.
 
-T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith: "Federated Optimization in
-Heterogeneous Networks", MLSys 2020, arXiv 1812.06127 (Eq. 2, the proximal objective); with
-mu = 0 it is plain training, as torch's own optimizers do it.
+T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith: "Federated Optimization in Heterogeneous Networks",
+MLSys 2020, arXiv 1812.06127 (Eq. 2, the proximal objective); mu = 0 gives plain training, as with torch's own
+optimizers.
 """
 
 import math
@@ -20,7 +20,7 @@ from fedsel_app.models.flat_model import FlatModel
 
 
 class DivergenceError(FloatingPointError):
-    """Local training left the finite numbers; the message names the learning rate."""
+    """Local training produced a number that is not finite. The message names the learning rate."""
 
 
 @dataclass(frozen=True)
@@ -40,20 +40,20 @@ def train(
     lr: float,
     correction: Tensor | None = None,
 ) -> TrainingReport:
-    """Take one step for each mini-batch, see `_Step`. BatchNorm statistics move as they do in train mode.
+    """Take one step for each mini-batch (see `_Step`). BatchNorm statistics change as in train mode.
 
     Parameters
     ----------
     model
-        Holds w_0 at entry and the trained weights at return.
+        It has the weights w_0 at entry and the trained weights at return.
     batches
         Pairs of inputs and labels, on the model's device.
     config
-        Read here: the proximal coefficient, weight decay, clip norm, momentum and optimizer.
+        Training uses its proximal coefficient, weight decay, clip norm, momentum and optimizer.
     lr
         Learning rate of the round.
     correction
-        A constant term of the gradient, float32 (N,), on the model's device; None for none.
+        A constant term of the gradient, float32 (N,), on the model's device; None: no term.
 
     Raises
     ------
@@ -81,14 +81,14 @@ def train(
 
 
 class _Step:
-    """Step on one mini-batch, in place on `model.parameters`; the result is the mean loss before it.
+    """Step on one mini-batch, in place on `model.parameters`. Returns the mean loss before the step.
 
     With w_0 the weights when training starts, one step is
 
         g = grad + mu (w - w_0) + correction + weight_decay w,   g <- g min(1, clip_norm / ||g||),
 
-    and then w moves along g as `clients.training.optimizers` says. mu is `config.proximal`; adamw decays w apart from
-    g.
+    and then w moves along g by the rule in `clients.training.optimizers`. mu is `config.proximal`; adamw decays w
+    separately from g.
     """
 
     def __init__(self, model: FlatModel, config: TrainingConfig, lr: float, correction: Tensor | None) -> None:
@@ -120,12 +120,12 @@ class _Step:
 
 
 def _all_finite(vector: Tensor) -> bool:
-    """True where every entry is finite; on a CPU by NumPy, which takes a twentieth of torch's time."""
+    """True if every entry is finite. On a CPU NumPy is used, which takes a twentieth of torch's time."""
     return bool(np.isfinite(vector.numpy()).all() if vector.is_cpu else torch.isfinite(vector).all())
 
 
 def finite_statistics(model: FlatModel) -> NDArray[np.float32]:
-    """The model's BatchNorm statistics, float32 (B,). Raises DivergenceError where they are not finite."""
+    """The model's BatchNorm statistics, float32 (B,). Raises DivergenceError if they are not finite."""
     buffers = model.buffers_vector()
     if not np.isfinite(buffers).all():
         raise DivergenceError("The model's BatchNorm statistics are no longer finite: lower 'lr'.")

@@ -1,8 +1,8 @@
 """Settings: groups of typed settings, a file for each reader, checked when they are built, and users' own code by name.
 
-Every setting is one flat key, the same for ``fedsel run``, ``flwr run`` and ``fedsel deploy``:
-the field's name with dashes for underscores (``local-steps``), and before it the method's name
-where the setting belongs to one method (``hetero-select.diversity-weight``).
+Every setting has one flat key, the same for ``fedsel run``, ``flwr run`` and ``fedsel deploy``: the field's name with
+dashes instead of underscores (``local-steps``). If the setting belongs to a method, the method's name comes first
+(``hetero-select.diversity-weight``).
 """
 
 from collections.abc import Mapping
@@ -94,7 +94,7 @@ GROUPS: dict[str, type[Settings]] = get_type_hints(SharedSettings)
 
 
 def read_groups(values: Mapping[str, Value]) -> dict[str, Any]:
-    """Field name -> group of the flat `values`; absent keys keep their defaults, keys of no group are left alone.
+    """Field name -> group from the flat `values`. Absent keys keep their defaults; other keys are ignored.
 
     Raises
     ------

@@ -48,7 +48,7 @@ def add_engine(command: argparse.ArgumentParser) -> None:
 
 
 def overrides(arguments: argparse.Namespace) -> dict[str, Value]:
-    """Settings of the command line, by key; a flag of its own wins over --set."""
+    """Settings of the command line, by key. A setting's own option takes precedence over --set."""
     values = dict(parse_setting(text) for text in arguments.set)
     for key in ("preset", "strategy", "rounds", "clients", "cohort", "seed", "out", "engine"):
         given = getattr(arguments, key, None)
@@ -58,7 +58,7 @@ def overrides(arguments: argparse.Namespace) -> dict[str, Value]:
 
 
 def parse_setting(text: str) -> tuple[str, Value]:
-    """Setting of the form KEY=VALUE; a value that is no TOML, or a date in it, is plain text.
+    """Setting of the form KEY=VALUE. A value that is not TOML, or is a date in TOML, is plain text.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def parse_setting(text: str) -> tuple[str, Value]:
 
 
 def parse_grid(text: str) -> tuple[str, list[Value]]:
-    """Grid of the form KEY=V1,V2, each value read as `parse_setting` does; text with a comma is quoted as in TOML.
+    """Grid of the form KEY=V1,V2. Each value is read as by `parse_setting`; text with a comma needs quotes as in TOML.
 
     Raises
     ------
@@ -97,15 +97,15 @@ def parse_grid(text: str) -> tuple[str, list[Value]]:
 
 
 def parse_seeds(text: str) -> list[int]:
-    """Seeds: whole numbers with commas between them; ConfigError for anything else."""
+    """Seeds: whole numbers separated by commas. Raises ConfigError for anything else."""
     try:
         return [int(seed) for seed in text.split(",")]
     except ValueError as error:
-        raise ConfigError(f"--seeds takes whole numbers with commas between them. Got {text!r}.") from error
+        raise ConfigError(f"--seeds takes whole numbers separated by commas. Got {text!r}.") from error
 
 
 def positive(text: str) -> int:
-    """Whole number above 0, for argparse; ValueError for anything else."""
+    """Whole number above 0, for argparse. Raises ValueError for anything else."""
     number = int(text)
     if number < 1:
         raise ValueError

@@ -98,22 +98,22 @@ class CompressionConfig(Settings):
 
     @property
     def lossless(self) -> bool:
-        """True where the update is sent as it is."""
+        """True if the update is sent without loss."""
         return self.compressor == "none" and self.value_bits == 32
 
     @property
     def sparsifies(self) -> bool:
-        """True where the kept fraction sets how much is sent."""
+        """True if the kept fraction determines the number of entries that are sent."""
         return self.compressor in ("top-k", "rand-k")
 
     @property
     def ef21(self) -> bool:
-        """True where client and server keep an estimate of the client's update (EF21)."""
+        """True if client and server keep an estimate of the client's update (EF21)."""
         return self.error_feedback and self.error_feedback_scheme == "ef21"
 
     @property
     def remembers_unsent(self) -> bool:
-        """True where the residual, what was not sent, is added to the next update."""
+        """True if the residual (what was not sent) is added to the next update."""
         return self.error_feedback and not self.ef21 and not self.lossless
 
 

@@ -22,7 +22,7 @@ DATA_FOLDERS = {
 }
 """Data set -> folder of its files, unless `data-path` names another."""
 DATA_SETS = {
-    "digits": "scikit-learn's 1,797 digits of 8 x 8 pixels, at hand",
+    "digits": "scikit-learn's 1,797 digits of 8 x 8 pixels, installed with it",
     "npz": "an .npz file of arrays (data-path)",
     "csv": "a table in a .csv file (data-path), the labels in the column label of data-arguments",
     "mnist": "torchvision's files, in data-path",
@@ -42,11 +42,11 @@ DATA_SETS = {
 }
 """Data set, or the form of its name -> its meaning."""
 OF_FILES = ("npz", "csv", "hf", "image-folder")
-"""Sets whose `data-path` says which one it is."""
+"""Data sets that are identified by their `data-path`."""
 READERS = {".npz": "npz", ".csv": "csv", ".parquet": "hf"}
-"""Ending of a file -> the data that reads it."""
+"""File extension -> value of `data` that reads it."""
 HUB = "hf:"
-"""Beginning of a data set of the Hugging Face Hub."""
+"""Prefix of a data set of the Hugging Face Hub."""
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 DATA_ARGUMENTS: dict[str, type] = {
     "subset": str,
@@ -66,26 +66,27 @@ PUBLISHED_MOMENTS = {
     "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
     "tiny-imagenet": ((0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)),
 }
-"""Mean and deviation of each channel, images scaled to [0, 1], as HeteRo-Select's authors and many others have them."""
+"""Mean and standard deviation of each channel for images in [0, 1], as used by HeteRo-Select's authors and many others.
+"""
 UPSTREAM = "flwr:"
-"""Beginning of a partition that is a partitioner of flwr-datasets."""
+"""Prefix of a partition that is a partitioner of flwr-datasets."""
 SIZE_FUNCTION = "partition_id_to_size_fn"
 """Argument of a partitioner that is a function."""
 PARTITIONS = {
-    "iid": "at random, as many for each",
+    "iid": "at random, equally many for each",
     "dirichlet": "each class in shares drawn by Dirichlet(alpha)",
     "multi-dirichlet": "equal groups of clients, each with a concentration of its own (alphas)",
     "psi-lda": "a dominant class for each client, with probability psi, the rest IID",
     "missing-classes": "clients that lack missing-classes classes each",
     "shards": "shards-per-client runs of the examples in class order",
     "natural": "by the owners that the data set names",
-    "own": "each client's data are all its own, in a deployment",
+    "own": "each client has its own data set, in a deployment",
 }
-"""Partition of fedsel's own -> its meaning."""
+"""fedsel's own partition -> its meaning."""
 
 
 def data_name(values: Mapping[str, Value]) -> str:
-    """Name of the data set of the settings `values`: of a user's own files the last part of their path."""
+    """Name of the data set of the settings `values`; for a user's own files, the last part of their path."""
     data, path = str(values["data"]), str(values.get("data-path") or "")
     return Path(path).name if path and data in OF_FILES else data
 
@@ -134,7 +135,7 @@ class DataConfig(Settings):
         if self.data not in known and ":" not in self.data:
             if reader := READERS.get(Path(self.data).suffix.lower(), ""):
                 raise ConfigError(
-                    f"The 'data' parameter says what kind of data it is: set data={reader} and data-path={self.data}."
+                    f"The 'data' parameter names the kind of data: set data={reader} and data-path={self.data}."
                 )
             raise unknown_name("data", self.data, known, "hf:NAME or package.module:function")
         self._check_path()
@@ -152,7 +153,7 @@ class DataConfig(Settings):
         self._check_arguments()
 
     def _check_path(self) -> None:
-        """Raise ConfigError for a path of a file that another kind of data would read."""
+        """Raise ConfigError if the path is a file for another kind of data."""
         reader = READERS.get(Path(self.data_path).suffix.lower(), "")
         if reader and self.data != reader and ":" not in self.data:
             raise ConfigError(
@@ -180,7 +181,7 @@ class DataConfig(Settings):
 
     @property
     def hub_name(self) -> str:
-        """Name of the data set of the Hugging Face Hub; empty for all others."""
+        """Name of the data set on the Hugging Face Hub; empty for all other data."""
         return self.data.removeprefix(HUB) if self.data.startswith(HUB) else ""
 
     @property
@@ -232,7 +233,8 @@ class PartitionConfig(Settings):
         choices={
             **PARTITIONS,
             "flwr:NAME": "by a partitioner of flwr-datasets, such as flwr:DirichletPartitioner",
-            "package.module:function": "by function(labels, clients, rng) of yours: a list of each client's positions",
+            "package.module:function": "by a function(labels, clients, rng) of yours, which returns a list of each"
+            " client's positions",
         },
         closed=False,
         first=True,
@@ -257,8 +259,8 @@ class PartitionConfig(Settings):
         choices={
             "text": "as the paper describes it",
             "code": "as the authors' code does it: psi-lda draws dominant classes at random, and classes run out;"
-            " missing-classes draws clients' examples independently, and they overlap; (multi-)dirichlet gives no more"
-            " to a client that holds n / K examples",
+            " missing-classes draws the examples of each client independently, so clients overlap; (multi-)dirichlet"
+            " gives a client no more examples once it has n / K",
         },
         variants=("text", "code"),
     )
@@ -270,10 +272,14 @@ class PartitionConfig(Settings):
         0.0, "share of each client's examples that becomes its own test part", low=0.0, below=1.0
     )
     holdout_class_examples: int = setting(
-        1, "smallest number of examples of a class that a client splits; fewer stay in its training part", low=1
+        1,
+        "smallest number of examples of a class that a client splits; smaller classes stay in its training part",
+        low=1,
     )
     surrogate_examples: int = setting(
-        0, "number of training examples that no client gets: they are the server's surrogate set (isp-loss)", low=0
+        0,
+        "number of training examples that the server keeps as its surrogate set (isp-loss); no client gets them",
+        low=0,
     )
 
     def __post_init__(self) -> None:
@@ -290,7 +296,7 @@ class PartitionConfig(Settings):
             valid = all(0.0 < alpha < math.inf for alpha in self.group_alphas)
         except ValueError:
             valid = False
-        require(valid, "alphas", "numbers above 0 with commas between them", self.alphas)
+        require(valid, "alphas", "numbers above 0, separated by commas", self.alphas)
 
     @property
     def partitioner(self) -> str:
@@ -304,7 +310,7 @@ class PartitionConfig(Settings):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Name -> value in `partition-arguments`; that of `SIZE_FUNCTION` is package.module:function."""
+        """Name -> value in `partition-arguments`. The value of `SIZE_FUNCTION` is package.module:function."""
         return parse_named(self.partition_arguments, "partition-arguments", 'alpha=0.5, partition_by="label"')
 
     @property

@@ -13,7 +13,7 @@ class ExecutionConfig(Settings):
         "auto",
         "where a simulation runs",
         choices={
-            "auto": "in the one of the two that is expected to finish first",
+            "auto": "the one of the two that is expected to finish first",
             "inline": "in this process",
             "ray": "in the workers of Ray, side by side",
         },
@@ -47,7 +47,7 @@ class ExecutionConfig(Settings):
         super().__post_init__()
         if self.ray_address and self.workers:
             raise ConfigError(
-                "With 'ray-address' the cluster's CPUs say how many 'workers' there are; leave that at 0. "
+                "With 'ray-address' the cluster's CPUs determine the number of 'workers'; leave it at 0. "
                 f"Got {self.workers}."
             )
         if self.engine == "inline" and (self.ray_address or self.workers):

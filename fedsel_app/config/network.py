@@ -52,11 +52,12 @@ class EnrolmentConfig(Settings):
 
     connect_timeout_s: int = setting(120, "seconds that the server waits for the clients to connect", low=1)
     min_available_clients: int = setting(
-        0, "number of clients that suffice to begin once connect-timeout-s has passed; 0 needs all", low=0
+        0, "number of clients that suffice to start after connect-timeout-s; 0 needs all", low=0
     )
     enrol_timeout_s: float = setting(
         60.0,
-        "seconds that a connected node has to state its identity; a node that does not is asked again, ever less often",
+        "seconds that a connected node has to state its identity; a node that fails to is asked again at growing"
+        " intervals",
         above=0.0,
     )
     node_keys: bool = setting(
@@ -72,8 +73,8 @@ class ReplyConfig(Settings):
 
     round_deadline_s: float = setting(
         0.0,
-        "seconds of training after which the round no longer waits, on the clock of `links`; later clients count as"
-        " failed, and 0 sets no deadline",
+        "seconds of training after which the round no longer waits, on the clock of `links`. Later clients count as"
+        " failed. 0 sets no deadline",
         low=0.0,
     )
     over_selection: float = setting(

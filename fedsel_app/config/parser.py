@@ -47,9 +47,9 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "fedsel tune --strategies oort,random --over lr --trials 20 --out runs/more": "try more values",
     },
     "partition": {
-        "fedsel partition --out classes.png": "draw which classes each client holds",
+        "fedsel partition --out classes.png": "draw which classes each client has",
         "fedsel partition --set alpha=0.1 --out skewed.png": "draw another partition",
-        "fedsel partition --grid alpha=0.1,1 --out panels.png": "draw several beside each other",
+        "fedsel partition --grid alpha=0.1,1 --out panels.png": "draw several side by side",
     },
     "methods": {
         "fedsel methods": "list the methods with their sources and costs",
@@ -62,12 +62,12 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "settings": {
         "fedsel settings": "list the settings with their defaults",
-        "fedsel settings krum": "explain the settings with this word in them",
+        "fedsel settings krum": "explain the settings that contain this word",
         "fedsel settings lr": "explain a setting",
     },
     "presets": {
         "fedsel presets": "list the presets",
-        "fedsel presets paper-mnist": "show what a preset sets, and where it departs from its paper",
+        "fedsel presets paper-mnist": "show what a preset sets, and where it differs from its paper",
         "fedsel presets fedavg": "show FedAvg as published",
     },
     "provision": {
@@ -114,7 +114,7 @@ NUMBERS = ("int", "positive")
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's parser, and so are those of its subcommands."""
+    """argparse's parser, with plain error sentences; also used for the subcommands."""
 
     def show_examples(self, command: str) -> None:
         """Put the examples of `command` between the usage and the options of the help."""
@@ -124,7 +124,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print a sentence for the `message` of argparse, and exit with 2."""
-        self.exit(USAGE_ERROR, f"fedsel: {self._sentence(message)} `{self.prog} --help` lists what there is.\n")
+        self.exit(USAGE_ERROR, f"fedsel: {self._sentence(message)} See `{self.prog} --help`.\n")
 
     def _sentence(self, message: str) -> str:
         if message.startswith(REQUIRED):
@@ -155,9 +155,9 @@ class Parser(argparse.ArgumentParser):
 def refuse_unread(
     arguments: argparse.Namespace, words: Sequence[str], unread: Sequence[str], settings: Iterable[str]
 ) -> NoReturn:
-    """Raise ConfigError for the first of the `unread` among the `words` of a command, which no argument takes.
+    """Raise ConfigError for the first `unread` word of the `words` of a command, which no argument takes.
 
-    `settings` are the keys that a user may mean by it.
+    `settings` are the keys that the user may mean.
     """
     option, _, given = unread[0].partition("=")
     listed = f"`fedsel {arguments.command} --help` lists them."
@@ -168,7 +168,9 @@ def refuse_unread(
         said = f".{instead}" if instead else f"; {_joined(words, unread[0]) or listed}"
         raise ConfigError(f"The word {unread[0]!r} belongs to no option{said}")
     if option in OF_COMPARE and hasattr(arguments, "strategy"):
-        raise ConfigError(f"`fedsel {arguments.command}` is one run, and {option} is of several: say fedsel compare.")
+        raise ConfigError(
+            f"`fedsel {arguments.command}` carries out one run, and {option} is for several: use fedsel compare."
+        )
     hint = nearest_setting(option, settings) if hasattr(arguments, "set") else ""
     meant = hint.partition("'")[2].partition("'")[0]
     value = given or next((word for word in unread[1:2] if not word.startswith("--")), "VALUE")
@@ -179,7 +181,7 @@ def refuse_unread(
 
 
 def _joined(words: Sequence[str], stray: str) -> str:
-    """What to type for a value of two words, whose second is `stray`; empty where it is none."""
+    """What to type for a value of two words, the second of which is `stray`; empty if `stray` is not such a word."""
     place = list(words).index(stray)
     option, value = words[max(place - 2, 0) : place] if place >= 2 else ("", "")
     if not option.startswith("--") or value.startswith("--"):

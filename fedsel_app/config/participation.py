@@ -35,7 +35,7 @@ class ParticipationConfig(Settings):
 
     @property
     def searches(self) -> bool:
-        """True where the number of clients is searched for: see `ISPConfig`."""
+        """True if a search finds the number of clients; see `ISPConfig`."""
         return self.participation in ("isp", "isp-ri")
 
 
@@ -49,11 +49,14 @@ class ISPConfig(Settings):
         1, "step w between the numbers of clients that are tried: 1, 1 + w, 1 + 2w, and so on", low=1
     )
     isp_momentum: float = setting(
-        0.5, "share beta of the number just found in the next number; the old number has the rest", above=0.0, high=1.0
+        0.5,
+        "share beta of the number that was found in the next number; the old number has the rest",
+        above=0.0,
+        high=1.0,
     )
     isp_mix_first: bool = setting(
         False,
-        "mixes the first number that is found with the number before it too, as the printed Algorithm 3 does",
+        "also mixes the first number that is found with the number before it, as the printed Algorithm 3 does",
         variants=(True, False),
     )
     isp_rounding: str = setting(
@@ -67,8 +70,8 @@ class ISPConfig(Settings):
     )
     isp_intermediate: str = setting(
         "discard",
-        "what becomes of the updates that were trained for the search",
-        choices={"discard": "they serve the search only", "aggregate": "they are also aggregated, as a round"},
+        "use of the updates that were trained for the search",
+        choices={"discard": "only for the search", "aggregate": "for the search, and aggregated as a round"},
         variants=("discard", "aggregate"),
     )
     isp_sample: float = setting(1.0, "share of the available clients that train for the search", above=0.0, high=1.0)
@@ -107,13 +110,13 @@ class SearchLossConfig(Settings):
         2 / 6, "weight of the newest loss in the moving average; 1 does not smooth", above=0.0, high=1.0
     )
     isp_window: int = setting(
-        5, "number of rounds in the moving average of the global losses, this one included", low=1
+        5, "number of rounds in the moving average of the global losses, including this one", low=1
     )
     isp_smoothing_rule: str = setting(
         "text",
         "what the search compares",
         choices={
-            "text": "the moving average with the candidate's loss in it, and the loss of the global model",
+            "text": "the moving average that includes the candidate's loss, and the loss of the global model",
             "code": "the candidate's loss, and the moving average of the global models' losses",
         },
         variants=("text", "code"),

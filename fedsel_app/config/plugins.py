@@ -21,16 +21,16 @@ PACKAGES = ("fedsel_app", "strategies", "clients", "simulation")
 
 
 MOST_NAMED = 25
-"""More known names are not listed in a message."""
+"""A message lists at most this number of known names."""
 CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-"""Name of a user's code, package.module:name, which may stand within a setting's value."""
+"""Pattern of a user's code, package.module:name, which may be a part of a setting's value."""
 _command: Sequence[str] | None = None
-"""Arguments of the command that this process carries out; None: it carries out none, and may import anything."""
+"""Arguments of the command of this process; None: the process runs no command and may import any code."""
 
 
 @contextmanager
 def named_by(arguments: Sequence[str]) -> Iterator[None]:
-    """Carry out the block as the command of these arguments, which must name all code of users that it imports."""
+    """Run the block as the command with these arguments. They must name all code of users that the block imports."""
     global _command
     before, _command = _command, arguments
     try:
@@ -40,31 +40,32 @@ def named_by(arguments: Sequence[str]) -> Iterator[None]:
 
 
 def code_arguments(values: Mapping[str, Any]) -> list[str]:
-    """Arguments of a command that allow the code which these settings may name."""
+    """Command arguments that allow the code that these settings name."""
     names = {name for value in values.values() if isinstance(value, str) for name in CODE.findall(value)}
     return [f"--allow-code={name}" for name in sorted(names)]
 
 
 def load_object(path: str, setting: str) -> Callable[..., Any]:
-    """Import the function or class that `path` ("package.module:name") names.
+    """Import the function or class `path` ("package.module:name").
 
-    A module is found where Python finds it, and last of all in the working directory.
+    Python's path is searched first, then the working directory.
 
     Raises
     ------
     ConfigError
-        Naming `setting`, where the module cannot be imported or has no such callable, or the command does not name it.
+        With the name of `setting`, if the module cannot be imported or has no such callable, or the command does not
+        allow it.
     """
     module_name, _, name = path.partition(":")
     if not module_name or not name:
         raise ConfigError(f"The '{setting}' parameter must have the form package.module:name. Got {path!r}.")
     if module_name.endswith(".py"):
         named = f"{module_name.removesuffix('.py').replace('/', '.')}:{name}"
-        raise ConfigError(f"The '{setting}' parameter names a module, not its file: say {named}. Got {path!r}.")
+        raise ConfigError(f"The '{setting}' parameter names a module, not its file: write {named}. Got {path!r}.")
     if _command is not None and not any(path in argument for argument in _command):
         raise ConfigError(
-            f"The '{setting}' parameter names code, {path!r}, in a preset or a run folder, and nothing of it was "
-            f"imported. If you trust it, add --allow-code {path} to the command."
+            f"The '{setting}' parameter of a preset or a run folder names the code {path!r}, which was not imported. "
+            f"If you trust it, add --allow-code {path} to the command."
         )
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -85,12 +86,12 @@ def load_object(path: str, setting: str) -> Callable[..., Any]:
 
 
 def call(path: str, setting: str, *arguments: Any) -> Any:
-    """Call the function that `path` ("package.module:name") names.
+    """Call the function `path` ("package.module:name").
 
     Raises
     ------
     ConfigError
-        Naming the function, where it cannot be imported, or raises; one that it raises itself is passed on.
+        With the name of the function, if it cannot be imported or raises. Its own ConfigErrors are passed on.
     """
     function = load_object(path, setting)
     with user_code(path.partition(":")[0], f"The function '{path}' ('{setting}')"):
@@ -99,9 +100,10 @@ def call(path: str, setting: str, *arguments: Any) -> Any:
 
 @contextmanager
 def user_code(module: str, title: str) -> Iterator[None]:
-    """Turn what a user's code raises into a ConfigError: `title`, the error, and its place in the file of `module`.
+    """Convert an exception of a user's code into a ConfigError: `title`, the error, and its place in the file of
+    `module`.
 
-    A ConfigError is passed on, and so is every error of fedsel's own code.
+    A ConfigError and every error of fedsel's own code are passed on.
     """
     try:
         yield
@@ -114,7 +116,7 @@ def user_code(module: str, title: str) -> Iterator[None]:
 
 
 def place(error: Exception, module: str) -> str:
-    """Place in the file of `module` where an error was raised, in brackets after a space; empty if none is known."""
+    """Place in the file of `module` where an error was raised, in brackets after a space; empty if unknown."""
     file = getattr(sys.modules.get(module), "__file__", None) or f"{module.rpartition('.')[2]}.py"
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(file)]
     return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
@@ -127,19 +129,19 @@ def described(error: Exception) -> str:
 
 def _instead_of_strategy(name: str) -> str:
     if "," in name:
-        return f" Several are compared: say fedsel compare --strategies {name} --out DIR."
+        return f" To compare several, use fedsel compare --strategies {name} --out DIR."
     return instead_of_strategy(name)
 
 
 def unknown_name(setting: str, name: str, known: Iterable[str], otherwise: str = "package.module:name") -> ConfigError:
-    """ConfigError for a `name` that is neither known nor of the form that a user's own one has."""
+    """ConfigError for a `name` that is neither known nor has the form of a user's own code."""
     known = list(known)
     instead = _instead_of_strategy(name) if setting == "strategy" else ""
     module, _, function = name.rpartition(".")
     meant = f" Did you mean '{module}:{function}'?" if CODE.fullmatch(f"{module}:{function}") else ""
     hint = instead or did_you_mean(name, known, cutoff=0.5) or meant
     if not hint and setting == "strategy":
-        hint = " A method of your own is named as in mine:Method, the class Method of mine.py."
+        hint = " Name your own method like mine:Method, which is the class Method of mine.py."
     if len(known) > MOST_NAMED:
         return ConfigError(f"There is no {setting} {name!r}.{hint} `fedsel {setting}s` lists all of them.")
     return ConfigError(

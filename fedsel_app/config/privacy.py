@@ -17,5 +17,5 @@ class PrivacyConfig(Settings):
     )
     dp_delta: float = setting(1e-5, "delta at which the run reports its epsilon", above=0.0, below=1.0)
     share_label_counts: bool = setting(
-        True, "clients report how many examples of each class they have, to methods that need it"
+        True, "clients report their number of examples of each class, to methods that need it"
     )

@@ -73,7 +73,7 @@ class RecordConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        named = f"some of {', '.join(TRACKERS)} with commas between them"
+        named = f"some of {', '.join(TRACKERS)}, separated by commas"
         require(set(self.trackers) <= set(TRACKERS), "track", named, self.track)
 
     @property

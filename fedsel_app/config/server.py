@@ -13,7 +13,7 @@ class AggregationConfig(Settings):
         "method",
         "weights of the client updates in the mean",
         choices={
-            "method": "the selection method's own",
+            "method": "the selection method's own weights",
             "score": "in proportion to the clients' scores",
             "examples": "in proportion to the clients' examples",
             "uniform": "equal",
@@ -51,8 +51,8 @@ class AggregationConfig(Settings):
     )
     entry_malicious: int = setting(
         0,
-        "number of malicious clients, f, for which a robust aggregation bounds how far each entry moves, by what other"
-        " clients sent lately; 0 sets no bound. The server keeps 8 (f + 1) bytes for each entry of the model",
+        "number of malicious clients, f, against which a robust aggregation bounds the change of each entry, by what"
+        " other clients sent lately; 0 sets no bound. The server keeps 8 (f + 1) bytes for each entry of the model",
         low=0,
     )
     max_update_norm: float = setting(
@@ -64,7 +64,7 @@ class AggregationConfig(Settings):
 
     @property
     def least_updates(self) -> int:
-        """Updates of a round that the rule needs to withstand what it should: 2 f + 3 for Krum's two, else one."""
+        """Number of updates that the rule needs in a round to be robust: 2 f + 3 for krum and multi-krum, else 1."""
         return 2 * self.krum_malicious + 3 if self.aggregation in ("krum", "multi-krum") else 1
 
 
@@ -74,13 +74,13 @@ class ReportedValueConfig(Settings):
 
     example_clip: float = setting(
         10.0,
-        "largest number of examples that a client counts for, in multiples of the median client's; 0 sets no bound",
+        "upper bound on a client's number of examples, in multiples of the median client's; 0 sets no bound",
         low=0.0,
     )
     loss_clip: float = setting(
         0.0,
-        "largest loss, or other number that a method selects by, that a client counts for, in multiples of the median"
-        " of the clients' last reports. Scores then change no kept fraction, whatever allocation says. 0 sets no bound",
+        "upper bound on a loss, or another number by which a method selects, in multiples of the median of the"
+        " clients' last reports. Scores then change no kept fraction, for any allocation. 0 sets no bound",
         low=0.0,
     )
 
@@ -146,5 +146,5 @@ class CalibrationConfig(Settings):
 
     @property
     def of_training(self) -> bool:
-        """True where the statistics are those of local training, which the clients then send with their updates."""
+        """True if the statistics are those of local training, which clients then send with their updates."""
         return self.calibration_form == "training"

@@ -1,4 +1,4 @@
-"""Settings as frozen dataclasses: types, bounds, choices and meanings, which are checked when one is built."""
+"""Settings as frozen dataclasses with types, bounds, choices and meanings. Building one checks its values."""
 
 import math
 import tomllib
@@ -10,16 +10,16 @@ from typing import Any, NamedTuple, Self
 from fedsel_app.config.words import did_you_mean, nearest_setting
 
 Value = bool | int | float | str
-"""Value of a setting, of a type that Flower's run configuration can hold."""
+"""Value of a setting: a type that Flower's run configuration supports."""
 
 LARGEST = 2**63
-"""Whole numbers are below it, so that NumPy has an integer for them."""
+"""Upper bound of integers, which NumPy can then represent."""
 TYPES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 """Type of a setting -> its name in a message."""
 
 
 class ConfigError(ValueError):
-    """Error of a setting, or a combination of settings, that cannot be run; the message says what to do."""
+    """Error for a setting or a combination of settings that cannot run. The message says what to do."""
 
 
 def require(condition: bool, name: str, requirement: str, got: object, hint: str = "") -> None:
@@ -96,7 +96,7 @@ class Entry(NamedTuple):
                 raise ConfigError(f"The '{self.key}' parameter must be in {self.bounds}. Got {shown!r}.")
 
     def _several(self, value: object) -> str:
-        """Sentence, after a space, on what to type for several values with commas between them; empty for others."""
+        """Sentence, after a space, on what to type for several values separated by commas; empty for other values."""
         parts = value.split(",") if isinstance(value, str) else []
         try:
             texts = isinstance(self.default, str)
@@ -104,7 +104,7 @@ class Entry(NamedTuple):
         except ValueError:
             return ""
         typed = f"fedsel compare --strategies NAME --grid {self.key}={value} --out DIR"
-        return f" Several values are compared: say {typed}." if len(parts) > 1 and all(known) else ""
+        return f" To compare several values, use {typed}." if len(parts) > 1 and all(known) else ""
 
 
 def setting(
@@ -124,10 +124,10 @@ def setting(
     default : its default value, of its type
     doc : what it does, with its unit, without a full stop at the end
     choices : its values, or each value with its meaning
-    closed : whether there are no other values; False where a choice stands for many, such as flwr:NAME, and the group
+    closed : True if there are no other values; False if a choice stands for many, such as flwr:NAME, and the group
         checks the value itself
-    variants : its values in the paper's text and in the authors' code, where the two differ: see `Variants`
-    first : whether it is one of the settings that a user sets first, which `fedsel settings` lists without --all
+    variants : its values in the paper's text and in the authors' code, if the two differ: see `Variants`
+    first : True if `fedsel settings` lists it without --all, because users often set it
     bounds : of a number, see `Bounds`
     """
     metadata = {
@@ -144,7 +144,7 @@ def setting(
 
 @dataclass(frozen=True)
 class Settings:
-    """Group of settings. Building one checks every field's type, bounds and choices; a wrong one is a ConfigError."""
+    """Group of settings. Building one checks the type, bounds and choices of every field. Raises ConfigError."""
 
     def __post_init__(self) -> None:
         for entry, item in zip(self.entries(), fields(self), strict=True):
@@ -168,7 +168,7 @@ class Settings:
 
     @classmethod
     def from_values(cls, values: Mapping[str, Value], prefix: str = "") -> Self:
-        """Pick this group's keys out of `values`; absent ones keep their defaults.
+        """Build the group from its keys in `values`. Absent keys keep their defaults.
 
         Raises
         ------
@@ -188,7 +188,7 @@ class Settings:
 
 
 def refuse_unknown(values: Iterable[str], known: Iterable[str]) -> None:
-    """Raise ConfigError for a key that no group has, naming the nearest known one."""
+    """Raise ConfigError for a key that no group has, with the nearest known key."""
     known = list(known)
     for key in values:
         if key not in known:
@@ -197,12 +197,12 @@ def refuse_unknown(values: Iterable[str], known: Iterable[str]) -> None:
 
 
 def parse_named(text: str, setting: str, example: str) -> dict[str, Any]:
-    """Name -> value of the TOML pairs in `text`, which have commas between them: arguments of a library's function.
+    """Name -> value of the TOML pairs in `text`, separated by commas: arguments of a library's function.
 
     Raises
     ------
     ConfigError
-        Naming `setting`, with the `example`, for anything else.
+        With the name of `setting` and the `example`, for anything else.
     """
     try:
         parsed = tomllib.loads(f"named = {{{text}}}")
@@ -210,7 +210,7 @@ def parse_named(text: str, setting: str, example: str) -> dict[str, Any]:
         parsed = {}
     if list(parsed) != ["named"]:
         raise ConfigError(
-            f"The '{setting}' parameter must be NAME=VALUE with commas between them and text in quotes, such as "
-            f"{example}. Got {text!r}. A shell keeps the quotes as in --set '{setting}={example}'."
+            f"The '{setting}' parameter must be NAME=VALUE pairs, separated by commas, with text in quotes, such as "
+            f"{example}. Got {text!r}. In a shell, keep the quotes like this: --set '{setting}={example}'."
         )
     return dict(parsed["named"])

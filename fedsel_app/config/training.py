@@ -23,8 +23,9 @@ class TrainingConfig(Settings):
         "stream",
         "how local-steps and loss probes draw mini-batches",
         choices={
-            "stream": "all have batch-size examples and go on across the end of a pass",
-            "loader": "as a data loader does: the last of a pass is smaller, and a loss probe ends with the pass",
+            "stream": "every mini-batch has batch-size examples and may extend into the next pass",
+            "loader": "as in a data loader: the last mini-batch of a pass may be smaller, and a loss probe ends with"
+            " the pass",
         },
         variants=("stream", "loader"),
     )
@@ -36,9 +37,9 @@ class TrainingConfig(Settings):
         high=1.0,
     )
     lr_step_rounds: int = setting(
-        0, "number of rounds after which lr is multiplied by lr-step-factor, again and again; 0 never", low=0
+        0, "number of rounds between two multiplications of lr by lr-step-factor; 0 never multiplies", low=0
     )
-    lr_step_factor: float = setting(0.5, "factor on lr after each lr-step-rounds rounds", above=0.0, high=1.0)
+    lr_step_factor: float = setting(0.5, "factor on lr after every lr-step-rounds rounds", above=0.0, high=1.0)
     optimizer: str = setting(
         "sgd",
         "local optimizer; its state starts anew in every round",
@@ -55,13 +56,13 @@ class TrainingConfig(Settings):
     )
     solver: str = setting(
         "fedprox",
-        "objective of the local steps, and what clients and server remember for it",
+        "objective of the local steps, and the state that clients and server keep for it",
         choices={
             "fedprox": "the loss plus mu / 2 times the squared distance from the global model",
             "sgd": "the loss",
             "scaffold": "the loss, with gradients corrected by the control variates of client and server",
-            "feddyn": "the loss, a linear term that the client remembers, and feddyn-alpha / 2 times the squared"
-            " distance from the global model",
+            "feddyn": "the loss, a linear term that the client keeps, and feddyn-alpha / 2 times the squared distance"
+            " from the global model",
             "fednova": "the loss; the server normalises each update by the client's effective steps",
         },
         first=True,
@@ -97,9 +98,10 @@ class TrainingConfig(Settings):
         return -(-examples // self.batch_size)
 
     def effective_steps(self, steps: int) -> float:
-        """Effective steps ||a||_1: steps of plain SGD on a constant gradient that lead as far (FedNova, below Eq. 6).
+        """Effective steps ||a||_1: steps of plain SGD on a constant gradient with the same result (FedNova, below Eq.
+        6).
 
-        With momentum rho they are (tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho), and tau without.
+        With momentum rho they are (tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho); without momentum they are tau.
         """
         rho = self.momentum
         return (steps - rho * (1.0 - rho**steps) / (1.0 - rho)) / (1.0 - rho)

@@ -1,4 +1,4 @@
-"""Words that users of other frameworks type for a setting, and the setting that they mean."""
+"""Words that users of other frameworks type for a setting, and the setting that fedsel suggests."""
 
 import difflib
 from collections.abc import Iterable
@@ -55,7 +55,7 @@ SHARES = [
     "sampling-rate",
     "c",
 ]
-"""Words for the share of the clients that a round selects, of which `cohort` is the number."""
+"""Words for the share of the clients that a round selects. `cohort` is their number."""
 NO_SELECTION = {
     "fedavg": "--preset fedavg",
     "fedprox": "--strategy random --set solver=fedprox",
@@ -70,7 +70,7 @@ NO_SELECTION = {
     "fedtrimmedavg": "--strategy random --set aggregation=trimmed-mean",
     "krum": "--strategy random --set aggregation=krum",
 }
-"""Strategies of Flower that select as `random` does, and what to type for them."""
+"""Strategies of Flower that select like `random`, and what to type for them."""
 CHOICES = {
     "cuda": "gpu",
     "dirichlet": "non-iid noniid niid lda skew skewed heterogeneous label-skew",
@@ -82,21 +82,21 @@ CHOICES = {
 }
 """Choice of a setting -> other words for it."""
 SHORTEST_PART = 3
-"""Characters of a word that is looked for within others."""
+"""Smallest length of a word that is searched for within others."""
 MEANT = {word: key for key, words in ALIASES.items() for word in words.split()}
 
 
 def nearest_setting(key: str, known: Iterable[str]) -> str:
-    """Sentence on the setting of the `known` ones that a user means by `key`; empty where none is near."""
+    """Sentence on the `known` setting that a user may mean by `key`; empty if none is similar."""
     known, word = list(known), key.strip("-").replace("_", "-").lower()
     if word in SHARES and "cohort" in known:
-        return "Did you mean 'cohort'? It is the number of clients a round, not their share."
+        return "Did you mean 'cohort'? It is the number of clients in a round, not their share."
     meant = word if word in known else MEANT.get(word)
     return f"Did you mean '{meant}'?" if meant in known else did_you_mean(word, known).strip()
 
 
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Question after the nearest of the `known` words, or one that has `word` in it, after a space; empty for none."""
+    """Question, after a space, that suggests the nearest `known` word or one that contains `word`; empty for none."""
     known = list(known)
     alike = [each for each in known if _bare(word) and (_bare(each) == _bare(word) or _is_other_word(word, each))]
     if alike:
@@ -117,6 +117,6 @@ def _is_other_word(word: str, choice: str) -> bool:
 
 
 def instead_of_strategy(name: str) -> str:
-    """Sentence, after a space, on what to type for one of `NO_SELECTION`; empty for another name."""
+    """Sentence, after a space, on what to type for one of `NO_SELECTION`; empty for other names."""
     typed = NO_SELECTION.get(name.lower().replace("-", "").replace("_", ""))
-    return f" It selects at random: say {typed}." if typed else ""
+    return f" It selects at random: use {typed}." if typed else ""

@@ -11,5 +11,6 @@ evaluate        LocalTestInstruction  global model     EvaluateAnswer
 ==============  ====================  ===============  ==============  ======================================
 
 A field's name is its key in Flower's config, properties or metrics, and no other package names these keys. The server
-sends instructions and clients send answers; what a client says is checked for type and range where its answer is read.
+sends instructions, and clients send answers. When a client's answer is read, the type and range of each value are
+checked.
 """

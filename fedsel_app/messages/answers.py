@@ -16,14 +16,14 @@ from fedsel_app.messages.scalars import Config, Report, Scalar, Scalars, bounded
 MOST_EXAMPLES = 10**9
 """Upper bound of the examples, and of the local steps of a round, that a client may report."""
 LARGEST = float(np.sqrt(np.finfo(np.float32).max))
-"""Upper bound of every number of a client, and of the norm of an update: its square still is a float32."""
+"""Upper bound of every number of a client, and of the norm of an update. Its square is still a float32."""
 
 Evaluation = tuple[float, int, Config]
 """Loss, examples and metrics: an answer to an evaluate message as Flower's `NumPyClient` returns it."""
 
 
 class Ability(StrEnum):
-    """Abilities that a user adds to a client app, a function each."""
+    """Abilities that a user adds to a client app, one function each."""
 
     EXAMPLES = "examples"
     LOSSES = "losses"
@@ -39,22 +39,22 @@ class EnrolAnswer(Scalars):
 
     title: ClassVar[str] = "The enrolment"
     client: int = bounded(0, MOST_EXAMPLES, default=-1)
-    """Partition id, 0 ... K-1; -1 where the client does not tell it."""
+    """Partition id, 0 ... K-1; -1 if the client does not report it."""
     examples: int = bounded(1, MOST_EXAMPLES, default=0)
     """Training examples; 0: unknown."""
     label_counts: bytes = lenient(b"")
-    """Training examples of each class or label, little-endian int64; empty where they are not asked for."""
+    """Training examples of each class or label, little-endian int64; empty if they are not requested."""
     abilities: tuple[Ability, ...] | None = lenient(None)
     """Functions that a user's client app has; None without fedsel's mod."""
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Scalar], clients: int) -> Self:
-        """The answer of one of `clients` clients; its label counts are checked where they are decoded.
+        """The answer of one of `clients` clients. Its label counts are checked later, when they are decoded.
 
         Raises
         ------
         ConfigError
-            If it is no client of this run, or does not say what it has.
+            If it is not a client of this run, or does not report its examples.
         """
         answer = cls.from_config(properties)
         if not 0 <= answer.client < clients:
@@ -63,7 +63,7 @@ class EnrolAnswer(Scalars):
                 "Set 'clients' to the number of supernodes."
             )
         if not answer.examples:
-            raise ConfigError(f"Client {answer.client} did not tell its 'examples'; every client must run this app.")
+            raise ConfigError(f"Client {answer.client} did not report its 'examples'; every client must run this app.")
         return answer
 
     def counts(self, classes: int) -> NDArray[np.int64]:
@@ -73,28 +73,29 @@ class EnrolAnswer(Scalars):
         counts = np.frombuffer(self.label_counts, "<i8").astype(np.int64)
         if counts.min(initial=0) < 0 or counts.max(initial=0) > self.examples:
             raise ConfigError(
-                f"Client {self.client} sent numbers of examples of each class that are not 0 to its {self.examples}."
+                f"Client {self.client} sent numbers of examples of each class that are not between 0 and its"
+                f" {self.examples} examples."
             )
         return counts
 
 
 @dataclass(frozen=True)
 class TrainAnswer(Scalars):
-    """Local training: the client's losses, its effort and its speed, beside its update."""
+    """Local training: the client's losses, computing and speed, in addition to its update."""
 
     title: ClassVar[str] = "the update"
     loss: float = bounded(0.0, LARGEST)
-    """Mean training loss over the local steps; NaN where a user's own client does not tell it."""
+    """Mean training loss over the local steps; NaN if a user's own client does not report it."""
     work_steps: float = bounded(0.0, MOST_EXAMPLES)
-    """All that it computed, in local steps."""
+    """All computing, in local steps."""
     compute_s: float = bounded(0.0, LARGEST, default=0.0)
-    """Seconds that the computing took; 0 is unknown."""
+    """Seconds of computing; 0 is unknown."""
     upload_bytes: int = bounded(0, LARGEST, default=0)
-    """Bytes of the last of its uploads that was timed; 0 is none."""
+    """Bytes of its last timed upload; 0 is none."""
     upload_s: float = bounded(0.0, LARGEST, default=0.0)
     """Seconds of that upload; 0 is none."""
     reports: Mapping[Report, float] = field(default_factory=dict, metadata={"apart": True})
-    """Numbers that the instruction asked for, each under its own key."""
+    """Numbers that the instruction requested, each under its own key."""
 
     def to_config(self) -> Config:
         """The metrics of a Flower message."""
@@ -104,9 +105,9 @@ class TrainAnswer(Scalars):
     def from_metrics(
         cls, metrics: Mapping[str, Scalar], reports: Iterable[Report] = (), *, loss_optional: bool = False
     ) -> Self:
-        """The answer with these `reports`; a time that is no number counts as unknown.
+        """The answer with these `reports`. A time that is not a number counts as unknown.
 
-        With `loss_optional` the loss may be NaN, unknown: a user's own client does not always return one.
+        With `loss_optional` the loss may be NaN (unknown), because a user's own client may not return it.
 
         Raises
         ------
@@ -127,15 +128,15 @@ class TrainAnswer(Scalars):
 
 @dataclass(frozen=True)
 class EvaluateAnswer(Scalars):
-    """Loss probe or local test: what the model does on the client's own examples. What cannot be counts as unknown."""
+    """Loss probe or local test: the model's results on the client's own examples. Invalid values count as unknown."""
 
     title: ClassVar[str] = "the evaluation"
     loss: float = bounded(0.0, LARGEST, default=math.nan)
-    """Mean over the examples; NaN where it is unknown."""
+    """Mean over the examples; NaN if unknown."""
     examples: int = bounded(1, MOST_EXAMPLES, default=0)
-    """Examples that were evaluated; 0: none that a client can have."""
+    """Number of evaluated examples; 0 for a number out of range."""
     accuracy: float | None = bounded(-LARGEST, 1.0, default=None)
-    """Of a local test: the task's score, see `fedsel_app.models.tasks`; None where it is undefined."""
+    """For a local test: the task's score (see `fedsel_app.models.tasks`); None if undefined."""
 
     @classmethod
     def from_evaluation(cls, loss: float, examples: int, metrics: Mapping[str, Scalar]) -> Self:

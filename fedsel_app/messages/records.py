@@ -10,7 +10,7 @@ record                  kind          content
 ``fedsel.control``      ArrayRecord   question to a user's client: the control variate, float32 (N,), of SCAFFOLD
 ======================  ============  ==========================================================================
 
-A user's client has an ArrayRecord, a ConfigRecord and a MetricRecord of its own beside these, under any other name.
+In addition, a user's client has an ArrayRecord, a ConfigRecord and a MetricRecord of its own, with any other names.
 """
 
 import threading
@@ -29,9 +29,9 @@ FEDSEL = "fedsel"
 ARRAYS = "arrays"
 CONTROL = "fedsel.control"
 ERROR = "error"
-"""Key of the text of the exception that one of several clients raised, in place of its numbers."""
+"""Key of the text of an exception, which replaces the numbers of one of several clients."""
 ONE_READER = threading.Lock()
-"""Held while an array is read: NumPy parses its header with `ast`, which fails now and then in several threads."""
+"""Lock for reading an array: NumPy parses its header with `ast`, which sometimes fails in several threads."""
 
 
 def named(record: str, client: int | None = None) -> str:
@@ -45,7 +45,7 @@ def config_record(config: Mapping[str, Scalar]) -> ConfigRecord:
 
 
 def question(instructions: Instruction | Mapping[int, Instruction], arrays: ArrayRecord | None = None) -> RecordDict:
-    """A question to one client, or to several simulated ones by partition id; they share the arrays, uncopied."""
+    """A question to one client, or to several simulated ones by partition id. They share the arrays without copies."""
     content = RecordDict({} if arrays is None else {ARRAYS: arrays})
     if isinstance(instructions, Instruction):
         content[FEDSEL] = config_record(instructions.to_config())
@@ -56,13 +56,13 @@ def question(instructions: Instruction | Mapping[int, Instruction], arrays: Arra
 
 
 def clients_named(content: RecordDict) -> tuple[int, ...]:
-    """Partition ids of the several clients of a message, in its order; empty where it is to one client alone."""
+    """Partition ids of the clients of a message to several clients, in its order; empty for a message to one client."""
     parts = (name.removeprefix(f"{FEDSEL}.") for name in content if name.startswith(f"{FEDSEL}."))
     return tuple(int(part) for part in parts if part.isdecimal())
 
 
 def fedsel_config(content: RecordDict, client: int | None = None) -> Config | None:
-    """The instruction or the numbers, of one `client` among several if it is given; None where there are none."""
+    """The instruction or the numbers (of one `client` among several, if given); None if there are none."""
     record = content.get(named(FEDSEL, client))
     return dict(cast(Mapping[str, Scalar], record)) if isinstance(record, ConfigRecord) else None
 
@@ -82,13 +82,13 @@ def named_arrays(record: ArrayRecord) -> dict[str, NDArray[Any]]:
 
 
 def read_arrays(content: RecordDict, name: str = ARRAYS) -> list[NDArray[Any]]:
-    """The arrays of a record, in its order; none where there is no such record. Raises WireError as `named_arrays`."""
+    """The arrays of a record, in its order; empty if there is no such record. Raises WireError as `named_arrays`."""
     record = content.get(name)
     return list(named_arrays(record).values()) if isinstance(record, ArrayRecord) else []
 
 
 def users_arrays(content: RecordDict, name: str = "") -> tuple[str, ArrayRecord]:
-    """Name and record of the user's arrays: the one of this `name` if there is one, else the only one of the user's.
+    """Name and record of the user's arrays: the record `name` if it exists, otherwise the user's only record of arrays.
 
     Raises
     ------
@@ -99,7 +99,9 @@ def users_arrays(content: RecordDict, name: str = "") -> tuple[str, ArrayRecord]
     if name in found:
         return name, found[name]
     if len(found) != 1:
-        raise WireError(f"a message has one record of arrays beside fedsel's; this one has {sorted(found) or 'none'}")
+        raise WireError(
+            f"a message must have one record of arrays beside fedsel's; this one has {sorted(found) or 'none'}"
+        )
     return next(iter(found.items()))
 
 
@@ -115,5 +117,5 @@ def _read(name: str, array: Array) -> NDArray[Any]:
     except Exception as error:
         raise WireError(f"the array '{name}' cannot be read ({error})") from error
     if not isinstance(read, np.ndarray):
-        raise WireError(f"the array '{name}' is no NumPy array")
+        raise WireError(f"the array '{name}' is not a NumPy array")
     return read

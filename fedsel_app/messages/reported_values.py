@@ -1,15 +1,15 @@
-"""Reported values: what a client says of itself is bounded, a number by a median, a text by its length."""
+"""Reported values: bounds for what a client reports, a multiple of the median for numbers and a length for text."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 LONGEST = 300
-"""Most characters of a client's text that are kept."""
+"""Largest number of characters that are kept of a client's text."""
 
 
 def lower_median(values: Floats) -> float:
-    """Median of the numbers among `values`; of the two middle ones the less. NaN where there is none."""
+    """Median of the numbers among `values`, the smaller of two middle ones; NaN if there are none."""
     known = np.sort(values[~np.isnan(values)])
     return float(known[(known.size - 1) // 2]) if known.size else float("nan")
 
@@ -17,21 +17,21 @@ def lower_median(values: Floats) -> float:
 def winsorised(values: Floats, multiple: float, group: Floats | None = None) -> Floats:
     """Winsorise: a value above `multiple` times the lower median of its `group` becomes that bound (Dixon, 1960).
 
-    A minority of liars hardly moves the median. A bound of 0 is none: where most have nothing, nothing can be told
-    from it.
+    A minority of false values hardly changes the median. A bound of 0 is not applied: if most values are 0, the median
+    carries no information.
 
     Parameters
     ----------
-    values : float64 (n,), at least 0; NaN is unknown, and stays so
-    multiple : 0 leaves all values as they are
-    group : float64 (m,), the values among which the median is taken; None: `values` themselves
+    values : float64 (n,), at least 0; NaN is unknown, and stays NaN
+    multiple : multiple of the median; 0 changes no value
+    group : float64 (m,), the values whose median is taken; None: `values`
     """
     bound = multiple * lower_median(values if group is None else group)
     return np.minimum(values, bound) if bound > 0.0 else values
 
 
 def one_line(text: object) -> str:
-    """The text on one line, cut after `LONGEST` characters; what cannot be printed is shown as a space."""
+    """The text on one line, cut after `LONGEST` characters; characters that cannot be printed become spaces."""
     start = str(text)[: 4 * LONGEST]
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in start).split())
     return line if len(line) <= LONGEST else f"{line[:LONGEST]} ..."

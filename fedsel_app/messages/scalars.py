@@ -15,7 +15,7 @@ NAMES = {bool: "true or false", bytes: "bytes", float: "a number", int: "a whole
 
 
 class Report(StrEnum):
-    """Numbers that a client measures beside its training where a method or a solver asks for them, one float each.
+    """Numbers that a client measures in addition to training if a method or a solver needs them, one float each.
 
     The value is the metric's key. Each is a function of a model and of the client's training examples.
     """
@@ -27,16 +27,16 @@ class Report(StrEnum):
     GRADIENT_DEVIATION = "gradient_deviation"
     """Root of the mean squared distance of the mini-batch gradients from their mean, at the trained model (DELTA)."""
     EFFECTIVE_STEPS = "effective_steps"
-    """Local steps, each counted as far as momentum carries it (FedNova's ||a||_1)."""
+    """Effective local steps, which include the effect of momentum (FedNova's ||a||_1)."""
 
 
 def bounded(low: float, high: float, **default: Any) -> Any:
-    """Declare a field whose number is from `low` to `high`; with a `default`, any other value counts as that."""
+    """Declare a field with a number from `low` to `high`. With a `default`, any other value counts as the default."""
     return field(metadata={"bounds": (low, high), "lenient": bool(default)}, **default)
 
 
 def lenient(default: Any) -> Any:
-    """Declare a field for which a value of another type counts as the `default`."""
+    """Declare a field in which a value of another type counts as the `default`."""
     return field(default=default, metadata={"lenient": True})
 
 
@@ -44,26 +44,26 @@ def lenient(default: Any) -> Any:
 class Scalars:
     """Message in general: its fields are scalars, or tuples of names, under their own names.
 
-    A field without bounds may have any value of its type; a whole number is a number too.
+    A field without bounds may have any value of its type. An integer is also a number.
     """
 
     title: ClassVar[str]
-    """The message as the beginning of a sentence."""
+    """Name of the message, as the start of a sentence."""
 
     @classmethod
     def carried(cls) -> list[Field[Any]]:
-        """The fields that are carried under their own names: all but those that are set apart."""
+        """The fields that are sent under their own names: all except those marked as separate."""
         return [item for item in fields(cls) if not item.metadata.get("apart")]
 
     def to_config(self) -> Config:
-        """The fields as a config, properties or metrics of Flower; a field that is None is left out."""
+        """The fields as a config, properties or metrics of Flower. A field that is None is left out."""
         values = {item.name: getattr(self, item.name) for item in self.carried()}
         sent = {name: ",".join(value) if isinstance(value, tuple) else value for name, value in values.items()}
         return {name: value for name, value in sent.items() if value is not None}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Scalar]) -> Self:
-        """Read and check the message; a field with a default may be missing, and other keys are passed over.
+        """Read and check the message. A field with a default may be missing, and other keys are ignored.
 
         Raises
         ------
@@ -85,7 +85,7 @@ class Scalars:
 
 
 def read(value: Any, declared: Any, name: str, *bounds: float) -> Any:
-    """The value of a field that is `declared` with this type and these bounds; raises WireError if it is another."""
+    """Check the value of a field against its `declared` type and bounds. Raises WireError if it does not fit."""
     kind = get_args(declared)[0] if isinstance(declared, UnionType) else declared  # the other one is None
     if get_origin(kind) is tuple:
         [member, _] = get_args(kind)

@@ -1,7 +1,7 @@
-"""Messages to clients of a user's own Flower app: fedsel's keys lie beside the user's, with a prefix.
+"""Messages to clients of a user's own Flower app: fedsel's keys have a prefix and are sent with the user's keys.
 
-The user's client gets the user's own keys, and fedsel's mod those with the prefix; a client without the mod passes over
-them. See `clients.selecting` and `simulation.flower_app`.
+The user's client gets the user's own keys, and fedsel's mod gets those with the prefix. A client without the mod
+ignores these. See `clients.selecting` and `simulation.flower_app`.
 """
 
 import math
@@ -16,42 +16,42 @@ from fedsel_app.wire.codec import WireError
 PREFIX = "fedsel."
 TRAINING_LOSSES = ("train_loss", "train-loss", "loss")
 EVALUATION_LOSSES = ("eval_loss", "eval-loss", "loss", "val_loss")
-"""Metrics under which users' clients are known to return their mean loss, of training and of evaluation."""
+"""Usual names of the metric with a client's mean loss, in training and in evaluation."""
 PARTITION_ID = "partition-id"
-"""Flower's name of a client's identity, in its node configuration; a user's client may return it as a property."""
+"""Flower's name for the partition id in the node configuration. A user's client may return it as a property."""
 
 
 @dataclass(frozen=True)
 class AppTrainInstruction(TrainInstruction):
-    """Local training by a user's own client, whose update the mod compresses by the settings that come with it."""
+    """Local training by a user's own client. The mod compresses the update by the settings in the message."""
 
     seed: int = 0
     """Of the run."""
     compression: str = ""
     """Settings of the compression, as JSON."""
     statistics_positions: str = ""
-    """Positions of the running statistics among the arrays, commas between them."""
+    """Positions of the running statistics among the arrays, separated by commas."""
     with_control: bool = False
-    """Under SCAFFOLD: the server's control variate, float32 (N,), follows the model's arrays."""
+    """With SCAFFOLD: the server's control variate, float32 (N,), follows the model's arrays."""
 
 
 def embed(fedsels: Mapping[str, Scalar], users: Mapping[str, Scalar]) -> Config:
-    """The user's keys as they are, and fedsel's with the prefix."""
+    """The user's keys unchanged, and fedsel's keys with the prefix."""
     return {**users, **{PREFIX + key: value for key, value in fedsels.items()}}
 
 
 def embedded(config: Mapping[str, Scalar]) -> Config:
-    """fedsel's keys, without the prefix; empty where there are none."""
+    """fedsel's keys, without the prefix; empty if there are none."""
     return {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
 
 
 def users_part(config: Mapping[str, Scalar]) -> Config:
-    """The user's keys alone."""
+    """Only the user's keys."""
     return {key: value for key, value in config.items() if not key.startswith(PREFIX)}
 
 
 def app_enrolment(properties: Mapping[str, Scalar]) -> EnrolAnswer:
-    """The enrolment in the properties of a user's client; without the mod, by what its `get_properties` may return."""
+    """The enrolment from the properties of a user's client; without the mod, from its own `get_properties`."""
     if fedsels := embedded(properties):
         return EnrolAnswer.from_config(fedsels)
     names = {PARTITION_ID: "client", "examples": "examples"}
@@ -59,7 +59,7 @@ def app_enrolment(properties: Mapping[str, Scalar]) -> EnrolAnswer:
 
 
 def reported_loss(metrics: Mapping[str, Scalar], names: Iterable[str] = TRAINING_LOSSES) -> float:
-    """Mean loss among the metrics of a user's client, by the first of `names`; NaN if none is from 0 to `LARGEST`."""
+    """Mean loss of a user's client: its first metric of `names` from 0 to `LARGEST`; NaN if there is none."""
     for name in names:
         try:
             return float(read(metrics.get(name), float, name, 0.0, LARGEST))

@@ -116,7 +116,7 @@ def test_fall_15_another_users_state_is_not_read(tmp_path, monkeypatch):
     with pytest.raises(StateError, match=r"round-1\.npz cannot be read \(it belongs to another user\)"):
         store.recall(0, KNOWN)
     give_away(monkeypatch, folder)
-    with pytest.raises(StateError, match=r"are another user's, .* Set 'state-dir'"):
+    with pytest.raises(StateError, match=r"belong to another user, .* Set 'state-dir'"):
         store.recall(0, KNOWN)
     with pytest.raises(StateError, match="did not make it for this user"):
         store.save(0, 2, {"residual": np.ones(2)}, KNOWN)

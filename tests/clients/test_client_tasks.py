@@ -141,7 +141,7 @@ def test_without_a_test_part_the_test_is_refused(context):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ([], "comes as parameters. Got 0 arrays"),
+        ([], "consists of parameters. Got 0 arrays"),
         ([np.zeros(SIZE, np.float32)] * 2, "Got 2 arrays"),
         ([np.zeros(SIZE - 1, np.float32)], r"float32 \(650,\). Got float32 \(649,\)"),
         ([np.zeros((SIZE, 1), np.float32)], r"Got float32 \(650, 1\)"),

@@ -140,7 +140,7 @@ def test_a_model_that_no_client_can_load_is_the_error_of_each(federation, tmp_pa
     content = question(dict.fromkeys((0, 1), ProbeInstruction(1, 2)), ArrayRecord([np.zeros(3, np.float32)]))
     reply = answer_content("evaluate", content, client_of_each(federation, tmp_path))
     for client in (0, 1):
-        with pytest.raises(RuntimeError, match="comes as parameters and buffers"):
+        with pytest.raises(RuntimeError, match="consists of parameters and buffers"):
             read_answer(reply, client)
 
 

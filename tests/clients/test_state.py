@@ -121,7 +121,7 @@ def test_a_state_that_is_no_longer_kept_is_refused(tmp_path):
     store = StateStore(tmp_path)
     save(store, 0, 5, last_checkpoint=4)
     save(store, 0, 6, last_checkpoint=5)
-    with pytest.raises(StateError, match=r"Client 0 keeps .*\[5, 6\].* from round 3 or before"):
+    with pytest.raises(StateError, match=r"Client 0 has .*\[5, 6\].* of round 3 or before"):
         store.recall(0, ClientHistory(last_instructed=3, last_aggregated=3))
 
 
@@ -137,7 +137,7 @@ def test_a_client_whose_state_is_gone_does_not_go_on_without(tmp_path):
 def test_a_client_that_lost_its_disk_says_so_once_and_is_taken_back(tmp_path):
     """Of rounds 2 and 5 it has nothing; what it does from round 8 on it keeps."""
     store = StateStore(tmp_path, begins_anew=True).of_run("a1")
-    with pytest.raises(StateError, match=r"Client 3 has no state .* round 5 was aggregated\. It begins anew"):
+    with pytest.raises(StateError, match=r"Client 3 has no state .* round 5 was aggregated\. It starts with an empty"):
         store.recall(3, ClientHistory(last_instructed=5, last_aggregated=5, last_checkpoint=4))
     assert store.recall(3, ClientHistory(last_instructed=7, last_aggregated=5, last_checkpoint=4)) == ({}, {})
     save(store, 3, 8, last_instructed=7, last_aggregated=5, last_checkpoint=4)

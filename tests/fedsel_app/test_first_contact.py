@@ -129,7 +129,7 @@ def test_a_check_that_fails_says_why_and_goes_on(capsys, mine):
 def test_the_choices_of_a_setting_have_a_line_each(capsys):
     _, out, _ = called(capsys, "settings", "partition")
     lines = [line.strip() for line in out.splitlines()]
-    assert "iid: at random, as many for each" in lines
+    assert "iid: at random, equally many for each" in lines
     assert "text: as the paper describes it" in lines
 
 

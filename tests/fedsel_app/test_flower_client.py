@@ -85,7 +85,7 @@ def test_a_run_may_say_that_everybody_has_data_of_its_own(files):
 def test_a_client_may_keep_its_label_counts_to_itself(files):
     node = {"partition-id": 0, "data-path": str(files / "mine.npz"), "partition": "own", "share-label-counts": False}
     assert EnrolAnswer.from_properties(enrolment(node, {}), 3).examples == 5
-    with pytest.raises(ValueError, match="Client 0 tells no label counts"):
+    with pytest.raises(ValueError, match="Client 0 sends no label counts"):
         enrolment(node, {}, counts=True)
 
 

@@ -77,7 +77,7 @@ def test_a_users_loss_goes_by_the_names_that_users_give_it(metrics, training, ev
 
 
 def test_an_instruction_for_another_message_is_refused():
-    with pytest.raises(ValueError, match=r"for the task train or calibrate here\. Got 'probe'"):
+    with pytest.raises(ValueError, match=r"must be train or calibrate\. Got 'probe'"):
         read_fit_instruction(ProbeInstruction(1, 2).to_config())
     with pytest.raises(ValueError, match=r"for the task probe or test here\. Got 'None'"):
         read_evaluate_instruction({})
@@ -132,7 +132,7 @@ def test_an_enrolment_without_a_partition_id_of_the_run_is_refused(client):
 @pytest.mark.parametrize("number", [None, 0, -1, MOST_EXAMPLES + 1, "10", 10.0, True])
 def test_an_enrolment_without_its_size_is_refused(number):
     properties = EnrolAnswer(1, 10).to_config() | {"examples": number}
-    with pytest.raises(ConfigError, match="Client 1 did not tell its 'examples'"):
+    with pytest.raises(ConfigError, match="Client 1 did not report its 'examples'"):
         EnrolAnswer.from_properties(properties, clients=2)
 
 

@@ -5,24 +5,24 @@ import pytest
 
 from fedsel_app.cli import main
 
-CHOICES = "`fedsel {} --help` lists what there is."
+CHOICES = "See `fedsel {} --help`."
 MISTAKES = {
-    "rum": "Did you mean 'run'? `fedsel --help` lists what there is.",
+    "rum": "Did you mean 'run'? See `fedsel --help`.",
     "run --rounds ten": "--rounds takes a whole number. Got 'ten'. " + CHOICES.format("run"),
     "run --rounds": "A value is missing: --rounds ROUNDS. " + CHOICES.format("run"),
     "run --engine rai": "--engine is one of auto, inline, ray. Got 'rai'. Did you mean 'ray'? " + CHOICES.format("run"),
     "run --set lr 0.1": "The word '0.1' belongs to no option; say --set lr=0.1.",
     "run --set lr": "--set takes KEY=VALUE. Got 'lr'.",
     "run --set lr=0,1": (
-        "must be a number. Got '0,1'. Several values are compared: say fedsel compare --strategies NAME --grid lr=0,1 "
+        "must be a number. Got '0,1'. To compare several values, use fedsel compare --strategies NAME --grid lr=0,1 "
     ),
-    "run --set compressor=none,top-k": "say fedsel compare --strategies NAME --grid compressor=none,top-k --out DIR.",
+    "run --set compressor=none,top-k": "use fedsel compare --strategies NAME --grid compressor=none,top-k --out DIR.",
     "run --config x.toml": "There is no option --config. Say --preset x.toml.",
     "run x.toml": "The word 'x.toml' belongs to no option. Say --preset x.toml.",
     "methods ort": "Got 'ort'. Did you mean 'oort'?",
     "report runs": "runs is no run itself and holds one, two: say fedsel report runs/one. Runs that were made one by",
-    "run --strategy fedavg": "Got 'fedavg'. It selects at random: say --preset fedavg.",
-    "run --strategy FedProx": "It selects at random: say --strategy random --set solver=fedprox.",
+    "run --strategy fedavg": "Got 'fedavg'. It selects at random: use --preset fedavg.",
+    "run --strategy FedProx": "It selects at random: use --strategy random --set solver=fedprox.",
     "run --strategy radom": "Got 'radom'. Did you mean 'random'?",
     "run --cohort 50": "The 'cohort' parameter must be at most 'clients' (20). Got 50.",
     "run --set model=resnet": "Got 'resnet'. Did you mean 'resnet9'?",
@@ -30,22 +30,23 @@ MISTAKES = {
     "run --resume absent": "{here}/absent holds no run that can be taken up: there is no config.json.",
     "compare --strategies oort random --out both": "belongs to no option; say --strategies oort,random.",
     "compare --strategies oort,random": "`fedsel compare` needs --out FOLDER. " + CHOICES.format("compare"),
-    "compare --strategies oort --seeds 1-3 --out x": "--seeds takes whole numbers with commas between them. Got '1-3'.",
+    "compare --strategies oort --seeds 1-3 --out x": "--seeds takes whole numbers separated by commas. Got '1-3'.",
     "report x.npz": "x.npz holds no runs: it has neither comparison.json (of `fedsel compare`) nor rounds.jsonl (of a",
     "presets isp": "There is no preset 'isp'. Did you mean 'isp-",
     "settings lerning": "No setting has 'lerning' in its key or its meaning. Did you mean 'learning'?",
-    "run --strategy mine": "A method of your own is named as in mine:Method, the class Method of mine.py.",
-    "run --strategy mine.py:Mine": "names a module, not its file: say mine:Mine. Got 'mine.py:Mine'.",
-    "run --strategy random,oort": "Several are compared: say fedsel compare --strategies random,oort --out DIR.",
-    "run --seeds 1,2": "`fedsel run` is one run, and --seeds is of several: say fedsel compare.",
+    "run --strategy mine": "Name your own method like mine:Method, which is the class Method of mine.py.",
+    "run --strategy mine.py:Mine": "names a module, not its file: write mine:Mine. Got 'mine.py:Mine'.",
+    "run --strategy random,oort": "To compare several, use fedsel compare --strategies random,oort --out DIR.",
+    "run --seeds 1,2": "`fedsel run` carries out one run, and --seeds is for several: use fedsel compare.",
     "run --set lr = 0.1": "The word '=' belongs to no option; say --set lr=0.1.",
-    "run fedavg": "The word 'fedavg' belongs to no option. It selects at random: say --preset fedavg.",
+    "run fedavg": "The word 'fedavg' belongs to no option. It selects at random: use --preset fedavg.",
     "run --strategy typical_method:mine": "has no such function or class. Did you mean 'Mine'?",
     "run -r 5": "There is no option -r; `fedsel run --help` lists them.",
     "run -c 5": "There is no option -c. Say --cohort 5.",
     "run --set partition=mine.split": "Got 'mine.split'. Did you mean 'mine:split'?",
     "run --set data=csv --set data-path=wine.csv --set data-arguments=label=kind": (
-        "Got 'label=kind'. A shell keeps the quotes as in --set 'data-arguments=label=\"fine_label\", shuffle=false'."
+        "Got 'label=kind'. In a shell, keep the quotes like this: "
+        "--set 'data-arguments=label=\"fine_label\", shuffle=false'."
     ),
     "run --set data=csv --set data-path=semicolons.csv": "has ';' between its columns. Write it with commas.",
     "run --set data=image-folder --set data-path=absent": (

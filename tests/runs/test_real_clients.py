@@ -86,9 +86,9 @@ TAMPERINGS = {
     "damaged": (flipped, "CRC"),
     "cut": (
         lambda reply: replace(reply, parameters=Parameters([reply.parameters.tensors[0][:-50]], "")),
-        "as NumPy writes them",
+        "in NumPy's format",
     ),
-    "junk": (lambda reply: replace(reply, parameters=Parameters([b"junk"], "")), "as NumPy writes them"),
+    "junk": (lambda reply: replace(reply, parameters=Parameters([b"junk"], "")), "in NumPy's format"),
     "mute": (lambda reply: replace(reply, metrics={}), "the update came without 'loss'"),
 }
 

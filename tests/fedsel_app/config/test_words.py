@@ -14,7 +14,7 @@ SENTENCES = {
     "epochs": (["--set", "epochs=1"], "There is no setting 'epochs'. Did you mean 'local-epochs'?"),
     "fraction": (
         ["--set", "fraction-fit=0.1"],
-        "There is no setting 'fraction-fit'. Did you mean 'cohort'? It is the number of clients a round, not their "
+        "There is no setting 'fraction-fit'. Did you mean 'cohort'? It is the number of clients in a round, not their "
         "share.",
     ),
     "option": (["--lr", "0.1"], "There is no option --lr. A setting is given as --set lr=0.1."),
@@ -39,7 +39,7 @@ SENTENCES = {
     "letter": (["--set", "E=1"], "There is no setting 'E'. Did you mean 'local-epochs'?"),
     "file": (
         ["--set", "data=mine.csv"],
-        "The 'data' parameter says what kind of data it is: set data=csv and data-path=mine.csv.",
+        "The 'data' parameter names the kind of data: set data=csv and data-path=mine.csv.",
     ),
 }
 CHOICES = {
@@ -93,7 +93,8 @@ def test_the_version_is_told(capsys):
 
 
 @pytest.mark.parametrize(
-    ("command", "said"), [("compare", "interrupted; the same command goes on from here"), ("settings", "interrupted")]
+    ("command", "said"),
+    [("compare", "interrupted; repeat the command to continue from here"), ("settings", "interrupted")],
 )
 def test_an_interruption_says_how_to_go_on(command, said, monkeypatch, capsys):
     def interrupted(arguments):

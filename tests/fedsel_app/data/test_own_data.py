@@ -109,8 +109,8 @@ def test_a_wrong_partition_is_described(name, said, functions):
     [
         ("folder", "is a folder. Set 'data-path' to an .npz file with x_train, y_train, x_test, y_test."),
         ("absent", "does not exist. Set 'data-path' to an .npz file with x_train, y_train, x_test, y_test."),
-        ("text", "cannot be read as an .npz file of plain arrays: it is no npz file, which np.savez writes."),
-        ("objects", "it holds Python objects. Save numbers or texts, not arrays of the dtype object."),
+        ("text", "cannot be read as an .npz file of plain arrays: it is not an npz file, which np.savez writes."),
+        ("objects", "it contains Python objects. Save numbers or text, not arrays of the dtype object."),
     ],
 )
 def test_what_is_no_npz_file_is_called_what_it_is(kind, said, tmp_path):

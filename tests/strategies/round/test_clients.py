@@ -53,7 +53,7 @@ def test_a_header_that_says_the_same_in_another_way_is_refused():
     [whole] = ndarrays_to_parameters([np.frombuffer(b"abc", np.uint8)]).tensors
     np.testing.assert_array_equal(validation.unpack_array([whole], np.uint8, 3), [97, 98, 99])
     for other in (array_file(header_of("(3,)"), b"abc"), [whole.replace(b"|u1", b"<u1")]):
-        with pytest.raises(WireError, match="as NumPy writes"):
+        with pytest.raises(WireError, match="in NumPy's format"):
             validation.unpack_array(other, np.uint8, 3)
 
 
@@ -218,7 +218,7 @@ def test_who_is_not_back_yet_is_asked_again_and_nobody_else(monkeypatch):
     [
         ([StubProxy(5), StubProxy(2)], "'clients' is 2"),
         ([StubProxy(0, cid="a"), StubProxy(0, cid="b")], "nodes a, b claim it at the same time"),
-        ([StubProxy(0, examples=0), StubProxy(1, examples=0)], "did not tell its 'examples'"),
+        ([StubProxy(0, examples=0), StubProxy(1, examples=0)], "did not report its 'examples'"),
         ([StubProxy(0, properties=ValueError("no data")), StubProxy(1, properties=ValueError("no data"))], "no data"),
     ],
 )
