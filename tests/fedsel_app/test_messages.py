@@ -79,7 +79,7 @@ def test_a_users_loss_goes_by_the_names_that_users_give_it(metrics, training, ev
 def test_an_instruction_for_another_message_is_refused():
     with pytest.raises(ValueError, match=r"must be train or calibrate\. Got 'probe'"):
         read_fit_instruction(ProbeInstruction(1, 2).to_config())
-    with pytest.raises(ValueError, match=r"for the task probe or test here\. Got 'None'"):
+    with pytest.raises(ValueError, match=r"must be probe or test\. Got 'None'"):
         read_evaluate_instruction({})
 
 
