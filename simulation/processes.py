@@ -1,10 +1,10 @@
 """Child processes: each is started and ended together with all of its descendants, its family.
 
-A family is the process's group and, on Linux, its session and all processes with its mark in their environment, so
-that descendants are found even after they left the group, changed their title (Ray's do, over their environment) or
-their parent ended.
+A family is the process's group and, on Linux, its session and all processes with its mark in their environment. So
+descendants are found even after they left the group, after they changed their title (Ray's processes do, which
+overwrites their environment), or after their parent ended.
 
-As a program, ``python -m simulation.processes COMMAND``, this is the keeper of one family: see `keep`.
+``python -m simulation.processes COMMAND`` runs the keeper of one family; see `keep`.
 """
 
 import os
@@ -23,13 +23,13 @@ from typing import IO, Any, Protocol
 
 POLL_S = 0.1
 EMPTY_LOOKS = 5
-"""Looks in a row, a tenth of `POLL_S` apart, that must find no member of a family before it is gone."""
+"""Number of consecutive checks, a tenth of `POLL_S` apart, that must find no member before a family counts as ended."""
 MARK = "FEDSEL_PROCESS"
 """Environment variable with the mark of a family."""
 
 
 class Process(Protocol):
-    """A started process: as much of `subprocess.Popen` as a family needs."""
+    """A started process: the part of `subprocess.Popen` that a family needs."""
 
     pid: int
 
@@ -41,7 +41,7 @@ class Process(Protocol):
         """Its exit code; None while it runs."""
 
     def wait(self) -> int:
-        """Wait for its end; its exit code."""
+        """Wait for its end, and return its exit code."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def start(
     *,
     with_parent: bool = False,
 ) -> Child:
-    """Start `command` in `folder`; `mark` must be a text that no other family has.
+    """Start `command` in `folder`. `mark` must be a text that no other family has.
 
     A family started `with_parent` has a keeper, which kills it when this process ends for any reason.
     """
@@ -83,14 +83,14 @@ def start(
 
 
 def keep(command: Sequence[str]) -> int:
-    """Run `command` until it ends or this process's stdin does, then kill its family.
+    """Run `command` until it ends or this process's stdin ends, then kill its family.
 
-    SIGTERM is left to the family; the keeper ignores it.
+    The keeper ignores SIGTERM; the family handles it.
 
     Returns
     -------
     int
-        The command's exit code, or as a shell has it 128 and the number of the signal that ended it.
+        The command's exit code or, as in a shell, 128 + the number of the signal that ended it.
     """
     family = {os.getsid(0)}, {f"{MARK}={os.environ[MARK]}".encode()}
     signal.signal(signal.SIGTERM, lambda *_: None)
@@ -104,7 +104,9 @@ def keep(command: Sequence[str]) -> int:
 
 
 def kill_families(marks: Mapping[int, str]) -> None:
-    """SIGKILL the sessions that the processes `marks` (process id -> mark) lead, and all with one of their marks."""
+    """SIGKILL the sessions that are led by the processes of `marks` (process id -> mark), and all processes with such a
+    mark.
+    """
     marked = {f"{MARK}={mark}".encode() for mark in marks.values()}
 
     def reap() -> None:
@@ -116,9 +118,9 @@ def kill_families(marks: Mapping[int, str]) -> None:
 
 
 def _kill_until_gone(members: Callable[[], set[int]], groups: Iterable[int], reap: Callable[[], object]) -> None:
-    """SIGKILL the members and `groups` until several looks in a row find nobody.
+    """SIGKILL the members and `groups` until several consecutive checks find no process.
 
-    A process that has left its session and not begun its program yet is found by neither session nor mark.
+    A process that has left its session but has not started its program yet has neither the session nor the mark.
     """
     empty = 0
     while empty < EMPTY_LOOKS:
@@ -143,7 +145,7 @@ def end(children: Sequence[Child], grace_s: float) -> set[int]:
 
 
 def running(children: Iterable[Child]) -> set[int]:
-    """Process ids of all members of the families that still run."""
+    """Process ids of all members of the families that are still running."""
     children = list(children)
     alive = {child.process.pid for child in children if child.process.poll() is None}
     marks = {f"{MARK}={child.mark}".encode() for child in children}
@@ -151,7 +153,7 @@ def running(children: Iterable[Child]) -> set[int]:
 
 
 def _members(sessions: Set[int], marks: Set[bytes]) -> set[int]:
-    """Living processes, on Linux, that are of one of these sessions or have one of these marks."""
+    """Living processes, on Linux, that belong to one of these sessions or have one of these marks."""
     found = set()
     for entry in os.listdir("/proc") if sys.platform == "linux" else ():
         with suppress(OSError):
@@ -189,7 +191,7 @@ def _wait(children: Sequence[Child], timeout_s: float) -> set[int]:
 
 @contextmanager
 def signals_deferred() -> Iterator[None]:
-    """Defer Ctrl-C, SIGTERM and SIGHUP until the block is over (they only ever reach the main thread)."""
+    """Defer Ctrl-C, SIGTERM and SIGHUP until the end of the block (only the main thread receives them)."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -209,7 +211,7 @@ def signals_deferred() -> Iterator[None]:
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise SystemExit within the block, unless they have a handler already."""
+    """Make SIGTERM and SIGHUP raise SystemExit within the block, unless they already have a handler."""
     handlers: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGHUP):

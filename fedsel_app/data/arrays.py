@@ -12,11 +12,11 @@ from fedsel_app.config import ConfigError
 from fedsel_app.npz import NpzError, read_arrays
 
 BLOCK_ENTRIES = 2**20
-"""Entries that are worked on in float64 at a time."""
+"""Entries that are processed in float64 at a time."""
 RESOLUTION = float(np.finfo(np.float32).eps)
-"""Relative size below which a deviation of float32 values is rounding."""
+"""A deviation of float32 values below this relative size is a rounding error."""
 MOST_CLASSES = 10**5
-"""Labels, and clients that own examples, are below this: a model has an output for each class."""
+"""Upper bound of labels and of owners; a model has one output for each class."""
 TASKS = ("classification", "multi-label", "regression")
 
 
@@ -26,14 +26,14 @@ def absent(data: str, folder: Path, files: str) -> ConfigError:
 
 
 def refuse_pipes(data: str, paths: Iterable[Path]) -> None:
-    """Raise ConfigError for a path under which there is something else than a file, such as a pipe without an end."""
+    """Raise ConfigError for a path that is not a file, such as a pipe, which may never end."""
     for path in paths:
         if path.exists() and not path.is_file():
             raise ConfigError(f"The data set '{data}' cannot be read: '{path}' is no file. Take it out.")
 
 
 def check_samples(x: NDArray[Any], key: str, source: str) -> NDArray[Any]:
-    """Check samples and bring them into one layout: images as uint8 (n, C, H, W), finite features as float32 (n, ...).
+    """Check samples and convert them to one layout: images as uint8 (n, C, H, W), finite features as float32 (n, ...).
 
     Raises
     ------
@@ -45,7 +45,7 @@ def check_samples(x: NDArray[Any], key: str, source: str) -> NDArray[Any]:
     if x.dtype == np.uint8 and x.ndim == 4:
         return np.ascontiguousarray(np.moveaxis(x, -1, 1)) if x.shape[-1] < x.shape[1] else x
     if np.issubdtype(x.dtype, np.floating) and x.ndim >= 2:
-        # The extremes are not finite if any value is not, and need no array of their own.
+        # If any value is not finite, an extreme is not finite. The extremes need no array of their own.
         if not (np.isfinite(x.min(initial=0.0)) and np.isfinite(x.max(initial=0.0))):
             raise ConfigError(f"{source} has values in {key} that are not finite. Remove or replace them.")
         return x.astype(np.float32, copy=False)
@@ -79,7 +79,7 @@ def check_targets(y: NDArray[Any], key: str, source: str, task: str) -> NDArray[
 
 
 def check_labels(y: NDArray[Any], key: str, source: str) -> NDArray[np.int64]:
-    """Check class labels, whole numbers from 0 and one a sample, and return them as int64 (n,).
+    """Check class labels (whole numbers from 0, one per sample), and return them as int64 (n,).
 
     Raises
     ------
@@ -100,7 +100,7 @@ def check_labels(y: NDArray[Any], key: str, source: str) -> NDArray[np.int64]:
 def moments(x: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Moments of the samples: mean and standard deviation of each channel, or of each feature of a table, (C,).
 
-    Images are taken as scaled to [0, 1], and their sums are exact; a standard deviation of 0 is given as 1.
+    Images are scaled to [0, 1], and their sums are exact. A standard deviation of 0 becomes 1.
     """
     channels = [x[:, channel] for channel in range(x.shape[1])]
     mean, std = np.empty(len(channels)), np.empty(len(channels))
@@ -127,7 +127,7 @@ def _squared_deviations(values: NDArray[Any], mean: np.float64) -> float:
 def read_npz(
     path: Path, source: str, keys: tuple[str, ...], setting_key: str, optional: tuple[str, ...] = ()
 ) -> dict[str, NDArray[Any]]:
-    """Read those of `keys` and of the `optional` ones that an .npz file has.
+    """Read the `keys` of an .npz file, and the `optional` keys that it has.
 
     Raises
     ------

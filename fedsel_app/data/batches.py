@@ -1,6 +1,6 @@
 """Mini-batches: a data set on the training device, and the batches drawn from it.
 
-The whole set lies on the device once per process, images as uint8; clients are index arrays into it.
+Each process keeps the whole data set on the device once, with images as uint8. Clients are index arrays into it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,13 +17,13 @@ from fedsel_app.config.data import PUBLISHED_MOMENTS
 from fedsel_app.data.dataset import Dataset, load
 
 PADDING = {"flip": 0, "crop-flip": 4}
-"""Zeros around an image before it is cropped, in pixels."""
+"""Width of the zeros around an image before it is cropped, in pixels."""
 
 KEPT_BYTES = 1 << 26
-"""Largest normalised test set that is kept from its first use on."""
+"""Largest normalised test set that is kept after its first use."""
 
 GATHERED_BYTES = 1 << 20
-"""Most bytes of normalised mini-batches that are gathered together, unless one alone has more."""
+"""Upper bound on the bytes of normalised mini-batches that are gathered together, unless one mini-batch has more."""
 
 
 class DeviceData:
@@ -36,7 +36,7 @@ class DeviceData:
     config
         Normalisation and augmentation of the batches.
     device
-        Where the tensors lie.
+        Device of the tensors.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class DeviceData:
     Raises
     ------
     ConfigError
-        Where augmentation is asked for and the samples are not (C, H, W) images, or 'moments' are of other images.
+        If augmentation is set and the samples are not (C, H, W) images, or if 'moments' do not fit the images.
     """
 
     def __init__(self, dataset: Dataset, config: PreprocessingConfig, device: torch.device) -> None:
@@ -80,8 +80,8 @@ class DeviceData:
         indices : int64 of shape (b,)
             Positions of the training examples.
         generator
-            A CPU generator that augmentation draws from, the same draws whatever the device. Without
-            one, or where 'augment' is none, nothing is augmented and nothing drawn.
+            A CPU generator for augmentation, which gives the same draws for every device. Without one, or if 'augment'
+            is none, nothing is augmented or drawn.
 
         Returns
         -------
@@ -99,7 +99,7 @@ class DeviceData:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Mini-batches of the training examples at each of `order`, as `train_batch` makes them.
 
-        Small ones are gathered and normalised several at a time where nothing is drawn for each.
+        Several small mini-batches are gathered and normalised at a time, unless augmentation draws for each.
         """
         if self._padding is not None and generator is not None:
             yield from (self.train_batch(positions, generator) for positions in order)
@@ -144,13 +144,13 @@ def device_data(data: DataConfig, preprocessing: PreprocessingConfig, seed: int,
 def batch_order(examples: int, batch_size: int, batches: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
     """Positions of the examples of each of `batches` mini-batches.
 
-    The batches are consecutive slices of random permutations laid end to end, so that every example
-    comes once before any comes again. All have min(batch_size, examples) positions.
+    The batches are consecutive slices of concatenated random permutations. So every example comes once before any
+    example comes again. All batches have min(batch_size, examples) positions.
 
     Parameters
     ----------
     examples
-        How many examples there are, at least 1; positions are in [0, examples).
+        Number of examples, at least 1; positions are in [0, examples).
     batch_size, batches
         Examples a batch, and number of batches; both at least 1.
     rng
@@ -163,7 +163,7 @@ def batch_order(examples: int, batch_size: int, batches: int, rng: np.random.Gen
 
 
 def loader_order(examples: int, batch_size: int, batches: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
-    """Positions of `batches` mini-batches of a shuffled data loader that starts again where it is exhausted.
+    """Positions of `batches` mini-batches of a shuffled data loader that restarts when it is exhausted.
 
     The last mini-batch of a pass may be smaller, as in PyTorch's loader; the arguments are those of `batch_order`.
     """

@@ -1,7 +1,7 @@
 """Client parts: the training examples of each client, by fedsel's own partitions or a partitioner of flwr-datasets.
 
-A partitioner of flwr-datasets meets the training examples of the run in their order, as a data set with the columns of
-single values that they came with, and two more: `label`, the target, and `owner`, where the data set names owners.
+A partitioner of flwr-datasets gets the training examples of the run in their order. Its data set has their original
+columns of single values and two more: `label`, the target, and `owner`, if the data set names owners.
 """
 
 import inspect
@@ -34,7 +34,7 @@ def client_parts(config: PartitionConfig, dataset: Dataset, clients: int, seed: 
     Returns
     -------
     list of K int64 arrays
-        As `partition.split` has them; those of a partitioner of flwr-datasets in its own order.
+        As from `partition.split`; the parts of a partitioner of flwr-datasets are in its own order.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def own_parts(function: str, labels: NDArray[Any], clients: int, seed: int) -> l
     Raises
     ------
     ConfigError
-        Where it raises, or does not return K lists of distinct positions in [0, n) that share none.
+        If it raises, or does not return K disjoint lists of distinct positions in [0, n).
     """
     made = call(function, "partition", labels.copy(), clients, stream(seed, Purpose.PARTITION))
     must = f"The function '{function}' ('partition') must return {clients} lists of positions in 0 to {len(labels) - 1}"
@@ -89,7 +89,7 @@ def own_parts(function: str, labels: NDArray[Any], clients: int, seed: int) -> l
 
 
 def _rows(dataset: Dataset, rows: Ints) -> Dataset:
-    """`dataset` with these training examples alone."""
+    """`dataset` with only these training examples."""
     owners = None if dataset.owners is None else dataset.owners[rows]
     columns = {name: values[rows] for name, values in dataset.columns.items()}
     return replace(dataset, y_train=dataset.y_train[rows], owners=owners, columns=columns)
@@ -139,7 +139,7 @@ def _upstream_parts(config: PartitionConfig, columns: dict[str, NDArray[Any]], c
 
 
 def _class_name(name: str, known: list[str]) -> str:
-    """Name of the class that `name` means, whose word Partitioner may be left out: Dirichlet or dirichlet."""
+    """Name of the class for `name`, which may omit the word Partitioner: Dirichlet or dirichlet."""
     classes = [each for each in known if each != "Partitioner"]
     for each in classes:
         if name.replace("-", "").lower() in (each.lower(), each.removesuffix("Partitioner").lower()):
@@ -148,7 +148,7 @@ def _class_name(name: str, known: list[str]) -> str:
 
 
 def _arguments(config: PartitionConfig, parameters: Any, columns: list[str], clients: int, seed: int) -> dict[str, Any]:
-    """Arguments of the partitioner: those of `partition-arguments`, and of the run what they leave out."""
+    """Arguments of the partitioner: those of `partition-arguments`, and values of the run for the others."""
     given = config.arguments
     if unknown := [name for name in given if name not in parameters]:
         raise ConfigError(
@@ -169,5 +169,5 @@ def _arguments(config: PartitionConfig, parameters: Any, columns: list[str], cli
 
 
 def _as_array(value: Any) -> Any:
-    """A list of lists as the array that a partitioner takes; any other value as it is."""
+    """A list of lists as an array, which a partitioner needs; any other value unchanged."""
     return np.array(value) if isinstance(value, list) and value and isinstance(value[0], list) else value

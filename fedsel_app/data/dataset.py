@@ -28,7 +28,7 @@ from fedsel_app.seeds import Purpose, stream
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 MOST_LISTED = 5
-"""Classes without any example that are named."""
+"""Largest number of classes without examples that are named."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,14 @@ class Dataset:
         classification: int64 of shape (n,), in [0, classes). multi-label: float32 of shape (n, L), 0 or 1. regression:
         float32 of shape (n,).
     classes
-        Outputs that a model needs: the number of classes, the number of labels L, or 1.
-    mean, std : float32 of shape (C,), or (1,)
-        Of each channel of the training samples, images scaled to [0, 1], of each feature of a table, or of all features
-        together; a standard deviation of 0 is given as 1.
-    owners : int64 of shape (n,), or None
-        The client that each training example belongs to by nature, where there is one.
+        Number of outputs that a model needs: the number of classes, the number of labels L, or 1.
+    mean, std : float32 of shape (C,), or (1,) Of each channel of the training samples (images scaled to [0, 1]), of
+        each feature of a table, or of all features together. A standard deviation of 0 becomes 1.
+    owners : int64 of shape (n,), or None The natural owner of each training example, if the data set has owners.
     task
-        Task that is learnt, one of `fedsel_app.data.arrays.TASKS`.
+        One of `fedsel_app.data.arrays.TASKS`.
     columns
-        Name -> values of the training examples, (n,), of the columns that they came with in a data set of `datasets`.
+        Name -> values of the training examples, (n,), for the columns of a data set of `datasets`.
     """
 
     x_train: NDArray[Any]
@@ -67,7 +65,7 @@ class Dataset:
 
     @property
     def description(self) -> str:
-        """Examples, shape of a sample and classes, and which of these no example has."""
+        """Examples, shape of a sample and classes, with the classes that have no example."""
         sizes = f"{len(self.y_train):,} training and {len(self.y_test):,} test examples of shape {self.sample_shape}"
         if self.task != "classification":
             return f"{sizes}, {self.task}, {self.classes} outputs"
@@ -83,12 +81,12 @@ class Dataset:
 
 @lru_cache(maxsize=2)
 def load(config: DataConfig, seed: int) -> Dataset:
-    """Load a data set, once per process. `seed` draws the test part of digits, and all of what is generated.
+    """Load a data set, once per process. `seed` draws the test part of digits, and all generated data.
 
     Raises
     ------
     ConfigError
-        Where the files are absent or unreadable, or the arrays are no data set.
+        If the files are absent or unreadable, or the arrays are not a data set.
     """
     if config.data in LOADERS:
         return LOADERS[config.data](config, seed)
@@ -110,16 +108,16 @@ def load(config: DataConfig, seed: int) -> Dataset:
 def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = None) -> Dataset:
     """Check the arrays x_train, y_train, x_test and y_test and make a data set of them.
 
-    Images are uint8 of shape (n, H, W), (n, H, W, C) or (n, C, H, W) (the channel axis is the shorter
-    of the two), features are floats of shape (n, ...). Labels are integers from 0, one a sample; so are
-    "owners", the client of each training sample, which may be there too. A number "classes" says how many there are
-    where this part of a data set may lack some. A "task" of "multi-label" asks for targets of
-    zeros and ones, (n, labels), one of "regression" for numbers, (n,). Without `classes` the labels tell how many.
+    Images are uint8 of shape (n, H, W), (n, H, W, C) or (n, C, H, W) (the channel axis is the shorter of the two),
+    features are floats of shape (n, ...). Labels are integers from 0, one per sample. The optional "owners" are
+    integers too: the client of each training sample. The optional "classes" is the number of classes, for a part of a
+    data set that may lack some; without it, the labels determine the number. The "task" "multi-label" needs targets of
+    zeros and ones, (n, labels), and "regression" needs numbers, (n,).
 
     Raises
     ------
     ConfigError
-        If the arrays are no data set; the message begins with `source`.
+        If the arrays are not a data set; the message begins with `source`.
     """
     missing = [key for key in KEYS if key not in arrays]
     if missing:
@@ -158,12 +156,12 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
 
 
 def load_surrogate(path: Path, dataset: Dataset) -> Dataset:
-    """Load a surrogate set: the arrays x and y of an .npz file in place of all examples of `dataset`, normalised alike.
+    """Load a surrogate set: x and y of an .npz file replace all examples of `dataset`; normalisation is the same.
 
     Raises
     ------
     ConfigError
-        Where the file is absent or unreadable, or its samples or targets are not of the data set's kind.
+        If the file is absent or unreadable, or its samples or targets have another kind than the data set's.
     """
     source = f"The surrogate set '{path.resolve()}'"
     arrays = read_npz(path, source, ("x", "y"), "surrogate-path")
@@ -182,7 +180,7 @@ def load_surrogate(path: Path, dataset: Dataset) -> Dataset:
 
 
 def of_training_examples(dataset: Dataset, examples: NDArray[np.int64]) -> Dataset:
-    """The training examples at these positions in place of all examples of `dataset`, normalised alike."""
+    """A data set with only the training examples at these positions, with the normalisation of `dataset`."""
     x, y = dataset.x_train[examples], dataset.y_train[examples]
     return replace(dataset, x_train=x, y_train=y, x_test=x, y_test=y, owners=None)
 
@@ -216,7 +214,7 @@ def _hugging_face(config: DataConfig, seed: int) -> Dataset:
 
 
 def _hold_out(arrays: dict[str, Any], config: DataConfig, seed: int) -> NDArray[np.int64]:
-    """Make a test part of `test-fraction` of the training part, in place; positions of what is left of that."""
+    """Move `test-fraction` of the training part to a test part, in place; return the positions that remain."""
     y = arrays["y_train"]
     train, test = holdout(np.arange(len(y)), y, config.test_fraction, stream(seed, Purpose.DATA))
     for key in ("x", "y"):
@@ -271,7 +269,7 @@ def _synthetic(config: DataConfig, seed: int) -> Dataset:
     clients, alpha, beta = config.synthetic_clients, config.synthetic_alpha, config.synthetic_beta
     arrays = synthetic.generate(clients, alpha, beta, config.test_fraction, seed)
     made = from_arrays(arrays, "The data set 'synthetic'", synthetic.CLASSES)
-    # One scale for all features, as that the variances of a client's inputs fall is the set's own law.
+    # One scale for all features, because the data set defines inputs with decreasing variances.
     mean, std = moments(made.x_train[:, None])
     return replace(made, mean=mean, std=std)
 
@@ -280,7 +278,7 @@ def _regression(config: DataConfig, seed: int) -> Dataset:
     clients, clusters, intercept = config.synthetic_clients, config.regression_clusters, config.regression_intercept
     arrays = regression.generate(clients, clusters, intercept, config.test_fraction, seed)
     made = from_arrays(arrays, "The data set 'regression'")
-    # A law through the origin would not be one of shifted inputs.
+    # No shift of the inputs, because after a shift a law through the origin would no longer be one.
     return replace(made, mean=np.zeros_like(made.mean), std=np.ones_like(made.std))
 
 

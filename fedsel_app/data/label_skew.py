@@ -1,6 +1,6 @@
-"""Label skew: tables of the number of examples of each class that each client holds, for splits skewed by class.
+"""Label skew: tables of each client's number of examples of each class, for splits that are skewed by class.
 
-Each function takes the examples of each class, `sizes`, int64 (C,), and returns int64 (clients, C).
+Each function takes the number of examples of each class, `sizes`, int64 (C,), and returns int64 (clients, C).
 
 References
 ----------
@@ -25,8 +25,8 @@ DIRICHLET_DRAWS = 100
 def dirichlet(sizes: Ints, clients: int, alpha: float, least: int, rng: np.random.Generator) -> Ints:
     """Dirichlet split: each class is shared in Dirichlet(alpha) proportions.
 
-    A table in which a client has fewer than `least` examples is drawn anew, up to 100 times; then the clients with the
-    most examples give to those with the fewest.
+    If a client has fewer than `least` examples, the table is drawn again, up to 100 times. After that the clients with
+    the most examples give some to those with the fewest.
     """
     for _ in range(DIRICHLET_DRAWS):
         shares = rng.dirichlet(np.full(clients, alpha), size=len(sizes))
@@ -46,11 +46,11 @@ def dirichlet(sizes: Ints, clients: int, alpha: float, least: int, rng: np.rando
 
 
 def balanced_dirichlet(sizes: Ints, clients: int, alpha: float, least: int, rng: np.random.Generator) -> Ints:
-    """Balanced Dirichlet split: a class goes, in Dirichlet(alpha) proportions, to who holds fewer than n / K examples.
+    """Balanced Dirichlet split: a class goes in Dirichlet(alpha) proportions to clients with fewer than n / K examples.
 
-    The balance rule of HiCS-FL's code (and of NIID-Bench's): the proportions of the others are set to 0 and the rest
-    divided by their sum. Proportions that are all 0 then, as those of a small alpha may be, are drawn again; so is the
-    whole table while somebody holds fewer than `least`, 100 times at most.
+    This is the balance rule in the code of HiCS-FL (and of NIID-Bench): the proportions of the other clients become 0,
+    and the rest are divided by their sum. If all proportions are then 0, which can happen with a small alpha, they are
+    drawn again. The whole table is drawn again while a client has fewer than `least` examples, at most 100 times.
     """
     for _ in range(DIRICHLET_DRAWS):
         held, table = np.zeros(clients, np.int64), np.zeros((clients, len(sizes)), np.int64)
@@ -79,7 +79,7 @@ def multi_dirichlet(
     *,
     balanced: bool = False,
 ) -> Ints:
-    """Multi-Dirichlet split: equal groups of clients share every class alike, each by Dirichlet of its own alpha."""
+    """Multi-Dirichlet split: equal groups of clients share every class equally, each by Dirichlet of its own alpha."""
     groups = len(alphas)
     if clients % groups:
         raise ConfigError(
@@ -94,10 +94,10 @@ def multi_dirichlet(
 
 
 def psi_lda(sizes: Ints, clients: int, psi: float, rng: np.random.Generator) -> Ints:
-    """psi-LDA split: n // K examples a client, of class k mod C with probability psi, else of any other class alike.
+    """psi-LDA split: n // K examples per client, of class k mod C with probability psi, else of a random other class.
 
-    The clients draw in turns, one example at a time, so that a class that runs out (the fullest one
-    then stands in for it) runs out for all of them alike.
+    The clients draw in turns, one example at a time. So a class runs out for all clients at the same time; then the
+    class with the most remaining examples replaces it.
     """
     classes = len(sizes)
     turns = int(sizes.sum()) // clients
@@ -118,10 +118,10 @@ def psi_lda(sizes: Ints, clients: int, psi: float, rng: np.random.Generator) -> 
 
 
 def psi_lda_as_coded(sizes: Ints, clients: int, psi: float, examples: int, rng: np.random.Generator) -> Ints:
-    """psi-LDA split of the authors' code: of E `examples` int(psi E) of a random dominant class.
+    """psi-LDA split of the authors' code: int(psi E) of E `examples` are of a random dominant class.
 
-    The clients draw in order from pools that are used up, so a class that has run out leaves the later ones short, and
-    psi = 0 leaves each client without one class: it is not IID.
+    The clients draw in order from shrinking pools, so later clients get fewer examples of a class that runs out. With
+    psi = 0 each client lacks one class, so the split is not IID.
     """
     classes = len(sizes)
     left = sizes.copy()
@@ -137,7 +137,7 @@ def psi_lda_as_coded(sizes: Ints, clients: int, psi: float, examples: int, rng: 
 
 
 def missing_classes(sizes: Ints, clients: int, missing: int, rng: np.random.Generator) -> Ints:
-    """Missing-classes split: each client lacks `missing` random classes; a class is shared evenly by its holders."""
+    """Missing-classes split: each client lacks `missing` random classes; the clients with a class share it evenly."""
     classes = len(sizes)
     require_some_classes(classes, missing)
     if clients * (classes - missing) < classes:
@@ -158,7 +158,7 @@ def missing_classes(sizes: Ints, clients: int, missing: int, rng: np.random.Gene
 
 
 def require_some_classes(classes: int, missing: int) -> None:
-    """Raise ConfigError unless clients that lack `missing` of the `classes` have some."""
+    """Raise ConfigError unless `missing` is below `classes`."""
     if missing >= classes:
         raise ConfigError(
             f"The 'missing-classes' parameter must be below the number of classes ({classes}). Got {missing}."

@@ -1,7 +1,7 @@
 """Partition of the training examples over the clients, and of a client's examples into a training and a test part.
 
-A split that is skewed by class is drawn in two steps: a table of the number of examples of each class that each client
-holds (`label_skew`), and one seeded deal of the shuffled classes. In shards and natural a client gets whole runs of the
+A split that is skewed by class is drawn in two steps: a table of each client's number of examples of each class
+(`label_skew`), and then a seeded deal of the shuffled classes. In shards and natural, a client gets whole runs of
 examples.
 
 References
@@ -32,7 +32,7 @@ def split(
     Parameters
     ----------
     config : kind of the split, and its parameters
-    labels : targets of the training examples, int64 (n,), or float32 (n, L) or (n,); skewed splits go by their `strata`
+    labels : targets of the training examples, int64 (n,), or float32 (n, L) or (n,); skewed splits use their `strata`
     clients : number of clients K
     seed : seed of the run
     owners : owner of each training example, int64 (n,), if known; natural makes each owner a client. If there are more
@@ -41,17 +41,16 @@ def split(
     Returns
     -------
     list of K int64 arrays
-        Each client's examples as sorted indices, disjoint but in missing-classes of the form code, where clients share
-        examples. They cover all n examples but the server's (see `surrogate`), except in that one, in psi-lda, where
-        each client holds n // K (in the form code at most `client-examples`), and in natural with more owners than
-        clients.
+        Each client's examples as sorted indices. They are disjoint, except in missing-classes with the form code, where
+        clients share examples. They cover all n examples except the server's (see `surrogate`), with three exceptions:
+        this form of missing-classes; psi-lda, where each client has n // K examples (in the form code at most
+        `client-examples`); and natural with more owners than clients.
 
     Raises
     ------
     ConfigError
-        For own, which splits nothing; where the examples do not suffice, 'alphas' makes no equal groups,
-        'missing-classes' leaves no class, a skewed split meets targets that are no classes, or the owners of natural
-        are absent or too few.
+        For own, which splits nothing. If there are too few examples, 'alphas' gives no equal groups, 'missing-classes'
+        leaves no class, a skewed split gets targets that are not classes, or natural has too few owners or none.
     """
     if config.partition == "own":
         raise ConfigError(
@@ -90,7 +89,7 @@ def split(
 
 
 def _class_table(config: PartitionConfig, sizes: Ints, clients: int, rng: np.random.Generator) -> Ints:
-    """Number of examples of each class that each client gets, int64 (K, C), of classes of these `sizes`."""
+    """Number of examples of each class for each client, int64 (K, C), from classes of these `sizes`."""
     as_coded = config.partition_form == "code"
     least = config.min_examples
     if config.partition == "dirichlet":
@@ -130,7 +129,7 @@ def surrogate(config: PartitionConfig, labels: NDArray[Any], seed: int) -> tuple
     Raises
     ------
     ConfigError
-        Where nothing would be left for the clients.
+        If no example would be left for the clients.
     """
     total = len(labels)
     wanted = config.surrogate_examples
@@ -154,11 +153,11 @@ def _require_examples(held: Ints, config: PartitionConfig, advice: str) -> None:
 
 
 def strata(labels: NDArray[Any]) -> Ints:
-    """Strata of a split by class: the class that each example is put in, as an int64 array of shape (n,).
+    """Strata of a split by class: the class of each example, as an int64 array of shape (n,).
 
-    For classes it is the label itself; for float32 zeros and ones (n, L) the first label that holds, or L where none
-    does (ISP, Sec. 4.1, leaves open how a Dirichlet split reads several labels); for other float32 values the same for
-    all.
+    For class labels it is the label itself. For float32 zeros and ones (n, L) it is the first label that is 1, or L if
+    all are 0 (ISP, Sec. 4.1, does not say how a Dirichlet split handles several labels). For other float32 values all
+    examples have the same stratum.
     """
     if _continuous(labels):
         return np.zeros(len(labels), np.int64)
@@ -173,9 +172,9 @@ def holdout(
 ) -> tuple[Ints, Ints]:
     """Hold out a test part of one client's examples, stratified by `strata`.
 
-    The test part has `fraction` of the examples (rounded half up), shared among the strata in
-    proportion to their size (Sainte-Lague). The training part keeps at least one example, and all of a stratum that has
-    fewer than `class_examples` (ISP, App. A, with 4); the fraction is that of the others.
+    The test part has `fraction` of the examples (rounded half up), divided among the strata in proportion to their size
+    (Sainte-Lague). The training part keeps at least one example, and all examples of a stratum with fewer than
+    `class_examples` (ISP, App. A, with 4). The fraction applies to the other strata.
 
     Parameters
     ----------
@@ -184,11 +183,11 @@ def holdout(
     labels : int64 array of shape (n,), or float32 array of shape (n, L) or (n,)
         Targets of the whole data set, which `indices` index.
     fraction
-        Share of the examples that is tested on, in [0, 1).
+        Share of the examples in the test part, in [0, 1).
     rng
         Draws the examples of the test part.
     class_examples
-        Fewest examples of a stratum of which some are tested on.
+        Smallest number of examples of a stratum from which the test part takes some.
 
     Returns
     -------
@@ -214,7 +213,7 @@ def label_counts(parts: Sequence[Ints], labels: NDArray[Any], classes: int) -> I
     Raises
     ------
     ConfigError
-        Where the targets are real numbers.
+        If the targets are real numbers.
     """
     if _continuous(labels):
         raise ConfigError(
@@ -231,7 +230,7 @@ def _continuous(labels: NDArray[Any]) -> bool:
 
 
 def _natural(owners: Ints | None, clients: int, least: int, rng: np.random.Generator) -> list[Ints]:
-    """Natural partition: the examples of each owner, or of K drawn ones, in the order of the owners."""
+    """Natural partition: the examples of each owner, or of K drawn owners, in the order of the owners."""
     if owners is None:
         raise ConfigError(
             "The 'partition' parameter natural needs a data set that says whose each training example is, and this one "

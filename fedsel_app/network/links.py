@@ -1,4 +1,6 @@
-"""Links: uplink rates and computing speeds of the clients, simulated or measured, and the round's duration by them."""
+"""Links: uplink rates and computing speeds of the clients, simulated or measured, and the resulting duration of a
+round.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ FORWARD_STEPS = 1 / 3
 SMOOTHING = 0.5
 """Weight of the newest measurement."""
 FASTEST = 10.0
-"""Most times that a client counts as faster than the median of all, whatever it reports."""
+"""Upper bound on a client's reported speed, in multiples of the median of all clients."""
 
 
 @dataclass(frozen=True)
@@ -91,10 +93,10 @@ class SimulatedLinks:
 class MeasuredLinks:
     """Measured links: durations by the wall clock, and speeds that clients report, smoothed exponentially.
 
-    Clients measure their own speeds, so that the middle of all is their median, and none counts as more than `FASTEST`
-    times as fast. A client without a report counts as the median of those that have one; before the first report all
-    count as the middle of the simulated ranges. Uploads below `LEAST_BYTES` measure the delay, not the rate, and are
-    left out.
+    Clients measure and report their own speeds. So the median stands for the typical client, and no client counts as
+    more than `FASTEST` times as fast. A client without a report has the median of the others. Before the first report
+    all clients have the middle of the simulated ranges. Uploads below `LEAST_BYTES` measure the delay, not the rate,
+    and are ignored.
     """
 
     needs_losses = False
@@ -139,11 +141,11 @@ class MeasuredLinks:
         return wall_s
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """State of the links, from which `load_state` goes on identically."""
+        """State of the links; after `load_state` they continue identically."""
         return {"uplinks": self._uplinks.copy(), "steps": self._steps.copy()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up a state that `state` returned. Raises ValueError if it is of another number of clients."""
+        """Load a state that `state` returned. Raises ValueError if its number of clients differs."""
         if state["uplinks"].shape != self._uplinks.shape or state["steps"].shape != self._steps.shape:
             raise ValueError(f"links of {state['uplinks'].shape} clients")
         self._uplinks, self._steps = state["uplinks"].astype(np.float64), state["steps"].astype(np.float64)
@@ -155,7 +157,7 @@ def _smooth(estimates: Floats, client: int, value: float) -> None:
 
 
 def _middle(estimates: Floats, prior: float) -> float:
-    """Lower median of the known `estimates` (K,); `prior` where there is none."""
+    """Lower median of the known `estimates` (K,); `prior` without any."""
     return prior if np.isnan(estimates).all() else lower_median(estimates)
 
 

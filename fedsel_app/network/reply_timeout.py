@@ -1,4 +1,4 @@
-"""Reply timeout: the time within which an answer is awaited, from what answers of its kind have taken so far.
+"""Reply timeout: longest wait for an answer, computed from the durations of earlier answers of its kind.
 
 It only decides which clients count as frozen. As long as every answer arrives in time, no number of a run depends on
 it.
@@ -8,9 +8,9 @@ import math
 import threading
 
 MULTIPLE = 10.0
-"""Longest wait for an answer, in times of the slowest one so far."""
+"""Longest wait for an answer, in multiples of the slowest answer so far."""
 LEAST_S = 120.0
-"""Seconds that are waited in any case, unless the first answers have less."""
+"""Lower bound of the longest wait in seconds, unless the timeout of the first answers is smaller."""
 
 
 def longest_wait_s(first_s: float, slowest_s: float | None, answers: int = 1) -> float:
@@ -18,7 +18,7 @@ def longest_wait_s(first_s: float, slowest_s: float | None, answers: int = 1) ->
 
     Parameters
     ----------
-    first_s : wait for the first answers, the setting `reply-timeout-s`; 0: without end
+    first_s : longest wait for the first answers, the setting `reply-timeout-s`; 0: no timeout
     slowest_s : slowest answer so far, or mean of a message's answers; None before the first
     """
     if not first_s:
@@ -46,6 +46,6 @@ class ReplyTimeout:
         return longest_wait_s(self._first_s, self._slowest_s.get(kind), answers)
 
     def learn(self, kind: str, seconds: float, answers: int = 1) -> None:
-        """Take notice of what a message with `answers` of this kind took."""
+        """Learn the duration of a message with `answers` of this kind."""
         with self._lock:
             self._slowest_s[kind] = max(seconds / answers, self._slowest_s.get(kind, 0.0))

@@ -1,4 +1,4 @@
-"""Findings of a report: measures of the variants of a group, and which differences are significant."""
+"""Findings of a report: measures of the variants of a group, and significance of their differences."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -37,9 +37,9 @@ from simulation.report.tables import FREE, Column, Table, capital
 
 Key = TypeVar("Key", bound=Hashable)
 SCALES = f"of shares on the logit scale, of costs on the log scale, none below {FEWEST_PAIRS} runs"
-"""Words of the captions on the scales of intervals."""
+"""Words of the captions about the scales of intervals."""
 COMPARED = (ROUNDS, SECONDS, UPLINK_MB, TRAFFIC_MB, CLIENT_UPDATES)
-"""Measures that variants are compared by, beside the metric of the report."""
+"""Measures for comparing variants, in addition to the metric of the report."""
 SIGNIFICANT, NOT_SIGNIFICANT = "significant after Holm", "not significant after Holm"
 TOO_FEW = "too few seeds for a test"
 
@@ -47,33 +47,35 @@ TOO_FEW = "too few seeds for a test"
 def against(
     numbers: Numbers, variant: str, others: Sequence[str], measure: Measure
 ) -> dict[str, tuple[Paired, float, str]]:
-    """Paired comparison of a variant with each of `others`: the pairs, Holm's p over all, and the verdict in words."""
+    """Paired comparison of a variant with each of `others`: the pairs, Holm's p over all, and the verdict as text."""
     results = [paired(*numbers.pairs(variant, other, measure.key)) for other in others]
     return judged(dict(zip(others, results, strict=True)))
 
 
 def judged(results: Mapping[Key, Paired]) -> dict[Key, tuple[Paired, float, str]]:
-    """Paired comparisons with Holm's p over all of them, and the verdict on each in words."""
+    """Paired comparisons with Holm's p over all of them, and the verdict on each as text."""
     adjusted = holm([result.p for result in results.values()])
     results = {key: _with_interval(result) for key, result in results.items()}
     return {key: (result, p, judge(result, p)) for (key, result), p in zip(results.items(), adjusted, strict=True)}
 
 
 def _with_interval(result: Paired) -> Paired:
-    """The comparison without the interval of fewer than `FEWEST_PAIRS` pairs, which says nothing."""
+    """The comparison, without its interval if it has fewer than `FEWEST_PAIRS` pairs; such an interval carries no
+    information.
+    """
     few = 0 < result.difference.n < FEWEST_PAIRS
     return replace(result, difference=replace(result.difference, low=np.nan, high=np.nan)) if few else result
 
 
 def judge(result: Paired, adjusted_p: float) -> str:
-    """Verdict in words: a paired difference is significant, is not, or has too few seeds."""
+    """Verdict as text: a paired difference is significant, is not significant, or has too few seeds."""
     if result.difference.n < FEWEST_PAIRS:
         return TOO_FEW
     return SIGNIFICANT if result.more_than_noise(adjusted_p) else NOT_SIGNIFICANT
 
 
 def seeds_text(result: Paired, comparisons: int) -> str:
-    """Text on the seeds with which a difference like this one would be significant."""
+    """Text on the number of seeds with which a difference like this one would be significant."""
     needed = pairs_needed(result, comparisons)
     if needed is None:
         most = f"more than {MOST_PAIRS}" if result.difference.n > 1 else f"at least {FEWEST_PAIRS}"
@@ -82,19 +84,19 @@ def seeds_text(result: Paired, comparisons: int) -> str:
 
 
 def pairs_text(result: Paired, verdict: str, comparisons: int) -> str:
-    """Text on the pairs of a comparison, its verdict, and the seeds that would do where there are too few."""
+    """Text on the pairs of a comparison and its verdict; with too few seeds, also on the number that is needed."""
     pairs = "one pair" if result.difference.n == 1 else f"{result.difference.n} pairs"
     too_few = f"; {seeds_text(result, comparisons)}" if verdict == TOO_FEW else ""
     return f"{pairs}: {verdict}{too_few}."
 
 
 def interval(numbers: Numbers, variant: str, measure: Measure) -> Estimate:
-    """Mean of a measure over the runs of a variant that have it, with its interval on the measure's scale."""
+    """Mean of a measure, over the runs of a variant with this measure, and its interval on the measure's scale."""
     return scaled_interval(numbers.reached(variant, measure.key), measure.scale)
 
 
 def accuracy_table(group: Group, numbers: Numbers) -> Table:
-    """Table of accuracies and whole-run costs, a line a variant."""
+    """Table of accuracies and whole-run costs, one line per variant."""
     columns = [Column("variant"), Column("runs")]
     columns += [Column(measure.name, measure.digits, estimates=True) for measure in numbers.metric.levels]
     totals = (
@@ -124,7 +126,7 @@ def accuracy_table(group: Group, numbers: Numbers) -> Table:
 def intervals(
     group: Group, numbers: Numbers, title: str, counted: Measure, measures: Sequence[Measure]
 ) -> tuple[list[Column], list[list[Any]]]:
-    """Columns, and a row a variant: the share of its runs that have `counted`, and t intervals of `measures`."""
+    """Columns and one row per variant: the number of its runs with `counted`, and t intervals of `measures`."""
     columns = [Column("variant"), Column(title)]
     columns += [Column(measure.name, measure.digits, estimates=True) for measure in measures]
     rows: list[list[Any]] = [
@@ -148,7 +150,7 @@ def target_table(group: Group, numbers: Numbers) -> Table:
 
 
 def validation_table(group: Group, numbers: Numbers) -> Table:
-    """The best round by the clients' own test parts, the client updates until then, and the accuracy there."""
+    """The best round by the clients' own test parts, the client updates up to it, and its accuracy."""
     caption = (
         "The best validation round is the first of the least mean loss on the clients' own test parts ('client-eval'); "
         f"mean and 95% t interval over the runs, {SCALES}. Client updates are those that the server received up to it, "
@@ -184,7 +186,7 @@ def difference_table(group: Group, numbers: Numbers) -> Table:
 
 
 def win_table(group: Group, numbers: Numbers, measure: Measure, name: str) -> Table:
-    """Table of wins, ties and losses of every variant against every other one."""
+    """Table of wins, ties and losses of every variant against every other variant."""
     variants = list(group.runs)
     couples = list(combinations(variants, 2))
     results = judged({couple: paired(*numbers.pairs(*couple, measure.key)) for couple in couples})
@@ -209,12 +211,12 @@ def win_table(group: Group, numbers: Numbers, measure: Measure, name: str) -> Ta
 
 
 def percent(result: Paired) -> float:
-    """Difference in percent of the other's mean; NaN where that is 0 or unknown."""
+    """Difference in percent of the other's mean; NaN if that is 0 or unknown."""
     return 100.0 * result.difference.mean / result.other_mean if result.other_mean else np.nan
 
 
 def finding_tables(group: Group, numbers: Numbers) -> list[Table]:
-    """Tables of this module; those that compare only where there are two variants."""
+    """Tables of this module. The comparing tables need at least two variants."""
     tables = [target_table(group, numbers), accuracy_table(group, numbers)]
     if any(numbers.reached(variant, BEST_CLIENT_UPDATES.key).size for variant in group.runs):
         tables.insert(1, validation_table(group, numbers))

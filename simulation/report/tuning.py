@@ -15,7 +15,7 @@ from simulation.tuning.plan import GOALS
 from simulation.tuning.tuning_file import CELL, DEFAULT, TUNED, read_tuning, settings_text
 
 KIND = "Each method with the settings of its best trial."
-"""Sentence on what the methods of the tuned runs share."""
+"""Sentence on the settings that all tuned methods share."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def tuned_kind(group: Group) -> str:
 
 
 def tuning_section(comparison: Comparison, metric: EvaluatedMetric) -> TuningSection | None:
-    """Section on the tuning whose folder the comparison's is; None where it is none, or has no finished pair of runs.
+    """Section on the tuning in the comparison's folder; None without a tuning or without a finished pair of runs.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def tuning_section(comparison: Comparison, metric: EvaluatedMetric) -> TuningSec
 
 
 def _groups(comparison: Comparison) -> dict[str, Group]:
-    """Strategy -> its default and its tuned runs, of those strategies that have both."""
+    """Strategy -> its default and its tuned runs, for strategies with both."""
     found: dict[str, dict[str, list[Any]]] = {}
     for run in (run for group in comparison.groups for run in group.all_runs):
         found.setdefault(run.strategy, {}).setdefault(str(run.cell.get(CELL)), []).append(run)
@@ -69,7 +69,9 @@ def _groups(comparison: Comparison) -> dict[str, Group]:
 
 
 def _ranks(numbers: Mapping[str, Numbers], cell: str, goal: Measure) -> dict[str, int]:
-    """Strategy -> rank from 1: by the share of its runs that have the measure, then by its mean over them."""
+    """Strategy -> rank from 1: by the share of its runs with the measure, then by the mean of the measure over these
+    runs.
+    """
 
     def place(name: str) -> tuple[float, float]:
         values = numbers[name].values(cell, goal.key)
