@@ -1,6 +1,7 @@
 """Bounds that docs/security.md promises, recomputed and met at their stated worst cases (N6)."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -31,10 +32,11 @@ def test_example_clip_bounds_a_weight_by_the_cohort(cohort, told):
     strategy = RandomSelection(context_of(clients=clients, cohort=cohort, rounds=rounds))
     rows, _ = run_rounds(strategy, manager_of(proxies), rounds)
     weights = [row["weights"][row["aggregated"].index(liar)] for row in rows if liar in row["aggregated"]]
+    [letter] = re.findall(r"weighs up to 10 / \(([CK]) \+ 9\)", PAGE)
+    promised = 10 / ({"C": cohort, "K": clients}[letter] + 9)
     assert weights
-    assert weights == pytest.approx([10 / (cohort + 9)] * len(weights))
-    assert "up to 10 / (C + 9)" in PAGE
-    assert told is None or (f"{10 / (cohort + 9):.2f} of {cohort}" in PAGE and told == f"{10 / (cohort + 9):.2f}")
+    assert weights == pytest.approx([promised] * len(weights))
+    assert told is None or (f"{promised:.2f} of {cohort}" in PAGE and told == f"{promised:.2f}")
 
 
 def test_example_clip_is_no_bound_among_small_others():
