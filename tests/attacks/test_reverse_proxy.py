@@ -1,26 +1,44 @@
 """The reverse proxy of docs/security.md in front of an open port: what it lets through, and what it ends."""
 
+import asyncio
 import concurrent.futures
+import getpass
+import os
 import re
 import shutil
 import socket
 import ssl
 import subprocess
+import threading
 import time
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
+from http.client import HTTPSConnection
 
 import grpc
 import pytest
+import uvicorn
 
+from simulation.deployment.app_folder import app_folder
+from simulation.deployment.command_lines import CONNECTION
+from simulation.deployment.deployed_run import app_values
+from simulation.deployment.flower_cli import submit
+from simulation.deployment.local_deployment import Deployment
+from simulation.deployment.ports import free_ports
+from simulation.experiments.configuration import resolve
 from simulation.federation.folders import provision
 from simulation.flower_internals.port_limits import server_options
-from simulation.flower_internals.transport import free_ports
 from tests.attacks.test_open_port import MB, METHOD
+from tests.support.processes import nodes
+from tests.support.rounds import read_rows
 from tests.support.sources import ROOT
+from tests.support.throttle import Throttle
 
 NGINX = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
 pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
-HELD_S = 3.0
+HELD_S, BODY_S = 3.0, 2.0
+PATH = "/v1/fleet/push-object"
+DATA, HEADERS, RST_STREAM, SETTINGS = 0, 1, 3, 4
+"""Kinds of frames of HTTP/2."""
 
 
 class Calls(grpc.GenericRpcHandler):
@@ -36,25 +54,57 @@ class Calls(grpc.GenericRpcHandler):
         return str(len(body)).encode()
 
 
-@pytest.fixture(scope="module")
-def proxy(tmp_path_factory):
-    """Address of nginx with the configuration of the page, and the certificate that clients trust."""
-    folder = tmp_path_factory.mktemp("nginx")
-    outer, inner = free_ports(2)
-    federation = provision(folder / "federation", ["127.0.0.1"], 1, outer)
-    key, certificate = ((federation.server / f"server.{kind}").read_bytes() for kind in ("key", "crt"))
+async def requests(scope, receive, send):
+    """An ASGI app that does the same."""
+    assert scope["type"] == "http"
+    taken, more = 0, True
+    while more:
+        message = await receive()
+        more = message.get("more_body", False)
+        taken += len(message.get("body", b""))
+    if not taken:
+        await asyncio.sleep(HELD_S)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": str(taken).encode()})
+
+
+@contextmanager
+def over_grpc(server, port):
+    key, certificate = ((server / f"server.{kind}").read_bytes() for kind in ("key", "crt"))
     backend = grpc.server(
         concurrent.futures.ThreadPoolExecutor(32), handlers=[Calls()], options=[*server_options(8 * MB).items()]
     )
-    backend.add_secure_port(f"127.0.0.1:{inner}", grpc.ssl_server_credentials([(key, certificate)]))
+    backend.add_secure_port(f"127.0.0.1:{port}", grpc.ssl_server_credentials([(key, certificate)]))
     backend.start()
+    yield
+    backend.stop(None)
+
+
+@contextmanager
+def over_http(server, port):
+    files = {"ssl_keyfile": str(server / "server.key"), "ssl_certfile": str(server / "server.crt")}
+    backend = uvicorn.Server(uvicorn.Config(requests, port=port, lifespan="off", ws="none", log_config=None, **files))
+    thread = threading.Thread(target=backend.run)
+    thread.start()
+    yield
+    backend.should_exit = True
+    thread.join()
+
+
+@contextmanager
+def nginx(folder, server, outer, inner, **seconds):
+    """Nginx with the configuration of the page, from port `outer` to `inner`, and other `seconds` of its timeouts."""
     [page] = re.findall(r"```nginx\n(.*?)```", (ROOT / "docs/security.md").read_text(encoding="utf-8"), re.DOTALL)
-    limits = page.replace("9092", str(outer)).replace("9192", str(inner)).replace(" server/", f" {federation.server}/")
+    limits = page.replace("9092", str(outer)).replace("9192", str(inner)).replace(" server/", f" {server}/")
+    for name, value in seconds.items():
+        limits, found = re.subn(rf"(?<={name} )\d+s", f"{value:.0f}s", limits)
+        assert found == 1
     paths = "".join(
         f"{kind}_temp_path {folder}/{kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
+    owner = f"user {getpass.getuser()};\n" if os.geteuid() == 0 else ""
     whole = (
-        f"daemon off;\npid {folder}/pid;\nerror_log {folder}/error.log;\n"
+        f"{owner}daemon off;\npid {folder}/pid;\nerror_log {folder}/error.log;\n"
         f"events {{}}\nhttp {{\naccess_log off;\n{paths}{limits}}}\n"
     )
     (folder / "nginx.conf").write_text(whole, encoding="utf-8")
@@ -67,11 +117,34 @@ def proxy(tmp_path_factory):
             assert process.poll() is None, (folder / "error.log").read_text()
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        yield f"127.0.0.1:{outer}", federation.authority.read_bytes()
+        yield
     finally:
         process.terminate()
         process.wait(20)
-        backend.stop(None)
+
+
+@contextmanager
+def proxied(folder, serve):
+    """Address of nginx before a server, and the certificate that clients trust."""
+    outer, inner = free_ports(2)
+    federation = provision(folder / "federation", ["127.0.0.1"], 1, outer)
+    with (
+        serve(federation.server, inner),
+        nginx(folder, federation.server, outer, inner, client_body_timeout=BODY_S),
+    ):
+        yield f"127.0.0.1:{outer}", federation.authority.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def proxy(tmp_path_factory):
+    with proxied(tmp_path_factory.mktemp("grpc"), over_grpc) as reached:
+        yield reached
+
+
+@pytest.fixture(scope="module")
+def http_proxy(tmp_path_factory):
+    with proxied(tmp_path_factory.mktemp("http"), over_http) as reached:
+        yield reached
 
 
 def outcome(proxy, body, method=METHOD):
@@ -84,14 +157,45 @@ def outcome(proxy, body, method=METHOD):
             return error.code().name
 
 
+def http_outcome(proxy, body, path=PATH):
+    """The answer to a request through the proxy, or the status of its refusal."""
+    address, authority = proxy
+    context = ssl.create_default_context(cadata=authority.decode())
+    with closing(HTTPSConnection(address, timeout=60, context=context)) as connection:
+        with suppress(OSError):  # the answer comes before the body has left
+            connection.request("POST", path, body)
+        answer = connection.getresponse()
+        return answer.read().decode() if answer.status == 200 else answer.status
+
+
+def connected(proxy, *protocols):
+    """A connection to the proxy."""
+    host, port = proxy[0].split(":")
+    context = ssl.create_default_context(cadata=proxy[1].decode())
+    context.set_alpn_protocols(protocols)
+    return context.wrap_socket(socket.create_connection((host, int(port)), 30), server_hostname=host)
+
+
 def test_a_chunk_of_an_array_passes_and_a_large_body_does_not(proxy):
     assert outcome(proxy, bytes(7 * MB)) == "7000000"
     assert outcome(proxy, bytes(200 * MB)) not in ("200000000", "DEADLINE_EXCEEDED")
 
 
+def test_a_chunk_of_an_array_passes_over_http_and_a_large_body_does_not(http_proxy):
+    assert http_outcome(http_proxy, bytes(7 * MB)) == "7000000"
+    assert http_outcome(http_proxy, bytes(200 * MB)) == 413
+    assert http_outcome(http_proxy, iter([bytes(MB)] * 200)) == 413, "chunked, without a length"
+
+
 def test_other_apis_are_not_reached(proxy):
     assert outcome(proxy, b"x", "/flwr.proto.Control/StartRun") == "UNIMPLEMENTED"
     assert outcome(proxy, b"x") == "1"
+
+
+@pytest.mark.parametrize("path", ["/openapi.json", "/docs", "/v1/runtime/push-object", "/v1/fleetless", "/"])
+def test_other_paths_are_not_reached(http_proxy, path):
+    assert http_outcome(http_proxy, b"x", path) == 404
+    assert [http_outcome(http_proxy, b"x", f"/v1/{api}/any") for api in ("fleet", "control")] == ["1", "1"]
 
 
 def test_an_address_has_eight_calls_at_a_time(proxy):
@@ -102,12 +206,79 @@ def test_an_address_has_eight_calls_at_a_time(proxy):
     assert outcome(proxy, b"x") == "1"
 
 
+def test_an_address_has_eight_requests_at_a_time(http_proxy):
+    with concurrent.futures.ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(lambda _: http_outcome(http_proxy, b""), range(20)))
+    assert 8 <= answers.count("0") < 20
+    assert set(answers) == {"0", 503}
+    assert http_outcome(http_proxy, b"x") == "1"
+
+
 def test_a_connection_without_a_request_is_ended(proxy):
     """N5: idle connections held up the end of a run. These end after `client_header_timeout`, 10 s."""
-    host, port = proxy[0].split(":")
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with socket.create_connection((host, int(port)), 30) as plain, context.wrap_socket(plain) as connection:
+    with connected(proxy) as connection:
         begun = time.monotonic()
         assert connection.recv(1) == b""
         assert 5 < time.monotonic() - begun < 25
+
+
+def frame(kind, flags, stream, payload=b""):
+    """A frame of HTTP/2."""
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def beginning_of_a_call(host):
+    """What a client of gRPC sends up to the first byte of a message of 1000."""
+    names = {":method": "POST", ":scheme": "https", ":path": METHOD, ":authority": host}
+    names |= {"content-type": "application/grpc", "te": "trailers"}
+    fields = b"".join(
+        b"\0" + b"".join(bytes([len(word)]) + word.encode() for word in header) for header in names.items()
+    )
+    settings, headers = frame(SETTINGS, 0, 0), frame(HEADERS, 4, 1, fields)
+    data = frame(DATA, 0, 1, b"\0\0\0\3\xe8x")
+    return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings + headers + data
+
+
+def test_a_call_that_never_finishes_is_ended(proxy):
+    """After `client_body_timeout`: 30 s on the page, and here a few."""
+    with connected(proxy, "h2") as connection:
+        connection.sendall(beginning_of_a_call(proxy[0]))
+        begun, reader, kind = time.monotonic(), connection.makefile("rb"), None
+        while kind != RST_STREAM:
+            head = reader.read(9)
+            kind = head[3]
+            reader.read(int.from_bytes(head[:3], "big"))
+    assert BODY_S - 0.5 < time.monotonic() - begun < 25
+
+
+def test_a_request_that_never_finishes_is_ended(http_proxy):
+    with connected(http_proxy) as connection:
+        connection.sendall(f"POST {PATH} HTTP/1.1\r\nHost: here\r\nContent-Length: 1000\r\n\r\nx".encode())
+        begun = time.monotonic()
+        assert connection.recv(1000)[:12] in (b"", b"HTTP/1.1 408")
+    assert BODY_S - 0.5 < time.monotonic() - begun < 25
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.timeout(300)
+def test_a_deployment_runs_through_the_proxy(tmp_path):
+    outer, inner = free_ports(2)
+    federation = provision(tmp_path / "federation", ["127.0.0.1"], 3, outer)
+    run = resolve({"strategy": "random", "clients": 3, "cohort": 3, "rounds": 3, "out": str(tmp_path / "run")})
+    deployment = Deployment(
+        tmp_path / "processes",
+        3,
+        nodes(tmp_path / "state"),
+        federation,
+        app=app_folder(),
+        detours=[f"127.0.0.1:{outer}"] * 3,
+    )
+    with (
+        Throttle(1e10, inner, lambda: deployment.fleet),
+        nginx(tmp_path, federation.server, outer, inner),
+        deployment,
+    ):
+        result = submit(app_folder(), CONNECTION, app_values(run), deployment.flwr_home, None, print)
+    assert result.completed
+    assert [row["aggregated"] for row in read_rows(tmp_path / "run")] == [[0, 1, 2]] * 3
