@@ -2,8 +2,7 @@
 
 - `get_objectstore_linkstate_factories` makes stores in a database, which take seconds of processor time for a round of
   three clients. `in_memory_factories` keeps only the nodes there, so that a restarted SuperLink knows them.
-- `LinkState.get_message_ins` and `get_message_res` return a message before its objects are stored. The receiver then
-  sleeps for a second, or for minutes if the sender has died. `hand_out_whole` replaces them.
+- Messages are handed out before they are stored, and nodes may upload anything: see `uploads`.
 - `LinkState.get_fab` knows only signatures of Flower Hub: see `app_signature`.
 - Clients are registered by calls of the Control API: see `admitted_clients`.
 - `_parse_superlink_lifespan_config` gives the configuration, and `_get_superexec_command` the command that starts the
@@ -30,6 +29,7 @@ from simulation.flower_internals.app_signature import signatures_of
 from simulation.flower_internals.control_account import ControlAccount, open_account
 from simulation.flower_internals.port_limits import limit_ports
 from simulation.flower_internals.transport import CONTROL_OVER_GRPC
+from simulation.flower_internals.uploads import bound_uploads, hand_out_whole
 
 FACTORIES_HOOK = "get_objectstore_linkstate_factories"
 POLL = "[Fleet.PullMessages]"
@@ -53,6 +53,7 @@ def run_superlink(provisioned: Path | None = None, say: Callable[[str], None] = 
         digest = provisioned and (provisioned / "token.sha256").read_text(encoding="utf-8").strip()
         close_to_strangers(program, Path(folder), partial(open_account, lasting=digest or ""))
         limit_ports(program)
+        bound_uploads()
         logging.getLogger("flwr").addFilter(lambda record: POLL not in record.getMessage())
         update_console_handler(colored=sys.stderr.isatty())
         program.flower_superlink()
@@ -141,37 +142,6 @@ def keep_nodes(state: Any, file: Path) -> None:
 
     for name in ("create_node", "delete_node", "activate_node", "deactivate_node"):
         setattr(state, name, keeping(getattr(state, name)))
-
-
-def hand_out_whole(state: Any) -> None:
-    """Let a link state in memory hand out a message only when all of its objects are stored.
-
-    If the sender uploads nothing for three minutes, the message is handed out incomplete, and its receiver fails.
-    """
-    from flwr.supercore.date import now
-
-    instructions_for, replies_to = state.get_message_ins, state.get_message_res
-
-    def uploading(message_id: str) -> bool:
-        session = state._object_push_sessions.get(state._object_push_session_by_root.get(message_id))
-        return session is not None and bool(session.pending_object_ids) and session.expires_at > now()
-
-    def get_message_ins(node_id: int, limit: int | None, **of_run: Any) -> Any:
-        with state.lock:
-            whole: list[Any] = []
-            for message in instructions_for(node_id, None, **of_run):
-                if uploading(message.metadata.message_id) or len(whole) == limit:
-                    message.metadata.delivered_at = ""
-                else:
-                    whole.append(message)
-            return whole
-
-    def get_message_res(message_ids: set[str], **of_run: Any) -> Any:
-        with state.lock:
-            replies = state.message_ins_id_to_message_res_id
-            return replies_to({name for name in message_ids if not uploading(replies.get(name, ""))}, **of_run)
-
-    state.get_message_ins, state.get_message_res = get_message_ins, get_message_res
 
 
 def attach_signatures(state: Any, folders: Sequence[Path]) -> None:

@@ -271,7 +271,6 @@ def test_a_deployment_runs_through_the_proxy(tmp_path):
         3,
         nodes(tmp_path / "state"),
         federation,
-        app=app_folder(),
         detours=[f"127.0.0.1:{outer}"] * 3,
     )
     with (
