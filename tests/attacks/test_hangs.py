@@ -424,5 +424,5 @@ def test_a_deployment_whose_superlink_is_frozen_ends_with_a_sentence(tmp_path):
     assert code == 1
     sentence = log.read_text().rstrip().splitlines()[-1]
     assert sentence.startswith("fedsel: The SuperLink has ended, is frozen, or cannot be reached: `flwr list` ")
-    assert sentence.endswith(" The rounds so far are kept; go on with --resume.")
+    assert sentence.endswith(" The rounds so far are kept. Go on with --resume.")
     assert not mentioning(folder)

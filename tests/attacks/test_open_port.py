@@ -215,6 +215,9 @@ def test_a_gigabyte_without_a_key_leaves_the_memory_of_a_superlink(tmp_path):
         for path, (size, times), chunked in product(PATHS, ((1000, 1), (62, 16)), (False, True)):
             together([partial(floods.post, http, path, size, tls=not FLEET_OVER_GRPC, chunked=chunked)] * times)
             peaks[f"{times} bodies of {size} MB to {path}{', chunked' * chunked}"] = peak_mb(pid)
+    print(
+        f"at rest {rest:.0f} MB; most so far after {', after '.join(f'{one} {mb:.0f} MB' for one, mb in peaks.items())}"
+    )
     assert {flood: peak for flood, peak in peaks.items() if peak > rest + 400} == {}
 
 

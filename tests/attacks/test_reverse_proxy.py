@@ -23,10 +23,10 @@ from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import submit
 from simulation.deployment.local_deployment import Deployment
-from simulation.deployment.ports import free_ports
 from simulation.experiments.configuration import resolve
 from simulation.federation.folders import provision
 from simulation.flower_internals.port_limits import server_options
+from simulation.flower_internals.transport import free_ports
 from tests.attacks.test_open_port import MB, METHOD
 from tests.support.processes import nodes
 from tests.support.rounds import read_rows
