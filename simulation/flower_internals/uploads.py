@@ -1,7 +1,7 @@
 """Messages that a SuperLink stores object by object: handed out whole, and bounded if they are from a node.
 
 - `LinkState.get_message_ins` and `get_message_res` return a message before its objects are stored. The receiver then
-  sleeps for a second, or for minutes if the sender has died. With forged uploads it sleeps for two hours, and no other
+  sleeps for a second, or for minutes if the sender has died. With forged uploads it sleeps for 80 minutes, and no other
   client's reply is read. `hand_out_whole` replaces these functions and `get_object`.
 - `push_messages` and `push_object` of the Fleet API store whatever a node with a key sends: messages to other nodes, a
   tree of objects that a few lines make endless, and any number of bytes. `bound_uploads` replaces both functions.

@@ -93,7 +93,7 @@ def test_an_honest_reply_is_stored_and_handed_out(handlers):
 
 
 def test_nobody_waits_for_an_object_that_is_not_stored(handlers):
-    """The server waited for two hours, and read no other client's reply meanwhile."""
+    """The server waited for 80 minutes, and read no other client's reply meanwhile."""
     client = Client(handlers)
     name = client.push(client.reply()).objects_to_push[0]
     request = PullObjectRequest(run_id=client.link.run_id, object_id=name)
