@@ -43,9 +43,11 @@ class Dataset:
         float32 of shape (n,).
     classes
         Number of outputs that a model needs: the number of classes, the number of labels L, or 1.
-    mean, std : float32 of shape (C,), or (1,) Of each channel of the training samples (images scaled to [0, 1]), of
-        each feature of a table, or of all features together. A standard deviation of 0 becomes 1.
-    owners : int64 of shape (n,), or None The natural owner of each training example, if the data set has owners.
+    mean, std : float32 of shape (C,), or (1,)
+        Of each channel of the training samples (images scaled to [0, 1]), of each feature of a table, or of all
+        features together. A standard deviation of 0 becomes 1.
+    owners : int64 of shape (n,), or None
+        The natural owner of each training example, if the data set has owners.
     task
         One of `fedsel_app.data.arrays.TASKS`.
     columns

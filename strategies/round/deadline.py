@@ -34,7 +34,8 @@ def accept_replies(replies: Replies, finish_s: Floats, wanted: int, limits: Repl
 
     Parameters
     ----------
-    finish_s : float64 (r,) Seconds until each reply arrived; among equals, the lower id comes first.
+    finish_s : float64 (r,)
+        Seconds until each reply arrived; among equals, the lower id comes first.
     """
     deadline_s = limits.round_deadline_s
     punctual = finish_s <= (deadline_s or math.inf)
