@@ -27,11 +27,10 @@ from simulation.flower_internals.engine import NO_NODE, START_S, WorkerWatch
 from strategies.methods.random_selection import RandomSelection
 from strategies.round.flower_manager import FlowerManager
 from strategies.run_round import run_rounds as run_federation
-from tests.runs.test_ray_workers import titles
 from tests.support.client_messages import train_message
 from tests.support.contexts import context_of
 from tests.support.logs import logged
-from tests.support.processes import await_that, mentioning, running, training
+from tests.support.processes import await_that, mentioning, running, titles, training
 from tests.support.proxies import StubProxy, manager_of, sends_its_update
 from tests.support.rounds import read_rows, written
 from tests.support.stubbed_runs import compared, records, stub, stubbed_runs

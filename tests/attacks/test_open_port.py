@@ -26,11 +26,8 @@ from simulation.flower_internals import port_limits
 from simulation.flower_internals.port_limits import hide_schema, limited_app, server_options, shows_key, unread_refusal
 from simulation.flower_internals.transport import FLEET_OVER_GRPC, HERE
 from tests.support import floods
-from tests.support.floods import together
+from tests.support.floods import MB, METHOD, together
 from tests.support.processes import SUPERLINK, looks_in_proc, memory_mb, nodes, running
-
-MB = 10**6
-METHOD = "/flwr.proto.Fleet/PushObject"
 
 
 @pytest.fixture

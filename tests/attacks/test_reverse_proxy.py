@@ -27,7 +27,7 @@ from simulation.experiments.configuration import resolve
 from simulation.federation.folders import provision
 from simulation.flower_internals.port_limits import server_options
 from simulation.flower_internals.transport import free_ports
-from tests.attacks.test_open_port import MB, METHOD
+from tests.support.floods import MB, METHOD
 from tests.support.processes import nodes
 from tests.support.rounds import read_rows
 from tests.support.sources import ROOT

@@ -44,14 +44,6 @@ def test_a_size_that_fails_is_reported_and_the_others_are_measured(monkeypatch, 
     assert "random, 20 clients: the memory did not suffice" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("flags", "named"), [(("--strategies", "random,none"), "Got none"), (("--clients", "few"), "Got 'few'")]
-)
-def test_unknown_methods_and_sizes_are_refused(flags, named, tmp_path, capsys):
-    assert main(["clients", *flags, "--out", str(tmp_path / "table.json")]) == 2
-    assert named in capsys.readouterr().err
-
-
 @needs_proc
 def test_the_memory_of_a_process_and_of_those_that_it_started_is_found():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:

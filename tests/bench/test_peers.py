@@ -9,11 +9,10 @@ import pytest
 import torch
 from rich.console import Console
 
-from fedsel_app.config import ConfigError
 from fedsel_app.models.building import build
 from simulation.deployment.flower_cli import DeploymentError
 from tests.bench import peers
-from tests.bench.peer_tasks import PEER_TASKS, PeerRun, PeerTask, read_run, write_run
+from tests.bench.peer_tasks import PEER_TASKS, PeerRun, PeerTask
 from tests.bench.peers import (
     FEDSEL,
     FLOWER,
@@ -62,12 +61,6 @@ def test_the_tasks_are_those_of_the_peers_own_papers():
     assert sizes == [896 + 18_496 + 1_605_760 + 1_290, 456 + 2_416 + 48_120 + 10_164 + 850]
 
 
-def test_a_run_reaches_its_process_as_it_was(tmp_path):
-    run = PeerRun(TINY, "images.npz", rounds=3, threads=1, workers=2)
-    write_run(tmp_path / "run.json", run)
-    assert read_run(tmp_path / "run.json") == run
-
-
 def test_contenders_start_from_the_same_weights_and_share_the_partition(tmp_path):
     run = PeerRun(TINY, images(tmp_path), rounds=1, threads=1, workers=1)
     first, again = run.initial_model(), run.initial_model()
@@ -81,18 +74,6 @@ def test_contenders_start_from_the_same_weights_and_share_the_partition(tmp_path
     loss = run.test_loss([parameter.detach().numpy() for parameter in first.parameters()])
     assert loss == pytest.approx(np.log(2), abs=0.2)
     assert len(y) == 60
-
-
-def test_mini_batches_in_the_order_of_a_file_sorted_by_class_are_of_several_classes(tmp_path):
-    labels = np.repeat([0, 1], 100)
-    x = np.zeros((200, 16, 16), np.uint8)
-    np.savez(tmp_path / "sorted.npz", x_train=x, y_train=labels, x_test=x[:2], y_test=labels[[0, -1]])
-    run = PeerRun(TINY, str(tmp_path / "sorted.npz"), rounds=1, threads=1, workers=1)
-    _, y, clients = run.training_set()
-    assert sorted(np.concatenate(clients)) == list(range(200))
-    assert all(len(set(y[part[:10]].tolist())) == 2 for part in clients)
-    _, _, again = run.training_set()
-    assert all(np.array_equal(one, other) for one, other in zip(clients, again, strict=True))
 
 
 @pytest.mark.parametrize("task", PEER_TASKS.values(), ids=list(PEER_TASKS))
@@ -159,17 +140,6 @@ def test_an_absent_peer_is_left_out_with_a_sentence(monkeypatch):
     }
     assert "pfl-research is not installed and left out: pip install 'fedsel[peers]'" in output.getvalue()
     assert "Generated images" in output.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [({"tasks": "cifar"}, "--tasks takes 50-of-1000, 100-of-100. Got cifar"), ({"workers": "0,a"}, "Got 0,a")],
-)
-def test_wrong_arguments_are_refused(changed, said):
-    arguments = argparse.Namespace(tasks="50-of-1000", rounds=1, workers="1", data_path="")
-    vars(arguments).update(changed)
-    with pytest.raises(ConfigError, match=said):
-        peers.run(arguments, Console(file=io.StringIO()))
 
 
 @pytest.mark.slow

@@ -7,10 +7,8 @@ import math
 import pytest
 from rich.console import Console
 
-from fedsel_app.config import ConfigError
-from strategies import STRATEGIES
 from tests.bench import selection
-from tests.bench.selection import TOO_LARGE, TOO_LONG, Cost, cost, costs_of, growth, names_of, run
+from tests.bench.selection import TOO_LARGE, TOO_LONG, Cost, cost, costs_of, growth, run
 
 
 @pytest.mark.parametrize("name", ["random", "fed-cbs", "hetero-select", "divfl"])
@@ -28,13 +26,6 @@ def test_the_growth_exponent_is_the_slope_of_the_three_largest():
     assert growth([Cost("any", 10, ms=7.0), *quadratic]) == pytest.approx(2.0)
     assert growth([*quadratic, Cost("any", 10**6, stopped=TOO_LONG)]) == pytest.approx(2.0)
     assert math.isnan(growth(quadratic[:1]))
-
-
-def test_unknown_methods_are_refused_and_none_named_means_all():
-    assert names_of("oort, random") == ["oort", "random"]
-    assert names_of("") == list(STRATEGIES)
-    with pytest.raises(ConfigError, match="ooort"):
-        names_of("ooort")
 
 
 def test_a_table_shows_what_was_stopped_and_its_rows_are_json(monkeypatch):

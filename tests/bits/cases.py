@@ -3,7 +3,7 @@
 from torch import nn
 
 from strategies import STRATEGIES
-from tests.runs.test_methods_end_to_end import AT_ONCE
+from tests.support.engines import AT_ONCE
 
 Settings = dict[str, object]
 BASE: Settings = {"clients": 8, "cohort": 3, "rounds": 6, "local-steps": 5, "seed": 7, "device": "cpu"}

@@ -12,11 +12,11 @@ from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import submit
 from simulation.deployment.local_deployment import Deployment
 from simulation.experiments.configuration import resolve
-from simulation.experiments.node_configuration import node_config_text
 from tests.bits.cases import BASE, CASES, METHODS, OWN_APPS
 from tests.bits.table import COMMAND, case_bits, folder_bits, machine, processor, read_table
-from tests.runs.test_same_bits import SPAWN, ray
+from tests.support.engines import deployment_of, engine, ray
 
+__all__ = ["engine"]
 KEPT = read_table()
 NAMES = [*CASES, *OWN_APPS]
 SLOW = ("rule/", "participation/isp around")
@@ -38,18 +38,8 @@ def same_numbers() -> None:
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[ProcessPoolExecutor]:
-    """A process that imports torch, Flower and Ray once."""
-    with ProcessPoolExecutor(1, SPAWN) as pool:
-        yield pool
-
-
-@pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """A SuperLink and the SuperNodes of all clients, which carry out one run after the other."""
-    base, clients = tmp_path_factory.mktemp("deployment"), BASE["clients"]
-    nodes = [node_config_text(client, clients, {"state-dir": str(base / "state")}) for client in range(clients)]
-    with Deployment(base / "processes", nodes, insecure=True) as deployment:
+    with deployment_of(BASE["clients"], tmp_path_factory.mktemp("deployment")) as deployment:
         yield deployment
 
 

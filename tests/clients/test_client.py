@@ -152,11 +152,6 @@ def test_without_error_feedback_nothing_is_remembered(context):
     assert np.array_equal(update.values, raw[update.indices])
 
 
-def test_without_compression_no_state_is_written(context, tmp_path):
-    train(changed(context, compression={"compressor": "none"}))
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_round_sent_again_gets_the_same_answer(context):
     train(context, server_round=1)
     first, _, _ = train(context, server_round=2)
@@ -204,12 +199,6 @@ def test_the_answers_do_not_depend_on_who_was_served_before(context, tmp_path, m
     assert len(set(answers[0].values())) == 6
 
 
-def test_the_run_seed_and_the_round_change_the_minibatches(context):
-    arrays = initial(context)
-    losses = {train(context, arrays, server_round=number)[2].loss for number in (1, 2, 3)}
-    assert len(losses) == 3
-
-
 def test_torchs_global_generator_is_left_alone(context):
     context = changed(context, run={"model": NORMED})
     before = torch.get_rng_state()
@@ -229,12 +218,6 @@ def test_curvature_changes_which_entries_are_sent_and_not_their_values(context, 
     assert plain.count == scored.count
     assert not np.array_equal(plain.indices, scored.indices)
     assert np.array_equal(scored.values, raw[scored.indices])
-
-
-def test_curvature_layers_0_ignores_the_instruction(context, tmp_path):
-    plain, _, _ = train(context)
-    instructed, _, _ = train(changed(context, store=StateStore(tmp_path / "other")), curvature=True)
-    assert plain == instructed
 
 
 @pytest.mark.parametrize(("signs", "signs_on"), [("chosen", None), ("all", range(4))])

@@ -1,7 +1,6 @@
 """Users' own apps of Flower's Message API behind `client_app`: the same rounds as behind the mod of a `client_fn`."""
 
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,7 +33,6 @@ from tests.support.own_app import (
     register,
     trained,
 )
-from tests.support.sources import ROOT
 
 __all__ = ["task_identity"]
 pytestmark = pytest.mark.usefixtures("task_identity")
@@ -186,11 +184,6 @@ def test_a_client_without_a_partition_id_is_told_so():
     context = Context(1, 2, {}, RecordDict(), {})
     with pytest.raises(ValueError, match=r"`client_app` need a 'partition-id' in the node configuration"):
         client_app()(named_question(EnrolInstruction()), context)
-
-
-def test_a_function_of_another_name_is_refused():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'loss'"):
-        client_app(loss=own_losses)
 
 
 # Losses
@@ -411,9 +404,3 @@ def test_a_client_asks_itself_for_its_loss_by_a_reply(tmp_path, monkeypatch, nam
     content = app(message, node(1, tmp_path)).content
     numbers = fedsel_config(content) if named else embedded(recorddict_to_fitres(content, keep_input=True).metrics)
     assert numbers["rms_loss"] == pytest.approx(own_losses(node(1), model()).mean())
-
-
-def test_no_client_builds_a_message_to_a_node():
-    """From Flower 1.41 on that needs the identity of a task, which a worker of Ray has not."""
-    sources = [*Path(ROOT / "clients").rglob("*.py"), ROOT / "fedsel_app" / "flower_client.py"]
-    assert [path for path in sources if "dst_node_id" in path.read_text(encoding="utf-8")] == []

@@ -7,7 +7,6 @@ from torch import nn
 
 from clients.client import SelectionClient
 from clients.training.steps import DivergenceError
-from fedsel_app.config import ConfigError
 from fedsel_app.data.batches import DeviceData, loader_order
 from fedsel_app.data.dataset import load
 from fedsel_app.messages.answers import EvaluateAnswer
@@ -160,26 +159,12 @@ def test_a_model_with_statistics_must_bring_them(context):
         SelectionClient(context).fit(initial(context)[:1], instruction())
 
 
-def test_an_unknown_task_is_refused(context):
-    client = SelectionClient(context)
-    with pytest.raises(ValueError, match="train or calibrate"):
-        client.fit(initial(context), ProbeInstruction(1, 8).to_config())
-    with pytest.raises(ValueError, match="probe or test"):
-        client.evaluate(initial(context), {})
-
-
 def test_a_diverged_training_changes_no_state(context):
     train(context, server_round=1)
     before = remembered(context, 2)
     with pytest.raises(DivergenceError, match="learning rate"):
         train(changed(context, training={"clip_norm": 0.0, "local_steps": 20}), server_round=2, lr=1e38)
     assert remembered(context, 2)["residual"].tobytes() == before["residual"].tobytes()
-
-
-def test_a_device_that_is_absent_is_refused(context, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ConfigError, match="device"):
-        train(changed(context, execution={"device": "cuda"}))
 
 
 # What an instruction may add to the training

@@ -113,10 +113,6 @@ def test_leaving_a_component_out_is_giving_it_no_weight(without, gone):
     assert ablated.rows[0]["selected"] == by_weights.rows[0]["selected"]
 
 
-def test_without_the_loss_nobody_is_probed():
-    assert [row["probe_bytes"] for row in run("hetero-select.without=loss").rows] == [0, 0]
-
-
 def test_uniform_compression():
     ablated = run("allocation=uniform")
     for row in ablated.rows:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from simulation.deployment.flower_cli import tool
-from tests.runs.test_end_to_end import SMALL, flower_home
 from tests.support.in_process import run_in_process
+from tests.support.programs import SMALL, flower_home
 from tests.support.rounds import rounds
 from tests.support.sources import ROOT
 

@@ -1,16 +1,12 @@
 """`fedsel claims run` with a stub in place of `fedsel run`: each run once, also after a kill or a budget."""
 
-import json
-
 import pytest
 from rich.console import Console
 
-from fedsel_app.records.run_folder import read_config
 from simulation.claims.claim import Claim, Rule, Stage
 from simulation.claims.measured import identity, read_measured
 from simulation.claims.runs import FILE, asked_runs, missing_runs, run_claims
 from simulation.claims.study import Side
-from simulation.experiments.configuration import resolve
 from tests.support.stubbed_runs import events, stub, stubbed_runs
 
 SMALL = {"clients": 6, "cohort": 2, "rounds": 2, "weighting": "uniform"}
@@ -86,16 +82,6 @@ def test_a_run_that_fails_is_told_and_the_others_are_measured(out, monkeypatch):
     stub(monkeypatch, fail=[name])
     assert carried_out(out).keys() == {name}
     assert len(read_measured(out / FILE).rows) == 14
-
-
-def test_a_run_is_identified_by_the_settings_that_it_had(out):
-    carried_out(out, CLAIMS[:1], place={"data-path": "elsewhere"})
-    for folder in (out / "runs").iterdir():
-        if folder.is_dir():
-            config = read_config(folder)
-            assert config["data-path"] == "elsewhere"
-            assert identity(resolve(config)) == folder.name.rpartition("-")[2]
-    assert json.loads((out / "comparison.json").read_text())["strategies"] == ["oort", "random"]
 
 
 def _run(claim):

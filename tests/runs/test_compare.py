@@ -107,13 +107,6 @@ def test_what_one_run_would_refuse_stops_all_before_the_first(capsys, out, monke
     assert not out.exists()
 
 
-def test_a_run_folder_is_no_place_for_a_comparison(capsys, out):
-    out.mkdir()
-    (out / "rounds.jsonl").touch()
-    code, _, error = compared(capsys, out)
-    assert (code, "already holds a run" in error) == (2, True)
-
-
 def test_jobs_run_side_by_side_and_no_more(capsys, monkeypatch, out):
     stub(monkeypatch, sleep_s=0.2)
     assert compared(capsys, out, "--jobs", "2")[0] == 0
@@ -138,11 +131,6 @@ def test_side_by_side_through_ray_every_run_has_its_part_of_the_cores(capsys, mo
 def test_workers_of_a_run_beside_others(monkeypatch, settings, jobs, workers):
     monkeypatch.setattr(placement, "usable_cores", lambda: 8)
     assert placement.workers_each(resolve(settings), jobs) == workers
-
-
-def test_one_at_a_time_takes_every_core(capsys, out):
-    assert compared(capsys, out, "--jobs", "1", "--seeds", "1", strategies="random")[0] == 0
-    assert json.loads((out / "runs/random-s1/config.json").read_text())["workers"] == 0
 
 
 def in_the_background(out, jobs=2):
@@ -273,23 +261,6 @@ def test_a_terminal_shows_the_table(out):
         shown = file.read()
     assert "1 of 1 runs ended" in shown
     assert "started" not in shown.splitlines()[-1]
-
-
-def test_a_killed_run_says_by_what(tmp_path):
-    (tmp_path / "log").write_text("round 1\n\n")
-    assert (
-        run_processes.failure_reason(128 + 9, tmp_path / "log") == f"round 1 (ended by SIGKILL; see {tmp_path / 'log'})"
-    )
-    (tmp_path / "log").write_text("")
-    assert run_processes.failure_reason(1, tmp_path / "log").startswith("nothing in its log (exit code 1")
-
-
-def test_means_and_deviations():
-    rows = [{"x": 1.0}, {"x": 2.0}, {"x": 6.0}, {"x": None}]
-    # mean 3, squared deviations 4 + 1 + 9 = 14, halved 7, root 2.65
-    assert comparing.mean_and_deviation(rows, "x", ".2f") == "3.00 ± 2.65 (3 of 4)"
-    assert comparing.mean_and_deviation(rows[:1], "x", ".1f") == "1.0"
-    assert comparing.mean_and_deviation(rows[3:], "x", ".1f") == "–"
 
 
 @pytest.mark.parametrize(

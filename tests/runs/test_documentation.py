@@ -7,19 +7,12 @@ Commands of Flower, Ray and make are compared with what those programs know.
 
 import importlib
 import io
-import itertools
 import re
 import runpy
 import shlex
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext, redirect_stderr
-from datetime import datetime
-from functools import cache
+from contextlib import redirect_stderr
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,37 +20,20 @@ from flwr.cli.app import typer_click_object
 from flwr.common.config import parse_config_args
 
 from fedsel_app.cli import main
-from fedsel_app.config import DataConfig, Value
-from fedsel_app.data import dataset
-from fedsel_app.data.sources.published import expected_shape
-from simulation.bench.commands import BENCHES
-from simulation.claims import runs as claim_runs
-from simulation.claims.measured import write_measured
-from simulation.comparison import compare
-from simulation.comparison.plan import Comparison
-from simulation.deployment import deployed_run, start, submission
 from simulation.deployment.command_lines import commands_elsewhere
-from simulation.deployment.flower_cli import RunResult
-from simulation.engines import inline_engine, ray_engine
-from simulation.experiments.configuration import AppConfig, known_defaults, resolve, resolve_run_config
+from simulation.experiments.configuration import known_defaults, resolve_run_config
 from simulation.flower_internals.transport import FLEET_OVER_GRPC
-from simulation.tuning import tune
-from simulation.tuning.plan import Tuning
-from simulation.tuning.tuning_file import Best
-from simulation.wiring import folders
-from simulation.wiring.folders import run_folder
 from tests.bench import __main__ as own_benches
 from tests.support.documentation import (
     PAGES,
     ROOT,
     Command,
     commands,
-    python_files,
 )
-from tests.support.in_process import run_config, run_in_process
-from tests.support.pictures import draw_blank_pictures
+from tests.support.in_process import run_in_process
+from tests.support.scaled_down import arrays, folder
 
-SMALL = {"rounds": 1, "clients": 5, "cohort": 2, "local-steps": 1, "local-epochs": 0, "probe-batches": 1}
+__all__ = ["folder"]
 RAY = (Path(str(find_spec("ray").origin)).parent / "scripts/scripts.py").read_text(encoding="utf-8")
 """Ray's command line, whose import would set up Ray's logging here."""
 NAMES = (
@@ -88,101 +64,6 @@ FLOWERS = {
     "flower-supernode": ("flwr.supernode.cli.flower_supernode", "_parse_args_run_supernode"),
 }
 """Flower's programs, and where each makes the parser of its arguments; the pages show those of `FLEET_OVER_GRPC`."""
-
-
-def run_small(config: AppConfig) -> Path:
-    """The folder of a run of one round of few clients."""
-    small = resolve(config.values() | SMALL)
-    folder = run_folder(small)
-    run_config(folder, small)
-    return folder
-
-
-def simulate_small(config: AppConfig, on_round: Callable[..., None], *, verbose: bool = False) -> Path:
-    return run_small(config)
-
-
-def submit_small(app: Path, superlink: str, run_config: Mapping[str, Value], *others: object) -> RunResult:
-    run_small(resolve_run_config(known_defaults() | run_config))
-    return RunResult(1, "finished:completed", "")
-
-
-def compare_small(comparison: Comparison, jobs: int, console: object) -> dict[str, str]:
-    """The first run and the last one."""
-    comparison.out.mkdir(parents=True)
-    comparison.write()
-    for run in [comparison.runs[0], *comparison.runs[1:][-1:]]:
-        run_small(run.config)
-    return {}
-
-
-def claims_small(studies: object, out: Path, *others: object) -> dict[str, str]:
-    """No run at all."""
-    out.mkdir(parents=True)
-    write_measured(out / claim_runs.FILE, {})
-    return {}
-
-
-def tune_small(tuning: Tuning, jobs: int, console: object) -> dict[str, str]:
-    """The comparison alone, as if the default settings had been the best of all trials."""
-    best = {name: Best(trial=1, settings=tuning.defaults(name), values=[0.5], failures={}) for name in tuning.spaces}
-    failed = compare_small(tuning.comparison(best), jobs, console)
-    tuning.write(best)
-    return failed
-
-
-def generated(config: DataConfig, seed: int) -> dataset.Dataset:
-    """Random samples in the shape of a published data set."""
-    return generated_once(config)
-
-
-@cache
-def generated_once(config: DataConfig) -> dataset.Dataset:
-    expected = expected_shape(config)
-    assert expected is not None
-    return dataset.from_arrays(arrays(*expected[:2], examples=50_000), config.data)
-
-
-def arrays(shape: tuple[int, ...], classes: int, examples: int = 2000) -> dict[str, Any]:
-    """Random images of `shape` with labels, `examples` to train and 20 to test."""
-    rng = np.random.default_rng(0)
-    found = {}
-    for part, count in (("train", examples), ("test", 20)):
-        found[f"x_{part}"] = rng.integers(0, 256, (count, *shape), dtype=np.uint8)
-        found[f"y_{part}"] = rng.integers(0, classes, count)
-    return found
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working directory with the files that the pages have their readers write, and all engines scaled down."""
-    files = {name: code for page in PAGES.values() for name, code in python_files(page).items()}
-    for name, code in files.items():
-        (tmp_path / name).write_text(code, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    seconds = (datetime.fromtimestamp(second) for second in itertools.count())  # run folders are named by the time
-    monkeypatch.setattr(folders, "datetime", SimpleNamespace(now=lambda: next(seconds)))
-    for engine in (inline_engine, ray_engine):
-        monkeypatch.setattr(engine, "simulate", simulate_small)
-    monkeypatch.setattr(compare, "compare", compare_small)
-    monkeypatch.setattr(claim_runs, "run_claims", claims_small)
-    monkeypatch.setattr(tune, "tune", tune_small)
-    for module in (deployed_run, submission):
-        monkeypatch.setattr(module, "submit", submit_small)
-    monkeypatch.setattr(submission, "obstacle", lambda *_: None)
-    monkeypatch.setattr(submission, "show_status", lambda *_: None)
-    monkeypatch.setattr(start, "start", lambda *_: None)
-    monkeypatch.setattr(deployed_run, "Deployment", lambda *_, **__: nullcontext(SimpleNamespace(flwr_home=tmp_path)))
-    draw_blank_pictures(monkeypatch)
-    for name in ("mnist", "fashion-mnist", "cifar10"):
-        monkeypatch.setitem(dataset.LOADERS, name, generated)
-    for bench in (BENCHES | own_benches.BENCHES).values():
-        monkeypatch.setattr(importlib.import_module(bench.module), "run", lambda arguments, console: [])
-    yield tmp_path
-    dataset.load.cache_clear()
-    for name in files:
-        sys.modules.pop(name.removesuffix(".py"), None)
 
 
 def run_fedsel(command: Command, folder: Path) -> None:

@@ -1,34 +1,20 @@
 """The commands a user types, in processes of their own."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from simulation.flower_internals.transport import FLEET_STARTS, free_ports
+from simulation.flower_internals.transport import FLEET_STARTS
 from tests.support.processes import mentioning
+from tests.support.programs import PROGRAM, SMALL, fedsel, flower_home
 from tests.support.rounds import rounds
 from tests.support.users_files import checkout, tree
 
-PROGRAM = str(Path(sys.executable).parent / "fedsel")
-SMALL = ["--clients", "3", "--cohort", "2", "--rounds", "5"]
-
-
-def fedsel(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [PROGRAM, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=400,
-        env=os.environ | (environment or {}),
-        check=False,
-    )
+__all__ = ["flower_home"]
 
 
 @pytest.fixture(scope="module")
@@ -68,22 +54,6 @@ def test_ray_actors_give_the_bits_of_one_process(simulated: Path, tmp_path: Path
     assert "\nEngine: ray, as 'workers' is set" in done.stdout
     assert rounds(folder) == rounds(simulated)
     assert (folder / "model.npz").read_bytes() == (simulated / "model.npz").read_bytes()
-
-
-@pytest.fixture
-def flower_home(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A FLWR_HOME and ports of its own for `flwr run`'s local SuperLink, which is ended by its pid afterwards."""
-    control, runtime = free_ports(2)
-    yield {
-        "FLWR_HOME": str(tmp_path / "flower"),
-        "FLWR_LOCAL_CONTROL_API_PORT": str(control),
-        "FLWR_LOCAL_RUNTIME_API_PORT": str(runtime),
-    }
-    found = subprocess.run(
-        ["pgrep", "-f", f"flower-superlink.*:{control}"], capture_output=True, text=True, check=False
-    )
-    for pid in found.stdout.split():
-        os.kill(int(pid), signal.SIGTERM)
 
 
 @pytest.mark.e2e

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from simulation.flower_internals.transport import FLEET_STARTS
-from tests.runs.test_end_to_end import SMALL, fedsel
+from tests.support.programs import SMALL, fedsel
 from tests.support.rounds import rounds
 
 FIRST = Path(sysconfig.get_path("purelib"), "first.pth")

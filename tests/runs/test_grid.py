@@ -114,9 +114,6 @@ SENSELESS = [
     (joined(error_feedback=False, error_feedback_scheme="ef21"), "'error-feedback' to true"),
     *((joined(strategy=name, participation="isp"), "'participation' to fixed") for name in ("full", "terraform")),
     (joined(strategy="terraform", participation="decay"), "'participation' to fixed"),
-    (joined(strategy="random", participation="isp"), "'holdout-fraction' above 0"),
-    (joined(strategy="random", participation="isp-ri", isp_loss="surrogate"), "'surrogate-path'"),
-    (joined(client_eval=True), "'holdout-fraction' above 0"),
     ({"strategy": "power-of-choice", "power-of-choice.candidates": 2}, "at least 'cohort' (5)"),
 ]
 

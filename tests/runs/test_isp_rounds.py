@@ -5,7 +5,6 @@ import pytest
 
 from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.data.dataset import load, load_surrogate
-from simulation.experiments.configuration import resolve
 from tests.support.in_process import run_in_process
 
 CLIENTS = 6
@@ -101,9 +100,3 @@ def test_the_surrogate_set_is_of_the_data_sets_kind(tmp_path, surrogate):
     for name, said in (("other", "must be of one kind"), ("half", "keys x and y"), ("none", "'surrogate-path'")):
         with pytest.raises(ConfigError, match=said):
             load_surrogate(tmp_path / f"{name}.npz", data)
-
-
-def test_settings_resolve(surrogate):
-    config = resolve({"participation": "isp", "isp-loss": "surrogate", "surrogate-path": surrogate})
-    assert config.participation.searches
-    assert resolve(config.values()) == config

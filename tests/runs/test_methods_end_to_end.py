@@ -1,25 +1,18 @@
 """Every method through Flower's Ray engine: three rounds of the digits with 20 clients, one process for all of them."""
 
-import multiprocessing
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-
 import pytest
 
 from fedsel_app.config import ConfigError
 from simulation.engines.ray_engine import simulate
 from simulation.experiments.configuration import resolve
 from strategies import STRATEGIES
+from tests.support.engines import AT_ONCE, engine
 from tests.support.rounds import read_rows
 
+__all__ = ["engine"]
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 CLIENTS = 20
 SMALL = {"clients": CLIENTS, "cohort": 5, "rounds": 3, "local-steps": 20, "device": "cpu", "workers": 2}
-AT_ONCE = {
-    "fedcor": {"fedcor.warmup": 1, "fedcor.first-steps": 50, "fedcor.steps": 20},
-    "fedcvr-bolt": {"fedcvr-bolt.warmup-rounds": 1},
-}
-"""So that these come to their own rule within three rounds."""
 ISP = {"participation": "isp", "isp-interval": 2, "isp-draws": 3, "holdout-fraction": 0.2}
 
 
@@ -27,13 +20,6 @@ def run(settings: dict[str, object]) -> list[dict[str, object]]:
     """The rows of a run."""
     folder = simulate(resolve(settings), lambda row: None)
     return read_rows(folder)
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[ProcessPoolExecutor]:
-    """A process that imports torch, Flower and Ray once."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        yield pool
 
 
 def rows_of(engine, folder, method, **more):

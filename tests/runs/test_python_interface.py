@@ -14,8 +14,8 @@ import pytest
 
 from fedsel_app import load_comparison, load_run, run
 from simulation.python_interface import comparisons
-from tests.runs.test_documentation import compare_small, folder
 from tests.support.documentation import PAGES, ROOT, code_blocks, code_spans
+from tests.support.scaled_down import compare_small, folder
 from tests.support.transcripts import alike
 
 __all__ = ["folder"]

@@ -12,25 +12,13 @@ import pytest
 from ray.cluster_utils import Cluster
 
 from simulation.comparison.run_processes import FEDSEL
+from tests.support.processes import titles
 from tests.support.rounds import rounds, written
 
 WORK = "ray::ClientAppActor.run"
 """Process title of a worker while it answers a message."""
 SETTINGS = ("--rounds", "6", "--clients", "10", "--cohort", "4")
 SETTINGS += ("--set", "local-steps=800", "--set", "checkpoint-every=2", "--set", "probe-batches=2")
-
-
-def titles() -> dict[int, tuple[int, str]]:
-    """Every process's parent and command line."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                found[int(entry.name)] = parent, (entry / "cmdline").read_text().replace("\0", " ").strip()
-            except OSError:
-                continue
-    return found
 
 
 def working(root: int) -> list[int]:

@@ -1,6 +1,5 @@
 """Every method ends with the same bits, in one process as in any other way to run it."""
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -14,32 +13,21 @@ from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import submit
 from simulation.deployment.local_deployment import Deployment
-from simulation.engines import inline_engine, ray_engine
+from simulation.engines import inline_engine
 from simulation.experiments.configuration import resolve
-from simulation.experiments.node_configuration import node_config_text
 from strategies import STRATEGIES
-from tests.runs.test_end_to_end import fedsel, flower_home  # noqa: F401 - a fixture
-from tests.runs.test_methods_end_to_end import AT_ONCE
+from tests.support.engines import AT_ONCE, SPAWN, Settings, deployment_of, engine, inline, ray
+from tests.support.programs import fedsel, flower_home
 from tests.support.rounds import rounds
 
-SPAWN = multiprocessing.get_context("spawn")
 SMALL = {"clients": 4, "cohort": 3, "rounds": 3, "local-steps": 3, "device": "cpu", "checkpoint-every": 1}
+__all__ = ["engine", "flower_home"]
 WAYS = ("Ray 1", "Ray 2", "killed and resumed", "flwr run", "deployment")
-
-Settings = dict[str, object]
 
 
 def settings_of(method: str) -> Settings:
     quick = {"terraform.min-clients": 2} if method == "terraform" else {}
     return SMALL | AT_ONCE.get(method, {}) | quick | {"strategy": method}
-
-
-def inline(settings: Settings) -> None:
-    inline_engine.simulate(resolve(settings), lambda row: None)
-
-
-def ray(settings: Settings) -> None:
-    ray_engine.simulate(resolve(settings), lambda row: None)
 
 
 def killed(settings: Settings) -> None:
@@ -50,13 +38,6 @@ def killed(settings: Settings) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     inline_engine.simulate(resolve(settings), kill)
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[ProcessPoolExecutor]:
-    """A process that imports torch, Flower and Ray once."""
-    with ProcessPoolExecutor(1, SPAWN) as pool:
-        yield pool
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +55,7 @@ def reference(engine: ProcessPoolExecutor, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """A SuperLink and four SuperNodes, which carry out one run after the other."""
-    base, clients = tmp_path_factory.mktemp("deployment"), SMALL["clients"]
-    nodes = [node_config_text(client, clients, {"state-dir": str(base / "state")}) for client in range(clients)]
-    with Deployment(base / "processes", nodes, insecure=True) as deployment:
+    with deployment_of(SMALL["clients"], tmp_path_factory.mktemp("deployment")) as deployment:
         yield deployment
 
 

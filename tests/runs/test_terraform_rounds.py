@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedsel_app.wire.codec import decode
-from tests.strategies.methods.test_terraform import exact_split
+from tests.support.exact_split import exact_split
 from tests.support.in_process import run_in_process
 from tests.support.proxies import round_of
 

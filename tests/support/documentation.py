@@ -60,11 +60,6 @@ def commands(page: str) -> list[Command]:
     return list(dict.fromkeys(found))
 
 
-def here_documents(script: str) -> list[str]:
-    """Texts that a shell script writes into files."""
-    return [text for _, _, text in HERE_DOCUMENT.findall(script)]
-
-
 def parse_script(script: str) -> list[Command]:
     """Commands of the programs in a shell script; those of the shell itself are left out.
 

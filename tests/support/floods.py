@@ -10,6 +10,7 @@ import grpc
 from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 
 MB = 10**6
+METHOD = "/flwr.proto.Fleet/PushObject"
 CHUNK = bytes(MB)
 
 
@@ -24,7 +25,7 @@ def call(address: str, authority: bytes, body: bytes) -> str:
     unlimited = [("grpc.max_send_message_length", -1)]
     with grpc.secure_channel(address, grpc.ssl_channel_credentials(authority), unlimited) as channel:
         try:
-            channel.unary_unary("/flwr.proto.Fleet/PushObject")(body, timeout=120)
+            channel.unary_unary(METHOD)(body, timeout=120)
         except grpc.RpcError as error:
             return str(error.code().name)
     return "OK"

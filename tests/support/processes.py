@@ -104,3 +104,16 @@ def running(child: processes.Child, program: str) -> Iterator[int]:
             words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
             if program in {Path(word).name for word in words} and KEEPER[-1] not in words:
                 yield pid
+
+
+def titles() -> dict[int, tuple[int, str]]:
+    """Every process's parent and command line."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                found[int(entry.name)] = parent, (entry / "cmdline").read_text().replace("\0", " ").strip()
+            except OSError:
+                continue
+    return found

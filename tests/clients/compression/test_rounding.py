@@ -94,7 +94,9 @@ def test_the_residual_is_what_the_server_did_not_decode(compressor, bits):
 
 
 @pytest.mark.parametrize("scheme", ["ef14", "ef21"])
-@pytest.mark.parametrize(("compressor", "bits"), CHOICES)
+@pytest.mark.parametrize(
+    ("compressor", "bits"), [("top-k", 32), ("rand-k", 32), ("qsgd", 32), ("top-k", 4), ("rand-k", 4), ("none", 4)]
+)
 def test_with_feedback_the_mean_of_what_is_sent_nears_a_constant_update(compressor, bits, scheme):
     delta = np.random.default_rng(6).normal(size=30).astype(np.float32)
     choice = CompressionConfig(compressor=compressor, error_feedback_scheme=scheme, value_bits=bits, **PLAIN)

@@ -101,22 +101,9 @@ def test_no_measured_run_ended_while_its_method_was_uniform():
                 assert (values.get("rounds_to_target") or inf) > uniform, (claim.name, side.strategy, seed)
 
 
-def test_a_superseded_claim_says_what_replaces_it():
-    names = set(Claim.files())
-    for claim in Claim.load():
-        if claim.superseded and "No claim replaces it" not in claim.superseded:
-            assert names & set(re.findall(r"[\w-]+", claim.superseded)), claim.name
-
-
 def test_a_ranking_has_all_methods():
     for ranking in Ranking.load():
         assert sorted(ranking.strategies) == sorted(STRATEGIES), ranking.name
-
-
-def test_what_is_reduced_is_said():
-    for claim in Claim.load():
-        assert bool(claim.reduced) == (claim.scale == "reduced"), claim.name
-        assert re.search(r"Table|Fig|Sec|Theorem", claim.source), claim.name
 
 
 def test_a_run_that_two_claims_ask_for_is_one_run(tmp_path):
@@ -154,16 +141,12 @@ def test_a_run_is_known_by_what_changes_its_numbers(tmp_path):
         ({"rule": {"metrics": ["acuracy"]}}, "Did you mean 'peak_accuracy'"),
         ({"rule": {"metrics": []}}, "'metrics' must name one metric at least"),
         ({"rule": {"metrics": ["stable_accuracy", "time_to_target_s"]}}, "must be costs, or scores"),
-        ({"rule": {"metrics": ["accuracy_at_rounds"]}}, "'budget' goes with"),
         ({"rule": {"confirm": 0.03}}, "'confirm' < 'effect' must hold"),
-        ({"rule": {"refute": 0.01}}, "'refute' <= 'confirm' must hold"),
-        ({"rule": {"seeds": 4}}, "'seeds' must be 5 at least"),
         ({"rule": {"seeds": 9}}, "'seeds' must be 10 at least for the 'power' 0.8"),
         ({"rule": {"color": "red"}}, "'color' is none of"),
         ({"rule": {"beside": ["time_to_target_s"]}}, "must be costs, or scores"),
         ({"second_stage": {"seeds": 9, "effect": 0.02, "deviation": 0.02}}, "'seeds' must be 10 at least"),
         ({"second_stage": {"seeds": 10, "effect": 0.02, "deviation": 0.02, "comparisons": 4}}, "at least for the"),
-        ({"second_stage": {"seeds": 10, "first_seed": 11}}, "'first_seed' must be 2001 at least"),
         ({"second_stage": {"seeds": 10}, "again": {"seeds": 10}}, "'again' is for claims without a second stage"),
         ({"settings": {"weighting": "method"}}, "'weighting' = method gives each its own weights"),
         (
@@ -183,14 +166,6 @@ def test_a_file_that_is_no_claim_is_refused(tmp_path, changes, said):
     with pytest.raises(ConfigError, match=re.escape(said)) as error:
         Claim.read(path)
     assert str(path) in str(error.value)
-
-
-def test_unknown_names_are_refused_with_the_nearest():
-    name = next(iter(Claim.files()))
-    with pytest.raises(ConfigError, match=f"Did you mean '{name}'"):
-        Claim.load([name + "x"])
-    with pytest.raises(ConfigError, match="The 'ranking' parameter must be one of"):
-        Ranking.load(["mnist"])
 
 
 def test_a_file_that_is_no_ranking_is_refused(tmp_path):

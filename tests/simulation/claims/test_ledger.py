@@ -7,12 +7,10 @@ from math import isfinite
 import pytest
 
 from fedsel_app.cli import main
-from fedsel_app.config import ConfigError
 from simulation.claims.claim import Claim
 from simulation.claims.ledger import METHOD, opening_lines, ranking_table, write_ledger
 from simulation.claims.measured import SHIPPED, identity, read_measured
 from simulation.claims.ranking import Ranking, advice, places, ranking_advice
-from simulation.claims.runs import missing_runs
 from simulation.claims.verdict import DECIDED, NOT_RUN, decide
 from simulation.experiments.configuration import resolve
 from tests.support.claims import CHEAT, HONEST, Runs, claim
@@ -100,17 +98,6 @@ def test_a_ranking_tells_who_is_tied_with_the_first():
     del values["divfl"][3]
     assert [place.accuracy.n for place in places(ranking, metric, Runs(values))] == [4, 4, 4]
     assert places(ranking, metric, Runs({})) == []
-
-
-def test_advice_where_random_is_behind():
-    ranking = Ranking(
-        name="r", title="T", strategies=("oort", "random"), budgets={"accuracy_at_time_s": 300}, seed_count=5
-    )
-    values = {"oort": {seed: 0.9 + 0.001 * seed for seed in ranking.seeds}}
-    values["random"] = {seed: 0.5 - 0.001 * seed for seed in ranking.seeds}
-    said = "After 300 simulated seconds, oort is first (0.903; random 0.497)."
-    assert ranking_advice(ranking, Runs(values)) == said
-    assert ranking_advice(ranking, Runs({})) == ""
 
 
 def test_a_ranking_says_who_selects_uniformly_at_first():
@@ -204,12 +191,6 @@ def test_the_list_has_a_line_a_claim(capsys):
     assert f"{len(standing)} claims, " in said
 
 
-def test_left_open_claims_say_why():
-    open_ = [claim for claim in Claim.load() if claim.left_open]
-    assert open_
-    assert all(missing_runs([claim], read_measured(SHIPPED)) for claim in open_)
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -223,10 +204,3 @@ def test_wrong_arguments_are_told(tmp_path, monkeypatch, capsys, arguments, said
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
     assert said in capsys.readouterr().err
-
-
-def test_damaged_measured_runs_are_told(tmp_path):
-    path = tmp_path / "measured.jsonl"
-    path.write_text('{"run": "a", "strategy": "random", "seed": 1, "wall_s": 1.0, "values": []}\n')
-    with pytest.raises(ConfigError, match="values"):
-        read_measured(path)

@@ -176,15 +176,6 @@ def test_the_second_stage_decides_alone_and_only_when_it_is_whole():
     assert (part.word, part.word_in("second_stage")) == (DOES_NOT, NOT_RUN)
 
 
-def test_a_repetition_leaves_the_verdict():
-    first = {seed: 0.9 + 0.001 * seed for seed in range(1, SEEDS + 1)}
-    fresh = {seed: 0.7 + 0.001 * (seed - FRESH) for seed in range(FRESH, FRESH + 10)}
-    base = dict.fromkeys([*first, *fresh], 0.8)
-    repeated = claim("c", CHEAT, HONEST, stages={"again": Stage(10, FRESH)})
-    (standing,) = decide([repeated], Runs({CHEAT: first | fresh, HONEST: base})).values()
-    assert (standing.word, standing.word_in("again")) == (HOLDS, DOES_NOT)
-
-
 def test_seeds_that_would_decide_count_holm():
     """Half a deviation: 34 pairs alone (Cohen's table), more as the strictest of four tests (level 0.00625)."""
     values = np.array([1.0, -1.0] * 5)
@@ -198,11 +189,3 @@ def test_seeds_that_would_decide_count_holm():
         scipy.stats.nct.sf(scipy.stats.t.ppf(1.0 - 0.05 / 8, n - 1), n - 1, 0.5 * n**0.5) for n in (needed - 1, needed)
     ]
     assert power[0] < 0.8 <= power[1]
-
-
-def test_two_papers_are_adjusted_apart_and_over_the_ledger_together():
-    values = {seed: 0.8 + 0.01 * (seed % 3) for seed in range(1, SEEDS + 1)}
-    runs = Runs({CHEAT: values, HONEST: dict.fromkeys(values, 0.8)})
-    found = decide([claim("a", CHEAT, HONEST), claim("b", CHEAT, HONEST, paper="Q")], runs)
-    (verdict,) = found["a"].verdicts
-    assert verdict.ledger_p == pytest.approx(2.0 * verdict.p)

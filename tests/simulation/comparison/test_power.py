@@ -10,7 +10,6 @@ from simulation.comparison.statistics import (
     Estimate,
     Paired,
     one_sided_power,
-    paired,
     pairs_needed,
     seeds_for,
     seeds_for_equivalence,
@@ -35,10 +34,6 @@ def test_no_number_of_seeds_finds_nothing():
     assert seeds_for(0.0, 1.0, 0.8) == inf
     assert seeds_for(-1.0, 1.0, 0.8) == inf
     assert seeds_for_equivalence(0.2, 0.1, 1.0, 0.8) == inf
-
-
-def test_without_deviation_two_seeds_do():
-    assert seeds_for(0.1, 0.0, 0.8) == 2
 
 
 def test_equivalence_needs_the_seeds_of_its_simulation():
@@ -67,7 +62,3 @@ def test_the_number_of_seeds_is_that_of_a_power_analysis(mean, deviation, compar
     """R's power.t.test(delta, sd, power = 0.8, type = "paired") gives 33.37 for half a deviation, and 9.94 for one."""
     result = Paired(Estimate(mean, np.nan, np.nan, 2), 1.0, 0.5, deviation)
     assert pairs_needed(result, comparisons) == pairs
-
-
-def test_one_pair_does_not_tell_how_many_seeds_would_do():
-    assert pairs_needed(paired([1.0], [2.0]), 1) is None

@@ -39,14 +39,6 @@ def test_what_is_missing_or_unfinished_is_noted(tmp_path):
     )
 
 
-def test_one_run_is_a_comparison_of_one_even_unfinished(tmp_path):
-    write_run(tmp_path / "mine", "oort", 7, [0.5, None, 0.9], finished=False)
-    comparison = Comparison.read(tmp_path / "mine")
-    (run,) = comparison.groups[0].all_runs
-    assert (run.name, run.seed, len(run.rows)) == ("mine", 7, 3)
-    assert "provisional" in comparison.notes[-1]
-
-
 def test_nulls_and_earlier_versions_of_a_round_are_left_out(tmp_path):
     write_run(tmp_path / "run", "random", 1, [0.5, 0.6])
     with (tmp_path / "run" / "rounds.jsonl").open("a") as file:

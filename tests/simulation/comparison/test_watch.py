@@ -62,11 +62,6 @@ def test_without_a_terminal_the_table_is_printed_once(comparison, capsys):
     assert "3/20" in printed
 
 
-def test_one_run_is_watched_too(tmp_path):
-    [run] = read_progress(run_folder(tmp_path / "mine", [row(5, 0.5)]))
-    assert (run.name, run.state, run.round) == ("mine", "started", 5)
-
-
 def test_a_folder_of_neither_is_refused(tmp_path, capsys):
     assert main(["watch", str(tmp_path)]) == 2
     assert "holds neither a comparison (comparison.json) nor a run" in capsys.readouterr().err

@@ -4,10 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-import pytest
-
-from fedsel_app.config import ConfigError
-from simulation.deployment.flower_cli import environment, tool
+from simulation.deployment.flower_cli import environment
 
 
 def test_environment_puts_this_python_first_and_installs_nothing(tmp_path):
@@ -15,8 +12,3 @@ def test_environment_puts_this_python_first_and_installs_nothing(tmp_path):
     assert variables["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
     assert variables["FLWR_HOME"] == str(tmp_path)
     assert variables["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
-
-
-def test_missing_program_is_named():
-    with pytest.raises(ConfigError, match="no flower-nonesuch in"):
-        tool("flower-nonesuch")

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -110,13 +109,6 @@ def test_connection_is_the_default_one_and_trusts_the_authority_alone():
         }
 
 
-def test_free_ports_differ_and_can_be_bound():
-    ports = free_ports(20)
-    assert len(set(ports)) == 20
-    for port in ports:
-        socket.create_server(("127.0.0.1", port)).close()
-
-
 def test_commands_elsewhere_are_read_as_they_are_meant_in_a_shell(tmp_path):
     """The lines run in bash with a fake program that prints its arguments."""
     (tmp_path / "fedsel").write_text('#!/bin/sh\necho "$1"; for a in "$@"; do echo "  $a"; done\n')
@@ -143,11 +135,6 @@ def test_commands_elsewhere_are_read_as_they_are_meant_in_a_shell(tmp_path):
     for option in ("--clients 2", "--rounds 3", "--cohort 1", "--strategy its:Own"):
         name, value = option.split()
         assert calls[calls.index(f"  {name}", calls.index("submit")) + 1] == f"  {value}"
-
-
-def test_app_folder_holds_the_project():
-    project = tomllib.loads((app_folder() / "pyproject.toml").read_text())
-    assert project["project"]["name"] == "fedsel"
 
 
 def test_missing_keys_are_told_before_anything_starts(tmp_path):

@@ -18,7 +18,6 @@ from simulation.deployment.supernode import (
     measuring,
     retrying,
     waiting,
-    with_port,
 )
 from simulation.flower_internals.supernode import CONNECTION_HOOK, PUSH_HOOK, TIME_HOOK
 
@@ -48,13 +47,6 @@ class Clock:
         self.now_s += seconds
 
 
-def test_supernodes_on_one_machine_take_free_ports_unless_told():
-    assert with_port(["--insecure", "--port=1"]) == ["--insecure", "--port=1"]
-    ports = [with_port(["--insecure"])[-2:] for _ in range(3)]
-    assert [flag for flag, _ in ports] == ["--port"] * 3
-    assert all(int(port) > 1023 for _, port in ports)
-
-
 def test_pushes_side_by_side_count_once_and_pauses_do_not():
     stopwatch = Stopwatch()
     push = stopwatch.timed(lambda name, content: time.sleep(0.2))
@@ -80,17 +72,6 @@ def test_what_a_small_push_takes_comes_off_a_large_one(monkeypatch):
     hasty.timed(lambda name, content: clock.sleep(3))("a", b"")
     hasty.timed(lambda name, content: clock.sleep(1))("a", LARGE)
     assert hasty.seconds == pytest.approx(0.5)
-
-
-def test_a_push_that_fails_is_over():
-    def fails(name, content):
-        raise ConnectionError(name)
-
-    stopwatch = Stopwatch()
-    with pytest.raises(ConnectionError):
-        stopwatch.timed(fails)("a", LARGE)
-    stopwatch.timed(lambda name, content: None)("b", LARGE)
-    assert stopwatch.seconds < 0.1
 
 
 def test_an_upload_is_read_for_the_next_reply(tmp_path, monkeypatch):

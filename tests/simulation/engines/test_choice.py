@@ -38,16 +38,6 @@ def test_settings_decide_first_and_then_the_size_of_the_work(tmp_path, monkeypat
     assert chosen.simulate.__module__ == f"simulation.engines.{engine}_engine"
 
 
-def test_one_core_is_never_faster_through_ray(monkeypatch):
-    """One of a machine, or of those that runs side by side share."""
-    long = resolve({"model": "cnn", "rounds": 10**6, "device": "cpu"})
-    assert choose(long, cores=1).engine == "inline"
-    monkeypatch.setattr(choice, "usable_cores", lambda: 4)
-    assert choose(long).engine == "ray"
-    monkeypatch.setattr(choice, "usable_cores", lambda: 1)
-    assert choose(long).engine == "inline"
-
-
 @pytest.mark.parametrize(
     ("settings", "advice"),
     [

@@ -2,7 +2,6 @@
 
 import pytest
 
-from fedsel_app.config import ConfigError
 from simulation.experiments.configuration import known_defaults
 from simulation.experiments.listing import first_settings, matching_settings, preset_lines, setting_lines
 from simulation.experiments.presets import preset_files, summary
@@ -36,12 +35,6 @@ def test_a_setting_says_what_papers_text_and_authors_code_have():
     ]
 
 
-def test_a_group_says_its_purpose_in_one_sentence():
-    purposes = list(matching_settings())
-    assert all(purpose.endswith(".") and "\n" not in purpose for purpose in purposes)
-    assert "Method oort: Lai et al. 2021 (Oort; paper rule reconstructed, or the authors' selector)." in purposes
-
-
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_no_line_is_wider_than_asked_and_nothing_is_cut(width):
     groups = matching_settings()
@@ -57,26 +50,10 @@ def test_no_line_is_wider_than_asked_and_nothing_is_cut(width):
             assert entry.allowed in text
 
 
-def test_a_setting_is_listed_with_default_meaning_and_bounds():
-    assert setting_lines(matching_settings("server-beta2"), 80) == [
-        "Server optimizer: the step of the global model along the aggregated update.",
-        "  server-beta2 = 0.99",
-        "      decay of V in fedadam and fedyogi; in [0, 1)",
-    ]
-
-
 def test_the_search_reads_keys_meanings_and_choices_in_either_case():
     assert keys(matching_settings("KRUM")) == ["aggregation", "krum-malicious"]
     assert keys(matching_settings("epsilon")) == ["dp-delta"]
     assert keys(matching_settings("fed-cbs")) == ["fed-cbs.exploration"]
-
-
-def test_a_search_without_a_result_names_the_nearest_word():
-    with pytest.raises(ConfigError) as error:
-        matching_settings("momentun")
-    assert str(error.value) == "No setting has 'momentun' in its key or its meaning. Did you mean 'momentum'?"
-    with pytest.raises(ConfigError, match="`fedsel settings --all` lists all of them"):
-        matching_settings("???")
 
 
 @pytest.mark.parametrize("width", [60, 80])

@@ -2,7 +2,6 @@
 
 import pytest
 
-from fedsel_app.cli import main
 from simulation.experiments.configuration import resolve
 from simulation.experiments.pipeline import pipeline_text
 
@@ -43,12 +42,3 @@ FEDAVG = "compressor none; solver sgd (lr 0.05); server optimizer mean (server-l
 )
 def test_the_pipeline_is_told_by_what_acts(settings, text):
     assert pipeline_text(resolve(settings).values()) == text
-
-
-def test_a_run_and_its_report_begin_with_the_pipeline(capsys, tmp_path):
-    small = ["--rounds", "1", "--clients", "4", "--cohort", "2", "--set", "local-epochs=1"]
-    assert main(["run", "--preset", "fedavg", *small, "--out", str(tmp_path / "run")]) == 0
-    first = capsys.readouterr().out.splitlines()[0]
-    assert first == f"Method: random; {FEDAVG}"
-    assert main(["report", str(tmp_path / "run")]) == 0
-    assert f"C{FEDAVG[1:]}." in (tmp_path / "run" / "report.md").read_text().split("\n\n")[1]

@@ -8,7 +8,7 @@ import pytest
 from fedsel_app.config import ConfigError
 from fedsel_app.config.arguments import parse_setting
 from simulation.experiments.configuration import known_defaults, resolve
-from simulation.experiments.presets import FOLDER, PROTOCOL_FILE, flatten, load_preset, preset_files
+from simulation.experiments.presets import FOLDER, PROTOCOL_FILE, load_preset, preset_files
 from tests.support.in_process import run_config
 from tests.support.sources import ROOT
 
@@ -130,10 +130,6 @@ def commands(name: str) -> list[str]:
     return [line for line in joined if re.search(r"--(strategies|grid|set) ", line)]
 
 
-def test_no_two_presets_have_one_name():
-    assert len([path for path in FOLDER.rglob("*.toml") if path.name != PROTOCOL_FILE]) == len(preset_files())
-
-
 def test_every_preset_is_packed_into_the_wheel_and_the_flower_app():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
     presets = set(preset_files().values()) | set(FOLDER.rglob(PROTOCOL_FILE))
@@ -143,40 +139,6 @@ def test_every_preset_is_packed_into_the_wheel_and_the_flower_app():
     assert presets <= {path for pattern in folders for path in ROOT.glob(f"{pattern}/*")}
 
 
-def test_a_preset_of_a_paper_lies_in_the_papers_folder():
-    for name, path in preset_files().items():
-        paper = path.parent.name.replace("_", "-")
-        assert path.parent == FOLDER or name.startswith((f"{paper}-", "paper")) or name == paper, path
-
-
-def test_every_protocol_has_its_presets():
-    prefixes = {"hetero-select-stable": 6, "hetero-select": 10, "isp": 5, "terraform": 14, "fedcvr-bolt": 4}
-    left = list(BIG)
-    for prefix, count in prefixes.items():
-        family = [name for name in left if name.startswith(prefix)]
-        assert len(family) == count
-        left = [name for name in left if name not in family]
-    assert not left
-
-
-@pytest.mark.parametrize("name", BIG + SMALL)
-def test_a_preset_says_only_what_differs(name):
-    own = tomllib.loads(text(name))
-    base = own.pop("base", None)
-    own = flatten(
-        {key: value for key, value in own.items() if key not in ("protocol", "departures", "methods", "strategies")}
-    )
-    beneath = known_defaults() if base is None else full(str(base))
-    assert [key for key, value in own.items() if beneath[key] == value] == []
-
-
-def test_a_preset_begins_with_what_it_is():
-    first = {name: text(name).splitlines()[0] for name in preset_files()}
-    assert len(set(first.values())) == len(first)
-    assert all(line.startswith("# ") for line in first.values())
-    assert all(first[name].startswith(f"# Small version of {name.removesuffix('-small')}: ") for name in SMALL)
-
-
 @pytest.mark.parametrize("name", SMALL)
 def test_a_small_version_differs_in_scale_alone(name):
     big, small = full(name.removesuffix("-small")), full(name)
@@ -184,15 +146,6 @@ def test_a_small_version_differs_in_scale_alone(name):
     assert small["data"] in AT_HAND or (name in SAVING and small["data"] == "fashion-mnist")
     assert int(str(small["rounds"])) < int(str(big["rounds"]))
     assert int(str(small["clients"])) <= (100 if name in SAVING else 50)
-
-
-@pytest.mark.parametrize("name", sorted(SAVING))
-def test_a_small_version_of_isp_can_show_a_saving(name):
-    """Its clients and searches are the paper's, its model has no BatchNorm, and no client tests a candidate."""
-    said = "clients=100 cohort=20 isp-interval=20 isp-draws=10 isp-step=1 model=mlp isp-loss=surrogate momentum=0.9"
-    expected = dict(parse_setting(pair) for pair in said.split())
-    assert {key: full(name)[key] for key in expected} == expected
-    assert int(str(full(name)["surrogate-examples"])) > 0
 
 
 @pytest.mark.parametrize("name", BIG + SMALL)

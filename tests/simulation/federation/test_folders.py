@@ -7,12 +7,10 @@ import stat
 import threading
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from fedsel_app.config import ConfigError
 from simulation.federation.folders import Federation, add_clients, client_numbers, provision, revoke_client
-from simulation.federation.machine import Machine, read_machine, with_settings, write_machine
+from simulation.federation.machine import read_machine, with_settings, write_machine
 
 
 @pytest.fixture(scope="module")
@@ -107,26 +105,6 @@ def is_private(path) -> bool:
     return path.is_file() and stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_every_client_has_a_pair_of_its_own(made):
-    pairs = []
-    for client in range(2):
-        private, public = made.client(client) / "key", made.public_key(client)
-        key = load_ssh_private_key(private.read_bytes(), None).public_key()
-        assert key == load_ssh_public_key(public.read_bytes())
-        pairs.append(key)
-    assert pairs[0] != pairs[1]
-
-
-def test_only_the_authority_can_sign(made):
-    certificates = [
-        x509.load_pem_x509_certificate(path.read_bytes()) for path in (made.authority, made.server / "server.crt")
-    ]
-    assert [found.extensions.get_extension_for_class(x509.BasicConstraints).value.ca for found in certificates] == [
-        True,
-        False,
-    ]
-
-
 def test_what_is_there_is_never_overwritten(made):
     before = made.authority.read_bytes()
     with pytest.raises(ConfigError, match="exists already"):
@@ -169,7 +147,3 @@ def test_a_folder_that_is_none_or_anothers_is_refused(made, tmp_path):
     (tmp_path / "machine.toml").write_text("role")
     with pytest.raises(ConfigError, match="cannot be read"):
         read_machine(tmp_path, "client")
-
-
-def test_ipv6_addresses_have_brackets():
-    assert Machine("client", "fd00::7", 9092, "1.36", 1, 0).fleet == "[fd00::7]:9092"

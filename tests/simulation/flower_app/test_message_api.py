@@ -186,12 +186,6 @@ def test_other_rounds_than_those_that_were_set_are_refused():
         started("random", register(ClientApp(), []), rounds=5)
 
 
-def test_the_legacy_server_needs_the_model():
-    built = fedsel_app.strategy("random", clients=CLIENTS, cohort=2)
-    with pytest.raises(ConfigError, match=r"parameters=arrays"):
-        built.initialize_parameters(None)
-
-
 def test_statistics_are_known_by_their_names(tmp_path):
     """In another order they are averaged all the same; by the order alone they would be compressed."""
     arrays = by_name(model())

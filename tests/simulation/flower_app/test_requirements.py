@@ -59,8 +59,3 @@ def test_the_page_shows_the_few_lines_of_each_example(example, block):
         shown += [line for line in difference if not line.startswith("@@")]
     assert block.splitlines() == [line.rstrip() for line in shown]
     assert len(shown) - 2 * len(files) <= most
-
-
-@pytest.mark.parametrize("task", ["message-app/message_app/task.py", "flower-app/flower_app/task.py"])
-def test_the_model_and_the_data_of_an_example_are_its_own(task):
-    assert "fedsel" not in (ROOT / "examples" / task).read_text()

@@ -35,10 +35,6 @@ def build(name, folder=None, **settings):
     return strategy(name, parameters=model(), out=folder, **{"rounds": 3} | SIZES | settings)
 
 
-def label_counts(context):
-    return np.bincount(data(context.node_config["partition-id"])[1], minlength=2)
-
-
 def test_random_with_an_unchanged_client_is_federated_averaging(tmp_path):
     """The hand-written loop averages the arrays of those that were selected, by their examples."""
     final = run_app(build("random", tmp_path / "run"), 3)
@@ -120,22 +116,6 @@ def test_the_mod_hands_the_users_arrays_and_config_on_and_compresses_with_error_
     np.testing.assert_allclose(after[2], own[2])
 
 
-def test_oort_selects_with_the_mod_by_the_users_losses(tmp_path):
-    """The root of the mean squared loss comes from the function, and the mean loss without one."""
-    mod = selecting(losses=lambda context, arrays: losses(arrays, *data(context.node_config["partition-id"])))
-    for mods in ([mod], [selecting]):
-        folder = tmp_path / str(len(list(tmp_path.iterdir())))
-        run_app(build("oort", folder), 3, mods=mods)
-        assert {client for row in rows(folder) for client in row["aggregated"]} == set(range(CLIENTS))
-
-
-def test_label_counts_of_the_user_reach_the_method(tmp_path):
-    run_app(build("fed-cbs", tmp_path / "run"), 3, mods=[selecting(label_counts=label_counts)])
-    first, *_ = rows(tmp_path / "run", "clients.jsonl")
-    assert first["examples"] == 10
-    assert rows(tmp_path / "run")[0]["probe_bytes"] == CLIENTS * 2 * 8
-
-
 def test_scaffold_corrects_by_the_control_variates(tmp_path):
     """In round 2 the term is mean(c) - c_i, each c_i the mean gradient of round 1: -delta / (steps lr)."""
     terms = {}
@@ -214,11 +194,6 @@ def test_the_users_central_test_is_recorded(tmp_path):
 def test_rounds_that_bring_nothing_end_with_an_error():
     with pytest.raises(RuntimeError, match=r"In 3 rounds no client brought a usable update. The last failure: Client"):
         run_app(build("random", rounds=20), 20, kind=BrokenClient)
-
-
-def test_more_rounds_than_the_strategy_was_told_are_refused():
-    with pytest.raises(ConfigError, match="The 1 'rounds' of the strategy are over"):
-        run_app(build("random", rounds=1), 2)
 
 
 @pytest.mark.parametrize(

@@ -85,12 +85,3 @@ def test_a_comparison_leads_each_row_with_its_run(tmp_path):
     for cell in (None, "alpha=7"):
         with pytest.raises(ConfigError, match=r"one of the cells alpha=0.1; alpha=1.0"):
             result.plot(cell)
-
-
-def test_a_figure_is_shown_in_a_notebook(folder):
-    assert load_run(folder).plot()._repr_png_().startswith(b"\x89PNG")
-
-
-def test_a_folder_without_a_run_is_told(tmp_path):
-    with pytest.raises(ConfigError, match="holds no run"):
-        load_run(tmp_path)

@@ -23,12 +23,6 @@ def test_help_and_completion_list_every_keyword_with_its_default():
         assert listed["oort_explore"].annotation is float
 
 
-def test_the_package_lists_its_public_names():
-    names = {"run", "compare", "load_run", "load_comparison", "RunResult", "ComparisonResult"}
-    names |= {"strategy", "selecting", "client_app"}
-    assert names <= set(dir(fedsel_app))
-
-
 def test_keywords_and_keys_are_taken():
     values = setting_values({"local_steps": 3, "hetero_select_loss_weight": 2.0}, {"mine.share": 0.5, "lr": 0.1})
     assert values == {"local-steps": 3, "hetero-select.loss-weight": 2.0, "mine.share": 0.5, "lr": 0.1}

@@ -2,13 +2,10 @@
 
 import csv
 
-import numpy as np
 import pytest
 
 from fedsel_app.cli import main
-from fedsel_app.config.data import data_name
 from fedsel_app.records.summary import averaged_text
-from simulation.report import page
 from tests.support.pictures import draw_blank_pictures
 from tests.support.report_runs import write_comparison, write_plan, write_run
 
@@ -93,22 +90,3 @@ def test_the_mean_of_the_evaluations_says_how_many(printed):
     assert averaged_text(10) == "mean of all 10 evaluations"
     assert averaged_text(11) == "mean of the last 10 evaluations"
     assert averaged_text(1) == "the one evaluation"
-
-
-def test_a_users_file_is_the_name_of_the_data():
-    assert data_name({"data": "npz", "data-path": "/some/where/cells.npz"}) == "cells.npz"
-    assert data_name({"data": "cifar10", "data-path": "/some/where"}) == "cifar10"
-    assert data_name({"data": "mine:load", "data-path": ""}) == "mine:load"
-
-
-def test_rounds_have_whole_ticks(printed, monkeypatch):
-    drawn = []
-    real = page.plots
-    monkeypatch.setattr(page, "plots", lambda *about: drawn.extend(real(*about)) or [])
-    printed(two_seeds)
-    axes = [axis for plot in drawn for axis in plot.figure.axes if axis.get_xlabel() == "round"]
-    assert len(axes) > 6
-    for axis in axes:
-        axis.set_xlim(0.2, 3.4)
-        assert all(float(tick).is_integer() for tick in axis.xaxis.get_ticklocs())
-    assert np.isfinite(axes[0].xaxis.get_ticklocs()).all()

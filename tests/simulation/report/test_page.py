@@ -145,14 +145,6 @@ def test_a_report_of_cells_says_which(tmp_path, monkeypatch):
     assert TOO_FEW in html
 
 
-def test_a_page_that_would_be_too_large_is_drawn_coarser(tmp_path, monkeypatch):
-    sizes = {144: 6_000_000, 100: 4_900_000, 60: 1}
-    monkeypatch.setattr(page, "plots", lambda *about: [])
-    monkeypatch.setattr(page, "_html", lambda *about: "x" * sizes[about[-1]])
-    write_run(tmp_path / "run", "random", 1, [0.5])
-    assert write_report(tmp_path / "run").stat().st_size == 4_900_000
-
-
 def test_the_command_on_one_run(tmp_path, capsys, monkeypatch):
     """`fedsel report` on one run; texts of the run are escaped."""
     draw_blank_pictures(monkeypatch)

@@ -1,7 +1,6 @@
 import io
 import json
 
-from matplotlib import image
 from matplotlib.figure import Figure
 from rich.console import Console
 
@@ -25,13 +24,6 @@ SUMMARY = {
     "failure_count": 0,
     "versions": {"numpy": "2.0"},
 }
-
-
-def test_the_picture_of_no_rows_is_a_png(tmp_path):
-    path = draw_run([], 0.7, "a title", tmp_path / "accuracy.png")
-    assert path.read_bytes().startswith(SIGNATURE)
-    height, width, _ = image.imread(path).shape
-    assert width > 3 * height
 
 
 def test_the_picture_shows_the_rows(tmp_path, monkeypatch):

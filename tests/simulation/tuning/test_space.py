@@ -33,10 +33,6 @@ def test_ranges(text, expected, shown):
     assert not found.holds(-1.0)
 
 
-def test_a_space_has_a_range_for_each_setting_and_those_of_methods():
-    assert list(parse_space("lr, oort.penalty ,mu=0.01..1", METHODS)) == ["lr", "oort.penalty", "mu"]
-
-
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

@@ -11,34 +11,11 @@ from fedsel_app.wire.codec import Update
 from strategies.methods.terraform import Terraform, TerraformConfig, split_index, split_range
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
+from tests.support.exact_split import exact_split
 from tests.support.selecting import select, selections
 
 QUARTILES = ("q1-q3", "0-1", "0-q3", "q1-1", "q3-1")
 CLIENTS, SIZE = 12, 12
-
-
-def exact_variance(part):
-    """Variance of (u, n) pairs, weighted by n."""
-    total = sum(n for _, n in part)
-    mean = sum(n * u for u, n in part) / total
-    return sum(n * (u - mean) ** 2 for u, n in part) / total
-
-
-def exact_split(clients, quartiles):
-    """The cheapest tau of Algorithm 1 by trying them all in rational numbers."""
-    count, total = len(clients), sum(n for _, n in clients)
-
-    def holding(share):
-        return next(k for k in range(1, count + 1) if sum(n for _, n in clients[:k]) >= share * total)
-
-    first = {"q1": holding(Fraction(1, 4)), "q3": holding(Fraction(3, 4)), "0": 1}[quartiles.split("-")[0]]
-    end = {"q3": holding(Fraction(3, 4)), "1": count}[quartiles.split("-")[1]]
-    costs = {
-        tau: Fraction(tau, count) * exact_variance(clients[:tau])
-        + Fraction(count - tau, count) * exact_variance(clients[tau:])
-        for tau in range(first, end)
-    }
-    return min(costs, key=lambda tau: (costs[tau], tau)) if costs else None
 
 
 @pytest.mark.parametrize("quartiles", QUARTILES)

@@ -1,0 +1,137 @@
+"""Engines scaled down, and a folder with the files that the pages of the documentation have their readers write."""
+
+import importlib
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsel_app.config import DataConfig, Value
+from fedsel_app.data import dataset
+from fedsel_app.data.sources.published import expected_shape
+from simulation.bench.commands import BENCHES
+from simulation.claims import runs as claim_runs
+from simulation.claims.measured import write_measured
+from simulation.comparison import compare
+from simulation.comparison.plan import Comparison
+from simulation.deployment import deployed_run, start, submission
+from simulation.deployment.flower_cli import RunResult
+from simulation.engines import inline_engine, ray_engine
+from simulation.experiments.configuration import AppConfig, known_defaults, resolve, resolve_run_config
+from simulation.tuning import tune
+from simulation.tuning.plan import Tuning
+from simulation.tuning.tuning_file import Best
+from simulation.wiring import folders
+from simulation.wiring.folders import run_folder
+from tests.bench import __main__ as own_benches
+from tests.support.documentation import (
+    PAGES,
+    python_files,
+)
+from tests.support.in_process import run_config
+from tests.support.pictures import draw_blank_pictures
+
+SMALL = {"rounds": 1, "clients": 5, "cohort": 2, "local-steps": 1, "local-epochs": 0, "probe-batches": 1}
+
+
+def run_small(config: AppConfig) -> Path:
+    """The folder of a run of one round of few clients."""
+    small = resolve(config.values() | SMALL)
+    folder = run_folder(small)
+    run_config(folder, small)
+    return folder
+
+
+def simulate_small(config: AppConfig, on_round: Callable[..., None], *, verbose: bool = False) -> Path:
+    return run_small(config)
+
+
+def submit_small(app: Path, superlink: str, run_config: Mapping[str, Value], *others: object) -> RunResult:
+    run_small(resolve_run_config(known_defaults() | run_config))
+    return RunResult(1, "finished:completed", "")
+
+
+def compare_small(comparison: Comparison, jobs: int, console: object) -> dict[str, str]:
+    """The first run and the last one."""
+    comparison.out.mkdir(parents=True)
+    comparison.write()
+    for run in [comparison.runs[0], *comparison.runs[1:][-1:]]:
+        run_small(run.config)
+    return {}
+
+
+def claims_small(studies: object, out: Path, *others: object) -> dict[str, str]:
+    """No run at all."""
+    out.mkdir(parents=True)
+    write_measured(out / claim_runs.FILE, {})
+    return {}
+
+
+def tune_small(tuning: Tuning, jobs: int, console: object) -> dict[str, str]:
+    """The comparison alone, as if the default settings had been the best of all trials."""
+    best = {name: Best(trial=1, settings=tuning.defaults(name), values=[0.5], failures={}) for name in tuning.spaces}
+    failed = compare_small(tuning.comparison(best), jobs, console)
+    tuning.write(best)
+    return failed
+
+
+def generated(config: DataConfig, seed: int) -> dataset.Dataset:
+    """Random samples in the shape of a published data set."""
+    return generated_once(config)
+
+
+@cache
+def generated_once(config: DataConfig) -> dataset.Dataset:
+    expected = expected_shape(config)
+    assert expected is not None
+    return dataset.from_arrays(arrays(*expected[:2], examples=50_000), config.data)
+
+
+def arrays(shape: tuple[int, ...], classes: int, examples: int = 2000) -> dict[str, Any]:
+    """Random images of `shape` with labels, `examples` to train and 20 to test."""
+    rng = np.random.default_rng(0)
+    found = {}
+    for part, count in (("train", examples), ("test", 20)):
+        found[f"x_{part}"] = rng.integers(0, 256, (count, *shape), dtype=np.uint8)
+        found[f"y_{part}"] = rng.integers(0, classes, count)
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working directory with the files that the pages have their readers write, and all engines scaled down."""
+    files = {name: code for page in PAGES.values() for name, code in python_files(page).items()}
+    for name, code in files.items():
+        (tmp_path / name).write_text(code, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    seconds = (datetime.fromtimestamp(second) for second in itertools.count())  # run folders are named by the time
+    monkeypatch.setattr(folders, "datetime", SimpleNamespace(now=lambda: next(seconds)))
+    for engine in (inline_engine, ray_engine):
+        monkeypatch.setattr(engine, "simulate", simulate_small)
+    monkeypatch.setattr(compare, "compare", compare_small)
+    monkeypatch.setattr(claim_runs, "run_claims", claims_small)
+    monkeypatch.setattr(tune, "tune", tune_small)
+    for module in (deployed_run, submission):
+        monkeypatch.setattr(module, "submit", submit_small)
+    monkeypatch.setattr(submission, "obstacle", lambda *_: None)
+    monkeypatch.setattr(submission, "show_status", lambda *_: None)
+    monkeypatch.setattr(start, "start", lambda *_: None)
+    monkeypatch.setattr(deployed_run, "Deployment", lambda *_, **__: nullcontext(SimpleNamespace(flwr_home=tmp_path)))
+    draw_blank_pictures(monkeypatch)
+    for name in ("mnist", "fashion-mnist", "cifar10"):
+        monkeypatch.setitem(dataset.LOADERS, name, generated)
+    for bench in (BENCHES | own_benches.BENCHES).values():
+        monkeypatch.setattr(importlib.import_module(bench.module), "run", lambda arguments, console: [])
+    yield tmp_path
+    dataset.load.cache_clear()
+    for name in files:
+        sys.modules.pop(name.removesuffix(".py"), None)
