@@ -1,4 +1,4 @@
-"""Documentation: its length, links, presets, settings and method table are true of the code."""
+"""Documentation: its links, presets, settings and method table are true of the code."""
 
 import re
 
@@ -9,17 +9,11 @@ from simulation.experiments.configuration import known_defaults, resolve
 from simulation.experiments.presets import preset_files
 from simulation.report.method_table import Scale, method_rows
 from strategies import STRATEGIES
-from tests.support.documentation import PAGES, README, code_spans, commands, python_files
+from tests.support.documentation import PAGES, README, code_spans, commands
 from tests.support.sources import ROOT
 
-LINES, METHOD_LINES, WIDTH = 120, 39, 120
 OTHER_WORDS = re.compile(r"\b(refuted|confirmed|exchanges)\b", re.IGNORECASE)
 """Words in place of which the project says does not hold, holds, client updates."""
-
-
-def test_the_readme_is_short_and_so_is_its_method() -> None:
-    assert len(README.splitlines()) <= LINES
-    assert len(python_files(README)["waiting.py"].splitlines()) <= METHOD_LINES
 
 
 def test_the_readme_puts_the_command_on_the_path_before_it_uses_it() -> None:
@@ -34,11 +28,6 @@ def test_pages_and_programs_have_one_word_for_a_thing() -> None:
             if path.suffix in (".py", ".html"):
                 texts[path.relative_to(ROOT).as_posix()] = path.read_text(encoding="utf-8")
     assert {name: found for name, text in texts.items() if (found := OTHER_WORDS.findall(text))} == {}
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_lines_are_wrapped_but_for_tables(name: str) -> None:
-    assert [line for line in PAGES[name].splitlines() if len(line) > WIDTH and not line.startswith("|")] == []
 
 
 def test_the_method_table_is_the_registry() -> None:

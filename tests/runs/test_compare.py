@@ -266,15 +266,13 @@ def test_a_terminal_shows_the_table(out):
 @pytest.mark.parametrize(
     ("settings", "gpus", "jobs"),
     [
-        ({}, 0, 8),
+        ({}, 2, 8),
         ({"workers": 3}, 0, 2),
         ({"workers": 99}, 0, 1),
         ({"ray-address": "auto"}, 0, 1),
-        ({}, 2, 8),
         ({"client-gpus": 0.5}, 1, 2),
         ({"client-gpus": 0.1}, 1, 8),
         ({"client-gpus": 0.25, "workers": 2}, 2, 4),
-        ({"client-gpus": 1.0, "workers": 2}, 4, 2),
         ({"client-gpus": 1.0, "workers": 2}, 1, 1),
         ({"client-gpus": 0.5}, 0, 8),
     ],

@@ -182,19 +182,6 @@ def test_resuming_a_live_run_leaves_its_states(tmp_path, monkeypatch):
     assert tree(tmp_path) == before
 
 
-@pytest.mark.parametrize("name", ["rounds.jsonl", "clients.jsonl", "config.json", "checkpoint.npz"])
-def test_a_run_with_a_symlinked_record_is_not_resumed(tmp_path, name):
-    run_in_process(tmp_path / "run", rounds=1, clients=2, cohort=1, local_steps=1)
-    (tmp_path / "run" / "summary.json").unlink()
-    written(tmp_path / "precious")
-    (tmp_path / "run" / name).unlink(missing_ok=True)
-    (tmp_path / "run" / name).symlink_to(tmp_path / "precious")
-    before = tree(tmp_path)
-    with pytest.raises(ConfigError, match=f"symlink '{name}'"):
-        open_run_folder(resolve({"out": str(tmp_path / "run"), "resume": True}))
-    assert tree(tmp_path) == before
-
-
 def test_states_are_removed_and_nothing_beside_them(tmp_path):
     folder = tmp_path / STATE_FOLDER
     StateStore(folder).of_run("a1").save(0, 1, {}, ClientHistory())

@@ -35,7 +35,7 @@ def rows_of(folder, settings, pool):
     return [json.dumps(row) for row in without_wall(rows)]
 
 
-@pytest.mark.parametrize("pool", [1, 3, 20])
+@pytest.mark.parametrize("pool", [3, 20])
 def test_the_rounds_are_the_same(tmp_path, run, pool):
     settings, single = run
     assert rows_of(tmp_path, settings, pool) == single

@@ -113,23 +113,6 @@ def test_the_run_goes_on_when_all_clients_are_gone_and_when_one_is_back(client_e
     assert strategy.context.recorder.finished == 1
 
 
-def test_the_run_ends_properly_when_all_clients_are_gone_at_its_end():
-    strategy = RandomSelection(context_of(rounds=2, client_eval=True))
-    proxies = trio(accuracy=0.5)
-    manager = manager_of(proxies)
-    evaluate = strategy.aggregate_evaluate
-
-    def leaving(number, results, failures):
-        for proxy in proxies:
-            manager.unregister(proxy)
-        return evaluate(number, results, failures)
-
-    strategy.aggregate_evaluate = leaving
-    rows, _ = run_rounds(strategy, manager, 2)
-    assert [row["round"] for row in rows] == [1, 2]
-    assert strategy.context.recorder.finished == 1
-
-
 def test_too_few_clients_is_an_error_that_says_what_to_do(monkeypatch):
     monkeypatch.setattr(SimpleClientManager, "wait_for", lambda manager, clients, timeout: (clients, timeout) != (3, 7))
     with pytest.raises(ConfigError, match="Only 2 of 3 clients connected within 7 s"):

@@ -1,12 +1,38 @@
-"""Claims, and values of the methods by seed in place of measured runs."""
+"""Claims: those that come with fedsel, read and decided once, and values of the methods in place of measured runs."""
 
 from dataclasses import dataclass
+from functools import cache
 
 from simulation.claims.claim import Claim, Rule, Stage
+from simulation.claims.measured import SHIPPED, read_measured
+from simulation.claims.ranking import Ranking
 from simulation.claims.study import Side
+from simulation.claims.verdict import decide
 
 SEEDS = 10
 HONEST, TWIN, CHEAT = "random", "random-weighted", "oort"
+
+
+@cache
+def shipped():
+    """Measured runs that come with fedsel."""
+    return read_measured(SHIPPED)
+
+
+@cache
+def claims():
+    return Claim.load()
+
+
+@cache
+def rankings():
+    return Ranking.load()
+
+
+@cache
+def verdicts():
+    """Verdicts of all claims by the shipped runs."""
+    return decide(claims(), shipped())
 
 
 @dataclass

@@ -8,11 +8,12 @@ import tomli_w
 
 from fedsel_app.config import ConfigError
 from simulation.claims.claim import Claim
-from simulation.claims.measured import SHIPPED, identity, read_measured
+from simulation.claims.measured import identity
 from simulation.claims.ranking import Ranking
 from simulation.claims.runs import asked_runs
 from simulation.experiments.presets import load_preset
 from strategies import STRATEGIES
+from tests.support.claims import claims, rankings, shipped
 
 PAPERS = "HeteRo-Select (informativeness)", "HeteRo-Select (stability)", "ISP", "Terraform", "FedCVR-Bolt"
 CLAIM = {
@@ -46,15 +47,14 @@ def written(tmp_path, **changes):
 
 
 def test_at_least_thirty_claims_of_every_paper_and_ten_baselines():
-    claims = Claim.load()
-    assert len(claims) >= 30
-    found = {claim.paper for claim in claims}
+    assert len(claims()) >= 30
+    found = {claim.paper for claim in claims()}
     assert set(PAPERS) < found
     assert len(found - set(PAPERS)) >= 10
 
 
 def test_every_claim_and_ranking_has_settings_that_can_be_run():
-    for study in (*Claim.load(), *Ranking.load()):
+    for study in (*claims(), *rankings()):
         configs = [study.configuration(side, 1) for side in study.sides]
         assert len({identity(config) for config in configs}) == len(study.sides), study.name
         assert len(study.seeds) >= 5, study.name
@@ -62,7 +62,7 @@ def test_every_claim_and_ranking_has_settings_that_can_be_run():
 
 def test_arms_differ_in_nothing_that_their_file_does_not_name():
     """A setting of one side is named there, or in the pipelines of a preset; weights are equal, or named."""
-    for claim in Claim.load():
+    for claim in claims():
         if claim.superseded:
             continue
         first, second = (claim.configuration(side, 1).values() for side in claim.sides)
@@ -74,7 +74,7 @@ def test_arms_differ_in_nothing_that_their_file_does_not_name():
         strategies = {side.strategy for side in claim.sides}
         if len(strategies) > 1 and not claim.own_pipelines and "method" in (first["weighting"], second["weighting"]):
             assert all("weighting" in side.settings for side in claim.sides), claim.name
-    for ranking in Ranking.load():
+    for ranking in rankings():
         assert "weighting" in ranking.settings, ranking.name
         configs = {side.name: ranking.configuration(side, 1).values() for side in ranking.sides}
         base = configs["random"]
@@ -85,24 +85,23 @@ def test_arms_differ_in_nothing_that_their_file_does_not_name():
 
 
 def test_random_selection_with_equal_weights_stands_in_every_ranking():
-    for ranking in Ranking.load():
+    for ranking in rankings():
         (side,) = (side for side in ranking.sides if side.name == "random, equal weights")
         assert side.strategy == "random", ranking.name
         assert ranking.configuration(side, 1).aggregation.weighting == "uniform", ranking.name
 
 
 def test_no_measured_run_ended_while_its_method_was_uniform():
-    measured = read_measured(SHIPPED)
-    for claim in Claim.load():
+    for claim in claims():
         for side in claim.sides:
             uniform = 0 if claim.superseded else claim.uniform_rounds(side)
             for seed in claim.seeds if uniform else ():
-                values = measured.values(claim, side, seed) or {}
+                values = shipped().values(claim, side, seed) or {}
                 assert (values.get("rounds_to_target") or inf) > uniform, (claim.name, side.strategy, seed)
 
 
 def test_a_ranking_has_all_methods():
-    for ranking in Ranking.load():
+    for ranking in rankings():
         assert sorted(ranking.strategies) == sorted(STRATEGIES), ranking.name
 
 

@@ -7,67 +7,68 @@ from math import isfinite
 import pytest
 
 from fedsel_app.cli import main
-from simulation.claims.claim import Claim
+from simulation.claims import ledger, listing
 from simulation.claims.ledger import METHOD, opening_lines, ranking_table, write_ledger
-from simulation.claims.measured import SHIPPED, identity, read_measured
+from simulation.claims.measured import identity
 from simulation.claims.ranking import Ranking, advice, places, ranking_advice
-from simulation.claims.verdict import DECIDED, NOT_RUN, decide
+from simulation.claims.verdict import DECIDED, NOT_RUN
 from simulation.experiments.configuration import resolve
-from tests.support.claims import CHEAT, HONEST, Runs, claim
+from tests.support.claims import CHEAT, HONEST, Runs, claim, claims, rankings, shipped, verdicts
 from tests.support.sources import ROOT
 
 
-@pytest.fixture(scope="module")
-def shipped():
-    return read_measured(SHIPPED)
+@pytest.fixture
+def decided_once(monkeypatch):
+    """The ledger and the list do not decide the claims again."""
+    for module in (ledger, listing):
+        monkeypatch.setattr(module, "decide", lambda claims, measured: verdicts())
 
 
-def test_the_committed_ledger_is_what_its_runs_give(tmp_path, shipped):
-    _, markdown, _ = write_ledger(tmp_path, Claim.load(), Ranking.load(), shipped)
+def test_the_committed_ledger_is_what_its_runs_give(tmp_path, decided_once):
+    _, markdown, _ = write_ledger(tmp_path, claims(), rankings(), shipped())
     assert markdown.read_text(encoding="utf-8") == (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8")
 
 
-def test_the_readme_says_what_the_ledger_says(shipped):
+def test_the_readme_says_what_the_ledger_says():
     """The README's paragraph under the mark has the ledger's first line and its advice."""
     said = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split("<!-- ledger")[1].split("-->")[1].split())
-    (title, text), *_ = opening_lines(Claim.load(), Ranking.load(), decide(Claim.load(), shipped), shipped)
+    (title, text), *_ = opening_lines(claims(), rankings(), verdicts(), shipped())
     assert f"[{title}](docs/ledger.md): {text}" in said
     before = said.split(text)[1].split(" Where every byte counts")[0].strip()
     assert all(sentence in METHOD for sentence in re.split(r"(?<=[.]) ", before))
-    for currency, sentence in advice(Ranking.load(), shipped):
+    for currency, sentence in advice(rankings(), shipped()):
         assert f"{currency}, {sentence}" in said
 
 
-def test_the_preset_recommended_selects_with_the_first_at_equal_bytes(shipped):
-    (_, sentence), *_ = advice(Ranking.load(), shipped)
+def test_the_preset_recommended_selects_with_the_first_at_equal_bytes():
+    (_, sentence), *_ = advice(rankings(), shipped())
     assert sentence.startswith(f"use {resolve({'preset': 'recommended'}).run.strategy}, ")
 
 
-def test_at_least_24_claims_are_decided_or_shown_undecidable_with_five_seeds_each(shipped):
-    verdicts = decide(Claim.load(), shipped)
+def test_at_least_24_claims_are_decided_or_shown_undecidable_with_five_seeds_each():
     settled = [
         found
-        for found in verdicts.values()
+        for found in verdicts().values()
         if found.word in DECIDED or (found.word != NOT_RUN and isfinite(found.seeds_needed))
     ]
     assert sum(found.verdicts[0].pairs.advantages.size >= 5 for found in settled) >= 24
 
 
-def test_every_measured_run_belongs_to_a_study(shipped):
+def test_every_measured_run_belongs_to_a_study():
     asked = {
         identity(study.configuration(side, seed))
-        for study in (*Claim.load(), *Ranking.load())
+        for study in (*claims(), *rankings())
         for side in study.sides
         for seed in study.seeds
     }
-    assert set(shipped.rows) <= asked
+    assert set(shipped().rows) <= asked
 
 
 def test_the_opening_names_verdicts_and_the_page_shows_both_sides(tmp_path):
     scores = {HONEST: {seed: 0.70 + 0.001 * seed for seed in range(1, 11)}}
     scores[CHEAT] = {seed: 0.75 + 0.002 * seed for seed in range(1, 11)}
-    claims = [claim("ahead", CHEAT, HONEST), claim("behind", HONEST, CHEAT), claim("absent", "divfl", HONEST)]
-    page, markdown, picture = write_ledger(tmp_path, claims, [], Runs(scores))
+    three = [claim("ahead", CHEAT, HONEST), claim("behind", HONEST, CHEAT), claim("absent", "divfl", HONEST)]
+    page, markdown, picture = write_ledger(tmp_path, three, [], Runs(scores))
     text = markdown.read_text(encoding="utf-8")
     counts = "1 holds, 1 does not hold, 1 not run"
     assert text.splitlines()[2] == f"- **3 claims:** {counts}."
@@ -164,12 +165,12 @@ def test_advice_over_rankings_counts_where_a_method_is_first_or_tied():
         }
         for name in w
     }  # fmt: skip
-    rankings = [
+    both_rankings = [
         Ranking(name=name, title=name, strategies=tuple(w), budgets={"accuracy_at_rounds": budget}, seed_count=5)
         for name, budget in (("w", 5), ("v", 6))
     ]
     # Random selection is 0.1 points behind in w and 20.1 in v.
-    (both,), (second,) = advice(rankings, Runs(values)), advice(rankings[1:], Runs(values))
+    (both,), (second,) = advice(both_rankings, Runs(values)), advice(both_rankings[1:], Runs(values))
     assert both == (
         "Where only rounds count",
         "use oort: first or tied in 2 of 2 workloads. Random selection is tied in 1 of 2 workloads (w), and 10.1 "
@@ -177,17 +178,17 @@ def test_advice_over_rankings_counts_where_a_method_is_first_or_tied():
     )
     assert second[1].startswith("use divfl or oort: first or tied in ")
     assert second[1].endswith(" in 0 of 1 workloads, and 20.1 points behind the first on average.")
-    (most,) = advice([*rankings, replace(rankings[0], name="u")], Runs(values))
+    (most,) = advice([*both_rankings, replace(both_rankings[0], name="u")], Runs(values))
     assert " in 2 of 3 workloads (not in v), and " in most[1]
-    assert advice(rankings, Runs({})) == []
+    assert advice(both_rankings, Runs({})) == []
 
 
-def test_the_list_has_a_line_a_claim(capsys):
+def test_the_list_has_a_line_a_claim(capsys, decided_once):
     assert main(["claims"]) == 0
     said = capsys.readouterr().out
-    for study in (*Claim.load(), *Ranking.load()):
+    for study in (*claims(), *rankings()):
         assert study.name[:20] in said
-    standing = [claim for claim in Claim.load() if not claim.superseded]
+    standing = [claim for claim in claims() if not claim.superseded]
     assert f"{len(standing)} claims, " in said
 
 

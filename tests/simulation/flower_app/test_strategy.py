@@ -153,22 +153,6 @@ def test_the_users_curvature_and_losses_are_asked_for(tmp_path):
     assert [row["examples"] for row in rows(tmp_path / "run", "clients.jsonl")] == [7] * CLIENTS
 
 
-def test_a_run_goes_on_from_its_checkpoint_to_the_same_model(tmp_path):
-    settings = {"compressor": "top-k", "kept_fraction": 0.3, "checkpoint_every": 2, "rounds": 4}
-    built = [build("random", tmp_path / name, **settings) for name in ("whole", "parts")]
-    whole = run_app(built[0], 4, mods=[selecting], state_dir=tmp_path / "whole-states")
-    run_app(built[1], 3, mods=[selecting], state_dir=tmp_path / "part-states")
-    built[1]._inner.context.recorder.close()
-    resumed = build("random", tmp_path / "parts", resume=True, **settings)
-    parts = run_app(resumed, 4, mods=[selecting], nodes=[7, 5, 3, 1], state_dir=tmp_path / "part-states")
-    for found, expected in zip(parts, whole, strict=True):
-        np.testing.assert_array_equal(found, expected)
-    selected = [[row["selected"] for row in rows(tmp_path / name)] for name in ("whole", "parts")]
-    assert selected[0] == selected[1]
-    assert (tmp_path / "parts" / "summary.json").exists()
-    assert len(rows(tmp_path / "parts", "clients.jsonl")) == len(rows(tmp_path / "whole", "clients.jsonl"))
-
-
 def test_unchanged_clients_are_numbered_by_ascending_node_id_unless_they_tell_theirs(tmp_path):
     """Client 0 has the highest node id, so its 10 examples are the number 3's; with get_properties they are its own."""
     for kind, expected in (({}, {3: 10, 2: 20, 1: 30, 0: 40}), ({"kind": KnownClient}, {0: 10, 1: 20, 2: 30, 3: 40})):

@@ -107,15 +107,3 @@ def test_a_client_drawn_in_several_rows_has_the_multiple_weight():
     assert selection.clients.tolist() == [1]
     assert selection.weights is not None
     assert selection.weights.tolist() == [1.0]
-
-
-@pytest.mark.parametrize("algorithm", [0, 1, 2])
-def test_ids_not_positions_and_everybody_where_few_are_available(algorithm):
-    method = build(algorithm=algorithm)
-    method.learn(outcome(RoundInfo(1, 10), [0, 4], some_updates(range(2)), size=4))
-    roster = make_roster(6, available=[1, 4, 5], examples=[9, 1, 9, 9, 2, 1])
-    for seed in range(20):
-        select(method, roster, 2, 2, seed)
-    everybody = select(method, roster, 2, 3)
-    assert everybody.clients.tolist() == [1, 4, 5]
-    np.testing.assert_allclose(everybody.weights, [0.25, 0.5, 0.25])

@@ -135,17 +135,3 @@ class OneShort(RandomSelection):
 def test_a_mutant_fails_its_check(mutant: type[SelectionStrategy], check: str) -> None:
     with pytest.raises(ContractError, match=f"fails the check '{check}'"):
         CHECKS[check](mutant)
-
-
-@pytest.mark.parametrize(
-    ("original", "checks"),
-    [
-        (PowerOfChoice, ("selection",)),
-        (RandomSelection, ("selection", "cohort-size", "same-seed", "relabelling", "knowledge")),
-        (HeteroSelect, ("pure-select", "losses-unknown", "round-trip")),
-        (ActiveFL, ("state",)),
-    ],
-)
-def test_their_originals_keep_it(original: type[SelectionStrategy], checks: tuple[str, ...]) -> None:
-    for check in checks:
-        CHECKS[check](original)
