@@ -1,6 +1,6 @@
 """Generated texts of the settings: `python -m simulation.generate` writes them in a checkout.
 
-They are the table in pyproject.toml, the page docs/settings.md and the stub of typed keywords.
+The texts are the table in pyproject.toml, the page docs/settings.md and the stub of typed keywords.
 """
 
 import re
@@ -28,7 +28,7 @@ class SettingKeywords(TypedDict, total=False):
 
 
 def generated(root: Path = ROOT) -> dict[Path, str]:
-    """File of the checkout `root` -> its text, of the files that hold all settings."""
+    """File of the checkout `root` -> its text, for the files that contain all settings."""
     project = root / "pyproject.toml"
     table = tomli_w.dumps({"tool": {"flwr": {"app": {"config": nested(known_defaults())}}}})
     return {
@@ -39,7 +39,7 @@ def generated(root: Path = ROOT) -> dict[Path, str]:
 
 
 def nested(values: Mapping[str, Value]) -> dict[str, Any]:
-    """Settings as a TOML table, those of a method in a table of its own."""
+    """Settings as a TOML table; each method has a table of its own."""
     table: dict[str, Any] = {key: value for key, value in values.items() if "." not in key}
     for key, value in values.items():
         method, dot, name = key.partition(".")

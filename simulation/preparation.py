@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import torch
 
-# What `fedsel run` imports when it is needed.
+# `fedsel run` imports these only when it needs them.
 import simulation.engines.inline_engine
 import simulation.report.progress
 import simulation.report.run_report  # noqa: F401
@@ -13,13 +13,13 @@ from fedsel_app.config import ConfigError, Value
 from fedsel_app.data.dataset import LOADERS, load
 from simulation.experiments.configuration import resolve
 
-# Threads of a pool would be missing in the children, which would wait for them without end.
+# Child processes do not inherit the threads of a pool, and would wait for them forever.
 torch.set_num_threads(1)
 
 
 def prepare(values: Mapping[str, Value]) -> None:
-    """Load the data set of the settings `values`; a user's own is left to each run, as its code may start threads."""
+    """Load the data set of the settings `values`; not a user's own data set, whose code may start threads."""
     config = resolve(values)
     if config.data.data in LOADERS:
-        with suppress(ConfigError):  # the run says what is wrong
+        with suppress(ConfigError):  # the run reports the error
             load(config.data, config.run.seed)

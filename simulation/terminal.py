@@ -1,4 +1,4 @@
-"""Terminal: consoles as wide as the terminal or as COLUMNS says, and tables that break lines between words alone."""
+"""Terminal: consoles with the width of the terminal or of COLUMNS, and tables that break lines only between words."""
 
 import os
 import sys
@@ -10,9 +10,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 WIDTH = 160
-"""Characters of a line where there is neither a terminal nor COLUMNS."""
+"""Characters of a line without a terminal and without COLUMNS."""
 EMPTY = {"", "–", "0"}
-"""Cells of a column that may go where there is no room."""
+"""Cell values that carry no information: a column of them is dropped first if there is no room."""
 
 
 def wide_console() -> Console:
@@ -22,14 +22,14 @@ def wide_console() -> Console:
 
 
 class WordTable(Table):
-    """Table whose columns are as wide as their longest word at least.
+    """Table whose columns are at least as wide as their longest word.
 
-    Where the terminal is too narrow for that, the table loses its lines, then columns that say nothing, then numbers
-    from the right, then other columns; the caption names what is not shown.
+    If the terminal is too narrow, the table drops its lines, then columns without information, then numbers from the
+    right, then other columns. The caption names the columns that are not shown.
     """
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render the table as wide as it may be."""
+        """Render the table within the available width."""
         shown, left_out, space = copy(self), list[str](), options.max_width
         shown.columns = [copy(column) for column in self.columns]
         if _least(shown) > space:
@@ -52,9 +52,9 @@ class WordTable(Table):
 def whole_table(
     names: str, *columns: str, numbers: tuple[str, ...] = (), fold: bool = True, title: str = "", caption: str = ""
 ) -> Table:
-    """Table of a column with `names`, further `columns` of text, then `numbers`, right-aligned.
+    """Table with a column of `names`, further `columns` of text, and right-aligned `numbers`.
 
-    What is longer than its column goes on in the next line, a name only with `fold`; numbers stay whole.
+    A text that is longer than its column continues on the next line, a name only with `fold`. Numbers stay whole.
     """
     table = WordTable(title=title or None, caption=caption or None)
     table.add_column(names, overflow="fold", no_wrap=not fold)
@@ -75,12 +75,12 @@ def _longest_word(column: Column) -> int:
 
 
 def _between(table: Table) -> int:
-    """Characters of a line of `table` that are no text."""
+    """Characters of a line of `table` that are not text."""
     return 3 * len(table.columns) + 1 if table.show_edge else 2 * (len(table.columns) - 1)
 
 
 def _least(table: Table) -> int:
-    """Characters of a line of `table` at least: names are not broken at all."""
+    """Least characters of a line of `table`: names are never broken."""
     return sum(_least_width(column) for column in table.columns) + _between(table)
 
 
@@ -89,7 +89,7 @@ def _least_width(column: Column) -> int:
 
 
 def _widths(table: Table, space: int) -> list[int]:
-    """Characters of each column: those of its longest text, less in those that have most to give."""
+    """Characters of each column: the length of its longest text, reduced in the columns with the most spare room."""
     widths, least = [max(map(len, _texts(column))) for column in table.columns], list(map(_least_width, table.columns))
     while sum(widths) + _between(table) > space and widths != least:
         most = max(range(len(widths)), key=lambda place: (widths[place] > least[place], widths[place]))

@@ -1,6 +1,6 @@
 """Baselines of `fedsel bench round`: the same work in bare PyTorch, and in an untouched Flower app.
 
-Neither uses anything of fedsel's clients, strategies or codec; only the architecture and the random data are shared.
+Neither uses fedsel's clients, strategies or codec. They share only the architecture and the random data.
 """
 
 import logging
@@ -30,7 +30,7 @@ Vector = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Task:
-    """Work of one round: every client's loss on `probe_batches` mini-batches, and the training of `cohort` clients."""
+    """Work of one round: each client's loss on `probe_batches` mini-batches, and the training of `cohort` clients."""
 
     name: str
     model: str
@@ -74,7 +74,7 @@ def mnist(config: DataConfig) -> Dataset:
 
 
 class PlainClients:
-    """All clients of a task in one process, as one would write them without a framework."""
+    """All clients of a task in one process, in plain PyTorch without a framework."""
 
     def __init__(self, task: Task) -> None:
         torch.set_num_threads(1)
@@ -133,7 +133,7 @@ class PlainClients:
         return parameters_to_vector(weights).detach() - torch.from_numpy(parameters)
 
     def compressed(self, parameters: Vector, client: int) -> tuple[NDArray[np.int64], Vector]:
-        """Largest entries of the update and residual; the rest stays with the client as its residual."""
+        """Largest entries of the update plus residual; the client keeps the rest as its residual."""
         vector = self.train(parameters, client) + self._residual.get(client, 0.0)
         indices = torch.topk(vector.abs(), int(self.task.kept * vector.numel())).indices
         values = vector[indices]
@@ -143,7 +143,7 @@ class PlainClients:
 
 
 class Clients(Protocol):
-    """Clients of a task in one process: `PlainClients`, or others that do the same work."""
+    """Clients of a task in one process: `PlainClients`, or another class that does the same work."""
 
     start: Vector
 
@@ -175,7 +175,7 @@ def _serve(task: Task, make_clients: Callable[[Task], Clients], pipe: Connection
 def plain_rounds(
     task: Task, rounds: int, workers: int, make_clients: Callable[[Task], Clients] = PlainClients
 ) -> list[float]:
-    """Seconds of each round in worker processes of one thread each, fed through pipes."""
+    """Seconds of each round in worker processes with one thread each, which get their work through pipes."""
     context = multiprocessing.get_context("spawn")
     pipes, processes = [], []
     for _ in range(workers):
@@ -226,7 +226,7 @@ def _clients(task: Task) -> PlainClients:
 def flower_rounds(task: Task, rounds: int, workers: int) -> list[float]:
     """Seconds of each round of Flower's FedAvg in its unmodified Ray engine, without compression.
 
-    `evaluate` on every client takes the place of the loss probe.
+    `evaluate` on every client replaces the loss probe.
     """
     os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
     from flwr.client import Client, ClientApp, NumPyClient
@@ -278,5 +278,5 @@ def flower_rounds(task: Task, rounds: int, workers: int) -> list[float]:
         num_supernodes=task.clients,
         backend_config={"init_args": {"num_cpus": workers}, "client_resources": {"num_cpus": 1.0}},
     )
-    # From one test of the global model to the next, the first of which includes starting up.
+    # A round is the time between two tests of the global model. The first includes the start.
     return [float(gap) for gap in np.diff(ends)[1:]]

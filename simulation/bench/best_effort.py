@@ -1,7 +1,7 @@
 """Best-effort loop of `fedsel bench round`: the work of fedsel's clients without Flower, Ray, codec or strategy.
 
-Models, batches, local steps and compression are fedsel's own, so that a round of the engine over a round of this loop
-is the cost of the engine alone.
+The loop uses fedsel's models, batches, local steps and compression. So the time of a round of the engine, divided by
+that of this loop, measures the cost of the engine alone.
 """
 
 import numpy as np
@@ -62,7 +62,7 @@ class BestEffortClients:
         return self._model.export() - parameters
 
     def compressed(self, parameters: Vector, client: int) -> tuple[NDArray[np.uint32], Vector]:
-        """Largest entries of the update and residual; the rest stays with the client as its residual."""
+        """Largest entries of the update plus residual; the client keeps the rest as its residual."""
         vector = self.train(parameters, client)
         if client in self._residual:
             vector += self._residual[client]
@@ -75,5 +75,5 @@ class BestEffortClients:
 
 
 def best_effort_rounds(task: Task, rounds: int, workers: int) -> list[float]:
-    """Seconds of each round of the best-effort loop, in worker processes of one thread each, fed through pipes."""
+    """Seconds of each round of the best-effort loop in worker processes with one thread each."""
     return plain_rounds(task, rounds, workers, BestEffortClients)

@@ -42,12 +42,12 @@ VALUE_BITS = (32, 16, 8, 4)
 
 
 def entropy(density: float) -> float:
-    """Entropy H(p) in bits: least cost of the indices of independently kept entries, for each entry of the model."""
+    """Entropy H(p) in bits per entry of the model: lower bound for the indices of independently kept entries."""
     return -density * math.log2(density) - (1.0 - density) * math.log2(1.0 - density)
 
 
 def drawn(size: int, density: float, client: int = 0) -> Update:
-    """An update with normal values at random places, or at all of them."""
+    """An update with normal values at random positions, or at all positions."""
     rng = stream(0, Purpose.DATA, 0, client)
     if density == 1.0:
         return Update(size, None, rng.standard_normal(size, np.float32))

@@ -86,7 +86,7 @@ def add_benches(commands: Subparsers, benches: Mapping[str, Bench]) -> None:
 
 
 def run_bench(name: str, bench: Bench, arguments: argparse.Namespace) -> int:
-    """Print the machine, each measurement as soon as it is there, and the tables; write them as JSON."""
+    """Print the machine, each measurement as soon as it is available, and the tables. Write them as JSON."""
     out: Path = arguments.out or Path("runs") / f"bench-{name}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     console = Console(width=None if Console().is_terminal else 120)

@@ -1,8 +1,9 @@
 """`fedsel bench deploy`: wall and processor time of a deployed round, beside the processor time of its work.
 
 A SuperLink and its SuperNodes run as processes on this machine, with TLS and keys; in each round every client trains a
-logistic regression on the digits. The work itself is the same run through the inline engine, in one process with the
-same bits: its clients, its server, and no messages. The first round of each, which imports and loads, stands apart.
+logistic regression on the digits. The work alone is measured by the same run with the inline engine: clients and server
+in one process, without messages, and with the same bits. The first round of each run includes imports and loading, so
+it is reported separately.
 """
 
 import argparse
@@ -41,7 +42,7 @@ PARTS = {
 """Part of a deployment -> a word of its processes' command lines."""
 KEEPER, OTHERS = "simulation.processes", "others"
 Times = Mapping[int, tuple[str, float]]
-"""Process id -> its part, and the seconds of processor time that it has taken."""
+"""Process id -> its part, and its processor time so far in seconds."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class DeployedRounds:
     Attributes
     ----------
     first_s, median_s, slowest_s : wall seconds of the first round, and of the others
-    cpu_s : processor seconds of a later round, all processes of the deployment together
+    cpu_s : processor seconds of a later round, summed over all processes of the deployment
     work_cpu_s : processor seconds of a later round in one process
     parts_cpu_s : processor seconds of a later round by `PARTS`
     """
@@ -68,7 +69,7 @@ class DeployedRounds:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
-    """Print what a deployed round takes, and return the rows of the table."""
+    """Print the times of a deployed round, and return the rows of the table."""
     if sys.platform != "linux":
         raise ConfigError("fedsel bench deploy reads processor times in /proc, which only Linux has.")
     sizes = [int(size) for size in arguments.local_steps.split(",")]

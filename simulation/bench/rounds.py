@@ -1,4 +1,4 @@
-"""`fedsel bench round`: seconds a round of fedsel, two loops without Flower, and an untouched Flower app."""
+"""`fedsel bench round`: seconds per round of fedsel, of two loops without Flower, and of an untouched Flower app."""
 
 import argparse
 import os
@@ -26,17 +26,17 @@ from simulation.bench.best_effort import best_effort_rounds
 from simulation.deployment.flower_cli import DeploymentError
 
 WARM_UP = 1
-"""Rounds of a turn that are left out: data sets are loaded, models are built."""
+"""Number of first rounds of a turn that are not measured, because they load data sets and build models."""
 
 TURNS = 2
-"""Runs of each contender, each after all the others: the speed of a machine drifts."""
+"""Number of runs of each contender. The contenders take turns, because the speed of a machine drifts."""
 
 PLAIN, BEST_EFFORT = "plain PyTorch loop", "best-effort loop"
 
 
 @dataclass(frozen=True)
 class RoundTime:
-    """Seconds a round of a contender, median and fastest, and the median in units of the two loops'."""
+    """Seconds per round of a contender: median, fastest, and the median divided by that of each of the two loops."""
 
     task: str
     what: str
@@ -61,7 +61,7 @@ def engine_command(task: Task, rounds: int, engine: str, workers: int, strategy:
 
 
 def engine_rounds(arguments: list[str]) -> list[float]:
-    """Seconds of each round of a `fedsel run`, as rounds.jsonl has them."""
+    """Seconds of each round of a `fedsel run`, from rounds.jsonl."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         command = [sys.executable, "-P", "-m", "fedsel_app.cli", *arguments, "--out", str(out)]
@@ -72,7 +72,7 @@ def engine_rounds(arguments: list[str]) -> list[float]:
 
 
 def engine_commands(task: Task, rounds: int, workers: int) -> dict[str, list[str]]:
-    """Arguments of `fedsel run` for each contender. The inline engine has one core and runs where steps are small."""
+    """Arguments of `fedsel run` for each contender; the inline engine, with one core, only if the steps are small."""
     top_k = f"kept-fraction={task.kept}", "kept-warmup-rounds=0", "kept-cosine=0"
     settings = {
         "fedsel, Ray, hetero-select": ("ray", "hetero-select", *top_k),
@@ -102,7 +102,7 @@ def contenders(task: Task, rounds: int, workers: int) -> dict[str, Callable[[], 
 
 
 def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
-    """Print what a round takes, and return the rows of the table."""
+    """Print the times of a round, and return the rows of the table."""
     tasks = arguments.tasks.split(",")
     if unknown := sorted(set(tasks) - set(TASKS)):
         raise ConfigError(f"--tasks takes {', '.join(TASKS)}. Got {', '.join(unknown)}.")
@@ -119,7 +119,7 @@ def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]
 
 
 def measure(names: Sequence[str], rounds: int, workers: int, console: Console) -> Iterator[RoundTime]:
-    """Measure every contender at every task of `TASKS` that `names` lists; `rounds` of each turn are measured."""
+    """Measure every contender at the tasks of `TASKS` in `names`, with `rounds` measured rounds per turn."""
     for name in names:
         runs = contenders(TASKS[name], WARM_UP + rounds, workers)
         seconds: dict[str, list[float]] = {what: [] for what in runs}

@@ -1,7 +1,7 @@
 """Choice of the engine: this process or Ray, from the settings alone, before anything starts.
 
-The setting `auto` takes Ray for what only Ray can do, where `workers` is set, and where several cores share at least
-`MANY_UPDATES` client updates (rounds x cohort) and at least one for each client. Every other run is inline.
+The setting `auto` chooses Ray for runs that only Ray can do, for runs with `workers`, and if several cores share at
+least `MANY_UPDATES` client updates (rounds x cohort) and at least one per client. Every other run is inline.
 """
 
 import os
@@ -17,12 +17,12 @@ from fedsel_app.models.device import choose_device
 from simulation.experiments.configuration import AppConfig
 
 MANY_UPDATES = 500
-"""Number of client updates from which on a run is likely to win back the dozen seconds that Ray takes to start."""
+"""Number of client updates from which a run probably saves more than the dozen seconds that Ray needs to start."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Engine of a run, "inline" or "ray", and the reason for it, a part of a sentence."""
+    """Engine of a run, "inline" or "ray", and the reason for the choice as part of a sentence."""
 
     engine: str
     reason: str
@@ -49,12 +49,12 @@ def worker_count(config: AppConfig) -> int:
 
 
 def choose(config: AppConfig, cores: int | None = None) -> Choice:
-    """Choose the engine of a run that has `cores` cores to itself, or all that this process may use.
+    """Choose the engine of a run that may use `cores` cores; by default all cores that this process may use.
 
     Raises
     ------
     ConfigError
-        If the setting names the inline engine, and the links are to be measured.
+        If the setting is the inline engine, but the links are to be measured.
     """
     execution, measured = config.execution, config.network.links == "measured"
     if execution.engine == "inline" and measured:

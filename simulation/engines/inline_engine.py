@@ -1,4 +1,4 @@
-"""Inline engine: one simulated run in this process, whose clients answer one after the other; no Ray, no workers."""
+"""Inline engine: one simulated run in this process, without Ray and workers. The clients answer one after the other."""
 
 import logging
 import sys
@@ -21,10 +21,10 @@ from strategies.round.federation import ALL, Answer, Answers, Message, NodeError
 
 
 def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, verbose: bool = False) -> Path:
-    """Simulate a run to its end, or with `resume` go on from its last checkpoint; return the run folder.
+    """Simulate a run to its end, with `resume` from its last checkpoint; return the run folder.
 
-    `on_round` is called with the record of each finished round. Ctrl-C ends the run between two steps of a client, and
-    raises SystemExit after a sentence that says how to go on. Errors of the server are raised here.
+    `on_round` is called with the record of each finished round. Ctrl-C ends the run between two steps of a client: a
+    sentence explains how to resume it, and SystemExit is raised. Errors of the server are raised.
     """
     refuse_unrunnable(config)
     if not verbose:
@@ -41,7 +41,7 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
 
 
 class Inline:
-    """Federation of the K clients of a run, each built anew for every message, as in any engine."""
+    """Federation of the K clients of a run. Each client is built anew for every message, as in any engine."""
 
     simulated = True
 
@@ -55,18 +55,18 @@ class Inline:
         return self._nodes
 
     def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
-        """Let the clients answer one after the other; what one raises is its answer."""
+        """Let the clients answer one after the other; a client's exception is its answer."""
         self._loaded = None
         return {message.node: self._answer(message) for message in messages}
 
     def _answer(self, message: Message) -> Answer:
         try:
             return self._answered(own_client(self._config, int(message.node), simulated=True), message)
-        except Exception as error:  # noqa: BLE001 - whatever one client's message raises is that client's failure
+        except Exception as error:  # noqa: BLE001 - any exception is a failure of this client alone
             return NodeError(message.node, str(error))
 
     def _answered(self, client: SelectionClient, message: Message) -> Reply:
-        """The client's own answer. A model to evaluate is loaded once for all."""
+        """A client's answer. A model to evaluate is loaded once for all clients."""
         config, arrays = message.instruction.to_config(), list(message.model.arrays)
         if message.instruction.message_type == "query":
             return Reply(client.get_properties(config))

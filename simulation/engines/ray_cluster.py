@@ -1,4 +1,4 @@
-"""Ray clusters that already run: connects this process, and refuses a cluster that cannot carry out the run."""
+"""Ray clusters that already run: connect this process, and refuse a cluster that cannot carry out the run."""
 
 import logging
 import os
@@ -20,7 +20,7 @@ from simulation.flower_internals.engine import cluster_workers
 
 CONNECT_TIMEOUT_S = 10
 NODE_TIMEOUT_S = 120
-"""Seconds within which a node must run a first task."""
+"""Timeout in seconds of the first task on each node."""
 FREE_TIMEOUT_S = 20
 """Seconds to wait for all CPUs of the cluster to be free."""
 INHERITED = ("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "CUBLAS_WORKSPACE_CONFIG")
@@ -34,7 +34,7 @@ def join(address: str, resources: Mapping[str, float], folder: Path) -> int:
     ----------
     address : HOST:PORT, or "auto" for the cluster of this machine
     resources : CPUs and GPUs of one worker
-    folder : the clients' states; made here, and every node must see it
+    folder : folder of the clients' states. It is made here, and every node must have access to it.
 
     Returns
     -------
@@ -44,7 +44,8 @@ def join(address: str, resources: Mapping[str, float], folder: Path) -> int:
     Raises
     ------
     ConfigError
-        If no cluster answers, it has no room, something else runs on it, or a node lacks fedsel or the folder.
+        If no cluster answers, no node has room for a worker, another job runs there, or a node lacks fedsel or the
+        folder.
     """
     _connect(address)
     try:
@@ -83,7 +84,7 @@ def _connect(address: str) -> None:
 
 
 def _refuse_busy(address: str) -> None:
-    """Raise ConfigError if another job holds a CPU: Flower takes all of them, and would wait for it without end."""
+    """Raise ConfigError if another job uses a CPU. Flower needs all CPUs and would wait for this one forever."""
     total = ray.cluster_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
     deadline_s = time.monotonic() + FREE_TIMEOUT_S
     while (free := ray.available_resources().get("CPU", 0.0)) < total:  # type: ignore[no-untyped-call]
@@ -96,7 +97,7 @@ def _refuse_busy(address: str) -> None:
 
 
 def _refuse_unshared(folder: Path) -> None:
-    """Raise ConfigError unless every node has this code and sees `folder`: a client's next message may go to any."""
+    """Raise ConfigError unless every node has this code and `folder`, because each may get a client's next message."""
     make_fedsel_folder(folder)
     sees_path = ray.remote(num_cpus=0, max_retries=0)(_sees)
     with tempfile.NamedTemporaryFile(dir=folder) as probe:

@@ -27,22 +27,22 @@ from strategies.round.flower_grid import FlowerGrid
 
 FAILED = 1
 SHUTDOWN_S = 20.0
-"""Seconds that Ray has to end."""
+"""Timeout in seconds for the end of Ray."""
 ENDING = threading.Lock()
 """Held by the thread that ends this process."""
 MESSAGES_PER_WORKER = 2
-"""Number of messages for each worker into which a question to all clients is divided. A worker that finishes early
+"""Number of messages per worker into which a question to all clients is divided. A worker that finishes early
 takes another message."""
 
 
 def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, verbose: bool = False) -> Path:
-    """Simulate a run to its end, or with `resume` go on from its last checkpoint; return the run folder.
+    """Simulate a run to its end, with `resume` from its last checkpoint; return the run folder.
 
-    `on_round` is called with the record of each finished round. Ctrl-C, a worker that is dead for good and a raylet
-    that is killed or frozen end Ray and this process. Errors of the server and of the engine are raised here.
+    `on_round` is called with the record of each finished round. Ray and this process end after Ctrl-C, if a worker died
+    and cannot be restarted, and if a raylet is killed or frozen. Errors of the server and of the engine are raised.
     """
     refuse_unrunnable(config)
-    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a thread that calls Ray after its end would start another
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a thread that calls Ray after its end would start Ray again
     if not config.execution.ray_address:
         protect_ports()
     from flwr.simulation import run_simulation
@@ -65,7 +65,7 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
     resources = {"num_cpus": 1.0, "num_gpus": config.execution.client_gpus}
     address, engine = config.execution.ray_address, {"address": "local", "include_dashboard": False}
     if address:
-        # A worker of a node that is gone would wait for another without end: there the run ends instead.
+        # If the node of a worker is lost, Ray would wait for another node forever. The run ends instead.
         workers = join(address, resources, state)
     else:
         refuse_file_size_limit()
@@ -100,7 +100,7 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
 
 
 def protect_ports() -> None:
-    """Protect the ports of the Ray cluster that this process will start by a token for this run.
+    """Protect the ports of the Ray cluster that this process will start, with a token for this run.
 
     The whole network can reach Ray's ports, and Ray runs the code of every caller that it accepts. Ray reads these
     variables when it is imported. If it was imported before, it could not use the token, so a warning is printed.
@@ -117,10 +117,10 @@ def protect_ports() -> None:
 
 
 def refuse_file_size_limit() -> None:
-    """Raise ConfigError where this process may not write files of the size of Ray's object store.
+    """Raise ConfigError if this process may not write files as large as Ray's object store.
 
-    The store is a file in memory, a share of the machine's: under a smaller limit the system kills the raylet, which
-    Ray reports minutes later, by a message that does not name the cause.
+    The store is a file in memory and takes a share of the machine's memory. With a smaller limit the system kills the
+    raylet. Ray reports that minutes later, in a message that does not name the cause.
     """
     limit_bytes, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -132,10 +132,10 @@ def refuse_file_size_limit() -> None:
 
 
 def _end_everything(reason: str, folder: Path, code: int) -> None:
-    """End Ray and this process: Flower's server thread waits for replies that will not come, so nothing can return.
+    """End Ray and this process, because Flower's server thread waits for replies that will never arrive.
 
-    Ray's own end takes for ever where its raylet is frozen; it is killed with this process then. Ray ends the process
-    itself where another thread calls it after its end, so the reason is told before.
+    If the raylet is frozen, Ray's own shutdown never returns, so Ray is killed with this process. If another thread
+    calls Ray after its end, Ray ends the process itself. So the reason is printed first.
     """
     import ray
 

@@ -16,15 +16,15 @@ from simulation.experiments.configuration import AppConfig
 
 
 def client_of(config: AppConfig, context: Context, *, pooled: bool = False) -> ClientOf:
-    """Builder of the clients that may answer a message: the node's own, and if `pooled` every other one too.
+    """Builder of the clients that may answer a message: the node's own client; if `pooled`, all clients.
 
     A client's state lies in `state-dir`, or in the user's own folder if that is empty; see `clients.state`.
 
     Raises
     ------
     ConfigError
-        Where the node configuration does not say which client this is; and by the builder, where one that is not
-        `pooled` is asked for another client.
+        If the node configuration lacks the partition id. The builder raises it if it is not `pooled` and is asked for
+        another client.
     """
     if "partition-id" not in context.node_config:
         raise ConfigError(

@@ -17,7 +17,7 @@ INTERRUPTED = 130
 
 
 def stop_sentence(reason: str, folder: Path) -> str:
-    """Sentence about a run that stopped for `reason`: how to go on with it."""
+    """Sentence that explains how to resume a run that stopped for `reason`."""
     return f"\n{reason}; the rounds so far are kept. Go on with: fedsel run --resume {folder}\n"
 
 
@@ -39,19 +39,19 @@ def refuse_foreign_states(folder: Path, *, resume: bool) -> None:
 
 
 def discard_states(folder: Path) -> None:
-    """Remove the clients' states from the folder of a finished run; those of any other run stay."""
+    """Remove the clients' states from the folder of a finished run; an unfinished run keeps them."""
     if (folder / "summary.json").is_file():
         with locked(folder):
             remove_states(folder / STATE_FOLDER)
 
 
 def resolve_resumed(folder: Path, values: Mapping[str, Value]) -> AppConfig:
-    """Configuration of the interrupted run in `folder`, with `values` of the settings that change its place alone.
+    """Configuration of the interrupted run in `folder`; `values` may only change where the run takes place.
 
     Raises
     ------
     ConfigError
-        For other settings, a folder without a run, and a run of a user's own Flower app.
+        For other settings, a folder without a run, or a run of a user's own Flower app.
     """
     if foreign := values.keys() - set(PLACE) | values.keys() & {"out"}:
         raise ConfigError(f"A resumed run goes on with its own settings; leave out {', '.join(sorted(foreign))}.")

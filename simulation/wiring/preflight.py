@@ -16,14 +16,14 @@ from simulation.wiring.folders import refuse_foreign_states, run_folder
 from strategies.aggregation.privacy import Privacy
 
 PAIR_TABLES = 4
-"""Tables of K x K float64 that a method which compares every two clients holds at its peak, as measured."""
+"""Number of K x K float64 tables in memory at the peak of a method that compares all pairs of clients (measured)."""
 
 
 def refuse_unrunnable(config: AppConfig) -> None:
-    """Raise ConfigError for whatever would make the run fail after its processes have started.
+    """Raise ConfigError if the run would fail after its processes have started.
 
-    Privacy without its accountant, a used run folder or a damaged one, a device or a precision that is not here, too
-    little memory for the strategy, absent data, and a model or a partition that does not fit the data.
+    Reasons: privacy without its accountant, a used or damaged run folder, a missing device or precision, too little
+    memory for the strategy, missing data, or a model or partition that does not fit the data.
     """
     run = config.run
     if config.privacy.dp_clip_norm:
@@ -42,7 +42,7 @@ def refuse_unrunnable(config: AppConfig) -> None:
 
 
 def _refuse_large(config: AppConfig) -> None:
-    """Raise ConfigError if the strategy compares every two clients and this machine cannot hold the tables of it."""
+    """Raise ConfigError if the strategy compares all pairs of clients and its tables do not fit in memory."""
     if not config.strategy.needs(config.method).pairs:
         return
     clients, memory_bytes = config.run.clients, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -33,7 +33,7 @@ from strategies.run_round import run_rounds
 
 EVALUATION_BATCH = 256
 DIVISIBLE_FLOPS = 1e8
-"""Operations of a batch from which on several threads are faster than one: a millisecond or two."""
+"""Operations per batch from which several threads are faster than one; they take a millisecond or two."""
 
 
 def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
@@ -71,7 +71,7 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
 
 
 def evaluation_threads(execution: ExecutionConfig, model: flat_model.FlatModel, dataset: Dataset) -> int:
-    """Number of torch threads of an evaluation: `eval-threads`, or 1 where batches are too small to be divided."""
+    """Number of torch threads of an evaluation: `eval-threads`, or 1 if the batches are too small to be divided."""
     flops = EVALUATION_BATCH * forward_flops(model.module, dataset.sample_shape)
     return execution.eval_threads if flops >= DIVISIBLE_FLOPS else 1
 
@@ -99,7 +99,7 @@ def make_surrogate(
 
 
 def open_run_folder(config: AppConfig, on_round: Callable[[dict[str, Any]], None] | None = None) -> RunFolder:
-    """Open the folder of a run, new or resumed; `on_round` and the trackers listen to its rounds."""
+    """Open the folder of a new or resumed run; `on_round` and the trackers receive its rounds."""
     folder = RunFolder(run_folder(config), config.values(), resume=config.records.resume)
     folder.listeners += [RoundListener(on_round)] if on_round else []
     add_trackers(folder, config.records.trackers, config.values())
@@ -107,8 +107,8 @@ def open_run_folder(config: AppConfig, on_round: Callable[[dict[str, Any]], None
 
 
 def make_strategy(config: AppConfig, folder: RunFolder) -> SelectionStrategy:
-    """Build the strategy of a run, resumed where `folder` has a checkpoint."""
-    # One BLAS thread: sums of the methods' linear algebra have one order then, in every engine.
+    """Build the strategy of a run; resume it if `folder` has a checkpoint."""
+    # With one BLAS thread the sums in the methods' linear algebra have the same order in every engine.
     threadpool_limits(1, user_api="blas")
     strategy = build(config.strategy, make_run_context(config, folder))
     if folder.saved is not None:
@@ -117,6 +117,6 @@ def make_strategy(config: AppConfig, folder: RunFolder) -> SelectionStrategy:
 
 
 def run_with(federation: Federation, config: AppConfig, on_round: Callable[[dict[str, Any]], None]) -> None:
-    """Run the rounds of a run, or with `resume` those that are left, with the clients of `federation`."""
+    """Run the rounds of a run with the clients of `federation`; with `resume` only the remaining rounds."""
     with closing(open_run_folder(config, on_round)) as folder:
         run_rounds(make_strategy(config, folder), federation)
