@@ -12,14 +12,14 @@ from fedsel_app.imports import ROOT
 from fedsel_app.records.fedsel_folder import MARKER, make_fedsel_folder
 
 CARRIED = Path(__file__).with_name("checkout_files")
-"""Folder of the files of the bundle that lie in no package. Only a wheel has it: ``setup.py`` copies them there."""
+"""Folder of the bundle's files that belong to no package. Only a wheel has it: ``setup.py`` copies them there."""
 
 
 def app_folder() -> Path:
     """Folder from which Flower bundles the app: the checkout or, where fedsel runs from a wheel, a copy in the cache.
 
-    The bundle of the copy has the bits of the checkout's. The copy is in ``$XDG_CACHE_HOME/fedsel``, or in
-    ``~/.cache/fedsel``, under the hash of its files. A copy with other files than the installed ones is made again.
+    The bundle of the copy equals the bundle of the checkout bit for bit. The copy is in ``$XDG_CACHE_HOME/fedsel``, or
+    in ``~/.cache/fedsel``, under the hash of its files. A copy with other files than the installed ones is made again.
 
     Raises
     ------

@@ -56,12 +56,12 @@ def supernode_arguments(fleet: str, node_config: str, client: Path | None, trust
 def commands_elsewhere(
     clients: int, own: Mapping[str, str], settings: Mapping[str, Value], server: str = "SERVER"
 ) -> list[str]:
-    """Commands that carry out on separate machines what `fedsel deploy` carries out on one.
+    """Commands for separate machines that do the same as `fedsel deploy` on one machine.
 
     Parameters
     ----------
     clients : number of clients
-    own : settings of each client's own
+    own : each client's own settings
     settings : settings of the run
     server : host name or address of the server
     """

@@ -93,7 +93,7 @@ def client_obstacle(machine: Machine, authority: Path, key: Path) -> Obstacle | 
 
 
 def other_release(machine: Machine) -> Obstacle | None:
-    """The obstacle that Flower here has another release than the federation; None if the releases are the same."""
+    """Obstacle if this machine's release of Flower differs from the federation's; None if they are the same."""
     if machine.flower == HERE_RELEASE:
         return None
     return Obstacle(
@@ -105,7 +105,7 @@ def other_release(machine: Machine) -> Obstacle | None:
 
 
 def refusal(machine: Machine, words: str) -> Obstacle:
-    """The obstacle behind the words in which Flower's server refused this client."""
+    """The obstacle that corresponds to the `words` with which Flower's server refused this client."""
     if words == WRONG_CLOCK:
         return Obstacle(
             "clock",

@@ -40,13 +40,13 @@ def run_deployed(
 ) -> int:
     """Carry out a run with one SuperLink and `clients` SuperNodes on this machine, and end all of them.
 
-    Connections use TLS and the SuperNodes authenticate themselves with the keys of `federation`, which are made for
-    the run by default; not if `insecure`.
+    Connections use TLS, and the SuperNodes authenticate themselves with the keys of `federation`, which are made for
+    the run by default. With `insecure` there is neither TLS nor authentication.
 
     Returns
     -------
     int
-        Exit code: 0 only if the run finished. Its summary tells, whatever happens to the processes afterwards.
+        Exit code: 0 only if the run finished. The run's summary determines it, not a later failure of a process.
 
     Raises
     ------

@@ -129,7 +129,7 @@ def _show_log(run_id: int, superlink: str, variables: Mapping[str, str], on_line
 
 
 def show(lines: Iterable[str], on_line: Callable[[str], None], over: Callable[[], bool]) -> None:
-    """Pass each of `lines` to `on_line` at once. End with the lines, or if `over` after `SILENCE_S` without a line."""
+    """Pass each of `lines` to `on_line` at once, until their end, or until `over` after `SILENCE_S` without a line."""
     arrived: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def read() -> None:

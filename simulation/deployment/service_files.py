@@ -69,5 +69,5 @@ def _mount(source: Path, target: Path, *, read_only: bool = False) -> str:
 
 
 def _quoted(path: Path) -> str:
-    """Path as a quoted string of YAML, which takes those of JSON. Compose expands a single dollar sign."""
+    """Path as a quoted YAML string, in JSON's form. Dollar signs are doubled, because Compose expands a single one."""
     return json.dumps(str(path).replace("$", "$$"), ensure_ascii=False)

@@ -113,7 +113,7 @@ class _Plainly(logging.Handler):
         """Print the sentence or the warning in a record."""
         message = record.getMessage().strip()
         known = next((said for begin, said in self._sentences.items() if message.startswith(begin)), None)
-        # One line is enough, and of a traceback that is the last one. The log file has the others.
+        # One line is enough; of a traceback it is the last line. The log file has the other lines.
         line = message.splitlines()[-1 if message.startswith("Traceback") else 0] if message else ""
         sentence = known or (line if record.levelno >= logging.WARNING else "")
         if sentence and sentence != self._last:

@@ -1,1 +1,1 @@
-"""Experiments: a run's resolved configuration, and the presets, one for each table of the papers."""
+"""Experiments: the resolved configuration of a run, and the presets, one for each table of the papers."""

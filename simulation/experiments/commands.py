@@ -1,4 +1,4 @@
-"""Commands that list: `fedsel settings` and `fedsel presets`, within the width of the terminal."""
+"""Commands `fedsel settings` and `fedsel presets`: print lists within the width of the terminal."""
 
 import argparse
 import textwrap
@@ -31,7 +31,7 @@ def register(commands: Subparsers) -> None:
 
 
 def settings(arguments: argparse.Namespace) -> int:
-    """`fedsel settings`: list by group the settings that a user sets first, all, or those with a word in them."""
+    """`fedsel settings`: list, by group, the settings that a user sets first, all settings, or those with a word."""
     from simulation.experiments.listing import first_settings, matching_settings, setting_lines
 
     width = get_terminal_size().columns
@@ -61,7 +61,7 @@ def presets(arguments: argparse.Namespace) -> int:
 
 
 def print_list(lines: Iterable[str]) -> None:
-    """Print lines of the right width, the headings (those that begin at the margin) bold on a terminal."""
+    """Print lines of the right width. On a terminal the headings, which have no indent, are bold."""
     console = Console(highlight=False)
     for line in lines:
         console.print(line, style=None if line.startswith(" ") else "bold", markup=False, soft_wrap=True)

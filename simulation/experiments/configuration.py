@@ -1,4 +1,4 @@
-"""Configuration of a run: defaults, then a preset, then what the user set, each with the switches of its variant."""
+"""Configuration of a run: defaults, then a preset, then the user's settings, each with the values of its `variant`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ class AppConfig(SharedSettings):
         Raises
         ------
         ConfigError
-            For an unknown key or method, a value out of range, or settings that exclude one another.
+            For an unknown key or method, a value out of range, or incompatible settings.
         """
         values = with_variant(values)
         strategy = find_strategy(str(values.get("strategy", RunConfig.strategy)))
@@ -55,7 +55,7 @@ class AppConfig(SharedSettings):
 
 
 class SettingGroup(NamedTuple):
-    """Group of settings: its class, what stands before its keys, and its purpose in one sentence."""
+    """Group of settings: its class, the prefix of its keys, and its purpose in one sentence."""
 
     kind: type[Settings]
     prefix: str
@@ -63,7 +63,7 @@ class SettingGroup(NamedTuple):
 
 
 def setting_groups() -> list[SettingGroup]:
-    """All groups of settings: the preset, those that the methods share, and each method's own."""
+    """All groups of settings: the preset, the groups that methods share, and the group of each method."""
     kinds: list[type[Settings]] = [PresetConfig, *GROUPS.values()]
     shared = [SettingGroup(kind, "", str(kind.__doc__).splitlines()[0]) for kind in kinds]
     methods = [
@@ -79,7 +79,7 @@ def known_defaults() -> dict[str, Value]:
 
 
 def variant_values(variant: str) -> dict[str, Value]:
-    """Setting key -> value in the paper's text or in the authors' code, of all settings in which the two differ."""
+    """Setting key -> value in the paper's text or in the authors' code, for all settings for which they differ."""
     if variant == PresetConfig.variant:
         return {}
     entries = [entry for group in setting_groups() for entry in group.kind.entries(group.prefix)]
@@ -87,18 +87,18 @@ def variant_values(variant: str) -> dict[str, Value]:
 
 
 def with_variant(settings: Mapping[str, Value]) -> dict[str, Value]:
-    """Settings with those of their `variant` written out; what `settings` set themselves stays."""
+    """`settings` with the values of their `variant` added. The values in `settings` take precedence."""
     variant = PresetConfig.from_values(settings).variant
     return variant_values(variant) | {key: value for key, value in settings.items() if key != "variant"}
 
 
 def resolve(overrides: Mapping[str, Value]) -> AppConfig:
-    """Defaults, then the preset that `overrides` may name and what it has for the strategy, then `overrides`.
+    """Configuration from the defaults, the preset in `overrides` with its settings for the strategy, and `overrides`.
 
     Raises
     ------
     ConfigError
-        As `AppConfig.from_values` and `load_preset` do, and for what a preset gives a method and it cannot have.
+        As in `AppConfig.from_values` and `load_preset`, and if a preset has an invalid setting for a method.
     """
     settings = {key: value for key, value in overrides.items() if key != "preset"}
     name = str(overrides.get("preset", ""))
@@ -111,7 +111,7 @@ def resolve(overrides: Mapping[str, Value]) -> AppConfig:
 
 
 def validate_methods(preset: Preset, name: str) -> None:
-    """Raise ConfigError where the preset `name` gives a method an unknown setting, or a value out of range."""
+    """Raise ConfigError if the preset `name` has an unknown setting or a value out of range for a method."""
     for strategy, own in (preset.methods or {}).items():
         try:
             method = find_strategy(strategy)
@@ -123,15 +123,15 @@ def validate_methods(preset: Preset, name: str) -> None:
 
 
 def resolve_run_config(run_config: Mapping[str, Value], node_config: Mapping[str, Value] | None = None) -> AppConfig:
-    """Configuration of a run that Flower launched, at a client with the settings in its `node_config`.
+    """Configuration of a run that Flower launched; for a client, with the settings in its `node_config`.
 
-    Flower hands over its table of defaults with the user's values already written in, so a value that equals its
-    default counts as not set: there a preset's value wins.
+    Flower passes its table of defaults with the user's values already inserted. So a value that equals its default
+    counts as not set, and a preset's value takes precedence.
 
     Raises
     ------
     ConfigError
-        For a key of `node_config` that is no setting of a single client.
+        For a key of `node_config` that is not a setting of a single client.
     """
     own = client_settings(node_config or {})
     defaults = known_defaults()

@@ -1,4 +1,4 @@
-"""Lists of settings and presets, by group: lines for a terminal of any width, and the settings as a page of docs/."""
+"""Lists of settings and presets by group: lines for a terminal of any width, and a page of docs/ with the settings."""
 
 import json
 import textwrap
@@ -24,12 +24,12 @@ def first_settings() -> GroupedEntries:
 
 
 def matching_settings(word: str = "") -> GroupedEntries:
-    """Settings with `word` in their key, meaning, choices or bounds, upper or lower case alike; all of them by default.
+    """Settings with `word`, in upper or lower case, in their key, meaning, choices or bounds; by default all settings.
 
     Raises
     ------
     ConfigError
-        If there is none, naming the nearest keys.
+        If there is none. The message names the nearest keys.
     """
     groups = {group.purpose: group.kind.entries(group.prefix) for group in setting_groups()}
     found = {purpose: [entry for entry in entries if _matches(entry, word)] for purpose, entries in groups.items()}
@@ -49,7 +49,7 @@ def _matches(entry: Entry, word: str) -> bool:
 def setting_lines(groups: GroupedEntries, width: int, *, choices: bool = False) -> list[str]:
     """Lines of at most `width` characters: a group's purpose, then each key with its default, then its meaning.
 
-    With `choices` each choice has a line of its own, with its meaning.
+    With `choices` each choice has its own line with its meaning.
     """
     lines: list[str] = []
     for purpose, entries in groups.items():
@@ -73,7 +73,7 @@ def preset_lines(width: int) -> list[str]:
 
 
 def preset_description(name: str, width: int) -> list[str]:
-    """Lines of at most `width` characters on one preset: what it is, and its protocols and settings, by method."""
+    """Lines of at most `width` characters about one preset: its summary, and its protocols and settings by method."""
     preset = load_preset(name)
     settings = resolved(preset)
     first = [summary(name)] if name in preset_files() else []
@@ -100,7 +100,7 @@ def _set(settings: Mapping[str, Value], others: Mapping[str, Value]) -> list[str
 
 
 def departure_tables(name: str) -> list[Table]:
-    """Tables of a preset's departures from its protocol: those of all methods, and of each those that it has alone."""
+    """Tables of a preset's departures from its protocol: one shared by all methods, then one for each method's own."""
     preset = load_preset(name)
     shared = _departing(preset)
     tables = [_departure_table("Departures from the protocol", preset, list(shared))]
@@ -112,14 +112,14 @@ def departure_tables(name: str) -> list[Table]:
 
 
 def _departing(preset: Preset) -> dict[str, tuple[Value, Value]]:
-    """Setting key -> the protocol's value and the preset's, where they differ."""
+    """Setting key -> the protocol's value and the preset's value, for the settings with different values."""
     settings = resolved(preset)
     protocol = protocol_of(preset)
     return {key: (protocol.value(key), settings[key]) for key in differences(settings, protocol)}
 
 
 def _departure_table(title: str, preset: Preset, keys: Iterable[str]) -> Table:
-    """Table of the departures `keys`; a reason that several share stands at the first of them."""
+    """Table of the departures `keys`. A reason that several departures share is shown only for the first."""
     table = Table(title=title, box=None, title_justify="left", pad_edge=False)
     for column in ("setting", "paper", "ours", "why"):
         table.add_column(column, overflow="fold", no_wrap=column == "setting")

@@ -1,8 +1,8 @@
 """Node configuration: settings that only a client's owner decides, in ``--node-config`` of the client's SuperNode.
 
-A server sends settings to its clients, and is not trusted with two kinds of them. Paths come from the client's owner
-alone. Code, ``package.module:name``, is imported where the owner names it, or allows a server to name it (`ALLOWED`),
-and so is a data set of the Hub, ``hf:name``, downloaded.
+A server sends settings to its clients. Clients do not trust it with two kinds of settings. Only the client's owner sets
+paths. A client imports code (``package.module:name``), and downloads a data set of the Hub (``hf:name``), only if its
+owner names it, or allows a server to name it (`ALLOWED`).
 """
 
 import json
@@ -22,26 +22,26 @@ CLIENT_SETTINGS = (
     "device",
     "threads",
 )
-"""Settings that every client may have otherwise, in its node configuration."""
+"""Settings that may differ between clients, in the node configuration of each."""
 IDENTITY = ("partition-id", "num-partitions")
 ALLOWED = "allow-code"
-"""Key of the names of code that a server may choose, spaces or commas between them."""
+"""Key for the names of code that a server may choose, separated by spaces or commas."""
 PATHS = ("data-path", "state-dir")
 CODE = ("data", "model", "strategy")
 """Settings that may name code, or a data set of the Hub; `partition-arguments` may too."""
 LONGEST = 60
-"""Most characters of a refused value that are quoted: the whole sentence has room in the server's record."""
+"""Most characters of a refused value that are quoted, so that the whole sentence fits in the server's record."""
 
 
 def client_settings(node_config: Mapping[str, Value]) -> dict[str, Value]:
-    """Settings in a node configuration: all of the data at a `data-path` are the client's, unless it has a `partition`.
+    """Settings in a node configuration. Without a `partition`, all data at a `data-path` belong to the client.
 
-    A server's `data-arguments` and `partition-arguments` do not go with `data` and `partition` of the client's own.
+    A server's `data-arguments` and `partition-arguments` are not used with the client's own `data` and `partition`.
 
     Raises
     ------
     ConfigError
-        For a key that is no setting of a single client.
+        For a key that is not a setting of a single client.
     """
     own = {key: value for key, value in node_config.items() if key not in (*IDENTITY, ALLOWED)}
     if foreign := own.keys() - set(CLIENT_SETTINGS):
@@ -58,9 +58,9 @@ def client_settings(node_config: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def refuse_choices(run_config: Mapping[str, Value], node_config: Mapping[str, Value]) -> None:
-    """Raise ConfigError where a server's `run_config` chooses a path or code that the client's owner leaves to nobody.
+    """Raise ConfigError if a server's `run_config` chooses a path, or code that the client's owner does not allow.
 
-    What the owner sets is taken instead of the server's, and refuses nothing.
+    A value that the owner sets replaces the server's value, so the server's value is not refused.
     """
     chosen = {key: str(value) for key, value in run_config.items() if key not in node_config and value != ""}
     for key in PATHS:
@@ -84,7 +84,7 @@ def refuse_choices(run_config: Mapping[str, Value], node_config: Mapping[str, Va
 
 
 def node_config_text(client: int, clients: int, own: Mapping[str, Value]) -> str:
-    """Node configuration of one of `clients` clients with settings of its `own`, as the command line takes it."""
+    """Node configuration of one of `clients` clients with its `own` settings, in the form of the command line."""
     identity = f"partition-id={client} num-partitions={clients}"
     return " ".join([identity, *(f"{key}={_literal(value)}" for key, value in own.items())])
 

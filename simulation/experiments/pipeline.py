@@ -1,15 +1,15 @@
-"""Pipeline of a run in one sentence: what its clients send, how they train, and the server's step."""
+"""Pipeline of a run in one sentence: the clients' compression and training, and the server's step."""
 
 from collections.abc import Mapping
 
 from fedsel_app.config import Value
 
 PULLS = {"fedprox": "mu", "feddyn": "feddyn-alpha"}
-"""Solver -> the setting of its pull towards the global model."""
+"""Solver -> the setting with the strength of its pull towards the global model."""
 
 
 def pipeline_text(values: Mapping[str, Value]) -> str:
-    """Text on compressor, solver and server optimizer under the settings `values`, setting key -> value."""
+    """Text about compressor, solver and server optimizer for the settings `values`, setting key -> value."""
     return f"compressor {_compressor(values)}; solver {_solver(values)}; server optimizer {_server(values)}"
 
 

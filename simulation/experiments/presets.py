@@ -1,9 +1,9 @@
-"""Presets: named settings to start from, in a folder a paper; general ones lie beside the folders.
+"""Presets: named settings to start from. Each paper has a folder of presets; general presets are outside the folders.
 
-Beside the settings a preset names its `protocol`, a table of the file protocol.toml in its folder, and lists in
-`departures` where it departs from it: see `simulation.experiments.protocols`. `strategies` are those of the paper's
-table, which a comparison takes unless it names others. A table ``[methods.NAME]`` is a preset in
-itself, on top of it: the settings that the runs of the strategy NAME have otherwise, their protocol and departures.
+A preset also names its `protocol`, a table of the file protocol.toml in its folder, and lists its `departures` from it:
+see `simulation.experiments.protocols`. `strategies` are the strategies in the paper's table; a comparison uses them
+unless it names others. A table ``[methods.NAME]`` is itself a preset on top of this one. It has the settings that
+differ in the runs of the strategy NAME, with their protocol and departures.
 """
 
 import tomllib
@@ -18,10 +18,10 @@ from fedsel_app.config.plugins import unknown_name
 
 FOLDER = Path(__file__).parent
 PROTOCOL_FILE = "protocol.toml"
-"""Name of the file with a paper's protocols, in the paper's folder; it is no preset."""
+"""Name of the file with a paper's protocols in the paper's folder. The file is not a preset."""
 EQUAL = "Everything equal but the method"
 OWN = "Each method on its own paper's pipeline"
-"""Names of the two kinds of comparison: without settings of single methods, and with them."""
+"""Names of the two kinds of comparison: without and with settings for single methods."""
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,15 @@ class Departure(NamedTuple):
 
 @dataclass(frozen=True)
 class Preset:
-    """Preset as its file and those of its bases have it.
+    """Preset: the content of its file and of the files of its bases.
 
     Attributes
     ----------
     settings : setting key -> value
-    protocols : file and name there of each protocol, the later on top of the earlier
-    departures : setting key -> departure from the protocol, as listed
-    methods : strategy -> what its runs have otherwise; None as in the base
-    strategies : those that a comparison has unless it names others
+    protocols : file of each protocol and its name in the file; later protocols override earlier ones
+    departures : setting key -> listed departure from the protocol
+    methods : strategy -> preset with what differs in its runs; None: as in the base
+    strategies : strategies of a comparison that names no others
     """
 
     settings: Mapping[str, Value] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Preset:
     strategies: tuple[str, ...] = ()
 
     def overlaid(self, upper: Self) -> Self:
-        """Preset that starts from this one. What `upper` sets itself, it sets for every method and lists itself."""
+        """Preset `upper` on top of this one. Its settings apply to every method, and only it lists their departures."""
         lower = self.without(upper.settings)
         return replace(
             upper,
@@ -81,7 +81,7 @@ class Preset:
         )
 
     def without(self, keys: Container[str]) -> Self:
-        """Preset that leaves out the settings `keys` and what it lists about them."""
+        """This preset without the settings `keys` and their listed departures."""
         return replace(
             self,
             settings={key: value for key, value in self.settings.items() if key not in keys},
@@ -90,7 +90,7 @@ class Preset:
         )
 
     def of_method(self, name: str) -> Self:
-        """Preset of the runs of the strategy `name`: this one, and on top of it what `methods` has for that."""
+        """Preset of the runs of the strategy `name`: this preset with the preset of `name` in `methods` on top."""
         own = (self.methods or {}).get(name)
         joined = self.overlaid(replace(own, protocols=self.protocols + own.protocols)) if own else self
         return replace(joined, settings={**joined.settings, "strategy": name}, methods=None)
@@ -98,7 +98,7 @@ class Preset:
 
 @cache
 def preset_files() -> dict[str, Path]:
-    """Preset name -> file, of the presets that come with fedsel, by name."""
+    """Preset name -> file, for fedsel's own presets, in the order of their names."""
     files = [path for path in FOLDER.rglob("*.toml") if path.name != PROTOCOL_FILE]
     return {path.stem: path for path in sorted(files, key=lambda path: path.stem)}
 
@@ -111,13 +111,13 @@ def summary(name: str) -> str:
 def load_preset(name: str, above: tuple[Path, ...] = ()) -> Preset:
     """Preset that comes with fedsel, or a TOML file of setting keys.
 
-    A preset may start from another: ``base`` names it, and for a file it is sought beside the preset that names it.
-    `above` are the presets that led here.
+    A preset may start from another one, which ``base`` names. If that is a file, its path is relative to the preset's
+    folder. `above` are the presets whose bases led to this one.
 
     Raises
     ------
     ConfigError
-        If there is none, it cannot be read, it is not TOML, or it starts from itself.
+        If the preset does not exist, cannot be read, is not TOML, or starts from itself.
     """
     path = Path(name) if name.endswith(".toml") else preset_files().get(name)
     if path is None:
@@ -175,7 +175,7 @@ def read_toml(path: Path) -> dict[str, object]:
 
 
 def _departures(listed: object, path: Path) -> dict[str, Departure]:
-    """Setting key -> departure, of the entries in `listed`: each has a ``why`` and the settings that it explains."""
+    """Setting key -> departure, from the entries in `listed`, each with a ``why`` and the settings it explains."""
     departures: dict[str, Departure] = {}
     for entry in listed if isinstance(listed, list) else [listed]:
         settings = flatten(entry) if isinstance(entry, Mapping) else {}
@@ -189,12 +189,12 @@ def _departures(listed: object, path: Path) -> dict[str, Departure]:
 
 
 def flatten(table: Mapping[str, object], prefix: str = "") -> dict[str, Value]:
-    """Nested TOML tables -> keys joined by dots, as Flower does it.
+    """Flatten nested TOML tables: join the keys with dots, as Flower does.
 
     Raises
     ------
     ConfigError
-        For a value that is a list, a date or the like.
+        For a value that is neither a boolean, a number nor text.
     """
     flat: dict[str, Value] = {}
     for key, value in table.items():

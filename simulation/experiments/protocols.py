@@ -1,9 +1,9 @@
 """Protocols: the settings that a paper or its authors' code prescribe, and a preset's departures from them.
 
 The file protocol.toml in a paper's folder has a table for each protocol: ``cite``, then the paper's values under the
-setting keys, "not stated" where paper and code are silent. ``base`` names another table to start from. A protocol's
-value of a setting that it leaves out is the default. The protocol of a compared method has what its own paper
-prescribes, on top of the protocol of the comparison.
+setting keys, "not stated" where paper and code are silent. ``base`` names another table to start from. A setting that a
+protocol leaves out has the default. The protocol of a compared method consists of the protocol of the comparison and,
+on top, the values that the method's own paper prescribes.
 """
 
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ from simulation.experiments.configuration import known_defaults, with_variant
 from simulation.experiments.presets import Preset, flatten, read_toml
 
 NOT_STATED = "not stated"
-"""Value of a setting about which a paper and its authors' code are silent. Other words say what is known of one."""
+"""Value of a setting that neither a paper nor its authors' code states. Any other text describes what is known."""
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """Protocol: where it is printed, and the values of the settings that it names.
+    """Protocol: its source, and the values of the settings that it names.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Protocol:
     values: Mapping[str, Value] = field(default_factory=dict)
 
     def value(self, key: str) -> Value:
-        """Value of the setting `key` to show: `NOT_STATED` for one that the protocol leaves out."""
+        """Value of the setting `key` for display; `NOT_STATED` if the protocol leaves it out."""
         return self.values.get(key, NOT_STATED)
 
 
@@ -58,7 +58,7 @@ def read_protocol(path: Path, name: str) -> Protocol:
 
 
 def protocol_of(preset: Preset) -> Protocol:
-    """Protocols that `preset` names as one, with the last one's citation; an empty one where it names none."""
+    """The protocols of `preset` merged into one, with the citation of the last; an empty protocol if it names none."""
     joined = Protocol()
     for path, name in preset.protocols:
         upper = read_protocol(path, name)
@@ -72,6 +72,6 @@ def resolved(preset: Preset) -> dict[str, Value]:
 
 
 def differences(settings: Mapping[str, Value], protocol: Protocol) -> list[str]:
-    """Keys of `settings` whose value is not the protocol's."""
+    """Keys of `settings` whose value differs from the protocol's."""
     prescribed = known_defaults() | dict(protocol.values)
     return [key for key, value in settings.items() if value != prescribed[key]]

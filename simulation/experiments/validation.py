@@ -1,6 +1,6 @@
-"""Combinations of settings that exclude one another, each refused with a sentence that says what to do.
+"""Incompatible combinations of settings. Each is refused with a sentence that tells the user what to do.
 
-Every function raises ConfigError for its own kind of combination and returns nothing otherwise.
+Every function raises ConfigError for one kind of combination, and otherwise returns nothing.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -48,11 +48,11 @@ READ_BY: dict[str, dict[str, tuple[str, ...]]] = {
         **dict.fromkeys([*ISPConfig.keys(), *SearchLossConfig.keys()], ("isp", "isp-ri")),
     },
 }
-"""Setting -> the settings that only some of its choices read -> these choices."""
+"""Setting -> settings that only some of its choices read -> these choices."""
 
 
 def validate_combination(settings: SharedSettings, strategy: type[SelectionStrategy], method: Settings) -> None:
-    """Raise ConfigError for the first combination, of those below, that cannot be run."""
+    """Raise ConfigError for the first of these combinations that cannot be run."""
     validate_replies(settings)
     validate_client_evaluation(settings)
     validate_compression(settings)
@@ -67,7 +67,7 @@ def validate_combination(settings: SharedSettings, strategy: type[SelectionStrat
 
 
 def refuse_idle(given: Iterable[str], runs: Collection[Mapping[str, Value]]) -> None:
-    """Raise ConfigError for a setting among the `given` keys that none of the `runs`, by their settings, reads."""
+    """Raise ConfigError if no run reads one of the `given` settings; `runs` are the settings of each run."""
     chosen = {owner: {str(values[owner]) for values in runs} for owner in READ_BY}
     for key, (owner, settings) in product(given, READ_BY.items()):
         readers = settings.get(key)
@@ -79,7 +79,7 @@ def refuse_idle(given: Iterable[str], runs: Collection[Mapping[str, Value]]) -> 
 
 
 def validate_replies(settings: SharedSettings) -> None:
-    """Raise ConfigError where more replies must return than there are clients."""
+    """Raise ConfigError if the required number of replies exceeds the number of clients."""
     clients, least = settings.run.clients, settings.replies.min_returned
     if least > clients:
         raise ConfigError(f"The 'min-returned' parameter must be at most 'clients' ({clients}). Got {least}.")
@@ -92,7 +92,7 @@ def validate_client_evaluation(settings: SharedSettings) -> None:
 
 
 def validate_compression(settings: SharedSettings) -> None:
-    """Raise ConfigError for a compressor, a precision and an error feedback that spoil one another."""
+    """Raise ConfigError if compressor, precision and error feedback are incompatible."""
     compression = settings.compression
     if compression.compressor == "qsgd" and compression.value_bits < 32:
         raise ConfigError(
@@ -109,7 +109,7 @@ def validate_compression(settings: SharedSettings) -> None:
 
 
 def validate_solver(settings: SharedSettings) -> None:
-    """Raise ConfigError for a local solver that the compressor, the optimizer or the server optimizer spoils."""
+    """Raise ConfigError if the local solver is incompatible with the compressor, optimizer or server optimizer."""
     training, compression = settings.training, settings.compression
     solver, compressor, optimizer = training.solver, compression.compressor, settings.server_optimizer.server_optimizer
     if solver == "feddyn" and not compression.lossless:
@@ -136,7 +136,7 @@ def validate_solver(settings: SharedSettings) -> None:
 
 
 def validate_robust_aggregation(settings: SharedSettings) -> None:
-    """Raise ConfigError for a robust aggregation under settings with which it protects nothing."""
+    """Raise ConfigError for settings with which robust aggregation protects nothing."""
     config, solver, cohort = settings.aggregation, settings.training.solver, settings.run.cohort
     rule = config.aggregation
     if rule == "mean":
@@ -191,7 +191,7 @@ def validate_differential_privacy(settings: SharedSettings) -> None:
 
 
 def validate_private_method(settings: SharedSettings, strategy: type[SelectionStrategy], method: Settings) -> None:
-    """Raise ConfigError, with differential privacy, for a method or links that follow what clients send."""
+    """With differential privacy, raise ConfigError if the method or the links depend on what clients send."""
     if not settings.privacy.dp_clip_norm:
         return
     if settings.network.link_coupling != "independent" or settings.budget.link_cap == "round":
@@ -222,7 +222,7 @@ def _seen_to_look_at(strategy: type[SelectionStrategy], method: Settings) -> tup
 
 
 def validate_participation(settings: SharedSettings, strategy: type[SelectionStrategy]) -> None:
-    """Raise ConfigError for a participation policy that the method rules out, or that has no loss to search by."""
+    """Raise ConfigError if the method excludes the participation policy, or the policy's search lacks a loss."""
     policy, isp, taken = settings.participation, settings.search_loss, settings.partition.surrogate_examples
     if taken and isp.surrogate_path:
         raise ConfigError("The surrogate set is that of 'surrogate-path' or 'surrogate-examples'; set one of the two.")
@@ -251,7 +251,7 @@ def validate_participation(settings: SharedSettings, strategy: type[SelectionStr
 
 
 def validate_label_counts(settings: SharedSettings, strategy: type[SelectionStrategy], method: Settings) -> None:
-    """Raise ConfigError for a method that needs the label counts which clients keep to themselves."""
+    """Raise ConfigError if the method needs the label counts, but clients do not share them."""
     if strategy.needs(method).label_counts and not settings.privacy.share_label_counts:
         raise ConfigError(
             f"The strategy {strategy.name} reads how many examples of each class a client has; set "
@@ -260,7 +260,7 @@ def validate_label_counts(settings: SharedSettings, strategy: type[SelectionStra
 
 
 def validate_over_selection(settings: SharedSettings, strategy: type[SelectionStrategy]) -> None:
-    """Raise ConfigError for over-selection where the cohort's size is searched for or is the method's own."""
+    """Raise ConfigError for over-selection if a search or the method determines the cohort's size."""
     fixed = settings.participation.searches or not strategy.free_cohort
     if settings.replies.over_selection and fixed:
         raise ConfigError(
@@ -270,7 +270,7 @@ def validate_over_selection(settings: SharedSettings, strategy: type[SelectionSt
 
 
 def validate_task(strategy: type[SelectionStrategy], method: Settings, task: str) -> None:
-    """Raise ConfigError for a method that reads classes where the data set has none: see `Dataset.task`."""
+    """Raise ConfigError if the method reads classes, but the data set has none: see `Dataset.task`."""
     needs = strategy.needs(method)
     if task != "classification" and (needs.label_counts or needs.class_biases):
         read = "how many examples of each class a client has" if needs.label_counts else "the biases of the classes"

@@ -1,4 +1,4 @@
-"""Requirements of a run on the user's clients: what works with a client as it is, with the mod, or with a function."""
+"""Requirements of a run on the user's clients: what needs no change of the client, the mod, or a function."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -8,21 +8,21 @@ from fedsel_app.messages.scalars import Report
 from simulation.experiments.configuration import AppConfig
 
 BY_FUNCTION = {Report.GRADIENT_DEVIATION: Ability.GRADIENT_DEVIATION}
-"""Reports that need a function of the user's."""
+"""Reports for which the user must write a function."""
 BY_EVALUATE = (Report.INITIAL_LOSS,)
-"""Reports that a client's `evaluate` gives."""
+"""Reports that come from a client's `evaluate`."""
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """Requirement: its subject in the words of a sentence, and the function that meets it; None: the mod does."""
+    """Requirement: the start of a sentence about it, and the function that meets it; None: the mod meets it."""
 
     subject: str
     ability: Ability | None = None
 
 
 def requirements(config: AppConfig) -> Iterator[Requirement]:
-    """Everything that a run needs of its clients and that a client without the mod does not give."""
+    """All requirements of a run that a client without the mod does not meet."""
     needs, name = config.strategy.needs(config.method), config.run.strategy
     for report in sorted(needs.reports - set(BY_EVALUATE)):
         words = report.replace("_", " ")
@@ -39,7 +39,7 @@ def requirements(config: AppConfig) -> Iterator[Requirement]:
 
 
 def unmet(config: AppConfig, abilities: Collection[Ability] | None) -> str:
-    """Sentence on the first requirement that a client with these functions does not meet; empty where it meets all.
+    """Sentence on the first requirement that a client with these functions does not meet; empty if it meets all.
 
     `abilities` are None for a client without the mod.
     """
@@ -53,6 +53,6 @@ def unmet(config: AppConfig, abilities: Collection[Ability] | None) -> str:
 
 
 def _app(function: str = "") -> str:
-    """The line that a client app needs, in either form."""
+    """The line that a client app needs, in both forms of client apps."""
     mod = f"selecting({function})" if function else "selecting"
     return f"fedsel_app.client_app({function}) in place of ClientApp(), or ClientApp(client_fn, mods=[{mod}])"

@@ -1,7 +1,7 @@
-"""Settings of a run within a user's own Flower app, and the options of the app: the keywords of `strategy`.
+"""Settings of a run in a user's own Flower app, and options of the app: the keywords of `strategy`.
 
-The settings are those of the server and the method; the client's are its own. The options describe the app's model, its
-clients and their records.
+The settings concern the server and the method. Each client has its own settings. The options describe the app's model,
+its clients and their records.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,9 +18,9 @@ from simulation.experiments.configuration import AppConfig
 from strategies import find_strategy
 
 OWN_APP = "flower-app"
-"""The settings `data` and `model` of such a run, in its records."""
+"""Value of the settings `data` and `model` in the records of such a run."""
 USERS_GROUPS = ("data", "partition", "task", "calibration", "isp", "search_loss", "execution")
-"""Groups of settings about what the user's app does itself, or what it cannot do."""
+"""Groups of settings for tasks that the user's app does itself or cannot do."""
 DESCRIBED = (
     "solver",
     "local_steps",
@@ -35,7 +35,7 @@ DESCRIBED = (
 USERS_KEYS = ("model", "state-dir")
 DEFAULTS: Mapping[str, Value] = {
     "partition": "own",
-    # A client's evaluate has test data of its own; how much is not known.
+    # A client's `evaluate` uses its own test data; the amount is unknown.
     "holdout-fraction": 0.5,
     "solver": "sgd",
     "local-steps": 0,
@@ -46,11 +46,11 @@ DEFAULTS: Mapping[str, Value] = {
     "compressor": "none",
     "curvature-layers": 0,
     "links": "measured",
-    # The first answer of a client loads its data, and perhaps downloads it.
+    # Before its first answer a client loads its data, and perhaps downloads it.
     "connect-timeout-s": 600,
     "enrol-timeout-s": 600.0,
 }
-"""Settings of such a run that are others than in fedsel's own app."""
+"""Defaults of such a run that differ from those of fedsel's own app."""
 EvaluateFn = Callable[[int, NDArrays, dict[str, Scalar]], tuple[float, dict[str, Scalar]] | None]
 """(round, arrays, {}) -> loss and metrics; None: no test in that round."""
 RoundConfig = Config | Callable[[int], Config]
@@ -60,12 +60,12 @@ RoundConfig = Config | Callable[[int], Config]
 def app_config(strategy: str, given: Mapping[str, Value]) -> AppConfig:
     """Configuration of a run of `strategy` with the settings `given` as keywords.
 
-    A keyword is a setting's key with underscores for dashes; the method's own settings may stand without its name.
+    A keyword is a setting's key with underscores instead of dashes. The method's own settings may omit its name.
 
     Raises
     ------
     ConfigError
-        For an unknown setting, one of the user's client, a value out of range, or settings that exclude one another.
+        For an unknown setting, a setting of the clients, a value out of range, or incompatible settings.
     """
     method = find_strategy(strategy)
     own = method.Config.keys(f"{method.name}.")
@@ -96,12 +96,12 @@ def app_config(strategy: str, given: Mapping[str, Value]) -> AppConfig:
 
 
 def recorded(config: AppConfig) -> dict[str, Value]:
-    """The settings as config.json has them: data and model are the user's own."""
+    """The settings for config.json; data and model are the user's own."""
     return config.values() | {"data": OWN_APP, "model": OWN_APP}
 
 
 def refuse_own_app(settings: Mapping[str, Value], folder: Path) -> None:
-    """Raise ConfigError if the run in `folder`, with these recorded settings, is one of a user's own app."""
+    """Raise ConfigError if the run in `folder`, with these recorded settings, belongs to a user's own app."""
     if settings.get("data") == OWN_APP:
         raise ConfigError(
             f"The run in {folder} is one of a Flower app of your own: to go on with it, give its strategy(...) "

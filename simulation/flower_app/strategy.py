@@ -1,7 +1,7 @@
-"""Strategy for a user's own ServerApp: any of fedsel's, over the model and the clients that the app has.
+"""Strategy for a user's own ServerApp: any strategy of fedsel with the model and clients of the app.
 
-It has two doors. In Flower's Message API, `strategy.start(grid=grid, initial_arrays=arrays, num_rounds=3)` runs all
-rounds. Flower's legacy server calls the methods of its `Strategy` interface instead.
+It has two interfaces. In Flower's Message API, `strategy.start(grid=grid, initial_arrays=arrays, num_rounds=3)` runs
+all rounds. Flower's legacy server calls the methods of its `Strategy` interface instead.
 """
 
 import logging
@@ -56,33 +56,33 @@ from strategies.run_round import run_round
 
 FLOWER_LOGGER = logging.getLogger("flwr")
 FRUITLESS_ROUNDS = 3
-"""Rounds without a single usable update from anybody after which the run ends with an error."""
+"""Number of first rounds without any usable update after which the run ends with an error."""
 SCORE = "accuracy"
-"""Metric that is the score of the records."""
+"""Metric that is recorded as the score."""
 ClientFailures = list[tuple[ClientProxy, FitRes] | BaseException]
 TestFailures = list[tuple[ClientProxy, EvaluateRes] | BaseException]
 
 
 def strategy(name: str, *, clients: int, cohort: int, out: str | Path | None = None, **options: Any) -> "AppStrategy":
-    """Build a Flower strategy for a ServerApp of your own, in front of your own clients.
+    """Build a Flower strategy for your own ServerApp and your own clients.
 
     Parameters
     ----------
     name
         Selection method, as `fedsel methods` lists them, or package.module:Class.
     clients, cohort
-        Number of clients (SuperNodes), and of those that train in a round.
+        Number of clients (SuperNodes), and number of clients that train in a round.
     out
-        Folder of the records; None: none are kept. With `resume=True` the run in it goes on.
+        Folder of the records; None: no records. With `resume=True` the run in this folder is resumed.
     options
-        The fields of `AppOptions`, such as `evaluate_fn`, and settings of fedsel's with underscores for dashes: rounds
-        (where `start` is not given them), seed, compressor, kept_fraction, links and so on, and the method's own. See
-        docs/flower-app.md.
+        The fields of `AppOptions`, such as `evaluate_fn`, and fedsel's settings with underscores instead of dashes:
+        rounds (unless `start` gets them), seed, compressor, kept_fraction, links and so on, and the method's own
+        settings. See docs/flower-app.md.
 
     Raises
     ------
     ConfigError
-        For settings that cannot be run, and a folder that cannot be written.
+        If the settings cannot be run, or the folder cannot be written.
     """
     names = {field.name for field in fields(AppOptions)}
     settings = {key: value for key, value in options.items() if key not in names}
@@ -116,7 +116,7 @@ class AppStrategy(Strategy):
         return f"fedsel strategy {self._name}"
 
     def open(self, arrays: NDArrays, evaluate_fn: EvaluateFn | None, names: Sequence[str] = ()) -> None:
-        """Begin the run of a model, or resume it. Raises ConfigError where the method does not suit the model."""
+        """Start or resume the run of a model. Raises ConfigError if the method does not suit the model."""
         config, statistics = self._config, self._options.statistics
         if statistics is None:
             statistics = named_statistics(names) or None
@@ -167,19 +167,20 @@ class AppStrategy(Strategy):
         num_rounds
             Rounds of the run; None: the setting `rounds`.
         timeout
-            Seconds within which the first answers are expected; None: the setting `reply-timeout-s`.
+            Timeout of the first answers in seconds; None: the setting `reply-timeout-s`.
 
         Returns
         -------
         Result
-            The final model, and the metrics of each round: the clients' by examples, and those of `evaluate_fn`.
+            The final model, and the metrics of each round: the clients' metrics, weighted by examples, and those of
+            `evaluate_fn`.
 
         Raises
         ------
         ConfigError
-            Where the clients cannot do what the method needs, or `num_rounds` are not the `rounds` that were set.
+            If the clients cannot do what the method needs, or `num_rounds` differs from the setting `rounds`.
         RuntimeError
-            Where the first rounds, or all of them, bring no usable update.
+            If the first rounds, or all rounds, bring no usable update.
         """
         if num_rounds is not None:
             self._set_rounds(num_rounds)
@@ -203,7 +204,7 @@ class AppStrategy(Strategy):
         return result
 
     def _run_rounds(self, result: Result) -> None:
-        """Run the rounds that are left, and keep the metrics of each."""
+        """Run the remaining rounds, and keep the metrics of each."""
         run, users = self._inner.run, self._clients
         if not run.completed:
             self._test_initial()
@@ -224,7 +225,7 @@ class AppStrategy(Strategy):
                 result.evaluate_metrics_clientapp[number] = MetricRecord({"loss": run.record.client_loss, **score})
 
     def _set_rounds(self, num_rounds: int) -> None:
-        """Take the number of rounds. Raises ConfigError where another was set."""
+        """Set the number of rounds. Raises ConfigError if another number was set before."""
         if self._settings.get("rounds", num_rounds) != num_rounds:
             raise ConfigError(
                 f"The strategy was told {self._settings['rounds']} 'rounds', and start has num_rounds={num_rounds}: "
@@ -233,8 +234,8 @@ class AppStrategy(Strategy):
         self._config = app_config(self._name, {**self._settings, "rounds": num_rounds})
 
     def _limited(self, step: Callable[[], Any]) -> Any:
-        """Carry out a step of the run. Raises ConfigError where the clients cannot do what the method needs."""
-        # One BLAS thread: sums of the methods' linear algebra have one order then, on every machine.
+        """Carry out a step of the run. Raises ConfigError if the clients cannot do what the method needs."""
+        # With one BLAS thread the sums in the methods' linear algebra have the same order on every machine.
         with self._blas.limit(limits=1, user_api="blas"):
             try:
                 return step()
@@ -246,7 +247,7 @@ class AppStrategy(Strategy):
     # Flower's legacy server -----------------------------------------------------------------------------------
 
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters:
-        """The initial model, or that of the checkpoint."""
+        """The initial model, or the model of the checkpoint."""
         if not hasattr(self, "_inner"):
             raise ConfigError("Flower's legacy server needs the initial model: strategy(..., parameters=arrays).")
         return as_parameters(self._users_model())
@@ -254,7 +255,7 @@ class AppStrategy(Strategy):
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
-        """Select the round's cohort. Raises ConfigError where the clients cannot do what the method needs."""
+        """Select the round's cohort. Raises ConfigError if the clients cannot do what the method needs."""
         self._refuse_overrun(server_round)
         self._clients.carrier = UserManager(client_manager, self._timeouts, self._options)
         self._inner.federation = lambda client_manager: self._clients  # type: ignore[method-assign]
@@ -266,12 +267,12 @@ class AppStrategy(Strategy):
     def aggregate_fit(
         self, server_round: int, results: list[tuple[ClientProxy, FitRes]], failures: ClientFailures
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
-        """Aggregate what came back."""
+        """Aggregate the replies of the round."""
         flat, metrics = self._limited(lambda: self._inner.aggregate_fit(server_round, results, failures))
         return None if flat is None else as_parameters(self._users_model()), metrics
 
     def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
-        """Evaluate the model by the user's function: before round 1, and every `eval-every` rounds."""
+        """Evaluate the model with the user's function, before round 1 and every `eval-every` rounds."""
         if not server_round and not self._inner.run.completed:
             return self._test_initial()
         return None if self._inner.evaluate(server_round, parameters) is None else self._tested
@@ -279,7 +280,7 @@ class AppStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, EvaluateIns]]:
-        """With `client_eval`, have every client evaluate the model."""
+        """With `client_eval`, let every client evaluate the model."""
         instructions = self._inner.configure_evaluate(server_round, parameters, client_manager)
         if not instructions:
             self._refuse_fruitless(self._inner.run.completed + server_round)
@@ -288,13 +289,13 @@ class AppStrategy(Strategy):
     def aggregate_evaluate(
         self, server_round: int, results: list[tuple[ClientProxy, EvaluateRes]], failures: TestFailures
     ) -> tuple[float | None, dict[str, Scalar]]:
-        """Means over the clients' own tests."""
+        """Means over the tests of the clients."""
         found = self._inner.aggregate_evaluate(server_round, results, failures)
         self._refuse_fruitless(self._inner.run.completed + server_round)
         return found
 
     def _refuse_overrun(self, server_round: int) -> None:
-        """Raise ConfigError where Flower's server has more rounds than the strategy was told."""
+        """Raise ConfigError if Flower's server has more rounds than the strategy's setting `rounds`."""
         run = self._inner.run
         over = server_round > run.rounds.most and not run.completed
         if over and not run.context.evaluation.stop_at_target:
@@ -311,7 +312,7 @@ class AppStrategy(Strategy):
         return self._clients.users_model(sent_model(run.parameters, run.buffers))
 
     def _refuse_fruitless(self, number: int) -> None:
-        """Raise RuntimeError where the first rounds, or all of them, brought no usable update."""
+        """Raise RuntimeError if the first rounds, or all rounds, brought no usable update."""
         run = self._inner.run
         if number < min(FRUITLESS_ROUNDS, run.rounds.most) or self._inner.roster.last_returned.any():
             return
@@ -319,13 +320,13 @@ class AppStrategy(Strategy):
         raise RuntimeError(f"In {number} rounds no client brought a usable update. The last failure: {reason}")
 
     def _test_initial(self) -> tuple[float, dict[str, Scalar]] | None:
-        """Test the initial model by the user's function."""
+        """Test the initial model with the user's function."""
         run = self._inner.run
         self._test(run.parameters, run.buffers)
         return self._tested
 
     def _test(self, parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> Evaluation | None:
-        """Test a model by the user's function; its metric `SCORE` is the score. None where it does not test it."""
+        """Test a model with the user's function, whose metric `SCORE` is the score; None if it tests nothing."""
         arrays = list(self._clients.users_model(sent_model(parameters, buffers)).arrays)
         function = self._evaluate_fn
         self._tested = None if function is None else function(self._inner.run.record.round, arrays, {})
@@ -336,12 +337,12 @@ class AppStrategy(Strategy):
 
 
 def numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers among a user's metrics."""
+    """The numeric values among a user's metrics."""
     return {name: float(value) for name, value in metrics.items() if isinstance(value, int | float)}
 
 
 def _run_folder(config: AppConfig) -> RunFolder:
-    """The run folder, opened."""
+    """Open the run folder."""
     folder = RunFolder(Path(config.records.out), recorded(config), resume=config.records.resume)
     add_trackers(folder, config.records.trackers, recorded(config))
     FLOWER_LOGGER.info("fedsel: records in %s", folder.path)
@@ -349,7 +350,7 @@ def _run_folder(config: AppConfig) -> RunFolder:
 
 
 def _resume(strategy: SelectionStrategy, folder: RunFolder) -> tuple[dict[str, int], dict[int, int]]:
-    """Restore the strategy from the folder's checkpoint; the nodes' numbers, and the examples of clients, on record."""
+    """Restore the strategy from the folder's checkpoint; return the nodes' numbers and the clients' examples."""
     if folder.saved is None:
         return {}, {}
     strategy.run.restore(folder.saved)

@@ -1,7 +1,7 @@
-"""Transports of a user's Flower app: its own clients behind Flower's grid, or behind its legacy client manager.
+"""Transports of a user's Flower app: its clients are reached through Flower's grid or its legacy client manager.
 
-The user's part of a message and fedsel's lie side by side: in two records of the Message API, or in one config, where
-fedsel's keys have a prefix (see `fedsel_app.messages.user_apps`).
+A message has the user's part and fedsel's part: two records of the Message API, or one config in which fedsel's keys
+have a prefix (see `fedsel_app.messages.user_apps`).
 """
 
 import math
@@ -24,10 +24,10 @@ from strategies.round.flower_grid import FlowerGrid
 from strategies.round.flower_manager import FlowerManager
 
 NO_QUERY = "No query function registered"
-"""Part of the error of a client app of Flower's that answers no queries: it is not one of fedsel's."""
+"""Part of the error of a Flower client app that answers no queries, so it is not one of fedsel's client apps."""
 
 SCORES = ("accuracy", "eval_acc", "eval-acc", "eval_accuracy", "acc", "test_acc")
-"""Metrics under which users' clients are known to return the score of an evaluation."""
+"""Usual names of the metric with the score of an evaluation in users' clients."""
 
 
 class UserManager(FlowerManager):
@@ -38,14 +38,14 @@ class UserManager(FlowerManager):
         self._of_type = {"train": options.fit_config, "evaluate": options.evaluate_config}
 
     def config(self, instruction: Instruction) -> Config:
-        """The user's config of the round, and fedsel's instruction with the prefix."""
+        """The user's config of the round, and fedsel's instruction with the prefix in its keys."""
         users = self._of_type.get(instruction.message_type) or {}
         if callable(users):
             users = users(getattr(instruction, "server_round", 0))
         return embed(instruction.to_config(), users)
 
     def reply(self, result: GetPropertiesRes | FitRes | EvaluateRes, arrived_s: float) -> Reply:
-        """The reply in a result. A client without `get_properties` tells nothing of itself, and has not failed."""
+        """The reply in a result. A client without `get_properties` gives an empty reply and has not failed."""
         if isinstance(result, GetPropertiesRes) and result.status.code == Code.GET_PROPERTIES_NOT_IMPLEMENTED:
             return Reply()
         return super().reply(result, arrived_s)
@@ -56,7 +56,7 @@ class UserGrid(FlowerGrid):
 
     Parameters
     ----------
-    names : of the model's arrays, in their order
+    names : names of the model's arrays, in their order
     configs : message type -> the user's ConfigRecord
     """
 
@@ -72,7 +72,7 @@ class UserGrid(FlowerGrid):
         self._names, self._configs, self._options = names, configs, options
 
     def content(self, part: Sequence[Message]) -> RecordDict:
-        """The user's arrays and config, and fedsel's instruction in a record of its own."""
+        """The user's arrays and config, and fedsel's instruction in a separate record."""
         [message] = part
         instruction = message.instruction
         content = RecordDict({FEDSEL: config_record(instruction.to_config())})
@@ -93,13 +93,13 @@ class UserGrid(FlowerGrid):
         )
 
     def failure(self, message: Message, reason: str) -> Answer:
-        """The answer to an error. A client app that answers no queries tells nothing of itself, and has not failed."""
+        """The answer for an error. A client app that answers no queries gives an empty reply and has not failed."""
         if message.instruction.message_type == "query" and NO_QUERY in reason:
             return Reply()
         return super().failure(message, reason)
 
     def reply(self, content: RecordDict, client: int | None, arrived_s: float) -> Reply:
-        """The reply: the user's metrics, and fedsel's with the prefix."""
+        """The reply: the user's metrics, and fedsel's metrics with the prefix in their keys."""
         users: dict[str, Any] = {}
         for record in content.metric_records.values():
             users |= dict(record)
@@ -114,16 +114,16 @@ class UserGrid(FlowerGrid):
         )
 
     def loss_of(self, metrics: Mapping[str, Any]) -> float:
-        """The loss among the metrics of an evaluation; NaN where there is none."""
+        """The loss among the metrics of an evaluation; NaN if there is none."""
         return _first(metrics, self._options.loss_key, EVALUATION_LOSSES)
 
     def score_of(self, metrics: Mapping[str, Any]) -> Config:
-        """The score among the metrics of an evaluation, under its name in the records; empty where there is none."""
+        """The score among the metrics of an evaluation, under its name in the records; empty if there is none."""
         score = _first(metrics, self._options.score_key, SCORES)
         return {} if math.isnan(score) else {"accuracy": score}
 
 
 def _first(metrics: Mapping[str, Any], name: str | None, usual: Sequence[str]) -> float:
-    """The metric of this name, or None: the first that has one of the usual names; NaN where there is none."""
+    """The metric `name`, or without a name the first metric with one of the `usual` names; NaN if there is none."""
     names = usual if name is None else [name]
     return next((float(metrics[name]) for name in names if isinstance(metrics.get(name), int | float)), math.nan)

@@ -1,7 +1,6 @@
-"""Clients of a user's Flower app as a federation: it translates between the messages of a round and those of the user's
-app.
+"""Federation of the clients of a user's Flower app: translates between a round's messages and the app's messages.
 
-Below it lies the federation that carries the messages (`transports`): Flower's grid, or its legacy client manager.
+Another federation carries the messages (`transports`): Flower's grid, or its legacy client manager.
 """
 
 import json
@@ -46,17 +45,17 @@ MIXED = (
     "fedsel's, or none of them, or let every get_properties return its 'partition-id'."
 )
 HEADER_BYTES = 256
-"""More than NumPy's header of an array takes."""
+"""Upper bound in bytes for NumPy's header of an array."""
 
 
 class Identities:
-    """Numbers 0, 1, 2 ... of nodes, by ascending node id among those that connect together.
+    """Numbers 0, 1, 2 ... of nodes; nodes that connect together get them by ascending node id.
 
-    A node that is gone keeps its number until a new node needs it.
+    A disconnected node keeps its number until a new node needs it.
 
     Parameters
     ----------
-    numbers : node -> number, from an earlier part of the run
+    numbers : node -> number, from before the run was resumed
     """
 
     def __init__(self, numbers: Mapping[str, int]) -> None:
@@ -82,18 +81,18 @@ class UserClients:
 
     Parameters
     ----------
-    layout : of the user's model
-    run : the run; a client's examples are written into its roster and its records as soon as they are known
-    identities : of the clients that do not tell theirs
-    known_examples : partition id -> examples, of the clients on record
+    layout : layout of the user's model
+    run : the run; its roster and records get a client's examples as soon as they are known
+    identities : numbers of the clients that do not report a partition id
+    known_examples : partition id -> examples, of the recorded clients
 
     Attributes
     ----------
     carrier : the federation that carries the messages, set before the first message
-    enrolments : node -> what it told, of the nodes that can take part
-    refusal : sentence on why the last client that cannot take part cannot; empty where all can
-    last_failure : sentence on the last message that failed; empty where none has
-    metrics : partition id -> examples, and the user's own metrics, of the round's training
+    enrolments : node -> its enrolment answer, for the nodes that can take part
+    refusal : reason, as a sentence, why the last refused client cannot take part; empty if all can
+    last_failure : sentence about the last failed message; empty if none failed
+    metrics : partition id -> examples and the user's own metrics from the round's training
     """
 
     simulated = False
@@ -125,7 +124,7 @@ class UserClients:
         return nodes
 
     def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
-        """Ask in the user's form; the answers in the round's. What cannot be read is a failure of its client."""
+        """Send messages in the user's form, and return answers in the round's; an unreadable one is a failure."""
         if not messages:
             return {}
         of_node = {message.node: message for message in messages}
@@ -151,7 +150,7 @@ class UserClients:
     # Enrolment ------------------------------------------------------------------------------------------------
 
     def _enrolled(self, message: Message, reply: Reply) -> Reply:
-        """A reply to an enrolment in the round's form. Raises ConfigError where the client cannot do what it must."""
+        """A reply to an enrolment in the round's form. Raises ConfigError if the client does not meet a requirement."""
         enrolment = app_enrolment(reply.metrics)
         if sentence := unmet(self._config, enrolment.abilities):
             self.refusal = sentence
@@ -163,12 +162,12 @@ class UserClients:
         client = self._identities.number(message.node) if enrolment.client < 0 else enrolment.client
         examples, known = enrolment.examples, self._run.method.roster.examples
         if not examples and 0 <= client < known.size:
-            # On record already, with a stand-in: the record of its enrolment follows with its examples.
+            # The client is recorded already, with a stand-in. The record of its enrolment follows with its examples.
             examples = known[client] = int(known[client]) or self._stand_in()
         return Reply(EnrolAnswer(client, int(examples), enrolment.label_counts).to_config())
 
     def _note_stand_in(self, abilities: Collection[Ability] | None) -> None:
-        """Log once where clients have no function for the losses that a report is made of."""
+        """Log once if clients have no function for the losses from which a report is computed."""
         needed = Report.RMS_LOSS in self._config.strategy.needs(self._config.method).reports
         if needed and abilities is not None and Ability.LOSSES not in abilities and not self._stand_in_noted:
             self._stand_in_noted = True
@@ -179,14 +178,14 @@ class UserClients:
             )
 
     def _stand_in(self) -> int:
-        """Examples that a client counts for until it tells them: the median of the others', or 1."""
+        """Number of examples assumed for a client until it reports it: the median of the other clients, or 1."""
         middle = lower_median(np.where(self._examples > 0, self._examples, np.nan).astype(np.float64))
         return 1 if math.isnan(middle) else int(middle)
 
     def _count_examples(self) -> None:
-        """Write the examples that clients told into the roster, and record those that are new.
+        """Write the reported numbers of examples into the roster, and record the new ones.
 
-        What another node than the owner of a partition id claimed of its client counts for nothing.
+        Only the node that owns a partition id can report for its client.
         """
         for client, node in self._run.clients.nodes.items():
             told = self.enrolments[node].examples if node in self.enrolments else 0
@@ -213,7 +212,7 @@ class UserClients:
     # Training -------------------------------------------------------------------------------------------------
 
     def users_model(self, model: SentModel) -> SentModel:
-        """The round's model, flat parameters and statistics, as the user's arrays; then a control variate."""
+        """The round's flat parameters and statistics as the user's arrays, then a control variate if there is one."""
         if self._model is None or self._model[0] is not model:
             parameters, *others = model.arrays
             statistics = others.pop(0) if self._layout.statistics else np.zeros(0, np.float32)
@@ -221,7 +220,7 @@ class UserClients:
         return self._model[1]
 
     def _train(self, messages: Sequence[Message], until: Until) -> Answers:
-        """Let the clients train. Those without fedsel's client app evaluate before, where their loss is asked for."""
+        """Let the clients train. If the initial loss is needed, clients without fedsel's client app evaluate first."""
         sent = [
             replace(message, instruction=self._instruction(message), model=self.users_model(message.model))
             for message in messages
@@ -260,7 +259,7 @@ class UserClients:
         Raises
         ------
         ValueError
-            If the client returned another model, or no number of examples.
+            If the client returned a different model, or no valid number of examples.
         """
         client, instruction = message.client or 0, cast(TrainInstruction, message.instruction)
         if not isinstance(reply.examples, int) or not 1 <= reply.examples <= MOST_EXAMPLES:
@@ -298,12 +297,12 @@ class UserClients:
     # Evaluation -----------------------------------------------------------------------------------------------
 
     def _evaluate(self, messages: Sequence[Message], until: Until) -> Answers:
-        """Let the clients evaluate in their own way: their own tests, and loss probes unless they have `losses`."""
+        """Let the clients evaluate in their own way: for their own tests, and for loss probes if they lack `losses`."""
         return self.carrier.ask(
             [replace(message, model=self.users_model(message.model)) for message in messages], until
         )
 
     def _note_failure(self, message: Message, error: Answer) -> None:
-        """Keep the last failure, for the sentence with which a run ends that nobody contributed to."""
+        """Keep the last failure, for the error of a run to which no client contributed."""
         name = f"Client {message.client}" if message.client is not None else f"Node {message.node}"
         self.last_failure = f"{name}: {one_line(error)}"

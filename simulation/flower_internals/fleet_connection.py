@@ -77,7 +77,7 @@ def _refused_over_grpc(address: str, authority: Path, keys: tuple[Any, Any]) -> 
 
 
 def _refused_over_http(address: str, authority: Path, keys: tuple[Any, Any]) -> str:
-    """Flower gives all reasons one answer; the date in its header tells a wrong clock from an unknown key."""
+    """Flower gives the same answer for all reasons. Its date header distinguishes a wrong clock from an unknown key."""
     httpx: Any = import_module("httpx")
     connection: Any = import_module(HTTP_CONNECTION)
     interceptors = [connection.RuntimeVersionHttpInterceptor(component_name="SuperNode")]

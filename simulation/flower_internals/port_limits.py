@@ -25,7 +25,7 @@ import grpc  # type: ignore[import-untyped]
 from simulation.flower_internals.transport import FLEET_OVER_GRPC
 
 AROUND_BYTES = 3 * 2**20
-"""Most bytes of a message beside a chunk of an array: other objects, and the tree of their names."""
+"""Most bytes of a message in addition to a chunk of an array: other objects, and the tree of their names."""
 MOST_BODY_BYTES = 2**26
 """Most bytes of an HTTP body; the largest is a submitted app."""
 MOST_KEYLESS_BYTES = 2**16
@@ -179,7 +179,8 @@ def hide_schema(app: Any) -> None:
 
 
 def limited_app(app: App, fits: Callable[[int, str, Headers], bool]) -> App:
-    """ASGI `app` that gets the bodies that fit. Others, and those without a length, get 413, unread.
+    """ASGI app that passes requests on to `app` if their bodies fit. It answers all others, and those without a length,
+    with 413 and does not read their bodies.
 
     `fits` is called with a body's length in bytes, and the path and the headers of its request.
     """
