@@ -164,5 +164,5 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
     run_until(tmp_path, resolve(BASE), 4)
     arrays = read_checkpoint(tmp_path)
     np.savez(tmp_path / "checkpoint.npz", **arrays | {"parameters": np.zeros(3, np.float32)})
-    with pytest.raises(ConfigError, match=r"its 'parameters' should be float32 \(650,\), but is float32 \(3,\)"):
+    with pytest.raises(ConfigError, match=r"its 'parameters' should be float32 \(650,\), but it is float32 \(3,\)"):
         run_config(tmp_path, resolve(BASE | {"resume": True}))

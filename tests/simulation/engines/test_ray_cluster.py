@@ -17,5 +17,5 @@ def test_an_address_without_a_cluster_is_refused_at_once(tmp_path):
 
 
 def test_the_cluster_says_how_many_workers_there_are():
-    with pytest.raises(ConfigError, match=r"With 'ray-address' .* 'workers' .* leave it at 0\. Got 2\."):
+    with pytest.raises(ConfigError, match=r"With 'ray-address' .* 'workers'; leave it at 0\. Got 2\."):
         ExecutionConfig(ray_address="auto", workers=2)
