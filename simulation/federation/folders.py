@@ -83,7 +83,7 @@ def provision(
         the first.
     clients : number of clients
     port : the server's port for clients
-    keep_authority : keep the authority's key in the admin's folder. Without it, nobody can sign another certificate.
+    keep_authority : keep the authority's key in the admin's folder; new certificates can be signed with this key alone
 
     Raises
     ------

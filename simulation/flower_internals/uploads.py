@@ -104,12 +104,13 @@ def takes(state: Any, session_id: str, size: int) -> bool:
     session = state._object_push_sessions.get(session_id)
     if session is None:
         return bool(session_id)  # Flower refuses an unknown one, but without one it takes what others may upload
-    for root in session.root_object_ids & state.message_res_store.keys():
-        asked = state.message_res_store[root].metadata.reply_to_message_id
-        left: int = state.left_bytes.get(asked, 0) - size
-        state.left_bytes[asked] = left
-        return left >= 0
-    return False
+    reply = next((state.message_res_store.get(root) for root in session.root_object_ids), None)
+    if reply is None:
+        return False
+    asked = reply.metadata.reply_to_message_id
+    left: int = state.left_bytes.get(asked, 0) - size
+    state.left_bytes[asked] = left
+    return left >= 0
 
 
 def is_tree(tree: Any, objects: Any) -> bool:

@@ -257,3 +257,9 @@ def test_a_resumed_run_may_move_and_may_not_change(capsys, tmp_path):
     for foreign in (["--rounds", "9"], ["--out", "elsewhere"]):
         code, _, error = called(capsys, *resume, *foreign)
         assert (code, "leave out " + foreign[0].strip("-") in error) == (2, True)
+
+
+def test_a_dry_run_wants_a_file_of_ones_own(capsys):
+    code, out, error = called(capsys, "run", "--dry-run", "--set", "data=npz", "--set", "data-path=nowhere.npz")
+    assert (code, out) == (2, "")
+    assert "nowhere.npz' does not exist" in error

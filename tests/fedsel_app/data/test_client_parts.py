@@ -1,5 +1,7 @@
 """Partitioners of flwr-datasets: each gives what it gives upstream, index for index, on a data set made here."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -197,3 +199,9 @@ def test_settings_of_partitioners_are_checked_when_they_are_built():
 def test_a_client_without_enough_examples_is_named(saved):
     with pytest.raises(ConfigError, match="client 0 would hold 2 examples, and 'min-examples' is 20"):
         parts_of(saved, "flwr:ExponentialPartitioner", min_examples=20, clients=5)
+
+
+def test_a_package_that_is_absent_is_named_with_its_extra(saved, monkeypatch):
+    monkeypatch.setitem(sys.modules, "flwr_datasets", None)
+    with pytest.raises(ConfigError, match=r"pip install 'fedsel\[datasets\]'"):
+        parts_of(saved, "flwr:IidPartitioner")

@@ -222,3 +222,8 @@ def test_label_counts():
     counts = label_counts([np.array([0, 1, 2]), np.array([3]), np.array([], dtype=np.int64)], labels, 4)
     assert counts.dtype == np.int64
     assert counts.tolist() == [[1, 0, 2, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
+
+
+def test_data_of_ones_own_cannot_be_split():
+    with pytest.raises(ConfigError, match="machines of their own"):
+        split(PartitionConfig(partition="own"), np.zeros(4, np.int64), 2, 0)

@@ -71,6 +71,7 @@ def test_parameter_counts_are_the_papers(name, shape, classes, parameters):
         ("cnn5", (1, 28, 18)),
         ("cnn5-wide", (3, 16, 33)),
         ("resnet1d18", (1, 1)),
+        ("swin-t", (1, 28, 28)),
     ],
 )
 def test_models_take_samples_of_their_shape(name, shape):

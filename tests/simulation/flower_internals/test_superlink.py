@@ -2,20 +2,17 @@
 
 from datetime import timedelta
 from importlib import import_module
-from typing import Any
 
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.app.message import remove_content_from_message
 from flwr.common.constant import NOOP_FLWR_AID
-from flwr.server.superlink.linkstate import LinkStateFactory
-from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID, NodeStatus, TaskType
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NodeStatus
+from flwr.supercore.inflatable.inflatable_object import get_object_tree
 from flwr.superlink import main
-from flwr.superlink.federation import NoOpFederationManager
 
-from simulation.flower_internals.superlink import FACTORIES_HOOK, in_memory_factories
-from tests.support.flower_state import of_run, task_identity
+from simulation.flower_internals.superlink import FACTORIES_HOOK
+from tests.support.flower_state import task_identity
+from tests.support.link_state import Link, started
 
 __all__ = ["task_identity"]
 pytestmark = pytest.mark.usefixtures("task_identity")
@@ -23,12 +20,6 @@ pytestmark = pytest.mark.usefixtures("task_identity")
 
 def test_flower_still_has_the_place_where_stores_are_made():
     assert callable(getattr(main, FACTORIES_HOOK))
-
-
-def started(database):
-    _, links = in_memory_factories(str(database), NoOpFederationManager())
-    assert isinstance(links, LinkStateFactory)
-    return links.state()
 
 
 def test_a_superlink_that_is_started_again_knows_its_nodes(tmp_path):
@@ -57,44 +48,6 @@ def test_without_a_database_nothing_is_kept(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     started(FLWR_IN_MEMORY_DB_NAME).create_node(NOOP_FLWR_AID, "", b"a", 0)
     assert list(tmp_path.iterdir()) == []
-
-
-class Link:
-    """Link state with one run and one node, to which messages are uploaded object by object."""
-
-    def __init__(self) -> None:
-        self.state: Any = started(FLWR_IN_MEMORY_DB_NAME)
-        self.node = self.state.create_node(NOOP_FLWR_AID, "", b"a", 30)
-        assert self.state.activate_node(self.node, 30)
-        self.run_id = self.state.create_run(
-            "", "", "", {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, TaskType.SERVER_APP
-        )
-
-    def ask(self, number: int) -> Message:
-        content = RecordDict({"ask": ConfigRecord({"round": number})})
-        return Message(content, dst_node_id=self.node, message_type="query")
-
-    def upload(self, message: Message, sender: int) -> Any:
-        """Store a message without its objects: a generator that stores them, one after the other."""
-        message.metadata.__dict__.update(_run_id=self.run_id, _src_node_id=sender)
-        message.metadata.__dict__["_message_id"] = message.object_id
-        objects = get_all_nested_objects(message)
-        session = self.state.start_session(self.run_id)
-        stored, missing = self.state.store_message_and_object_tree(
-            remove_content_from_message(message), get_object_tree(message), session
-        )
-        assert stored
-        assert set(missing) == objects.keys()
-        for name in missing:
-            yield self.state.store_object(self.run_id, session, name, objects[name].deflate())
-
-    def instructions(self, limit: int | None = 1) -> list[str]:
-        return [message.metadata.message_id for message in self.state.get_message_ins(self.node, limit=limit)]
-
-    def replies(self, *asked: Message) -> list[str]:
-        names = {message.metadata.message_id for message in asked}
-        found = self.state.get_message_res(message_ids=names, **of_run(self.run_id))
-        return [message.metadata.reply_to_message_id for message in found]
 
 
 def test_a_message_is_handed_out_when_all_of_its_objects_are_stored():
