@@ -1,10 +1,10 @@
-"""Claims: one TOML file each, in a folder a paper; the source, both sides of the comparison, and the rule that decides.
+"""Claims: one TOML file each, in one folder per paper. It has the source, both sides of the comparison, and the rule.
 
 A claim says that one side, `claimed`, is ahead of the other, `other`, in every metric of its rule. Both sides run on
 the same seeds, which decide partitions, links and initial models, so that the differences are paired.
 
 Stages: the first stage ran on seeds from 1 on. A second stage, stated in the file before any of its runs, has fresh
-seeds, from 2001 on; its verdict rests on them alone and takes the place of the first's. A decided claim without a
+seeds, from 2001 on. Its verdict uses only these and replaces the first verdict. A decided claim without a
 second stage is repeated on ten fresh seeds (`again`), and keeps its verdict.
 """
 
@@ -29,19 +29,19 @@ STAGES = "first_stage", "second_stage", "again"
 class Rule:
     """Rule that decides a claim, fixed before its runs.
 
-    An advantage is the paired difference in favour of the claimed side: for a cost the share saved (0.1: a tenth less
-    than the other side), for a score the difference.
+    An advantage is the paired difference in favour of the claimed side. For a cost it is the share saved (0.1: a tenth
+    less than the other side), and for a score the difference.
 
     Attributes
     ----------
-    metrics : names in `METRICS`, those that the sentence claims; it holds if it holds in each
+    metrics : names in `METRICS` that the sentence claims; the claim holds if it holds in each of them
     confirm : advantage above which the claim holds
-    refute : advantage below which it does not
-    margin : advantages within plus or minus this are no difference
-    power : probability to confirm the advantage that is expected
-    beside : further metrics, which are told beside and decide nothing
-    budget : for the metrics "accuracy_at_...": how much of it may be spent
-    equal : True for a claim that there is no difference, which then is what holds; the expected advantage is 0
+    refute : advantage below which the claim does not hold
+    margin : advantages within plus or minus this count as no difference
+    power : probability that the claim holds in the test if the advantage is the expected one
+    beside : further metrics, which are reported too and do not affect the verdict
+    budget : for the metrics "accuracy_at_...": how much of the cost may be spent
+    equal : True if the claim is that there is no difference; the expected advantage is then 0
     """
 
     metrics: tuple[str, ...]
@@ -68,14 +68,14 @@ class Rule:
         _require(0.5 <= self.power < 1, "'power' must be in [0.5, 1)")
 
     def metric(self, name: str) -> Metric:
-        """Metric of the name `name`, with the budget of this rule."""
+        """Metric `name`, with the budget of this rule."""
         return METRICS[name].within(self.budget)
 
     def needed(self, metric: Metric, advantage: float, deviation: float, comparisons: int) -> float:
-        """Fewest seeds that would decide by a metric, whichever way; infinite beyond a thousand.
+        """Fewest seeds that would give a verdict in a metric, for or against the claim; infinite beyond a thousand.
 
-        The `advantage` and its `deviation` over the seeds are on the scale of the tests and taken to be true. Of Holm's
-        adjustment over `comparisons` tests its first and strictest step is counted.
+        The `advantage` and its `deviation` over the seeds are on the scale of the tests, and are assumed to be true.
+        The number includes the first and strictest step of Holm's adjustment over `comparisons` tests.
         """
         level = LEVEL / comparisons
         alike = seeds_for_equivalence(advantage, metric.limit(self.margin), deviation, self.power, level)
@@ -87,15 +87,15 @@ class Rule:
 
 @dataclass(frozen=True)
 class Stage:
-    """Stage of a claim: seeds, and the power analysis by which there are so many.
+    """Stage of a claim: its seeds, and the power analysis behind their number.
 
     Attributes
     ----------
     seeds : number of seeds
-    first_seed : the first of them; the others follow it
-    effect : advantage that is expected, as stated: a share saved, or a difference
+    first_seed : the first seed; the others follow it
+    effect : expected advantage, as a share saved or a difference
     deviation : its standard deviation over the seeds, on the scale of the tests
-    comparisons : tests that Holm's adjustment is over
+    comparisons : number of tests in Holm's adjustment
     """
 
     seeds: int
@@ -112,11 +112,11 @@ class Stage:
 
     @property
     def range(self) -> range:
-        """Its seeds."""
+        """Seeds of the stage."""
         return range(self.first_seed, self.first_seed + self.seeds)
 
     def check(self, rule: Rule) -> None:
-        """Raise ConfigError if there are fewer seeds than the rule's power asks for."""
+        """Raise ConfigError if there are fewer seeds than the rule's power needs."""
         if self.effect is None or self.deviation is None:
             return
         metric = rule.metric(rule.metrics[0])
@@ -128,7 +128,7 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim(Study):
-    """Claim, as its file has it.
+    """Claim, as read from its file.
 
     Attributes
     ----------
@@ -137,14 +137,14 @@ class Claim(Study):
     sentence : the claim in one's own words
     published : the published numbers
     scale : "protocol" for the paper's own protocol, "reduced" for a smaller one
-    first_stage, second_stage, again : its stages, of which it has one at least
+    first_stage, second_stage, again : its stages, at least one of them
     reduced : the reductions, and why the claim should survive them
-    hangs_on : the setting on which the outcome depends, where one was found
-    known_before : results of these or like runs that were known when the file was written
-    cannot_tell : why its set-up cannot tell the sides apart, where that was found
-    superseded : why it no longer stands, and what stands in its place
-    not_before : round before which, by a pilot, no run reaches its target; needed of a method that selects uniformly
-        at first, where a run may end at its target
+    hangs_on : the setting on which the outcome depends, if one was found
+    known_before : results of these or similar runs that were known when the file was written
+    cannot_tell : why the set-up cannot distinguish the sides, if that was found
+    superseded : why the claim is no longer valid, and what replaces it
+    not_before : round before which no run of a pilot reached its target; needed if a method selects uniformly at
+        first and a run may end at its target
     """
 
     kind: ClassVar = "claim"
@@ -180,28 +180,28 @@ class Claim(Study):
 
     @property
     def sides(self) -> tuple[Side, Side]:
-        """The claimed side and the other."""
+        """The claimed side and the other side."""
         return self.claimed, self.other
 
     @property
     def stages(self) -> dict[str, Stage]:
-        """Its stages by name, in the order of `STAGES`."""
+        """Stages of the claim by name, in the order of `STAGES`."""
         found: dict[str, Stage | None] = {name: getattr(self, name) for name in STAGES}
         return {name: stage for name, stage in found.items() if stage is not None}
 
     @property
     def seeds(self) -> list[int]:
-        """Seeds of its runs, of all stages."""
+        """Seeds of the runs of all stages."""
         return list(dict.fromkeys(seed for stage in self.stages.values() for seed in stage.range))
 
     @property
     def metrics(self) -> list[Metric]:
-        """Metrics that are measured of each run: those that its rule decides by, then those told beside."""
+        """Metrics that are measured for each run: first those that decide, then those that are only reported."""
         return [self.rule.metric(name) for name in (*self.rule.metrics, *self.rule.beside)]
 
     @classmethod
     def parsed(cls, table: dict[str, Any]) -> dict[str, Any]:
-        """Fields of a claim: its sides, its rule, and its stages, of which the rule of the file holds the first."""
+        """Fields of a claim: its sides, rule and stages. The table "rule" of the file has the first stage."""
         sides = {side: dict(table[side]) for side in ("claimed", "other")}
         rule = {key: tuple(value) if isinstance(value, list) else value for key, value in table["rule"].items()}
         first = {key: rule.pop(key) for key in ("seeds", "first_seed", "effect", "deviation") if key in rule}
@@ -216,7 +216,7 @@ class Claim(Study):
         }
 
     def _check_arms(self) -> None:
-        """Raise ConfigError where the sides weigh otherwise without saying so, or a run may be uniform to its end."""
+        """Raise ConfigError if the weights of the sides differ unstated, or a run may select uniformly to its end."""
         one_method = self.claimed.strategy == self.other.strategy
         for side in self.sides:
             config, uniform = self.configuration(side, 0), self.uniform_rounds(side)
@@ -236,7 +236,7 @@ class Claim(Study):
 
     @property
     def own_pipelines(self) -> bool:
-        """True where the preset gives the compared methods the pipelines of their own papers."""
+        """True if the preset gives the compared methods the pipelines of their own papers."""
         return bool(self.preset and load_preset(self.preset).methods)
 
 

@@ -16,7 +16,7 @@ SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def seconds(text: str) -> float:
-    """Time of the command line in seconds: a number, with s, m or h behind it."""
+    """Time from the command line in seconds: a number followed by s, m or h."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r} is no time such as 90s, 30m or 2h")
@@ -24,7 +24,7 @@ def seconds(text: str) -> float:
 
 
 def listed(arguments: argparse.Namespace) -> int:
-    """`fedsel claims`: a line a claim, with its source, scale, cost and verdict."""
+    """`fedsel claims`: one line per claim, with its source, scale, cost and verdict."""
     from simulation.claims.listing import claims_table
     from simulation.terminal import wide_console
 
@@ -33,7 +33,7 @@ def listed(arguments: argparse.Namespace) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """`fedsel claims run`: carry out what is missing of the named claims and rankings, or of all."""
+    """`fedsel claims run`: carry out the missing runs of the named claims and rankings, or of all."""
     from rich.console import Console
 
     from simulation.claims.claim import Claim
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def report(arguments: argparse.Namespace) -> int:
-    """`fedsel claims report`: write the ledger as Markdown, as a page, and its picture."""
+    """`fedsel claims report`: write the ledger as Markdown and as a page, and its picture."""
     from simulation.claims.claim import Claim
     from simulation.claims.ledger import write_ledger
     from simulation.claims.ranking import Ranking

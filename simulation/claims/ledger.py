@@ -1,4 +1,4 @@
-"""Ledger (`fedsel claims report`): published beside measured, and the verdict of each claim."""
+"""Ledger (`fedsel claims report`): published and measured values, and the verdict of each claim."""
 
 import base64
 from collections import Counter
@@ -65,7 +65,7 @@ STAGE_NUMBERS = {"first_stage": 1, "second_stage": 2}
 
 
 def write_ledger(out: Path, claims: Sequence[Claim], rankings: Sequence[Ranking], measured: Measured) -> list[Path]:
-    """Write ledger.md, ledger.html and ledger.svg into the folder `out`; their paths."""
+    """Write ledger.md, ledger.html and ledger.svg into the folder `out`. Returns their paths."""
     verdicts = decide(claims, measured)
     opening = opening_lines(claims, rankings, verdicts, measured)
     tables = [paper_table(paper, claims, verdicts) for paper in _papers(claims)]
@@ -99,7 +99,7 @@ def _papers(claims: Sequence[Claim]) -> list[str]:
 def opening_lines(
     claims: Sequence[Claim], rankings: Sequence[Ranking], verdicts: dict[str, Standing], measured: Measured
 ) -> list[tuple[str, str]]:
-    """Opening of the ledger, a heading and a sentence or two a line: the claims by paper, and what to use."""
+    """Opening lines of the ledger, each a heading with a sentence or two: the claims by paper, and advice."""
     standing = [claim for claim in claims if not claim.superseded]
     lines = [(f"{len(standing)} claims", f"{_counts(standing, verdicts)}."), ("How they were decided", METHOD)]
     lines.append(("Fresh seeds", _stages(standing, verdicts)))
@@ -121,7 +121,7 @@ def _counts(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
 
 
 def _stages(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
-    """Numbers of claims with a second stage, of those that were run, and of what was repeated and came out the same."""
+    """Sentences on the claims with a second stage and the repeated claims: how many, and how many agreed."""
     stated = [verdicts[claim.name] for claim in claims if claim.second_stage]
     ran = [found for found in stated if found.word_in("second_stage") != NOT_RUN]
     repeated = [
@@ -138,7 +138,7 @@ def _stages(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
 
 
 def paper_table(paper: str, claims: Sequence[Claim], verdicts: dict[str, Standing]) -> Table:
-    """Table of a paper's claims: published beside measured, a row for each metric; those superseded come last."""
+    """Table of a paper's claims: published and measured values, one row per metric; superseded claims come last."""
     columns = ["claim", "published", "stage", "metric", "claimed side", "other side", "advantage", "seeds", "verdict"]
     columns += ["p in the paper", "p in the ledger", "again"]
     rows: list[list[object]] = []
@@ -159,7 +159,7 @@ def paper_table(paper: str, claims: Sequence[Claim], verdicts: dict[str, Standin
 
 
 def again_text(standing: Standing, index: int) -> str:
-    """Verdict and advantage on the fresh seeds, in the metric of the place `index`."""
+    """Verdict and advantage on the fresh seeds, in the metric at position `index`."""
     if "again" not in standing.stages:
         return ABSENT
     verdict = standing.stages["again"][index]
@@ -172,7 +172,7 @@ def _mean(values: object) -> str:
 
 
 def advantage_text(verdict: Verdict) -> str:
-    """Text of an advantage and its interval: percent for a cost, points for an accuracy, else the difference."""
+    """Text of an advantage and its interval: percent for a cost, points for an accuracy, otherwise the difference."""
     found, metric = verdict.advantage, verdict.pairs.metric
     if found.n < 2:
         return ABSENT
@@ -182,12 +182,12 @@ def advantage_text(verdict: Verdict) -> str:
 
 
 def _three_digits(number: float) -> str:
-    """Number with three significant digits, and without an exponent where it is large."""
+    """Number with three significant digits, and without an exponent if it is large."""
     return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
 
 
 def verdict_text(claim: Claim, verdict: Verdict) -> str:
-    """Verdict, and what qualifies it: seeds needed, runs that missed the target, the choice that it depends on."""
+    """Verdict and its qualifications: seeds needed, runs that missed the target, the choice that it depends on."""
     if claim.superseded:
         return f"superseded (was: {verdict.word})"
     if verdict.word == NOT_RUN:
@@ -287,7 +287,7 @@ def ranking_table(ranking: Ranking, measured: Measured) -> Table:
 
 
 def _warm_ups(ranking: Ranking) -> str:
-    """A sentence for each method that begins with uniform selection, and so equals `random` in these rounds."""
+    """One sentence per method that selects uniformly at first, and so equals `random` in these rounds."""
     sentences = ""
     for side in ranking.sides:
         if rounds := ranking.uniform_rounds(side):
@@ -298,7 +298,7 @@ def _warm_ups(ranking: Ranking) -> str:
 
 
 def _not_run(ranking: Ranking, shown: Sequence[Place]) -> str:
-    """A sentence on the variants that were not run; empty if all were. Semicolons, as a name may have a comma."""
+    """Sentence on the variants that were not run; empty if all were. Semicolons separate names with commas."""
     absent = set(ranking.variants) - {place.strategy for place in shown}
     return f" Not run yet: {'; '.join(sorted(absent))}." if absent else ""
 

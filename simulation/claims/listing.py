@@ -29,7 +29,7 @@ TRAINING_PASSES = 3
 
 
 def claims_table(measured: Measured) -> Table:
-    """Table of all claims and rankings, a line each."""
+    """Table of all claims and rankings, one line each."""
     claims, rankings = Claim.load(), Ranking.load()
     verdicts = decide(claims, measured)
     standing = [claim for claim in claims if not claim.superseded]
@@ -54,7 +54,7 @@ def claims_table(measured: Measured) -> Table:
 
 
 def _minutes(study: Study, measured: Measured) -> str:
-    """Core minutes of all runs of a study: as measured, or else as expected; unknown where the data are."""
+    """Core minutes of all runs of a study, measured or else expected; unknown if the data set is."""
     seconds = 0.0
     for side in study.sides:
         known = measured.seconds(study, side)

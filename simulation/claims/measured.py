@@ -1,6 +1,6 @@
-"""Measured runs: a JSON line for each finished run of a claim, with the numbers that its claims ask for.
+"""Measured runs: one JSON line per finished run, with the numbers that its claims need.
 
-A run is known by its settings, as far as they differ from the defaults and change a number, so that claims share runs.
+The settings that differ from the defaults and change a number identify a run. So claims share runs.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ class Measured:
     rows: Mapping[str, Mapping[str, Any]]
 
     def values(self, study: Study, side: Side, seed: int) -> Mapping[str, float | None] | None:
-        """Values of a run by metric column; None where it was not measured, or lacks one of the study's metrics."""
+        """Values of a run by metric column; None if it was not measured, or lacks one of the study's metrics."""
         row = self.rows.get(identity(study.configuration(side, seed)))
         return row["values"] if row is not None and has_all(row, study.metrics) else None
 
@@ -51,7 +51,7 @@ def has_all(row: Mapping[str, Any], metrics: Iterable[Metric]) -> bool:
 
 
 def identity(config: AppConfig) -> str:
-    """Identity of a run: twelve hexadecimal digits of SHA-256 over the settings that make its numbers."""
+    """Identity of a run: twelve hexadecimal digits of SHA-256 over the settings that change its numbers."""
     files = set() if config.data.data in OWN_FILES or ":" in config.data.data else PLACE_OF_DATA
     ignored = (ELSEWHERE - PLACE_OF_DATA) | files
     default = _defaults(config.run.strategy)
@@ -66,18 +66,18 @@ def _defaults(strategy: str) -> dict[str, Value]:
 
 
 def read_measured(path: Path) -> Measured:
-    """Measured runs of a file; none where there is no file.
+    """Measured runs of a file; empty if there is no file.
 
     Raises
     ------
     ConfigError
-        If it is damaged.
+        If the file is damaged.
     """
     return Measured({row["run"]: row for row in read_rows(path, _check)})
 
 
 def write_measured(path: Path, rows: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write the file, whole or not at all: a line a run, in the order of the methods, seeds and identities."""
+    """Write the file atomically: one line per run, in the order of the methods, seeds and identities."""
     ordered = sorted(rows.values(), key=lambda row: (row["strategy"], row["seed"], row["run"]))
     write_text(path, "".join(json.dumps(row) + "\n" for row in ordered))
 

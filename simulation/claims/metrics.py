@@ -1,4 +1,4 @@
-"""Metrics of claims: each is a number of a run, and gives the advantage of one run over another with the same seed."""
+"""Metrics of claims. Each is a number of a run, and gives the advantage of a run over another with the same seed."""
 
 from dataclasses import dataclass, replace
 from math import isfinite, log1p
@@ -13,14 +13,14 @@ from simulation.comparison.statistics import step_values, worst_tenth
 
 @dataclass(frozen=True)
 class Metric:
-    """Metric: its key and title, and the way in which two runs are compared in it.
+    """Metric: its key and title, and how it compares two runs.
 
     Attributes
     ----------
-    ratio : True for a cost, of which the share saved counts; False for a difference
-    higher_wins : whether more of it is better
-    whole : measure of the whole run, which a run that never reached its target has spent at least
-    cost : entries of a round that are summed up to the budget; None where there is no budget
+    ratio : True for a cost, whose advantage is the share saved; False for a difference
+    higher_wins : True if a higher value is better
+    whole : measure of the whole run; a run that never reached its target has spent at least this
+    cost : entries of a round that are summed up to the budget; None without a budget
     budget : how much of the cost may be spent
     """
 
@@ -40,12 +40,12 @@ class Metric:
 
     @property
     def column(self) -> str:
-        """Key of the metric among those of a measured run: with its budget, where it has one."""
+        """Key of the metric in a measured run, with its budget if it has one."""
         return f"{self.key}={self.budget:g}" if self.budgeted else self.key
 
     @property
     def name(self) -> str:
-        """Title, with the budget where there is one."""
+        """Title, with the budget if there is one."""
         return self.title.format(self.budget) if self.budgeted else self.title
 
     def within(self, budget: float | None) -> "Metric":
@@ -53,11 +53,11 @@ class Metric:
         return replace(self, budget=budget) if self.budgeted else self
 
     def advantage(self, stated: float) -> float:
-        """Advantage on the scale of the tests: a share saved becomes the logarithm of the ratio of both costs."""
+        """Convert an advantage to the scale of the tests: a share saved becomes the log of the ratio of both costs."""
         return -log1p(-stated) if self.ratio else stated
 
     def limit(self, margin: float) -> float:
-        """Margin on the scale of the tests: a share of cost more, or a difference."""
+        """Convert a margin to the scale of the tests: a share of additional cost, or a difference."""
         return log1p(margin) if self.ratio else margin
 
     def stated(self, advantage: float) -> float:
@@ -65,7 +65,7 @@ class Metric:
         return float(-np.expm1(-advantage)) if self.ratio else advantage
 
     def of_pair(self, claimed: float, other: float) -> float:
-        """Advantage of the claimed side over the other on one seed; NaN where a value is, or a cost is 0."""
+        """Advantage of the claimed side over the other on one seed; NaN if a value is NaN or a cost is 0."""
         if not self.ratio:
             return claimed - other if self.higher_wins else other - claimed
         return float(np.log(other / claimed)) if claimed > 0 and other > 0 else np.nan
@@ -111,9 +111,9 @@ METRICS = {
 
 
 def measured_values(run: Run, metrics: list[Metric]) -> dict[str, float | None]:
-    """Values of `metrics` of a finished run, by their `column`, and of the whole run where a metric needs it.
+    """Values of `metrics` of a finished run by `column`, and the measures of the whole run that they need.
 
-    A value that the run does not have is None, such as the cost to a target that it did not reach.
+    A missing value is None, such as the cost to a target that the run did not reach.
     """
     known = run.measures
     evaluated = ["accuracy" in row for row in run.rows]

@@ -1,6 +1,6 @@
-"""Rankings: one TOML file each; methods at equal bytes, seconds and rounds, on the same seeds, and advice from them.
+"""Rankings of methods at equal bytes, seconds and rounds on the same seeds (one TOML file each), and advice from them.
 
-The advice says which method to use when, and where random selection is as good.
+The advice states which method to use for which cost, and where random selection is as good.
 """
 
 from collections import Counter
@@ -32,16 +32,16 @@ NAMED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking(Study):
-    """Ranking, as its file has it.
+    """Ranking, as read from its file.
 
     Attributes
     ----------
     title : the workload
     strategies : methods that are ranked
-    budgets : metric "accuracy_at_..." -> how much of it each method may spend
-    seed_count : seeds, 1 to this
-    note : what a reader of its table must know
-    variants : name -> settings of a further side, its `strategy` among them
+    budgets : metric "accuracy_at_..." -> how much of its cost each method may spend
+    seed_count : number of seeds, from 1 on
+    note : note for the reader of the table
+    variants : name -> settings of a further side, including its `strategy`
     """
 
     kind: ClassVar = "ranking"
@@ -55,7 +55,7 @@ class Ranking(Study):
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """A side for each method, without settings of its own, and then the variants."""
+        """One side per method, without settings of its own, and then the variants."""
         further = (
             Side(str(settings["strategy"]), {key: value for key, value in settings.items() if key != "strategy"}, name)
             for name, settings in self.variants.items()
@@ -64,12 +64,12 @@ class Ranking(Study):
 
     @property
     def seeds(self) -> range:
-        """Seeds of its runs."""
+        """Seeds of the runs."""
         return range(1, self.seed_count + 1)
 
     @property
     def metrics(self) -> list[Metric]:
-        """Its currencies."""
+        """Metrics of the budgets: accuracy at equal bytes, seconds or rounds."""
         return [METRICS[key].within(budget) for key, budget in self.budgets.items()]
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class Ranking(Study):
 
     @classmethod
     def parsed(cls, table: dict[str, Any]) -> dict[str, Any]:
-        """Fields of a ranking: its settings and those of its variants by their keys."""
+        """Fields of a ranking, with its settings and those of its variants by key."""
         variants = {name: flatten(own) for name, own in table.get("variants", {}).items()}
         return {**table, "settings": flatten(table.get("settings", {})), "variants": variants}
 
@@ -102,7 +102,7 @@ class Place:
 
 
 def places(ranking: Ranking, metric: Metric, measured: Measured) -> list[Place]:
-    """Methods from the best mean to the worst, on the seeds that all have; none where fewer than two seeds are.
+    """Methods from the best mean to the worst, over the seeds that all have; empty with fewer than two seeds.
 
     A variant that was not run on all seeds is left out.
     """
@@ -143,9 +143,9 @@ def ranking_advice(ranking: Ranking, measured: Measured) -> str:
 
 
 def advice(rankings: Sequence[Ranking], measured: Measured) -> list[tuple[str, str]]:
-    """Heading and sentences for each currency: the methods that are first, or tied with the first, in most rankings.
+    """Heading and sentences per currency: the methods that are first or tied with the first in most rankings.
 
-    Rankings without runs are left out. Of equals those with the better mean place come first, and at most `NAMED`.
+    Rankings without runs are left out. The better mean place breaks ties. At most `NAMED` methods are named.
     """
     lines = []
     for key, currency in CURRENCIES.items():
@@ -180,7 +180,7 @@ def _sentence(orders: dict[str, list[Place]]) -> str:
 
 
 def _listed(names: Sequence[str], every: Collection[str]) -> str:
-    """Number of them, and their names; of more than half of them, the names that are left out."""
+    """Count of `names` out of `every` workload, with the names; if these are the majority, those left out."""
     others = [name for name in every if name not in names]
     count = f"{len(names)} of {len(every)} workloads"
     if not names or not others:

@@ -1,4 +1,4 @@
-"""Runs of claims (`fedsel claims run`): each run once, however many claims ask for it, and measured when it ends."""
+"""Runs of claims (`fedsel claims run`). Claims share runs: each runs once and is measured when it ends."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ FILE = "measured.jsonl"
 
 @dataclass(frozen=True)
 class AskedRun:
-    """Run that claims ask for, and the metrics that they want of it."""
+    """Run that claims need, and the metrics that they need from it."""
 
     identity: str
     config: AppConfig
@@ -64,14 +64,14 @@ def missing_runs(studies: Sequence[Study], measured: Measured) -> list[AskedRun]
 def run_claims(
     studies: Sequence[Study], out: Path, place: Mapping[str, Value], jobs: int, budget_s: float, console: Console
 ) -> dict[str, str]:
-    """Carry out and measure what is missing in `out`; the failed runs' names, and why each failed.
+    """Carry out and measure the runs that are missing in `out`. Returns failed run -> reason.
 
-    `place` are settings that change no number: where the data are, and where the runs go.
+    `place` has settings that change no number, such as the folder of the data.
 
     Raises
     ------
     ConfigError
-        For a setting that is none of place, or a run that would be refused.
+        For another setting in `place`, or a run that would be refused.
     """
     for key in place:
         if key not in {*PLACE, *PLACE_OF_DATA} - {"out", "resume"}:
@@ -100,7 +100,7 @@ def run_claims(
 
 
 def keep(path: Path, asked: AskedRun, folder: Path) -> None:
-    """Add the run in `folder` to the measured ones; what other claims asked of it before stays."""
+    """Add the run in `folder` to the measured runs. Values that other claims measured before are kept."""
     rows: dict[str, Mapping[str, Any]] = dict(read_measured(path).rows)
     run = read_run(folder, asked.identity, {}, Run)
     if run is None:
@@ -124,7 +124,7 @@ def _planned(asked: AskedRun, out: Path, place: Mapping[str, Value]) -> PlannedR
 
 
 def _without_seed(config: AppConfig) -> str:
-    """Identity of a run but for its seed, which no check depends on."""
+    """Identity of a run without its seed, which no check depends on."""
     return identity(replace(config, run=replace(config.run, seed=0)))
 
 

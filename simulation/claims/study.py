@@ -1,4 +1,4 @@
-"""Studies: runs that are asked for together, by a claim or a ranking, and the settings of each."""
+"""Studies: the runs of a claim or a ranking, and the settings of each run."""
 
 import tomllib
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ from simulation.experiments.configuration import AppConfig, resolve
 
 @dataclass(frozen=True)
 class Side:
-    """Side of a study: a selection method, the settings that only this side has, and a label that tells it apart."""
+    """Side of a study: a selection method, the settings of only this side, and a label."""
 
     strategy: str
     settings: Mapping[str, Value] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class Side:
 
     @property
     def name(self) -> str:
-        """Its label, or else its method."""
+        """Label of the side, or else its method."""
         return self.label or self.strategy
 
 
@@ -35,8 +35,8 @@ class Study(ABC):
     Attributes
     ----------
     name : name of its file
-    preset, settings : of all sides
-    left_open : the reason why `--all` leaves it out, such as a GPU or data that it needs
+    preset, settings : preset and settings of all sides
+    left_open : reason why `--all` leaves it out, such as a GPU or data that it needs; empty otherwise
     """
 
     kind: ClassVar[str]
@@ -50,7 +50,7 @@ class Study(ABC):
     @property
     @abstractmethod
     def sides(self) -> tuple[Side, ...]:
-        """Its sides."""
+        """Sides of the study."""
 
     @property
     @abstractmethod
@@ -60,7 +60,7 @@ class Study(ABC):
     @property
     @abstractmethod
     def metrics(self) -> list[Metric]:
-        """Metrics that are measured of each run."""
+        """Metrics that are measured for each run."""
 
     @classmethod
     @abstractmethod
@@ -79,7 +79,7 @@ class Study(ABC):
         Raises
         ------
         ConfigError
-            For a name that none has, or a file that is none.
+            For an unknown name, or a file that is not a valid study.
         """
         files = cls.files()
         for name in names or ():
@@ -89,7 +89,7 @@ class Study(ABC):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Study in a file. Raises ConfigError, which names the file, if it is none."""
+        """Study in a file. Raises ConfigError, which names the file, if it is invalid."""
         try:
             study: Self = build(cls, cls.parsed(tomllib.loads(path.read_text(encoding="utf-8"))) | {"name": path.stem})
         except KeyError as error:
@@ -99,14 +99,14 @@ class Study(ABC):
         return study
 
     def configuration(self, side: Side, seed: int) -> AppConfig:
-        """Configuration of a run, but for its place. Raises ConfigError where its settings cannot be run."""
+        """Configuration of a run without its folder. Raises ConfigError if its settings are invalid."""
         preset = {"preset": self.preset} if self.preset else {}
         values = {**preset, **self.settings, **side.settings, "strategy": side.strategy}
         config = _resolved(tuple(sorted(values.items())))
         return replace(config, run=replace(config.run, seed=seed))
 
     def uniform_rounds(self, side: Side) -> int:
-        """Rounds in which a side selects uniformly at first, though its method is another."""
+        """Number of first rounds in which a side selects uniformly although its method is not uniform."""
         config = self.configuration(side, 0)
         return config.strategy.uniform_rounds(config.method, config.run)
 
@@ -123,7 +123,7 @@ def _files(*, rankings: bool) -> dict[str, Path]:
 
 
 def build(kind: Any, table: Mapping[str, Any]) -> Any:
-    """Dataclass of the entries of a table. Raises ConfigError for one that is none of its fields."""
+    """Dataclass from the entries of a table. Raises ConfigError for an entry that is not a field."""
     known = {item.name for item in fields(kind)}
     for key in table:
         if key not in known:

@@ -1,11 +1,10 @@
 """Verdicts: a claim is decided by one-sided paired t tests, adjusted within its paper.
 
-Two one-sided tests (Schuirmann 1987) against the margin say "no difference"; else a test against the advantage that
-would confirm and one against that which would refute. Holm's adjustment holds the family-wise error of the claims of a
-paper, of the tests of either kind; the p-value that it has over all papers is told beside.
+Two one-sided tests (Schuirmann 1987) against the margin can show "no difference". Otherwise one test uses the advantage
+that confirms, and one the advantage that refutes. For each kind of test, Holm's adjustment bounds the family-wise error
+of a paper's claims. The p-value adjusted over all papers is reported too.
 
-A family has the claims of one stage: the seeds of another never count. Claims that are superseded are a family of
-their own.
+A family has the claims of one stage and never uses the seeds of another. Superseded claims are a family of their own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,9 +30,9 @@ class Pairs:
 
     Attributes
     ----------
-    claimed, other : float64 (n,), of the seeds that both sides have
+    claimed, other : float64 (n,), values on the seeds that both sides have
     advantages : float64 (n,), in favour of the claimed side
-    missed : runs of the claimed side, and of the other, that never reached their target
+    missed : number of runs of the claimed side, and of the other, that never reached their target
     """
 
     metric: Metric
@@ -49,11 +48,11 @@ class Verdict:
 
     Attributes
     ----------
-    advantage : mean and 95% interval as stated: a share saved, or a difference; unadjusted
+    advantage : mean and 95% interval, as a share saved or a difference; unadjusted
     p : p-value of the test that decided, or of the best one, adjusted within the paper
     ledger_p : the same, adjusted over all claims of the stage
-    seeds_needed : seeds that would decide it within its paper's family, if what was measured is true; infinite: more
-        than a thousand
+    seeds_needed : seeds that would give a verdict within its paper's family, if the measured advantage is the true
+        one; infinite: more than a thousand
     """
 
     word: str
@@ -66,11 +65,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Standing:
-    """Standing of a claim: its verdicts by stage, one a metric; none of a stage that it does not have.
+    """Standing of a claim: its verdicts by stage, one per metric; empty for a stage that it does not have.
 
     Attributes
     ----------
-    deciding : number of its metrics that decide; those after them are told beside
+    deciding : number of its metrics that decide; the later ones are only reported
     """
 
     deciding: int
@@ -78,13 +77,13 @@ class Standing:
 
     @property
     def stage(self) -> str:
-        """The stage whose verdict stands: the second, where there is one that was run, else the first."""
+        """Stage that gives the verdict: the second if it was run, else the first."""
         ran = "second_stage" in self.stages and self.word_in("second_stage") != NOT_RUN
         return "second_stage" if ran or "first_stage" not in self.stages else "first_stage"
 
     @property
     def verdicts(self) -> Sequence[Verdict]:
-        """Verdicts of the stage that stands, one a metric."""
+        """Verdicts of this stage, one per metric."""
         return self.stages[self.stage]
 
     @property
@@ -94,7 +93,7 @@ class Standing:
 
     @property
     def seeds_needed(self) -> float:
-        """Seeds that would decide it in each of those metrics that are undecided; 0 where none is."""
+        """Seeds that would give a verdict in every undecided metric of the sentence; 0 if none is undecided."""
         found = self.verdicts[: self.deciding]
         return max((verdict.seeds_needed for verdict in found if verdict.word == UNDECIDED), default=0.0)
 
@@ -105,7 +104,7 @@ class Standing:
 
 
 def decide(claims: Sequence[Claim], measured: Measured) -> dict[str, Standing]:
-    """Standing of each claim, by its name."""
+    """Standing of each claim, by name."""
     found: dict[str, dict[str, list[Verdict]]] = {claim.name: {} for claim in claims}
     for stage in STAGES:
         for old in (False, True):
@@ -117,9 +116,9 @@ def decide(claims: Sequence[Claim], measured: Measured) -> dict[str, Standing]:
 
 
 def _decide_stage(claims: Sequence[Claim], stage: str, measured: Measured) -> dict[str, list[Verdict]]:
-    """Verdicts on each claim, one a metric, from the seeds of a stage.
+    """Verdicts on each claim, one per metric, from the seeds of a stage.
 
-    A stage of fresh seeds has no verdict until all of them were run: that a part of them may decide was not stated.
+    A stage of fresh seeds has no verdict until all of them were run, because the claim states this number.
     """
     claims = [claim for claim in claims if stage == "first_stage" or _complete(claim, stage, measured)]
     tests = [
@@ -163,10 +162,10 @@ def _decides(claim: Claim, pairs: Pairs) -> bool:
 
 
 def paired_values(claim: Claim, metric: Metric, measured: Measured, seeds: Sequence[int]) -> Pairs:
-    """Values of both sides on those of the `seeds` that both have.
+    """Values of both sides on the `seeds` that both have.
 
-    What a run spent in vain counts as its cost to the target. A seed on which neither side reached its target is left
-    out.
+    The whole cost of a run that missed the target counts as its cost to the target. A seed on which both sides missed
+    it is left out.
     """
     rows: list[tuple[float, float]] = []
     missed = [0, 0]
@@ -193,7 +192,7 @@ def _number(values: Mapping[str, float | None], key: str) -> float:
 
 
 def _judge(tests: Sequence[tuple[Claim, Pairs]]) -> dict[tuple[str, str], Verdict]:
-    """Verdicts by claim and metric, of tests that are adjusted together."""
+    """Verdicts by claim and metric, from tests that are adjusted together."""
     directed, alike = [], []
     for claim, pairs in tests:
         rule, metric = claim.rule, pairs.metric
@@ -223,7 +222,7 @@ def _judge(tests: Sequence[tuple[Claim, Pairs]]) -> dict[tuple[str, str], Verdic
 def p_above(values: Floats, threshold: float) -> float:
     """One-sided p-value of the t test that the mean of `values` (n >= 2,) is above `threshold`.
 
-    Values that are all alike have p = 0 above it and 1 at it or below.
+    Identical values have p = 0 above the threshold, and 1 at or below it.
     """
     if np.ptp(values) == 0.0:
         return float(values[0] <= threshold)

@@ -1,1 +1,1 @@
-"""Comparisons: many runs on the same seeds, carried out, read back and put into statistics."""
+"""Comparisons: carry out many runs on the same seeds, read their results, and compute statistics."""

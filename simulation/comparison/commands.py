@@ -1,4 +1,4 @@
-"""Commands of `fedsel` on comparisons: carrying one out, and watching it."""
+"""Commands of `fedsel` that carry out a comparison or watch it."""
 
 import argparse
 from pathlib import Path
@@ -36,7 +36,7 @@ def register(commands: Subparsers) -> None:
 
 
 def add_strategies(command: argparse.ArgumentParser) -> None:
-    """Add the arguments of a command that carries out runs of several methods on the same seeds."""
+    """Add the arguments of a command that runs several methods on the same seeds."""
     command.add_argument("--strategies", metavar="NAME,...", help="selection methods (those of the preset)")
     command.add_argument("--seeds", default="1,2,3", metavar="SEED,...", help="seeds of every method (1,2,3)")
     add_settings(command, "rounds", "clients", "cohort")
@@ -68,7 +68,7 @@ def compare(arguments: argparse.Namespace) -> int:
 
 
 def strategies_of(arguments: argparse.Namespace) -> list[str]:
-    """Strategies of a comparison: those of --strategies, or of the preset."""
+    """Strategies of a comparison, from --strategies or the preset."""
     from simulation.comparison.plan import preset_strategies
 
     if arguments.strategies:

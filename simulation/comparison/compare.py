@@ -1,7 +1,7 @@
-"""Comparison at work (`fedsel compare`): its runs as processes of their own, several at a time, each done once.
+"""Comparison (`fedsel compare`): each run is a process and is done once; several run at a time.
 
-A run that is finished stays as it is, one with a checkpoint goes on from it, any other begins at its first round; so a
-comparison that was killed is completed by the same command.
+A finished run is not changed, a run with a checkpoint continues from it, and any other begins at its first round. So
+the same command completes a comparison that was killed.
 """
 
 import statistics
@@ -42,7 +42,7 @@ def compare(comparison: Comparison, jobs: int, console: Console) -> dict[str, st
 
 
 def plan_table(comparison: Comparison, jobs: int) -> Table:
-    """Table of the planned runs: done and left, a line a run."""
+    """Table of the planned runs, done and left, one line per run."""
     cores = cores_each(max(1, min(jobs, sum(not run.finished for run in comparison.runs))))
     caption = f"{comparison.kind} In {comparison.out}, side by side: {jobs}".lstrip()
     table = whole_table("run", "strategy", "seed", "engine", "rounds", "done", "what is left", caption=caption)
@@ -62,7 +62,7 @@ def plan_table(comparison: Comparison, jobs: int) -> Table:
 
 
 def results_table(comparison: Comparison) -> Table:
-    """Table of means ± standard deviations over the seeds, a line a strategy and cell of the grid."""
+    """Table of means ± standard deviations over the seeds, one line per strategy and cell of the grid."""
     groups: dict[str, list[PlannedRun]] = {}
     for run in comparison.runs:
         label = " ".join([run.strategy, *(f"{key}={value}" for key, value in run.cell.items())])
@@ -88,7 +88,7 @@ def results_table(comparison: Comparison) -> Table:
 
 
 def mean_and_deviation(summaries: Sequence[Mapping[str, Any]], key: str, form: str) -> str:
-    """Mean ± standard deviation (n - 1) over the runs that have the number, and their share if not all do."""
+    """Mean ± standard deviation (n - 1) over the runs with the number, and their share if some lack it."""
     values = [summary[key] for summary in summaries if summary.get(key) is not None]
     if not values:
         return "–"

@@ -1,4 +1,4 @@
-"""Labels that clients hold, of a run's own data and partition."""
+"""Labels of the clients' examples, from the data and partition of a run."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -17,12 +17,12 @@ UNKNOWN_LABELS = "only the clients know what they hold"
 
 
 def label_coverage(run: Run) -> Floats:
-    """Share of the labels that each round's cohort holds training examples of, float64 (T,); NaN without a cohort.
+    """Share of the labels in the training examples of each round's cohort, float64 (T,); NaN without a cohort.
 
     Raises
     ------
     ConfigError
-        Where the run's data or partition cannot be had again, or it has no labels.
+        If the run's data or partition are not available, or the data have no labels.
     """
     if run.config["partition"] == "own":
         raise ConfigError(UNKNOWN_LABELS)
@@ -33,12 +33,12 @@ def label_coverage(run: Run) -> Floats:
 
 @lru_cache(maxsize=16)
 def label_counts(data: DataConfig, partition: PartitionConfig, clients: int, seed: int) -> NDArray[np.int64]:
-    """Training examples of each label that each client holds, int64 (K, L).
+    """Number of training examples of each client and label, int64 (K, L).
 
     Raises
     ------
     ConfigError
-        Where the data cannot be had, or the targets are numbers.
+        If the data are not available, or the targets are numbers.
     """
     if partition.partition == "own":
         raise ConfigError(UNKNOWN_LABELS)

@@ -1,4 +1,4 @@
-"""Measures that runs are compared by: costs to target, and levels of the metric that a report is about."""
+"""Measures for comparing runs: costs to target, and values of the metric of a report."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -59,7 +59,7 @@ AT_BEST_VALIDATION = (BEST_ROUND, BEST_CLIENT_UPDATES, BEST_ACCURACY)
 class EvaluatedMetric:
     """Metric of the evaluated rounds: its key in a row or in the row's metrics, and its name in a report.
 
-    Losses are better the lower they are, everything else the higher it is.
+    A lower loss is better; for every other metric a higher value is better.
     """
 
     key: str
@@ -69,7 +69,7 @@ class EvaluatedMetric:
 
     @property
     def scale(self) -> str:
-        """Scale of its intervals, see `scaled_interval`."""
+        """Scale of the intervals, see `scaled_interval`."""
         if self.name == SCORES["r2"]:
             return "at most 1"
         return "share" if self.higher_wins else "cost"
@@ -101,20 +101,20 @@ class EvaluatedMetric:
 
     @property
     def levels(self) -> tuple[Measure, Measure, Measure]:
-        """Measures of its height: the last value, the mean of the last ones, the best."""
+        """Measures of the metric: the last value, the mean of the last values, and the best."""
         return self.final, self.stable, self.best
 
     def value(self, row: Row) -> float | None:
-        """Value in a round; None where it was not measured."""
+        """Value in a round; None if it was not measured."""
         value = row.get(self.key, row.get("metrics", {}).get(self.key))
         return None if value is None else float(value)
 
     def evaluated(self, run: Run) -> list[Row]:
-        """Rows of the rounds that have it."""
+        """Rows of the rounds in which it was measured."""
         return [row for row in run.rows if self.value(row) is not None]
 
     def of(self, run: Run) -> dict[str, float]:
-        """Measure key -> value, of its `levels`; NaN where the run never measured it."""
+        """Measure key -> value, for its `levels`; NaN if the run never measured it."""
         values = np.array([self.value(row) for row in self.evaluated(run)], np.float64)
         if not values.size:
             return {measure.key: np.nan for measure in self.levels}
@@ -129,7 +129,7 @@ def metric_of(runs: Collection[Run], key: str = ACCURACY) -> EvaluatedMetric:
     Raises
     ------
     ConfigError
-        If no run measured it; the message lists those that some did.
+        If no run measured it; the message lists the measured metrics.
     """
     further = {name: None for run in runs for row in run.rows for name in row.get("metrics", {})}
     measured = [name for name in (ACCURACY, *NAMES) if any(name in row for run in runs for row in run.rows)]
@@ -145,7 +145,7 @@ def metric_of(runs: Collection[Run], key: str = ACCURACY) -> EvaluatedMetric:
 
 
 class Numbers:
-    """Measures of a group's runs, those of `metric` included, aligned by seed.
+    """Measures of a group's runs, including those of `metric`, aligned by seed.
 
     Attributes
     ----------
@@ -168,7 +168,7 @@ class Numbers:
         return values[np.isfinite(values)]
 
     def mean(self, variant: str, key: str, seeds: Sequence[int] = ()) -> float:
-        """Mean of a measure over `seeds`, or over all runs that have a value; NaN where none has."""
+        """Mean of a measure over `seeds`, or over all runs with a value; NaN if there are none."""
         values = self.frame.loc[variant, key].loc[list(seeds)] if seeds else self.reached(variant, key)
         return float(np.mean(values)) if len(values) else np.nan
 

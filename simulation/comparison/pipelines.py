@@ -1,7 +1,7 @@
-"""Pipelines of compared methods: the shared settings in which they differ, and what that makes of the comparison.
+"""Pipelines of compared methods: the shared settings in which the methods differ, and the kind of comparison.
 
-Either everything is equal but the method, or each method has the compressor, error feedback, weights, server step and
-so on of its own paper, as the preset has them in ``[methods.NAME]``. Which of the two is read off the runs' settings.
+Either only the method differs, or each method has the compressor, error feedback, weights, server step and so on of its
+own paper, from ``[methods.NAME]`` of the preset. The settings of the runs show which of the two it is.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -31,7 +31,7 @@ class Pipelines:
 
 
 def pipelines_of(preset: Preset, strategies: Sequence[str], given: Collection[str]) -> Pipelines:
-    """Pipelines of `preset` for the `strategies` of a comparison, which sets the keys `given` for all of them."""
+    """Pipelines of `preset` for the `strategies` of a comparison that sets the keys `given` for all of them."""
     methods = preset.methods or {}
     own = {name: methods[name] for name in strategies if name in methods}
     cited = [name for name, table in own.items() if table.protocols]
@@ -44,7 +44,7 @@ def pipelines_of(preset: Preset, strategies: Sequence[str], given: Collection[st
 def differing_settings(
     configs: Mapping[str, Mapping[str, Value]], swept: Collection[str]
 ) -> dict[str, dict[str, Value]]:
-    """Strategy -> its values of the shared settings in which the strategies differ, but for the `swept` ones.
+    """Strategy -> its values of the shared settings in which the strategies differ, without the `swept` ones.
 
     `configs` has all settings of one run of each strategy.
     """
@@ -55,7 +55,7 @@ def differing_settings(
 
 
 def comparison_kind(differing: Mapping[str, Mapping[str, Value]], pipelines: Pipelines) -> str:
-    """Sentence on what the methods of a comparison share; empty for one method, which is compared with none."""
+    """Sentence on what the methods of a comparison share; empty for a single method."""
     if len(differing) < 2:
         return ""
     if not any(differing.values()):

@@ -1,4 +1,4 @@
-"""Placement of a comparison's runs: how many fit side by side on this machine, and the GPUs that each sees."""
+"""Placement of a comparison's runs: how many run at the same time on this machine, and which GPUs each of them sees."""
 
 import math
 import os
@@ -17,14 +17,14 @@ def default_jobs(configs: Sequence[AppConfig], gpus: int) -> int:
 
 
 def cores_each(jobs: int) -> int:
-    """Cores that each of `jobs` runs side by side has to itself."""
+    """Number of cores for each of `jobs` simultaneous runs."""
     return max(1, usable_cores() // jobs)
 
 
 def workers_each(config: AppConfig, jobs: int) -> int:
-    """Ray workers of one of `jobs` runs side by side: `workers`; else 0 for all cores where it is alone, or its part.
+    """Ray workers for each of `jobs` simultaneous runs: `workers`, or else 0 (all cores) if alone, or its part.
 
-    Clients that take a share of a GPU have one worker: `default_jobs` divides the GPUs by runs.
+    Clients that take a share of a GPU have one worker, because `default_jobs` divides the GPUs among the runs.
     """
     if config.execution.workers or jobs == 1:
         return config.execution.workers
@@ -42,7 +42,7 @@ def _room(config: AppConfig, cores: int, gpus: int) -> int:
 
 
 def visible_gpus(slot: int, config: AppConfig, gpus: int) -> dict[str, str]:
-    """Environment of a run that gives it GPUs of its own, if there are several GPUs and runs side by side."""
+    """Environment that gives a run its own GPUs, if there are several GPUs and several simultaneous runs."""
     if gpus < 2:
         return {}
     named = os.environ.get("CUDA_VISIBLE_DEVICES", "")

@@ -1,7 +1,7 @@
 """Plan of a comparison: its runs, on the same seeds for every strategy, and their progress.
 
-A seed decides the partitions, the links and the initial model, so runs of one seed differ in their strategy only, and
-in what a preset has for single methods.
+A seed decides the partitions, the links and the initial model. So runs of one seed differ only in their strategy and in
+the settings that a preset has for single methods.
 """
 
 import itertools
@@ -38,7 +38,7 @@ OWN_KEYS = {"strategy": "--strategies", "seed": "--seeds", "out": "--out"}
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """Run of a comparison. `cell` is its place in the grid: the values of the grid's keys that its strategy has."""
+    """Run of a comparison. `cell` is its cell of the grid: the values of the grid's keys that apply to its strategy."""
 
     name: str
     strategy: str
@@ -49,7 +49,7 @@ class PlannedRun:
 
     @property
     def files(self) -> list[Path]:
-        """The run's folder, and the files that the comparison keeps beside it: the log, and the settings."""
+        """The run's folder, and the comparison's files on the run: the log and the settings."""
         return [self.folder, *(self.folder.with_name(f"{self.name}{ending}") for ending in (".log", ".toml"))]
 
     @property
@@ -77,7 +77,7 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Comparison: its runs, those of the first seed first, and the settings that they were made from."""
+    """Comparison: its runs, with the first seed first, and the settings that they come from."""
 
     out: Path
     strategies: Sequence[str]
@@ -95,7 +95,7 @@ class Comparison:
         return comparison_kind(differing_settings(configs, self.grid), self.pipelines)
 
     def check(self) -> None:
-        """Raise ConfigError if the folder is another's, or a run would be refused or differ from what is there."""
+        """Raise ConfigError if the folder has other content, or a run is invalid or differs from an existing one."""
         self._refuse_foreign()
         for run in self.runs:
             run.refuse_other()
@@ -122,7 +122,7 @@ class Comparison:
                 raise ConfigError(f"The folder {self.out} holds '{name}' and no comparison; choose another --out.")
 
     def write(self) -> None:
-        """Write comparison.json, whole or not at all."""
+        """Write comparison.json atomically."""
         runs = [
             {
                 "name": run.name,
@@ -156,13 +156,13 @@ def plan(
 ) -> Comparison:
     """Plan every strategy with every seed and every combination of the grid's values.
 
-    A method's own setting, shared or in the grid, is left out for the other methods; runs that are then the same
-    count once. `baseline` is by default random, or else the first strategy.
+    A method's own setting, set for all runs or in the grid, is left out for the other methods. Runs that are then
+    identical count once. `baseline` is by default random, or else the first strategy.
 
     Raises
     ------
     ConfigError
-        For settings that no run may have, or that belong to none of the strategies.
+        For invalid settings, or settings that belong to none of the strategies.
     """
     strategies, seeds = list(dict.fromkeys(strategies)), list(dict.fromkeys(seeds))
     baseline = baseline or ("random" if "random" in strategies else strategies[0])
@@ -195,7 +195,7 @@ def plan(
 
 
 def preset_strategies(preset: str) -> list[str]:
-    """Strategies of the preset with this name; ConfigError where there is no preset, or it has none."""
+    """Strategies of the preset with this name. Raises ConfigError if there is no preset, or it has none."""
     strategies = list(load_preset(preset).strategies) if preset else []
     if not strategies:
         raise ConfigError("A comparison needs --strategies NAME,... or a --preset that has some: `fedsel presets`.")

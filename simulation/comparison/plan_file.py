@@ -1,4 +1,4 @@
-"""Plan file of a comparison, comparison.json: its runs and settings, as they are read back."""
+"""Plan file of a comparison, comparison.json: the runs and settings that are read from it."""
 
 from pathlib import Path, PurePosixPath
 from typing import Any, NotRequired, TypedDict
@@ -25,7 +25,7 @@ class Papers(TypedDict, total=False):
 
 
 class PlanFile(TypedDict):
-    """Content of the file, as far as it is read."""
+    """The entries of the file that are read."""
 
     version: int
     settings: NotRequired[dict[str, Value]]
@@ -35,12 +35,12 @@ class PlanFile(TypedDict):
 
 
 def read_plan(folder: Path) -> dict[str, Any] | None:
-    """The content of comparison.json in `folder`, None where there is none.
+    """Content of comparison.json in `folder`; None if there is no such file.
 
     Raises
     ------
     ConfigError
-        If it is damaged, of another version, or names a run's folder outside.
+        If it is damaged, has another version, or names a run folder outside `folder`.
     """
     path = folder / "comparison.json"
     plan = read_object(path, PlanFile, ["runs", "version"])

@@ -1,4 +1,4 @@
-"""Results of a comparison, or of one run: its folder read, with notes on the runs that are unfinished or missing."""
+"""Results of a comparison or one run, read from its folder, with notes on unfinished and missing runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class Group:
-    """Variants that are compared with one another: the strategies in one cell of the grid, or one strategy's cells.
+    """Group of variants to compare: the strategies in one cell of the grid, or the cells of one strategy.
 
-    A swept key that only some strategies have makes variants of those, next to the others.
+    If only some strategies have a swept key, each of its values is a variant of these strategies.
 
     Attributes
     ----------
-    name : the cell; empty where there is one group only
+    name : the cell; empty if there is only one group
     runs : variant -> its runs, ascending by seed
     baseline : the variant that the others are compared with
     """
@@ -46,18 +46,18 @@ class Group:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """Comparison that was read from its folder.
+    """Comparison, read from its folder.
 
-    Its data frames are those of its runs, one below the other, led by the columns run, strategy, seed, and one for each
-    key of the grid.
+    Its data frames concatenate those of its runs. The first columns are run, strategy, seed, and one per key of the
+    grid.
 
     Attributes
     ----------
-    settings : what all runs share, as far as it was set
-    pipelines : what the preset has for single methods
-    groups : the runs that count: finished ones, or all that have rounds where none is finished
-    runs : every run with a finished round by its name, those that do not count too
-    notes : what is missing or unfinished, a sentence each
+    settings : settings that were set for all runs
+    pipelines : settings that the preset has for single methods
+    groups : the counted runs: the finished ones or, if none is finished, all with a finished round
+    runs : every run with a finished round, by name, including those that are not counted
+    notes : sentences on missing and unfinished runs
     """
 
     folder: Path
@@ -71,7 +71,7 @@ class Comparison:
 
     @classmethod
     def read(cls, folder: Path, baseline: str | None = None) -> Self:
-        """Read the folder of `fedsel compare`, or of one run; `baseline` replaces the one that it names.
+        """Read the folder of `fedsel compare` or of one run; `baseline` replaces the baseline of the folder.
 
         Raises
         ------
@@ -123,7 +123,7 @@ class Comparison:
 
     @cached_property
     def summary(self) -> pd.DataFrame:
-        """Summary of all runs, a row each: see `Run.summary`."""
+        """Summary of all runs, one row each: see `Run.summary`."""
         return self._joined("summary")
 
     def _joined(self, name: str) -> pd.DataFrame:
@@ -134,7 +134,7 @@ class Comparison:
 
     @property
     def counted(self) -> list[Run]:
-        """The runs that count."""
+        """The counted runs: see `groups`."""
         return [run for group in self.groups for run in group.all_runs]
 
     @property
@@ -148,7 +148,7 @@ class Comparison:
 
 
 def _plan(folder: Path) -> dict[str, Any]:
-    """The content of comparison.json; for the folder of one run, the same about it alone."""
+    """Content of comparison.json; for the folder of one run, the same content for this run."""
     plan = read_plan(folder)
     if plan is not None:
         return plan
@@ -172,7 +172,7 @@ def _differing(runs: Sequence[Run]) -> dict[str, dict[str, Value]]:
 
 
 def _groups(runs: Sequence[Run], wanted: str | None, planned: str) -> tuple[Group, ...]:
-    """Runs that share the swept keys which all have are a group; the rest of the cell belongs to the variant."""
+    """Group runs by the swept keys that all runs have; the other keys of the cell belong to the variant."""
     several = len({run.strategy for run in runs}) > 1
     shared = [key for key in runs[0].cell if several and all(key in run.cell for run in runs)]
 

@@ -1,11 +1,11 @@
-"""Run processes of a comparison: each run a process of its own, several at a time, taken up again where one is killed.
+"""Run processes of a comparison: one process per run, several at a time, restarted if one is killed.
 
 Runs of the inline engine are forked from one warm server, which has imported everything and loaded the data sets.
 
 The rounds that a run writes show whether its process is frozen or hangs (`RoundWatch`). A round may wait for a client
-that no longer answers, so it has twice the reply timeout: twice `reply-timeout-s` for the first round, then twenty
-times the slowest round so far. If the participation policy searches, rounds differ by more than that, so every round
-has as long as the first.
+that no longer answers, so its limit is twice the reply timeout: twice `reply-timeout-s` for the first round, then
+twenty times the slowest round so far. If the participation policy searches, rounds differ by more than that, so no
+limit is below that of the first round.
 """
 
 import fcntl
@@ -48,7 +48,7 @@ RESTARTS = 2
 
 
 class RoundWatch:
-    """Watch over one process of a run, which begins at `now_s` on the monotonic clock."""
+    """Watch on one process of a run that begins at `now_s` on the monotonic clock."""
 
     def __init__(self, run: PlannedRun, now_s: float) -> None:
         first_s = run.config.replies.reply_timeout_s
@@ -59,7 +59,7 @@ class RoundWatch:
         self._bytes = self._written()
 
     def overdue_s(self, now_s: float) -> float:
-        """Seconds within which the next round should have been written, if they are over; else 0."""
+        """Time limit in seconds of the next round, if the round has exceeded it; else 0."""
         before, self._bytes = self._bytes, self._written()
         if self._bytes > before:  # a resumed run shortens the file
             self._timeouts.learn(ROUND, now_s - self._since_s)
@@ -81,9 +81,9 @@ def carry_out(
 ) -> dict[str, str]:
     """Carry out the unfinished runs of `comparison`, `jobs` at a time; `console` shows their progress.
 
-    However it ends (an error, a signal, even SIGKILL), no process that it started stays behind. `finished` is called
-    with each run that is finished now. After `budget_s` seconds the processes are ended; what they have checkpointed
-    goes on the next time.
+    After any end (an error, a signal, even SIGKILL), no process that it started is left. `finished` is called with each
+    run that finishes now. After `budget_s` seconds the processes are ended; the next call continues from their
+    checkpoints.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def carry_out(
     Raises
     ------
     ConfigError
-        If another process is at work on the same comparison.
+        If another process is carrying out the same comparison.
     """
     make_private_folder(comparison.out)
     with locked(comparison.out), processes.exit_on_signals():
@@ -104,7 +104,7 @@ def carry_out(
 
 
 def lay_out(comparison: Comparison) -> None:
-    """Write the plan of `comparison` into its folder, and remove what failed before."""
+    """Write the plan of `comparison` into its folder, and remove the records of earlier failures."""
     comparison.write()
     make_private_folder(comparison.out / "runs")
     (comparison.out / "failures.jsonl").unlink(missing_ok=True)
@@ -145,7 +145,7 @@ class RunProcesses:
                 self._server.close()
 
     def work(self, runs: Sequence[PlannedRun]) -> dict[str, str]:
-        """Carry out the unfinished ones of `runs`; the failed runs' names, and why each failed."""
+        """Carry out the unfinished runs of `runs`. Returns failed run -> reason."""
         self._waiting = [run for run in runs if not run.finished]
         self._jobs, self._failures = min(self._most, len(self._waiting)), {}
         if not self._console.is_terminal:
@@ -198,7 +198,7 @@ class RunProcesses:
         self._watches[slot] = RoundWatch(run, time.monotonic())
 
     def _warm_server(self, run: PlannedRun) -> WarmServer:
-        """The server that forks the inline runs, with the data of `run` loaded; another where it was killed."""
+        """The server that forks the inline runs, with the data of `run` loaded; a new one if it was killed."""
         if self._server is not None and not self._server.running:
             self._server.close()
             self._server = None
@@ -207,7 +207,7 @@ class RunProcesses:
         return self._server
 
     def _kill(self, child: processes.Child) -> None:
-        """Kill the process of a run, and the warm server where that does not see it: it is frozen too."""
+        """Kill the process of a run, and the warm server if it does not notice, because then it is frozen too."""
         if processes.end([child], GRACE_S) and self._server is not None:
             self._server.close()
 
@@ -229,7 +229,7 @@ class RunProcesses:
         self._say(f"{run.name}: failed, {reason}")
 
     def _again(self, run: PlannedRun, reason: str) -> bool:
-        """Take a run up again whose process ended for `reason`; False if that was done often enough."""
+        """Restart a run whose process ended for `reason`; False if it was restarted too often."""
         if self._restarts[run.name] == RESTARTS:
             return False
         self._restarts[run.name] += 1
@@ -243,7 +243,7 @@ class RunProcesses:
 
 
 def prepare(run: PlannedRun, *, workers: int, inline: bool) -> list[str]:
-    """Arguments of `fedsel` that carry out `run`, from its checkpoint if it has one: inline, or with Ray `workers`."""
+    """Arguments of `fedsel` for `run`, inline or with Ray `workers`, from its checkpoint if it has one."""
     here = ["--engine", "inline", "--set", "workers=0"] if inline else []
     allowed = code_arguments(run.config.values())
     if (run.folder / "config.json").exists():
@@ -271,7 +271,7 @@ def ended_by(code: int) -> str:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a comparison; it is released with this process, however that ends."""
+    """Hold the lock of a comparison. Any end of this process releases it."""
     with (folder / "compare.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Runs as they are read from their folders: settings, records, and tidy data frames of the records."""
+"""Runs, read from their folders: settings, records, and tidy data frames of the records."""
 
 import math
 from collections import Counter
@@ -41,9 +41,9 @@ class Run:
     ----------
     cell : the values of the swept keys
     config : setting key -> value
-    rows : of rounds.jsonl, by round, without nulls
-    client_rows : of clients.jsonl, without nulls
-    finished : true if summary.json is there
+    rows : rows of rounds.jsonl, by round, without nulls
+    client_rows : rows of clients.jsonl, without nulls
+    finished : True if summary.json exists
     """
 
     name: str
@@ -61,12 +61,12 @@ class Run:
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
-        """Rounds, a row each, with the fields of rounds.jsonl as columns: see docs/records.md."""
+        """Rounds, one row each, with the fields of rounds.jsonl as columns: see docs/records.md."""
         return _frame([_flat(row, "metrics", "") for row in self.rows], [field.name for field in fields(RoundRecord)])
 
     @cached_property
     def clients(self) -> pd.DataFrame:
-        """Clients, a row each: examples, rounds in which it was selected, aggregated and failed, last own test."""
+        """Clients, one row each: examples, rounds as selected, aggregated and failed, last test on its own data."""
         enrolled = {row["client"]: row for row in self.client_rows if "examples" in row}
         tested = {row["client"]: row["accuracy"] for row in self.client_rows if "accuracy" in row}
         aggregated = Counter(client for row in self.rows for client in row.get("aggregated", []))
@@ -86,12 +86,12 @@ class Run:
 
     @cached_property
     def selections(self) -> pd.DataFrame:
-        """Selections, a row for each round and selected client: score and its parts, loss, weight, failure."""
+        """Selections, one row per round and selected client: score and its parts, loss, weight, failure."""
         return _frame(entry for row in self.rows for entry in _selections(row))
 
     @cached_property
     def summary(self) -> pd.DataFrame:
-        """Summary, one row: accuracies, costs to target and in all; of an unfinished run those so far."""
+        """Summary, one row: accuracies, costs to target and in total; for an unfinished run up to now."""
         so_far = as_row(summarize(self.rows, self.config, self.selection_counts, 0))
         del so_far["model_parameters"]
         row = _flat(read_summary(self.folder) or so_far, "final_metrics", "final_")
@@ -100,7 +100,7 @@ class Run:
 
     @cached_property
     def measures(self) -> dict[str, float]:
-        """The numbers of its summary.json, and MB in all and to target; NaN for what was not reached."""
+        """The numbers of summary.json, and MB in total and to target; NaN if the target was not reached."""
         summary = asdict(summarize(self.rows, self.config, self.selection_counts, 0))
         numbers = {
             key: np.nan if value is None else float(value)
@@ -159,7 +159,7 @@ AnyRun = TypeVar("AnyRun", bound=Run)
 
 
 def read_run(folder: Path, name: str, cell: Mapping[str, Value], kind: type[AnyRun]) -> AnyRun | None:
-    """The run in `folder`, as an object of `kind`; None where it has not been started.
+    """The run in `folder`, as an object of `kind`; None if it has not been started.
 
     Raises
     ------
@@ -188,7 +188,7 @@ def read_run(folder: Path, name: str, cell: Mapping[str, Value], kind: type[AnyR
 
 
 def joined(frames: Iterable[tuple[Row, pd.DataFrame]]) -> pd.DataFrame:
-    """Data frames below one another, each led by columns of its own values."""
+    """Concatenated data frames, each with its own values in additional first columns."""
     parts = []
     for lead, frame in frames:
         new = {name: value for name, value in lead.items() if name not in frame}
@@ -201,14 +201,14 @@ def _without_nulls(row: Row) -> Row:
 
 
 def _frame(rows: Iterable[Row], order: Collection[str] = ()) -> pd.DataFrame:
-    """Data frame of `rows`, with the columns of `order` first, as far as a row has them."""
+    """Data frame of `rows`; the columns of `order` that occur come first."""
     frame = pd.DataFrame(list(rows))
     first = [name for name in order if name in frame]
     return frame[[*first, *frame.columns.difference(first, sort=False)]]
 
 
 def _selections(row: Row) -> list[Row]:
-    """Selected clients of one round; a number that is not on record is missing."""
+    """Rows of the selected clients of one round, without the numbers that were not recorded."""
     aggregated = row.get("aggregated", [])
     failures = {failure["client"]: failure["reason"] for failure in row["failures"]}
     entries: dict[int, Row] = {
@@ -230,7 +230,7 @@ def _selections(row: Row) -> list[Row]:
 
 
 def _flat(row: Row, field: str, prefix: str) -> Row:
-    """The row with the numbers of its dictionary `field` beside the others, their names after `prefix`."""
+    """The row with the entries of its dictionary `field` as entries of their own, named with `prefix`."""
     numbers = row.get(field) or {}
     return {name: value for name, value in row.items() if name != field} | {
         f"{prefix}{name}": value for name, value in numbers.items()

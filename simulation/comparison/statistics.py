@@ -36,7 +36,7 @@ SURE = 100.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over `n` seeds and its 95% t interval; the interval is NaN where n < 2, everything where n = 0."""
+    """Mean over `n` seeds and its 95% t interval. The interval is NaN if n < 2, the mean too if n = 0."""
 
     mean: float
     low: float
@@ -46,14 +46,14 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Paired:
-    """Paired comparison of a variant with another one on the seeds that both have.
+    """Paired comparison of two variants on the seeds that both have.
 
     Attributes
     ----------
     difference : the variant minus the other, over the pairs
-    other_mean : mean of the other over the same pairs; NaN where there are none
-    p : two-sided p-value of the paired t test; 1 where there are fewer than two pairs
-    deviation : standard deviation (n - 1) of the differences; NaN where there are fewer than two pairs
+    other_mean : mean of the other over the same pairs; NaN without pairs
+    p : two-sided p-value of the paired t test; 1 with fewer than two pairs
+    deviation : standard deviation (n - 1) of the differences; NaN with fewer than two pairs
     """
 
     difference: Estimate
@@ -80,8 +80,9 @@ def t_interval(values: ArrayLike) -> Estimate:
 def scaled_interval(values: ArrayLike, scale: str) -> Estimate:
     """Mean of finite `values` (n,) and its 95% t interval on a `scale` that keeps it in the range; none below 3 values.
 
-    A "share" in [0, 1] has it on the logit scale, a "cost" above 0 on the log scale, a number "at most 1" on the log
-    scale of what is missing to 1; any other, "free", as it is. The standard error is carried over by the delta method.
+    The interval is on the logit scale for a "share" in [0, 1], on the log scale for a "cost" above 0, and on the log
+    scale of 1 - value for a number "at most 1". For "free" it is not transformed. The standard error is transformed by
+    the delta method.
     """
     plain = t_interval(values)
     if plain.n < FEWEST_PAIRS:
@@ -104,7 +105,7 @@ def scaled_interval(values: ArrayLike, scale: str) -> Estimate:
 def paired(values: ArrayLike, others: ArrayLike) -> Paired:
     """Paired t interval and test of `values` - `others`, both (n,), aligned by seed; pairs with a NaN are left out.
 
-    Differences that are all alike have an interval of width 0, and p = 0 unless they are 0.
+    Identical differences have an interval of width 0, and p = 0 unless they are 0.
     """
     first, second = np.asarray(values, np.float64), np.asarray(others, np.float64)
     both = np.isfinite(first) & np.isfinite(second)
@@ -121,7 +122,7 @@ def paired(values: ArrayLike, others: ArrayLike) -> Paired:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down adjustment, in the order given: for the family-wise error of all of them together."""
+    """Adjust p-values by Holm's step-down procedure for their family-wise error; the order is kept."""
     order = np.argsort(p_values, kind="stable")
     scaled = np.asarray(p_values, np.float64)[order] * np.arange(len(p_values), 0, -1)
     adjusted = np.empty(len(p_values))
@@ -147,7 +148,7 @@ def step_values(x: ArrayLike, y: ArrayLike, grid: ArrayLike) -> Floats:
 
 
 def gini(counts: ArrayLike) -> float:
-    """Gini coefficient of counts >= 0, shape (k,): 0 all alike, (k - 1) / k one has everything; 0 if all are 0."""
+    """Gini coefficient of counts >= 0, shape (k,): 0 for equal counts, (k - 1) / k if only one is above 0."""
     ordered = np.sort(np.asarray(counts, np.float64))
     k, total = ordered.size, ordered.sum()
     if total == 0.0:
@@ -156,14 +157,14 @@ def gini(counts: ArrayLike) -> float:
 
 
 def jain(counts: ArrayLike) -> float:
-    """Jain's index of counts >= 0, shape (k,): 1 all alike, 1 / k one has everything; 1 if all are 0."""
+    """Jain's index of counts >= 0, shape (k,): 1 for equal counts (also all 0), 1 / k if only one is above 0."""
     array = np.asarray(counts, np.float64)
     squares = (array**2).sum()
     return float(array.sum() ** 2 / (array.size * squares)) if squares else 1.0
 
 
 def longest_gaps(selected: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The longest run of rounds without each client, int64 (K,), from who was selected, bool (K, T)."""
+    """Most rounds in a row without each client, int64 (K,), from the selections, bool (K, T)."""
     longest = np.zeros(selected.shape[0], np.int64)
     current = longest.copy()
     for column in selected.T:
@@ -173,7 +174,7 @@ def longest_gaps(selected: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def coverage(cohort: Sequence[int], label_counts: NDArray[Any]) -> float:
-    """Share of the labels that exist at all that a client of `cohort` holds; label_counts (K, L), NaN if L = 0."""
+    """Share of the occurring labels that a client of `cohort` has; label_counts (K, L), NaN if L = 0."""
     exists = label_counts.any(axis=0)
     held = label_counts[list(cohort)].any(axis=0)
     return float(held.sum() / exists.sum()) if exists.any() else np.nan
@@ -200,11 +201,11 @@ def seeds_for(shift: float, deviation: float, power: float, level: float = LEVEL
 
 
 def pairs_needed(result: Paired, comparisons: int) -> int | None:
-    """Pairs of seeds with which a paired t test finds a difference like this one with probability `POWER`.
+    """Pairs of seeds that a paired t test needs to find a difference like this one with probability `POWER`.
 
-    The true mean and deviation of the differences are taken to be those of `result`, and of Holm's adjustment over
-    `comparisons` differences its first and strictest step. None where that cannot be told: with fewer than two pairs,
-    a mean of 0, or more than `MOST_PAIRS`.
+    The mean and deviation in `result` are assumed to be the true ones. The number includes the first and strictest step
+    of Holm's adjustment over `comparisons` differences. None with fewer than two pairs, with a mean of 0, or if more
+    than `MOST_PAIRS` are needed.
     """
     if result.difference.n < 2:
         return None

@@ -1,13 +1,13 @@
-"""Warm server: a process that has imported a program and its data once, and forks a child for each run of it.
+"""Warm server: a process that imports a program and loads its data once, and forks a child for each run.
 
 A child shares the code and the data that the server has loaded. It starts in milliseconds and ends with its run, so it
-leaves nothing behind. ``python -m simulation.comparison.warm_server PROGRAM [PREPARATION]`` is the server: it reads
-requests from its stdin, a JSON object a line, and kills every child's family and ends when that is closed, however its
-parent ended.
+leaves nothing behind. ``python -m simulation.comparison.warm_server PROGRAM [PREPARATION]`` starts the server. It reads
+requests from its stdin, one JSON object per line. Any end of its parent closes stdin: the server then kills all
+children with their descendants, and ends.
 
 PROGRAM is a module or a .py file, run as `python` would. PREPARATION is a module; it is imported first, and its
-`prepare(values)` carries out the requests to prepare. A child's family ends with it. No thread may be running when a
-child is forked.
+`prepare(values)` carries out the requests to prepare. The descendants of a child end with it. No thread may be running
+when a child is forked.
 """
 
 import ctypes
@@ -38,7 +38,7 @@ KILLED = 128 + signal.SIGKILL
 
 
 class ForkedProcess:
-    """A child of a warm server, with as much of `subprocess.Popen` as `processes.Child` needs."""
+    """Child of a warm server, with the part of the interface of `subprocess.Popen` that `processes.Child` needs."""
 
     stdin = None
 
@@ -52,14 +52,14 @@ class ForkedProcess:
         return self._server.codes.get(self.pid, None if self._server.running else KILLED)
 
     def wait(self) -> int:
-        """Wait for its end; the code as `poll` gives it."""
+        """Wait for its end. Returns the code, as `poll` does."""
         while (code := self.poll()) is None:
             self._server.receive(POLL_S)
         return code
 
 
 class WarmServer:
-    """Warm server of this process; it ends with `close`, or with this process.
+    """Warm server of this process. It ends with `close` or with this process.
 
     Attributes
     ----------
@@ -83,16 +83,16 @@ class WarmServer:
         self._requests, self._sent = cast(IO[bytes], self._process.stdin), cast(IO[bytes], self._process.stdout)
 
     def prepare(self, values: Mapping[str, Value], timeout_s: float) -> None:
-        """Have the server load what runs with the settings `values` share.
+        """Let the server load the data that runs with the settings `values` share.
 
         Raises
         ------
         TimeoutError
-            If that takes more than `timeout_s` seconds; the server is killed then.
+            If this takes more than `timeout_s` seconds; the server is then killed.
         ConnectionError
             If a signal ends the server.
         OSError
-            If an error of its own does.
+            If an error in the server ends it.
         """
         self._request({"prepare": dict(values)}, timeout_s)
 
@@ -104,18 +104,18 @@ class WarmServer:
         Raises
         ------
         TimeoutError
-            If the server does not answer within `FORK_S`; it is killed then.
+            If the server does not answer within `FORK_S`; it is then killed.
         ConnectionError
             If a signal has ended it.
         OSError
-            If an error of its own has.
+            If an error in the server has ended it.
         """
         marked = {**environment, processes.MARK: mark}
         pid = self._request({"arguments": list(arguments), "log": str(log), "environment": marked}, FORK_S)
         return processes.Child(name, ForkedProcess(pid, self), log, mark)
 
     def close(self) -> None:
-        """Kill the server, and the children that still run with it."""
+        """Kill the server and its running children."""
         self._process.kill()
         self._process.communicate()
         self.running = False
@@ -141,7 +141,7 @@ class WarmServer:
         return self._replies.pop()
 
     def receive(self, timeout_s: float) -> None:
-        """Take in what the server has sent, after waiting for it for at most `timeout_s` seconds."""
+        """Receive the server's messages, after waiting at most `timeout_s` seconds for one."""
         if not self.running or not select.select([self._sent], [], [], timeout_s)[0]:
             return
         sent = os.read(self._sent.fileno(), 1 << 16)
@@ -156,7 +156,7 @@ class WarmServer:
 
 
 def serve(program: str, preparation: str) -> None:
-    """Carry out requests until stdin is closed, then kill the children and all that they started."""
+    """Carry out requests until stdin is closed, then kill the children with their descendants."""
     module = import_module(preparation) if preparation else None
     gc.freeze()
     marks: dict[int, str] = {}
@@ -184,7 +184,7 @@ def serve(program: str, preparation: str) -> None:
 
 
 def fork(program: str, request: Mapping[str, Any]) -> int:
-    """Fork a child that runs `program` as the request says; its process id. The child leads a session of its own."""
+    """Fork a child that runs `program` with the values of the request, in its own session. Returns its process id."""
     server = os.getpid()
     if pid := os.fork():
         return pid
@@ -209,7 +209,7 @@ def fork(program: str, request: Mapping[str, Any]) -> int:
 
 
 def run_program(program: str) -> int:
-    """Run a module or file with `sys.argv`, as `python` would; its exit code."""
+    """Run a module or file with `sys.argv`, as `python` would. Returns its exit code."""
     run = runpy.run_path if program.endswith(".py") else runpy.run_module
     try:
         run(program, run_name="__main__")

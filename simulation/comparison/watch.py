@@ -1,4 +1,4 @@
-"""Watching: progress of the runs of a comparison, or of one run, from their files alone (`fedsel watch`)."""
+"""Progress of the runs of a comparison, or of one run, only from their files (`fedsel watch`)."""
 
 import time
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ class Progress:
     Attributes
     ----------
     state : "waiting", "started", "finished" or "failed"
-    round, rounds : the last finished round, and the most that there will be
-    accuracy : of the last evaluation, in [0, 1]
+    round, rounds : the last finished round, and the maximum number of rounds
+    accuracy : accuracy of the last evaluation, in [0, 1]
     uplink_mb : MB (10^6 bytes) sent to the server so far, as encoded
     time_s : simulated seconds so far
     age_s : seconds since the last round was written
@@ -47,7 +47,7 @@ class Progress:
 
 
 def read_run(name: str, folder: Path, *, failed: bool = False) -> Progress:
-    """Progress of the run in `folder`; `failed` is true if its process failed, which its own files do not say."""
+    """Progress of the run in `folder`; `failed` is True if its process failed, which its own files do not show."""
     if not (folder / "config.json").exists():
         return Progress(name, "failed" if failed else "waiting")
     rounds = int(read_config(folder, ["rounds"])["rounds"])
@@ -70,7 +70,7 @@ def read_progress(folder: Path) -> list[Progress]:
     Raises
     ------
     ConfigError
-        If it holds neither.
+        If the folder has neither.
     """
     comparison = read_plan(folder)
     if comparison is not None:
@@ -84,7 +84,7 @@ def read_progress(folder: Path) -> list[Progress]:
 
 
 def progress_table(runs: Sequence[Progress]) -> Table:
-    """Table of the runs, a line each."""
+    """Table of the runs, one line each."""
     ended = sum(run.state in ENDED for run in runs)
     columns = ("round", "accuracy", "MB sent", "simulated s", "last round")
     table = whole_table("run", "state", numbers=columns, title=f"{ended} of {len(runs)} runs ended")
@@ -110,7 +110,7 @@ def watch(folder: Path, console: Console) -> None:
 
 
 def last_round(path: Path) -> tuple[Row, float | None]:
-    """The last whole row of a rounds.jsonl, {} if there is none, and the last accuracy near the file's end."""
+    """The last complete row of a rounds.jsonl ({} if there is none), and the last accuracy near the file's end."""
     newest: Row = {}
     for row in rows_from_end(path, check_round, TAIL_BYTES):
         newest = newest or row
