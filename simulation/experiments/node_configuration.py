@@ -66,13 +66,13 @@ def refuse_choices(run_config: Mapping[str, Value], node_config: Mapping[str, Va
     for key in PATHS:
         if key in chosen:
             raise ConfigError(
-                f"The server sets '{key}' to {_quoted(chosen[key])}, and a client takes it from its owner alone: "
+                f"The server sets '{key}' to {_quoted(chosen[key])}, but only the client's owner may set it: "
                 f"add {key}='...' to its --node-config."
             )
     if chosen.get("preset", "").endswith(".toml"):
         raise ConfigError(
-            f"The server sets 'preset' to the file {_quoted(chosen['preset'])}, and a client reads none for it: "
-            "run it by `fedsel submit`, which sends what is in the file."
+            f"The server sets 'preset' to the file {_quoted(chosen['preset'])}, but a client reads no file for a "
+            "server: use `fedsel submit`, which sends the content of the file."
         )
     allowed = str(node_config.get(ALLOWED, "")).replace(",", " ").split()
     for key, name in _named(chosen):

@@ -125,7 +125,7 @@ def load_preset(name: str, above: tuple[Path, ...] = ()) -> Preset:
     if not path.is_file():
         raise ConfigError(f"There is no preset file {path}.")
     if path.resolve() in above:
-        raise ConfigError(f"The preset {path} starts from itself through 'base'; let one of that circle have none.")
+        raise ConfigError(f"The preset {path} starts from itself through 'base': remove one 'base' of this circle.")
     table = read_toml(path)
     base, methods, strategies = table.pop("base", ""), table.pop("methods", None), table.pop("strategies", [])
     if not isinstance(base, str):

@@ -101,11 +101,11 @@ def validate_compression(settings: SharedSettings) -> None:
         )
     if compression.ef21 and compression.lossless:
         raise ConfigError(
-            "The 'error-feedback-scheme' ef21 has nothing to estimate where updates are sent uncompressed, "
-            "'compressor' none: set 'compressor' to another, or 'error-feedback-scheme' to ef14."
+            "The 'error-feedback-scheme' ef21 has nothing to estimate if updates are not compressed: choose another "
+            "'compressor' than none, or set 'error-feedback-scheme' to ef14."
         )
     if compression.error_feedback_scheme == "ef21" and not compression.error_feedback:
-        raise ConfigError("The 'error-feedback-scheme' ef21 is one of error feedback; set 'error-feedback' to true.")
+        raise ConfigError("The 'error-feedback-scheme' ef21 needs error feedback: set 'error-feedback' to true.")
 
 
 def validate_solver(settings: SharedSettings) -> None:
@@ -264,7 +264,7 @@ def validate_over_selection(settings: SharedSettings, strategy: type[SelectionSt
     fixed = settings.participation.searches or not strategy.free_cohort
     if settings.replies.over_selection and fixed:
         raise ConfigError(
-            "The cohort's size is found by trying or by the method here, and 'over-selection' would change it: "
+            "A search or the method determines the cohort's size here, and 'over-selection' would change it: "
             "set 'over-selection' to 0."
         )
 

@@ -228,8 +228,8 @@ class AppStrategy(Strategy):
         """Set the number of rounds. Raises ConfigError if another number was set before."""
         if self._settings.get("rounds", num_rounds) != num_rounds:
             raise ConfigError(
-                f"The strategy was told {self._settings['rounds']} 'rounds', and start has num_rounds={num_rounds}: "
-                "give one of the two."
+                f"The strategy has {self._settings['rounds']} 'rounds', but start has num_rounds={num_rounds}: "
+                "set only one of them."
             )
         self._config = app_config(self._name, {**self._settings, "rounds": num_rounds})
 

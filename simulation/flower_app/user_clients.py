@@ -41,8 +41,8 @@ from strategies.run import Run
 
 LOGGER = logging.getLogger("fedsel")
 MIXED = (
-    "Some clients tell which they are and some do not, so that two may seem to be the same: give every client app "
-    "fedsel's, or none of them, or let every get_properties return its 'partition-id'."
+    "Some clients report a partition id and others do not, so two clients may be taken for the same one: use fedsel's "
+    "client app for all clients or for none, or let every get_properties return its 'partition-id'."
 )
 HEADER_BYTES = 256
 """Upper bound in bytes for NumPy's header of an array."""
@@ -172,8 +172,8 @@ class UserClients:
         if needed and abilities is not None and Ability.LOSSES not in abilities and not self._stand_in_noted:
             self._stand_in_noted = True
             LOGGER.warning(
-                "The strategy %s reckons with the root of each client's mean squared loss. The clients have no "
-                "function 'losses' for it: the mean loss of their evaluate stands in.",
+                "The strategy %s uses the root of each client's mean squared loss. The clients have no function "
+                "'losses' for it, so the mean loss of their evaluate is used instead.",
                 self._config.run.strategy,
             )
 
@@ -263,7 +263,7 @@ class UserClients:
         """
         client, instruction = message.client or 0, cast(TrainInstruction, message.instruction)
         if not isinstance(reply.examples, int) or not 1 <= reply.examples <= MOST_EXAMPLES:
-            raise ValueError(f"Client {client} says that it trained on {reply.examples} examples: 1 at least.")
+            raise ValueError(f"Client {client} reports {reply.examples} training examples. It must report at least 1.")
         self._examples[client] = reply.examples
         self.metrics[client] = reply.examples, users_part(reply.metrics)
         steps = float(self._config.training.steps(reply.examples))

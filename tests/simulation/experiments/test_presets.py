@@ -189,7 +189,7 @@ def test_bases_that_lead_nowhere_are_refused(tmp_path):
     for name, base in (("a", '"b.toml"'), ("b", '"a.toml"'), ("c", '"papr"'), ("d", "3"), ("e", '"none.toml"')):
         (tmp_path / f"{name}.toml").write_text(f"base = {base}\n", encoding="utf-8")
     messages = {
-        "a": f"The preset {tmp_path / 'a.toml'} starts from itself through 'base'; let one of that circle have none.",
+        "a": f"The preset {tmp_path / 'a.toml'} starts from itself through 'base': remove one 'base' of this circle.",
         "d": f"The 'base' of the preset {tmp_path / 'd.toml'} must be the name of another preset. Got 3.",
         "e": f"There is no preset file {tmp_path / 'none.toml'}.",
     }

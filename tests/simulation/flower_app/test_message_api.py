@@ -182,7 +182,7 @@ def test_a_client_that_fails_is_left_out_and_rounds_that_bring_nothing_end_with_
 
 
 def test_other_rounds_than_those_that_were_set_are_refused():
-    with pytest.raises(ConfigError, match="was told 5 'rounds', and start has num_rounds=3"):
+    with pytest.raises(ConfigError, match="The strategy has 5 'rounds', but start has num_rounds=3"):
         started("random", register(ClientApp(), []), rounds=5)
 
 
