@@ -263,7 +263,7 @@ def too_large(norms: Mapping[int, float], multiple: float) -> list[tuple[int, st
     median = sorted(norms.values())[(len(norms) - 1) // 2]
     bound = multiple * median
     return [
-        (client, f"an update of norm {norm:.3g}; the round's median is {median:.3g}: see 'max-update-norm'")
+        (client, f"an update of norm {norm:.3g}, where the round's median is {median:.3g}: see 'max-update-norm'")
         for client, norm in norms.items()
         if norm > bound > 0.0
     ]
