@@ -91,7 +91,7 @@ class Comparison:
         failures = read_rows(folder / "failures.jsonl", check_failure)
         notes += [f"{row['name']} failed: {row['message']}" for row in failures]
         if not runs:
-            raise ConfigError(f"{folder} holds no run with a finished round: there is nothing to report yet.")
+            raise ConfigError(f"{folder} has no run with a finished round: there is nothing to report yet.")
         finished = [run for run in runs.values() if run.finished]
         for run in runs.values():
             if not run.finished:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ComparisonResult(Comparison):
-    """Comparison that was read from its folder: `compare` and `load_comparison` return one."""
+    """Comparison that was read from its folder: the result of `compare` and `load_comparison`."""
 
     run_kind = RunResult
     runs: Mapping[str, RunResult]
@@ -38,14 +38,14 @@ class ComparisonResult(Comparison):
 
         Parameters
         ----------
-        cell : cell of the grid, such as "alpha=0.1", where that makes several comparisons
+        cell : cell of the grid, such as "alpha=0.1"; needed if there are several
         metric : metric of the rounds
-        per_seed : a line for each seed, in place of the seeds' range
+        per_seed : draw a line for each seed instead of the seeds' range
 
         Raises
         ------
         ConfigError
-            If there are several cells and none is named, none has the name, or no run measured the metric.
+            If there are several cells and `cell` is None, no cell has this name, or no run measured the metric.
         """
         groups = {group.name: group for group in self.groups}
         if cell is None and len(groups) == 1:
@@ -55,7 +55,7 @@ class ComparisonResult(Comparison):
         return accuracy_plot(groups[cell], Style(per_seed=per_seed), metric_of(self.runs.values(), metric)).figure
 
     def report(self, baseline: str | None = None) -> Path:
-        """Write the report into the folder, as `fedsel report` does; path of its page."""
+        """Write the report into the folder, as `fedsel report` does. Returns the path of the page."""
         return write_report(self.folder, baseline)
 
 
@@ -72,9 +72,9 @@ def compare(
     progress: bool = True,
     **keywords: "Unpack[SettingKeywords]",
 ) -> ComparisonResult:
-    """Simulate several methods on the same seeds, as `fedsel compare` does, each run in a process of its own.
+    """Simulate several methods on the same seeds, as `fedsel compare` does, each run in its own process.
 
-    Runs that are finished already in `out` stay as they are, and interrupted ones go on.
+    Finished runs in `out` are kept, and interrupted runs are resumed.
 
     Parameters
     ----------
@@ -85,22 +85,22 @@ def compare(
     seeds
         Seeds, the same for every method.
     grid
-        Setting -> values, each taken in turn.
+        Setting -> its values. Each combination of values is compared.
     baseline
-        Strategy that the report compares with: by default random, or else the first.
+        Strategy with which the report compares the others: by default random or, without it, the first.
     jobs
-        Runs side by side: by default what cores and GPUs allow.
+        Number of runs at the same time; by default it depends on the cores and GPUs.
     settings, keywords
         Settings of all runs, as in `run`.
     progress
-        Show a table on a terminal, and else a line where a run begins and ends.
+        Show a table on a terminal; elsewhere print a line when a run begins and ends.
 
     Raises
     ------
     ConfigError
-        For settings that cannot be run, and a folder of another comparison.
+        For settings that cannot be run, or if `out` is the folder of another comparison.
     RuntimeError
-        If runs fail, with their names and reasons; `load_comparison` reads the others.
+        If runs fail. The message has their names and reasons; `load_comparison` reads the other runs.
     """
     values = setting_values(keywords, settings)
     cells = {key_of(keyword): list(of_key) for keyword, of_key in (grid or {}).items()}
@@ -114,16 +114,16 @@ def compare(
     failures = carry_out(comparison, side_by_side, wide_console() if progress else Console(quiet=True))
     if failures:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in failures.items())
-        raise RuntimeError(f"Of the comparison in {comparison.out} these runs failed: {reasons}.")
+        raise RuntimeError(f"These runs of the comparison in {comparison.out} failed: {reasons}.")
     return load_comparison(comparison.out)
 
 
 def load_comparison(folder: str | Path) -> ComparisonResult:
-    """Read a comparison from its folder, whoever carried it out; also one that is unfinished, as far as it is.
+    """Read a comparison from its folder, also one of `fedsel compare`, and also an unfinished one.
 
     Raises
     ------
     ConfigError
-        If it holds no run with a finished round, or a file is damaged.
+        If the folder has no run with a finished round, or a file is damaged.
     """
     return ComparisonResult.read(Path(folder).expanduser().absolute())

@@ -1,4 +1,4 @@
-"""Settings as keywords: each setting's key, with underscores for dashes and for the dot after a method's name."""
+"""Keywords of settings: the key of the setting, with underscores for dashes and for the dot after a method's name."""
 
 import difflib
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from simulation.experiments.configuration import setting_groups
 
 Called = TypeVar("Called", bound=Callable[..., Any])
 OWN_PARAMETERS = ("strategy", "seed", "out", "resume", "state-dir")
-"""Settings that are parameters of their own, or that no simulation has."""
+"""Settings without a keyword: other parameters set them, or a simulation does not use them."""
 
 
 def setting_entries() -> list[Entry]:
@@ -38,7 +38,7 @@ def setting_values(keywords: Mapping[str, object], settings: Mapping[str, Value]
     Raises
     ------
     ConfigError
-        For a keyword that is no setting, naming the nearest one.
+        For a keyword that is not a setting. The message names the nearest keyword.
     """
     values: dict[str, Any] = dict(settings or {})
     values |= {key_of(keyword): value for keyword, value in keywords.items()}
@@ -46,7 +46,7 @@ def setting_values(keywords: Mapping[str, object], settings: Mapping[str, Value]
 
 
 def key_of(keyword: str) -> str:
-    """Setting key of a keyword, or of a key itself. Raises ConfigError for any other."""
+    """Setting key of a keyword; a key is returned unchanged. Raises ConfigError for any other text."""
     known = setting_keys()
     key = known.get(keyword, keyword)
     if key not in known.values():
@@ -57,9 +57,9 @@ def key_of(keyword: str) -> str:
 
 
 def listed(function: Called) -> Called:
-    """Decorator of a function of `**settings`: help and completion at run time list every keyword with its default.
+    """Decorate a function with `**keywords` so that `help` and completion list every keyword with its default.
 
-    Type checkers and editors read the keywords in the stub setting_keywords.pyi.
+    Type checkers and editors read the keywords from the stub setting_keywords.pyi.
     """
     own = signature(function)
     first = [parameter for parameter in own.parameters.values() if parameter.kind is not Parameter.VAR_KEYWORD]

@@ -1,5 +1,6 @@
-"""Places of a run from Python: this process, whose state is restored afterwards, or a process of its own if the run
-uses Ray. When Ray ends, it ends its process too, and this process may be a notebook.
+"""Processes for a run from Python: this process, whose state is restored afterwards, or a new one if the run uses Ray.
+
+When Ray ends, it also ends its process, and this process may be a notebook.
 """
 
 import json
@@ -32,7 +33,7 @@ OF_FOLDERS = ("out", "resume", "state-dir")
 
 
 def simulate_inline(config: AppConfig, on_round: Callable[[Row], None]) -> Path:
-    """Simulate a run on the inline engine; its folder. Ctrl-C raises KeyboardInterrupt, as in any other function."""
+    """Simulate a run with the inline engine and return its folder. Ctrl-C raises KeyboardInterrupt."""
     with _restored():
         try:
             return inline_engine.simulate(config, on_round)
@@ -42,7 +43,7 @@ def simulate_inline(config: AppConfig, on_round: Callable[[Row], None]) -> Path:
 
 @contextmanager
 def _restored() -> Iterator[None]:
-    """Restore after the block what a run sets for its whole process: threads, torch's modes, Flower's log."""
+    """After the block, restore what a run changes in its process: threads, torch's modes, Flower's log level."""
     flower, threads = logging.getLogger("flwr"), torch.get_num_threads()
     level, deterministic = flower.level, torch.are_deterministic_algorithms_enabled()
     benchmark = torch.backends.cudnn.benchmark
@@ -57,12 +58,12 @@ def _restored() -> Iterator[None]:
 
 
 def simulate_apart(config: AppConfig, on_round: Callable[[Row], None], completed: int) -> Path:
-    """Simulate a run, or go on with it after `completed` rounds, through Ray; its folder.
+    """Simulate a run with Ray in a new process, or resume it after `completed` rounds. Returns its folder.
 
     Raises
     ------
     RuntimeError
-        If the process fails, with its last line. What it wrote stays in a file that the error names.
+        If the process fails. The message has the last line of its output, and names the file with all of it.
     """
     refuse_main(config)
     refuse_unrunnable(config)
@@ -93,17 +94,17 @@ def simulate_apart(config: AppConfig, on_round: Callable[[Row], None], completed
 
 
 def refuse_main(config: AppConfig) -> None:
-    """Raise ConfigError where a setting names code of the program or notebook itself, which no other process has."""
+    """Raise ConfigError if a setting names code of the main program or notebook, which no other process can import."""
     for key, value in config.values().items():
         if str(value).startswith("__main__:"):
             raise ConfigError(
-                f"The '{key}' parameter names {value!r}, and this run is carried out by another process, which does "
-                "not have it: write it to a file, and name that module (in a notebook by %%writefile)."
+                f"The '{key}' parameter names {value!r}, but another process carries out this run, and it cannot "
+                "import __main__: write the code to a file (in a notebook with %%writefile), and name that module."
             )
 
 
 def _show_new(folder: Path, completed: int, on_round: Callable[[Row], None]) -> int:
-    """Call `on_round` with the rounds after `completed`; the number of all of them."""
+    """Call `on_round` with each round after `completed`. Returns the number of completed rounds."""
     rows = read_rows(folder / "rounds.jsonl", check_round)
     for row in rows[completed:]:
         on_round(row)

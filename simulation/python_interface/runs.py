@@ -43,7 +43,7 @@ def trained_model(path: Path, settings: Mapping[str, Value]) -> nn.Module:
     Raises
     ------
     ConfigError
-        If the file is absent or damaged, the data set cannot be had, or the model is one of a user's own Flower app.
+        If the file is absent or damaged, the data set is not available, or the model is from a user's own Flower app.
     """
     config, device = _config(settings), torch.device("cpu")
     try:
@@ -61,7 +61,13 @@ def trained_model(path: Path, settings: Mapping[str, Value]) -> nn.Module:
 
 
 def test_data(settings: Mapping[str, Value]) -> tuple[Tensor, Tensor]:
-    """Samples of the server's test set, normalised as the model takes them, and their targets. Raises ConfigError."""
+    """Samples of the server's test set, normalised for the model, and their targets.
+
+    Raises
+    ------
+    ConfigError
+        If the data set is not available, or is from a user's own Flower app.
+    """
     config, device = _config(settings), torch.device("cpu")
     examples = len(load(config.data, config.run.seed).y_test)
     [batch] = device_data(config.data, config.preprocessing, config.run.seed, device).test_batches(examples)
@@ -70,12 +76,12 @@ def test_data(settings: Mapping[str, Value]) -> tuple[Tensor, Tensor]:
 
 def _config(settings: Mapping[str, Value]) -> AppConfig:
     if settings.get("data") == OWN_APP:
-        raise ConfigError("Model and data of this run are those of a Flower app of your own: load its model.npz there.")
+        raise ConfigError("The model and data of this run are from your own Flower app: load model.npz with its code.")
     return AppConfig.from_values(settings)
 
 
 class RunResult(Run):
-    """Run that was read from its folder: `run` and `load_run` return one."""
+    """Run that was read from its folder: the result of `run` and `load_run`."""
 
     @property
     def settings(self) -> Mapping[str, Value]:
@@ -84,17 +90,17 @@ class RunResult(Run):
 
     @property
     def model(self) -> nn.Module:
-        """The model of the last round, on the CPU and in eval mode; it takes samples normalised as in `test_data`."""
+        """Model of the last round, on the CPU and in eval mode. Its inputs must be normalised as in `test_data`."""
         return trained_model(self.folder / "model.npz", self.settings)
 
     @property
     def best_model(self) -> nn.Module:
-        """The model of the best accuracy, likewise."""
+        """Model of the round with the best accuracy, on the CPU and in eval mode."""
         return trained_model(self.folder / "best-model.npz", self.settings)
 
     @property
     def test_data(self) -> tuple[Tensor, Tensor]:
-        """Samples of the server's test set, normalised as the model takes them, and their targets."""
+        """Samples of the server's test set, normalised for the model, and their targets."""
         return test_data(self.settings)
 
     def plot(self, metric: str = ACCURACY) -> Figure:
@@ -115,38 +121,38 @@ def run(
     progress: bool = True,
     **keywords: "Unpack[SettingKeywords]",
 ) -> RunResult:
-    """Simulate one run on this machine, to the same bits as `fedsel run` with the same settings.
+    """Simulate one run on this machine. `fedsel run` with the same settings gives bit-identical results.
 
-    Small runs are carried out in this process; what only Ray can do, or does sooner, in processes of its own.
+    Small runs are carried out in this process. A run that needs Ray, or is faster with it, has its own processes.
 
     Parameters
     ----------
     strategy
-        Selection method, as `fedsel methods` lists them, or package.module:Class; by default the preset's, or
+        Selection method: a name from `fedsel methods`, or package.module:Class. The default is that of the preset, or
         hetero-select.
     seed
-        Seed of everything that is drawn; 42 by default.
+        Seed of all random numbers; 42 by default.
     out
         Run folder; by default one in runs/, named by method, data, seed and time.
     resume
-        Folder of an interrupted run that goes on; with it no settings but those of its place, such as `engine`.
+        Folder of an interrupted run to resume. Only settings without effect on results, such as `engine`, may be added.
     settings
-        More settings by their keys, as `--set` has them: those of a method of your own.
+        Further settings by their keys, as in `--set`: needed for the settings of your own method.
     on_round
         Called with the record of each finished round.
     progress
-        Show a bar on a terminal, and else a line a round.
+        Show a bar on a terminal; elsewhere print a line per round.
     keywords
-        Settings, underscores for dashes (`local_steps=10`), those of a method after its name (`oort_explore=0.5`).
+        Settings, with underscores for dashes (`local_steps=10`), and after a method's name (`oort_explore=0.5`).
 
     Raises
     ------
     ConfigError
-        For settings that cannot be run, and a folder that is in use.
+        For settings that cannot be run, or a folder that is in use.
     RuntimeError
-        If the processes of a run through Ray fail.
+        If the processes of a run with Ray fail.
     KeyboardInterrupt
-        On Ctrl-C; the rounds so far are kept, and `run(resume=FOLDER)` goes on.
+        On Ctrl-C. The finished rounds are kept, and `run(resume=FOLDER)` resumes the run.
     """
     values = setting_values(keywords, settings)
     values |= {} if strategy is None else {"strategy": strategy}
@@ -169,16 +175,16 @@ def run(
 
 
 def load_run(folder: str | Path) -> RunResult:
-    """Read a run from its folder, whoever carried it out; also one that is unfinished, as far as it is.
+    """Read a run from its folder, also one of `fedsel run`, and also an unfinished one.
 
     Raises
     ------
     ConfigError
-        If there is no run, none of its rounds is finished, or a file is damaged.
+        If there is no run, the run has no finished round, or a file is damaged.
     """
     place = Path(folder).expanduser().absolute()
     read_rounds(place)
     found = read_run(place, place.name, {}, RunResult)
     if found is None or not found.rows:
-        raise ConfigError(f"{place} holds no run with a finished round: there is nothing to read yet.")
+        raise ConfigError(f"{place} has no run with a finished round: there is nothing to read yet.")
     return found

@@ -1,4 +1,4 @@
-"""Answer of a report, with which it opens: the variants ranked in a short table, and the verdict in sentences.
+"""Answer at the beginning of a report: a short table that ranks the variants, and the verdict in sentences.
 
 The sentences name the variants with the fewest bytes and seconds to target, and the one with the best score.
 """
@@ -37,7 +37,7 @@ CHEAPEST = (
 
 
 def ranking_table(group: Group, numbers: Numbers) -> Table:
-    """Table of the variants by their mean score: scores, costs to target, and whether the first is ahead."""
+    """Table that ranks the variants by their mean score: scores, costs to target, and the verdict against the first."""
     score, final = numbers.metric.stable, numbers.metric.final
     sign = -1.0 if score.higher_wins else 1.0
 
@@ -61,14 +61,14 @@ def ranking_table(group: Group, numbers: Numbers) -> Table:
             [rank, variant, numbers.mean(variant, score.key), numbers.mean(variant, final.key), reached, *costs, place]
         )
     caption = (
-        f"{capital(score.name)}, over the seeds, ranks the methods; costs are of the runs that reached the target. "
+        f"Ranked by {score.name}, averaged over the seeds. Costs are means over the runs that reached the target. "
         "Tied: the difference from the first is not significant (paired t test over the seeds, Holm over the methods)."
     )
     return Table("ranking", "Ranking", caption, columns, rows)
 
 
 def print_table(console: Console, name: str, table: Table) -> None:
-    """Print a table of the cell `name`, which is empty if there is only one, without the columns that are empty."""
+    """Print a table without its empty columns. `name` is the cell of its section, empty if there is only one cell."""
     table = table.without_empty()
     words = [place for place, column in enumerate(table.columns) if column.name in WORDS]
     shown = whole_table(
@@ -84,7 +84,7 @@ def print_table(console: Console, name: str, table: Table) -> None:
 
 
 def print_lines(console: Console, lines: Iterable[str]) -> None:
-    """Print lines as they are, each whole."""
+    """Print lines unchanged: without markup, colours or wrapping."""
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
@@ -120,7 +120,7 @@ def verdict(group: Group, numbers: Numbers) -> list[str]:
 
 
 def target_text(group: Group) -> str:
-    """Text of the target, where all runs have the same."""
+    """Text of the target: metric and value if all runs have the same target, else "its target"."""
     targets = {float(run.config["target"]) for run in group.all_runs}
     return f"{metric_of(group.all_runs).name} {targets.pop():g}" if len(targets) == 1 else "its target"
 
@@ -134,7 +134,10 @@ def _who_reached(group: Group, numbers: Numbers) -> str:
         return f"The run reached {target_text(group)}."
     if all(reached == runs for reached, runs in shares.values()):
         return f"Every run reached {target_text(group)}."
-    return f"Runs that reached {target_text(group)}: {counts}. Only variants that reached it most often are ranked."
+    return (
+        f"Runs that reached {target_text(group)}: {counts}. Costs are ranked only among the variants with the largest "
+        "share of such runs."
+    )
 
 
 def _candidates(group: Group, numbers: Numbers) -> list[str]:
@@ -156,7 +159,7 @@ def _best(group: Group, numbers: Numbers, ranked: list[str], measure: Measure, t
     runs = numbers.reached(first, measure.key).size
     over = "one run" if runs == 1 else f"mean of {runs} runs"
     if 0 < len(seeds) < runs:
-        over = f"mean over the {len(seeds)} seeds that all ranked have" if len(seeds) > 1 else "one seed that all have"
+        over = f"mean over the {len(seeds)} common seeds" if len(seeds) > 1 else "the only common seed"
     if len(group.runs) > 1:
         fewest = "fewest " if unit else "lowest "
         title = ("highest " if measure.higher_wins else fewest) + title
@@ -175,7 +178,7 @@ def _compared(role: str, other: str, results: Mapping[str, tuple[Paired, float, 
     paired, _, verdict = results[other]
     difference = paired.difference
     if difference.n == 0:
-        return f"Against {role}, {other}: no seed in which both have the number."
+        return f"Against {role}, {other}: no seed on which both have a value."
     share = f" ({abs(percent(paired)):.0f}%)" if np.isfinite(percent(paired)) and scale.unit else ""
     direction = "less" if difference.mean < 0 else "more"
     interval = (

@@ -21,7 +21,7 @@ NUMBERS = tuple(
 
 
 def pipeline_table(comparison: Comparison) -> Table | None:
-    """Table of the settings in which the methods differ; None where they differ in none."""
+    """Table of the settings that differ between the methods; None if there are none."""
     differing, papers = comparison.differing, comparison.pipelines.papers
     keys = list(next(iter(differing.values())))
     rows = [
@@ -29,12 +29,12 @@ def pipeline_table(comparison: Comparison) -> Table | None:
         for name, values in differing.items()
     ]
     columns = [Column("strategy"), *map(Column, keys), Column("protocol")]
-    caption = "Settings that the methods share, where their values differ, and the protocol that the values follow."
+    caption = "Shared settings with different values for the methods, and the protocol that the values follow."
     return Table("pipelines", "The methods' pipelines", caption, columns, rows) if keys else None
 
 
 def coverages(group: Group) -> tuple[dict[str, list[Floats]], str]:
-    """Label coverage: variant -> float64 (T,) of each run; or nothing, and a sentence on why it is not shown."""
+    """Label coverage: variant -> float64 (T,) of each run. If it is unknown: {}, and a sentence with the reason."""
     try:
         return {name: [label_coverage(run) for run in runs] for name, runs in group.runs.items()}, ""
     except ConfigError as error:
@@ -42,7 +42,7 @@ def coverages(group: Group) -> tuple[dict[str, list[Floats]], str]:
 
 
 def participation_table(group: Group, covered: dict[str, list[Floats]]) -> Table:
-    """Participation table: evenness of the selections, a line a variant; `covered` as of `coverages`."""
+    """Table of the evenness of the selections, one row per variant; `covered` is the label coverage of `coverages`."""
     columns = [
         Column("variant"),
         Column("clients a round", 2),
@@ -65,17 +65,17 @@ def participation_table(group: Group, covered: dict[str, list[Floats]]) -> Table
             measured = [[*even, float(np.nanmean(rounds)), float(np.nanmin(rounds))] for even, rounds in both]
         rows.append([name, *(float(np.mean(numbers)) for numbers in zip(*measured, strict=True))])
     caption = (
-        "Means over the runs of each variant. Gini: 0 if all clients are selected equally often, towards 1 if few are "
-        "always. Jain: 1 if equally often, 1/K if one client alone. A streak is a run of rounds in a row without the "
-        "client."
+        "Means over the runs of each variant. Gini is 0 if all clients are selected equally often, and near 1 if only "
+        "a few are ever selected. Jain is 1 if all clients are selected equally often, and 1/K if only one is ever "
+        "selected. A streak is a number of consecutive rounds without the client."
     )
     if covered:
-        caption += " Label coverage: share of all labels that a round's cohort holds training examples of."
+        caption += " Label coverage: share of all labels for which a round's cohort has training examples."
     return Table("participation", "Who took part", caption, columns, rows)
 
 
 def client_table(group: Group) -> Table | None:
-    """Table of the last accuracies on the clients' own test parts; None where no run measured them."""
+    """Table of the last accuracies on the clients' own test parts; None if no run measured them."""
     columns = [Column("variant"), Column("runs"), Column("mean of clients", 4), Column("standard deviation", 4)]
     columns += [Column("worst tenth", 4), Column("worst client", 4), Column("best client", 4)]
     rows = []
@@ -85,21 +85,22 @@ def client_table(group: Group) -> Table | None:
             figures = [(one.mean(), one.std(), worst_tenth(one), one.min(), one.max()) for one in last]
             rows.append([name, len(last), *(float(value) for value in np.mean(figures, axis=0))])
     caption = (
-        "The global model after the last evaluated round on each client's own test part; means over the runs. The "
-        "worst tenth is the mean of the lowest tenth of the clients, at least one."
+        "Accuracy of the global model after the last evaluated round on each client's own test part; means over the "
+        "runs. The worst tenth is the mean over the tenth of the clients with the lowest accuracy, at least one client."
     )
     return Table("clients", "Accuracy by client", caption, columns, rows) if rows else None
 
 
 def run_table(comparison: Comparison) -> Table:
-    """Table of the runs that have a folder."""
+    """Table of the runs with a finished round."""
     columns = [Column("run"), Column("strategy"), Column("cell"), Column("seed"), Column("state"), Column("rounds")]
     columns += [Column("final accuracy", 4), Column("rounds to target"), Column("simulated seconds", 1)]
     columns += [Column("MB, uplink", 3), Column("wall time in s", 1), Column("client failures")]
     return Table(
         "runs",
         "The runs",
-        "Every run that has finished a round. Client failures: selected or probed, and nothing usable was received.",
+        "All runs with a finished round. Client failures: the server selected or probed a client, and received nothing "
+        "usable from it.",
         columns,
         [_run_row(run) for run in comparison.runs.values()],
     )
@@ -133,7 +134,7 @@ def failure_table(runs: Iterable[Run]) -> Table | None:
         for failure in row["failures"]
     ]
     columns = [Column("run"), Column("round"), Column("client"), Column("reason")]
-    caption = "Clients whose replies were missing or unusable; their rounds went on without them."
+    caption = "Clients whose replies were missing or unusable. The rounds continued without them."
     return Table("failures", "Client failures", caption, columns, rows) if rows else None
 
 

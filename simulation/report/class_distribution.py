@@ -31,14 +31,14 @@ Ints = NDArray[np.int64]
 def draw_class_distribution(
     settings: Mapping[str, Value], grid: Mapping[str, Sequence[Value]], picture: Path
 ) -> list[str]:
-    """Draw the class distribution under `settings` into the file `picture`, a panel for each cell of `grid`.
+    """Draw the class distribution under `settings` into the file `picture`, one panel per cell of `grid`.
 
-    Returns a sentence on each panel.
+    Returns one sentence per panel.
 
     Raises
     ------
     ConfigError
-        For settings that no run may have, data without classes or out of reach, or a file of another format.
+        For invalid settings, data that are not available or have no classes, or a file of another format.
     """
     if picture.suffix not in FORMATS:
         raise ConfigError(f"The --out of a picture must end in {', '.join(FORMATS)}. Got {picture.name}.")
@@ -60,7 +60,7 @@ def draw_class_distribution(
 
 
 def class_distribution_figure(panels: Mapping[str, Ints]) -> Figure:
-    """Figure with a panel for each title: a bar for each client, stacked of its examples by class, int64 (K, L)."""
+    """Figure with one panel per title: stacked bars of the examples of each client by class, `panels` int64 (K, L)."""
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(6.5 * columns, 3.6 * rows), layout="constrained")
@@ -79,7 +79,7 @@ def class_distribution_figure(panels: Mapping[str, Ints]) -> Figure:
 
 
 def _stack(axis: Axes, counts: Ints, colours: Colormap) -> None:
-    """Stacked bars of the classes: one patch a class, its value NaN between two clients."""
+    """Draw the stacked bars as one patch per class. Its value is NaN between two clients."""
     clients, classes = counts.shape
     edges = (np.arange(clients)[:, None] + np.array([-BAR_WIDTH / 2, BAR_WIDTH / 2])).ravel()
     tops = np.full((classes + 1, 2 * clients - 1), np.nan)
@@ -96,6 +96,6 @@ def _stack(axis: Axes, counts: Ints, colours: Colormap) -> None:
 def _sentence(title: str, counts: Ints) -> str:
     examples, held = counts.sum(axis=1), (counts > 0).sum(axis=1)
     return (
-        f"{title}: {counts.shape[0]} clients hold {examples.min():,} to {examples.max():,} training examples "
+        f"{title}: {counts.shape[0]} clients have {examples.min():,} to {examples.max():,} training examples "
         f"of {held.min()} to {held.max()} of {counts.shape[1]} classes."
     )

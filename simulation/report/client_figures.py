@@ -14,7 +14,7 @@ SELECTED, FAILED = "#0072B2", "#D55E00"
 
 
 def participation_plot(group: Group, style: Style, covered: Mapping[str, Sequence[Floats]]) -> Plot:
-    """Figure of the selection counts from most to least, and of the cohorts' label coverage by round."""
+    """Figure of the sorted selection counts, and of the cohorts' label coverage by round."""
     figure, panels = style.panels(1, 2 if covered else 1, 4.0)
     for position, (name, runs) in enumerate(group.runs.items()):
         counts = [np.sort(run.selection_counts / len(run.rows))[::-1] for run in runs]
@@ -25,7 +25,7 @@ def participation_plot(group: Group, style: Style, covered: Mapping[str, Sequenc
             rounds = [np.arange(1, one.size + 1) for one in covered[name]]
             style.band(panels[1], list(zip(rounds, covered[name], strict=True)), position, name)
     panels[0].set_xlabel("clients, the most selected first")
-    panels[0].set_ylabel("share of rounds selected in")
+    panels[0].set_ylabel("share of rounds with the client")
     panels[0].set_ylim(bottom=0)
     panels[0].xaxis.set_major_locator(MaxNLocator(integer=True))
     if covered:
@@ -34,15 +34,16 @@ def participation_plot(group: Group, style: Style, covered: Mapping[str, Sequenc
         panels[1].set_ylabel("label coverage of the cohort")
     style.legend(figure, panels[0], list(group.runs))
     caption = (
-        f"How often each client was selected, clients ordered by it in each run: {style.seeds}. A flat line is even."
+        f"Share of rounds in which each client was selected, sorted in each run: {style.seeds}. A flat line means even "
+        "participation."
     )
     if covered:
-        caption += " Right: the share of all labels that the round's cohort holds training examples of."
+        caption += " Second panel: the share of all labels for which the round's cohort has training examples."
     return Plot("participation", "How evenly clients took part", caption, figure)
 
 
 def selection_plot(group: Group, style: Style) -> Plot:
-    """Figure of the selections, clients by rounds, one run of each variant."""
+    """Figure of the selections, clients by rounds, for one run of each variant."""
     figure, panels = style.grid(len(group.runs), 2.6)
     colours = ListedColormap(["#FFFFFF", SELECTED, FAILED])
     for panel, (name, runs) in zip(panels, group.runs.items(), strict=False):
@@ -65,14 +66,13 @@ def selection_plot(group: Group, style: Style) -> Plot:
         panel.yaxis.set_major_locator(MaxNLocator(integer=True))
     caption = (
         "Clients from top to bottom, rounds from left to right, the first seed of each variant: blue is selected, "
-        "orange is selected but not aggregated, white is not selected. Empty rows are clients that were "
-        "never asked."
+        "orange is selected but not aggregated, white is not selected. A white row is a client that was never selected."
     )
-    return Plot("selection", "Who was selected when", caption, figure)
+    return Plot("selection", "Selected clients by round", caption, figure)
 
 
 def component_plot(group: Group, style: Style) -> Plot | None:
-    """Figure of the parts of the selection scores over the rounds; None where no method records any."""
+    """Figure of the components of the selection scores over the rounds; None if no method records any."""
     parts = {name: [run.component_means for run in runs] for name, runs in group.runs.items()}
     parts = {name: runs for name, runs in parts.items() if any(runs)}
     if not parts:
@@ -87,14 +87,14 @@ def component_plot(group: Group, style: Style) -> Plot | None:
         panel.set_ylabel("mean over the selected")
         panel.legend(fontsize=8)
     caption = (
-        f"What the scores of the selected clients were made of, averaged over each round's cohort: {style.seeds}. "
-        "Methods without a score of parts are not shown."
+        f"Components of the selected clients' scores, averaged over each round's cohort: {style.seeds}. Methods "
+        "without score components are not shown."
     )
     return Plot("components", "Score components", caption, figure)
 
 
 def client_plot(group: Group, style: Style) -> Plot | None:
-    """Figure of the accuracies on the clients' own test parts; None where no run measured them."""
+    """Figure of the accuracies on the clients' own test parts; None if no run measured them."""
     measured = {name: [one for run in runs if (one := run.client_accuracies)] for name, runs in group.runs.items()}
     measured = {name: runs for name, runs in measured.items() if runs}
     if not measured:
@@ -117,8 +117,8 @@ def client_plot(group: Group, style: Style) -> Plot | None:
     worst.set_ylabel("worst tenth of the clients")
     worst.legend(fontsize=8)
     caption = (
-        "First panel: the clients of all seeds at the end; the box holds the middle half, its line is the median, the "
-        "whiskers reach the worst and the best client. Second panel: mean of the worst tenth of the clients: "
-        f"{style.seeds}."
+        "First panel: the clients of all seeds after the last evaluation; the box contains the middle half, its line "
+        "is the median, and the whiskers reach the worst and the best client. Second panel: mean over the worst tenth "
+        f"of the clients; {style.seeds}."
     )
     return Plot("clients", "Accuracy by client", caption, figure)

@@ -1,4 +1,4 @@
-"""Commands of `fedsel` that report: on a comparison, on the methods' costs, and on a method's contract."""
+"""Commands `fedsel report`, `fedsel methods` and `fedsel check`."""
 
 import argparse
 from pathlib import Path
@@ -11,12 +11,12 @@ def register(commands: Subparsers) -> None:
     """Add `report`, `methods` and `check` to the commands of `fedsel`."""
     page = commands.add_parser("report", help="write the report of a comparison or a run into its folder")
     page.add_argument("folder", type=Path, metavar="DIR", help="comparison or run folder")
-    page.add_argument("--baseline", metavar="NAME", help="method to compare the others with (that of `fedsel compare`)")
+    page.add_argument("--baseline", metavar="NAME", help="method to compare the others with (as in `fedsel compare`)")
     page.add_argument(
         "--metric",
         default="accuracy",
         metavar="NAME",
-        help="what the figures and tables show: loss, client_accuracy, client_loss or a metric of the task (accuracy)",
+        help="metric in figures and tables: loss, client_accuracy, client_loss or a metric of the task (accuracy)",
     )
     page.add_argument("--per-seed", action="store_true", help="draw a line for each seed")
     page.add_argument(
@@ -24,14 +24,14 @@ def register(commands: Subparsers) -> None:
     )
     page.set_defaults(call=report)
 
-    table = commands.add_parser("methods", help="list the selection methods and what each costs")
+    table = commands.add_parser("methods", help="list the selection methods and their costs")
     table.add_argument("names", nargs="*", metavar="METHOD", help="methods to show (all)")
     table.add_argument("--size", type=int, default=2_781_514, help="number of model parameters, N (2781514)")
     table.add_argument("--clients", type=int, default=100, help="number of clients, K (100)")
     table.add_argument("--cohort", type=int, default=10, help="number of clients selected in each round, M (10)")
     table.set_defaults(call=methods)
 
-    checked = commands.add_parser("check", help="test that a selection method keeps what every method must keep")
+    checked = commands.add_parser("check", help="run the tests that every selection method must pass")
     checked.add_argument("strategy", metavar="METHOD", help="name of a method, or package.module:Class")
     checked.set_defaults(call=check)
 
@@ -59,7 +59,7 @@ def report(arguments: argparse.Namespace) -> int:
 
 
 def methods(arguments: argparse.Namespace) -> int:
-    """`fedsel methods`: list the selection methods, or those that are named, and their costs in a round."""
+    """`fedsel methods`: list all or the named selection methods, and their costs in round 1."""
     from simulation.report.method_table import Scale, method_rows
     from strategies import STRATEGIES, find_strategy
 
@@ -77,7 +77,7 @@ def methods(arguments: argparse.Namespace) -> int:
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """`fedsel check`: put a selection method through the contract suite, a line for each check that it takes."""
+    """`fedsel check`: run the contract tests on a selection method, and print one line per test."""
     from strategies import find_strategy
     from strategies.testing import CHECKS, FIRST, check_results
 
@@ -86,12 +86,12 @@ def check(arguments: argparse.Namespace) -> int:
     for result in check_results(method):
         under = " ".join(f"{method.name}.{key.replace('_', '-')}={value}" for key, value in result.settings.items())
         promised = result.check != "coverage" or method.explores
-        sentence = CHECKS[result.check].__doc__ if promised else "Not promised: the class says explores = False."
+        sentence = CHECKS[result.check].__doc__ if promised else "The class does not promise this: explores = False."
         outcome = "passed" if result.failure is None else "FAILED"
         print(f"{outcome}  {result.check}{f' ({under})' * bool(under)}: {result.failure or sentence}", flush=True)
         failed += result.failure is not None
         if result.failure is not None and result.check in FIRST:
-            print(f"The other checks need {FIRST[result.check]}: mend this first.")
+            print(f"The other checks need {FIRST[result.check]}: fix this first.")
     failures = "1 check" if failed == 1 else f"{failed} checks"
-    print(f"{arguments.strategy}: {failures} failed." if failed else f"{arguments.strategy} keeps the contract.")
+    print(f"{arguments.strategy}: {failures} failed." if failed else f"{arguments.strategy} passes all checks.")
     return FAILURE if failed else 0

@@ -1,7 +1,7 @@
 """Drawing of a report's figures: panels, curves with bands, colours, and files of the figures for publications.
 
-Colours are Okabe and Ito's, which the colour-blind can tell apart; line style and marker tell the variants apart too,
-so the figures also work in grey.
+Colour-blind readers can distinguish the colours, which are those of Okabe and Ito. Variants also differ in line style
+and marker, so the figures work in grey.
 """
 
 import io
@@ -28,25 +28,25 @@ LINES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<")
 GRID_POINTS = 400
 NOTEBOOK_DOTS = 100
-"""Dots an inch in a notebook."""
+"""Resolution in a notebook, in dots per inch."""
 WIDTH, NARROW_WIDTH = 12.0, 4.6
 """Widths of figures in inches."""
 NARROW_HEIGHT = 0.85
-"""Height of a panel below others, as a share of that beside others."""
+"""Height of a panel in a narrow figure, as a share of its height in a wide figure."""
 FOLDER = "report-figures"
 FORMATS: dict[str, dict[str, Any]] = {
     "svg": {"metadata": {"Date": None}},
     "pdf": {"metadata": {"CreationDate": None}},
     "png": {"dpi": 300},
 }
-"""Format -> options of its files; without a date."""
+"""Format -> options of `savefig`. The files have no date, so that equal figures give equal files."""
 
 
 class Picture(Figure):
     """Figure that a notebook shows as the result of a cell, without pyplot and its backends."""
 
     def _repr_png_(self) -> bytes:
-        """The PNG that IPython asks for."""
+        """PNG of the figure, for IPython."""
         drawn = io.BytesIO()
         self.savefig(drawn, format="png", dpi=NOTEBOOK_DOTS)
         return drawn.getvalue()
@@ -68,8 +68,8 @@ class Style:
 
     Attributes
     ----------
-    narrow : panels stand below one another, for a page as narrow as a phone
-    per_seed : curves have a thin line for each seed in place of the band
+    narrow : all panels are in one column, for the screen of a phone
+    per_seed : curves have a thin line for each seed instead of the band
     """
 
     narrow: bool = False
@@ -83,7 +83,7 @@ class Style:
         return "the line is the mean over the seeds, the band reaches from the lowest to the highest seed"
 
     def panels(self, rows: int, columns: int, height: float, *, sharey: bool = False) -> tuple[Figure, list[Axes]]:
-        """Figure with `rows` x `columns` panels, in a column where it is narrow; `height` in inches, of all rows."""
+        """Figure with `rows` x `columns` panels, or all in one column if narrow; `height` of all rows in inches."""
         if self.narrow:
             height *= columns * (NARROW_HEIGHT if columns > 1 else 1.0)
             rows, columns = rows * columns, 1
@@ -95,7 +95,7 @@ class Style:
         return figure, panels
 
     def grid(self, count: int, height: float) -> tuple[Figure, list[Axes]]:
-        """Figure with `count` panels of `height` inches, two a row."""
+        """Figure with `count` panels of `height` inches, two per row."""
         columns = 1 if self.narrow else min(2, count)
         rows = -(-count // columns)
         figure, panels = self.panels(rows, columns, height * rows + 0.4)
@@ -104,7 +104,7 @@ class Style:
         return figure, panels[:count]
 
     def legend(self, figure: Figure, panel: Axes, names: Sequence[str]) -> None:
-        """Names of the variants above the panels, of the first lines in `panel` that have a label."""
+        """Add a legend above the panels: the variants `names` that have a labelled line in `panel`."""
         if len(names) > 1:
             lines = dict(zip(panel.get_legend_handles_labels()[1], panel.get_legend_handles_labels()[0], strict=True))
             shown = [name for name in names if name in lines]
@@ -114,7 +114,7 @@ class Style:
     def band(
         self, panel: Axes, curves: Sequence[tuple[Any, Any]], position: int, label: str, *, steps: bool = True
     ) -> None:
-        """Mean of (step) curves, and their band or each of them, in the looks of `position`."""
+        """Draw the mean of `curves`, and their band or each curve; `position` determines colour, line and marker."""
         points = np.unique(np.concatenate([x for x, _ in curves]))
         if points.size > GRID_POINTS:
             points = np.linspace(points[0], points[-1], GRID_POINTS)
@@ -158,19 +158,19 @@ def look(position: int) -> dict[str, Any]:
 
 
 def parse_formats(text: str) -> list[str]:
-    """Formats with commas between them; ConfigError for an unknown one."""
+    """Formats in `text`, separated by commas. Raises ConfigError for an unknown one."""
     formats = [name.strip() for name in text.split(",") if name.strip()]
     for name in formats:
         if name not in FORMATS:
-            raise ConfigError(f"--figures takes {', '.join(FORMATS)}, with commas between them. Got {name!r}.")
+            raise ConfigError(f"--figures takes {', '.join(FORMATS)}, separated by commas. Got {name!r}.")
     return formats
 
 
 def write_figures(folder: Path, plots: Sequence[tuple[str, Plot]], formats: Sequence[str]) -> None:
-    """Write each of `plots`, the name of its section and the figure, in all `formats` into report-figures/."""
+    """Write all `plots`, pairs of a section's name and a figure, in all `formats` into report-figures/."""
     place = folder / FOLDER
     make_fedsel_folder(place)
-    # Fonts as publishers ask for: outlines in SVG, TrueType in PDF; and the same names of parts in every SVG.
+    # Publishers ask for outlines in SVG and for TrueType in PDF. The salt makes the ids in an SVG reproducible.
     with matplotlib.rc_context({"svg.hashsalt": "fedsel", "svg.fonttype": "path", "pdf.fonttype": 42}):
         for section, plot in plots:
             name = re.sub(r"[^\w.=+-]+", "-", f"{section} {plot.name}".strip())

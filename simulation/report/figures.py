@@ -1,4 +1,4 @@
-"""Figures of a report, one function each: the metric and what it cost, and costs to target."""
+"""Figures of a report, one function each: the metric against costs, and costs to target."""
 
 from collections.abc import Mapping, Sequence
 
@@ -51,11 +51,11 @@ def accuracy_plot(group: Group, style: Style, metric: EvaluatedMetric) -> Plot:
     style.legend(figure, panels[0], list(group.runs))
     caption = (
         f"{capital(metric.axis)} of the global model against rounds, {seconds}, bytes sent to the server and "
-        f"client updates: {style.seeds}. Between evaluations a run keeps its last value, as it does after its end; "
-        "nothing is shown before every seed has been evaluated once."
+        f"client updates: {style.seeds}. Between evaluations, and after the end of a run, a curve keeps its last "
+        "value. It begins where every seed has been evaluated once."
         + (" The dotted line is the target." if metric.key == ACCURACY else "")
     )
-    return Plot(metric.key, f"{capital(metric.name)} and what it cost", caption, figure)
+    return Plot(metric.key, f"{capital(metric.name)} against its costs", caption, figure)
 
 
 def target_plot(group: Group, style: Style, numbers: Numbers) -> Plot:
@@ -80,15 +80,15 @@ def target_plot(group: Group, style: Style, numbers: Numbers) -> Plot:
     panels[0].set_yticks(range(len(names)), reached)
     panels[0].set_ylim(len(names) - 0.5, -0.5)
     caption = (
-        "What each run needed until its first evaluation at or above the target; the bar is the mean over the runs "
-        "that reached it, and below each name stands how many did (the others have no mark). In the last panel filled "
-        "circles are uplink bytes and hollow diamonds the uplink's values alone, 32 bits a kept value."
+        "Cost of each run up to its first evaluation at or above the target. The bar is the mean over the runs that "
+        "reached it; their number is below each name, and the other runs have no mark. In the last panel, filled "
+        "circles are all uplink bytes, and hollow diamonds only the uplink's values, 32 bits per kept value."
     )
     return Plot("target", "Rounds, seconds and bytes to target", caption, figure)
 
 
 def plots(group: Group, style: Style, numbers: Numbers, covered: Mapping[str, Sequence[Floats]]) -> list[Plot]:
-    """Figures of a group that its records allow."""
+    """All figures of a group for which it has records."""
     drawn = [accuracy_plot(group, style, numbers.metric), target_plot(group, style, numbers)]
     drawn += [participation_plot(group, style, covered), selection_plot(group, style)]
     drawn += [plot for plot in (component_plot(group, style), client_plot(group, style)) if plot]

@@ -36,8 +36,8 @@ from simulation.comparison.statistics import (
 from simulation.report.tables import FREE, Column, Table, capital
 
 Key = TypeVar("Key", bound=Hashable)
-SCALES = f"of shares on the logit scale, of costs on the log scale, none below {FEWEST_PAIRS} runs"
-"""Words of the captions about the scales of intervals."""
+SCALES = f"on the logit scale for shares and on the log scale for costs (no interval below {FEWEST_PAIRS} runs)"
+"""Part of captions: the scales of the intervals."""
 COMPARED = (ROUNDS, SECONDS, UPLINK_MB, TRAFFIC_MB, CLIENT_UPDATES)
 """Measures for comparing variants, in addition to the metric of the report."""
 SIGNIFICANT, NOT_SIGNIFICANT = "significant after Holm", "not significant after Holm"
@@ -80,7 +80,7 @@ def seeds_text(result: Paired, comparisons: int) -> str:
     if needed is None:
         most = f"more than {MOST_PAIRS}" if result.difference.n > 1 else f"at least {FEWEST_PAIRS}"
         return f"{most} are needed"
-    return f"with a mean and spread like this {needed} would do"
+    return f"with this mean and spread, {needed} are needed"
 
 
 def pairs_text(result: Paired, verdict: str, comparisons: int) -> str:
@@ -116,9 +116,9 @@ def accuracy_table(group: Group, numbers: Numbers) -> Table:
     ]
     caption = (
         f"{capital(numbers.metric.name)}: mean over the runs of a variant (one run a seed) with its 95% t interval in "
-        f"brackets, {SCALES}. The other columns are means over the same runs, of whole runs. MB are 10⁶ "
-        "bytes; all traffic is uplink, downlink, probes and calibration. Wall time is what the computation took, "
-        "simulated time apart."
+        f"brackets, {SCALES}. The other columns are totals of whole runs, averaged over the same runs. 1 MB is 10⁶ "
+        "bytes; all traffic is uplink, downlink, probes and calibration. Wall time is the duration of the computation, "
+        "not simulated time."
     )
     return Table("accuracy", f"{capital(numbers.metric.name)} and cost of whole runs", caption, columns, rows)
 
@@ -140,21 +140,23 @@ def intervals(
 def target_table(group: Group, numbers: Numbers) -> Table:
     """Table of rounds, seconds, bytes and client updates to target, and of the runs that reached it."""
     caption = (
-        "Up to the first evaluation at or above the target: mean and 95% t interval over the runs that reached it, "
-        f"{SCALES}; runs that did not are counted in the second column and in no mean. Value bytes are 4 a kept "
-        "value, as papers count; uplink is what the codec produced, indices included; all traffic adds downlink, "
-        "probes and calibration. Client updates are those that the server received, ISP's intermediate rounds included."
+        "Costs up to the first evaluation at or above the target: mean and 95% t interval over the runs that reached "
+        f"it, {SCALES}. The second column is the number of these runs; the others are in no mean. Value bytes are 4 "
+        "per kept value, as papers count; uplink is the size of the encoded updates, indices included; all traffic "
+        "adds downlink, probes and calibration. Client updates are those that the server received, including those of "
+        "ISP's intermediate rounds."
     )
     columns, rows = intervals(group, numbers, "runs that reached the target", ROUNDS, TO_TARGET)
     return Table("target", "Rounds, seconds, bytes and client updates to target", caption, columns, rows)
 
 
 def validation_table(group: Group, numbers: Numbers) -> Table:
-    """The best round by the clients' own test parts, the client updates up to it, and its accuracy."""
+    """Table of the best validation round, the client updates up to it, and its accuracy."""
     caption = (
-        "The best validation round is the first of the least mean loss on the clients' own test parts ('client-eval'); "
-        f"mean and 95% t interval over the runs, {SCALES}. Client updates are those that the server received up to it, "
-        "those of ISP's intermediate rounds included; the accuracy is that of the same round on the server's test set."
+        "The best validation round is the first round with the lowest mean loss on the clients' own test parts "
+        f"('client-eval'). Mean and 95% t interval over the runs, {SCALES}. Client updates are those that the server "
+        "received up to this round, including those of ISP's intermediate rounds. The accuracy is that of the same "
+        "round on the server's test set."
     )
     columns, rows = intervals(group, numbers, "runs with 'client-eval'", BEST_CLIENT_UPDATES, AT_BEST_VALIDATION)
     return Table("validation", "Client updates to the best validation round", caption, columns, rows)
@@ -164,7 +166,7 @@ def difference_table(group: Group, numbers: Numbers) -> Table:
     """Table of differences from the baseline, paired by seed."""
     columns = [Column("measure"), Column("variant"), Column("pairs"), Column(f"mean of {group.baseline}", FREE)]
     columns += [Column("difference", FREE, estimates=True), Column("difference in %", 1), Column("p (Holm)", 3)]
-    columns += [Column("verdict"), Column("seeds that would do")]
+    columns += [Column("verdict"), Column("seeds needed")]
     others = [variant for variant in group.runs if variant != group.baseline]
     rows = []
     for measure in (numbers.metric.stable, *COMPARED):
@@ -175,12 +177,12 @@ def difference_table(group: Group, numbers: Numbers) -> Table:
             rows.append([*row, percent(result), p if result.difference.n > 1 else None, verdict, needed])
     caption = (
         f"The variant minus the baseline {group.baseline} on the same seed (same partition, links and initial model): "
-        f"mean and, from {FEWEST_PAIRS} pairs on, 95% t interval over the seeds in which both have the number. p is "
-        "of the paired t test, "
-        "adjusted by Holm over all variants of a measure. A difference is significant with at least "
-        f"{FEWEST_PAIRS} pairs and p below 0.05. With the seeds that would do such a test finds a difference with "
-        f"this mean and spread in {POWER:.0%} of all cases; a dash stands where it is told already, where more than "
-        f"{MOST_PAIRS} are needed, and where one pair or equal means cannot tell."
+        f"mean over the seeds on which both have a value and, from {FEWEST_PAIRS} pairs on, its 95% t interval. p is "
+        "from the paired t test, adjusted by Holm over all variants of a measure. A difference is significant with at "
+        f"least {FEWEST_PAIRS} pairs and p below 0.05. Seeds needed: with so many seeds the test finds a difference "
+        f"with this mean and spread in {POWER:.0%} of all cases. A dash means that the difference is significant "
+        f"already, that more than {MOST_PAIRS} seeds are needed, or that the number is unknown (one pair, or equal "
+        "means)."
     )
     return Table("differences", f"Against the baseline {group.baseline}", caption, columns, rows)
 
@@ -200,11 +202,15 @@ def win_table(group: Group, numbers: Numbers, measure: Measure, name: str) -> Ta
 
     rows = [[row, *(cell(row, column) for column in variants)] for row in variants]
     caption = (
-        f"Seeds in which the row won – tied with – lost to the column: {measure.name}, "
+        f"Number of seeds on which the row won – tied with – lost to the column: {measure.name}, "
         f"{'higher' if measure.higher_wins else 'lower'} wins"
-        + ("; reaching the target beats not reaching it, neither reaching it is a tie" if measure in TO_TARGET else "")
-        + ". A star marks a significant paired difference (paired t test, Holm over all couples, at "
-        f"least {FEWEST_PAIRS} seeds that both have the number in); without one, wins may be luck."
+        + (
+            "; reaching the target beats not reaching it, two runs that did not are a tie"
+            if measure in TO_TARGET
+            else ""
+        )
+        + ". A star marks a significant paired difference (paired t test, Holm over all pairs of variants, at "
+        f"least {FEWEST_PAIRS} seeds on which both have a value). Without a star, the wins can be chance."
     )
     columns = [Column("variant"), *(Column(variant) for variant in variants)]
     return Table(f"wins-{name}", f"Who won, seed by seed: {measure.name}", caption, columns, rows)

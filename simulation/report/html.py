@@ -1,6 +1,6 @@
-"""Pages of HTML, each one file that stands alone: the report's and the ledger's, of the same tables and style.
+"""Self-contained HTML pages of a report and of the ledger, with the same tables and style.
 
-The templates are in a module, as Flower bundles no files of HTML into an app.
+The templates are in a Python module because Flower does not bundle HTML files into an app.
 """
 # ruff: noqa: E501
 
@@ -93,7 +93,7 @@ PARTS = """{% macro show(whole, most=50) %}
 </ul>
 {% endmacro %}
 """
-"""Macros: a table, a figure as a page shows it wide and narrow, and sentences as a list."""
+"""Macros: a table, a figure in its wide and its narrow form, and a list of sentences."""
 
 REPORT = """{% extends "base" %}
 {% from "parts" import show, draw, said with context %}
@@ -129,7 +129,7 @@ REPORT = """{% extends "base" %}
 {% for table in common[1 if tuned else 0:] %}
 {{ show(table) }}
 {% endfor %}
-<p class="soft">The same tables lie beside this page as report.md, report-*.csv and report-*.tex, and every round as rounds.csv.</p>
+<p class="soft">The folder of this page also has these tables as report.md, report-*.csv and report-*.tex, and all rounds as rounds.csv.</p>
 {% endblock %}
 """
 

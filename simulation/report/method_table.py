@@ -15,7 +15,7 @@ REPORT_STEPS = {Report.INITIAL_LOSS: FORWARD_STEPS, Report.RMS_LOSS: FORWARD_STE
 
 @dataclass(frozen=True)
 class Scale:
-    """The federation that costs are worked out for."""
+    """Federation for which the costs are computed. A local step takes `step_s` seconds."""
 
     size: int
     clients: int
@@ -27,7 +27,7 @@ class Scale:
 
 
 def method_rows(methods: Iterable[type[SelectionStrategy]], scale: Scale) -> Iterator[tuple[str, str, str, str, str]]:
-    """Name, paper, needs, and their cost in round 1: MB down and up, and seconds of a client that is asked."""
+    """Name, paper, needs, and the costs of the needs in round 1: MB down and up, and seconds of a client."""
     for method in methods:
         needs = method.needs(method.Config())
         megabytes, seconds = _cost(method, needs, scale)

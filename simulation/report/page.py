@@ -35,12 +35,12 @@ from simulation.report.tuning import tuned_kind, tuning_section
 
 PAGE_BYTES = 5_000_000
 RESOLUTIONS = (144, 100, 60)
-"""Dots an inch of the figures: the first at which the page stays below PAGE_BYTES, else the last."""
+"""Resolutions of the figures in dots per inch. A page has the first that keeps it below `PAGE_BYTES`, else the last."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """Figure as it is drawn twice: panels side by side for a wide page, and below one another for a narrow one."""
+    """Figure in two forms: panels side by side for a wide page, and in one column for a narrow page."""
 
     wide: Plot
     narrow: Plot
@@ -66,7 +66,7 @@ class Report:
     Attributes
     ----------
     settings : kind of the comparison, its main settings, its pipeline
-    tuned : sentences on the tuning whose folder it is; their table is the first of `common`
+    tuned : sentences on a tuning, whose table is then the first of `common`; empty for other folders
     common : tables on all runs
     sweeps : figures over the values of a swept setting
     """
@@ -93,11 +93,11 @@ def write_report(
 
     Parameters
     ----------
-    baseline : variant that the others are compared with; by default the comparison's own
-    metric : metric of the rounds that the figures, tables and sentences are about; costs to target refer to the score
+    baseline : variant to compare the others with; by default the baseline of the comparison
+    metric : metric of the rounds in figures, tables and sentences; costs to target always refer to the score
     per_seed : draw a line for each seed
-    formats : further formats of the figures, of `vector_figures.FORMATS`
-    console : where the answer is printed, if anywhere
+    formats : further formats of the figures, from `drawing.FORMATS`
+    console : prints the answer; None: the answer is not printed
 
     Returns
     -------
@@ -107,7 +107,7 @@ def write_report(
     Raises
     ------
     ConfigError
-        If the folder holds no run with a finished round, no variant is called `baseline`, or no run measured `metric`.
+        If the folder has no run with a finished round, no variant is called `baseline`, or no run measured `metric`.
     """
     comparison = Comparison.read(folder, baseline)
     report = _report(comparison, metric_of(comparison.runs.values(), metric), per_seed=per_seed)
@@ -171,12 +171,12 @@ def _section(group: Group, kind: str, metric: EvaluatedMetric, styles: Sequence[
 
 
 def _drawn(by_style: Iterable[Sequence[Plot]]) -> list[Drawn]:
-    """The figures of a wide and those of a narrow style, in pairs."""
+    """Pairs of the wide and the narrow form of each figure."""
     return [Drawn(*both) for both in zip(*by_style, strict=True)]
 
 
 def _write_tables(folder: Path, report: Report) -> None:
-    """Write the tables of one kind into one file each, as CSV and as LaTeX; those of an earlier report are removed."""
+    """Write all tables of the same name into one CSV and one LaTeX file. Remove the files of an earlier report."""
     for name in NAMES:
         for ending in ("csv", "tex"):
             (folder / f"report-{name}.{ending}").unlink(missing_ok=True)
@@ -200,7 +200,7 @@ def headline(comparison: Comparison) -> str:
 
 
 def setting_line(comparison: Comparison) -> str:
-    """Kind of the comparison, its main settings, and its pipeline: how clients send and train, the server's step."""
+    """Line on the kind of the comparison, its main settings, and its compressor, solver and server optimizer."""
     config = comparison.groups[0].all_runs[0].config
     given = ", ".join(f"{key}={value}" for key, value in comparison.settings.items())
     kinds = dict.fromkeys(comparison.kind_of(group) for group in comparison.groups)
@@ -213,7 +213,7 @@ def setting_line(comparison: Comparison) -> str:
 
 
 def _pipelines(comparison: Comparison) -> str:
-    """Sentences on compressor, solver and server optimizer: of all methods, or of each where they differ."""
+    """Sentences on compressor, solver and server optimizer: one for all methods or, if they differ, one for each."""
     runs = comparison.counted
     texts = {run.strategy: pipeline_text({**known_defaults(), **run.config}) for run in runs}
     if len({*texts.values()}) == 1:
@@ -227,7 +227,7 @@ def _html(report: Report, dots: int) -> str:
 
 
 def _png(plot: Plot, dots: int) -> str:
-    """The figure as base64, with a palette: a third of the size."""
+    """PNG of the figure as base64; a palette reduces its size to a third."""
     drawn, output = io.BytesIO(), io.BytesIO()
     plot.figure.savefig(drawn, format="png", dpi=dots)
     image = Image.open(drawn).convert("RGB").quantize(128, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)

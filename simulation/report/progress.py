@@ -20,18 +20,18 @@ from simulation.experiments.configuration import AppConfig
 from strategies.round.clients import SCALAR_BYTES
 
 LEAST_LEFT_S = 60.0
-"""Seconds from which on a line says how much time is left."""
+"""Least remaining time in seconds that a line reports."""
 
 
 class RunDisplay:
-    """Progress of a run: a bar with its newest round and the time left; a line a round where there is no terminal.
+    """Progress of a run: a bar with the newest round and the remaining time; without a terminal, one line per round.
 
     Parameters
     ----------
     rounds : rounds of the run
-    console : where it is shown
-    completed : rounds before this process took the run up
-    measured : the rounds' seconds are measured ones, not simulated
+    console : shows the progress
+    completed : rounds that an earlier process completed
+    measured : True if the rounds' seconds are measured, not simulated
     """
 
     def __init__(self, rounds: int, console: Console, completed: int = 0, *, measured: bool = False) -> None:
@@ -46,7 +46,7 @@ class RunDisplay:
 
     def __enter__(self) -> Self:
         if self._completed:
-            self._console.print(f"Going on after round {self._completed} of {self._rounds}.", highlight=False)
+            self._console.print(f"Continuing after round {self._completed} of {self._rounds}.", highlight=False)
         self._progress.start()
         return self
 
@@ -77,7 +77,7 @@ def print_plan(config: AppConfig, console: Console) -> None:
         if expected is None:
             raise
         shape, classes, count = expected
-        data = f"{count:,} training examples of shape {shape}, {classes} classes, once they are there: {absent}"
+        data = f"{count:,} training examples of shape {shape}, {classes} classes; not available yet: {absent}"
     module = building.build(config.run.model, shape, classes, config.run.seed)
     size = sum(parameter.numel() for parameter in module.parameters())
     dense = 4 * size

@@ -23,7 +23,7 @@ AXES = (
 
 
 def draw_run(rows: Sequence[Row], target: float, title: str, path: Path) -> Path:
-    """Accuracy against rounds, simulated time and MB sent, as one PNG at `path`."""
+    """Draw accuracy against rounds, simulated time and MB sent into one PNG file at `path`, and return `path`."""
     evaluated = [row for row in rows if "accuracy" in row]
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     panels = figure.subplots(1, len(AXES), sharey=True)
@@ -43,7 +43,13 @@ def draw_run(rows: Sequence[Row], target: float, title: str, path: Path) -> Path
 
 
 def report_run(folder: Path, console: Console) -> None:
-    """Print the summary of the run in `folder`, draw its picture there, and say where both are."""
+    """Print the summary of the run in `folder`, draw its picture there, and print the paths of both.
+
+    Raises
+    ------
+    ConfigError
+        If the run is not finished.
+    """
     summary, config = read_summary(folder), read_config(folder, ["data"])
     if summary is None:
         raise ConfigError(f"The run in {folder} is not finished: there is no summary.json.")

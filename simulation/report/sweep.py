@@ -14,11 +14,11 @@ from simulation.comparison.statistics import Floats
 from simulation.report.drawing import Plot, Style, look
 
 LOG_RATIO = 10.0
-"""Ratio of the largest value to the smallest from which the axis is logarithmic."""
+"""Least ratio of the largest value to the smallest for a logarithmic axis."""
 
 
 def sweep_plots(comparison: Comparison, metric: EvaluatedMetric, style: Style) -> list[Plot]:
-    """Figures of the settings that have several values in the runs that count, one each."""
+    """One figure for each setting that has several values in the counted runs."""
     runs = comparison.counted
     swept = {key: list(dict.fromkeys(run.cell[key] for run in runs if key in run.cell)) for key in _keys(runs)}
     numbers = {run.name: run.measures | metric.of(run) for run in runs} if swept else {}
@@ -52,10 +52,10 @@ def _plot(
             _line(panel, places, found, position, label, style)
         _label(panel, key, ordered, measure, scale=scale)
     style.legend(figure, panels[0], list(lines))
-    seeds = "a dot is a seed" if style.per_seed else "bars reach from the lowest to the highest seed"
+    seeds = "each dot is a seed" if style.per_seed else "bars reach from the lowest to the highest seed"
     caption = (
-        f"Means over the seeds for each value of {key}; {seeds}. Costs to target are of the runs that reached it: "
-        "where none did, the point is missing, and it is hollow where some did not."
+        f"Means over the seeds for each value of {key}; {seeds}. Costs to target are means over the runs that "
+        "reached it. A point is hollow if some runs did not reach it, and missing if no run reached it."
     )
     return Plot(f"sweep-{key}", f"Over the values of '{key}'", caption, figure)
 
@@ -63,7 +63,7 @@ def _plot(
 def _line(
     panel: Axes, places: Sequence[float], found: Sequence[Floats], position: int, label: str, style: Style
 ) -> None:
-    """Line through the means of what is finite in `found`, one array of seeds a place."""
+    """Draw a line through the means of the finite values in `found`, one array over the seeds for each place."""
     looks = look(position)
     known = [(x, y[np.isfinite(y)], np.isfinite(y).all()) for x, y in zip(places, found, strict=True)]
     points = [(x, float(y.mean())) for x, y, _ in known if y.size]

@@ -1,6 +1,6 @@
-"""Tables of a report, written as text cells, as Markdown, as LaTeX, and as CSV with every digit.
+"""Tables of a report, written as text cells, as Markdown, as LaTeX, and as CSV with all digits.
 
-LaTeX is for a document with the packages booktabs and adjustbox.
+A LaTeX document with these tables needs the packages booktabs and adjustbox.
 """
 
 import csv
@@ -17,7 +17,7 @@ from simulation.comparison.statistics import Estimate
 ABSENT = "–"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 FREE = -1
-"""Digits of a column whose numbers have no common size: four significant ones."""
+"""`Column.digits` for numbers of very different sizes: they have four significant digits."""
 
 HEAD = "% \\usepackage{adjustbox, booktabs}\n"
 ESCAPES = {
@@ -38,12 +38,12 @@ ESCAPES = {
 
 
 def capital(text: str) -> str:
-    """Text with a capital at its beginning."""
+    """Text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
 
 
 def number_text(number: float, digits: int) -> str:
-    """Number with `digits` after the point; with two significant ones where that would hide a small number."""
+    """Number with `digits` digits after the point; with two significant digits if it is too small for these."""
     if digits == FREE:
         return f"{number:.4g}"
     if 1e-9 < abs(number) < 10.0 ** (1 - digits):
@@ -79,7 +79,7 @@ class Column:
     estimates: bool = False
 
     def shown(self, cell: Any) -> str:
-        """Text of a cell: a mean with its interval, or a value; a dash where there is none."""
+        """Text of a cell: a mean with its interval, or a value; a dash if there is none."""
         if isinstance(cell, Estimate):
             interval = f" [{self.shown(cell.low)}, {self.shown(cell.high)}]" if math.isfinite(cell.low) else ""
             return self.shown(cell.mean) + interval
@@ -117,13 +117,13 @@ class Table:
 
 
 def markdown_text(text: str) -> str:
-    """Text on one line of Markdown, in which nothing is HTML, a link, a picture or the end of a cell."""
+    """Text on one line, escaped for Markdown: no part of it is HTML, a link, a picture or the end of a cell."""
     line = html.escape(" ".join(text.split()), quote=False)
     return line.replace("](", "]\\(").replace("|", "\\|")
 
 
 def csv_text(tables: Iterable[tuple[str, Table]]) -> str:
-    """CSV text of tables of one kind, one below the other; each row begins with its table's label where any has one."""
+    """CSV text of tables of one kind, one after the other. If any table has a label, each row begins with its label."""
     labelled = list(tables)
     lead = any(label for label, _ in labelled)
     output = io.StringIO()
@@ -151,7 +151,7 @@ def _csv(column: Column, cell: Any) -> list[Any]:
 
 
 def _inert(value: Any) -> Any:
-    """The value of a CSV cell, with a quote before text that a spreadsheet would take for a formula (OWASP)."""
+    """The value of a CSV cell, with a quote before text that a spreadsheet would read as a formula (OWASP)."""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) and not _is_number(value) else value
 
 
@@ -164,13 +164,13 @@ def _is_number(text: str) -> bool:
 
 
 def latex_text(text: str) -> str:
-    """Text on one line, in which nothing is a command of LaTeX."""
+    """Text on one line, escaped for LaTeX."""
     escaped = "".join(ESCAPES.get(character, character) for character in " ".join(text.split()))
     return re.sub(r"(?<![\w.-])-(?=\d)", "$-$", escaped)
 
 
 def latex_tables(tables: Iterable[tuple[str, Table]]) -> str:
-    """Float with a table, its caption and its label, for each of `tables`: the label of its cell, and the table."""
+    """LaTeX text with a float for each of `tables`, which are pairs of a cell's name and its table."""
     return HEAD + "".join(_latex(label, table) for label, table in tables)
 
 

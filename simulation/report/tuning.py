@@ -86,8 +86,8 @@ def _budget(tuning: Mapping[str, Any], goal: Measure) -> str:
     over = ", ".join(f"{key} ({text})" for key, text in tuning["over"].items())
     seeds = ", ".join(map(str, tuning["tuning_seeds"]))
     return (
-        f"Tuned: {tuning['trials']} trials of each method, the first with its default settings, over {over}; ranked by "
-        f"{goal.name}, on the seeds {seeds}, which are in nothing below."
+        f"Tuned: {tuning['trials']} trials of each method, the first with its default settings, over {over}. "
+        f"Trials are ranked by {goal.name} on the seeds {seeds}; all results below are on other seeds."
     )
 
 
@@ -119,8 +119,8 @@ def _rank_sentence(ranks: Mapping[str, Mapping[str, int]], goal: Measure) -> str
     mean = f"the mean of {goal.name.partition(', ')[0]}"
     order = ", ".join(f"{rank} {name}" for name, rank in after.items())
     if not changed:
-        return f"Ranks that changed: none. By {mean}, with default and with tuned settings: {order}."
-    return f"Ranks that changed, by {mean}: {', '.join(changed)}. Tuned: {order}."
+        return f"Ranks that changed: none. Ranks by {mean}, with default and with tuned settings: {order}."
+    return f"Ranks that changed, by {mean}: {', '.join(changed)}. Ranks with tuned settings: {order}."
 
 
 def _table(
@@ -142,10 +142,10 @@ def _table(
         row += [result.difference, p if result.difference.n > 1 else None, verdict]
         rows.append([*row, ranks[DEFAULT][name], ranks[TUNED][name]])
     caption = (
-        f"{capital(goal.name)}, mean and 95% t interval over the seeds that report, {SCALES}; "
-        "the difference is tuned minus default on the same seed, p is of the paired t test, adjusted by Holm over the "
-        f"methods. A difference is significant with at least {FEWEST_PAIRS} pairs and p below 0.05. Ranks are of "
-        "means: the sections below tell which of two methods' differences are significant. The best of "
-        f"{tuning['trials']} trials is chosen on the tuning seeds alone, so it may be worse here."
+        f"{capital(goal.name)}: mean and 95% t interval over the seeds of the comparison, {SCALES}. The difference is "
+        "tuned minus default on the same seed; p is from the paired t test, adjusted by Holm over the methods. A "
+        f"difference is significant with at least {FEWEST_PAIRS} pairs and p below 0.05. Ranks compare means only: the "
+        "sections below report which differences between methods are significant. The best of "
+        f"{tuning['trials']} trials was chosen on the tuning seeds only, so it can be worse than the defaults here."
     )
     return Table("tuning", "Default against tuned settings", caption, columns, rows)

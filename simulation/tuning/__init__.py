@@ -1,1 +1,1 @@
-"""Tuning: the same number of Optuna's trials for every method, and the default settings compared with the best."""
+"""Tuning: the same number of Optuna trials for every method, then a comparison of the default and the best settings."""

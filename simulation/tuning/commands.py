@@ -1,4 +1,4 @@
-"""Command of `fedsel` that tunes: the same number of trials for every method, then a comparison on other seeds."""
+"""Command `fedsel tune`: the same number of trials for every method, then a comparison on other seeds."""
 
 import argparse
 
@@ -9,14 +9,14 @@ from simulation.terminal import wide_console
 
 def register(commands: Subparsers) -> None:
     """Add `tune` to the commands of `fedsel`."""
-    tuned = commands.add_parser("tune", help="search the best settings of each method, then compare")
+    tuned = commands.add_parser("tune", help="search for the best settings of each method, then compare the methods")
     add_strategies(tuned)
     tuned.add_argument(
         "--trials",
         type=positive,
         default=10,
         metavar="N",
-        help="trials for each method, its default first (10)",
+        help="trials for each method, the first with the default settings (10)",
     )
     tuned.add_argument(
         "--over",
@@ -29,7 +29,7 @@ def register(commands: Subparsers) -> None:
         "--metric",
         default="stable_accuracy",
         metavar="NAME",
-        help="number of summary.json that ranks the trials, as a mean over the tuning seeds (stable_accuracy)",
+        help="number of summary.json whose mean over the tuning seeds ranks the trials (stable_accuracy)",
     )
     tuned.set_defaults(call=tune)
 

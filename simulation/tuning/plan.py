@@ -1,4 +1,4 @@
-"""Plan of a tuning: its runs of each trial, and the comparison that follows on other seeds."""
+"""Plan of a tuning: the runs of each trial, and the comparison that follows on other seeds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ SCORE = EvaluatedMetric(ACCURACY, ACCURACY)
 GOALS: dict[str, Measure] = {
     measure.key: measure for measure in (SCORE.stable, SCORE.final, ROUNDS, SECONDS, UPLINK_MB, CLIENT_UPDATES)
 }
-"""Measures that trials can be ranked by, by their keys in summary.json."""
+"""Key in summary.json -> measure that can rank trials."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class Tuning:
 
     Attributes
     ----------
-    base : comparison of the default settings on the seeds that report
-    trials : number of trials of each method, the default settings included
-    tuning_seeds : seeds of the trials' runs; none of them reports
-    spaces : strategy -> range of each of its settings that is tuned
-    over : text of each range
-    goal : measure that trials are ranked by, its mean over the tuning seeds
+    base : comparison of the methods with their default settings
+    trials : number of trials of each method, including the one with the default settings
+    tuning_seeds : seeds of the trials' runs; none of them is a seed of `base`
+    spaces : strategy -> setting key -> range, for its tuned settings
+    over : setting key -> text of its range
+    goal : measure whose mean over the tuning seeds ranks the trials
     """
 
     base: Comparison
@@ -56,13 +56,13 @@ class Tuning:
         return self.base.out
 
     def defaults(self, strategy: str) -> dict[str, Value]:
-        """Values of the tuned settings that the runs of a strategy have otherwise."""
+        """Values of a strategy's tuned settings in its runs of `base`."""
         config = next(run.config for run in self.base.runs if run.strategy == strategy)
         values = config.values()
         return {key: values[key] for key in self.spaces[strategy]}
 
     def trial_runs(self, strategy: str, number: int, settings: Mapping[str, Value]) -> list[PlannedRun]:
-        """Runs of the trial `number`, from 1, one a tuning seed; ConfigError if no run may have `settings`."""
+        """Runs of the trial `number` >= 1, one per tuning seed. Raises ConfigError for invalid `settings`."""
         out, cell = self.out / "trials", {"trial": number}
         return [
             self._run(out, f"{strategy}-trial={number}-s{seed}", strategy, seed, settings, cell)
@@ -70,12 +70,12 @@ class Tuning:
         ]
 
     def trial_comparison(self, runs: Sequence[PlannedRun]) -> Comparison:
-        """The trials' runs so far as a comparison of their own."""
+        """Comparison of the trials' `runs` so far, in its own folder."""
         grid = {"trial": list(range(1, self.trials + 1))}
         return self._comparison(self.out / "trials", runs, self.tuning_seeds, grid)
 
     def comparison(self, best: Mapping[str, Best]) -> Comparison:
-        """Comparison of the default settings with the best of each method, on the seeds that report."""
+        """Comparison of the default settings with the best of each method, on the seeds of `base`."""
         runs = []
         for run in self.base.runs:
             one = best[run.strategy]
@@ -88,7 +88,7 @@ class Tuning:
         return self._comparison(self.out, runs, self.base.seeds, {CELL: [DEFAULT, TUNED]})
 
     def write(self, best: Mapping[str, Best] | None = None) -> None:
-        """Write tuning.json."""
+        """Write tuning.json, with the best trial of each method once it is known."""
         write_json(self.out / NAME, self._content() | ({"best": best} if best else {}))
 
     def lines(self) -> list[str]:
@@ -103,9 +103,9 @@ class Tuning:
         ]
 
     def check(self) -> None:
-        """Raise ConfigError if the folder is another's or holds another tuning, or a run would be refused.
+        """Raise ConfigError if the folder has another comparison or another tuning, or if a run would be refused.
 
-        A tuning with another number of trials goes on.
+        The number of trials of a tuning may change.
         """
         found = read_tuning(self.out)
         if found is None:
@@ -114,7 +114,7 @@ class Tuning:
         for key, value in self._content().items():
             if found is not None and key != "trials" and found.get(key) != value:
                 raise ConfigError(
-                    f"The folder {self.out} holds a tuning with '{key}' = {found.get(key)!r}, not {value!r}. "
+                    f"The folder {self.out} has a tuning with '{key}' = {found.get(key)!r}, not {value!r}. "
                     "Choose another --out."
                 )
 
@@ -152,28 +152,28 @@ class Tuning:
 
 
 def plan_tuning(base: Comparison, trials: int, tuning_seeds: Sequence[int], over: str, goal: str) -> Tuning:
-    """Plan of a tuning whose methods and seeds that report are those of `base`.
+    """Plan a tuning of the methods of `base`, and the comparison on its seeds that follows.
 
     Raises
     ------
     ConfigError
-        For seeds that both tune and report, a range that is none, or a method without any setting of `over`.
+        If a seed is in `tuning_seeds` and in `base`, a range is invalid, or a method has no setting of `over`.
     """
     if both := sorted({*tuning_seeds} & {*base.seeds}):
         raise ConfigError(
-            f"The seeds of --tuning-seeds must not report: {', '.join(map(str, both))} are in --seeds too."
+            f"--tuning-seeds and --seeds must have no seed in common. Both have {', '.join(map(str, both))}."
         )
     methods = {name: find_strategy(name) for name in base.strategies}
     space = parse_space(over, list(methods.values()))
     for key in space:
         if key in base.settings:
-            raise ConfigError(f"'{key}' is in --over and set for all methods; leave one of them out.")
+            raise ConfigError(f"'{key}' is in --over and is also set for all methods: remove one of the two.")
     spaces = {}
     for name in methods:
         values = next(run.config for run in base.runs if run.strategy == name).values()
         spaces[name] = {key: one for key, one in space.items() if key in values}
         if not spaces[name]:
-            raise ConfigError(f"{name} has none of the settings of --over, so its trials would all be the same.")
+            raise ConfigError(f"{name} has none of the settings of --over, so all its trials would be the same.")
     texts = {key: str(one) for key, one in space.items()}
     tuning = Tuning(base, trials, list(dict.fromkeys(tuning_seeds)), spaces, texts, GOALS[goal])
     for name, ranges in spaces.items():
@@ -182,5 +182,5 @@ def plan_tuning(base: Comparison, trials: int, tuning_seeds: Sequence[int], over
                 try:
                     tuning.trial_runs(name, 1, {key: end})
                 except ConfigError as error:
-                    raise ConfigError(f"{name} cannot have all of the range of '{key}', {one}: {error}") from error
+                    raise ConfigError(f"{name} does not allow the whole range of '{key}', {one}: {error}") from error
     return tuning

@@ -30,16 +30,16 @@ FIXED: tuple[type[Settings], ...] = (
     *(PresetConfig, RunConfig, EvaluationConfig, DataConfig, PartitionConfig, TaskConfig, NetworkConfig),
     *(EnrolmentConfig, ReplyConfig, ExecutionConfig, RecordConfig),
 )
-"""Groups of settings that make the task, or change no number: a method is not tuned over them."""
+"""Groups of settings that define the task or do not change results. They cannot be tuned."""
 FREE = ("cohort",)
-"""Settings of these groups that a method may be tuned over all the same."""
+"""Settings of these groups that can be tuned nevertheless."""
 LOG_RATIO = 10.0
-"""Ratio of a range's ends from which its values are drawn by their logarithms."""
+"""Least ratio of a range's ends for which values are drawn on a log scale."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """Range of a setting: its choices, or the ends of an interval and whether only whole numbers of it count."""
+    """Range of a setting: its choices, or an interval with both ends; `whole`: only the integers of the interval."""
 
     choices: tuple[Value, ...] = ()
     low: float = 0.0
@@ -48,7 +48,7 @@ class Range:
 
     @property
     def log(self) -> bool:
-        """True if values are drawn by their logarithms."""
+        """True if values are drawn on a log scale."""
         return self.low > 0.0 and self.high / self.low >= LOG_RATIO
 
     @property
@@ -57,7 +57,7 @@ class Range:
         return self.choices or ([int(self.low), int(self.high)] if self.whole else [self.low, self.high])
 
     def holds(self, value: Value) -> bool:
-        """True if a value lies in the range."""
+        """True if a value is in the range."""
         if self.choices:
             return value in self.choices
         return isinstance(value, int | float) and self.low <= value <= self.high
@@ -65,18 +65,18 @@ class Range:
     def __str__(self) -> str:
         if self.choices:
             return "one of " + ", ".join(map(str, self.choices))
-        return f"{self.low:g} to {self.high:g}" + (", by logarithm" if self.log else "")
+        return f"{self.low:g} to {self.high:g}" + (", on a log scale" if self.log else "")
 
 
 def parse_space(text: str, methods: Sequence[type[SelectionStrategy]]) -> dict[str, Range]:
-    """Setting key -> range, of ``KEY``, ``KEY=LOW..HIGH`` and ``KEY=A|B`` with commas between them.
+    """Parse ``KEY``, ``KEY=LOW..HIGH`` and ``KEY=A|B``, separated by commas, into setting key -> range.
 
-    A setting that is named alone has the range of `own_range`.
+    A ``KEY`` without a range has the range of `own_range`.
 
     Raises
     ------
     ConfigError
-        For a setting that is unknown, makes the task, or has no range of its own; and for a range that is none.
+        For a setting that is unknown, defines the task, or needs a range but has none, and for an invalid range.
     """
     groups = [(group.kind, group.prefix) for group in setting_groups()]
     groups += [(method.Config, f"{method.name}.") for method in methods]
@@ -88,21 +88,21 @@ def parse_space(text: str, methods: Sequence[type[SelectionStrategy]]) -> dict[s
         refuse_unknown([key], known)
         kind, entry = known[key]
         if kind in FIXED and key not in FREE:
-            raise ConfigError(f"--over takes settings of methods; '{key}' makes the task, which is the same for all.")
+            raise ConfigError(f"--over takes settings of methods; '{key}' defines the task, which is the same for all.")
         space[key] = parse_range(key, given, entry.default) if equals else own_range(entry)
     return space
 
 
 def own_range(entry: Entry) -> Range:
-    """Range that a setting has of its own.
+    """Default range of a setting.
 
-    It is all of its choices, or the interval between its bounds where both belong to it, or else a tenth of its default
-    to ten times its default within its bounds.
+    It is all of its choices, or the interval between its bounds if both are closed, or else the part within its bounds
+    of the interval from a tenth of its default to ten times its default.
 
     Raises
     ------
     ConfigError
-        Where that is no interval.
+        If this gives no interval.
     """
     key, default, bounds = entry.key, entry.default, entry.bounds
     if isinstance(default, bool):
@@ -116,11 +116,11 @@ def own_range(entry: Entry) -> Range:
             low, high = (math.ceil(low), math.floor(high)) if whole else (low, high)
         if bounds.above < low < high < bounds.below:
             return Range(low=low, high=high, whole=whole)
-    raise ConfigError(f"'{key}' has no range of its own; give it one in --over: {key}=LOW..HIGH or {key}=A|B.")
+    raise ConfigError(f"'{key}' has no default range; give it a range in --over: {key}=LOW..HIGH or {key}=A|B.")
 
 
 def parse_range(key: str, text: str, default: Value) -> Range:
-    """Range of the form LOW..HIGH, or A|B|C. Raises ConfigError for anything else."""
+    """Parse a range of the form LOW..HIGH or A|B|C. Raises ConfigError for anything else."""
     if "|" in text:
         return Range(choices=tuple(parse_setting(f"{key}={choice.strip()}")[1] for choice in text.split("|")))
     try:

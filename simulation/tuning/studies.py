@@ -1,7 +1,7 @@
-"""Studies of a tuning: the settings that Optuna's sampler suggests for each trial, and their values in its storage.
+"""Optuna studies of a tuning: the settings that a sampler suggests for each trial, and the stored values of the trials.
 
-A trial is written into the storage when it has its value. What the sampler suggests for trial n follows from the values
-of the trials before it and from n alone, so that a tuning that was killed goes on as if it had not been.
+A trial is stored when it has a value or has failed. The suggestion for trial n depends only on n, on the seed and on
+the earlier trials. So a tuning that was killed and restarted has the same trials as one that was not.
 """
 
 import warnings
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 STORAGE = "tuning.db"
 RANDOM_TRIALS = 5
-"""Trials after the first, which has the default settings, that are drawn at random; the sampler models those later."""
+"""Number of completed trials that the sampler's model needs. Until then the sampler draws settings at random."""
 FAILURE = "failure"
 
 
 def import_optuna() -> Any:
-    """The package optuna. Raises ConfigError where it is not installed."""
+    """The package optuna. Raises ConfigError if it is not installed."""
     try:
         import optuna
     except ImportError as error:
@@ -34,7 +34,7 @@ def import_optuna() -> Any:
 
 
 class MethodStudy:
-    """Study of one method in the storage of the folder `out`; `seed` is that of the sampler."""
+    """Study of one method in the storage of the folder `out`; `seed` is for the sampler."""
 
     def __init__(self, out: Path, strategy: str, space: Mapping[str, Range], *, maximize: bool, seed: int) -> None:
         self._optuna = import_optuna()
@@ -51,11 +51,11 @@ class MethodStudy:
 
     @property
     def trials(self) -> "Sequence[FrozenTrial]":
-        """Trials that are done, by number."""
+        """Finished and failed trials, in the order of their numbers."""
         return self._study.get_trials(deepcopy=False)
 
     def suggest(self, number: int) -> dict[str, Value]:
-        """Settings of the trial `number`, from 2, whose predecessors are done."""
+        """Settings for the trial `number` >= 2. All earlier trials must be stored."""
         sampler = self._optuna.samplers.TPESampler(seed=self._seed + number, n_startup_trials=RANDOM_TRIALS)
         history = [trial for trial in self.trials[: number - 1] if trial.params.keys() == self._distributions.keys()]
         with warnings.catch_warnings(action="ignore"):
@@ -64,7 +64,7 @@ class MethodStudy:
             return dict(study.ask(self._distributions).params)
 
     def add(self, settings: Mapping[str, Value], value: float | None, failure: str, *, inside: bool) -> None:
-        """Write the next trial: its settings, those of a space only if it lies `inside`, and its value or failure."""
+        """Store the next trial with its value or failure. The sampler learns only from settings `inside` the space."""
         state = self._optuna.trial.TrialState
         trial = self._optuna.trial.create_trial(
             state=state.FAIL if value is None else state.COMPLETE,

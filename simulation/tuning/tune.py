@@ -1,8 +1,8 @@
-"""Tuning at work (`fedsel tune`): a trial of every method at a time, then the best of each on other seeds.
+"""Execution of a tuning (`fedsel tune`): the trials of all methods, then the best trial of each on other seeds.
 
-The first trial of each method has its default settings, so the best is never worse than they are on the tuning seeds.
-Runs are carried out as in `fedsel compare`, trials that are done stay in Optuna's storage: a tuning that was killed is
-completed by the same command.
+The first trial of each method has its default settings, so the best is never worse than these on the tuning seeds.
+Runs are carried out as in `fedsel compare`, and Optuna's storage keeps all trials. So the same command completes a
+tuning that was killed.
 """
 
 import math
@@ -30,7 +30,7 @@ PRESET = "tuned.toml"
 
 
 class Trial(NamedTuple):
-    """Trial of a method: its settings, and its runs, or why they were refused."""
+    """Trial of a method: its settings, and its runs, or the reason for which they were refused."""
 
     settings: dict[str, Value]
     runs: Sequence[PlannedRun]
@@ -38,17 +38,17 @@ class Trial(NamedTuple):
 
 
 def tune(tuning: Tuning, jobs: int, console: Console) -> dict[str, str]:
-    """Carry out the trials that are missing, then compare the defaults with the best of each method.
+    """Carry out the missing trials, then compare the default settings with the best of each method.
 
     Returns
     -------
     dict
-        The names of the comparison's failed runs, and why each failed.
+        Name of each failed run of the comparison -> reason.
 
     Raises
     ------
     ConfigError
-        If another process is at work on the same tuning, or all trials of a method failed.
+        If another process carries out the same tuning, or all trials of a method failed.
     """
     make_private_folder(tuning.out)
     make_private_folder(tuning.out / "trials")
@@ -63,7 +63,7 @@ def tune(tuning: Tuning, jobs: int, console: Console) -> dict[str, str]:
 
 
 def best_of_trials(tuning: Tuning, jobs: int, console: Console) -> dict[str, Best]:
-    """Best trial of each method, after all trials: one of every method, side by side, then the next."""
+    """Carry out the missing trials, number by number for all methods at once. Returns the best trial of each method."""
     goal, seed = tuning.goal, min(tuning.tuning_seeds)
     studies = {
         name: MethodStudy(tuning.out, name, space, maximize=goal.higher_wins, seed=seed)
@@ -89,7 +89,7 @@ def best_of_trials(tuning: Tuning, jobs: int, console: Console) -> dict[str, Bes
 
 
 def planned_trial(tuning: Tuning, study: MethodStudy, strategy: str, number: int) -> Trial:
-    """Trial of a method: one that is done as it was, else with what the sampler suggests, or the defaults first."""
+    """Trial `number` of a method: its stored settings or, for a new trial, the defaults (1) or a suggestion (> 1)."""
     if number <= len(study.trials):
         settings = dict(study.trials[number - 1].user_attrs["settings"])
     else:
@@ -101,7 +101,7 @@ def planned_trial(tuning: Tuning, study: MethodStudy, strategy: str, number: int
 
 
 def mean_value(runs: Sequence[PlannedRun], key: str, *, higher_wins: bool) -> float:
-    """Mean of a measure over finished runs; where one of them does not have it, the worst number."""
+    """Mean of a measure over finished runs; the worst number, infinite, if a run does not have the measure."""
     found = [(read_summary(run.folder) or {}).get(key) for run in runs]
     values = [float(value) for value in found if value is not None]
     if len(values) < len(found):
@@ -110,7 +110,7 @@ def mean_value(runs: Sequence[PlannedRun], key: str, *, higher_wins: bool) -> fl
 
 
 def best_trial(study: MethodStudy, strategy: str, *, higher_wins: bool) -> Best:
-    """The best trial of a method, the earliest of equals. Raises ConfigError if all failed."""
+    """The best trial of a method, the earliest one among equals. Raises ConfigError if all trials failed."""
     trials = study.trials
     values = [trial.value for trial in trials]
     sign = -1.0 if higher_wins else 1.0
@@ -126,7 +126,7 @@ def best_trial(study: MethodStudy, strategy: str, *, higher_wins: bool) -> Best:
 
 
 def write_preset(tuning: Tuning, best: dict[str, Best]) -> Path:
-    """Write tuned.toml, a preset with the settings of all runs, and those of each method's best trial."""
+    """Write tuned.toml: a preset with the settings of all runs and those of each method's best trial."""
     path = tuning.out / PRESET
     shared = {key: value for key, value in tuning.base.settings.items() if key != "preset"}
     base = {"base": str(tuning.base.settings["preset"])} if tuning.base.settings.get("preset") else {}

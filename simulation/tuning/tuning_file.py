@@ -1,4 +1,4 @@
-"""Tuning file, tuning.json in the folder of a tuning: its plan, and in the end the best of each method."""
+"""File tuning.json in the folder of a tuning: its plan and, after all trials, the best trial of each method."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,12 +10,12 @@ from fedsel_app.records.reading import read_object
 NAME = "tuning.json"
 VERSION = 1
 CELL = "settings"
-"""Key of the cell that tells runs with default settings from tuned ones."""
+"""Key of the grid for the two kinds of runs: with default and with tuned settings."""
 DEFAULT, TUNED = "default", "tuned"
 
 
 class Best(TypedDict):
-    """Best trial of a method: its number from 1, its settings; the values of all trials, and number -> failure."""
+    """Best trial of a method: its number (from 1) and settings, the values of all trials, and number -> failure."""
 
     trial: int
     settings: dict[str, Value]
@@ -24,7 +24,7 @@ class Best(TypedDict):
 
 
 class TuningFile(TypedDict):
-    """Content of the file; `over` has the text of each setting's range, `metric` is the goal of the trials."""
+    """Content of the file: `over` has the text of each setting's range, `metric` is the key of the goal."""
 
     version: int
     strategies: list[str]
@@ -37,12 +37,12 @@ class TuningFile(TypedDict):
 
 
 def read_tuning(folder: Path) -> dict[str, Any] | None:
-    """The content of tuning.json in `folder`, None where there is none.
+    """The content of tuning.json in `folder`; None if there is no such file.
 
     Raises
     ------
     ConfigError
-        If it is damaged, or of another version.
+        If the file is damaged or has another version.
     """
     path = folder / NAME
     tuning = read_object(path, TuningFile, ["version", "strategies", "trials", "tuning_seeds", "over", "metric"])
@@ -52,7 +52,7 @@ def read_tuning(folder: Path) -> dict[str, Any] | None:
 
 
 def settings_text(settings: Mapping[str, Value]) -> str:
-    """Settings of a trial in text, numbers with four significant digits."""
+    """Settings of a trial as text; numbers have four significant digits."""
     return ", ".join(
         f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in settings.items()
     )

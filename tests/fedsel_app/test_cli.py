@@ -81,7 +81,7 @@ def test_a_dry_run_knows_a_published_set_before_it_is_there(capsys):
     assert code == 0
     assert "# model: logistic, 7,850 parameters" in out
     assert (
-        "60,000 training examples of shape (1, 28, 28), 10 classes, once they are there: The data set 'mnist' is absent"
+        "60,000 training examples of shape (1, 28, 28), 10 classes; not available yet: The data set 'mnist' is absent"
         in out
     )
 

@@ -114,8 +114,8 @@ def test_a_check_says_what_passed_and_what_is_not_promised(capsys, mine):
     code, out, _ = called(capsys, "check", f"{mine}:First")
     assert code == 0
     assert "passed  same-seed: The same seed gives the same run." in out
-    assert "passed  coverage: Not promised: the class says explores = False." in out
-    assert out.endswith(f"{mine}:First keeps the contract.\n")
+    assert "passed  coverage: The class does not promise this: explores = False." in out
+    assert out.endswith(f"{mine}:First passes all checks.\n")
 
 
 def test_a_check_that_fails_says_why_and_goes_on(capsys, mine):
@@ -164,7 +164,7 @@ def test_a_resumed_run_shows_its_round_and_a_long_one_the_time_left(capsys, monk
         for number in (13, 14):
             row = {"round": number, "accuracy": 0.5, "time_s": 1.0, "total_uplink_bytes": 2e6, "failures": []}
             display.show(row)
-    assert written.getvalue() == "Going on after round 12 of 20.\n"
+    assert written.getvalue() == "Continuing after round 12 of 20.\n"
     assert capsys.readouterr().out.splitlines() == [
         "round 13 of 20: accuracy 0.5000, 1.0 measured s, 2.000 MB sent; about 0:05:50 left",
         "round 14 of 20: accuracy 0.5000, 1.0 measured s, 2.000 MB sent; about 0:05:00 left",

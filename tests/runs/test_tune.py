@@ -56,16 +56,20 @@ def test_trials_and_the_comparison_are_done_once_and_more_can_be_added(capsys, o
     assert starts(out) == before[0]
     code, _, error = tuned(capsys, out, "--trials", "3", over="lr")
     assert code == 2
-    assert error.startswith(f"fedsel: The folder {out} holds a tuning with 'over' = ")
+    assert error.startswith(f"fedsel: The folder {out} has a tuning with 'over' = ")
 
 
 @pytest.mark.parametrize(
     ("more", "over", "sentence"),
     [
-        (("--seeds", "101,2"), "lr", "The seeds of --tuning-seeds must not report: 101 are in --seeds too."),
-        (("--set", "lr=0.1"), "lr", "'lr' is in --over and set for all methods; leave one of them out."),
-        ((), "oort.penalty", "random has none of the settings of --over, so its trials would all be the same."),
-        ((), "lr=-1..1", "random cannot have all of the range of 'lr', -1 to 1: The 'lr' parameter must be in (0, ∞)."),
+        (("--seeds", "101,2"), "lr", "--tuning-seeds and --seeds must have no seed in common. Both have 101."),
+        (("--set", "lr=0.1"), "lr", "'lr' is in --over and is also set for all methods: remove one of the two."),
+        ((), "oort.penalty", "random has none of the settings of --over, so all its trials would be the same."),
+        (
+            (),
+            "lr=-1..1",
+            "random does not allow the whole range of 'lr', -1 to 1: The 'lr' parameter must be in (0, ∞).",
+        ),
         (("--metric", "f1"), "lr", "--metric takes one of stable_accuracy, final_accuracy, "),
     ],
 )

@@ -46,7 +46,7 @@ def test_a_command_draws_a_panel_for_each_value_of_the_grid(tmp_path, capsys):
         counts = label_counts(DataConfig(data="digits"), PartitionConfig(partition="dirichlet", alpha=alpha), 12, 3)
         examples, held = counts.sum(axis=1), np.count_nonzero(counts, axis=1)
         assert sentence == (
-            f"alpha={alpha}: 12 clients hold {examples.min()} to {examples.max()} training examples "
+            f"alpha={alpha}: 12 clients have {examples.min()} to {examples.max()} training examples "
             f"of {held.min()} to {held.max()} of 10 classes."
         )
     with Image.open(picture) as drawn:

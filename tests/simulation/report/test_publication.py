@@ -109,7 +109,7 @@ def test_no_target_reached_leaves_all_traffic_in_the_verdict(tmp_path, monkeypat
     write_report(tmp_path)
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "- Fewest bytes in all over the whole run: random (the baseline), 1.500 MB (mean of 2 runs). Against" in text
-    assert "too few seeds for a test; with a mean and spread like this 5 would do." in text
+    assert "too few seeds for a test; with this mean and spread, 5 are needed." in text
 
 
 def test_latex_has_no_command_of_the_cells():

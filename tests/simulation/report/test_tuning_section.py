@@ -43,13 +43,13 @@ def test_the_section_says_what_tuning_changed(tuned):
     section = tuning_section(comparison, metric_of(comparison.runs.values()))
     budget, random, oort, ranks = section.sentences
     assert budget.startswith("Tuned: 3 trials of each method, the first with its default settings, over lr (0.005 to")
-    assert "on the seeds 101, which are in nothing below" in budget
+    assert "on the seeds 101; all results below are on other seeds" in budget
     assert random.startswith(
         "random: accuracy 0.5200 with its defaults, 0.8233 tuned (trial 3: lr=0.3); "
         "95% interval of the paired difference 0.2890 to 0.3177, 3 pairs: significant after Holm."
     )
     assert oort.endswith("0.6200 with its defaults, 0.6200 tuned (the defaults were the best trial).")
-    assert "random from 2 to 1, oort from 1 to 2. Tuned: 1 random, 2 oort." in ranks
+    assert "random from 2 to 1, oort from 1 to 2. Ranks with tuned settings: 1 random, 2 oort." in ranks
 
 
 def test_the_page_begins_with_it_and_names_what_each_section_shares(tuned, monkeypatch):

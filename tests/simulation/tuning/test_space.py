@@ -12,10 +12,10 @@ METHODS = [STRATEGIES["oort"], STRATEGIES["random"]]
 @pytest.mark.parametrize(
     ("text", "expected", "shown"),
     [
-        ("lr", Range(low=0.005, high=0.5), "0.005 to 0.5, by logarithm"),
-        ("kept-fraction", Range(low=0.02, high=1.0), "0.02 to 1, by logarithm"),
+        ("lr", Range(low=0.005, high=0.5), "0.005 to 0.5, on a log scale"),
+        ("kept-fraction", Range(low=0.02, high=1.0), "0.02 to 1, on a log scale"),
         ("lr-decay", Range(low=0.0, high=1.0), "0 to 1"),
-        ("local-steps", Range(low=5, high=500, whole=True), "5 to 500, by logarithm"),
+        ("local-steps", Range(low=5, high=500, whole=True), "5 to 500, on a log scale"),
         ("value-bits=4|8", Range(choices=(4, 8)), "one of 4, 8"),
         ("error-feedback", Range(choices=(False, True)), "one of False, True"),
         ("optimizer", Range(choices=("sgd", "adam", "adamw")), "one of sgd, adam, adamw"),
@@ -37,10 +37,10 @@ def test_ranges(text, expected, shown):
     ("text", "sentence"),
     [
         ("lerning", "There is no setting 'lerning'"),
-        ("weight-decay", "'weight-decay' has no range of its own; give it one in --over: weight-decay=LOW..HIGH"),
-        ("momentum", "'momentum' has no range of its own"),
-        ("lr,alpha", "'alpha' makes the task, which is the same for all"),
-        ("rounds=5..50", "'rounds' makes the task"),
+        ("weight-decay", "'weight-decay' has no default range; give it a range in --over: weight-decay=LOW..HIGH"),
+        ("momentum", "'momentum' has no default range"),
+        ("lr,alpha", "'alpha' defines the task, which is the same for all"),
+        ("rounds=5..50", "'rounds' defines the task"),
         ("lr=0.5", "A range in --over is lr=LOW..HIGH, or lr=A.B. Got lr=0.5."),
         ("lr=0.5..0.1", "A range in --over is"),
         ("lr=0..inf", "A range in --over is"),
