@@ -1,7 +1,7 @@
 """Child processes: each is started and ended together with all of its descendants, its family.
 
 A family is the process's group and, on Linux, its session and all processes with its mark in their environment. So
-descendants are found even after they left the group, after they changed their title (Ray's processes do, which
+descendants are found even after they left the group, after they changed their title (Ray's processes do this, and it
 overwrites their environment), or after their parent ended.
 
 ``python -m simulation.processes COMMAND`` runs the keeper of one family; see `keep`.

@@ -50,7 +50,7 @@ class ISPConfig(Settings):
     )
     isp_momentum: float = setting(
         0.5,
-        "share beta of the number that was found in the next number; the old number has the rest",
+        "weight beta of the number that the search found; the number before has the weight 1 - beta",
         above=0.0,
         high=1.0,
     )

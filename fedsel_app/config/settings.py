@@ -44,7 +44,7 @@ class Bounds(NamedTuple):
     below: float = math.inf
 
     def hold(self, number: float) -> bool:
-        """True if the number lies within them."""
+        """True if the number is within the bounds."""
         return self.low <= number <= self.high and self.above < number < self.below
 
     def __str__(self) -> str:

@@ -62,7 +62,7 @@ class Rule:
         kinds = {METRICS[name].ratio for name in named}
         _require(len(kinds) == 1, "'metrics' must be costs, or scores, not both: their differences have other units")
         needs_budget = any(METRICS[name].budgeted for name in named)
-        _require(needs_budget == (self.budget is not None), "'budget' goes with the metrics 'accuracy_at_...' only")
+        _require(needs_budget == (self.budget is not None), "only the metrics 'accuracy_at_...' have a 'budget'")
         _require(self.refute <= self.confirm, "'refute' <= 'confirm' must hold")
         _require(self.margin > 0, "'margin' must be above 0")
         _require(0.5 <= self.power < 1, "'power' must be in [0.5, 1)")
@@ -106,7 +106,7 @@ class Stage:
 
     def __post_init__(self) -> None:
         _require(self.seeds >= FEWEST_SEEDS, f"'seeds' must be {FEWEST_SEEDS} at least")
-        _require((self.effect is None) == (self.deviation is None), "'effect' and 'deviation' go together")
+        _require((self.effect is None) == (self.deviation is None), "'effect' and 'deviation' need each other")
         _require(self.deviation is None or self.deviation > 0, "'deviation' must be above 0")
         _require(self.comparisons >= 1, "'comparisons' must be 1 at least")
 
@@ -134,7 +134,7 @@ class Claim(Study):
     ----------
     paper : the paper; the tests of its claims are adjusted together
     source : table, figure or section, and page
-    sentence : the claim in one's own words
+    sentence : the claim in our own words
     published : the published numbers
     scale : "protocol" for the paper's own protocol, "reduced" for a smaller one
     first_stage, second_stage, again : its stages, at least one of them
@@ -169,7 +169,7 @@ class Claim(Study):
 
     def __post_init__(self) -> None:
         _require(self.scale in get_args(Scale), f"'scale' must be one of {', '.join(get_args(Scale))}")
-        _require((self.scale == "reduced") == bool(self.reduced), "'reduced' goes with the scale reduced, and only it")
+        _require((self.scale == "reduced") == bool(self.reduced), "only the scale reduced has 'reduced', and needs it")
         _require(bool(self.stages), "a claim must have 'seeds' in its rule, or a second stage")
         _require(not (self.second_stage and self.again), "'again' is for claims without a second stage")
         for name, stage in self.stages.items():
@@ -216,7 +216,7 @@ class Claim(Study):
         }
 
     def _check_arms(self) -> None:
-        """Raise ConfigError if the weights of the sides differ unstated, or a run may select uniformly to its end."""
+        """Raise ConfigError for weights that differ without a statement, or a run that may only select uniformly."""
         one_method = self.claimed.strategy == self.other.strategy
         for side in self.sides:
             config, uniform = self.configuration(side, 0), self.uniform_rounds(side)

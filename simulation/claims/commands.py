@@ -19,7 +19,7 @@ def seconds(text: str) -> float:
     """Time from the command line in seconds: a number followed by s, m or h."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
     if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 90s, 30m or 2h")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90s, 30m or 2h")
     return float(found[1]) * SECONDS[found[2]]
 
 
@@ -75,7 +75,7 @@ def _measured(arguments: argparse.Namespace) -> "Measured":
 
     path = SHIPPED if arguments.runs is None else arguments.runs / FILE
     if not path.is_file():
-        raise ConfigError(f"There are no measured runs in {path}: `fedsel claims run` makes them.")
+        raise ConfigError(f"There are no measured runs in {path}: `fedsel claims run` carries them out.")
     return read_measured(path)
 
 
@@ -92,7 +92,7 @@ def register(commands: Subparsers) -> None:
     claims.set_defaults(call=listed)
     below = claims.add_subparsers(metavar="COMMAND")
 
-    carried = below.add_parser("run", help="run what is missing to decide claims")
+    carried = below.add_parser("run", help="carry out the missing runs of claims")
     carried.add_argument("names", nargs="*", metavar="NAME", help="claims and rankings to run")
     carried.add_argument("--all", action="store_true", help="all claims and rankings, except those that are left open")
     carried.add_argument("--out", dest="runs", required=True, type=folder, metavar="DIR", help="folder of the runs")

@@ -43,13 +43,13 @@ COUNTED = {
 }
 METHOD = (
     "Both sides of a claim ran on the same seeds, which fix the clients' data, their links and the initial weights. A "
-    "paired t test gives the verdict. A claim holds only if it does so in every measure that its sentence names. "
+    "paired t test gives the verdict. A claim holds only if it holds in every measure that its sentence names. "
     "Nearly all claims ran at a smaller scale than in the paper. If a claim does not hold here, the paper may still be "
     "right at its own scale. Undecided: there are too few seeds for a verdict. Tied: no significant difference. A "
-    "claim is superseded, and not counted, if its sides turned out to differ in more than the method."
+    "superseded claim is not counted: its sides turned out to differ in more than the method."
 )
 FEW = 5
-"""Most claims of a paper that shares its line of the opening with others."""
+"""Papers with at most this number of claims share one line of the opening."""
 OTHERS = "Baselines"
 CAPTION = (
     "The tables show means over the seeds of the stage that gives the verdict. The advantage of the claimed side is "
@@ -57,8 +57,8 @@ CAPTION = (
     "is the p-value of one test, adjusted (Holm) within the paper and over the whole ledger. The first of the two "
     "decides the verdict. A run that missed its target counts with its whole cost. A seed on which both sides missed "
     "the target is left out. Stage 1 has seeds from 1 on. Stage 2 has fresh seeds, from 2001 on. Their number was "
-    "committed with the rule before the first of their runs. The verdict of stage 2 uses only these seeds, and there "
-    "is none until all of them have run. Again: a claim that stage 1 decided, repeated on ten fresh seeds."
+    "committed with the rule before the first of their runs. The verdict of stage 2 uses only these seeds, and needs "
+    "all of them. Again: a claim that stage 1 decided, repeated on ten fresh seeds."
 )
 STAGE_TITLES = {"first_stage": "Stage 1", "second_stage": "Stage 2", "again": "Again"}
 STAGE_NUMBERS = {"first_stage": 1, "second_stage": 2}
@@ -121,7 +121,7 @@ def _counts(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
 
 
 def _stages(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
-    """Sentences on the claims with a second stage and the repeated claims: how many, and how many agreed."""
+    """Sentences on the claims with a second stage, and on the repeated claims with the number of equal verdicts."""
     stated = [verdicts[claim.name] for claim in claims if claim.second_stage]
     ran = [found for found in stated if found.word_in("second_stage") != NOT_RUN]
     repeated = [
@@ -199,9 +199,9 @@ def verdict_text(claim: Claim, verdict: Verdict) -> str:
         parts.append(f"a verdict needs {_seeds(verdict.seeds_needed)}")
     if any(verdict.pairs.missed):
         first, second = verdict.pairs.missed
-        parts.append(f"runs that missed the target: {first} of the claimed side, {second} of the other")
+        parts.append(f"runs that missed the target: {first} of the claimed side, {second} of the other side")
     if claim.cannot_tell:
-        parts.append(f"this set-up cannot tell: {claim.cannot_tell}")
+        parts.append(f"this set-up cannot decide: {claim.cannot_tell}")
     if claim.hangs_on:
         parts.append(f"depends on {claim.hangs_on}")
     return "; ".join(parts)
@@ -277,7 +277,7 @@ def ranking_table(ranking: Ranking, measured: Measured) -> Table:
         rows.append(row)
     if first:
         caption = (
-            f"{ranking_advice(ranking, measured)} {first[0].accuracy.n} seeds that all methods have, 95% intervals. "
+            f"{ranking_advice(ranking, measured)} Means and 95% intervals over {first[0].accuracy.n} common seeds. "
             "Tied: the difference from the first is not significant (paired t tests, Holm over the methods)."
             f"{_warm_ups(ranking)}{_not_run(ranking, first)}{' ' if ranking.note else ''}{ranking.note}"
         )

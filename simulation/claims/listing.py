@@ -21,9 +21,9 @@ from simulation.experiments.configuration import AppConfig
 from simulation.terminal import whole_table
 
 STEP_S = 4e-4
-"""Seconds that a local step takes beside the model's arithmetic."""
+"""Seconds that a local step takes in addition to the model's arithmetic."""
 FLOPS_PER_S = {"cpu": 5e10, "cuda": 5e12, "mps": 1e12}
-"""Floating-point operations per second, of one core or of one GPU that small kernels leave half idle."""
+"""Floating-point operations per second of one core, or of one GPU with small kernels, which do not fill it."""
 TRAINING_PASSES = 3
 """Forward passes that cost as much as one forward and backward pass."""
 

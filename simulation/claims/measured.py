@@ -23,7 +23,7 @@ SHIPPED = Path(__file__).with_name("measured.jsonl")
 """Measured runs that come with fedsel."""
 PLACE_OF_DATA = frozenset({"data-path", "download"})
 OWN_FILES = frozenset({"npz", "image-folder", "hf"})
-"""Data sets of a user's own, which their files tell apart."""
+"""Users' own data sets. The path of the files identifies them."""
 ELSEWHERE = WITHOUT_EFFECT | PLACE_OF_DATA | {"preset", "variant"}
 """Settings that say where a run and its data are, or where its other settings come from."""
 

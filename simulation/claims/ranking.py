@@ -19,13 +19,13 @@ from simulation.experiments.presets import flatten
 from simulation.report.tables import capital
 
 RANDOM = "random"
-"""Method that every ranking has, so that the others are read beside it."""
+"""Method in every ranking, to compare the others with."""
 CURRENCIES = {
     "accuracy_at_traffic_mb": "Where every byte counts",
     "accuracy_at_time_s": "Where seconds count and all uplinks send at once",
     "accuracy_at_rounds": "Where only rounds count",
 }
-"""Metric of a ranking -> what its methods spend equally."""
+"""Metric of a ranking -> heading of its currency, the cost of which every method may spend the same amount."""
 NAMED = 3
 """Most methods that a sentence names."""
 

@@ -76,7 +76,8 @@ def run_claims(
     for key in place:
         if key not in {*PLACE, *PLACE_OF_DATA} - {"out", "resume"}:
             raise ConfigError(
-                f"A claim has its own '{key}'; --set takes what changes no number: {', '.join(sorted(PLACE_OF_DATA))}."
+                f"The claims fix '{key}'. --set takes settings that do not change results, such as "
+                f"{' or '.join(sorted(PLACE_OF_DATA))}."
             )
     missing = missing_runs(studies, read_measured(out / FILE))
     if not missing:
@@ -104,7 +105,7 @@ def keep(path: Path, asked: AskedRun, folder: Path) -> None:
     rows: dict[str, Mapping[str, Any]] = dict(read_measured(path).rows)
     run = read_run(folder, asked.identity, {}, Run)
     if run is None:
-        raise ConfigError(f"{folder} holds no run.")
+        raise ConfigError(f"{folder} has no run.")
     before = rows[asked.identity]["values"] if asked.identity in rows else {}
     rows[asked.identity] = {
         "run": asked.identity,

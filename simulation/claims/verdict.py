@@ -230,7 +230,7 @@ def p_above(values: Floats, threshold: float) -> float:
 
 
 def p_within(values: Floats, limit: float) -> float:
-    """P-value of two one-sided t tests that the mean of `values` lies within plus or minus `limit`."""
+    """P-value of two one-sided t tests that the mean of `values` is within plus or minus `limit`."""
     return max(p_above(values, -limit), p_above(-values, -limit))
 
 

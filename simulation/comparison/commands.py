@@ -26,7 +26,7 @@ def register(commands: Subparsers) -> None:
         action="append",
         default=[],
         metavar="KEY=V1,V2",
-        help="repeat the runs for each value of a setting; several grids combine",
+        help="repeat the runs for each value of a setting; several grids give every combination",
     )
     several.set_defaults(call=compare)
 

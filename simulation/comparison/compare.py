@@ -48,7 +48,7 @@ def plan_table(comparison: Comparison, jobs: int) -> Table:
     table = whole_table("run", "strategy", "seed", "engine", "rounds", "done", "what is left", caption=caption)
     for run in comparison.runs:
         done = read_run(run.name, run.folder).round
-        left = "nothing" if run.finished else "goes on from its checkpoint" if run.checkpointed else "all of it"
+        left = "nothing" if run.finished else "continues from its checkpoint" if run.checkpointed else "everything"
         table.add_row(
             run.name,
             run.strategy,

@@ -13,7 +13,7 @@ from simulation.comparison.runs import Run
 from simulation.comparison.statistics import Floats, coverage
 from simulation.experiments.configuration import AppConfig
 
-UNKNOWN_LABELS = "only the clients know what they hold"
+UNKNOWN_LABELS = "only the clients know their data"
 
 
 def label_coverage(run: Run) -> Floats:

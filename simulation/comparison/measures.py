@@ -14,15 +14,15 @@ from simulation.comparison.runs import Run
 from simulation.comparison.statistics import Floats
 
 SCORES = {"g_mean": "G-mean", "r2": "R²"}
-"""Metric of the rounds -> name of the score, where it is not the accuracy."""
+"""Metric of the rounds -> name of the score, for tasks whose score is not the accuracy."""
 ACCURACY = "accuracy"
-"""Key of the score, which the costs to target refer to."""
+"""Key of the score. The target of a run is a value of the score."""
 NAMES = {
     "loss": "test loss",
     "client_accuracy": "accuracy on the clients' test parts",
     "client_loss": "loss on the clients' test parts",
 }
-"""Metric of the rounds -> name in a report; any other is called by its key."""
+"""Metric of the rounds -> name in a report. The name of any other metric is its key."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class EvaluatedMetric:
     key: str
     name: str
     averaged: str = averaged_text(STABLE_ROUNDS + 1)
-    """Text on the evaluations that `stable` is the mean of."""
+    """Text on the evaluations over which `stable` is the mean."""
 
     @property
     def scale(self) -> str:

@@ -63,7 +63,7 @@ class PlannedRun:
         return not self.finished and (self.folder / "checkpoint.npz").exists()
 
     def refuse_other(self) -> None:
-        """Raise ConfigError if the folder holds a run with other settings."""
+        """Raise ConfigError if the folder has a run with other settings."""
         found, wanted = read_object(self.folder / "config.json"), self.config.values()
         if found is None:
             return
@@ -119,7 +119,7 @@ class Comparison:
             return
         for name in ("runs", "failures.jsonl"):
             if os.path.lexists(self.out / name):
-                raise ConfigError(f"The folder {self.out} holds '{name}' and no comparison; choose another --out.")
+                raise ConfigError(f"The folder {self.out} has '{name}' but no comparison; choose another --out.")
 
     def write(self) -> None:
         """Write comparison.json atomically."""
@@ -170,7 +170,7 @@ def plan(
         raise ConfigError(f"The --baseline must be one of the strategies {', '.join(strategies)}. Got {baseline!r}.")
     for key in [*settings, *grid]:
         if key in OWN_KEYS:
-            raise ConfigError(f"A comparison sets '{key}' itself; say {OWN_KEYS[key]} instead.")
+            raise ConfigError(f"A comparison sets '{key}' itself; use {OWN_KEYS[key]} instead.")
     methods = {name: find_strategy(name) for name in strategies}
     others = _own_keys([*STRATEGIES.values(), *methods.values()])
     for key in grid:

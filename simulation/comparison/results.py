@@ -16,9 +16,9 @@ from simulation.comparison.plan_file import read_plan
 from simulation.comparison.runs import Run, joined, read_run
 
 REPORTED = ("comparison.json", "rounds.jsonl")
-"""Files of which a folder that can be reported has one."""
+"""A folder for `fedsel report` has one of these files."""
 MOST_NAMED = 5
-"""The most folders that a sentence names."""
+"""Maximum number of folders that a sentence names."""
 
 
 @dataclass(frozen=True)
@@ -158,11 +158,11 @@ def _plan(folder: Path) -> dict[str, Any]:
     if below:
         listed = ", ".join(path.name for path in below[:MOST_NAMED]) + ", ..." * (len(below) > MOST_NAMED)
         raise ConfigError(
-            f"{folder} is no run itself and holds {listed}: say fedsel report {below[0]}. Runs that were made one by "
-            "one are not compared; `fedsel compare` makes runs that are."
+            f"{folder} is not a run, but a folder with {listed}. For one of them, use fedsel report {below[0]}. To "
+            "compare methods, use `fedsel compare`: a report does not compare runs of `fedsel run`."
         )
     raise ConfigError(
-        f"{folder} holds no runs: it has neither comparison.json (of `fedsel compare`) nor rounds.jsonl (of a run)."
+        f"{folder} has no runs: it has neither comparison.json (of `fedsel compare`) nor rounds.jsonl (of a run)."
     )
 
 

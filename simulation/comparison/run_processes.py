@@ -44,7 +44,7 @@ PREPARATION = "simulation.preparation"
 POLL_S = 0.05
 GRACE_S = 3.0
 RESTARTS = 2
-"""Times that a run goes on from its checkpoint after its process was killed, or froze."""
+"""Maximum number of restarts of a run, from its checkpoint, after its process was killed or froze."""
 
 
 class RoundWatch:
@@ -166,14 +166,14 @@ class RunProcesses:
                 if child.process.poll() is not None:
                     self._finish(slot, run, child)
                 elif limit_s := self._watches[slot].overdue_s(time.monotonic()):
-                    self._say(f"{run.name}: killed, as it wrote no round for {limit_s:.0f} s (see 'reply-timeout-s')")
+                    self._say(f"{run.name}: killed: it wrote no round for {limit_s:.0f} s (see 'reply-timeout-s')")
                     self._kill(child)
             if self._console.is_terminal and (time.monotonic() > shown + REFRESH_S or not self._running):
                 self._live.update(progress_table(read_progress(self._out)), refresh=True)
                 shown = time.monotonic()
 
     def _start(self, slot: int, run: PlannedRun) -> None:
-        self._say(f"{run.name}: {'goes on' if run.checkpointed else 'started'}")
+        self._say(f"{run.name}: {'resumed' if run.checkpointed else 'started'}")
         inline = choose(run.config, cores_each(self._jobs)).engine == "inline"
         arguments = prepare(run, workers=workers_each(run.config, self._jobs), inline=inline)
         environment = visible_gpus(slot, run.config, gpu_count()) if self._jobs > 1 else {}
@@ -233,7 +233,7 @@ class RunProcesses:
         if self._restarts[run.name] == RESTARTS:
             return False
         self._restarts[run.name] += 1
-        self._say(f"{run.name}: {reason}, and taken up again")
+        self._say(f"{run.name}: {reason}, and restarted")
         self._waiting.insert(0, run)
         return True
 
@@ -276,5 +276,5 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise ConfigError(f"Another `fedsel compare` is at work in {folder}; wait for it, or end it.") from error
+            raise ConfigError(f"Another `fedsel compare` is running in {folder}; wait for it, or end it.") from error
         yield

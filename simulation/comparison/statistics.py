@@ -22,16 +22,16 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 LEVEL = 0.05
-"""Error rate of a verdict; of the two directions that a difference may have, each has half of it."""
+"""Error rate of a verdict. Each of the two directions of a difference has half of it."""
 CONFIDENCE = 1.0 - LEVEL
 FEWEST_PAIRS = 3
 """With fewer pairs of seeds a difference is never called significant, and with fewer seeds a mean has no interval."""
 POWER = 0.8
-"""Probability with which a difference that is there should be found."""
+"""Probability with which a test should find a true difference."""
 MOST_PAIRS = 1000
-"""More pairs of seeds than these are not counted."""
+"""Largest number of pairs of seeds in a power analysis."""
 SURE = 100.0
-"""Mean of differences in their deviations with which few pairs are enough; no larger one is told apart from it."""
+"""Largest effect size (mean / standard deviation) in a power analysis. With it a few pairs are already enough."""
 
 
 @dataclass(frozen=True)

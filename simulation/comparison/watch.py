@@ -79,7 +79,7 @@ def read_progress(folder: Path) -> list[Progress]:
             read_run(run["name"], folder / run["folder"], failed=run["name"] in failed) for run in comparison["runs"]
         ]
     if not (folder / "config.json").exists():
-        raise ConfigError(f"{folder} holds neither a comparison (comparison.json) nor a run (config.json).")
+        raise ConfigError(f"{folder} has neither a comparison (comparison.json) nor a run (config.json).")
     return [read_run(folder.absolute().name, folder)]
 
 

@@ -259,9 +259,9 @@ def test_a_comparison_whose_process_is_frozen_goes_on(capsys, monkeypatch, tmp_p
     stub(monkeypatch, checkpoint=True, kill="random-s1", signal="SIGSTOP", victim=victim)
     code, said, error = compared(capsys, out, *arguments)
     assert (code, error) == (0, "")
-    assert "killed, as it wrote no round for " in said or "has not answered within 3 s" in said
+    assert "killed: it wrote no round for " in said or "has not answered within 3 s" in said
     assert "random-s1: ended by SIG" in said
-    assert "and taken up again" in said
+    assert "and restarted" in said
     assert records(out) == records(tmp_path / "calm")
 
 
@@ -270,7 +270,7 @@ def test_a_run_that_freezes_again_and_again_fails_alone(capsys, monkeypatch, out
     stub(monkeypatch, kill="random-s1", signal="SIGSTOP", always=True)
     code, said, _ = compared(capsys, out, "--jobs", "2", "--set", "reply-timeout-s=1")
     assert code == 1
-    assert said.count("random-s1: killed, as it wrote no round for ") == run_processes.RESTARTS + 1
+    assert said.count("random-s1: killed: it wrote no round for ") == run_processes.RESTARTS + 1
     assert len(list(out.glob("runs/*/summary.json"))) == 3
 
 

@@ -66,7 +66,7 @@ def test_a_failed_run_is_told_and_loses_nothing(capsys, monkeypatch, out, checkp
     assert {path.parent.name for path in out.glob("runs/*/summary.json")} == set(RUNS) - {"random-s1"}
     stub(monkeypatch)
     _, said, _ = compared(capsys, out, "--dry-run")
-    assert ("goes on from its checkpoint" in said) == checkpoint
+    assert ("continues from its checkpoint" in said) == checkpoint
     assert compared(capsys, out)[0] == 0
     assert not (out / "failures.jsonl").exists()
     assert events(out)[-2:] == [f"random-s1: start after {int(checkpoint)}", "random-s1: end"]
@@ -186,7 +186,7 @@ def test_a_run_whose_process_is_killed_is_taken_up_again(capsys, monkeypatch, tm
     stub(monkeypatch, checkpoint=checkpoint, kill="random-s1", victim=victim)
     code, said, error = compared(capsys, out, "--jobs", "2")
     assert (code, error) == (0, "")
-    assert "random-s1: ended by SIGKILL, and taken up again" in said
+    assert "random-s1: ended by SIGKILL, and restarted" in said
     assert records(out) == records(tmp_path / "calm")
 
 
@@ -213,7 +213,7 @@ def test_a_server_killed_while_it_loads_the_data_is_started_again(capsys, monkey
     ended, said, error = compared(capsys, out)
     assert ended == code
     reason = "the process that starts the runs was ended by SIGKILL"
-    assert said.count(f"oort-s1: {reason}, and taken up again") == min(kills, run_processes.RESTARTS)
+    assert said.count(f"oort-s1: {reason}, and restarted") == min(kills, run_processes.RESTARTS)
     if code:
         assert error == (
             f"fedsel: oort-s1 cannot be started: {reason}. What was done is kept: start the comparison again.\n"
@@ -228,7 +228,7 @@ def test_a_run_that_is_killed_again_and_again_fails_alone(capsys, monkeypatch, o
     stub(monkeypatch, kill="random-s1", always=True)
     code, said, _ = compared(capsys, out, "--jobs", "2")
     assert code == 1
-    assert said.count("random-s1: ended by SIGKILL, and taken up again") == run_processes.RESTARTS
+    assert said.count("random-s1: ended by SIGKILL, and restarted") == run_processes.RESTARTS
     assert "(ended by SIGKILL; see " in said
     assert {path.parent.name for path in out.glob("runs/*/summary.json")} == set(RUNS) - {"random-s1"}
 
@@ -246,7 +246,7 @@ def test_two_at_work_on_one_folder_are_one_too_many(capsys, monkeypatch, out):
     try:
         await_condition((out / "starts.log").exists, "a run began")
         code, _, error = compared(capsys, out)
-        assert (code, "Another `fedsel compare` is at work" in error) == (2, True)
+        assert (code, "Another `fedsel compare` is running" in error) == (2, True)
     finally:
         process.terminate()
         process.join(30)

@@ -136,7 +136,7 @@ def test_a_run_is_known_by_what_changes_its_numbers(tmp_path):
     ("changes", "said"),
     [
         ({"scale": "large"}, "'scale' must be one of protocol, reduced"),
-        ({"scale": "reduced"}, "'reduced' goes with the scale reduced"),
+        ({"scale": "reduced"}, "only the scale reduced has 'reduced'"),
         ({"rule": {"metrics": ["acuracy"]}}, "Did you mean 'peak_accuracy'"),
         ({"rule": {"metrics": []}}, "'metrics' must name one metric at least"),
         ({"rule": {"metrics": ["stable_accuracy", "time_to_target_s"]}}, "must be costs, or scores"),

@@ -197,7 +197,7 @@ def test_the_list_has_a_line_a_claim(capsys, decided_once):
     [
         (["claims", "run", "--out", "x"], "takes names from the list of `fedsel claims`, or --all"),
         (["claims", "run", "fedcor-randum", "--out", "x"], "Did you mean 'fedcor-random'?"),
-        (["claims", "run", "fedcor-random", "--out", "x", "--set", "lr=0.1"], "A claim has its own 'lr'"),
+        (["claims", "run", "fedcor-random", "--out", "x", "--set", "lr=0.1"], "The claims fix 'lr'."),
         (["claims", "--runs", "nowhere"], "There are no measured runs in"),
     ],
 )

@@ -77,7 +77,7 @@ def test_a_key_that_one_strategy_has_makes_variants_of_it(tmp_path):
 
 
 def test_what_cannot_be_reported_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="holds no runs"):
+    with pytest.raises(ConfigError, match="has no runs"):
         Comparison.read(tmp_path)
     paths = write_plan(tmp_path, [("random", 1, {})])
     with pytest.raises(ConfigError, match="nothing to report yet"):

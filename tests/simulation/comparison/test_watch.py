@@ -64,7 +64,7 @@ def test_without_a_terminal_the_table_is_printed_once(comparison, capsys):
 
 def test_a_folder_of_neither_is_refused(tmp_path, capsys):
     assert main(["watch", str(tmp_path)]) == 2
-    assert "holds neither a comparison (comparison.json) nor a run" in capsys.readouterr().err
+    assert "has neither a comparison (comparison.json) nor a run" in capsys.readouterr().err
     (tmp_path / "comparison.json").write_text("{")
     with pytest.raises(ConfigError, match="cannot be read: "):
         read_progress(tmp_path)
