@@ -1,6 +1,6 @@
 """Architectures of the papers, with torch's default initialisation and no pretrained weights.
 
-Parameter counts are those that the sources print, or that their layers make; the tests hold the builders to them.
+The parameter counts below are the sources' own, or follow from the layers that the sources describe. Tests check them.
 """
 
 from collections.abc import Callable
@@ -20,10 +20,10 @@ class Architecture(NamedTuple):
     samples: Literal["any", "images", "signals"] = "any"
     """Samples of any shape, images (C, H, W) or signals (C, T)."""
     smallest: int = 1
-    """The smallest side of an image."""
+    """Smallest height and width of an image, in pixels."""
 
     def misfit(self, sample_shape: Shape) -> str | None:
-        """Description of the samples that the model needs, if these do not fit; None if they do."""
+        """Description of the samples that the model needs; None if samples of this shape fit."""
         if self.samples == "images" and (len(sample_shape) != 3 or min(sample_shape[1:]) < self.smallest):
             return f"images of at least {self.smallest}x{self.smallest}"
         if self.samples == "signals" and len(sample_shape) != 2:
@@ -32,7 +32,7 @@ class Architecture(NamedTuple):
 
 
 def _linear(sample_shape: Shape, outputs: int) -> nn.Module:
-    """y = theta . x, without a bias: FedCVR-Bolt's regression has an intercept where x has a constant 1 (Sec. 4.1)."""
+    """y = theta . x, without a bias. For an intercept, FedCVR-Bolt's regression adds a constant 1 to x (Sec. 4.1)."""
     return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(sample_shape)), outputs, bias=False))
 
 
@@ -54,16 +54,17 @@ def _mlp(sample_shape: Shape, outputs: int) -> nn.Module:
 
 
 class HalvingMax(nn.MaxPool2d):
-    """Max pooling of 2x2. Without gradients on a CPU: three elementwise maxima, a fifth of torch's time for it.
+    """Max pooling of 2x2. On a CPU without gradients it takes elementwise maxima, in a fifth of torch's time.
 
-    It stands before a ReLU, on a quarter of the values: the maximum of their ReLUs is the ReLU of their maximum.
+    The models pool before the ReLU, so that the ReLU gets a quarter of the values. The result is the same, because the
+    maximum of ReLUs is the ReLU of the maximum.
     """
 
     def __init__(self) -> None:
         super().__init__(2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (n, C, H, W) at half their height and width, rounded down."""
+        """Pool images (n, C, H, W) to half their height and width, rounded down."""
         if torch.is_grad_enabled() or not x.is_cpu:
             return super().forward(x)  # type: ignore[no-any-return]
         height, width = x.shape[2] // 2 * 2, x.shape[3] // 2 * 2
@@ -101,7 +102,7 @@ def _lenet(sample_shape: Shape, outputs: int) -> nn.Module:
 def _cnn4(sample_shape: Shape, outputs: int) -> nn.Module:
     """FedAvg's CNN (McMahan et al. 2017), Terraform's 4-layer CNN for FEMNIST; 1,663,370 parameters for MNIST.
 
-    FedCVR-Bolt's model for CIFAR-10 has the same layers; it leaves their widths open.
+    FedCVR-Bolt's model for CIFAR-10 has the same layers; its paper does not give their widths.
     """
     channels, height, width = sample_shape
     return nn.Sequential(
@@ -121,8 +122,8 @@ def _cnn4(sample_shape: Shape, outputs: int) -> nn.Module:
 def _cnn5(sample_shape: Shape, outputs: int) -> nn.Module:
     """Terraform's 5-layer CNN for CIFAR-10; 122,570 parameters for it.
 
-    The paper leaves the padding and the places of its two poolings open: none, and after the first two convolutions,
-    is how the CNN of these widths is commonly built.
+    The paper gives neither the padding nor the positions of its two poolings. As is usual for a CNN of these widths,
+    there is no padding here, and each of the first two convolutions is followed by a pooling.
     """
     channels, height, width = sample_shape
     flat = 64 * (((height - 2) // 2 - 2) // 2 - 2) * (((width - 2) // 2 - 2) // 2 - 2)
@@ -145,8 +146,9 @@ def _cnn5(sample_shape: Shape, outputs: int) -> nn.Module:
 def _cnn5_wide(sample_shape: Shape, outputs: int) -> nn.Module:
     """Terraform's 5-layer CNN for CIFAR-100; 1,075,044 parameters for it.
 
-    The "fully connected layers (3200/256/128)" are 3,200 inputs, which is what unpadded convolutions leave of a
-    32x32 image, then 256 and 128 units; with the classification layer there are five layers.
+    The paper's "fully connected layers (3200/256/128)" are here 3,200 inputs, which the convolutions make of a 32x32
+    image without padding, and two layers of 256 and 128 units. With two convolutions and the output layer, these are
+    five layers.
     """
     channels, height, width = sample_shape
     flat = 128 * (((height - 4) // 2 - 4) // 2) * (((width - 4) // 2 - 4) // 2)
@@ -207,7 +209,7 @@ class _Residual(nn.Module):
 def _resnet9(sample_shape: Shape, outputs: int) -> nn.Module:
     """ResNet9; 6,621,540 parameters for 100 classes.
 
-    As in HeteRo-Select's code a residual block is relu(block(x) + x), and the last pooling takes the maximum.
+    As in HeteRo-Select's code, a residual block is relu(block(x) + x), and the last pooling takes the maximum.
     """
 
     def normed(inputs: int, channels: int) -> tuple[nn.Module, nn.Module]:
@@ -234,9 +236,10 @@ def _resnet9(sample_shape: Shape, outputs: int) -> nn.Module:
 
 
 def _resnet18(sample_shape: Shape, outputs: int) -> nn.Module:
-    """ResNet-18 for small images, a 3x3 stride-1 stem and no max-pool; 11,173,962 parameters for 10 classes.
+    """ResNet-18 for small images; 11,173,962 parameters for 10 classes.
 
-    Its convolutions start as torch's own do, as in HeteRo-Select's code; torchvision would draw them by fan-out.
+    Its first convolution has 3x3 kernels and stride 1, and there is no max pooling. As in HeteRo-Select's code, the
+    convolutions have torch's default initialisation, not torchvision's by fan-out.
     """
     from torchvision.models import resnet18
 
@@ -252,7 +255,7 @@ def _resnet18(sample_shape: Shape, outputs: int) -> nn.Module:
 def _resnet1d18(sample_shape: Shape, outputs: int) -> nn.Module:
     """ResNet-18 with every convolution in one dimension (ISP's ECG model); 3,851,910 parameters for 12 leads, 6 labels.
 
-    ISP does not print its layers; these are ResNet-18's own, kernels of 7 and 3.
+    ISP does not describe its layers. These are ResNet-18's layers, with kernels of 7 and 3.
     """
 
     def normed(inputs: int, channels: int, width: int, stride: int = 1) -> tuple[nn.Module, nn.Module]:

@@ -1,9 +1,9 @@
-"""Array layout: a model's arrays as flat parameters and running statistics, and back.
+"""Array layout: converts a model's arrays to flat vectors, the parameters and the running statistics, and back.
 
-A Flower client of anybody's sends its model as a list of arrays, in PyTorch usually the values of `state_dict()`, or as
-arrays by their names there. The round works on vectors: the parameters, which are compressed and which a server
-optimiser moves, and the running statistics of BatchNorm, which are averaged by examples. Arrays of whole numbers or
-truth values (BatchNorm's `num_batches_tracked`) are neither: they stay as they are in the server's first model.
+A user's Flower client sends its model as a list of arrays, in PyTorch usually the values of `state_dict()`, or as named
+arrays, with the names there. A round uses two vectors. Clients compress the parameters, and the server optimizer
+updates them. The server averages the running statistics of BatchNorm by examples. Arrays of whole numbers or truth
+values (BatchNorm's `num_batches_tracked`) are in neither vector: they keep their values in the initial model.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,9 +16,9 @@ from fedsel_app.config import ConfigError
 
 Vector = NDArray[np.float32]
 Arrays = Sequence[NDArray[Any]] | Mapping[str, NDArray[Any]]
-"""A model's arrays, in their order or by their names."""
+"""A model's arrays, as a list or by name."""
 STATISTICS = ("running_mean", "running_var")
-"""Names of BatchNorm's running statistics in PyTorch's state_dict, behind the last dot."""
+"""Names of BatchNorm's running statistics in PyTorch's state_dict, after the last dot."""
 
 
 class LayerSlice(NamedTuple):
@@ -30,9 +30,9 @@ class LayerSlice(NamedTuple):
 
 
 def batch_norm_statistics(arrays: Sequence[NDArray[Any]]) -> list[int]:
-    """Positions of the running means and variances, by the order in which PyTorch's state_dict has them.
+    """Positions of the running means and variances, found by the order of PyTorch's state_dict.
 
-    Two float vectors of one length, followed by a single whole number (`num_batches_tracked`).
+    Two float vectors of equal length before a single whole number (`num_batches_tracked`) are a mean and a variance.
     """
     found: list[int] = []
     for position in range(2, len(arrays)):
@@ -44,7 +44,7 @@ def batch_norm_statistics(arrays: Sequence[NDArray[Any]]) -> list[int]:
 
 
 def named_statistics(names: Sequence[str]) -> list[int]:
-    """Positions of the running means and variances, by the names that PyTorch's state_dict has for them."""
+    """Positions of the running means and variances, found by their names in PyTorch's state_dict."""
     return [position for position, name in enumerate(names) if name.split(".")[-1] in STATISTICS]
 
 
@@ -54,31 +54,31 @@ class ArrayLayout:
     Parameters
     ----------
     arrays
-        The initial model. Arrays that are not of floats are kept; the others are float32 on the way.
+        The initial model. Float arrays become float32 in the vectors; all other arrays keep their initial values.
     statistics
-        Positions or names of the running statistics; None: those that have their names, or in a list and where the
-        names are numbers ("0", "1", ...) those that `batch_norm_statistics` finds.
+        Positions or names of the running statistics. None: found by `named_statistics`; for a list, or if all names are
+        numbers ("0", "1", ...), found by `batch_norm_statistics`.
 
     Attributes
     ----------
     names : tuple of str
         Names of the arrays, in their order; empty for a list.
     parameters, statistics : tuple of int
-        Positions of the arrays of either kind.
+        Positions of the arrays of each kind.
     size : int
         Number of parameters N.
     layers : tuple of LayerSlice
-        A matrix (or kernel) and the vector of its outputs behind it are a layer, every other array one of its own; they
-        tile [0, size).
+        A matrix (or kernel) and the next vector form a layer if the vector has one entry for each output. Every other
+        array is a layer of its own. The layers tile [0, size).
     classes : int
-        Outputs of the last layer.
+        Number of outputs of the last layer.
     has_class_biases : bool
-        True where the last layer ends with a vector of its outputs.
+        True if the last layer has a vector with one entry for each output.
 
     Raises
     ------
     ConfigError
-        Where a position or a name has no float array, or nothing is left to train.
+        If a position or a name has no float array, or if no array is left to train.
     """
 
     def __init__(self, arrays: Arrays, statistics: Collection[int] | Collection[str] | None = None) -> None:
@@ -87,11 +87,11 @@ class ArrayLayout:
         floats = [position for position, array in enumerate(self._arrays) if _is_float(array)]
         chosen = self._statistics() if statistics is None else sorted({self._position(place) for place in statistics})
         if wrong := [position for position in chosen if position not in floats]:
-            raise ConfigError(f"The running statistics are said to be at position {wrong[0]}, where no float array is.")
+            raise ConfigError(f"The running statistics must be float arrays; position {wrong[0]} has no float array.")
         self.statistics = tuple(chosen)
         self.parameters = tuple(position for position in floats if position not in chosen)
         if not self.parameters:
-            raise ConfigError("The model has no array of floats to train: 'parameters' are a list of NumPy arrays.")
+            raise ConfigError("The model has no array of floats to train. 'parameters' must be a list of NumPy arrays.")
         self.size = sum(self._arrays[position].size for position in self.parameters)
         members = self._members()
         sizes = [sum(self._arrays[position].size for position in layer) for layer in members]
@@ -105,14 +105,14 @@ class ArrayLayout:
         self.classes = last.shape[0] if last.ndim else 1
 
     def _statistics(self) -> list[int]:
-        """Positions of the statistics, by the names where these say anything."""
+        """Positions of the statistics: found by name, or by order if there are no names other than numbers."""
         if all(name.isdecimal() for name in self.names):
             return batch_norm_statistics(self._arrays)
         return named_statistics(self.names)
 
     def _position(self, place: int | str) -> int:
         if isinstance(place, str) and place not in self.names:
-            raise ConfigError(f"The running statistics are said to be {place!r}, and no array has this name.")
+            raise ConfigError(f"The running statistics must be arrays of the model; no array has the name {place!r}.")
         return self.names.index(place) if isinstance(place, str) else place
 
     def _members(self) -> list[list[int]]:
@@ -129,10 +129,12 @@ class ArrayLayout:
         return layers
 
     def flatten(self, arrays: Arrays) -> tuple[Vector, Vector]:
-        """The parameters, float32 (N,), and the running statistics, float32 (B,). Raises ValueError for another model.
+        """The parameters, float32 (N,), and the running statistics, float32 (B,). Named arrays may have any order.
 
-        Another model is one with arrays of other shapes or names, or another number of them; the order of named ones
-        does not matter.
+        Raises
+        ------
+        ValueError
+            If the number, the shapes or the names of the arrays differ from those of the initial model.
         """
         arrays = self._in_order(arrays)
         shapes, expected = [array.shape for array in arrays], [array.shape for array in self._arrays]
@@ -154,12 +156,12 @@ class ArrayLayout:
         return [arrays[name] for name in self.names]
 
     def named(self, arrays: Sequence[NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Arrays in the layout's order by their names; "0", "1", ... for those of a list."""
+        """Name -> array, for arrays in the layout's order; without names they are "0", "1", ..."""
         names = self.names or map(str, range(len(self._arrays)))
         return dict(zip(names, arrays, strict=True))
 
     def restore(self, parameters: Vector, statistics: Vector) -> list[NDArray[Any]]:
-        """The list of arrays in their own shapes and dtypes; those of whole numbers as they were at first."""
+        """The list of arrays in their own shapes and dtypes; arrays that are not floats have their initial values."""
         arrays = [array.copy() for array in self._arrays]
         for values, positions in ((parameters, self.parameters), (statistics, self.statistics)):
             start = 0

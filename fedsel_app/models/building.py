@@ -1,7 +1,7 @@
-"""Building of models: by the name of an architecture, or by a user's function, which is tried on two samples.
+"""Building of models: by the name of an architecture, or by a user's function. A user's model is tried on two samples.
 
-fedsel's own models for images have their kernels, images and gradients in channels-last order, in which convolutions on
-a CPU are faster.
+fedsel's own models for images have kernels, images and gradients in channels-last order, because convolutions on a CPU
+are faster with it.
 """
 
 import torch
@@ -15,7 +15,7 @@ from fedsel_app.seeds import Purpose, torch_seed
 def build(name: str, sample_shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
     """Build a model with torch's default initialisation, the same for the same arguments.
 
-    Torch's global generator stays as it was.
+    The state of torch's global generator does not change.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def build(name: str, sample_shape: tuple[int, ...], classes: int, seed: int) -> 
     Raises
     ------
     ConfigError
-        Where there is no such model, or it cannot take such samples.
+        If there is no such model, or if it does not accept such samples.
     """
     with torch.random.fork_rng(devices=[]):
         # Not torch.manual_seed: it would seed the GPUs as well.
@@ -58,7 +58,7 @@ def _user_model(name: str, sample_shape: tuple[int, ...], classes: int) -> nn.Mo
     Raises
     ------
     ConfigError
-        Where the function raises or returns no module, or the module does not fit the data.
+        If the function raises or does not return a module, or if the module does not fit the data.
     """
     model = plugins.call(name, "model", sample_shape, classes)
     if not isinstance(model, nn.Module):
@@ -68,14 +68,14 @@ def _user_model(name: str, sample_shape: tuple[int, ...], classes: int) -> nn.Mo
 
 
 def _refuse_misfit(model: nn.Module, name: str, sample_shape: tuple[int, ...], classes: int) -> None:
-    """Raise ConfigError where a user's model does not take two samples, or has not `classes` outputs for each."""
+    """Raise ConfigError if a user's model raises for two samples, or does not return `classes` outputs for each."""
     training = model.training
     try:
         with torch.no_grad():
             outputs = model.eval()(torch.zeros(2, *sample_shape))
     except Exception as error:
         raise ConfigError(
-            f"The model '{name}' does not take samples of shape {sample_shape}, as this data set's are: "
+            f"The model '{name}' does not accept this data set's samples, which have shape {sample_shape}: "
             f"{plugins.described(error)}."
         ) from error
     model.train(training)
@@ -83,16 +83,17 @@ def _refuse_misfit(model: nn.Module, name: str, sample_shape: tuple[int, ...], c
     if shape != (2, classes) and (shape, classes) != ((2,), 1):
         given = f"outputs of shape {shape}" if shape else f"a {type(outputs).__name__}"
         raise ConfigError(
-            f"The model '{name}' gives {given} for two samples. This data set needs (2, {classes}): "
+            f"The model '{name}' returns {given} for two samples. This data set needs (2, {classes}): "
             f"{classes} outputs for each."
         )
 
 
 def channels_last(model: nn.Module) -> nn.Module:
-    """Put a model's kernels, and on a CPU the images that it gets, into channels-last order.
+    """Convert a model's kernels, and on a CPU its input images, to channels-last order.
 
-    fedsel's own models for images have it. It is not done for users' own models unasked: `view` of such a tensor raises
-    where `reshape` or `nn.Flatten` does not. The values that go in and out are the same.
+    The values of inputs and outputs do not change. `build` does this only for fedsel's own models for images. A user's
+    function may do it for its model, unless that uses `Tensor.view`, which fails for such tensors; `reshape` and
+    `nn.Flatten` do not fail.
     """
     model.register_forward_pre_hook(_images_channels_last)
     for module in model.modules():
@@ -106,14 +107,14 @@ def _images_channels_last(module: nn.Module, inputs: tuple[Tensor, ...]) -> tupl
 
 
 def _with_channel_strides(x: Tensor) -> Tensor:
-    """The images (n, C, H, W) in channels-last order. With one channel both orders are one, and the strides tell."""
+    """Images (n, C, H, W) in channels-last order. With one channel, only the strides of the two orders differ."""
     if x.shape[1] == 1:
         return x.reshape(-1, *x.shape[2:], 1).permute(0, 3, 1, 2)
     return x.contiguous(memory_format=torch.channels_last)
 
 
 def _gradient_channels_last(flatten: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-    """Let the gradient of what is flattened come back in its order: layers before would put it there one by one."""
+    """Convert the gradient of the flattened images to channels-last order once; else each earlier layer converts it."""
     for x in inputs:
         if x.is_cpu and x.requires_grad and x.dim() == 4:
             x.register_hook(_with_channel_strides)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Cost of a model: floating-point operations of its weighted layers, known before anything is trained."""
+"""Cost of a model: floating-point operations of its weighted layers, computed without training."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from torch import Tensor, nn
 def forward_flops(module: nn.Module, sample_shape: tuple[int, ...]) -> int:
     """Floating-point operations of one sample's forward pass: two for each weight at each place where it is applied.
 
-    Layers with matrices or filters are counted (linear, convolution); normalisation, activations and attention between
-    positions are left out. The model's mode is restored, and nothing is drawn at random.
+    It counts layers with matrices or filters (linear, convolution). It does not count normalisation, activations or
+    attention between positions. The model's mode is restored, and no random number is drawn.
     """
     counts: list[int] = []
 

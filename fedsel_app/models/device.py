@@ -1,4 +1,4 @@
-"""Device of a process, its precisions, and torch set up on it so that the same seed gives the same bits."""
+"""Device of a process and its precision, and settings of torch that make results repeatable: same seed, same bits."""
 
 import ctypes
 import os
@@ -11,11 +11,11 @@ import torch
 from fedsel_app.config import ConfigError
 
 BF16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
-"""Flags of processors that multiply bf16: x86's two, and Arm's."""
+"""Flags of processors that multiply bf16: two of x86 and one of Arm."""
 
 GLIBC_THRESHOLDS = {-1: 2**30, -3: 2**25}
-"""Options of glibc's mallopt: bytes that stay with the process when freed (M_TRIM_THRESHOLD), and the size from which
-an allocation gets pages of its own that do not stay (M_MMAP_THRESHOLD, whose largest value this is)."""
+"""Options of glibc's mallopt. M_TRIM_THRESHOLD: number of freed bytes that the process keeps. M_MMAP_THRESHOLD, here at
+its largest value: size of an allocation that gets pages of its own, which the process does not keep."""
 
 
 def choose_device(name: str) -> torch.device:
@@ -35,15 +35,15 @@ def choose_device(name: str) -> torch.device:
 
 
 def require_precision(precision: str, device: torch.device) -> None:
-    """Require units for the 'precision' setting on a device: without them bf16 is emulated, slower than fp32.
+    """Require a device with units for the 'precision' setting. Without them bf16 is emulated and slower than fp32.
 
     Raises
     ------
     ConfigError
-        Where `precision` is bf16 and the device has no units for it.
+        If `precision` is bf16 and the device has no units for it.
     """
     if precision == "bf16" and not has_bf16(device):
-        missing = f"of the flags {', '.join(sorted(BF16_FLAGS))} the processor shows none"
+        missing = f"the processor has none of the flags {', '.join(sorted(BF16_FLAGS))}"
         raise ConfigError(
             "The 'precision' parameter bf16 would be slower than fp32 here: "
             f"{missing if device.type == 'cpu' else f'this {device.type} device has no units for it'}. Set fp32."
@@ -51,14 +51,14 @@ def require_precision(precision: str, device: torch.device) -> None:
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Find out whether a device has units that multiply bf16; of a processor, as far as Linux lists its flags."""
+    """True if a device has units that multiply bf16. For a processor, Linux must list its flags."""
     if device.type == "cpu":
         return not BF16_FLAGS.isdisjoint(_processor_flags(Path("/proc/cpuinfo")))
     return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def _processor_flags(cpuinfo: Path) -> frozenset[str]:
-    """Flags of the processor as Linux lists them; none where there is no such list."""
+    """Flags of the processor as Linux lists them; none if there is no such list."""
     if not cpuinfo.is_file():
         return frozenset()
     lines = (line.partition(":") for line in cpuinfo.read_text(encoding="utf-8").splitlines())
@@ -67,9 +67,9 @@ def _processor_flags(cpuinfo: Path) -> frozenset[str]:
 
 
 def prepare(device: torch.device, threads: int) -> None:
-    """Set this process's torch threads, and on a CUDA device its deterministic kernels.
+    """Set the number of torch's threads, and on a CUDA device deterministic kernels.
 
-    The CPU's kernels are deterministic as they are, for one number of threads.
+    On a CPU torch's kernels are deterministic for a fixed number of threads.
     """
     torch.set_num_threads(threads)
     if device.type == "cpu":
@@ -81,10 +81,10 @@ def prepare(device: torch.device, threads: int) -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Keep freed memory with the process, where the C library is glibc; nothing elsewhere.
+    """Let the process keep freed memory, if the C library is glibc.
 
-    Each step allocates memory for its activations again. Each page that went back to the system in between costs a page
-    fault, which together take half of the time of a small convolutional model's forward pass.
+    Each step allocates memory for its activations again. If the system took the pages back in between, each costs a
+    page fault. Together these take half of the time of a small convolutional model's forward pass.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is not None:
@@ -94,7 +94,7 @@ def _keep_freed_memory() -> None:
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed torch's global generators, which dropout draws from, and put them back afterwards."""
+    """Seed torch's global generators, from which dropout draws, and restore them afterwards."""
     cuda = device.type == "cuda"
     with torch.random.fork_rng(devices=[device] if cuda else []):
         # Not torch.manual_seed: it would seed the other devices as well.

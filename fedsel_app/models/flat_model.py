@@ -1,4 +1,4 @@
-"""Flat model: a module whose parameters and gradient are one flat vector each, and its evaluation."""
+"""Flat model: a module with its parameters in one flat vector and its gradient in another, and its evaluation."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,18 +16,18 @@ from fedsel_app.models.tasks import CLASSIFICATION, Task
 
 
 class FlatModel:
-    """A module on a device whose trainable parameters are views of one vector; `backward` fills another.
+    """A module whose trainable parameters are views of one vector. `backward` writes the gradient to another vector.
 
     Parameters
     ----------
     module
-        The model; it is moved to `device` as float32 and owned from then on.
+        The model. The FlatModel moves it to `device` as float32; other code must not change it after that.
     device
         Device of the computation.
     task
-        Loss that the model is trained by, and its scores.
+        The training loss and the scores.
     precision
-        "bf16" takes the module's passes through torch's autocast; weights, outputs and losses are float32 all the same.
+        "bf16" runs the module under torch's autocast; weights, outputs and losses are still float32.
 
     Attributes
     ----------
@@ -35,16 +35,16 @@ class FlatModel:
     task : Task
     parameters, gradient : float32 tensors of shape (size,)
         Trainable parameters in the order of ``module.parameters()``, and their gradient. The entries of a channels-last
-        kernel lie in its own memory order; `load`, `export` and `arranged` translate from and to row-major order.
+        kernel are in its memory order; `load`, `export` and `arranged` convert from and to row-major order.
     layers : tuple of LayerSlice
-        One for each module that owns trainable parameters itself; they tile [0, size).
+        One for each module that has trainable parameters of its own; they tile [0, size).
     size : int
         Number of trainable parameters N.
 
     Raises
     ------
     ConfigError
-        Where the model has no trainable parameters.
+        If the model has no trainable parameters.
     """
 
     def __init__(
@@ -80,13 +80,16 @@ class FlatModel:
             tensor.data = view.copy_(tensor.detach())
 
     def backward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Put the gradient of a mini-batch's mean loss into `gradient`, and return that loss, a scalar."""
+        """Write the gradient of a mini-batch's mean loss to `gradient`, and return that loss, a scalar."""
         loss, gradients = self._gradients_of(x, y)
         torch._foreach_copy_(self._gradients, gradients)
         return loss
 
     def descend(self, x: Tensor, y: Tensor, lr: float) -> Tensor:
-        """Move `parameters` by -`lr` times that gradient, which is not kept, and return that loss."""
+        """Add -`lr` times the gradient of a mini-batch's mean loss to `parameters`, and return that loss.
+
+        `gradient` does not change.
+        """
         loss, gradients = self._gradients_of(x, y)
         with torch.no_grad():
             torch._foreach_add_(tuple(self._tensors), gradients, alpha=-lr)
@@ -115,7 +118,7 @@ class FlatModel:
         return _as_numpy(torch.cat([buffer.reshape(-1) for buffer in buffers]))
 
     def set_buffers(self, vector: NDArray[np.float32]) -> None:
-        """Set what `buffers_vector` returns. Raises ValueError where the length differs."""
+        """Set the floating-point buffers to `vector` (B,). Raises ValueError if its length differs."""
         buffers = self._buffers()
         sizes = [buffer.numel() for buffer in buffers]
         _require_length("buffers", vector, sum(sizes))
@@ -123,13 +126,13 @@ class FlatModel:
             buffer.copy_(values.view_as(buffer))
 
     def load(self, parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> None:
-        """Take the parameters, shape (N,), and buffers, shape (B,). Raises ValueError where a length differs."""
+        """Load the parameters, shape (N,), and buffers, shape (B,). Raises ValueError if a length differs."""
         _require_length("parameters", parameters, self.size)
         self.set_buffers(buffers)
         self._fill(self.parameters, parameters)
 
     def arranged(self, vector: NDArray[np.float32]) -> Tensor:
-        """A copy of a vector of row-major order, shape (N,), in the order of `parameters`, on their device."""
+        """Copy a vector in row-major order, shape (N,), to the order and the device of `parameters`."""
         arranged = torch.empty_like(self.parameters)
         self._fill(arranged, vector)
         return arranged
@@ -139,16 +142,16 @@ class FlatModel:
         return _as_numpy(torch.cat([tensor.detach().reshape(-1) for tensor in self._tensors]))
 
     def _fill(self, target: Tensor, vector: NDArray[np.float32]) -> None:
-        """Copy a vector of row-major order into one of the order of `parameters`."""
+        """Copy `vector`, in row-major order, into `target`, in the order of `parameters`."""
         parts = np.split(vector, np.cumsum(self._sizes)[:-1])
         for view, part in zip(self._views(target), parts, strict=True):
-            if view.is_cpu:  # NumPy also copies from arrays that cannot be written, which torch takes no view of
+            if view.is_cpu:  # NumPy also copies from read-only arrays, which torch does not accept
                 np.copyto(view.numpy(), part.reshape(view.shape))
             else:
                 view.copy_(torch.tensor(part).view(view.shape))
 
     def _views(self, vector: Tensor) -> list[Tensor]:
-        """The parts of a vector of the order of `parameters`, with the shapes and strides of the module's tensors."""
+        """Parts of a vector in the order of `parameters`, with the shapes and strides of the module's tensors."""
         parts = torch.split(vector, self._sizes)
         return [_view_like(tensor, part) for tensor, part in zip(self._tensors, parts, strict=True)]
 
@@ -167,17 +170,17 @@ class Result:
 
     @property
     def accuracy(self) -> float | None:
-        """The score under the name that messages give it; None where it is undefined."""
+        """The score, which messages call accuracy; None if it is undefined."""
         return self.score if math.isfinite(self.score) else None
 
 
 def evaluate(model: FlatModel, batches: Iterable[tuple[Tensor, Tensor]]) -> Result:
-    """Evaluate a model in eval mode; its mode is restored. The loss is summed in float64.
+    """Evaluate a model in eval mode, and restore its mode. The loss is summed in float64.
 
     Raises
     ------
     ValueError
-        Where `batches` is empty.
+        If `batches` is empty.
     """
     loss = 0.0
     tally = np.zeros(1)
@@ -202,7 +205,7 @@ def batch_losses(model: FlatModel, batches: Iterable[tuple[Tensor, Tensor]]) -> 
 
 @contextmanager
 def evaluating(model: FlatModel) -> Iterator[None]:
-    """Set a model to eval mode without gradients for the block; its mode is restored."""
+    """Run the block with the model in eval mode and without gradients, and restore its mode."""
     training = model.module.training
     model.module.eval()
     try:
@@ -217,7 +220,7 @@ def _sum(losses: Tensor) -> float:
 
 
 def _view_like(tensor: Tensor, values: Tensor) -> Tensor:
-    """View of `values` (n,) with the shape of `tensor`, channels-last where that is."""
+    """View of `values` (n,) with the shape of `tensor`, channels-last if `tensor` is."""
     if tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous():
         outputs, inputs, height, width = tensor.shape
         return values.view(outputs, height, width, inputs).permute(0, 3, 1, 2)

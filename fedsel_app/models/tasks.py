@@ -9,15 +9,15 @@ multi-label     float32 (n, L), 0 or 1             mean over the labels of the w
 regression      float32 (n,)                       squared error                               R^2
 ==============  =================================  ==========================================  ==================
 
-The score is what records and targets call accuracy: the larger the better, at most 1, and 1 for a perfect model. R^2 is
-1 - MSE / Var(y) on the same test examples, so it ranks models as FedCVR-Bolt's MSE does, which is the loss. Where it is
-undefined (labels all alike, or without any positive or negative) it is NaN.
+Records and the setting `target` call the score accuracy. A larger score is better, and a perfect model has score 1. R^2
+is 1 - MSE / Var(y) on the test examples, so it ranks models as FedCVR-Bolt's MSE does; the loss is this MSE. A score is
+NaN if it is undefined: R^2 if all targets are equal, the G-mean if there are no positives or no negatives.
 
-The multi-label loss and metrics are those of ISP's ECG task (Sec. 4.3): a positive counts negatives / positives times,
-both of all training examples, or in local training of the client's own (`positive-weights`), and once for a label that
-has only one kind there; a label is found where its logit is above 0.
-The paper leaves open how "weighted" sensitivity and specificity are weighed and how the G-mean joins them: both are
-means over the labels weighed by their positives, as scikit-learn's "weighted" averages, and the G-mean is the root of
+The multi-label loss and metrics are those of ISP's ECG task (Sec. 4.3). A positive of a label has the weight
+negatives / positives, counted over all training examples, or in local training over the client's own
+(`positive-weights`). If one of these counts is 0, the weight is 1. A label is predicted if its logit is above 0.
+The paper does not define its "weighted" sensitivity and specificity, nor the G-mean. Here both are means over the
+labels, weighted by the labels' positives, like scikit-learn's "weighted" averages. The G-mean is the square root of
 their product.
 """
 
@@ -39,14 +39,14 @@ Counts = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Scores:
-    """The score, NaN where it is undefined, and further metrics by name, those that are defined."""
+    """The score, NaN if it is undefined, and the other defined metrics by name."""
 
     score: float
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 class Task(Protocol):
-    """Task of a data set: its loss, and sums over the examples from which its scores follow."""
+    """Task of a data set: its loss, and its scores, which are computed from sums over the examples."""
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Mean loss of a mini-batch, a scalar."""
@@ -62,7 +62,7 @@ class Task(Protocol):
 
 
 class Classification:
-    """Classification: one class an example, one output a class."""
+    """Classification: one class for each example, one output for each class."""
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Mean cross-entropy."""
@@ -73,11 +73,11 @@ class Classification:
         return functional.cross_entropy(outputs, y, reduction="none")
 
     def tally(self, outputs: Tensor, y: Tensor) -> Counts:
-        """Examples whose largest output is their class, (1,)."""
+        """Number of examples whose largest output is their class, (1,)."""
         return np.array([float((outputs.argmax(dim=1) == y).sum())])
 
     def scores(self, tally: Counts, loss: float, examples: int) -> Scores:
-        """Accuracy; no further metrics."""
+        """The score is the accuracy; there are no other metrics."""
         return Scores(float(tally[0]) / examples)
 
 
@@ -85,12 +85,12 @@ CLASSIFICATION = Classification()
 
 
 class MultiLabel:
-    """Multi-label classification: any of L labels an example, one logit a label.
+    """Multi-label classification: any of L labels for each example, one logit for each label.
 
     Parameters
     ----------
     positive_weights : float32 tensor of shape (L,)
-        Weight of a positive, on the device where the loss is computed.
+        Weight of the positives of each label, on the device where the loss is computed.
     """
 
     def __init__(self, positive_weights: Tensor) -> None:
@@ -114,7 +114,7 @@ class MultiLabel:
         return kinds.sum(dim=1).cpu().numpy().astype(np.float64)
 
     def scores(self, tally: Counts, loss: float, examples: int) -> Scores:
-        """G-mean; weighted sensitivity and specificity, and the G-mean, among the metrics."""
+        """The score is the G-mean; the metrics are the weighted sensitivity and specificity and the G-mean."""
         true_positives, false_negatives, true_negatives, false_positives = tally
         positives, negatives = true_positives + false_negatives, true_negatives + false_positives
         sensitivity = _weighted_rate(true_positives, positives, positives)
@@ -125,7 +125,7 @@ class MultiLabel:
 
 
 class Regression:
-    """Regression: one number an example, one output."""
+    """Regression: one number for each example, one output."""
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Mean squared error."""
@@ -141,10 +141,10 @@ class Regression:
         return np.array([float(labels.sum()), float(labels.square().sum())])
 
     def scores(self, tally: Counts, loss: float, examples: int) -> Scores:
-        """R^2, under its name among the metrics too."""
+        """The score is R^2, which is also among the metrics."""
         total, squares = tally.tolist()
         variance = squares / examples - (total / examples) ** 2
-        # What is left of equal labels is rounding.
+        # A variance below this bound is a rounding error of equal labels.
         r2 = 1.0 - loss / variance if variance > 1e-12 * squares / examples else math.nan
         return Scores(r2, {"r2": r2} if math.isfinite(r2) else {})
 
@@ -152,7 +152,7 @@ class Regression:
 def task_of(dataset: Dataset, device: torch.device, examples: NDArray[np.int64] | None = None) -> Task:
     """The task of a data set; its loss is computed on `device`.
 
-    The weights of the positives are those of all training examples, or of `examples` alone, positions among them.
+    The weights of the positives come from all training examples, or only from those at the positions `examples`.
     """
     if dataset.task == "classification":
         return CLASSIFICATION
@@ -167,7 +167,7 @@ def task_of(dataset: Dataset, device: torch.device, examples: NDArray[np.int64] 
 
 
 def _weighted_rate(hits: Counts, cases: Counts, weights: Counts) -> float:
-    """Mean over the labels that have cases of hits / cases, weighed; NaN where nothing weighs."""
+    """Weighted mean of hits / cases over the labels with cases; NaN if their weights sum to 0."""
     there = cases > 0
     total = weights[there].sum()
     return float((weights[there] * hits[there] / cases[there]).sum() / total) if total > 0 else math.nan

@@ -42,7 +42,7 @@ def test_statistics_may_be_named():
     ("arrays", "statistics", "message"),
     [
         ([np.array([1])], None, "no array of floats"),
-        ([np.ones(1), np.array([1])], [1], "at position 1, where no float array is"),
+        ([np.ones(1), np.array([1])], [1], "position 1 has no float array"),
     ],
 )
 def test_a_model_that_cannot_be_trained_is_refused(arrays, statistics, message):
@@ -95,7 +95,7 @@ def test_named_arrays_are_taken_by_their_names_in_any_order_and_come_back_in_the
 def test_statistics_may_be_given_by_name():
     arrays = {"weight": np.ones(2, np.float32), "moving": np.zeros(3, np.float32)}
     assert ArrayLayout(arrays, ["moving"]).statistics == ArrayLayout(arrays, [1]).statistics == (1,)
-    with pytest.raises(ConfigError, match="are said to be 'moved', and no array has this name"):
+    with pytest.raises(ConfigError, match="no array has the name 'moved'"):
         ArrayLayout(arrays, ["moved"])
 
 
