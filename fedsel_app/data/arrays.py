@@ -16,7 +16,7 @@ BLOCK_ENTRIES = 2**20
 RESOLUTION = float(np.finfo(np.float32).eps)
 """A deviation of float32 values below this relative size is a rounding error."""
 MOST_CLASSES = 10**5
-"""Upper bound of labels and of owners; a model has one output for each class."""
+"""Upper bound on labels and owners; a model has one output for each class."""
 TASKS = ("classification", "multi-label", "regression")
 
 
@@ -26,10 +26,10 @@ def absent(data: str, folder: Path, files: str) -> ConfigError:
 
 
 def refuse_pipes(data: str, paths: Iterable[Path]) -> None:
-    """Raise ConfigError for a path that is not a file, such as a pipe, which may never end."""
+    """Raise ConfigError for a path that is not a file, such as a pipe: reading a pipe may never end."""
     for path in paths:
         if path.exists() and not path.is_file():
-            raise ConfigError(f"The data set '{data}' cannot be read: '{path}' is no file. Take it out.")
+            raise ConfigError(f"The data set '{data}' cannot be read: '{path}' is not a file. Remove it.")
 
 
 def check_samples(x: NDArray[Any], key: str, source: str) -> NDArray[Any]:
@@ -71,7 +71,7 @@ def check_targets(y: NDArray[Any], key: str, source: str, task: str) -> NDArray[
         raise ConfigError(f"{source} has {key} of type {y.dtype} and shape {y.shape}. For {task} it must be {form}.")
     if task == "multi-label" and not np.isin(y, (0, 1)).all():
         raise ConfigError(
-            f"{source} has values in {key} other than 0 and 1. For multi-label a label holds or does not."
+            f"{source} has values in {key} other than 0 and 1. For multi-label, 1 means that the sample has the label."
         )
     if not np.isfinite(y).all():
         raise ConfigError(f"{source} has values in {key} that are not finite. Remove or replace them.")

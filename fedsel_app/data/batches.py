@@ -20,7 +20,7 @@ PADDING = {"flip": 0, "crop-flip": 4}
 """Width of the zeros around an image before it is cropped, in pixels."""
 
 KEPT_BYTES = 1 << 26
-"""Largest normalised test set that is kept after its first use."""
+"""Largest size in bytes of a normalised test set that stays in memory after its first use."""
 
 GATHERED_BYTES = 1 << 20
 """Upper bound on the bytes of normalised mini-batches that are gathered together, unless one mini-batch has more."""
@@ -99,7 +99,7 @@ class DeviceData:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Mini-batches of the training examples at each of `order`, as `train_batch` makes them.
 
-        Several small mini-batches are gathered and normalised at a time, unless augmentation draws for each.
+        Several small mini-batches are gathered and normalised together, unless each is augmented.
         """
         if self._padding is not None and generator is not None:
             yield from (self.train_batch(positions, generator) for positions in order)
@@ -129,7 +129,7 @@ def _moments(dataset: Dataset, config: PreprocessingConfig) -> tuple[NDArray[np.
     mean, std = (np.array(values, np.float32) for values in PUBLISHED_MOMENTS[config.moments])
     if mean.size != dataset.mean.size or dataset.x_train.dtype != np.uint8:
         raise ConfigError(
-            f"The 'moments' parameter {config.moments} is of images with {mean.size} channels, and this data set's "
+            f"The 'moments' parameter {config.moments} needs images with {mean.size} channels, but this data set's "
             f"samples have shape {dataset.sample_shape}. Set 'moments' to computed."
         )
     return mean, std
@@ -152,7 +152,7 @@ def batch_order(examples: int, batch_size: int, batches: int, rng: np.random.Gen
     examples
         Number of examples, at least 1; positions are in [0, examples).
     batch_size, batches
-        Examples a batch, and number of batches; both at least 1.
+        Examples per batch, and number of batches; both at least 1.
     rng
         Draws the permutations.
     """
@@ -172,7 +172,7 @@ def loader_order(examples: int, batch_size: int, batches: int, rng: np.random.Ge
 
 
 def epoch_order(examples: int, batch_size: int, epochs: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
-    """Positions of the mini-batches of whole epochs, each a random permutation whose last batch may be smaller."""
+    """Positions of the mini-batches of whole epochs: random permutations, whose last batches may be smaller."""
     return [batch for _ in range(epochs) for batch in chunks(rng.permutation(examples), batch_size)]
 
 
@@ -182,7 +182,7 @@ def chunks(positions: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
 
 
 def _groups(order: Iterable[NDArray[np.int64]], most: int) -> Iterator[list[NDArray[np.int64]]]:
-    """Consecutive mini-batches together, `most` examples at most or one mini-batch."""
+    """Groups of consecutive mini-batches: at most `most` examples, or a single larger mini-batch."""
     together: list[NDArray[np.int64]] = []
     for positions in order:
         if together and sum(map(len, together)) + positions.size > most:

@@ -25,7 +25,7 @@ from fedsel_app.seeds import Purpose, stream
 Ints = NDArray[np.int64]
 
 INDEX = "index in fedsel"
-"""Column of the examples' positions."""
+"""Name of the column with the positions of the examples."""
 
 
 def client_parts(config: PartitionConfig, dataset: Dataset, clients: int, seed: int) -> list[Ints]:
@@ -34,12 +34,12 @@ def client_parts(config: PartitionConfig, dataset: Dataset, clients: int, seed: 
     Returns
     -------
     list of K int64 arrays
-        As from `partition.split`; the parts of a partitioner of flwr-datasets are in its own order.
+        As `partition.split` returns them; the parts of a partitioner of flwr-datasets are in its own order.
 
     Raises
     ------
     ConfigError
-        As `partition.split` raises it, and for a partitioner that is absent, or refuses its arguments or the data.
+        As in `partition.split`, or if a partitioner does not exist or raises for its arguments or the data.
     """
     if not config.partitioner and not config.function:
         return split(config, dataset.y_train, clients, seed, dataset.owners)
@@ -54,19 +54,21 @@ def client_parts(config: PartitionConfig, dataset: Dataset, clients: int, seed: 
     held = np.array([part.size for part in parts])
     if held.min() < config.min_examples:
         raise ConfigError(
-            f"With 'partition' {config.partition}, client {held.argmin()} would hold {held.min()} examples, and "
+            f"With 'partition' {config.partition}, client {held.argmin()} would have {held.min()} examples, but "
             f"'min-examples' is {config.min_examples}. Change the partition or its arguments, or lower 'min-examples'."
         )
     return parts
 
 
 def own_parts(function: str, labels: NDArray[Any], clients: int, seed: int) -> list[Ints]:
-    """Parts by a user's function of the labels (n,), the number of clients K and a generator; K int64 arrays.
+    """Parts from a user's function, called with the labels (n,), the number of clients K and a generator.
+
+    Returns K int64 arrays.
 
     Raises
     ------
     ConfigError
-        If it raises, or does not return K disjoint lists of distinct positions in [0, n).
+        If the function raises, or does not return K disjoint lists of distinct positions in [0, n).
     """
     made = call(function, "partition", labels.copy(), clients, stream(seed, Purpose.PARTITION))
     must = f"The function '{function}' ('partition') must return {clients} lists of positions in 0 to {len(labels) - 1}"
@@ -77,14 +79,14 @@ def own_parts(function: str, labels: NDArray[Any], clients: int, seed: int) -> l
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{must}. Got {type(made).__name__}.") from error
     if len(parts) != clients:
-        raise ConfigError(f"{must}, one a client. Got {len(parts)}.")
+        raise ConfigError(f"{must}, one for each client. Got {len(parts)}.")
     for client, part in enumerate(parts):
         whole = part.ndim == 1 and (np.issubdtype(part.dtype, np.integer) or not part.size)
         if not whole or (part.size and (part.min() < 0 or part.max() >= len(labels))):
             raise ConfigError(f"{must}. Client {client} has {part.tolist()[:10] if whole else part.dtype}.")
     positions, counts = np.unique(np.concatenate(parts), return_counts=True)
     if (counts > 1).any():
-        raise ConfigError(f"{must}, none of them twice. Position {int(positions[counts.argmax()])} is there twice.")
+        raise ConfigError(f"{must}, without repetition. Position {int(positions[counts.argmax()])} is repeated.")
     return [part.astype(np.int64) for part in parts]
 
 
@@ -102,7 +104,7 @@ def _columns(dataset: Dataset) -> dict[str, NDArray[Any]]:
 
 
 def _upstream_parts(config: PartitionConfig, columns: dict[str, NDArray[Any]], clients: int, seed: int) -> list[Ints]:
-    """The first K partitions of a partitioner, in its order."""
+    """The first K partitions of a partitioner of flwr-datasets, in its order."""
     try:
         import datasets
         from flwr_datasets import partitioner as upstream
@@ -114,8 +116,8 @@ def _upstream_parts(config: PartitionConfig, columns: dict[str, NDArray[Any]], c
     kind = getattr(upstream, _class_name(config.partitioner, upstream.__all__))
     if kind.__name__.startswith("Vertical"):
         raise ConfigError(
-            f"The partitioner {kind.__name__} deals out columns, so that every client would need a model of its own. "
-            "Choose one that deals out examples."
+            f"The partitioner {kind.__name__} divides the columns, so every client would need its own model. "
+            "Choose a partitioner that divides the examples."
         )
     arguments = _arguments(config, inspect.signature(kind).parameters, list(columns), clients, seed)
     with warnings.catch_warnings(record=True) as said, redirect_stderr(io.StringIO()):  # a progress bar
@@ -126,13 +128,13 @@ def _upstream_parts(config: PartitionConfig, columns: dict[str, NDArray[Any]], c
             count = partitioner.num_partitions
             parts = [partitioner.load_partition(client) for client in range(min(count, clients))]
         except Exception as error:
-            raise ConfigError(f"The partitioner {kind.__name__} refused this: {described(error)}.") from error
+            raise ConfigError(f"The partitioner {kind.__name__} failed: {described(error)}.") from error
     for warning in said:
         if Path(warning.filename).is_relative_to(Path(upstream.__file__).parent):
             warnings.warn(str(warning.message), stacklevel=2)
     if count < clients:
         raise ConfigError(
-            f"The partitioner {kind.__name__} makes {count} partitions, and there are {clients} clients. "
+            f"The partitioner {kind.__name__} makes {count} partitions, but there are {clients} clients. "
             f"Set 'clients' to {count}, or change 'partition-arguments'."
         )
     return [part.with_format("numpy")[:][INDEX].astype(np.int64) for part in parts]
@@ -148,11 +150,11 @@ def _class_name(name: str, known: list[str]) -> str:
 
 
 def _arguments(config: PartitionConfig, parameters: Any, columns: list[str], clients: int, seed: int) -> dict[str, Any]:
-    """Arguments of the partitioner: those of `partition-arguments`, and values of the run for the others."""
+    """Arguments of the partitioner: those in `partition-arguments`, and values of the run for some others."""
     given = config.arguments
     if unknown := [name for name in given if name not in parameters]:
         raise ConfigError(
-            f"The 'partition-arguments' have {', '.join(unknown)}, which the partitioner of {config.partition} lacks. "
+            f"The partitioner of {config.partition} has no argument {', '.join(unknown)}, as in 'partition-arguments'. "
             f"It takes {', '.join(parameters)}."
         )
     own = {"num_partitions": clients, "seed": seed, "partition_by": "label"}

@@ -1,8 +1,8 @@
-"""Columns of labelled tables: which of them holds the labels and which the samples, and their values as arrays.
+"""Columns of labelled tables: finds the columns of the labels and of the samples, and reads them as arrays.
 
-CSV files, Parquet and data sets of Hugging Face's `datasets` share it. The column of labels is the one that
-`data-arguments` name, or the one that is called `label`. Samples are one column of images, one of arrays, or several of
-numbers: the features of a table.
+The readers of CSV files, Parquet and data sets of Hugging Face's `datasets` use this module. The column of labels is
+the one that `data-arguments` name, or else the column `label`. The samples are one column of images, one column of
+arrays, or several columns of numbers, which are the features of a table.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -16,7 +16,7 @@ from fedsel_app.config import ConfigError
 LABEL = "label"
 """Name of the column of labels, unless `data-arguments` name another."""
 NUMBERS = ("int", "uint", "float", "bool", "double", "half")
-"""Beginnings of the names of numbers' types."""
+"""Prefixes of the names of numeric types."""
 
 
 def values(part: Any, names: Collection[str]) -> dict[str, NDArray[Any]]:
@@ -26,14 +26,14 @@ def values(part: Any, names: Collection[str]) -> dict[str, NDArray[Any]]:
 
 
 def known_column(name: str, columns: Collection[str], source: str) -> str:
-    """`name`. Raises ConfigError, whose sentence begins with `source`, unless it is one of `columns`."""
+    """Return `name` if it is one of `columns`. Otherwise raise ConfigError; its message begins with `source`."""
     if name not in columns:
-        raise ConfigError(f"{source} has no column {name!r} as 'data-arguments' say: there are {', '.join(columns)}.")
+        raise ConfigError(f"{source} has no column {name!r}, which 'data-arguments' name. It has {', '.join(columns)}.")
     return name
 
 
 def label_column(named: str, columns: Collection[str], source: str) -> str:
-    """Column of the labels: the one `named`, or else `LABEL`. Raises ConfigError where it is absent."""
+    """Column of the labels: the one `named`, or else `LABEL`. Raises ConfigError if it is absent."""
     if named or LABEL in columns:
         return known_column(named or LABEL, columns, source)
     raise ConfigError(
@@ -43,10 +43,10 @@ def label_column(named: str, columns: Collection[str], source: str) -> str:
 
 
 def numbered(labels: Mapping[str, NDArray[Any]], task: str) -> tuple[dict[str, NDArray[Any]], int | None]:
-    """Labels of each part, (n,), as numbers, and the number of classes where they are texts, else None.
+    """Labels of each part, (n,), as numbers, and the number of classes if they are texts, else None.
 
-    Texts are numbered in the order of the alphabet. Truth values, and whole numbers unless the `task` is regression,
-    are int64.
+    Texts are numbered in alphabetical order. Unless the `task` is regression, truth values and whole numbers become
+    int64.
     """
     if any(values.dtype == np.object_ for values in labels.values()):
         names = np.unique(np.concatenate(list(labels.values())))
@@ -64,22 +64,22 @@ def owners(values: NDArray[Any]) -> NDArray[np.int64]:
 
 
 class Columns:
-    """Columns of a data set of `datasets` that hold the samples and the labels.
+    """Columns of a data set of `datasets` with the samples and the labels.
 
     Parameters
     ----------
     features
         Name -> type of each column of the training split.
     arguments
-        Those of `data-arguments`: `label`, `input` and `owner` name columns. Without them the labels are the one column
-        of classes, or `LABEL`, and the inputs are found by their types.
+        Those of `data-arguments`: `label`, `input` and `owner` name columns. Without them the labels are the only
+        column of classes, or else `LABEL`, and the inputs are found by their types.
     source
-        Beginning of an error's sentence.
+        Beginning of error messages.
 
     Raises
     ------
     ConfigError
-        Where a named column is absent, or it is not clear which hold the labels or the samples.
+        If a named column is absent, or if it is not clear which columns have the labels or the samples.
     """
 
     def __init__(self, features: Mapping[str, Any], arguments: Mapping[str, Any], source: str) -> None:
@@ -101,8 +101,8 @@ class Columns:
             return images or arrays
         if not rest or images or arrays or not all(map(self._is_number, rest)):
             raise ConfigError(
-                f"{self._source} does not say which of its columns {', '.join(rest)} to learn from: there is neither "
-                "one of images nor one of arrays, nor are all of them numbers. Name them in 'data-arguments', as in "
+                f"{self._source} does not say which of its columns {', '.join(rest)} have the samples: one column of "
+                "images, one of arrays, or only columns of numbers. Name them in 'data-arguments', as in "
                 'input=["NAME"].'
             )
         return rest
@@ -115,12 +115,12 @@ class Columns:
     def samples(self, part: Any, size: int) -> NDArray[Any]:
         """Samples of a split: uint8 images (n, H, W) or (n, H, W, 3), or arrays and tables (n, ...).
 
-        Images are scaled to `size` x `size` pixels where that is above 0.
+        Images are scaled to `size` x `size` pixels if `size` is above 0.
 
         Raises
         ------
         ConfigError
-            Where the split lacks a column, or columns of several kinds or arrays of several shapes are the samples.
+            If the split lacks a column, the input columns have several kinds, or the arrays several shapes.
         """
         part = self._selected(part, self.inputs)
         if all(map(self._is_number, self.inputs)):
@@ -128,8 +128,8 @@ class Columns:
             return np.stack([columns[name] for name in self.inputs], axis=1).astype(np.float32)
         if len(self.inputs) > 1 or self.inputs[0] in self.single:
             raise ConfigError(
-                f"{self._source} cannot be learnt from {', '.join(self.inputs)}, as 'data-arguments' say: 'input' must "
-                "be one column of images, one of arrays, or columns of numbers."
+                f"{self._source} has the 'input' {', '.join(self.inputs)} in 'data-arguments'. It must be one column "
+                "of images, one column of arrays, or columns of numbers."
             )
         name = self.inputs[0]
         if self._types[name] == "Image":
@@ -137,9 +137,9 @@ class Columns:
         return self._arrays(part, name)
 
     def targets(self, parts: Mapping[str, Any]) -> tuple[dict[str, NDArray[Any]], int | None]:
-        """Targets: y_NAME of each part, and the number of classes where they have names, else None.
+        """Targets: y_NAME of each part, and the number of classes if they have names, else None.
 
-        Labels that are texts are numbered in the order of the alphabet.
+        Labels that are texts are numbered in alphabetical order.
         """
         name = self.label
         kind = self._features[self.label]
@@ -161,7 +161,7 @@ class Columns:
         try:
             found = np.stack([np.asarray(row) for row in part.with_format("numpy")[:][name]])
         except ValueError as error:
-            raise ConfigError(f"{self._source} has arrays of several shapes in '{name}'. Make them alike.") from error
+            raise ConfigError(f"{self._source} has arrays of several shapes in '{name}'. Use one shape.") from error
         return found if found.dtype == np.uint8 and found.ndim > 2 else found.astype(np.float32)
 
     def _images(self, images: Iterable[Any], size: int) -> NDArray[np.uint8]:

@@ -28,7 +28,7 @@ from fedsel_app.seeds import Purpose, stream
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 MOST_LISTED = 5
-"""Largest number of classes without examples that are named."""
+"""Largest number of classes without examples that a description lists."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
         if len(x) != len(y) or len(x) == 0:
             raise ConfigError(
                 f"{source} has {len(x)} samples in x_{part} and {len(y)} labels in y_{part}. "
-                "They must be equally many, and at least one."
+                "The numbers must be equal and at least 1."
             )
     if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
         raise ConfigError(
@@ -143,16 +143,16 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
     outputs = [_outputs(y, task) for y in (y_train, y_test)]
     if task == "multi-label" and outputs[0] != outputs[1]:
         raise ConfigError(
-            f"{source} has {outputs[0]} labels in y_train and {outputs[1]} in y_test. Make them the same."
+            f"{source} has {outputs[0]} labels in y_train and {outputs[1]} in y_test. The numbers must be equal."
         )
     if "classes" in arrays and task == "classification":
         classes = _count(arrays["classes"], source)
     if classes is not None and max(outputs) > classes:
-        raise ConfigError(f"{source} has the label {max(outputs) - 1}, and this data set has {classes} classes from 0.")
+        raise ConfigError(f"{source} has the label {max(outputs) - 1}, but only {classes} classes, numbered from 0.")
     owners = check_labels(np.asarray(arrays["owners"]), "owners", source) if "owners" in arrays else None
     if owners is not None and len(owners) != len(y_train):
         raise ConfigError(
-            f"{source} has {len(y_train)} training samples and {len(owners)} owners. They must be equally many."
+            f"{source} has {len(y_train)} training samples and {len(owners)} owners. The numbers must be equal."
         )
     return Dataset(x_train, y_train, x_test, y_test, classes or max(outputs), *moments(x_train), owners, task)
 
@@ -175,8 +175,8 @@ def load_surrogate(path: Path, dataset: Dataset) -> Dataset:
     fits = made.classes <= dataset.classes if dataset.task == "classification" else made.classes == dataset.classes
     if x.shape[1:] != dataset.sample_shape or x.dtype != dataset.x_train.dtype or not fits:
         raise ConfigError(
-            f"{source} has samples of shape {x.shape[1:]} ({x.dtype}) and {made.classes} classes, the data set "
-            f"{dataset.sample_shape} ({dataset.x_train.dtype}) and {dataset.classes}. They must be of one kind."
+            f"{source} has samples of shape {x.shape[1:]} ({x.dtype}) and {made.classes} classes, but the data set has "
+            f"{dataset.sample_shape} ({dataset.x_train.dtype}) and {dataset.classes}. They must match."
         )
     return replace(dataset, x_train=x, y_train=y, x_test=x, y_test=y, owners=None)
 
@@ -280,7 +280,7 @@ def _regression(config: DataConfig, seed: int) -> Dataset:
     clients, clusters, intercept = config.synthetic_clients, config.regression_clusters, config.regression_intercept
     arrays = regression.generate(clients, clusters, intercept, config.test_fraction, seed)
     made = from_arrays(arrays, "The data set 'regression'")
-    # No shift of the inputs, because after a shift a law through the origin would no longer be one.
+    # The inputs are not shifted: after a shift, a linear law through the origin would need an intercept.
     return replace(made, mean=np.zeros_like(made.mean), std=np.ones_like(made.std))
 
 

@@ -46,7 +46,7 @@ def dirichlet(sizes: Ints, clients: int, alpha: float, least: int, rng: np.rando
 
 
 def balanced_dirichlet(sizes: Ints, clients: int, alpha: float, least: int, rng: np.random.Generator) -> Ints:
-    """Balanced Dirichlet split: a class goes in Dirichlet(alpha) proportions to clients with fewer than n / K examples.
+    """Balanced Dirichlet split: clients with fewer than n / K examples share a class in Dirichlet(alpha) proportions.
 
     This is the balance rule in the code of HiCS-FL (and of NIID-Bench): the proportions of the other clients become 0,
     and the rest are divided by their sum. If all proportions are then 0, which can happen with a small alpha, they are
@@ -65,8 +65,8 @@ def balanced_dirichlet(sizes: Ints, clients: int, alpha: float, least: int, rng:
         if held.min() >= least:
             return table
     raise ConfigError(
-        f"In {DIRICHLET_DRAWS} balanced Dirichlet draws some client held fewer than 'min-examples' ({least}). Lower "
-        "it, or raise 'alpha'."
+        f"In each of {DIRICHLET_DRAWS} balanced Dirichlet draws, a client had fewer than 'min-examples' ({least}). "
+        "Lower 'min-examples', or raise 'alpha'."
     )
 
 
@@ -79,13 +79,16 @@ def multi_dirichlet(
     *,
     balanced: bool = False,
 ) -> Ints:
-    """Multi-Dirichlet split: equal groups of clients share every class equally, each by Dirichlet of its own alpha."""
+    """Multi-Dirichlet split: equal groups of clients get equal shares of every class.
+
+    Each group splits its share in Dirichlet proportions with its own alpha.
+    """
     groups = len(alphas)
     if clients % groups:
         raise ConfigError(
             f"The {groups} numbers in 'alphas' need 'clients' to be a multiple of {groups}. Got {clients} clients."
         )
-    # The examples, class after class, are dealt to the groups in turns.
+    # The groups take the examples in turns, class after class.
     dealt = (np.cumsum(sizes) + np.arange(groups)[::-1, None]) // groups
     shares = np.diff(dealt, axis=1, prepend=0)
     split = balanced_dirichlet if balanced else dirichlet
@@ -94,7 +97,7 @@ def multi_dirichlet(
 
 
 def psi_lda(sizes: Ints, clients: int, psi: float, rng: np.random.Generator) -> Ints:
-    """psi-LDA split: n // K examples per client, of class k mod C with probability psi, else of a random other class.
+    """psi-LDA split: n // K examples for client k, of class k mod C with probability psi, else of a random other class.
 
     The clients draw in turns, one example at a time. So a class runs out for all clients at the same time; then the
     class with the most remaining examples replaces it.
@@ -142,8 +145,8 @@ def missing_classes(sizes: Ints, clients: int, missing: int, rng: np.random.Gene
     require_some_classes(classes, missing)
     if clients * (classes - missing) < classes:
         raise ConfigError(
-            f"With 'missing-classes' {missing}, {clients} clients hold {classes - missing} classes each, which cannot "
-            f"cover all {classes}. Lower 'missing-classes' or raise 'clients'."
+            f"With 'missing-classes' {missing}, {clients} clients have {classes - missing} classes each, so not "
+            f"all {classes} classes have a client. Lower 'missing-classes' or raise 'clients'."
         )
     has = np.argsort(rng.random((clients, classes)), axis=1) >= missing
     for orphan in np.flatnonzero(~has.any(axis=0)):

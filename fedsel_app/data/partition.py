@@ -1,8 +1,8 @@
 """Partition of the training examples over the clients, and of a client's examples into a training and a test part.
 
-A split that is skewed by class is drawn in two steps: a table of each client's number of examples of each class
-(`label_skew`), and then a seeded deal of the shuffled classes. In shards and natural, a client gets whole runs of
-examples.
+A split that is skewed by class has two steps. First `label_skew` draws a table with each client's number of examples of
+each class. Then the clients get these numbers of examples from the shuffled classes. With shards and natural, a client
+gets whole runs of examples instead.
 
 References
 ----------
@@ -27,7 +27,7 @@ Ints = NDArray[np.int64]
 def split(
     config: PartitionConfig, labels: NDArray[Any], clients: int, seed: int, owners: Ints | None = None
 ) -> list[Ints]:
-    """Split the examples among the clients; the same for the same arguments.
+    """Split the examples among the clients. The same arguments give the same split.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def split(
     clients : number of clients K
     seed : seed of the run
     owners : owner of each training example, int64 (n,), if known; natural makes each owner a client. If there are more
-        owners than clients, K are drawn among those with enough examples, and the rest take no part
+        owners than clients, K of the owners with enough examples are drawn, and the others are not used
 
     Returns
     -------
@@ -49,13 +49,14 @@ def split(
     Raises
     ------
     ConfigError
-        For own, which splits nothing. If there are too few examples, 'alphas' gives no equal groups, 'missing-classes'
-        leaves no class, a skewed split gets targets that are not classes, or natural has too few owners or none.
+        If the partition is own, which does not split data. If there are too few examples, 'alphas' gives no equal
+        groups, 'missing-classes' leaves no class, a skewed split gets targets that are not classes, or natural has too
+        few owners or none.
     """
     if config.partition == "own":
         raise ConfigError(
-            "With 'partition' own, all of a client's data file is that client's, so one file cannot be split among "
-            "several clients. Use it where clients are machines of their own, each with its 'data-path'."
+            "With 'partition' own, each client trains on all of its own data file, and no file is split. Use it only "
+            "if each client runs on a machine of its own, with its own 'data-path'."
         )
     if config.surrogate_examples:
         left, _ = surrogate(config, labels, seed)
@@ -75,7 +76,7 @@ def split(
         return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), clients)]
     if _continuous(labels):
         raise ConfigError(
-            f"The 'partition' parameter {config.partition} goes by classes, and the targets of this data set are real "
+            f"The 'partition' parameter {config.partition} needs classes, but the targets of this data set are real "
             "numbers. Set 'partition' to natural or iid."
         )
     classes = strata(labels)
@@ -147,7 +148,7 @@ def _require_examples(held: Ints, config: PartitionConfig, advice: str) -> None:
         if config.partition == "psi-lda":
             what = f"'psi' {config.psi:g}"
         raise ConfigError(
-            f"With {what} and {held.size} clients, client {held.argmin()} would hold fewer than {config.min_examples} "
+            f"With {what} and {held.size} clients, client {held.argmin()} would have fewer than {config.min_examples} "
             f"examples. {advice}"
         )
 
@@ -217,7 +218,7 @@ def label_counts(parts: Sequence[Ints], labels: NDArray[Any], classes: int) -> I
     """
     if _continuous(labels):
         raise ConfigError(
-            "The strategy asks the clients for their label counts, and the targets of this data set are real numbers. "
+            "The strategy needs the clients' label counts, but the targets of this data set are real numbers. "
             "Choose another strategy."
         )
     if labels.ndim == 2:
@@ -233,15 +234,15 @@ def _natural(owners: Ints | None, clients: int, least: int, rng: np.random.Gener
     """Natural partition: the examples of each owner, or of K drawn owners, in the order of the owners."""
     if owners is None:
         raise ConfigError(
-            "The 'partition' parameter natural needs a data set that says whose each training example is, and this one "
-            "does not. Choose another partition, or a data set with owners."
+            "The 'partition' parameter natural needs the owner of each training example, but this data set has no "
+            "owners. Choose another partition, or a data set with owners."
         )
     held = np.bincount(owners)
     enough = np.flatnonzero(held >= least)
     if len(enough) < clients:
         raise ConfigError(
             f"With 'partition' natural, only {len(enough)} owners have the {least} training examples that "
-            f"'min-examples' asks for, and there are {clients} clients. Lower 'clients' or 'min-examples'."
+            f"'min-examples' asks for, but there are {clients} clients. Lower 'clients' or 'min-examples'."
         )
     drawn = np.sort(rng.choice(enough, clients, replace=False))
     parts = np.split(np.argsort(owners, kind="stable"), np.cumsum(held)[:-1])
@@ -249,11 +250,11 @@ def _natural(owners: Ints | None, clients: int, least: int, rng: np.random.Gener
 
 
 def _shards(labels: Ints, clients: int, each: int, least: int, rng: np.random.Generator) -> list[Ints]:
-    """Shards: the examples, sorted by class, are cut into K * `each` equal runs, `each` for every client."""
+    """Shards: the examples, sorted by class, are cut into K * `each` equal runs. Every client gets `each` of them."""
     if len(labels) // (clients * each) * each < least:
         raise ConfigError(
             f"With 'shards-per-client' {each}, {clients} clients get shards of {len(labels) // (clients * each)} "
-            f"examples, and 'min-examples' is {least}. Lower 'shards-per-client', 'clients' or 'min-examples'."
+            f"examples, but 'min-examples' is {least}. Lower 'shards-per-client', 'clients' or 'min-examples'."
         )
     order = rng.permutation(len(labels))
     shards = np.array_split(order[np.argsort(labels[order], kind="stable")], clients * each)
@@ -262,7 +263,7 @@ def _shards(labels: Ints, clients: int, each: int, least: int, rng: np.random.Ge
 
 
 def _overlapping(labels: Ints, clients: int, missing: int, rng: np.random.Generator) -> list[Ints]:
-    """Missing-classes split of the authors' code: class size // K examples of each held class, drawn independently."""
+    """Missing-classes split of the authors' code: each client draws class size // K examples of each class it has."""
     classes = len(np.bincount(labels))
     label_skew.require_some_classes(classes, missing)
     members = [np.flatnonzero(labels == label) for label in range(classes)]
@@ -275,7 +276,7 @@ def _overlapping(labels: Ints, clients: int, missing: int, rng: np.random.Genera
 
 
 def _deal(table: Ints, labels: Ints, rng: np.random.Generator) -> list[Ints]:
-    """Deal each class's shuffled examples to the clients, `table[k, c]` of class c to client k."""
+    """Distribute the shuffled examples of each class: client k gets `table[k, c]` examples of class c."""
     dealt: list[list[Ints]] = [[] for _ in table]
     for label, counts in enumerate(table.T):
         members = rng.permutation(np.flatnonzero(labels == label))

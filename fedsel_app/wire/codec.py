@@ -1,6 +1,6 @@
 """Update codec: encodes a sparse or dense model update as bytes, exactly, and decodes bytes without trusting them.
 
-A payload is, all numbers little-endian::
+Layout of a payload, with all numbers little-endian::
 
     offset  bytes  what
          0      4  magic "FSEL"
@@ -13,12 +13,12 @@ A payload is, all numbers little-endian::
         16      4  client, its partition id
         20      4  round
         24      .  the indices (`indices`)
-         .      .  the values: 4 count bytes, or rounded (`rounded_values`), or quantised (`values`, which has
-                   the indices behind its head)
+         .      .  the values: float32 of 4 bytes each, or rounded (`rounded_values`), or quantised (`values`,
+                   where the indices follow the head of the values)
          .      4  CRC-32 of all bytes before it
 
-Bit streams fill each byte from its lowest bit; the last byte's unused bits are zero. A dense update spends
-nothing on indices; `encode` takes the shortest coding of any others.
+Bit streams fill each byte from its lowest bit; the last byte's unused bits are zero. A dense update has no bytes of
+indices. For other indices, unless they are seeded, `encode` chooses the shortest coding.
 """
 
 import struct
@@ -47,7 +47,7 @@ _ROUNDED = {2: 16, 4: 8, 5: 4}
 _ROUNDED_CODING = {bits: coding for coding, bits in _ROUNDED.items()}
 _LARGEST_U32 = 2**32 - 1
 _PART = 2**15
-"""Entries of the model that are summed over all updates before the next ones: 256 KiB of float64."""
+"""Number of entries in each part of the model that `add_weighted` sums at a time: 256 KiB of float64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +63,7 @@ class Update:
     values
         float32 (count,), the entries at `indices`.
     quantised
-        The same values on a grid or rounded, where they are: then they travel as its levels.
+        The same values as levels, if they are quantised or rounded; the payload then has these levels.
     """
 
     size: int
@@ -72,7 +72,7 @@ class Update:
     quantised: Quantised | Rounded | None = None
 
     def __eq__(self, other: object) -> bool:
-        """Bit for bit: -0.0 differs from 0.0, and dense from sparse with all entries listed."""
+        """Compare bit for bit: -0.0 differs from 0.0, and a dense update from a sparse one that lists all entries."""
         if not isinstance(other, Update):
             return NotImplemented
         mine, theirs = self.indices, other.indices
@@ -122,7 +122,8 @@ class Update:
 def add_weighted(total: NDArray[np.float64], updates: Sequence[Update], weights: Sequence[float]) -> None:
     """Add ``weights[0] * updates[0]``, then ``weights[1] * updates[1]`` and so on, to `total` in place.
 
-    The sums go over the model part by part, each small enough for a processor's cache, which changes no bit of them.
+    It sums one part of the model after the other, because a part fits into the processor's cache. This does not change
+    a bit of the sums.
 
     Raises
     ------
@@ -143,7 +144,7 @@ def add_weighted(total: NDArray[np.float64], updates: Sequence[Update], weights:
             if update.indices is None:
                 total[span] += terms
             else:
-                # No index comes twice: `at` is only the fastest way, and it is so with indices of this type.
+                # No index occurs twice: `np.add.at` is only faster than indexing, and only with indices of this type.
                 np.add.at(total, update.indices[span].astype(np.intp), terms)
 
 
@@ -157,7 +158,7 @@ class Packet:
 
 
 def bits_of_values(update: Update) -> int:
-    """Bits of the values alone, as the papers count: 32 a value sent (QSGD: fixed-width levels), indices free."""
+    """Bits of the values alone, as papers count them: 32 for each value sent (QSGD: its fixed width)."""
     return 32 * update.count if update.quantised is None else update.quantised.bits_of_values()
 
 
@@ -168,15 +169,15 @@ def index_bits(payload: bytes) -> int:
 
 
 def encode(update: Update, *, client: int, server_round: int, seeded: bool = False) -> bytes:
-    """Encode `update` as a payload, its indices in the fewest bytes.
+    """Encode `update` as a payload, with its indices in the fewest bytes.
 
-    With `seeded` the indices, if any, do not travel: they must be ``indices.seeded_indices`` of this client
-    and round, and the receiver draws them as well.
+    With `seeded`, the payload does not contain the indices, because the receiver draws them itself. They must be
+    ``indices.seeded_indices`` of this client and round.
 
     Raises
     ------
     WireError
-        If `update` is not as its class says, a value is not finite, or a number does not fit 32 bits.
+        If `update` violates the description of its class, a value is not finite, or a number does not fit 32 bits.
     """
     _refuse_unsendable(update, client, server_round)
     coding, rice_bits, places = index_codec.encode_indices(update.indices, update.size, seeded=seeded)
@@ -204,13 +205,13 @@ def encode(update: Update, *, client: int, server_round: int, seeded: bool = Fal
 def decode(payload: bytes | memoryview, *, size: int, seed: int | None = None) -> Packet:
     """Decode `payload` for a model of `size` entries; ``decode(encode(u)).update == u`` bit for bit.
 
-    `seed` is the run's, by which the sender may have drawn its indices. Memory use is bounded by the payload's
-    length and `size`, whatever the payload claims.
+    `seed` is the run's seed, from which seeded indices are drawn. The payload's length and `size` bound the memory that
+    decoding uses, even if the payload claims larger numbers.
 
     Raises
     ------
     WireError
-        If `payload` departs from the format in any way, or is not of a model of `size` entries.
+        If `payload` violates the format, or belongs to a model with another number of entries.
     """
     if len(payload) < _OVERHEAD_BYTES:
         raise WireError(f"The payload is cut short: {len(payload)} bytes, and {_OVERHEAD_BYTES} is the least.")
@@ -252,7 +253,7 @@ def _body(payload: bytes | memoryview) -> memoryview:
 
 
 def _index_bytes(body: memoryview, value_coding: int, count: int) -> int:
-    """Bytes of indices in a payload's body. Raises WireError if it cannot hold them and the values."""
+    """Bytes of indices in a payload's body. Raises WireError if the body is too short for its values."""
     if value_coding == _QUANTISED:
         return value_codec.index_bytes(body)
     rounded = _ROUNDED.get(value_coding)

@@ -1,11 +1,13 @@
 """Index coding of a sparse update: a bitmap, Rice-coded gaps, or a check sum of seeded indices.
 
-A bitmap has bit i set where entry i is sent. Rice coding (R. F. Rice, "Some Practical Universal Noiseless
-Coding Techniques", JPL Publication 79-22, 1979) splits each gap g, the entries skipped before a sent one,
-into q = g >> b, sent as q zeros and a one, and the b low bits. A first stream holds all the unary codes, a
-second one the low bits as b planes of `count` bits, lowest plane first; so both ways are a few whole-array
-operations. Seeded indices do not travel: both sides draw them from (seed, round, client), and four bytes,
-the CRC-32 of the indices as little-endian uint32, tell whether both drew the same.
+In a bitmap, bit i is set if entry i is sent. Rice coding (R. F. Rice, "Some Practical Universal Noiseless Coding
+Techniques", JPL Publication 79-22, 1979) codes each gap g, the number of entries skipped before a sent one. It splits g
+into q = g >> b, written as q zeros and a one, and the b low bits of g. The first stream has all unary codes. The second
+stream has the low bits as b planes of `count` bits, lowest plane first. With this order, encoding and decoding take
+only a few operations on whole arrays.
+
+Seeded indices are not sent: both sides draw them from (seed, round, client). The payload has only four bytes, the
+CRC-32 of the indices as little-endian uint32, to check that both sides drew the same.
 """
 
 import zlib
@@ -27,7 +29,7 @@ def seeded_indices(seed: int, server_round: int, client: int, size: int, count: 
 
 
 def encode_indices(indices: NDArray[np.uint32] | None, size: int, *, seeded: bool) -> tuple[int, int, bytes]:
-    """Encode indices in the fewest bytes, or as a check sum if the receiver draws the `seeded` ones itself.
+    """Encode indices in the fewest bytes; with `seeded` encode only their check sum.
 
     Returns the coding's number, its Rice parameter and its bytes.
     """
@@ -67,7 +69,7 @@ def decode_indices(
     Raises
     ------
     WireError
-        If `stored` is not a sound coding of `count` indices below `size`.
+        If `stored` is not a valid coding of `count` indices below `size`.
     """
     count = drawn[-1]
     if coding not in (DENSE, BITMAP, RICE, SEEDED):
@@ -106,7 +108,7 @@ def _check_sum(indices: NDArray[np.uint32]) -> bytes:
 
 
 def _best_rice(gaps: NDArray[np.uint32]) -> tuple[int, int, int]:
-    """Shortest Rice coding: its bytes, its parameter b, and its unary bits."""
+    """Shortest Rice coding: its number of bytes, its parameter b, and its number of unary bits."""
     count = len(gaps)
     best = (_LARGEST_U32, 0, 0)
     for b in range(32):

@@ -4,9 +4,9 @@ Entry i of a block whose largest magnitude is n is n l_i / s. With 16 bits the l
 and s = 1; with 8 and 4 bits it is a whole number in [-s, s] and s = 127 and 7. Every value is divided by its
 block's norm first, so that no width overflows, and the largest value of each block is exact.
 
-The section of the payload that holds them is ceil(count / 256) norms, float32, and then the levels: little-endian
-float16, int8, or two of 4 bits in a byte, two's complement, the first in the low half; an odd count ends in four
-zeros.
+The section of the payload has ceil(count / 256) norms, float32, and then the levels: little-endian float16, int8, or 4
+bits in two's complement. Two levels of 4 bits share a byte, the first one in its low half; with an odd count, the last
+byte's high half is zero.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedsel_app.wire.bits import WireError
 
 BLOCK = 256
-"""Entries that share a norm: a norm costs an eighth of a bit each."""
+"""Number of entries that share a norm. A norm adds an eighth of a bit to each of its entries."""
 LEVELS = {16: 1, 8: 127, 4: 7}
 """Bits of a value -> s, its largest level."""
 _NORM_BYTES = 4
@@ -44,19 +44,19 @@ class Rounded:
     levels: NDArray[np.float16] | NDArray[np.int8]
 
     def values(self) -> NDArray[np.float32]:
-        """The values, float32 (count,), the same bits wherever they are computed."""
+        """The values, float32 (count,), with the same bits on every machine."""
         shares = self.levels.astype(np.float32)
         shares /= np.float32(LEVELS[self.bits])
         shares *= np.repeat(self.norms, BLOCK)[: shares.size]
         return shares
 
     def bits_of_values(self) -> int:
-        """Bits of the values as the papers count: 32 a value sent, whatever it is rounded to."""
+        """Bits of the values as papers count them: 32 for each value sent, although it is rounded to fewer."""
         return 32 * self.levels.size
 
 
 def bits_an_entry(value_bits: int) -> float:
-    """Bits of one value on the wire, its share of the norm included; values of 32 bits are sent as they are."""
+    """Bits of one value on the wire, with its share of the norm; values of 32 bits have no norm."""
     return value_bits + 8 * _NORM_BYTES / BLOCK if value_bits in LEVELS else float(value_bits)
 
 
@@ -71,7 +71,7 @@ def encode_values(rounded: Rounded) -> bytes:
     Raises
     ------
     WireError
-        If `rounded` is not as its class says.
+        If `rounded` violates the description of its class.
     """
     levels = rounded.levels
     if levels.dtype != (np.float16 if rounded.bits == 16 else np.int8):
@@ -90,7 +90,7 @@ def encode_values(rounded: Rounded) -> bytes:
 
 
 def decode_values(section: memoryview, count: int, bits: int) -> Rounded:
-    """Decode the `count` values of a section of ``section_bytes(count, bits)``. Raises WireError unless it is sound."""
+    """Decode the `count` values of a section of ``section_bytes(count, bits)``. Raises WireError if it is not valid."""
     norms = np.frombuffer(section, "<f4", _blocks(count)).astype(np.float32)
     stored = section[norms.nbytes :]
     levels: NDArray[Any]
@@ -102,7 +102,7 @@ def decode_values(section: memoryview, count: int, bits: int) -> Rounded:
         pairs = np.frombuffer(stored, np.uint8)
         if count % 2 and pairs[-1] >> 4:
             raise WireError("The payload's padding bits are not zero.")
-        # Flipping the sign bit and taking it off again extends two's complement of 4 bits to 8.
+        # Flipping the sign bit and then subtracting it extends two's complement from 4 bits to 8.
         halves = np.stack((pairs & 15, pairs >> 4), axis=1).ravel()[:count]
         levels = (halves ^ 8).view(np.int8) - np.int8(8)
     rounded = Rounded(bits, norms, levels)
@@ -120,7 +120,7 @@ def _refuse_unsound(rounded: Rounded) -> None:
     s = LEVELS[rounded.bits]
     if not np.isfinite(norms).all() or np.signbit(norms).any():
         raise WireError("A norm of rounded values is not finite, or negative; did the training diverge?")
-    # The bits of positive float16 increase with the number, and NaN is above all.
+    # Of positive float16, the larger number has the larger bits, and NaN has the largest.
     beyond = levels.view(np.uint16) & 0x7FFF > _HALF_ONE if rounded.bits == 16 else (levels < -s) | (levels > s)
     if beyond.any():
         raise WireError(f"A level of rounded values is not within [-{s}, {s}].")

@@ -4,22 +4,24 @@ D. Alistarh, D. Grubic, J. Li, R. Tomioka, M. Vojnovic: "QSGD: Communication-Eff
 Quantization and Encoding", NeurIPS 2017, arXiv 1610.02132: entry i of a bucket of norm n is n z_i / s, with a
 whole level z_i in [-s, s].
 
-The section of the payload that holds quantised values is, all numbers little-endian::
+Layout of the section of quantised values in the payload, with all numbers little-endian::
 
     offset  bytes  what
-         0      4  bytes of indices, which stand behind this head
+         0      4  number of bytes of indices, which follow this head
          4      4  bucket, the entries that share a norm: 1 .. max(count, 1)
          8      4  s, the levels: 1 .. 32767
-        12      4  z, the levels that are not zero
+        12      4  z, the number of levels that are not zero
         16      .  the indices
          .      .  ceil(count / bucket) norms, float32
          .      .  the levels: a bit string
 
-Every nonzero level is coded by the Elias gamma code of 1 + the zeros before it, a sign bit, and the gamma code
-of its magnitude (TensorFlow Federated's coder; the zeros behind the last one are implied). The gamma code of k
-is n zeros, a one, and the n low bits of k, where n = floor(log2 k). The bits are put in an order that makes both
-ways a few whole-array operations: the zeros and ones of all runs, then of all magnitudes; the signs; then the
-low bits of runs and magnitudes as planes, lowest bit first, a plane holding only those codes that have that bit.
+The code of a nonzero level is the Elias gamma code of 1 + the number of zeros before it, a sign bit, and the gamma code
+of its magnitude, as in TensorFlow Federated's coder. Zeros after the last nonzero level are not coded. The gamma code
+of k is n zeros, a one, and the n low bits of k, where n = floor(log2 k).
+
+The bits have the following order, with which encoding and decoding take only a few operations on whole arrays: the
+zeros and ones of all runs, then those of all magnitudes; the signs; then the low bits of runs and magnitudes as planes,
+lowest bit first. A plane has only the codes that are long enough to have its bit.
 """
 
 import struct
@@ -49,7 +51,7 @@ class Quantised:
     bucket
         Entries that share a norm, 1 .. max(count, 1).
     s
-        Levels, 1 .. 32767.
+        Largest level, 1 .. 32767.
     """
 
     norms: NDArray[np.float32]
@@ -58,22 +60,22 @@ class Quantised:
     s: int
 
     def values(self) -> NDArray[np.float32]:
-        """The values, float32 (count,), the same bits wherever they are computed."""
+        """The values, float32 (count,), with the same bits on every machine."""
         shares = self.levels.astype(np.float32) / np.float32(self.s)
         return shares * np.repeat(self.norms, self.bucket)[: self.levels.size]
 
     def bits_of_values(self) -> int:
-        """Bits of the values in the papers' fixed width: 32 a bucket, a sign and ceil(log2(s + 1)) an entry."""
+        """Bits of the values in the papers' fixed width: 32 per bucket, and a sign and ceil(log2(s + 1)) per entry."""
         return 32 * self.norms.size + self.levels.size * (1 + self.s.bit_length())
 
 
 def encode_values(quantised: Quantised, places: bytes) -> bytes:
-    """Encode the section of quantised values, around the coded indices `places`.
+    """Encode the section of quantised values, which includes the coded indices `places`.
 
     Raises
     ------
     WireError
-        If `quantised` is not as its class says.
+        If `quantised` violates the description of its class.
     """
     norms, levels, bucket, s = quantised.norms, quantised.levels, quantised.bucket, quantised.s
     _refuse_grid(levels.size, bucket, s)
@@ -85,7 +87,7 @@ def encode_values(quantised: Quantised, places: bytes) -> bytes:
 
 
 def index_bytes(section: memoryview) -> int:
-    """Bytes of indices in a section of quantised values. Raises WireError if it cannot hold them."""
+    """Bytes of indices in a section of quantised values. Raises WireError if the section is too short for them."""
     if len(section) < HEAD.size:
         raise WireError("The payload is too short for quantised values.")
     claimed: int = HEAD.unpack_from(section)[0]
@@ -95,7 +97,7 @@ def index_bytes(section: memoryview) -> int:
 
 
 def decode_values(section: memoryview, count: int) -> Quantised:
-    """Decode the `count` quantised values of a section. Raises WireError unless it is exactly that."""
+    """Decode the `count` quantised values of a section. Raises WireError if it is not valid."""
     skipped = HEAD.size + index_bytes(section)
     _, bucket, s, nonzero = HEAD.unpack_from(section)
     _refuse_grid(count, bucket, s)
@@ -137,7 +139,7 @@ def _encode_levels(levels: NDArray[np.int16]) -> tuple[bytes, int]:
 
 
 def _decode_levels(stored: NDArray[np.uint8], nonzero: int, count: int, s: int) -> NDArray[np.int16]:
-    # A nonzero level takes three bits at least, which bounds what follows by the payload's length.
+    # A nonzero level takes at least three bits, so the payload's length bounds the arrays below.
     if nonzero > count or 3 * nonzero > 8 * len(stored) or (not nonzero and len(stored)):
         raise WireError(f"The payload has {len(stored)} bytes of levels, which {nonzero} of {count} cannot take.")
     levels = np.zeros(count, np.int16)

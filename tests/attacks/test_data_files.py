@@ -70,7 +70,7 @@ def test_a_pipe_in_place_of_an_image_does_not_hang(tmp_path):
     config = image_folder(tmp_path)
     (tmp_path / "test" / "dog" / "0.png").unlink()
     os.mkfifo(tmp_path / "test" / "dog" / "0.png")
-    with pytest.raises(ConfigError, match=r"test/dog/0\.png' is absent or damaged: it is no file"):
+    with pytest.raises(ConfigError, match=r"test/dog/0\.png' is absent or damaged: it is not a file"):
         load(config, 1)
 
 
@@ -81,7 +81,7 @@ def test_a_pipe_in_place_of_an_image_does_not_hang(tmp_path):
 def test_a_pipe_in_place_of_other_files_does_not_hang(tmp_path, data, file):
     (tmp_path / file).parent.mkdir(parents=True)
     os.mkfifo(tmp_path / file)
-    with pytest.raises(ConfigError, match=f"'{data}' cannot be read: .* is no file"):
+    with pytest.raises(ConfigError, match=f"'{data}' cannot be read: .* is not a file"):
         load(DataConfig(data=data, data_path=str(tmp_path)), 1)
 
 

@@ -102,7 +102,7 @@ def test_an_exception_in_a_users_function_names_the_function_and_the_line(capsys
     ("model", "said"),
     [
         ("seven", "does not accept this data set's samples, which have shape (6,): RuntimeError: "),
-        ("two", "gives outputs of shape (2, 2) for two samples. This data set needs (2, 4): 4 outputs for each."),
+        ("two", "returns outputs of shape (2, 2) for two samples. This data set needs (2, 4): 4 outputs for each."),
         ("unfinished", "('model') raised AttributeError: "),
     ],
 )

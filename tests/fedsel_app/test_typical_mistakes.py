@@ -48,7 +48,7 @@ MISTAKES = {
         "Got 'label=kind'. In a shell, keep the quotes like this: "
         "--set 'data-arguments=label=\"fine_label\", shuffle=false'."
     ),
-    "run --set data=csv --set data-path=semicolons.csv": "has ';' between its columns. Write it with commas.",
+    "run --set data=csv --set data-path=semicolons.csv": "has ';' between its columns. Separate them with commas.",
     "run --set data=image-folder --set data-path=absent": (
         "put images as train/CLASS/NAME.png (or .jpg) and test/CLASS/NAME.png, or as CLASS/NAME.png there, or set"
     ),

@@ -97,6 +97,6 @@ def test_the_surrogate_set_is_of_the_data_sets_kind(tmp_path, surrogate):
     np.testing.assert_array_equal(found.mean, data.mean)
     np.savez(tmp_path / "other.npz", x=np.zeros((3, 5)), y=np.zeros(3, np.int64))
     np.savez(tmp_path / "half.npz", x=np.zeros((3, 5)))
-    for name, said in (("other", "must be of one kind"), ("half", "keys x and y"), ("none", "'surrogate-path'")):
+    for name, said in (("other", "must match"), ("half", "keys x and y"), ("none", "'surrogate-path'")):
         with pytest.raises(ConfigError, match=said):
             load_surrogate(tmp_path / f"{name}.npz", data)

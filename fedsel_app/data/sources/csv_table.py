@@ -1,4 +1,4 @@
-"""Tables in CSV files: columns of numbers to learn from, and one of labels, numbers or texts."""
+"""Tables in CSV files: columns of numbers as inputs, and one column of labels, which are numbers or texts."""
 
 import csv
 from pathlib import Path
@@ -17,14 +17,14 @@ def read(config: DataConfig) -> tuple[dict[str, Any], int | None]:
     Returns
     -------
     arrays
-        x_train : float32 (n, columns); y_train; task; owners where `data-arguments` name their column.
+        x_train : float32 (n, columns); y_train; task; owners if `data-arguments` name their column.
     classes
-        Number of classes where the labels are texts, which count in the order of the alphabet; else None.
+        Number of classes if the labels are texts, which are numbered in alphabetical order; else None.
 
     Raises
     ------
     ConfigError
-        Where the file is absent or no table, a named column is absent, or a value is no number.
+        If the file is absent or is not a table, a named column is absent, or a value is not a number.
     """
     path = Path(config.data_path)
     arguments = config.arguments
@@ -37,7 +37,7 @@ def read(config: DataConfig) -> tuple[dict[str, Any], int | None]:
     for name in filter(None, [owner, *inputs]):
         known_column(name, columns, source)
     if not inputs:
-        raise ConfigError(f"{source} has no column beside the labels to learn from.")
+        raise ConfigError(f"{source} has no column for the inputs, in addition to the labels.")
     samples = np.stack([_numbers(columns[name], name, source) for name in inputs], axis=1).astype(np.float32)
     try:
         labels = _numbers(columns[label], label, source)
@@ -60,10 +60,10 @@ def _columns(path: Path, source: str) -> dict[str, list[str]]:
     except (UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"{source} cannot be read as CSV: {error}.") from error
     if len(header) == 1 and (separators := [mark for mark in ";\t|" if mark in header[0]]):
-        raise ConfigError(f"{source} has {separators[0]!r} between its columns. Write it with commas.")
+        raise ConfigError(f"{source} has {separators[0]!r} between its columns. Separate them with commas.")
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
-            raise ConfigError(f"{source} has {len(row)} values in row {number}, and {len(header)} columns.")
+            raise ConfigError(f"{source} has {len(row)} values in row {number}, but {len(header)} columns.")
     if not rows:
         raise ConfigError(f"{source} has no rows below the names of its columns.")
     return {name.strip(): list(values) for name, values in zip(header, zip(*rows, strict=True), strict=True)}
@@ -74,6 +74,6 @@ def _numbers(values: list[str], name: str, source: str) -> NDArray[np.float64]:
         return np.array([float(value) for value in values])
     except ValueError as error:
         raise ConfigError(
-            f"{source} has a value in '{name}' that is no number ({error}). Leave the column out: name those to learn "
-            'from, as in data-arguments=input=["NAME"].'
+            f"{source} has a value in '{name}' that is not a number ({error}). To leave the column out, name the "
+            'columns of the inputs, as in data-arguments=input=["NAME"].'
         ) from error

@@ -16,9 +16,9 @@ SIDE = 8
 
 
 def read() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images (n, 8, 8), their grey levels 0 to 16 spread over 0 to 255, and labels (n,), in the order of `load_digits`.
+    """Images (n, 8, 8), with grey levels 0 to 16 scaled to 0 to 255, and labels (n,), in the order of `load_digits`.
 
-    The file is read without its package, whose import takes longer than the rest of a small run's start.
+    The file is read without importing scikit-learn: the import would take longer than the rest of a small run's start.
     """
     with gzip.open(str(distribution("scikit-learn").locate_file(FILE)), "rt") as file:
         table = np.loadtxt(file, delimiter=",")

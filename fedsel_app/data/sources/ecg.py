@@ -1,9 +1,9 @@
-"""Generated electrocardiograms of PTB-XL's shape and kind: 12 leads, 10 s at 100 Hz, six labels that may hold together.
+"""Generated electrocardiograms of PTB-XL's shape and kind: 12 leads, 10 s at 100 Hz, six labels (multi-label).
 
-A heart is a dipole that turns in space; each wave of a beat (P, Q, R, S, T) is a Gaussian in time along a direction of
-its own (McSharry, Clifford, Tarassenko and Smith, IEEE Trans. Biomed. Eng. 50(3), 2003; Sameni, Clifford, Jutten and
-Shamsollahi, EURASIP J. Adv. Signal Process. 2007). Dower's lead vectors (Clin. Cardiol. 3(2), 1980) make twelve leads
-of it. The labels of `ptb_xl.LABELS` change the signal as a cardiologist would read it:
+The heart is a dipole that turns in space. Each wave of a beat (P, Q, R, S, T) is a Gaussian in time along a direction
+of its own (McSharry, Clifford, Tarassenko and Smith, IEEE Trans. Biomed. Eng. 50(3), 2003; Sameni, Clifford, Jutten and
+Shamsollahi, EURASIP J. Adv. Signal Process. 2007). Dower's lead vectors (Clin. Cardiol. 3(2), 1980) convert it to
+twelve leads. The labels of `ptb_xl.LABELS` change the signal as a cardiologist would expect:
 
 - AFIB: no P wave, irregular intervals, fibrillatory waves of 5 to 8 Hz;
 - PVC: some beats come early, wide, without a P wave and with an inverted T wave, and a pause follows;
@@ -12,9 +12,9 @@ of it. The labels of `ptb_xl.LABELS` change the signal as a cardiologist would r
 - LAFB: the main QRS forces point up instead of down (R in I, S in II);
 - 1AVB: the P wave comes 140 ms earlier.
 
-Records differ besides in heart rate, size, the direction and time of each wave, baseline wander and noise. Labels hold
-independently with `PREVALENCE`, about three times PTB-XL's, except that CLBBB excludes CRBBB and AFIB excludes 1AVB.
-Each record draws from its own stream: it is the same however many there are.
+Records also differ in heart rate, size, the direction and time of each wave, baseline wander and noise. The labels are
+drawn independently with the probabilities `PREVALENCE`, about three times those of PTB-XL, except that CLBBB excludes
+CRBBB and AFIB excludes 1AVB. Each record is drawn from its own stream, so it does not depend on the number of records.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ PREVALENCE = (0.2, 0.15, 0.1, 0.1, 0.2, 0.15)
 RATE_HZ = 100
 SAMPLES = SECONDS * RATE_HZ
 BEFORE_S, WINDOW = 0.5, 110
-"""A beat's samples begin 0.5 s before its R wave, and are 110."""
+"""A beat has 110 samples, which begin 0.5 s before its R wave."""
 
 Floats = NDArray[np.float64]
 Wave = tuple[float, float, tuple[float, float, float]]
@@ -57,11 +57,11 @@ CHEST = (
     (1.125, 0.127, -0.086),
     (0.831, 0.076, 0.230),
 )
-"""Dower's vectors of the leads V1 to V6, and in `ARMS` of I and II."""
+"""Dower's lead vectors: leads V1 to V6 here, leads I and II in `ARMS`."""
 
 LIMB = np.array([[1, 0], [0, 1], [-1, 1], [-0.5, -0.5], [1, -0.5], [-0.5, 1]]) @ np.array(ARMS)
 LEAD_VECTORS = np.concatenate([LIMB, CHEST])
-"""(12, 3), the leads in the order of `ptb_xl.LEADS`: the last four limb leads follow from I and II."""
+"""(12, 3), the leads in the order of `ptb_xl.LEADS`. The last four limb leads are computed from I and II."""
 
 
 def generate(examples: int, test_fraction: float, seed: int) -> dict[str, NDArray[Any]]:
@@ -72,7 +72,7 @@ def generate(examples: int, test_fraction: float, seed: int) -> dict[str, NDArra
     examples
         Training records n.
     test_fraction
-        Test records, as a share of n and added to them; at least one.
+        Number of test records as a share of n, in addition to the n training records; at least one record.
     seed
         Seed of the run.
 
@@ -153,7 +153,7 @@ def _beats(rng: np.random.Generator, holds: dict[str, bool]) -> list[tuple[float
     beats = []
     now = -BEFORE_S * rng.random()
     early = False
-    # Every third to sixth beat is ectopic, from within the first few on.
+    # Every third to sixth beat is ectopic, beginning with one of the first.
     period = int(rng.integers(3, 7)) if holds["PVC"] else 0
     while now < SAMPLES / RATE_HZ + BEFORE_S:
         beats.append((now, early))

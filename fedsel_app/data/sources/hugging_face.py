@@ -1,8 +1,8 @@
 """Data sets of Hugging Face's `datasets`: those of the Hub, folders that `save_to_disk` wrote, and Parquet.
 
-A data set with a split `test` is tested on it; of one without, `test-fraction` of the training split is held out.
-Splits are shuffled as `flwr_datasets.FederatedDataset` shuffles them, by default with the run's seed, so that the
-training examples stand in the order in which a partitioner of flwr-datasets meets them.
+The split `test` is the test set. Without this split, `test-fraction` of the training split is held out. The splits are
+shuffled as `flwr_datasets.FederatedDataset` shuffles them, by default with the run's seed. So a partitioner of
+flwr-datasets gets the training examples in the same order as there.
 """
 
 import re
@@ -26,9 +26,9 @@ class HubData(NamedTuple):
     Attributes
     ----------
     arrays
-        x_train, y_train and task; x_test and y_test where there is a test split; owners where a column is named.
+        x_train, y_train and task; x_test and y_test if there is a test split; owners if their column is named.
     classes
-        Number of classes where the labels have names, None elsewhere.
+        Number of classes if the labels have names, else None.
     columns
         Name -> values of the training examples, (n,), of each column of single numbers or texts.
     """
@@ -39,12 +39,12 @@ class HubData(NamedTuple):
 
 
 def read(config: DataConfig, seed: int) -> HubData:
-    """Read the training split and the test split, where there is one; `seed` shuffles them.
+    """Read the training split and the test split, if there is one; `seed` shuffles them.
 
     Raises
     ------
     ConfigError
-        Where the package or the data set is absent, or its columns are not to be read as samples and labels.
+        If the package or the data set is absent, or if its columns cannot be read as samples and labels.
     """
     arguments = config.arguments
     source = _source(config)
@@ -53,8 +53,8 @@ def read(config: DataConfig, seed: int) -> HubData:
     for name in filter(None, (train, test)):
         if name not in splits:
             raise ConfigError(
-                f"{source} has no split '{name}', but {', '.join(splits)}. Name the splits in 'data-arguments', as in "
-                f'{"train" if name == train else "test"}="{next(iter(splits))}".'
+                f"{source} has no split '{name}'. It has {', '.join(splits)}. Name the splits in 'data-arguments', as "
+                f'in {"train" if name == train else "test"}="{next(iter(splits))}".'
             )
     parts = {"train": splits[train]} | ({"test": splits[test]} if test else {})
     if arguments.get("shuffle", True):
@@ -90,8 +90,8 @@ def _hub(config: DataConfig) -> dict[str, Any]:
     name = config.hub_name
     if Path(name).exists():
         raise ConfigError(
-            f"The data set '{config.data}' is one of the Hub, and '{name}' is a path here. To read that, set 'data' to "
-            f"hf and 'data-path' to {name}."
+            f"The 'data' parameter {config.data} is a data set of the Hub, but '{name}' is a path here. To read this "
+            f"path, set 'data' to hf and 'data-path' to {name}."
         )
     try:
         return dict(datasets.load_dataset(name, config.arguments.get("subset")))
@@ -123,7 +123,10 @@ def _local(config: DataConfig, source: str) -> dict[str, Any]:
 
 
 def _parquet(path: Path, names: Sequence[str]) -> dict[str, list[Any]]:
-    """Tables of a Parquet file, or of a folder's by split: its name is a word in their paths, and else the first."""
+    """Split -> tables of a Parquet file, or of the Parquet files in a folder.
+
+    The split of a file is the first of `names` that is a word in its path, or else the first of `names`.
+    """
     from pyarrow import parquet
 
     found: dict[str, list[Any]] = {}

@@ -29,19 +29,19 @@ memory."""
 
 
 def read_tiny_imagenet(folder: Path, size: int) -> tuple[dict[str, NDArray[Any]], int]:
-    """Read Tiny-ImageNet, scaled to `size` x `size` pixels where that is above 0.
+    """Read Tiny-ImageNet, scaled to `size` x `size` pixels if `size` is above 0.
 
     Returns
     -------
     arrays
-        x_train, x_test : uint8 (n, 3, H, W); y_train, y_test : int64 (n,), places in wnids.txt.
+        x_train, x_test : uint8 (n, 3, H, W); y_train, y_test : int64 (n,), positions in wnids.txt.
     classes
-        Lines of wnids.txt.
+        Number of names in wnids.txt.
 
     Raises
     ------
     ConfigError
-        Where a file is absent or damaged, or names a class that wnids.txt does not have.
+        If a file is absent or damaged, or names a class that wnids.txt does not have.
     """
     names, annotations = folder / "wnids.txt", folder / "val" / "val_annotations.txt"
     if not (folder / "train").is_dir() or not names.is_file() or not annotations.is_file():
@@ -63,10 +63,10 @@ def read_tiny_imagenet(folder: Path, size: int) -> tuple[dict[str, NDArray[Any]]
 
 
 def read_image_folder(folder: Path, size: int) -> tuple[dict[str, NDArray[Any]], int]:
-    """Read train/CLASS/... and test/CLASS/..., or CLASS/... alone; classes count in the order of their names.
+    """Read train/CLASS/... and test/CLASS/..., or only CLASS/...; the order of the class names numbers the classes.
 
-    Images are scaled to `size` x `size` pixels where that is above 0; otherwise all must be of one size. They are grey
-    if all training images are, else RGB.
+    Images are scaled to `size` x `size` pixels if `size` is above 0; otherwise all must have one size. They become grey
+    if all training images are grey, else RGB.
 
     Returns
     -------
@@ -74,12 +74,12 @@ def read_image_folder(folder: Path, size: int) -> tuple[dict[str, NDArray[Any]],
         x_train, x_test : uint8 (n, C, H, W), C 1 or 3; y_train, y_test : int64 (n,). Without folders train and test
         there is no test part.
     classes
-        Folders of classes.
+        Number of folders of classes.
 
     Raises
     ------
     ConfigError
-        Where a folder or its images are absent, damaged or of several sizes, or train and test differ in classes.
+        If a folder or its images are absent, damaged or of several sizes, or if train and test differ in classes.
     """
     from torchvision.datasets import ImageFolder
 
@@ -117,11 +117,11 @@ def _mode(path: Path) -> str:
 
 @contextmanager
 def _opened(path: Path) -> Iterator["Image.Image"]:
-    """Open an image. Raises ConfigError, here or in the block, for what is no image file of `MOST_PIXELS` at most."""
+    """Open an image. Raises ConfigError, here or in the block, unless it is an image of at most `MOST_PIXELS`."""
     from PIL import Image
 
     if not path.is_file():  # a named pipe would never end
-        raise _damaged(path, "it is no file")
+        raise _damaged(path, "it is not a file")
     try:
         with (
             warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning),
@@ -142,7 +142,7 @@ def _images(paths: Sequence[Path], mode: str, size: int) -> NDArray[np.uint8]:
         pixels = _pixels(path, mode, size)
         if pixels.shape != first.shape:
             raise ConfigError(
-                f"The image '{path}' has {pixels.shape[2]} x {pixels.shape[1]} pixels, the first one "
+                f"The image '{path}' has {pixels.shape[2]} x {pixels.shape[1]} pixels, but the first one has "
                 f"{first.shape[2]} x {first.shape[1]}. Set 'image-size' to scale all of them."
             )
         images[index] = pixels
@@ -160,4 +160,4 @@ def _pixels(path: Path, mode: str, size: int) -> NDArray[np.uint8]:
 
 
 def _damaged(path: Path, error: Exception | str) -> ConfigError:
-    return ConfigError(f"The image '{path}' is absent or damaged: {error}. Put it there again, or take it out.")
+    return ConfigError(f"The image '{path}' is absent or damaged: {error}. Restore it, or remove it.")

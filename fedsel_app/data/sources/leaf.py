@@ -1,8 +1,8 @@
-"""FEMNIST by writer, as LEAF's preprocessing leaves it: train/*.json and test/*.json.
+"""FEMNIST by writer, in the form of LEAF's preprocessing: train/*.json and test/*.json.
 
-Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097. Each file holds "users", "num_samples" and
-"user_data": {writer: {"x": images of 784 values in [0, 1], "y": their classes}}. The values are grey levels over 255,
-so they are kept as uint8 without loss. `preprocess.sh -s niid --sf 1.0 -k 0 -t sample` makes all 3597 writers, each
+Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097. Each file has "users", "num_samples" and
+"user_data": {writer: {"x": images of 784 values in [0, 1], "y": their classes}}. The values are grey levels / 255,
+so uint8 stores them without loss. `preprocess.sh -s niid --sf 1.0 -k 0 -t sample` makes all 3597 writers, each
 with examples in both parts.
 """
 
@@ -27,12 +27,12 @@ def read(folder: Path) -> dict[str, NDArray[Any]]:
     -------
     dict
         x_train, x_test : uint8 (n, 28, 28); y_train, y_test : int64 (n,); owners : int64 (n,), the training writers
-        counted from 0.
+        numbered from 0.
 
     Raises
     ------
     ConfigError
-        Where there are no files, or one is not of LEAF's form.
+        If there are no files, or if a file does not have LEAF's form.
     """
     train, test = _writers(folder, "train"), _writers(folder, "test")
     owners = np.repeat(np.arange(len(train)), [len(labels) for _, labels in train.values()])
@@ -59,7 +59,7 @@ def _writers(folder: Path, part: str) -> dict[str, tuple[NDArray[np.uint8], NDAr
                 "Make it again with LEAF's preprocess.sh."
             ) from error
     if not found:
-        raise ConfigError(f"The folder '{folder / part}' has no writers: make it again with LEAF's preprocess.sh.")
+        raise ConfigError(f"The folder '{folder / part}' has no writers. Make it again with LEAF's preprocess.sh.")
     return {user: found[user] for user in sorted(found)}
 
 

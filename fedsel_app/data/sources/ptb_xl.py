@@ -1,13 +1,14 @@
 """PTB-XL as PhysioNet publishes it: 12-lead electrocardiograms of 10 s, sampled at 100 or 500 Hz.
 
-Wagner et al., "PTB-XL, a large publicly available electrocardiography dataset", Scientific Data 7:154, 2020. Read are
-ptbxl_database.csv and the records that it names in filename_lr (records100/*/*_lr.hea and .dat, WFDB files), or in
-filename_hr (records500/*/*_hr): 21,799 of them at 500 Hz are 5.2 GB as float32.
+Wagner et al., "PTB-XL, a large publicly available electrocardiography dataset", Scientific Data 7:154, 2020.
+This module reads ptbxl_database.csv and the records that the column filename_lr names (records100/*/*_lr.hea and .dat,
+WFDB files), or the column filename_hr (records500/*/*_hr). The 21,799 records at 500 Hz take 5.2 GB as float32.
 
-The six labels are the abnormalities of ISP (Sec. 4.3); each is one SCP-ECG code of its own in the column scp_codes, so
-scp_statements.csv, which groups the codes, is not needed. A label holds where its code is named, whatever its
-likelihood: rhythm codes such as AFIB always have likelihood 0. The column strat_fold splits by patient: fold 10, which
-was checked by people throughout, is the test set, folds 1 to 9 the training set. Owners are the recording sites.
+The six labels are the abnormalities of ISP (Sec. 4.3). Each is one SCP-ECG code in the column scp_codes, so
+scp_statements.csv, which groups the codes, is not needed. A record has a label if it lists the code with any
+likelihood, because rhythm codes such as AFIB always have likelihood 0. The column strat_fold splits by patient. Fold
+10, in which people checked every record, is the test set; folds 1 to 9 are the training set. Owners are the recording
+sites.
 """
 
 import ast
@@ -28,24 +29,24 @@ fascicular block, first-degree AV block."""
 LEADS = ("I", "II", "III", "AVR", "AVL", "AVF", "V1", "V2", "V3", "V4", "V5", "V6")
 SECONDS = 10
 FILENAMES = {100: "filename_lr", 500: "filename_hr"}
-"""Samples a second -> column of the records' names."""
+"""Samples per second -> column with the records' names."""
 TEST_FOLD = 10
 COLUMNS = ("scp_codes", "strat_fold", "site")
 
 
 def read(folder: Path, hz: int = 100) -> dict[str, NDArray[Any]]:
-    """Read all records that the database names, those of `hz` samples a second.
+    """Read all records that the database names, with `hz` samples per second.
 
     Returns
     -------
     dict
         x_train, x_test : float32 (n, 12, 10 hz), in mV; y_train, y_test : float32 (n, 6), as `LABELS`; owners : int64
-        (n,), the recording sites counted from 0, records without one as one more; task.
+        (n,), the recording sites numbered from 0 (all records without a site have one more number); task.
 
     Raises
     ------
     ConfigError
-        Where the package wfdb or a file is absent, or damaged.
+        If the package wfdb is absent, or a file is absent or damaged.
     """
     database = folder / "ptbxl_database.csv"
     if not database.is_file():

@@ -1,4 +1,4 @@
-"""Published data sets: sample shape, outputs and number of examples, known before their files are there."""
+"""Published data sets: sample shape, outputs and number of examples, which are known without the files."""
 
 from fedsel_app.config import DataConfig
 from fedsel_app.data.sources import leaf, ptb_xl
@@ -23,7 +23,7 @@ SETS: dict[str, Expected] = {
 def expected_shape(config: DataConfig) -> Expected | None:
     """Shape of a sample, outputs of a model (`Dataset.classes`) and training examples of a set that must be fetched.
 
-    None where only the files or the user's function show them, and for sets that are always at hand.
+    None if only the files or the user's function show them, and for sets that need no files.
     """
     if config.data not in SETS:
         return None

@@ -5,19 +5,19 @@ cluster j, drawn uniformly from J. Each of its examples i has
 
 - an input x_i ~ N(m_j, s_j^2);
 - weights theta_i ~ N(theta_j, sigma_j^2 I) of its own, so the target has noise that grows with the input;
-- the target y_i = theta_i . x_i, where an intercept puts a 1 behind x_i (D = 2, else D = 1).
+- the target y_i = theta_i . x_i. With an intercept, x_i gets a second entry, 1 (D = 2, else D = 1).
 
 J = 1 is the paper's IID case.
 
 Deviations
 ----------
-- The text gives neither the examples of a client nor how the clusters are drawn ("uniform sampling routines").
+- The text gives neither a client's number of examples nor the draw of the clusters ("uniform sampling routines").
   Here a client has 100 training examples: one batch, so that the 10 local steps of Sec. 4.1 are the 10 local epochs of
   App. B.1. The entries of m_j and theta_j are uniform in [-R, R], s_j and sigma_j in [R/12, R/6], with R = 6, and
   R = 2 with an intercept: the error of the best linear model is then of the size of Table 3's, for J = 1 and J = 2.
-- The test set is drawn afresh from each client's own distribution; `holdout-fraction` makes each client's own test
-  part of its training examples.
-- Each client draws from its own stream: its data are the same however many clients there are.
+- The test set is drawn separately from each client's own distribution; `holdout-fraction` takes each client's own test
+  part from its training examples.
+- Each client draws from its own stream, so its data do not depend on the number of clients.
 """
 
 from typing import Any
@@ -41,9 +41,9 @@ def generate(clients: int, clusters: int, intercept: bool, test_fraction: float,
     clusters
         Number of clusters J, at least 1.
     intercept
-        Whether a 1 stands behind each input.
+        Whether each input gets a second entry, 1.
     test_fraction
-        Test examples of a client, as a share of its 100 and added to them; at least one.
+        Number of test examples of a client as a share of its 100 training examples; at least one test example.
     seed
         Seed of the run.
 

@@ -8,14 +8,14 @@ Sec. 5.1 and the authors' generator. For client k
 - B_k ~ N(0, beta^2); v_k has entries N(B_k, 1); x ~ N(v_k, diag(j^-1.2)), j = 1 ... 60;
 - y = argmax(x W_k + b_k).
 
-As in the authors' code alpha and beta are standard deviations; at 0 and 1 it makes no difference.
-u_k adds the same to all ten outputs, so alpha changes no label: W_k and b_k differ between clients whatever it is.
+As in the authors' code, alpha and beta are standard deviations; at 0 and 1 they equal the variances. u_k adds the same
+number to all ten outputs, so alpha changes no label. W_k and b_k differ between clients for any alpha.
 
 Deviations
 ----------
-- The test set is drawn afresh from each client's own distribution, so the n_k examples are all training examples;
-  `holdout-fraction` makes each client's own test part of them.
-- Each client draws from its own stream: its data are the same however many clients there are.
+- The test set is drawn separately from each client's own distribution, so the n_k examples are all training examples;
+  `holdout-fraction` takes each client's own test part from them.
+- Each client draws from its own stream, so its data do not depend on the number of clients.
 """
 
 from typing import Any
@@ -40,9 +40,9 @@ def generate(clients: int, alpha: float, beta: float, test_fraction: float, seed
     clients
         Number of clients K, at least 1.
     alpha, beta
-        How much the clients' models, and their inputs, differ.
+        How much the clients' models (alpha) and inputs (beta) differ.
     test_fraction
-        Test examples of a client, as a share of n_k and added to them; at least one.
+        Number of test examples of a client as a share of n_k, in addition to the n_k; at least one.
     seed
         Seed of the run.
 
@@ -51,7 +51,7 @@ def generate(clients: int, alpha: float, beta: float, test_fraction: float, seed
     dict
         x_train, float32 (n, 60), with y_train and owners (the client that drew it), int64 (n,); x_test and y_test.
     """
-    # The sizes first, so that every example is drawn into its place: all of them exist once.
+    # The sizes are drawn first, so that each example is drawn into its final place, without a copy.
     sizes = np.array([_size(stream(seed, Purpose.DATA, 0, client)) for client in range(clients)])
     tested = np.maximum(np.rint(test_fraction * sizes).astype(np.int64), 1)
     made = {

@@ -29,7 +29,7 @@ def read(data: str, folder: Path, *, download: bool) -> dict[str, NDArray[Any]]:
     Raises
     ------
     ConfigError
-        Where the files are absent or damaged, or cannot be downloaded.
+        If the files are absent or damaged, or cannot be downloaded.
     """
     from torchvision import datasets
 

@@ -97,7 +97,7 @@ def as_upstream(partition, arguments, seed, dataset, clients=CLIENTS):
 def test_every_partitioner_gives_what_it_gives_upstream(saved, partition):
     """A partitioner that deals out columns, of which no client could train the common model, is refused."""
     if partition.startswith("Vertical"):
-        with pytest.raises(ConfigError, match=f"{partition} deals out columns"):
+        with pytest.raises(ConfigError, match=f"{partition} divides the columns"):
             parts_of(saved, f"flwr:{partition}", CASES[partition])
         return
     found = parts_of(saved, f"flwr:{partition}", CASES[partition])
@@ -163,15 +163,15 @@ def test_the_servers_surrogate_set_is_nobodys(saved):
         (
             "flwr:DirichletPartitioner",
             "alpha=0.5, beta=1, gamma=2",
-            "have beta, gamma, which .* It takes num_partitions",
+            "has no argument beta, gamma, .* It takes num_partitions",
         ),
-        ("flwr:DirichletPartitioner", "alpha=-1.0", "DirichletPartitioner refused this: ValueError: Alpha values"),
+        ("flwr:DirichletPartitioner", "alpha=-1.0", "DirichletPartitioner failed: ValueError: Alpha values"),
         (
             "flwr:DirichletPartitioner",
             'alpha=1.0, partition_by="age group"',
             "one of label, writer, age, position. Got",
         ),
-        ("flwr:SizePartitioner", "partition_sizes=[100, 100]", "makes 2 partitions, and there are 4 clients. Set"),
+        ("flwr:SizePartitioner", "partition_sizes=[100, 100]", "makes 2 partitions, but there are 4 clients. Set"),
         ("flwr:IidPartitioner", "num_partitions=3", "makes 3 partitions"),
         (
             "flwr:IdToSizeFncPartitioner",
@@ -197,7 +197,7 @@ def test_settings_of_partitioners_are_checked_when_they_are_built():
 
 
 def test_a_client_without_enough_examples_is_named(saved):
-    with pytest.raises(ConfigError, match="client 0 would hold 2 examples, and 'min-examples' is 20"):
+    with pytest.raises(ConfigError, match="client 0 would have 2 examples, but 'min-examples' is 20"):
         parts_of(saved, "flwr:ExponentialPartitioner", min_examples=20, clients=5)
 
 

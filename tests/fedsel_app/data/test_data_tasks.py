@@ -57,7 +57,7 @@ def test_targets_that_do_not_fit_their_task_are_refused(made, said):
 def test_labels_beyond_the_known_classes_are_refused():
     made = {"x_train": X, "y_train": [0, 1, 2], "x_test": X, "y_test": [0, 3, 1]}
     assert from_arrays(made, "mine", 6).classes == 6
-    with pytest.raises(ConfigError, match=r"^mine has the label 3, and this data set has 3 classes"):
+    with pytest.raises(ConfigError, match=r"^mine has the label 3, but only 3 classes"):
         from_arrays(made, "mine", 3)
 
 
@@ -69,7 +69,7 @@ def test_tasks_in_npz_files_and_their_surrogates(tmp_path):
     surrogate = load_surrogate(tmp_path / "few.npz", made)
     assert (surrogate.task, surrogate.y_test.tolist()) == ("multi-label", [[0, 0], [1, 1]])
     np.savez(tmp_path / "other.npz", x=X[:2], y=MULTI[1:, :1])
-    with pytest.raises(ConfigError, match=r"1 classes, the data set.* and 2. They must be of one kind"):
+    with pytest.raises(ConfigError, match=r"1 classes, but the data set has.* and 2\. They must match"):
         load_surrogate(tmp_path / "other.npz", made)
 
 

@@ -64,7 +64,7 @@ def test_femnist_absent_or_damaged(tmp_path):
         with pytest.raises(ConfigError, match=r"b\.json' is damaged or not in LEAF's form.*preprocess\.sh"):
             femnist(tmp_path)
     write_leaf(tmp_path, "train", "b.json", {"f1": (grey(rng, 1), [62])})
-    with pytest.raises(ConfigError, match=f"'{tmp_path}' has the label 62, and this data set has 62 classes"):
+    with pytest.raises(ConfigError, match=f"'{tmp_path}' has the label 62, but only 62 classes"):
         femnist(tmp_path)
 
 
@@ -139,7 +139,7 @@ def test_image_folder(tmp_path):
     assert (made.y_test.tolist(), made.classes) == ([0, 1], 2)
 
     save(tmp_path / "train" / "cat" / "c.png", images[0][:3])
-    with pytest.raises(ConfigError, match=r"c\.png' has 5 x 3 pixels, the first one 5 x 6. Set 'image-size'"):
+    with pytest.raises(ConfigError, match=r"c\.png' has 5 x 3 pixels, but the first one has 5 x 6. Set 'image-size'"):
         folder_set(tmp_path, download=True)  # another configuration: the set is read again
     assert folder_set(tmp_path, image_size=4).sample_shape == (3, 4, 4)
 

@@ -107,12 +107,12 @@ def test_labels_of_each_kind(tmp_path):
     [
         ({"x": [1.0], "a": [1]}, "", "does not say which of x, a has the labels. Name it"),
         ({"x": [1.0], "y": [1]}, "", "does not say which of x, y has the labels. Name it"),
-        ({"x": ["a"], "label": [1]}, "", r'which of its columns x to learn from.*input=\["NAME"\]'),
-        ({"x": ["a"], "label": [1]}, 'input=["x"]', "cannot be learnt from x"),
-        ({"x": [1.0], "label": [1]}, 'input=["z"]', "no column 'z' as 'data-arguments' say: there are x, label"),
+        ({"x": ["a"], "label": [1]}, "", r'which of its columns x have the samples.*input=\["NAME"\]'),
+        ({"x": ["a"], "label": [1]}, 'input=["x"]', "has the 'input' x in 'data-arguments'. It must be one column"),
+        ({"x": [1.0], "label": [1]}, 'input=["z"]', "no column 'z', which 'data-arguments' name. It has x, label"),
         ({"x": [1.0], "label": [1]}, 'label="z"', "no column 'z'"),
         ({"x": [1.0], "label": [1]}, 'owner="z"', "no column 'z'"),
-        ({"x": [1.0], "label": [1]}, 'train="all", test="none"', "has no split 'none', but all. .* test=\"all\""),
+        ({"x": [1.0], "label": [1]}, 'train="all", test="none"', "has no split 'none'. It has all. .* test=\"all\""),
         ({"x": [1.0, None], "label": [1, 2]}, "", "x_train that are not finite"),
         ({"x": [1.0, 2.0], "label": ["a", None]}, "", "rows without a label in 'label'"),
         ({"x": [1.0, 2.0], "label": [0.5, 1.5]}, "", "y_train of type float64 .* whole numbers"),
@@ -170,7 +170,7 @@ def test_a_data_set_of_the_hub_comes_from_its_cache(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="'hf:someone/else' can be read neither from the Hub nor from its cache"):
         load(DataConfig(data="hf:someone/else"), 0)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"'built' is a path here\. To read that, set 'data' to hf"):
+    with pytest.raises(ConfigError, match=r"'built' is a path here\. To read this path, set 'data' to hf"):
         load(DataConfig(data="hf:built"), 0)
 
 

@@ -41,11 +41,11 @@ def test_the_column_of_labels_may_be_known_by_its_name_and_hold_numbers(tmp_path
         (
             TABLE,
             'label="colour"',
-            "has no column 'colour' as 'data-arguments' say: there are acid, sugar, kind, cellar.",
+            "has no column 'colour', which 'data-arguments' name. It has acid, sugar, kind, cellar.",
         ),
-        (TABLE, 'label="cellar"', "has a value in 'kind' that is no number"),
+        (TABLE, 'label="cellar"', "has a value in 'kind' that is not a number"),
         ("x,y\n1,2\n", "", "does not say which of x, y has the labels."),
-        ("a,y\n1,2,3\n", "", "has 3 values in row 2, and 2 columns."),
+        ("a,y\n1,2,3\n", "", "has 3 values in row 2, but 2 columns."),
         ("a,y\n", "", "has no rows below the names of its columns."),
     ],
 )
@@ -92,8 +92,8 @@ def test_a_partition_may_be_a_function_of_ones_own(functions):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("twice", "must return 3 lists of positions in 0 to 1437, none of them twice. Position 0 is there twice."),
-        ("short", "must return 3 lists of positions in 0 to 1437, one a client. Got 1."),
+        ("twice", "must return 3 lists of positions in 0 to 1437, without repetition. Position 0 is repeated."),
+        ("short", "must return 3 lists of positions in 0 to 1437, one for each client. Got 1."),
         ("beyond", "must return 3 lists of positions in 0 to 1437. Client 0 has [1438]."),
         ("nothing", "must return 3 lists of positions in 0 to 1437. Got NoneType."),
         ("keyed", "must return 3 lists of positions in 0 to 1437. Got dict."),

@@ -151,7 +151,7 @@ def test_alphas_must_be_positive_numbers(alphas):
         (PartitionConfig(partition="multi-dirichlet", alphas="1,2,3"), 8, "'alphas'.*'clients'.*multiple of 3.*Got 8"),
         (PartitionConfig(min_examples=5), 13, "60 training examples.*13 clients.*'min-examples' 5"),
         (PartitionConfig(partition="missing-classes"), 5, r"'missing-classes'.*below.*\(6\). Got 40"),
-        (PartitionConfig(partition="missing-classes", missing_classes=5), 4, "4 clients hold 1 classes each.*cover"),
+        (PartitionConfig(partition="missing-classes", missing_classes=5), 4, "4 clients have 1 classes each, so not"),
         (PartitionConfig(partition="missing-classes", missing_classes=5, min_examples=8), 7, "'missing-classes' 5"),
     ],
 )
@@ -225,5 +225,5 @@ def test_label_counts():
 
 
 def test_data_of_ones_own_cannot_be_split():
-    with pytest.raises(ConfigError, match="machines of their own"):
+    with pytest.raises(ConfigError, match="each client runs on a machine of its own"):
         split(PartitionConfig(partition="own"), np.zeros(4, np.int64), 2, 0)

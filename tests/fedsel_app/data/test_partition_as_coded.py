@@ -46,7 +46,7 @@ def test_psi_0_leaves_out_one_class_a_client():
 
 def test_psi_lda_that_leaves_somebody_without_examples_is_refused():
     labels = balanced_labels(2, 10)
-    with pytest.raises(ConfigError, match=r"With 'psi' 0\.5 and 4 clients, client 3 would hold fewer than 1 examples"):
+    with pytest.raises(ConfigError, match=r"With 'psi' 0\.5 and 4 clients, client 3 would have fewer than 1 examples"):
         split(as_coded("psi-lda", psi=0.5, client_examples=8), labels, 4, seed=0)
 
 

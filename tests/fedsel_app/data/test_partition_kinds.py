@@ -39,7 +39,7 @@ def test_shards_by_hand():
     ("config", "clients", "said"),
     [
         (PartitionConfig(partition="shards", shards_per_client=3), 4, "'shards-per-client' 3, 4 clients get.* 0 ex"),
-        (PartitionConfig(partition="shards", min_examples=3), 3, "get shards of 1 examples, and 'min-examples' is 3"),
+        (PartitionConfig(partition="shards", min_examples=3), 3, "get shards of 1 examples, but 'min-examples' is 3"),
     ],
 )
 def test_shards_that_are_too_small_are_refused(config, clients, said):
@@ -82,7 +82,7 @@ def test_real_targets_go_by_owner_or_at_random_only():
     assert [len(part) for part in split(PartitionConfig(partition="iid"), targets, 3, 1)] == [4, 4, 4]
     assert [len(part) for part in split(NATURAL, targets, 2, 1, np.arange(12) % 2)] == [6, 6]
     for name in ("dirichlet", "multi-dirichlet", "psi-lda", "missing-classes", "shards"):
-        with pytest.raises(ConfigError, match=f"'partition' parameter {name} goes by classes.*natural or iid"):
+        with pytest.raises(ConfigError, match=f"'partition' parameter {name} needs classes, but.*natural or iid"):
             split(PartitionConfig(partition=name), targets, 3, 1)
     with pytest.raises(ConfigError, match=r"label counts.*real numbers"):
         label_counts([np.arange(3)], targets, 1)

@@ -97,7 +97,7 @@ def test_natural_gives_each_owner_its_own(owners):
 @pytest.mark.parametrize(
     ("owners", "clients", "named"),
     [
-        (None, 2, "natural needs a data set that says whose each training example is.*Choose another partition"),
+        (None, 2, "natural needs the owner of each training example.*Choose another partition"),
         ([0, 0, 2, 2], 3, "only 2 owners have the 1 training examples that 'min-examples' asks for.*3 clients"),
         ([0, 0, 1, 1], 3, "only 2 owners have the 1 training examples.*Lower 'clients' or 'min-examples'"),
     ],
