@@ -89,11 +89,11 @@ class TrainAnswer(Scalars):
     work_steps: float = bounded(0.0, MOST_EXAMPLES)
     """All computing, in local steps."""
     compute_s: float = bounded(0.0, LARGEST, default=0.0)
-    """Seconds of computing; 0 is unknown."""
+    """Seconds of computing; 0: unknown."""
     upload_bytes: int = bounded(0, LARGEST, default=0)
-    """Bytes of its last timed upload; 0 is none."""
+    """Bytes of its last timed upload; 0: none."""
     upload_s: float = bounded(0.0, LARGEST, default=0.0)
-    """Seconds of that upload; 0 is none."""
+    """Seconds of that upload; 0: none."""
     reports: Mapping[Report, float] = field(default_factory=dict, metadata={"apart": True})
     """Numbers that the instruction requested, each under its own key."""
 
@@ -117,7 +117,7 @@ class TrainAnswer(Scalars):
         loss = metrics.get("loss")
         if loss_optional and isinstance(loss, float) and math.isnan(loss):
             return replace(cls.from_metrics({**metrics, "loss": 0.0}, reports), loss=loss)
-        # The server computes the effective steps itself.
+        # The server computes the effective steps itself, so it accepts any number here.
         lowest = {report: -LARGEST if report is Report.EFFECTIVE_STEPS else 0.0 for report in reports}
         found = {
             report: read(metrics.get(report), float, f"{cls.title}'s '{report}'", low, LARGEST)

@@ -13,7 +13,7 @@ TASK = "task"
 
 @dataclass(frozen=True)
 class Instruction(Scalars):
-    """Instruction in general: its fields, beside its `task`."""
+    """Base of all instructions: fields, and the name `task`."""
 
     task: ClassVar[str]
     message_type: ClassVar[str]
@@ -49,7 +49,7 @@ class TrainInstruction(Instruction):
     run_key: str
     """Identifies the run; the client keeps its state under this key."""
     learning_rate: float
-    """Of the local steps."""
+    """Learning rate of the local steps."""
     kept_fraction: float
     """Share of the update's entries to send, (0, 1]."""
     residual_decay: float

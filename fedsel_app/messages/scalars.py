@@ -42,7 +42,7 @@ def lenient(default: Any) -> Any:
 
 @dataclass(frozen=True)
 class Scalars:
-    """Message in general: its fields are scalars, or tuples of names, under their own names.
+    """Base of all messages: the fields are scalars or tuples of names, and are sent under their own names.
 
     A field without bounds may have any value of its type. An integer is also a number.
     """

@@ -26,7 +26,7 @@ class AppTrainInstruction(TrainInstruction):
     """Local training by a user's own client. The mod compresses the update by the settings in the message."""
 
     seed: int = 0
-    """Of the run."""
+    """Seed of the run."""
     compression: str = ""
     """Settings of the compression, as JSON."""
     statistics_positions: str = ""

@@ -17,7 +17,7 @@ from fedsel_app.seeds import Purpose, stream
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 LEAST_BYTES = 16_384
-"""Least upload that shows the rate of a link; a smaller one shows its delay."""
+"""Smallest upload that measures the rate of a link; a smaller one measures its delay."""
 FORWARD_STEPS = 1 / 3
 """Cost of a forward pass in local steps: the backward pass costs about twice as much."""
 SMOOTHING = 0.5
@@ -32,9 +32,9 @@ class RoundWork:
 
     Attributes
     ----------
-    uplink_bits_per_s, step_s : float64 (r,), link speed and seconds a local step of each client that trained
+    uplink_bits_per_s, step_s : float64 (r,), link speed and seconds per local step of each client that trained
     work_steps : float64 (r,), computing of each, in local steps
-    uplink_bytes, uplink_value_bytes : int64 (r,), upload of each: as measured, and as 4 bytes a kept value
+    uplink_bytes, uplink_value_bytes : int64 (r,), upload of each: as measured, and as 4 bytes per kept value
     probe_s : float64 (c,), seconds of each probed client
     waited_s : least duration of the training, from waiting for clients that did not reply
     """
@@ -49,7 +49,7 @@ class RoundWork:
 
 
 class SimulatedLinks:
-    """Simulated links: uplinks U[min, max] per client and round, seconds a local step U[min, max] per client."""
+    """Simulated links: uplinks U[min, max] per client and round, seconds per local step U[min, max] per client."""
 
     measured = False
 
@@ -62,7 +62,7 @@ class SimulatedLinks:
         self.needs_losses = config.link_coupling == "inverted-loss"
 
     def observe(self, server_round: int, losses: Floats) -> tuple[Floats, Floats]:
-        """Uplink bits/s of this round and seconds a local step of every client, float64 (K,) each."""
+        """Uplink bits/s of this round and seconds per local step of every client, float64 (K,) each."""
         low, high = self._config.uplink_min_bits_per_s, self._config.uplink_max_bits_per_s
         if self.needs_losses:
             return inverted_uplinks(losses, low, high), self._step_s
@@ -77,7 +77,7 @@ class SimulatedLinks:
         """Ignore a reply: simulated speeds are drawn from the seed, not measured."""
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """State of the links: empty, as everything is drawn from the seed."""
+        """State of the links: empty, because everything is drawn from the seed."""
         return {}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -116,18 +116,18 @@ class MeasuredLinks:
 
     @property
     def mean_step_s(self) -> float:
-        """Median seconds a local step of all clients."""
+        """Median seconds per local step of all clients."""
         return _middle(self._steps, self._prior[1])
 
     def learn(self, client: int, answer: TrainAnswer) -> None:
-        """Learn a client's speed from one reply: its computing, and its upload of the reply before."""
+        """Learn a client's speed from one reply: its computing, and the upload of its previous reply."""
         if answer.compute_s > 0.0 and answer.work_steps > 0.0:
             _smooth(self._steps, client, answer.compute_s / answer.work_steps)
         if answer.upload_bytes >= LEAST_BYTES and answer.upload_s > 0.0:
             _smooth(self._uplinks, client, 8.0 * answer.upload_bytes / answer.upload_s)
 
     def observe(self, server_round: int, losses: Floats) -> tuple[Floats, Floats]:
-        """Uplink bits/s and seconds a local step of every client, float64 (K,) each."""
+        """Uplink bits/s and seconds per local step of every client, float64 (K,) each."""
         uplink, step_s = self.mean_uplink_bits_per_s, self.mean_step_s
         uplinks = np.minimum(np.where(np.isnan(self._uplinks), uplink, self._uplinks), FASTEST * uplink)
         return uplinks, np.maximum(np.where(np.isnan(self._steps), step_s, self._steps), step_s / FASTEST)
@@ -157,7 +157,7 @@ def _smooth(estimates: Floats, client: int, value: float) -> None:
 
 
 def _middle(estimates: Floats, prior: float) -> float:
-    """Lower median of the known `estimates` (K,); `prior` without any."""
+    """Lower median of the known `estimates` (K,); `prior` if there are none."""
     return prior if np.isnan(estimates).all() else lower_median(estimates)
 
 

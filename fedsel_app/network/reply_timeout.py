@@ -42,7 +42,7 @@ class ReplyTimeout:
         self._lock = threading.Lock()
 
     def longest_wait_s(self, kind: str, answers: int = 1) -> float:
-        """Longest wait for a message with `answers` of this kind, in seconds; inf: without end."""
+        """Longest wait for a message with `answers` of this kind, in seconds; inf: no timeout."""
         return longest_wait_s(self._first_s, self._slowest_s.get(kind), answers)
 
     def learn(self, kind: str, seconds: float, answers: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""fedsel's folders: those that it made and marked; it removes and overwrites nothing else."""
+"""fedsel's folders: fedsel marks the folders that it makes, and removes and overwrites no others."""
 
 import fcntl
 import os
@@ -13,7 +13,7 @@ from fedsel_app.config import ConfigError
 MARKER = ".made-by-fedsel"
 """File that marks a folder as fedsel's; a process that works in the folder locks it."""
 PRIVATE = 0o700
-"""Mode of folders that only their owner enters: those of runs, of clients' states and of deployments."""
+"""Mode of folders that only their owner can open: those of runs, of clients' states and of deployments."""
 RUN_FILES = (
     "rounds.jsonl",
     "config.json",
@@ -32,28 +32,28 @@ RUN_FILES = (
 
 
 class ForeignFolderError(OSError):
-    """Error of a folder that fedsel needs under this name, and that exists without being its own."""
+    """A folder that fedsel needs exists already, but is not fedsel's."""
 
 
 def make_private_folder(path: Path) -> None:
-    """Make the folder `path`, for its owner alone, and its parents; one that exists stays as it is."""
+    """Make the folder `path`, which only its owner can open, and its parents. An existing folder does not change."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=PRIVATE, exist_ok=True)
 
 
 def make_fedsel_folder(path: Path) -> None:
-    """Make the folder `path`, private and marked as fedsel's, or leave it if it is that already.
+    """Make the private folder `path` with fedsel's mark, unless it exists already.
 
     Raises
     ------
     ForeignFolderError
-        If there is something else under that name: a symlink, a file, a folder with files and without the mark, or
-        that of another user.
+        If something else has this name: a symlink, a file, a folder with files but without the mark, or a folder of
+        another user.
     """
     if is_fedsel_folder(path):
         return
     make_private_folder(path.parent)
-    # Marked before it has its name: another process never sees it without the mark.
+    # The folder gets the mark before its name, so that no other process sees it without the mark.
     unnamed = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}-"))
     try:
         (unnamed / MARKER).touch()
@@ -72,19 +72,19 @@ def make_fedsel_folder(path: Path) -> None:
 
 
 def is_fedsel_folder(path: Path) -> bool:
-    """True if `path` is a folder, no symlink, of this process's user that has fedsel's mark."""
+    """True if `path` is a folder of this process's user with fedsel's mark, and not a symlink."""
     marker = path / MARKER
     real = path.is_dir() and not path.is_symlink() and marker.is_file() and not marker.is_symlink()
     return real and not is_anothers(path)
 
 
 def is_anothers(path: Path) -> bool:
-    """True if there is something at `path` that belongs to another user than this process's."""
+    """True if `path` exists and belongs to another user than this process's user."""
     return os.path.lexists(path) and path.lstat().st_uid != os.geteuid()
 
 
 def remove_if_empty(path: Path) -> None:
-    """Remove fedsel's folder `path` if it holds nothing but the mark."""
+    """Remove fedsel's folder `path` if it contains only the mark."""
     if is_fedsel_folder(path) and os.listdir(path) == [MARKER]:
         (path / MARKER).unlink()
         path.rmdir()
@@ -92,12 +92,12 @@ def remove_if_empty(path: Path) -> None:
 
 @contextmanager
 def working_in(path: Path) -> Iterator[None]:
-    """Hold the lock of fedsel's folder `path`.
+    """Lock fedsel's folder `path` for the block.
 
     Raises
     ------
     BlockingIOError
-        If another process holds it.
+        If another process has locked it.
     """
     with (path / MARKER).open("rb") as marker:
         fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -108,7 +108,7 @@ def working_in(path: Path) -> Iterator[None]:
 def temporary_folder(path: Path) -> Iterator[Path]:
     """Make the private folder ``tmp`` in fedsel's folder `path`, and remove it at the end.
 
-    The folder of a process that was killed is removed first.
+    If a killed process left this folder, it is removed first.
     """
     folder = path / "tmp"
     if folder.is_dir() and not folder.is_symlink():
@@ -121,7 +121,7 @@ def temporary_folder(path: Path) -> Iterator[Path]:
 
 
 def refuse_used(path: Path) -> None:
-    """Raise ConfigError if the folder at `path` holds a run, or something else that a new run would overwrite."""
+    """Raise ConfigError if the folder at `path` contains a run, or another file that a new run would overwrite."""
     if (path / "rounds.jsonl").exists():
         raise ConfigError(f"The run folder {path} already holds a run; choose another 'out' or remove it.")
     for name in RUN_FILES:
@@ -132,14 +132,16 @@ def refuse_used(path: Path) -> None:
 
 
 def refuse_links(path: Path) -> None:
-    """Raise ConfigError if a file of the run in the folder at `path` is a symlink: a run writes to its own only."""
+    """Raise ConfigError if a file of the run in the folder at `path` is a symlink: a run writes only to its own files."""
     for name in RUN_FILES:
         if (path / name).is_symlink():
-            raise ConfigError(f"The run folder {path} has a symlink '{name}'; a run can go on only with its own files.")
+            raise ConfigError(
+                f"The run folder {path} has a symlink '{name}'; a run can be resumed only without symlinks."
+            )
 
 
 def discard_empty(path: Path) -> None:
-    """Remove the empty record files of a run that was ended before it wrote its settings."""
+    """Remove the empty record files of a run that ended before it wrote its settings."""
     for name in ("rounds.jsonl", "clients.jsonl"):
         file = path / name
         if file.is_file() and not file.is_symlink() and not file.stat().st_size:

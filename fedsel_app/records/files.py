@@ -1,4 +1,4 @@
-"""Record files: rows and files written whole or not at all."""
+"""Record files: rows and files are written completely or not at all."""
 
 import json
 import math
@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 
 class RecordError(OSError):
-    """Error of a run that cannot be written down any further; the message names the file and says what to do."""
+    """A record of a run cannot be written. The message names the file and says what to do."""
 
 
 def append_rows(file: Any, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Append a line for each row and hand them to the system at once: after a crash every earlier line is whole.
+    """Append a line for each row. The lines go to the system at once, so after a crash all earlier lines are complete.
 
     Raises
     ------
     RecordError
-        If they cannot be written; the part that was is taken back.
+        If the lines cannot be written; an incomplete part of them is removed.
     """
     lines = "".join(json.dumps(finite(row)) + "\n" for row in rows).encode()
     path = Path(file.name)
@@ -39,26 +39,26 @@ def append_rows(file: Any, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write an npz file, whole or not at all. Raises RecordError if it cannot be written."""
+    """Write an npz file, completely or not at all. Raises RecordError if it cannot be written."""
     named: dict[str, Any] = dict(arrays)
     with record_errors(path), whole_file(path) as file:
         np.savez(file, **named)
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file, whole or not at all. Raises RecordError if it cannot be written."""
+    """Write a JSON file, completely or not at all. Raises RecordError if it cannot be written."""
     with record_errors(path):
         write_text(path, json.dumps(finite(content), indent=2) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all; a symlink at `path` is replaced, and its target stays as it is."""
+    """Write a text file, completely or not at all. It replaces a symlink at `path`, whose target does not change."""
     with whole_file(path) as file:
         file.write(text.encode())
 
 
 def finite(value: Any) -> Any:
-    """The value with null for NaN and infinity, which JSON does not have."""
+    """The value with None (null in JSON) for NaN and infinity, which JSON does not have."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
@@ -70,19 +70,19 @@ def finite(value: Any) -> Any:
 
 @contextmanager
 def record_errors(path: Path) -> Iterator[None]:
-    """Turn an error of the system into a RecordError that names `path`."""
+    """Convert an error of the system to a RecordError that names `path`."""
     try:
         yield
     except OSError as error:
         raise RecordError(
-            f"{path} cannot be written: {error.strerror or error}. What was written before is whole. Free the disk or "
+            f"{path} cannot be written: {error.strerror or error}. The records so far are complete. Free the disk or "
             f"make the folder writable, then go on with: fedsel run --resume {path.parent}"
         ) from error
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to write that appears, whole and on disk, only when it is closed without an error.
+    """Open a file for writing. It gets its name only after it is closed without an error, completely on disk.
 
     An error of the system names `path`.
     """

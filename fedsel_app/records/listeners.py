@@ -1,4 +1,4 @@
-"""Listeners of a run's records, which hear of each finished round and of the end; and the recorder that keeps none."""
+"""Listeners of a run, which get each finished round and the summary, and the recorder of a run without a folder."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -11,10 +11,10 @@ class Listener(Protocol):
     """Listener of a run."""
 
     def on_round(self, row: Row) -> None:
-        """Hear of a finished round, once its row is in rounds.jsonl."""
+        """Get a finished round, after its row is in rounds.jsonl."""
 
     def on_end(self, summary: Row | None) -> None:
-        """Hear of the end of the run, with its summary; None where it stopped before, and may go on later."""
+        """Get the summary at the end of the run; None if the run stopped earlier, and can be resumed later."""
 
 
 class RoundListener:
@@ -28,7 +28,7 @@ class RoundListener:
 
 
 class UnkeptRecords:
-    """Recorder of a run without a run folder. It tells its `listeners` of every finished round."""
+    """Recorder of a run without a run folder. Its `listeners` get every finished round."""
 
     def __init__(self) -> None:
         self.listeners: list[Listener] = []
@@ -36,13 +36,13 @@ class UnkeptRecords:
         self._last: Row = {}
 
     def round(self, record: RoundRecord) -> None:
-        """Tell the listeners of a finished round."""
+        """Pass a finished round to the listeners."""
         record.add_totals(self._last)
         self._last = as_row(record)
         for listener in self.listeners:
             listener.on_round(self._last)
 
     def close(self, *nothing: Any) -> None:
-        """Keep nothing."""
+        """Do nothing."""
 
     clients = checkpoint = finish = close

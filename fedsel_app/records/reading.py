@@ -1,4 +1,4 @@
-"""Reading of records: JSON objects and JSON lines, checked against the schema or refused with one sentence."""
+"""Reading of records: checks JSON objects and JSON lines against the schema. An error is one sentence."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from fedsel_app.records.schema import (
 )
 
 Check = Callable[[Row], None]
-"""Check of a row: raises ValueError if it is none of its file."""
+"""Check of a row: raises ValueError if the row does not have the form of its file."""
 
 
 def check_round(row: Row) -> None:
@@ -49,18 +49,18 @@ def check_failure(row: Row) -> None:
 
 
 def read_rows(path: Path, check: Check) -> list[Row]:
-    """Rows of a JSON-lines file, none if it is absent; a last line that is not finished is left out.
+    """Rows of a JSON-lines file, none if it is absent. An incomplete last line is left out.
 
     Raises
     ------
     ConfigError
-        If a row is damaged, or of a version that this fedsel does not know.
+        If a row is damaged, or has a version that this fedsel does not read.
     """
     return list(rows_from_end(path, check, None))[::-1]
 
 
 def rows_from_end(path: Path, check: Check, last_bytes: int | None) -> Iterator[Row]:
-    """Rows as of `read_rows`, newest first: those of the last bytes (None: of all), at least one if there is one."""
+    """Rows as from `read_rows`, newest first: those in the last bytes (None: all), and at least one if there is one."""
     with _damage("The records", path), _regular(path) as file:
         size = file.seek(0, os.SEEK_END)
         start = 0 if last_bytes is None else max(0, size - last_bytes)
@@ -74,7 +74,7 @@ def rows_from_end(path: Path, check: Check, last_bytes: int | None) -> Iterator[
         for line in reversed(whole):
             row = json.loads(line)
             if not isinstance(row, dict):
-                raise ValueError("a line is no JSON object")
+                raise ValueError("a line is not a JSON object")
             row = without_version(row)
             check(row)
             yield row
@@ -86,12 +86,12 @@ def read_object(path: Path, kind: type | None = None, needed: Iterable[str] = ()
     Raises
     ------
     ConfigError
-        If it is no JSON object, or has not the fields that `validation.check_fields` asks for.
+        If it is not a JSON object, or if its fields do not pass `check_fields`.
     """
     with _damage("The file", path), _regular(path) as file:
         content = json.loads(file.read())
         if not isinstance(content, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not a JSON object")
         check_fields(content, kind, needed)
         return content
     return None
@@ -99,7 +99,7 @@ def read_object(path: Path, kind: type | None = None, needed: Iterable[str] = ()
 
 @contextmanager
 def _damage(what: str, path: Path) -> Iterator[None]:
-    """Turn what a damaged file raises into a ConfigError that names it; an absent file ends the block silently."""
+    """Convert the errors of a damaged file to a ConfigError that names it. An absent file only ends the block."""
     try:
         yield
     except ConfigError:
@@ -112,22 +112,22 @@ def _damage(what: str, path: Path) -> Iterator[None]:
 
 @contextmanager
 def _regular(path: Path) -> Iterator[BinaryIO]:
-    """Open a regular file to read; a pipe would be waited for without end."""
+    """Open a regular file for reading. Reading a pipe could wait forever."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("it is no regular file")
+            raise ValueError("it is not a regular file")
         yield file
 
 
 def check_fields(values: Mapping[str, Any], kind: type | None, needed: Iterable[str]) -> None:
-    """Check that `values` have the fields `needed`, not null, and every field of the type that `kind` declares.
+    """Check that `values` has the fields `needed`, not null, and that each field has the type that `kind` declares.
 
-    Fields that it does not declare may hold anything; those of numbers may be null (NaN and infinity are written so).
+    Fields that `kind` does not declare may have any value. A float may be null, which stands for NaN and infinity.
 
     Raises
     ------
     ValueError
-        Naming the field.
+        If a field does not pass; the message names it.
     """
     for name in needed:
         if values.get(name) is None:

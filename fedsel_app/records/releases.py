@@ -15,17 +15,17 @@ class Releases(Protocol):
 
     Attributes
     ----------
-    count : releases so far, those of earlier processes of the run included
+    count : releases so far, including those of earlier processes of the run
     """
 
     count: int
 
     def add(self) -> None:
-        """Count one more. It is counted, whatever happens next, when this returns."""
+        """Count one more. After this returns, the count is kept even if the process is killed."""
 
 
 class UnkeptReleases:
-    """Count of releases that ends with its process, for a run that cannot be resumed."""
+    """Count of releases in memory, for a run that cannot be resumed."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -36,9 +36,9 @@ class UnkeptReleases:
 
 
 class ReleaseFile:
-    """Count of releases in the run folder `path`: a line of releases.jsonl for each, which a resumed run keeps.
+    """Count of releases in the run folder `path`: releases.jsonl has a line for each. A resumed run keeps the count.
 
-    A line that was cut short counts.
+    An incomplete line counts too.
     """
 
     def __init__(self, path: Path) -> None:
@@ -61,7 +61,7 @@ class ReleaseFile:
 
 
 def _sync_folder(path: Path) -> None:
-    """Make the names in the folder durable."""
+    """Write the names of the files in the folder to disk."""
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)

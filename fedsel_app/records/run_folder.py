@@ -45,7 +45,7 @@ PLACE = (
     "node-keys",
     "track",
 )
-"""Settings that a resumed run may have otherwise: they change where it runs and who hears of it, and no number."""
+"""Settings that a resumed run may change: where it runs, how long it waits and who tracks it, but no number."""
 Model = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Parameters (N,) and BatchNorm statistics (B,)."""
 
@@ -58,20 +58,20 @@ class SelectionCounts(Protocol):
 
 
 class RunFolder:
-    """Run folder that is written as the run goes; everything that was written stays whole, whatever happens next.
+    """Run folder, which is written during the run. What was written stays complete, even after a crash.
 
     Parameters
     ----------
-    path : created if absent; refused if it already holds a run, unless that run is resumed
+    path : created if absent; refused if it already contains a run, unless that run is resumed
     config : the resolved settings
-    resume : take up the run in the folder: what it wrote after its last checkpoint is dropped
+    resume : continue the run in the folder, and remove what it wrote after its last checkpoint
 
     Attributes
     ----------
     rows : the finished rounds
-    listeners : they hear of every round that finishes, and of the end
-    saved : the arrays of that checkpoint; None where the run begins at its beginning
-    releases : count of its releases with differential privacy; none is dropped
+    listeners : they get every finished round, and the summary at the end
+    saved : the arrays of that checkpoint; None if the run starts at round 1
+    releases : count of its releases with differential privacy, including those after the checkpoint
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class RunFolder:
                 refuse_used(path)
                 make_private_folder(path)
             with ExitStack() as opened:
-                # Without a buffer of their own: a line that the disk has no room for would be tried again at the end.
+                # Unbuffered, because Python would try again at the end to write a line for which the disk has no room.
                 self._clients = opened.enter_context((path / "clients.jsonl").open("ab", buffering=0))
                 self._rounds = opened.enter_context((path / "rounds.jsonl").open("ab", buffering=0))
                 _lock(self._rounds, path)
@@ -110,7 +110,7 @@ class RunFolder:
             raise ConfigError(f"The run folder {path} cannot be written: {error}. Choose another 'out'.") from error
 
     def _go_back(self) -> None:
-        """Resume: cut the records where the checkpoint was taken."""
+        """Resume: remove the records after the round of the checkpoint."""
         self.saved = read_checkpoint(self.path)
         completed = 0 if self.saved is None else int(self.saved["round"])
         self.rows = _truncate(self._rounds, self.path / "rounds.jsonl", check_round, completed)
@@ -135,7 +135,7 @@ class RunFolder:
             listener.on_round(row)
 
     def checkpoint(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Replace the checkpoint; the records up to its round are on disk before it."""
+        """Replace the checkpoint, after the records up to its round are on disk."""
         for file in (self._rounds, self._clients):
             with record_errors(Path(file.name)):
                 os.fsync(file.fileno())
@@ -164,14 +164,14 @@ class RunFolder:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of the run in the folder at `path`. Raises ConfigError if another process is at work on it."""
+    """Lock the run in the folder at `path` for the block. Raises ConfigError if another process has locked it."""
     with (path / "rounds.jsonl").open("rb") as rounds:
         _lock(rounds, path)
         yield
 
 
 def read_config(path: Path, needed: Iterable[str] = ()) -> dict[str, Value]:
-    """The settings of the run in the folder at `path`, those of `needed` at least.
+    """The settings of the run in the folder at `path`, with at least those of `needed`.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def read_config(path: Path, needed: Iterable[str] = ()) -> dict[str, Value]:
     """
     config = read_object(path / "config.json", needed=needed)
     if config is None:
-        raise ConfigError(f"{path} holds no run that can be taken up: there is no config.json.")
+        raise ConfigError(f"{path} holds no run: there is no config.json.")
     for group in GROUPS.values():
         for key, default in group.defaults().items():
             number = isinstance(default, float) and type(config.get(key)) is int
@@ -203,7 +203,7 @@ def refuse_changed(path: Path, config: Mapping[str, Value]) -> None:
 
 
 def refuse_damaged(path: Path) -> None:
-    """Raise ConfigError if the run in the folder at `path` cannot be taken up from its records and its checkpoint."""
+    """Raise ConfigError if the run in the folder at `path` cannot be resumed from its records and its checkpoint."""
     refuse_links(path)
     read_checkpoint(path)
     read_rounds(path)
@@ -216,7 +216,7 @@ def read_checkpoint(path: Path) -> dict[str, NDArray[Any]] | None:
     Raises
     ------
     ConfigError
-        If it cannot be read, or another version of the records' names wrote it.
+        If it cannot be read, or has another version of the records' names.
     """
     try:
         with (path / CHECKPOINT).open("rb") as file:
@@ -240,7 +240,13 @@ def read_checkpoint(path: Path) -> dict[str, NDArray[Any]] | None:
 
 
 def completed_rounds(path: Path) -> int:
-    """Rounds after which the run in the folder at `path` would be taken up; raises as `refuse_damaged` does."""
+    """Number of rounds that the run in the folder at `path` keeps if it is resumed.
+
+    Raises
+    ------
+    ConfigError
+        If a file of the run is a symlink, or if the checkpoint cannot be read.
+    """
     refuse_links(path)
     saved = read_checkpoint(path)
     return 0 if saved is None else int(saved["round"])
@@ -260,7 +266,7 @@ def read_rounds(folder: Path) -> list[Row]:
     Raises
     ------
     ConfigError
-        If the folder holds no run, or the file cannot be read.
+        If the folder contains no run, or if the file cannot be read.
     """
     if not (folder / "rounds.jsonl").is_file():
         raise ConfigError(f"{folder} holds no run: there is no rounds.jsonl.")
@@ -282,7 +288,7 @@ def read_summary(folder: Path) -> Row | None:
 
 
 def _truncate(file: Any, path: Path, check: Check, completed: int) -> list[Row]:
-    """Cut the file behind the rows up to round `completed`, and return those."""
+    """Cut the file after the rows up to round `completed`, and return these rows."""
     kept = []
     for row in read_rows(path, check):
         if row["round"] > completed:
@@ -294,7 +300,7 @@ def _truncate(file: Any, path: Path, check: Check, completed: int) -> list[Row]:
 
 
 def _lock(file: Any, path: Path) -> None:
-    """Hold the file until the process ends. Raises ConfigError if another process does."""
+    """Lock the file until it is closed. Raises ConfigError if another process has locked it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,6 +1,6 @@
 """Schema of a run's records: every field of rounds.jsonl, clients.jsonl and summary.json, its unit and its meaning.
 
-A field whose default is None is left out where it is None. docs/records.md is this schema as tables.
+A field with the default None is left out if it is None. docs/records.md shows this schema as tables.
 """
 
 from collections.abc import Mapping
@@ -10,11 +10,11 @@ from typing import Annotated, Any, TypedDict
 Row = dict[str, Any]
 """A line of rounds.jsonl or clients.jsonl, or summary.json, by the names of this schema."""
 VERSION = 3
-"""Version of the names below; every row and summary that is written bears it."""
+"""Version of the names below. Every written row and summary contains it."""
 
 
 class Failure(TypedDict):
-    """Client that brought nothing usable."""
+    """Client without a usable reply."""
 
     client: Annotated[int, "", "partition id"]
     reason: Annotated[str, "", "sentence on what went wrong"]
@@ -65,7 +65,7 @@ class RoundRecord:
     taken: Annotated[
         list[float] | None,
         "",
-        "share of each aggregated update that the server took; absent if it took all of them whole",
+        "share of each aggregated update that the server took; absent if it took each update completely",
     ] = None
     fit_losses: Annotated[list[float], "", "mean training loss of each aggregated client; null if unknown"] = field(
         default_factory=list
@@ -110,7 +110,7 @@ class EnrolmentRecord:
 
     client: Annotated[int, "", "partition id"]
     round: Annotated[int, "", "round in which it was first connected"]
-    examples: Annotated[int, "examples", "training examples that it holds"]
+    examples: Annotated[int, "examples", "number of its training examples"]
 
 
 @dataclass(frozen=True)
@@ -142,14 +142,14 @@ class ClientTestRecord:
 class RunFailure(TypedDict):
     """Failure of a run of a comparison: a line of failures.jsonl."""
 
-    name: Annotated[str, "", "the run's"]
-    exit_code: Annotated[int, "", "of its process; 128 and the signal's number if a signal ended it"]
+    name: Annotated[str, "", "name of the run"]
+    exit_code: Annotated[int, "", "exit code of its process; 128 plus the signal's number if a signal ended it"]
     message: Annotated[str, "", "sentence on what went wrong"]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A finished run: summary.json. MB are 10^6 bytes; what is null there was not reached, or never evaluated."""
+    """A finished run: summary.json. MB are 10^6 bytes. A value is null if it was not reached or never evaluated."""
 
     strategy: Annotated[str, "", "selection method"]
     seed: Annotated[int, "", "seed of the run"]
@@ -214,7 +214,7 @@ def with_version(row: Mapping[str, Any]) -> Row:
 
 
 def without_version(row: Mapping[str, Any]) -> Row:
-    """The row as it was read, without its version. Raises ValueError if that is another than this one."""
+    """The row as it was read, without its version. Raises ValueError if the version is not `VERSION`."""
     values = dict(row)
     version = values.pop("version", VERSION)
     if version != VERSION:

@@ -1,4 +1,4 @@
-"""Summary of a finished run: accuracies, costs to target and in all, and the clients' selection counts."""
+"""Summary of a finished run: accuracies, costs to the target and in total, and the clients' selection counts."""
 
 import importlib.metadata
 import math
@@ -16,7 +16,7 @@ from fedsel_app.records.schema import Row, Summary, schedule_round
 
 MB = 1e6
 STABLE_ROUNDS = 10
-"""Evaluations, the last ones, that the stable accuracy is the mean of."""
+"""Number of last evaluations whose mean is the stable accuracy."""
 PACKAGES = ("fedsel", "flwr", "torch", "torchvision", "numpy", "scipy", "ray")
 
 
@@ -79,20 +79,20 @@ def summarize(
 
 
 def _best_validated(rows: Sequence[Row]) -> Row | None:
-    """First round of the least finite loss on the clients' own test parts."""
+    """First round with the smallest finite loss on the clients' own test parts."""
     validated = [row for row in rows if row.get("client_loss") is not None and math.isfinite(row["client_loss"])]
     return min(validated, key=itemgetter("client_loss"), default=None)
 
 
 def _client_updates_until(reached: Row | None, rows: Sequence[Row]) -> int | None:
-    """Client updates up to a round, those of intermediate rounds included."""
+    """Client updates up to a round, including those of intermediate rounds."""
     if reached is None:
         return None
     return sum(int(row.get("client_updates", 0)) for row in rows if row["round"] <= reached["round"])
 
 
 def averaged_text(evaluations: int) -> str:
-    """Text on the evaluations that the stable accuracy of a run with so many of them is the mean of."""
+    """Text that says which of a run's `evaluations` its stable accuracy averages."""
     if evaluations > STABLE_ROUNDS:
         return f"mean of the last {STABLE_ROUNDS} evaluations"
     return f"mean of all {evaluations} evaluations" if evaluations > 1 else "the one evaluation"

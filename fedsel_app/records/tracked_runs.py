@@ -1,9 +1,9 @@
 """Runs of trackers: TensorBoard's event files, a run of MLflow and a run of Weights & Biases.
 
-MLflow's own variables (MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME) say where its run is; without them it is in the
-experiment "fedsel", where MLflow stores by default. A run of Weights & Biases is offline, in the folder `wandb` of the
-run folder, unless WANDB_MODE says otherwise: `wandb sync` sends it. If it is resumed, it has a further part of the same
-id with all rounds, as the last ones of a process that was killed may be lost there.
+MLflow's own variables (MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME) set where its run is stored; the defaults are
+MLflow's own place and the experiment "fedsel". A run of Weights & Biases is offline, in the folder `wandb` of the run
+folder, unless WANDB_MODE has another value; `wandb sync` uploads it. A resumed run writes another part with the same id
+and all rounds, because a killed process may have lost the last rounds.
 """
 
 import os
@@ -18,21 +18,21 @@ from fedsel_app.config import Value
 from fedsel_app.records.schema import Row
 
 MLFLOW_PARAMS = 100
-"""Parameters that a server of MLflow takes at once."""
+"""Largest number of parameters that an MLflow server accepts at once."""
 WANDB_START_S = 20.0
-"""Seconds that a server of Weights & Biases has to answer when a run begins."""
+"""Timeout in seconds for the server of Weights & Biases at the start of a run."""
 
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """Run as a tracker is opened for it.
+    """Data of the run for which a tracker is opened.
 
     Attributes
     ----------
     folder : the run folder
     settings : setting key -> value
-    run_id : the tracker's own id of the run; None where it begins
-    rows : the rounds that are finished already
+    run_id : the tracker's own id of the run; None if the tracker does not have this run yet
+    rows : the finished rounds
     """
 
     folder: Path
@@ -42,7 +42,7 @@ class TrackedRun:
 
 
 def numbers(row: Row) -> dict[str, float]:
-    """Every number of a round, the task's other metrics too, by name."""
+    """All numbers of a round by name, including the task's other metrics."""
     values = row | row.get("metrics", {})
     return {name: value for name, value in values.items() if isinstance(value, int | float) and name != "round"}
 
@@ -50,7 +50,7 @@ def numbers(row: Row) -> dict[str, float]:
 class EventFiles:
     """Event files in the folder `tensorboard` of the run folder, written round by round.
 
-    What earlier processes wrote of rounds that a resumed run does again is dropped.
+    If a resumed run repeats rounds, what earlier processes wrote about these rounds is dropped.
     """
 
     def __init__(self, run: TrackedRun) -> None:
@@ -76,7 +76,7 @@ class EventFiles:
 class MLflowRun:
     """Run of MLflow: settings as parameters, every number of a round as a metric, the summary at the end.
 
-    A number of a round is logged once; those from before a resumption stay as they are.
+    A number of a round is logged once. A resumed run does not change the numbers that were logged before.
     """
 
     def __init__(self, run: TrackedRun) -> None:
@@ -118,9 +118,9 @@ class MLflowRun:
 
 
 def prepare_mlflow() -> tuple[Any, str]:
-    """MLflow's client and the id of the experiment, which is made if it is absent.
+    """MLflow's client and the id of the experiment, which is created if it is absent.
 
-    A server that does not answer delays a run once, for seconds.
+    A server that does not answer delays the run once, by some seconds.
     """
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
@@ -168,7 +168,7 @@ class WandbRun:
         self._run.log(numbers(row), step=row["round"])
 
     def on_end(self, summary: Row | None) -> None:
-        """Set the summary and end the run; exit code 1 where it stopped before."""
+        """Set the summary and end the run, with exit code 1 if it stopped before its end."""
         if summary is not None:
             found = {name: value for name, value in summary.items() if isinstance(value, int | float | str)}
             self._run.summary.update(found)

@@ -19,11 +19,11 @@ from fedsel_app.records.schema import Row
 from fedsel_app.records.tracked_runs import EventFiles, MLflowRun, TrackedRun, WandbRun, prepare_mlflow
 
 RUN_IDS = "tracking.json"
-"""File in the run folder: tracker -> id of the run there, so that a resumed run goes on with it."""
+"""File in the run folder: tracker -> its id of the run, with which a resumed run continues."""
 
 
 class Tracker(Listener, Protocol):
-    """Tracker: a listener with a run of its own, which a resumed run goes on with."""
+    """Tracker: a listener with its own run, which a resumed run continues."""
 
     run_id: str
 
@@ -34,9 +34,9 @@ class Kind:
 
     Attributes
     ----------
-    package : that it needs
+    package : name of the package that it needs
     open : opens the tracker for a run
-    prepare : makes what runs side by side would each make
+    prepare : creates what parallel runs share, before they start
     """
 
     package: str
@@ -60,21 +60,23 @@ class GuardedTracker:
         self._guard(lambda: setattr(self, "_tracker", open_tracker()))
 
     def on_round(self, row: Row) -> None:
-        """Tell the tracker of a finished round."""
+        """Pass a finished round to the tracker."""
         if (tracker := self._tracker) is not None:
             self._guard(lambda: tracker.on_round(row))
 
     def on_end(self, summary: Row | None) -> None:
-        """Tell the tracker of the end."""
+        """Pass the end of the run to the tracker."""
         if (tracker := self._tracker) is not None:
             self._guard(lambda: tracker.on_end(summary))
 
     def _guard(self, action: Callable[[], None]) -> None:
         try:
             action()
-        except Exception as error:  # noqa: BLE001 - whatever a tracker raises, the run goes on
+        except Exception as error:  # noqa: BLE001 - the run continues after any exception of a tracker
             self._tracker = None
-            sys.stderr.write(f"fedsel: {self._name} tracks this run no longer ({described(error)}); the run goes on.\n")
+            sys.stderr.write(
+                f"fedsel: {self._name} no longer tracks this run ({described(error)}); the run continues.\n"
+            )
 
 
 def add_trackers(folder: RunFolder, names: Iterable[str], settings: Mapping[str, Value]) -> None:
@@ -84,7 +86,7 @@ def add_trackers(folder: RunFolder, names: Iterable[str], settings: Mapping[str,
 
 
 def _open(name: str, folder: RunFolder, settings: Mapping[str, Value]) -> Tracker:
-    """Open a tracker, with its run of before where there is one, and keep the run's id."""
+    """Open a tracker, with its earlier run if there is one, and store the run's id."""
     ids = read_object(folder.path / RUN_IDS) or {}
     tracker = KINDS[name].open(TrackedRun(folder.path, settings, ids.get(name), folder.rows))
     if ids.get(name) != tracker.run_id:
@@ -93,7 +95,7 @@ def _open(name: str, folder: RunFolder, settings: Mapping[str, Value]) -> Tracke
 
 
 def prepare_trackers(names: Iterable[str]) -> None:
-    """Make what runs side by side share at these trackers; where that fails, each of the runs says why."""
+    """Create what parallel runs share at these trackers. If this fails, each run reports the reason."""
     for name in names:
         with suppress(Exception):
             KINDS[name].prepare()

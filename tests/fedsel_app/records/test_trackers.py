@@ -100,7 +100,7 @@ def test_a_tracker_that_fails_is_one_warning_and_changes_no_bit(made_up, tmp_pat
         run_in_process(tmp_path / name, track=track, **SMALL)
     assert made_up.last.heard == {"open": [], 2: ["open", 1], "end": ["open", 1, 2, 3]}[moment]
     warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("fedsel: ")]
-    expected = f"fedsel: mlflow tracks this run no longer (OSError: no answer at {moment}); the run goes on."
+    expected = f"fedsel: mlflow no longer tracks this run (OSError: no answer at {moment}); the run continues."
     assert warnings == [expected]
     rounds = [[row | {"wall_s": 0} for row in read_rounds(tmp_path / name)] for name in ("tracked", "alone")]
     assert rounds[0] == rounds[1]
