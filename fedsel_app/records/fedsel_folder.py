@@ -132,7 +132,7 @@ def refuse_used(path: Path) -> None:
 
 
 def refuse_links(path: Path) -> None:
-    """Raise ConfigError if a file of the run in the folder at `path` is a symlink: a run writes only to its own files."""
+    """Raise ConfigError if a file of the run in the folder at `path` is a symlink: a run writes only its own files."""
     for name in RUN_FILES:
         if (path / name).is_symlink():
             raise ConfigError(
