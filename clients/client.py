@@ -64,7 +64,7 @@ class SelectionClient(NumPyClient):
     """One client, for one message.
 
     The model arrives as [parameters (N,)] or, with BatchNorm statistics, as [parameters, buffers (B,)], all float32.
-    With the solver scaffold a message to train ends with the control variate (N,). A malformed message raises
+    With the solver scaffold, a message to train ends with the control variate (N,). A malformed message raises
     ValueError, diverged training raises DivergenceError, and a state file that cannot be used raises StateError.
     """
 

@@ -52,7 +52,7 @@ def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) 
                 put_answer(reply, answered.to_config(), (), client)
             else:
                 put_answer(reply, *_answer(asked, message_type, arrays, config), client)
-        except Exception as error:  # noqa: BLE001 - whatever one client's question raises is that client's failure
+        except Exception as error:  # noqa: BLE001 - any exception here is a failure of this client only
             put_answer(reply, {ERROR: str(error)}, (), client)
     return reply
 

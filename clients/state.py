@@ -54,10 +54,11 @@ class StateStore:
     Parameters
     ----------
     folder
-        Created at the first write. As the parent of the folders of runs it belongs to fedsel (`records.fedsel_folder`).
+        Created at the first write. If it contains the folders of runs, it is a folder of fedsel
+        (`records.fedsel_folder`).
     begins_anew
-        Whether a client whose state is missing may continue without it: it fails once, so that the server knows, and
-        then has an empty state. Otherwise it always fails.
+        True if a client without its state may continue: it fails once, so that the server knows, and then has an empty
+        state. If False, it always fails.
     """
 
     def __init__(self, folder: str | Path, *, begins_anew: bool = False, fedsel_folder: Path | None = None) -> None:
@@ -106,8 +107,8 @@ class StateStore:
     def save(self, client: int, server_round: int, arrays: Mapping[str, NDArray[Any]], history: ClientHistory) -> None:
         """Save `arrays` as the client's state after `server_round`, completely or not at all.
 
-        States that `recall` may need later are kept: those of rounds since the server's checkpoint, and the last one
-        before it (and before the last aggregated reply).
+        It keeps the states that `recall` may need later: those of rounds since the server's checkpoint, and the last
+        one that is not later than the checkpoint and the last aggregated reply.
 
         Raises
         ------
@@ -132,7 +133,7 @@ class StateStore:
             ) from error
 
     def _state_is_gone(self, client: int, history: ClientHistory) -> None:
-        """Raise StateError for a client without a state although one of its replies was aggregated."""
+        """Raise StateError for a client that has no state, although one of its replies was aggregated."""
         advice = "Every process that trains must see the same folder; start the run again where this holds."
         if self._begins_anew:
             self.save(client, history.last_aggregated, {}, history)

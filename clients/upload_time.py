@@ -10,7 +10,7 @@ UPLOAD_FILE = "FEDSEL_UPLOAD_FILE"
 
 
 def last_upload() -> tuple[int, float]:
-    """Bytes and seconds of this client's last timed upload; zeros without one."""
+    """Bytes and seconds of this client's last timed upload; zeros if there is none."""
     try:
         last = json.loads(Path(os.environ[UPLOAD_FILE]).read_text(encoding="utf-8"))
         sent_bytes = int(last["bytes"])

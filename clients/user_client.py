@@ -122,7 +122,7 @@ class UserClient:
         return Message(content, reply_to=self.message)
 
     def enrolment(self, instruction: EnrolInstruction) -> EnrolAnswer:
-        """Identity by the node configuration, and numbers of examples if a function gives them.
+        """Identity from the node configuration, and numbers of examples if a function returns them.
 
         Raises ValueError without a partition id.
         """

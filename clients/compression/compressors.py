@@ -99,9 +99,9 @@ def coordinate_scores(
 
 
 def top_k(vector: Vector, scores: Vector, spans: Sequence[slice], counts: Sequence[int]) -> Update:
-    """Top-k: in each of the spans that tile [0, N), its count of entries of `vector` (N,) with the largest scores.
+    """Top-k: keep in each span its count of entries of `vector` (N,) with the largest scores. The spans tile [0, N).
 
-    If these are all entries, the update is dense.
+    If it keeps all entries, the update is dense.
     """
     if sum(counts) == vector.size:
         return Update(vector.size, None, vector.copy())
@@ -134,7 +134,7 @@ def qsgd(vector: Vector, levels: int, bucket: int, rng: np.random.Generator, *, 
     whole = norms.astype(np.float64)[:, None]
     exact = np.divide(levels * np.abs(rows), whole, out=np.zeros_like(rows), where=whole > 0).ravel()[:size]
     floor = np.floor(exact)
-    # If a norm were rounded down, its only entry would lie above the last level.
+    # Without this bound, the only nonzero entry of a bucket could exceed the last level if its norm is rounded down.
     rounded = np.minimum(floor + (rng.random(size) < exact - floor), levels)
     if not unbiased:
         norms /= np.float32(1.0 + min(bucket / levels**2, math.sqrt(bucket) / levels))
@@ -181,8 +181,8 @@ def layer_shares(
     layers
         The model's layers.
     importance
-        "mask-share": the share of the mask that lies in the layer (the shares sum to 1);
-    "kept-share": the share of the layer that lies in the mask.
+        "mask-share": the share of the mask that is in the layer (the shares sum to 1);
+    "kept-share": the share of the layer that is in the mask.
 
     Returns
     -------

@@ -45,7 +45,7 @@ def hutchinson_diagonal(
     model : at the weights where the curvature is wanted
     layers : numbers of the layers of `model.layers`
     x, y : the mini-batch, on the model's device
-    rng : draws the signs z, layer by layer
+    rng : random generator of the signs z, layer by layer
     proximal : the coefficient mu; 0 without a proximal term
     training : train mode for the passes
     signs_on : numbers of the layers where z has signs, including `layers`; elsewhere z is 0. None: only `layers`

@@ -5,8 +5,8 @@ Memory", NeurIPS 2018) sends C(v) of v = delta + e and keeps e = beta (v - C(v))
 Fatkhullin, "EF21: A New, Simpler, Theoretically Better, and Practically Faster Error Feedback", NeurIPS 2021, arXiv
 2106.05203) sends c = C(delta - g), and both sides add c to g, so that g follows delta. Both need a contractive
 compressor. So with error feedback rand-k does not scale its entries up, and qsgd scales its values down. Values with
-fewer than 32 bits are rounded to the nearest level with error feedback, whose residual then includes the rounding
-error, and at random without it.
+fewer than 32 bits are rounded to the nearest level, and the residual includes the rounding error. Without error
+feedback they are rounded at random.
 
 If a reply did not arrive, nothing counts as sent: e = beta v. If the server took only the share a of a reply, the rest
 returns to the residual: e = beta (v - a C(v)) (`restore_untaken`). "ef21" has no residual; its estimate does not

@@ -1,1 +1,1 @@
-"""Local training: steps, optimizers, local solvers, and the numbers that methods ask of a client."""
+"""Local training: steps, optimizers, local solvers, and the numbers that methods request from a client."""

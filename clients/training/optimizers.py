@@ -1,6 +1,6 @@
 """Local optimizers: steps in place on flat vectors; momentum and moments start at zero every round.
 
-SGD with momentum as `torch.optim.SGD` computes it. Adam: D. P. Kingma, J. Ba, "Adam: A Method for Stochastic
+SGD with momentum is computed as in `torch.optim.SGD`. Adam: D. P. Kingma, J. Ba, "Adam: A Method for Stochastic
 Optimization", ICLR 2015, arXiv 1412.6980 (Algorithm 1), as `torch.optim.Adam`; AdamW: I. Loshchilov, F. Hutter,
 "Decoupled Weight Decay Regularization", ICLR 2019, arXiv 1711.05101 (Algorithm 2), as `torch.optim.AdamW`. Torch's
 classes would import torch's compiler in every client process, which takes seconds.
@@ -50,7 +50,7 @@ class Adam:
     beta1
         Decay of the mean gradient; that of its square is 0.999.
     decay
-        Decoupled weight decay: before each step w <- (1 - lr decay) w. AdamW; 0 for Adam.
+        Decoupled weight decay of AdamW: before each step w <- (1 - lr decay) w; 0 for Adam.
     """
 
     def __init__(self, weights: Tensor, beta1: float, decay: float = 0.0) -> None:

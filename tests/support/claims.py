@@ -1,4 +1,4 @@
-"""Claims: those that come with fedsel, read and decided once, and values of the methods in place of measured runs."""
+"""Claims: reads and decides fedsel's claims once, and makes values of methods that replace measured runs."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +15,7 @@ HONEST, TWIN, CHEAT = "random", "random-weighted", "oort"
 
 @cache
 def shipped():
-    """Measured runs that come with fedsel."""
+    """Measured runs that fedsel includes."""
     return read_measured(SHIPPED)
 
 
@@ -31,13 +31,13 @@ def rankings():
 
 @cache
 def verdicts():
-    """Verdicts of all claims by the shipped runs."""
+    """Verdicts of all claims, from the included runs."""
     return decide(claims(), shipped())
 
 
 @dataclass
 class Runs:
-    """Values of each method by seed, in place of measured runs."""
+    """Values of each method by seed, which replace measured runs."""
 
     of: dict
 

@@ -28,7 +28,7 @@ NORMED = "tests.support.client_messages:normed"
 
 
 def normed(sample_shape, classes):
-    """A little network with BatchNorm and dropout."""
+    """A small network with BatchNorm and dropout."""
     return nn.Sequential(
         *(nn.Conv2d(sample_shape[0], 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Dropout(0.3)),
         *(nn.Flatten(), nn.Linear(3 * 6 * 6, classes)),
@@ -43,7 +43,7 @@ def changed(context, *, client=None, store=None, **groups):
 
 
 def initial(context):
-    """The global model of round 1: parameters, and statistics where there are any."""
+    """The global model of round 1: parameters, and statistics if there are any."""
     dataset = load(context.data, context.run.seed)
     module = build(context.run.model, dataset.sample_shape, dataset.classes, context.run.seed)
     groups = [list(module.parameters()), [b for b in module.buffers() if b.is_floating_point()]]
@@ -51,7 +51,7 @@ def initial(context):
 
 
 def instruction(server_round=1, kept=0.1, beta=0.9, lr=0.1, last_instructed=None, last_aggregated=None, **fields):
-    """To train; as far as nothing else is said, the server asked and aggregated the client in the round before."""
+    """Instruction to train. By default the server asked the client in the previous round and aggregated its reply."""
     before = server_round - 1
     return TrainInstruction(
         server_round=server_round,
@@ -66,7 +66,7 @@ def instruction(server_round=1, kept=0.1, beta=0.9, lr=0.1, last_instructed=None
 
 
 def train(context, arrays=None, **keys):
-    """A client made for this one message: its update, its number of examples, and its answer."""
+    """Train with a new client for this message: its update, its number of examples, and its answer."""
     arrays = arrays or initial(context)
     [payload], examples, metrics = SelectionClient(context).fit(arrays, instruction(**keys))
     assert payload.dtype == np.uint8
@@ -92,19 +92,19 @@ def remembered(context, server_round):
 
 
 def train_message(clients=()):
-    """A message to train, to several `clients` or to one, as far as an engine looks at it."""
+    """A message to train for one client or several `clients`, with only the fields that an engine reads."""
     instruction = CalibrateInstruction(1, 1)
     content = question(dict.fromkeys(clients, instruction) if clients else instruction)
     return SimpleNamespace(metadata=SimpleNamespace(message_type="train"), content=content)
 
 
 def message(content, kind, node=7):
-    """A message from the server as it arrives at a client."""
+    """A message from the server, in the form that a client receives."""
     return Message(content, node, kind)
 
 
 def read_answer(content, client=None):
-    """Numbers and arrays of the answer of the client of a message, or of one of several; raises what that raised."""
+    """Numbers and arrays of the answer of a message's only client, or of one of several. Raises its exception."""
     numbers = fedsel_config(content, client)
     if ERROR in numbers:
         raise RuntimeError(numbers[ERROR])

@@ -15,7 +15,7 @@ SIZE = 4
 
 
 class Rows(NoRecords):
-    """Recorder that keeps the rows, as JSON would."""
+    """Recorder that stores the rows as JSON would store them."""
 
     def __init__(self):
         super().__init__()
@@ -40,7 +40,7 @@ NO_BUFFERS = np.zeros(0, np.float32)
 
 
 def context_of(method=None, *, clients=3, cohort=3, rounds=1, network=None, buffers=NO_BUFFERS, size=SIZE, **run):
-    """Everything a strategy takes: simulated links, a model of `size` zeros, and `Rows` to write to."""
+    """Run context of a strategy: simulated links, a model of `size` zeros, and `Rows` for the records."""
     context = make_context(method or Settings(), clients=clients, cohort=cohort, rounds=rounds, size=size, **run)
     links = SimulatedLinks(network or NetworkConfig(), clients, context.run.seed)
     return replace(context, links=links, buffers=buffers, recorder=Rows())

@@ -12,14 +12,14 @@ PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for
 README = PAGES["README.md"]
 PROGRAMS = ("fedsel", "make", "flwr", "flower-superlink", "flower-supernode", "python", "ray")
 SHELL = ("cat", "cp", "export", "mkdir")
-"""Commands of the shell around those of a program."""
+"""Commands of the shell itself."""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HERE_DOCUMENT = re.compile(r"<<(['\"]?)(\w+)\1\n(.*?)^\2$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Command:
-    """Command line of one program: its words, and the variables that are set before it."""
+    """Command line of one program: its words, and the environment variables that it sets."""
 
     words: tuple[str, ...]
     variables: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class Command:
 
 
 def code_blocks(page: str, *languages: str) -> list[str]:
-    """Fenced blocks of a page's text that are in one of `languages`."""
+    """Fenced blocks in one of `languages` in a page's text."""
     return [code for language, code in BLOCK.findall(page) if language in languages]
 
 
@@ -39,7 +39,7 @@ def code_spans(page: str) -> list[str]:
 
 
 def python_files(page: str) -> dict[str, str]:
-    """Python blocks of a page's text by the file that the text names last, at the latest in the block's first line."""
+    """File name -> Python block of a page's text. The name is the last one before the block or in its first line."""
     files = {}
     for block in BLOCK.finditer(page):
         language, code = block.groups()
@@ -50,7 +50,7 @@ def python_files(page: str) -> dict[str, str]:
 
 
 def commands(page: str) -> list[Command]:
-    """Commands of a page's text in their order: in shell blocks (after `$` in a console), then in its sentences."""
+    """Commands of a page's text in order: first in shell blocks (after `$` in a console), then in sentences."""
     found = [command for script in code_blocks(page, "bash") for command in parse_script(script)]
     for console in code_blocks(page, "console"):
         found += parse_script("\n".join(re.findall(r"^\$ (.*)", console, re.MULTILINE)))
@@ -61,12 +61,12 @@ def commands(page: str) -> list[Command]:
 
 
 def parse_script(script: str) -> list[Command]:
-    """Commands of the programs in a shell script; those of the shell itself are left out.
+    """Commands of the programs in a shell script, without those of the shell itself.
 
     Raises
     ------
     ValueError
-        For a command of another program, which no test knows how to run.
+        For a command of a program that no test can run.
     """
     found = []
     for line in HERE_DOCUMENT.sub("", script).replace("\\\n", " ").splitlines():

@@ -1,4 +1,4 @@
-"""Runs by other engines: in a process that imports everything once, and in a deployment."""
+"""Runs by other engines: in a process that imports all packages once, and in a deployment."""
 
 import multiprocessing
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ AT_ONCE = {
     "fedcor": {"fedcor.warmup": 1, "fedcor.first-steps": 50, "fedcor.steps": 20},
     "fedcvr-bolt": {"fedcvr-bolt.warmup-rounds": 1},
 }
-"""So that these come to their own rule within three rounds."""
+"""Settings with which these methods use their own rule within three rounds."""
 Settings = dict[str, object]
 
 
@@ -37,6 +37,6 @@ def engine() -> Iterator[ProcessPoolExecutor]:
 
 
 def deployment_of(clients: int, folder: Path) -> Deployment:
-    """A SuperLink and the SuperNodes of all clients, which carry out one run after the other."""
+    """A SuperLink and the SuperNodes of all clients, which execute one run after the other."""
     nodes = [node_config_text(client, clients, {"state-dir": str(folder / "state")}) for client in range(clients)]
     return Deployment(folder / "processes", nodes, insecure=True)

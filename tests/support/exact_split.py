@@ -1,4 +1,4 @@
-"""Terraform's split in rational numbers, by trying every one."""
+"""Terraform's split in rational numbers: tries every split."""
 
 from fractions import Fraction
 
@@ -11,7 +11,7 @@ def exact_variance(part):
 
 
 def exact_split(clients, quartiles):
-    """The cheapest tau of Algorithm 1 by trying them all in rational numbers."""
+    """The cheapest tau of Algorithm 1: tries all of them in rational numbers."""
     count, total = len(clients), sum(n for _, n in clients)
 
     def holding(share):

@@ -1,4 +1,4 @@
-"""Callers without a key who send as much as a SuperLink takes."""
+"""Callers without a key that send as much as a SuperLink accepts."""
 
 import contextlib
 import socket
@@ -15,7 +15,7 @@ CHUNK = bytes(MB)
 
 
 def together(calls: list[Callable[[], str]]) -> list[str]:
-    """What the calls return, all of them under way at once."""
+    """Results of calls that run at the same time."""
     with ThreadPoolExecutor(len(calls)) as pool:
         return [one.result() for one in [pool.submit(call) for call in calls]]
 
@@ -32,7 +32,7 @@ def call(address: str, authority: bytes, body: bytes) -> str:
 
 
 def post(address: str, path: str, megabytes: int, *, tls: bool, chunked: bool = False, timeout_s: float = 20.0) -> str:
-    """The status of the answer to a body of which the last byte is missing; "" if none came in time."""
+    """Status of the answer to a body without its last byte; "" if no answer came in time."""
     host, port = address.split(":")
     length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {megabytes * MB + 1}"
     head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: {PROTOBUF_MEDIA_TYPE}\r\n{length}\r\n\r\n"

@@ -9,17 +9,17 @@ from simulation.flower_internals.transport import RELEASE
 
 
 def messages_at_node(state: Any, *, is_reply: bool) -> Any:
-    """Messages of a SuperNode that nobody has been handed yet."""
+    """Messages of a SuperNode that it has not delivered yet."""
     return getattr(state, "get_messages_legacy", state.get_messages)(is_reply=is_reply)
 
 
 def of_run(run_id: int) -> dict[str, int]:
-    """The run of replies, in releases in which a SuperLink asks for it."""
+    """The run of the replies, in releases in which a SuperLink needs it."""
     return {"run_id": run_id} if RELEASE >= (1, 41) else {}
 
 
 def become_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give this process the identity of a task, from which Flower takes a message's sender from 1.41 on."""
+    """Give this process the identity of a task. From release 1.41 on, Flower takes a message's sender from it."""
     if RELEASE >= (1, 41):
         identity = import_module("flwr.supercore.task_identity").TaskIdentity
         for name in ("_task_id", "_run_id", "_node_id"):

@@ -1,4 +1,4 @@
-"""Full disks: a limit of file size, which holds for root too."""
+"""Full disks: a limit on the file size, which also applies to root."""
 
 import resource
 import sys
@@ -9,9 +9,9 @@ import pytest
 
 @contextmanager
 def no_file_above(limit):
-    """Limit of file size: no file of this process grows beyond `limit` bytes, as on a full disk, for root too.
+    """Limit the file size of this process, also for root: no file grows beyond `limit` bytes, as on a full disk.
 
-    As where `fedsel_app` is imported under such a limit, no bytecode is written meanwhile: what fits would stay.
+    Python writes no bytecode during the block, because an incomplete bytecode file would remain.
     """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with pytest.MonkeyPatch.context() as patch:

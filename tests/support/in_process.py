@@ -1,4 +1,4 @@
-"""Runs in this process with hooks: replies can be tampered with, node ids chosen, and messages pooled as for Ray."""
+"""Runs in this process with hooks, which change replies, choose node ids, and pool messages as for Ray."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -25,7 +25,7 @@ ReplyHook = Callable[[int, FitIns, FitRes], FitRes]
 
 
 class Hooked(Inline):
-    """Inline federation whose nodes have other ids, and whose replies to a train message go through a hook."""
+    """Inline federation with other node ids and with a hook that gets every reply to a train message."""
 
     def __init__(self, config: AppConfig, on_fit: ReplyHook | None = None, cid_of: Callable[[int], str] = str) -> None:
         super().__init__(config)
@@ -52,7 +52,7 @@ class Hooked(Inline):
 
 
 class InProcessGrid:
-    """Flower's grid over a ClientApp in this process, which answers each message as it is pushed."""
+    """Flower's grid for a ClientApp in this process, which answers each message when it is pushed."""
 
     def __init__(self, app, contexts: dict[int, Context]) -> None:
         self._app, self._contexts = app, contexts
@@ -73,7 +73,7 @@ class InProcessGrid:
         return ids
 
     def _answer(self, message):
-        """The app's answer; what it raises becomes an error, as in Flower's engines."""
+        """The app's answer; its exception becomes an error, as in Flower's engines."""
         try:
             return self._app(message, self._contexts[message.metadata.dst_node_id])
         except Exception as error:  # noqa: BLE001 - it is the answer
@@ -101,7 +101,7 @@ def grid_of(config: AppConfig) -> InProcessGrid:
 def run_in_process(
     folder: Path, on_fit: ReplyHook | None = None, cid_of: Callable[[int], str] = str, **settings: Any
 ) -> tuple[SelectionStrategy, list[dict[str, Any]]]:
-    """Run settings (underscores for dashes) to the end; the strategy and the rows of its rounds."""
+    """Run these settings (underscores for dashes) to the end. Returns the strategy and the rows of its rounds."""
     return run_config(
         folder, resolve({key.replace("_", "-"): value for key, value in settings.items()}), on_fit, cid_of
     )
@@ -115,9 +115,9 @@ def run_config(
     on_round: Callable[[dict[str, Any]], None] | None = None,
     pool: int = 0,
 ) -> tuple[SelectionStrategy, list[dict[str, Any]]]:
-    """Run `config` to the end (or resume it); the strategy and the rows of its rounds.
+    """Run `config` to the end (or resume it). Returns the strategy and the rows of its rounds.
 
-    With `pool` the messages go through Flower's grid, as many at once as for that many of Ray's.
+    With `pool` the messages go through Flower's grid, as many at once as for this number of Ray workers.
     """
     state = config.records.state_dir or str(folder / "state")
     config = replace(config, records=replace(config.records, out=str(folder), state_dir=state))

@@ -1,4 +1,4 @@
-"""A federation on a ring, in which what a search for the cohort size finds is known."""
+"""A federation on a ring, for which the result of a search for the cohort size is known."""
 
 from dataclasses import replace
 
@@ -13,11 +13,11 @@ from tests.support.rounds import run_rounds
 CLIENTS = 8
 MODEL_BYTES = 4 * CLIENTS
 REPLY_BYTES = 28 + 1 + 4
-"""One entry of eight: header and checksum, a bitmap, a value."""
+"""Payload with one entry of eight: header and checksum, a bitmap, a value."""
 
 
 def own_direction(length):
-    """Client k moves its own entry alone: the mean of m clients is length / sqrt(m) away from where it started."""
+    """Client k moves only entry k, so the mean of m clients is at distance length / sqrt(m) from the start."""
 
     def fit(client, ins):
         update = Update(CLIENTS, np.array([client], np.uint32), np.array([length], np.float32))
@@ -27,7 +27,7 @@ def own_direction(length):
 
 
 def ring(radius=1.0):
-    """A loss that is 1 at the origin, below 1 within `radius`, and above outside."""
+    """A loss that is 1 at the origin, below 1 within `radius`, and above 1 outside."""
 
     def loss(parameters, _):
         norm = float(np.linalg.norm(parameters))

@@ -53,11 +53,11 @@ class Link:
             yield self.state.store_object(self.run_id, session, name, objects[name].deflate())
 
     def instructions(self, limit: int | None = 1) -> list[str]:
-        """Ids of the messages that the node is handed."""
+        """Ids of the messages that the node receives."""
         return [message.metadata.message_id for message in self.state.get_message_ins(self.node, limit=limit)]
 
     def replies(self, *asked: Message) -> list[str]:
-        """Ids of those of the `asked` messages whose replies the server is handed."""
+        """Ids of the `asked` messages for which the server receives a reply."""
         names = {message.metadata.message_id for message in asked}
         found = self.state.get_message_res(message_ids=names, **of_run(self.run_id))
         return [message.metadata.reply_to_message_id for message in found]

@@ -1,4 +1,4 @@
-"""Logs of a test, whatever handlers other tests have left behind."""
+"""Logs of a test, independent of the handlers that other tests have left."""
 
 import io
 import logging
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def logged(name: str = "fedsel") -> Iterator[Callable[[], str]]:
-    """Collect what the logger `name` logs; the function that is yielded returns it as text."""
+    """Collect the log of the logger `name`. The block gets a function that returns it as text."""
     stream = io.StringIO()
     handler, logger = logging.StreamHandler(stream), logging.getLogger(name)
     logger.addHandler(handler)

@@ -1,4 +1,4 @@
-"""Clients that say that every loss, and every other number to select by, is 10^6."""
+"""Clients that report 10^6 for every loss and for every other number that methods select by."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from tests.support.in_process import run_in_process
 LIARS = (1, 6, 11, 16)
 SIZES = {"clients": 20, "cohort": 5, "rounds": 40, "local_steps": 5}
 SETTINGS = {"model": "logistic", "eval_every": 40, "seed": 3} | SIZES
-"""Four liars of twenty: the federation of docs/security.md."""
+"""Four of twenty clients lie, as in docs/security.md."""
 
 
 def run_with_lying_losses(folder, monkeypatch, liars=LIARS, **settings):

@@ -1,4 +1,4 @@
-"""Mutated payloads: sound payloads of every pair of codings, damaged at random, their check sums repaired.
+"""Mutated payloads: valid payloads of every pair of codings with random damage and a repaired check sum.
 
 ``python -m tests.support.mutated_payloads COUNT SEED`` decodes COUNT of them within a bound on memory, and prints
 what became of them as JSON.
@@ -25,16 +25,16 @@ SEED = 7
 """The run's seed, from which seeded indices are drawn."""
 SIZES = (1, 2, 8, 9, 40, 300)
 LARGE = 2_781_514
-"""Parameters of AlexNet, the largest model that is claimed."""
+"""Number of parameters of AlexNet, the largest model that a payload claims."""
 MOST_BYTES, MOST_S = 256 * 2**20, 5.0
-"""Memory that decoding may take beside the program itself, and processor time of one payload."""
+"""Largest memory for decoding, without the program itself, and largest processor time of one payload."""
 NUMBERS = (0, 1, 2, 7, 8, 255, 2**15, 2**16, LARGE, 2**31, 2**32 - 2, 2**32 - 1)
 FLOATS = tuple(struct.pack("<f", number) for number in (np.nan, np.inf, -np.inf, -0.0, 3.4e38, 1e-45, -1.0))
 KEPT = {BITMAP: 0.7, RICE: 0.06, SEEDED: 0.3}
 
 
 class Sound(NamedTuple):
-    """Sound payload, its codings of values and of indices, and the size of its model."""
+    """Valid payload, its codings of values and of indices, and the size of its model."""
 
     payload: bytes
     pair: tuple[int, int]
@@ -57,7 +57,7 @@ def quantised(values: int, count: int, rng: np.random.Generator) -> Quantised | 
 
 
 def sound_payload(values: int, indices: int, size: int, rng: np.random.Generator) -> Sound:
-    """Payload of client 3 in round 9 with random contents in these codings, or what encodes them shortest."""
+    """Payload of client 3 in round 9 with random contents in these codings, or in the shortest ones."""
     places = None
     if indices == SEEDED:
         places = seeded_indices(SEED, 9, 3, size, max(1, round(KEPT[SEEDED] * size)))
@@ -109,14 +109,14 @@ def mutated(sound: Sound, others: list[Sound], rng: random.Random) -> tuple[byte
         else:
             body[at : at + 4] = rng.choice(FLOATS)
     if rng.random() < 0.05 and len(body) >= 12:
-        # The server's model is as large as the payload claims.
+        # The server's model has the size that the payload claims.
         size = rng.choice((1, 9, 1000, 100_000, LARGE))
         body[8:12] = struct.pack("<I", size)
     return sealed(bytes(body)), size
 
 
 def require_sound(packet: Packet, payload: bytes, size: int) -> None:
-    """Raise AssertionError unless an accepted payload means an update that could have been sent, and says so."""
+    """Raise AssertionError unless an accepted payload contains exactly an update that a client could have sent."""
     update, (values, indices, _, *header) = packet.update, struct.unpack_from("<BBBIIII", payload, 5)
     assert [update.size, update.count, packet.client, packet.server_round] == header
     assert update.size == size
@@ -139,9 +139,9 @@ def require_sound(packet: Packet, payload: bytes, size: int) -> None:
 
 
 def decode_mutated(count: int, seed: int) -> dict[str, float]:
-    """Decode `count` mutated payloads: how many were tried and accepted, of the rarest pair, and the slowest in s.
+    """Decode `count` mutated payloads: how many were tried, accepted and of the rarest pair, and the slowest in s.
 
-    Raises AssertionError, with the payload, for any other exception than WireError and for an unsound acceptance.
+    Raises AssertionError, with the payload, for any exception but WireError and for an accepted invalid payload.
     """
     rng, others = random.Random(seed), sound_payloads()
     pairs: Counter[tuple[int, int]] = Counter()
@@ -170,7 +170,7 @@ def decode_mutated(count: int, seed: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Decode within the bounds."""
+    """Decode within the bounds on memory and time."""
     count, seed = map(int, sys.argv[1:])
     with open("/proc/self/statm") as file:
         own_bytes = int(file.read().split()[0]) * resource.getpagesize()

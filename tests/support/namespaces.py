@@ -28,7 +28,7 @@ FRAME_BYTES = 1 << 16
 
 
 def refused() -> str:
-    """Why this system has no namespaces for a test; empty where it has them."""
+    """Reason why this system has no namespaces for a test; empty if it has them."""
     if os.geteuid():
         return "network namespaces need root"
     for tool in ("ip", "tc", "setpriv"):
@@ -43,7 +43,7 @@ def refused() -> str:
 
 @dataclass
 class NamespaceMachine:
-    """A machine: a namespace with one address, a user, and a home that this user alone enters."""
+    """A machine: a namespace with one address, a user, and a home that only this user can open."""
 
     name: str
     number: int
@@ -71,7 +71,7 @@ class NamespaceMachine:
         return FIRST_USER + self.number
 
     def command(self, *words: str) -> list[str]:
-        """Command line that carries out `words` on the machine, as its user."""
+        """Command line that executes `words` on the machine, as its user."""
         user = f"--reuid={self.user}", f"--regid={self.user}", "--clear-groups"
         return ["ip", "netns", "exec", self.space, *with_python(), "setpriv", *user, *words]
 
@@ -81,7 +81,7 @@ class NamespaceMachine:
         return {**kept, "HOME": str(self.home), "PYTHONDONTWRITEBYTECODE": "1", **others}
 
     def take(self, folder: Path) -> Path:
-        """Copy a folder to the machine's home, for its user alone."""
+        """Copy a folder to the machine's home, so that only its user can open it."""
         copied = self.home / folder.name
         shutil.copytree(folder, copied)
         for path in (copied, *copied.rglob("*")):
@@ -104,12 +104,12 @@ class NamespaceMachine:
         return process
 
     def shape(self, bits_per_s: float) -> None:
-        """Limit the link to a rate, both ways."""
+        """Limit the rate of the link in both directions."""
         run("ip", "netns", "exec", self.space, *token_bucket("eth0", bits_per_s))
         run(*token_bucket(self.link, bits_per_s))
 
     def cut(self, *, cut: bool) -> None:
-        """Cut the link, or mend it."""
+        """Cut the link, or restore it."""
         run("ip", "link", "set", self.link, "down" if cut else "up")
 
     def pids(self) -> list[int]:
@@ -130,10 +130,10 @@ class NamespaceMachine:
 
 
 def with_python() -> list[str]:
-    """Words before a command line that let every user reach Python; none where everybody reaches it anyway.
+    """Words before a command line with which every user can read Python; none if every user can read it anyway.
 
-    Python may lie in a folder that only its owner may enter, such as the home of root. The machine has mounts of its
-    own. With these words it sees Python there and nothing else.
+    Python may be in a folder that only its owner can open, such as the home of root. The machine has its own mounts.
+    With these words, it sees only Python in that folder.
     """
     python = Path(sys.base_prefix).resolve()
     closed = next((folder for folder in reversed(python.parents) if not folder.stat().st_mode & stat.S_IXOTH), None)
@@ -150,19 +150,22 @@ def token_bucket(device: str, bits_per_s: float) -> list[str]:
 
 
 def open_tap(name: str) -> int:
-    """Make a TAP device; its frames are read from and written to the file that is returned, and end it with it."""
+    """Make a TAP device and return its file, from which frames are read and to which they are written.
+
+    Closing the file removes the device.
+    """
     device = os.open(TUN, os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH", name.encode(), TAP_WITHOUT_HEADER))
     return device
 
 
 def carry(machine: int, bridge: int, delay_s: float, ended: threading.Event) -> None:
-    """Carry frames between two devices until `ended`, those of the machine `delay_s` later."""
+    """Move frames between two devices until `ended`; those of the machine arrive `delay_s` later."""
     on_the_way: deque[tuple[float, bytes]] = deque()
     while not ended.is_set():
         wait_s = max(on_the_way[0][0] - time.monotonic(), 0.0) if on_the_way else 0.1
         for device in select.select([machine, bridge], [], [], wait_s)[0]:
-            # A device that is down takes no frames: they are lost, as on a link that is cut.
+            # A device that is down accepts no frames; they are lost, as on a cut link.
             with suppress(OSError):
                 frame = os.read(device, FRAME_BYTES)
                 if device == machine:
@@ -176,9 +179,9 @@ def carry(machine: int, bridge: int, delay_s: float, ended: threading.Event) -> 
 
 @contextmanager
 def machines(names: Sequence[str], folder: Path, delay_s: float) -> Iterator[dict[str, NamespaceMachine]]:
-    """Machines by their names, joined by a bridge that has an address of its own; all gone when the block is left.
+    """Machines by name, which a bridge with its own address connects. They are removed at the end of the block.
 
-    What each sends, but the first, arrives at the bridge `delay_s` later.
+    What all but the first machine send arrives at the bridge `delay_s` later.
     """
     made = {name: NamespaceMachine(name, 1 + place, folder / name) for place, name in enumerate(names)}
     clear([*made.values()])
@@ -198,7 +201,7 @@ def machines(names: Sequence[str], folder: Path, delay_s: float) -> Iterator[dic
 
 @contextmanager
 def joined(machine: NamespaceMachine, delay_s: float) -> Iterator[None]:
-    """Make a machine, and its link to the bridge, which is there in the block."""
+    """Make a machine and its link to the bridge, for the block."""
     inside, own = ("ip", "-n", machine.space), f"{machine.link}own"
     run("ip", "netns", "add", machine.space)
     devices = [open_tap(own), open_tap(machine.link)]
@@ -223,13 +226,13 @@ def joined(machine: NamespaceMachine, delay_s: float) -> Iterator[None]:
 
 
 def clear(made: Sequence[NamespaceMachine]) -> None:
-    """Remove what an earlier test has left."""
+    """Remove what an earlier test left."""
     for machine in made:
         subprocess.run(["ip", "netns", "del", machine.space], capture_output=True, check=False)
     subprocess.run(["ip", "link", "del", BRIDGE], capture_output=True, check=False)
 
 
 def run(*words: str) -> None:
-    """Carry out a command; an AssertionError with its words if it fails."""
+    """Execute a command. Raises AssertionError with its words if it fails."""
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert not done.returncode, f"{' '.join(words)}: {done.stderr}"

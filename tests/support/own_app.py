@@ -1,4 +1,4 @@
-"""A user's own Flower app in this process: clients of a small linear model, behind Flower's own ClientApp."""
+"""A user's own Flower app in this process: clients with a small linear model, in Flower's own ClientApp."""
 
 import json
 import threading
@@ -27,7 +27,7 @@ def model():
 
 
 def data(client):
-    """10, 20, 30 ... examples, of another distribution at every client."""
+    """10, 20, 30 ... examples, with another distribution at every client."""
     rng = np.random.default_rng(100 + client)
     x = rng.normal(client, 1.0, (10 * (client + 1), FEATURES)).astype(np.float32)
     return x, (x.sum(axis=1) > 3.0 * client).astype(np.int64)
@@ -40,7 +40,7 @@ def losses(arrays, x, y):
 
 
 def trained(arrays, client):
-    """The arrays after three steps on the client's data; statistics and count move too."""
+    """The arrays after three steps on the client's data; statistics and count change too."""
     x, y = data(client)
     scale, mean, variance, count, weight, bias = (array.copy() for array in arrays)
     for _ in range(3):
@@ -52,7 +52,7 @@ def trained(arrays, client):
 
 
 class OwnClient(NumPyClient):
-    """A client as Flower's documentation has one: arrays in, all arrays out; `seen` collects what its fits get."""
+    """A client as in Flower's documentation: arrays in, all arrays out. `seen` collects the arguments of `fit`."""
 
     def __init__(self, client, seen):
         self.client, self.seen = client, seen
@@ -68,14 +68,14 @@ class OwnClient(NumPyClient):
 
 
 class KnownClient(OwnClient):
-    """A client that tells which it is."""
+    """A client that reports its partition id."""
 
     def get_properties(self, config):
         return {"partition-id": self.client}
 
 
 class CountingClient(OwnClient):
-    """A client that tells its steps and their learning rate."""
+    """A client that reports its steps and their learning rate."""
 
     def fit(self, parameters, config):
         after, examples, metrics = super().fit(parameters, config)
@@ -83,21 +83,21 @@ class CountingClient(OwnClient):
 
 
 class BrokenClient(OwnClient):
-    """A client that forgets an array."""
+    """A client that does not return one of its arrays."""
 
     def fit(self, parameters, config):
         return parameters[:-1], 10, {}
 
 
 def by_name(arrays):
-    """A record of the model's arrays, or of any in their order."""
+    """A record of the model's arrays, or of any arrays in the order of the model's."""
     return ArrayRecord({name: Array(np.asarray(array)) for name, array in zip(NAMES, arrays, strict=True)})
 
 
 def register(app, seen, metrics=None):
     """Register the training and evaluation of `OwnClient` with an app of Flower's Message API.
 
-    `seen` collects the client, the type and the records of each message; `metrics` go with those of a training.
+    `seen` collects the client, the type and the records of each message; `metrics` are sent with those of a training.
     """
 
     def noted(message, context):
@@ -129,7 +129,7 @@ def node(client, state_dir=""):
 
 
 def app_instruction(server_round=1, *, compression=None, **fields):
-    """Instruction to a user's client to train, which the server aggregated in the round before."""
+    """Instruction to train for a user's client, whose previous reply the server aggregated."""
     before = server_round - 1
     options = {"compressor": "top-k", "curvature_layers": 0} | (compression or {})
     known = {"run_key": "run", "learning_rate": 0.1, "kept_fraction": 0.3, "residual_decay": 0.9, "curvature": False}
@@ -139,7 +139,7 @@ def app_instruction(server_round=1, *, compression=None, **fields):
 
 
 def named_question(instruction, arrays=None, control=None, *, kind=None):
-    """fedsel's question in a message of the Message API, beside the user's own records."""
+    """fedsel's question in a message of the Message API, in addition to the user's own records."""
     content = RecordDict({"config": ConfigRecord({"lr": 0.5})})
     if arrays is not None:
         content["arrays"] = by_name(arrays)
@@ -150,11 +150,11 @@ def named_question(instruction, arrays=None, control=None, *, kind=None):
 
 
 ONE_CLIENT = threading.Lock()
-"""Held while a client of this process answers: Flower reads arrays by `ast`, which fails in several threads at once."""
+"""Lock for the answers of this process's clients: Flower reads arrays with `ast`, which can fail in several threads."""
 
 
 class AppGrid:
-    """Flower's grid, in front of one ClientApp in this process."""
+    """Flower's grid for one ClientApp in this process."""
 
     def __init__(self, app, contexts):
         self._app, self._contexts = app, contexts

@@ -1,4 +1,4 @@
-"""Payloads of the wire format: sound ones, and forged ones whose check sum is right."""
+"""Payloads of the wire format: valid ones, and forged ones with a correct check sum."""
 
 import struct
 import zlib
@@ -15,7 +15,7 @@ def payload_of(update, **seeded):
 
 
 def sealed(body):
-    """The body with a correct CRC-32 behind it, as one who forges payloads would make it."""
+    """The body and a correct CRC-32 after it, as a forger would make it."""
     return body + struct.pack("<I", zlib.crc32(body))
 
 

@@ -1,4 +1,4 @@
-"""Pictures: blank ones, for tests that are not about them."""
+"""Pictures: blank ones, for tests that do not check pictures."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Processes of runs and deployments: waited for, looked for in /proc, killed and started again."""
+"""Processes of runs and deployments: waits for them, finds them in /proc, kills and restarts them."""
 
 import os
 import signal
@@ -17,18 +17,18 @@ from simulation.deployment.local_deployment import Deployment
 from simulation.experiments.node_configuration import node_config_text
 
 SUPERLINK = 0
-"""Place among a deployment's children; SuperNode n has place n + 1."""
+"""Position of the SuperLink among a deployment's children; SuperNode n has position n + 1."""
 looks_in_proc = pytest.mark.skipif(sys.platform != "linux", reason="processes are found through /proc")
 KEEPER = [sys.executable, "-P", "-m", "simulation.processes"]
 
 
 def nodes(state: Path) -> list[str]:
-    """Node configurations of three SuperNodes, whose clients keep their state in a folder."""
+    """Node configurations of three SuperNodes; their clients store their state in a folder."""
     return [node_config_text(client, 3, {"state-dir": str(state)}) for client in range(3)]
 
 
 def kill(child: processes.Child) -> None:
-    """SIGKILL it and all that it started."""
+    """Send SIGKILL to a process and to all processes that it started."""
     while left := processes.running([child]):
         for pid in left:
             with suppress(ProcessLookupError):
@@ -36,7 +36,7 @@ def kill(child: processes.Child) -> None:
 
 
 def start_again(deployment: Deployment, place: int) -> processes.Child:
-    """With the same command line, so with the same address and key."""
+    """Start a process again with the same command line, so with the same address and key."""
     child = deployment._children[place]
     command = child.process.args
     assert isinstance(command, list)
@@ -49,14 +49,14 @@ def start_again(deployment: Deployment, place: int) -> processes.Child:
 
 
 def await_that(holds: Callable[[], bool], run: "Future[RunResult]") -> None:
-    """Wait for it, but not longer than the run goes on."""
+    """Wait until a condition is true, but not longer than the run."""
     while not holds():
         assert not run.done(), run.result()
         time.sleep(0.02)
 
 
 def await_text(log: Path, text: str, timeout_s: float = 90.0) -> None:
-    """Wait until it is in the log, which may not exist yet."""
+    """Wait until a text is in the log, which may not exist yet."""
     deadline = time.monotonic() + timeout_s
     while text not in (log.read_text(errors="replace") if log.exists() else ""):
         assert time.monotonic() < deadline, f"no {text!r} in {log}"
@@ -64,13 +64,13 @@ def await_text(log: Path, text: str, timeout_s: float = 90.0) -> None:
 
 
 def training(node: processes.Child) -> bool:
-    """True if the SuperNode's client is at work: it has received a message to train, and not yet answered it."""
+    """True if the SuperNode's client is training: it has received a message to train, and has not answered it yet."""
     log = node.log.read_text(errors="replace")
     return log.rfind("Receiving: train") > log.rfind("Sending: ")
 
 
 def resident_mb(child: processes.Child, program: str) -> float:
-    """Memory of the processes of the family that run `program`; 0 if none does."""
+    """Memory in MiB of the processes in the family that run `program`; 0 if there are none."""
     total = 0.0
     for pid in running(child, program):
         with suppress(OSError, IndexError):
@@ -79,12 +79,12 @@ def resident_mb(child: processes.Child, program: str) -> float:
 
 
 def memory_mb(pid: int) -> float:
-    """MiB that the process holds in memory. Raises OSError or IndexError if it has just ended."""
+    """Memory of the process in MiB. Raises OSError or IndexError if it has just ended."""
     return float(Path(f"/proc/{pid}/status").read_text().split("VmRSS:")[1].split()[0]) / 1024
 
 
 def mentioning(folder: Path) -> list[str]:
-    """Command lines of the other processes whose command line or environment names `folder`."""
+    """Command lines of other processes that have `folder` in their command line or environment."""
     found = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit() and int(process.name) not in (os.getpid(), os.getppid()):
@@ -107,7 +107,7 @@ def running(child: processes.Child, program: str) -> Iterator[int]:
 
 
 def titles() -> dict[int, tuple[int, str]]:
-    """Every process's parent and command line."""
+    """Parent and command line of every process."""
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -28,7 +28,7 @@ def fedsel(*arguments: str, environment: dict[str, str] | None = None) -> subpro
 
 @pytest.fixture
 def flower_home(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A FLWR_HOME and ports of its own for `flwr run`'s local SuperLink, which is ended by its pid afterwards."""
+    """A separate FLWR_HOME and ports for `flwr run`'s local SuperLink, which is ended by its pid afterwards."""
     control, runtime = free_ports(2)
     yield {
         "FLWR_HOME": str(tmp_path / "flower"),

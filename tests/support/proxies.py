@@ -1,4 +1,4 @@
-"""Client proxies of Flower without machines: scripted answers, the replies that they give, a manager of them."""
+"""Flower's client proxies without machines: scripted answers, their replies, and a manager of the proxies."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -39,23 +39,23 @@ OK = Status(Code.OK, "")
 
 
 def fit_reply(parameters: Parameters, *, examples: int = 10, **numbers: Any) -> FitRes:
-    """A reply that carries anything; with the fields of a `TrainAnswer` as `numbers`."""
+    """A reply with any content, and with `numbers` as the fields of its `TrainAnswer`."""
     return FitRes(OK, parameters, examples, TrainAnswer(**numbers).to_config() if numbers else {})
 
 
 def update_reply(update: Update, client: int, server_round: int, **numbers: Any) -> FitRes:
-    """Reply of a sound client; `numbers` override or add to the fields of its `TrainAnswer`."""
+    """Valid reply; `numbers` replace or extend the fields of its `TrainAnswer`."""
     payload = np.frombuffer(encode(update, client=client, server_round=server_round), np.uint8)
     return fit_reply(ndarrays_to_parameters([payload]), **{"loss": 1.0, "work_steps": 2.0} | numbers)
 
 
 def with_numbers(reply: FitRes, **numbers: Any) -> FitRes:
-    """The reply with other fields of its `TrainAnswer`."""
+    """The reply with other values of the fields of its `TrainAnswer`."""
     return replace(reply, metrics=replace(TrainAnswer.from_metrics(reply.metrics), **numbers).to_config())
 
 
 def decoded(replies, asked, server_round, size, reports=(), **settings):
-    """Replies of the `asked` clients as the round decodes and checks them, before their numbers are bounded."""
+    """Replies of the `asked` clients after the round decodes and checks them, but before it bounds their numbers."""
     context = make_context(
         Settings(), clients=int(max(asked)) + 1, cohort=1, size=size, **{"max_update_norm": 0.0} | settings
     )
@@ -69,7 +69,7 @@ def round_of(ins: FitIns) -> int:
 
 
 def update_of(client):
-    """Client 0, 1, 2 ... sends its number, plus one, at the entry of its number."""
+    """Client k sends an update with the value k + 1 at entry k."""
     return Update(SIZE, np.array([client], np.uint32), np.array([client + 1.0], np.float32))
 
 
@@ -78,20 +78,20 @@ def sends_its_update(client, ins):
 
 
 class FakeClientProxy(ClientProxy):
-    """Client proxy without the calls that a run never makes; a subclass answers the others."""
+    """Client proxy that raises for the calls that a run never makes; a subclass answers the others."""
 
     def get_parameters(self, ins: GetParametersIns, timeout: float | None, group_id: int | None) -> GetParametersRes:
-        """Raise: the server starts from its own model."""
+        """Raise, because the server starts from its own model."""
         raise NotImplementedError
 
     def reconnect(self, ins: ReconnectIns, timeout: float | None, group_id: int | None) -> DisconnectRes:
-        """Raise: the server ends without a word to its clients."""
+        """Raise, because the server sends its clients no message at the end."""
         raise NotImplementedError
 
 
 @dataclass(eq=False)
 class FederationProxy(FakeClientProxy):
-    """Client `client` of a `federation` as Flower's server sees it; `cid` is Flower's own id, which means nothing."""
+    """Client `client` of a `federation` as Flower's server sees it; `cid` is Flower's own id without meaning."""
 
     federation: FakeFederation
     client: int
@@ -120,9 +120,9 @@ class FederationProxy(FakeClientProxy):
 
 
 class StubProxy(FakeClientProxy):
-    """Client `client`, which answers at once; its `asked` remembers the instructions.
+    """Client `client`, which answers at once; `asked` collects its instructions.
 
-    `fit` gives the answer to a fit instruction, `loss` the one to a probe; an exception there is raised.
+    `fit` is the answer to a fit instruction, and `loss` the answer to a probe. If one is an exception, it is raised.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ def _given(answer: Any) -> Any:
 
 
 def manager_of(proxies: Iterable[FakeClientProxy]) -> SimpleClientManager:
-    """A manager of connected `proxies`, in their order."""
+    """A client manager of connected `proxies`, in their order."""
     manager = SimpleClientManager()
     for proxy in proxies:
         manager.register(proxy)

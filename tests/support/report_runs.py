@@ -1,4 +1,4 @@
-"""Run and comparison folders written by hand, so that every number of a report can be worked out."""
+"""Run and comparison folders with given numbers, so that every number of a report can be computed by hand."""
 
 import json
 from collections.abc import Mapping, Sequence

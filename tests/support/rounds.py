@@ -11,7 +11,7 @@ from tests.support.proxies import manager_of
 
 
 def run_round(strategy, proxies):
-    """The row of a run of one round, and the final model's arrays."""
+    """Row of a run of one round, and arrays of the final model."""
     return run_rounds(strategy, manager_of(proxies), 1)
 
 
@@ -33,7 +33,7 @@ def rounds(folder: Path) -> list[dict[str, Any]]:
 
 
 def written(folder: Path) -> int:
-    """Rounds on record, 0 before there is a record."""
+    """Number of recorded rounds; 0 before there is a record."""
     try:
         return (folder / "rounds.jsonl").read_bytes().count(b"\n")
     except OSError:

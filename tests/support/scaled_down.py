@@ -1,4 +1,4 @@
-"""Engines scaled down, and a folder with the files that the pages of the documentation have their readers write."""
+"""Smaller replacements of the engines, and a folder with the files that readers of the documentation write."""
 
 import importlib
 import itertools
@@ -60,7 +60,7 @@ def submit_small(app: Path, superlink: str, run_config: Mapping[str, Value], *ot
 
 
 def compare_small(comparison: Comparison, jobs: int, console: object) -> dict[str, str]:
-    """The first run and the last one."""
+    """Carry out only the first run and the last one."""
     comparison.out.mkdir(parents=True)
     comparison.write()
     for run in [comparison.runs[0], *comparison.runs[1:][-1:]]:
@@ -69,14 +69,14 @@ def compare_small(comparison: Comparison, jobs: int, console: object) -> dict[st
 
 
 def claims_small(studies: object, out: Path, *others: object) -> dict[str, str]:
-    """No run at all."""
+    """Carry out no run."""
     out.mkdir(parents=True)
     write_measured(out / claim_runs.FILE, {})
     return {}
 
 
 def tune_small(tuning: Tuning, jobs: int, console: object) -> dict[str, str]:
-    """The comparison alone, as if the default settings had been the best of all trials."""
+    """Carry out only the comparison, as if the default settings were the best of all trials."""
     best = {name: Best(trial=1, settings=tuning.defaults(name), values=[0.5], failures={}) for name in tuning.spaces}
     failed = compare_small(tuning.comparison(best), jobs, console)
     tuning.write(best)
@@ -107,13 +107,14 @@ def arrays(shape: tuple[int, ...], classes: int, examples: int = 2000) -> dict[s
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working directory with the files that the pages have their readers write, and all engines scaled down."""
+    """A working directory with the files that readers of the pages write, and with the smaller engines."""
     files = {name: code for page in PAGES.values() for name, code in python_files(page).items()}
     for name, code in files.items():
         (tmp_path / name).write_text(code, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    seconds = (datetime.fromtimestamp(second) for second in itertools.count())  # run folders are named by the time
+    # The names of run folders contain the time.
+    seconds = (datetime.fromtimestamp(second) for second in itertools.count())
     monkeypatch.setattr(folders, "datetime", SimpleNamespace(now=lambda: next(seconds)))
     for engine in (inline_engine, ray_engine):
         monkeypatch.setattr(engine, "simulate", simulate_small)

@@ -1,4 +1,4 @@
-"""Lies for scripted message attacks: each makes a false answer of a client's sound one."""
+"""Lies for scripted message attacks: each changes a client's valid answer to a false one."""
 
 import math
 import struct
@@ -21,12 +21,12 @@ MISSING = object()
 LIES = (MISSING, math.nan, math.inf, -math.inf, 1e308, 10**30, -1, -1.0, True, b"\0\1", [1.0, 2.0], "1", "x" * 5000)
 FIT, EVALUATE, ENROL, CALIBRATE = "fit", "evaluate", "get_properties", "calibrate"
 Change = Callable[[Any, Any], Any]
-"""Takes the sound answer and the liar's node."""
+"""Function of the valid answer and the liar's node."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """Attack: `change` makes the lie of the liar's sound answer; `refused` if no such answer may be aggregated."""
+    """Attack: `change` changes the liar's valid answer; `refused`: True if the server must not aggregate it."""
 
     name: str
     message: str
@@ -59,7 +59,7 @@ def payload_in(reply: FitRes) -> bytes:
 
 
 def with_payload(make: Callable[[bytes], bytes]) -> Change:
-    """The reply with another payload in each of its arrays, correctly wrapped."""
+    """The reply with another payload in each of its arrays, in the correct form."""
 
     def change(reply, node):
         array = np.frombuffer(make(payload_in(reply)), np.uint8)
@@ -73,7 +73,7 @@ def with_tensors(make: Callable[[list[bytes]], list[bytes]]) -> Change:
 
 
 def resent(**header: int) -> Callable[[bytes], bytes]:
-    """A sound payload of the same update with numbers of its header moved."""
+    """A valid payload of the same update with changed numbers in its header."""
 
     def make(payload):
         packet = decode(payload, size=SIZE)
@@ -87,7 +87,7 @@ def resent(**header: int) -> Callable[[bytes], bytes]:
 
 
 def forged(place: int, content: bytes) -> Callable[[bytes], bytes]:
-    """The payload with other bytes at a place, counted from its end where negative, and the right check sum."""
+    """The payload with other bytes at a position (negative: from the end) and the correct check sum."""
     return lambda payload: sealed(payload[:-4][:place] + content + payload[:-4][place:][len(content) :])
 
 
@@ -102,12 +102,12 @@ def of_size(size: int) -> Callable[[bytes], bytes]:
 
 
 def again(reply: FitRes, node: Any) -> FitRes:
-    """The first round's reply in every round; in that round itself, one of a round before it."""
+    """The first round's reply in every round. In the first round itself, a reply of an earlier round."""
     return node.first if reply is not node.first else with_payload(resent(server_round=-1))(reply, node)
 
 
 def twice(reply: FitRes, node: Any) -> FitRes:
-    """A sound reply, and another one of the same client behind it."""
+    """A valid reply, and then a second one of the same client."""
     node.second[:] = [(node, with_payload(value(1e9))(reply, node))]
     return reply
 
@@ -148,13 +148,13 @@ TENSORS: dict[str, Change] = {
 
 @cache
 def attacks_on(message: str, needs: Any) -> tuple[Attack, ...]:
-    """All attacks on the answer to one message, under a method with these needs."""
+    """All attacks on the answer to one message, for a method with these needs."""
     lies = [(repr(lie)[:12] if lie is not MISSING else "missing", lie) for lie in LIES]
     if message == FIT:
         strict = ["loss", "work_steps", *sorted(needs.reports)]
         names = [*strict, "compute_s", "upload_bytes", "upload_s", "unknown"]
         found = [(f"{name} {kind}", with_metric(name, lie), name in strict) for name in names for kind, lie in lies]
-        # The number of examples is the one of the enrolment.
+        # The server uses the number of examples of the enrolment.
         found += [(f"num_examples {kind}", with_field("num_examples", lie), False) for kind, lie in lies]
         found += [(name, change, True) for name, change in TENSORS.items()]
         found += [("replies twice", twice, False)]

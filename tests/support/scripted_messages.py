@@ -1,7 +1,7 @@
-"""Scripted message attacks: one client of four that answers a message of its server with nonsense, under every method.
+"""Scripted message attacks: one of four clients answers a message with nonsense, for every method.
 
-A `Setup` is a method with some settings; an `Attack` changes one kind of answer. `carry_out` runs the two together and
-checks that nothing crashes, that nobody else is blamed, and that what cannot be true is not aggregated.
+A `Setup` is a method with some settings, and an `Attack` changes one kind of answer. `carry_out` runs both together. It
+checks that nothing crashes, that no other client counts as failed, and that the server aggregates no impossible values.
 """
 
 import time
@@ -26,14 +26,14 @@ from tests.support.scripted_lies import CALIBRATE, ENROL, EVALUATE, FIT, LIAR, S
 
 CLIENTS, ROUNDS = 4, 2
 MOST_S = 5.0
-"""Processor time that a run of four clients may take."""
+"""Largest processor time of a run of four clients."""
 OWN: Mapping[str, Mapping[str, Any]] = {
     "fedcor": {"warmup": 1, "first_steps": 2, "steps": 1, "warmup_steps": 1},
     "fedcvr-bolt": {"warmup_rounds": 1, "landmarks": 4},
     "power-of-choice": {"candidates": CLIENTS},
     "terraform": {"min_clients": 2, "iterations": 1},
 }
-"""Settings of methods, so that the second round is one of the method's own, and takes no time."""
+"""Settings of methods with which the second round uses the method's own rule and takes little time."""
 
 
 @dataclass(eq=False)
@@ -45,7 +45,7 @@ class Node(FederationProxy):
     payloads: int = 1
     first: FitRes | None = None
     second: list[tuple[FederationProxy, FitRes]] = field(default_factory=list)
-    """Replies that it sends behind its first in a round."""
+    """Replies that it sends after its first in a round."""
 
     def get_properties(self, ins, timeout, group_id):
         return self._say(ENROL, super().get_properties(ins, timeout, group_id))
@@ -75,7 +75,7 @@ class Node(FederationProxy):
 
 @dataclass(frozen=True)
 class Setup:
-    """Setup of a run: method, settings, and the messages that its server sends beside enrolment and training."""
+    """Setup of a run: method, settings, and the messages of its server other than enrolment and training."""
 
     method: type[SelectionStrategy]
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Setup:
     buffers: int = 0
 
     def strategy(self) -> SelectionStrategy:
-        """New instance; uncompressed and with a part to test on if it needs these."""
+        """New instance of the method; without compression and with a test part if it needs these."""
         method = self.method.Config(**OWN.get(self.method.name, {}))
         shape = {"clients": CLIENTS, "cohort": CLIENTS, "rounds": ROUNDS, "size": SIZE, "classes": 3}
         values = shape | {"buffers": np.ones(self.buffers, np.float32)} | self.settings
@@ -96,7 +96,7 @@ class Setup:
 
     @property
     def attacks(self) -> Iterator[Attack]:
-        """Attacks on all of its messages."""
+        """Attacks on all messages of the setup."""
         needs = self.method.needs(self.method.Config(**OWN.get(self.method.name, {})))
         probed = (EVALUATE,) if needs.loss_probe else ()
         return (attack for message in (ENROL, FIT, *probed, *self.more) for attack in attacks_on(message, needs))
@@ -117,7 +117,7 @@ SCRIPTS = [(name, attack) for name, setup in SETUPS.items() for attack in setup.
 
 
 def run(setup: Setup, attack: Attack | None) -> tuple[Node, list[dict[str, Any]], Any]:
-    """A run with the attack: the liar, the rows and the final model."""
+    """Run with the attack. Returns the liar, the rows and the final model."""
     strategy = setup.strategy()
     federation = FakeFederation(strategy)
     nodes = [Node(federation, client, f"node {client}", payloads=setup.payloads) for client in range(CLIENTS)]
@@ -132,12 +132,12 @@ def run(setup: Setup, attack: Attack | None) -> tuple[Node, list[dict[str, Any]]
 
 @cache
 def honest_norm(name: str) -> float:
-    """Norm of the model after the same run without a lie."""
+    """Norm of the final model of the same run without a lie."""
     return float(np.linalg.norm(run(SETUPS[name], None)[2]))
 
 
 def carry_out(name: str, attack: Attack) -> None:
-    """Carry out one script. Raises AssertionError where the server did not stand it."""
+    """Run one attack. Raises AssertionError if the server does not withstand it."""
     began_s = time.process_time()
     liar, rows, model = run(SETUPS[name], attack)
     assert time.process_time() - began_s < MOST_S

@@ -1,4 +1,4 @@
-"""Selections of a method, checked to be pure and well formed."""
+"""Selections of a method, with checks that they are pure and well formed."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from strategies.testing.checked_method import copied, require_same
 
 
 def select(method: SelectionStrategy, roster: Roster, number: int, count: int, seed: int = 0) -> Selection:
-    """A selection, after checking that neither roster nor method changed by it and that it is well formed."""
+    """A selection, after a check that it is well formed and changed neither the roster nor the method."""
     before, state = copied(vars(roster)), copied(method.state())
     selection = method.select(roster, RoundInfo(number, 10), count, np.random.default_rng(seed))
     require_same(vars(roster), before, "'select' must not change the roster.")
@@ -25,7 +25,7 @@ def select(method: SelectionStrategy, roster: Roster, number: int, count: int, s
 
 
 def selections(method: SelectionStrategy, roster: Roster, number: int, count: int, times: int) -> list[Selection]:
-    """Those of the seeds 0 ... `times` - 1, to count; the first of them is checked as `select` checks."""
+    """Selections of the seeds 0 ... `times` - 1; the first is checked as in `select`."""
     first = select(method, roster, number, count)
     draws = (np.random.default_rng(seed) for seed in range(1, times))
     return [first, *(method.select(roster, RoundInfo(number, 10), count, draw) for draw in draws)]

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 @cache
 def nodes(path: Path) -> tuple[ast.AST, ...]:
-    """Nodes of the syntax tree of a Python file, its module first; they stay, and the garbage collector skips them."""
+    """Nodes of a Python file's syntax tree, the module first. They stay in memory, outside of garbage collection."""
     found = tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     gc.freeze()
     return found

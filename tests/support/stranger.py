@@ -1,7 +1,7 @@
-"""Stranger: another user of the machine, who tries all ways into a running deployment.
+"""Stranger: another user of the machine, who tries all accesses to a running deployment.
 
-``python -m tests.support.stranger CONTROL RUNTIME,... APP CA`` becomes the user nobody where it is started by root, and
-prints as JSON the outcome of each attempt: "refused: ..." or what it was given. CONTROL is the address of the Control
+``python -m tests.support.stranger CONTROL RUNTIME,... APP CA`` becomes the user nobody if root starts it, and
+prints the outcome of each attempt as JSON: "refused: ..." or the answer. CONTROL is the address of the Control
 API, RUNTIME those of the Runtime APIs; CA is empty without TLS.
 """
 
@@ -36,7 +36,7 @@ TIMEOUT_S = 20.0
 
 
 def become_nobody() -> None:
-    """Give up root's rights for good, after everything has been imported."""
+    """Give up root's rights permanently, after all imports."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setgid(NOBODY)
@@ -89,7 +89,7 @@ def control_over_http(address: str, authority: str) -> Callable[[str, Any, str],
 
 
 def dashed(name: str) -> str:
-    """Name of a call as it stands in a path: list-runs for ListRuns."""
+    """Name of a call in the form of a path: list-runs for ListRuns."""
     return re.sub("(?<!^)([A-Z])", r"-\1", name).lower()
 
 
@@ -105,7 +105,7 @@ def tokens_in_command_lines(runtime: str) -> list[str]:
 
 
 def main() -> None:
-    """Try everything."""
+    """Try all accesses."""
     control, runtimes, app, authority = sys.argv[1:]
     content = build_fab_from_disk(Path(app))
     fab = Fab(hashlib.sha256(content).hexdigest(), content, {})

@@ -1,10 +1,15 @@
 """Stub of `fedsel run`: the same arguments, a run folder in the same form, numbers made from the settings.
 
-STUB, a JSON object in the environment, may say: seconds a round takes ("sleep_s"), runs that end with an error after
-round 1 ("fail"), a run that is killed after its first round ("kill"; "always": also when it is taken up again;
-"signal": by another than SIGKILL; "victim" is "server": by way of its parent), whether to write checkpoints in all
-rounds but the last ("checkpoint"), and whether to start a process that hears no SIGTERM ("grandchild"). Every start
-and end is a line in starts.log beside the comparison's runs/.
+STUB, a JSON object in the environment, may contain:
+
+- "sleep_s": seconds per round;
+- "fail": runs that end with an error after round 1;
+- "kill": a run that is killed after its first round; "always": also after it is resumed; "signal": with another signal
+  than SIGKILL; "victim" is "server": its parent is killed;
+- "checkpoint": whether to write checkpoints in all rounds but the last;
+- "grandchild": whether to start a process that ignores SIGTERM.
+
+Every start and end writes a line to starts.log, beside the comparison's runs/.
 """
 
 import json
@@ -63,7 +68,7 @@ def main() -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write as `fedsel run` does, so that a process killed meanwhile leaves no part of a file under its name."""
+    """Write a file as `fedsel run` does: a killed process leaves no incomplete file under this name."""
     part = path.with_name(f"{path.name}.part")
     part.write_text(text)
     part.replace(path)

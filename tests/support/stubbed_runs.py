@@ -1,4 +1,4 @@
-"""Comparisons whose runs are stubs: `stub_run.py` in place of `fedsel run`, carried out as the real ones are."""
+"""Comparisons with stubs as runs: `stub_run.py` replaces `fedsel run`; everything else is real."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ ARGUMENTS = ["--clients", "6", "--cohort", "2", "--rounds", "2", "--seeds", "1,2
 
 
 def stubbed_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Have comparisons run the stub, watched closely; a folder for one."""
+    """Let comparisons run the stub and check on it often. Returns a folder for a comparison."""
     command = (sys.executable, "-S", str(Path(__file__).with_name("stub_run.py")))
     monkeypatch.setattr(run_processes, "FEDSEL", command)
     monkeypatch.setattr(run_processes, "PREPARATION", "")
@@ -30,7 +30,7 @@ def compared(capsys, out, *more, strategies="oort,random"):
 
 
 def stub(monkeypatch, **wishes):
-    """Tell the stubs what to do, as `stub_run.py` has it."""
+    """Set the behaviour of the stubs; see `stub_run.py`."""
     monkeypatch.setenv("STUB", json.dumps(wishes))
 
 

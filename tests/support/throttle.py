@@ -1,4 +1,4 @@
-"""A slow uplink on loopback: a TCP proxy that passes only so many bits a second to the server, and answers at once."""
+"""A slow uplink on loopback: a TCP proxy that limits the bits per second to the server, but not those back."""
 
 import asyncio
 import threading
@@ -8,11 +8,11 @@ from types import TracebackType
 
 CHUNK_BYTES = 4096
 IDLE_S = 0.25
-"""After so long a pause a transfer starts afresh; until then late wake-ups are made up for."""
+"""After a pause of this length a new transfer begins. During a transfer, late wake-ups do not lower the rate."""
 
 
 class Throttle:
-    """While the block lasts, `address` leads to `target()`, with `bits_per_s` for all connections together."""
+    """During the block, `address` leads to `target()`, with `bits_per_s` for all connections together."""
 
     def __init__(self, bits_per_s: float, port: int, target: Callable[[], str]) -> None:
         self.address = f"127.0.0.1:{port}"

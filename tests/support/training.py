@@ -1,4 +1,4 @@
-"""Training by hand: a little network, its minibatches, and torch's own optimizers."""
+"""Training by hand: a small network, its mini-batches, and torch's own optimizers."""
 
 from functools import partial
 
@@ -28,7 +28,7 @@ def minibatches(steps=12, scale=1.0):
 
 
 class TorchOptimizer:
-    """Torch's own optimizer steps, through its functions: torch's classes import its compiler, which takes a second."""
+    """Steps of torch's own optimizers, by its functions, because its classes import torch's compiler for a second."""
 
     def __init__(self, name, module, **options):
         self.parameters = list(module.parameters())

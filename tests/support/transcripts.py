@@ -1,17 +1,17 @@
-"""Transcripts: what a page shows beside what a command prints, here or on another processor."""
+"""Transcripts: compares what a page shows with what a command prints, here or on another processor."""
 
 import re
 
 NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 SHARE = 0.01
-"""Share by which a number may differ from the page's on another processor, as docs/python.md says."""
+"""Relative difference from a page's number that is allowed on another processor; see docs/python.md."""
 
 
 def alike(shown: str, printed: str) -> bool:
     """True if a line of a page is a line of the output: the same words, and numbers within `SHARE`.
 
-    Numbers with a point may also differ by one of their last digit. Seconds that were measured may be any, and "..." is
-    any end.
+    Numbers with a decimal point may also differ by 1 in their last digit. Measured seconds may have any value. "..."
+    stands for any end of a line.
     """
     whole, cut = shown.removesuffix("...").rstrip(), shown.endswith("...")
     pattern, words = NUMBER.sub("#", whole), NUMBER.sub("#", printed)

@@ -1,4 +1,4 @@
-"""Users' files: folders that hold something of the user's, and a hash of all that is in a folder."""
+"""Users' files: folders with files of the user, and a hash of all files in a folder."""
 
 import hashlib
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """Every path below the folder, with a hash of what it is and holds; symlinks are not followed."""
+    """Every path below the folder, with a hash of its kind and content; symlinks are not followed."""
     found = {}
     for parent, folders, files in os.walk(folder):
         for name in folders + files:

@@ -1,4 +1,4 @@
-"""Offline files of Weights & Biases, read back: blocks of LevelDB's log format that hold protobuf records."""
+"""Reader of offline files of Weights & Biases: blocks of LevelDB's log format with protobuf records."""
 
 import json
 import struct
@@ -11,7 +11,7 @@ FULL, LAST = 1, 4
 
 
 def messages(path: Path) -> Iterator[bytes]:
-    """Records of one file; what is not finished at its end is left out."""
+    """Records of one file, without an incomplete one at its end."""
     data = path.read_bytes()
     assert data[:4] == b":W&B"
     position, parts = HEADER, b""
