@@ -1,4 +1,4 @@
-"""Families of processes end together, and signals wait for it."""
+"""Families of processes end together, and signals are deferred until then."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ def test_end_reaches_a_deaf_grandchild_that_left_the_group(tmp_path):
     assert processes.running([child]) == set()
 
 
-# Where /proc/self/environ lies (proc(5), fields 50 and 51 of stat) is zeroed, as a long process title does it.
+# The memory of /proc/self/environ (proc(5), fields 50 and 51 of stat) is zeroed. A long process title does this too.
 BARE = """
 import ctypes, time
 start, end = map(int, open('/proc/self/stat').read().rpartition(')')[2].split()[47:49])

@@ -1,4 +1,4 @@
-"""Tables of the terminal: words are whole at every width, and what has no room is named."""
+"""Tables on the terminal: no width breaks a word, and the caption names columns without room."""
 
 import io
 import re

@@ -15,7 +15,7 @@ from simulation.bench.commands import BENCHES
 def test_a_row_of_the_codec_counts_every_bit(density, bits, value_cost):
     row = codec.measure(200_000, density, bits, 1)
     count = 200_000 * density
-    # Header and check sum are 28 bytes; the last block of values may be a part.
+    # Header and check sum are 28 bytes; the last block of values may be incomplete.
     assert row["bits_an_entry"] == pytest.approx(row["index_bits"] + value_cost + 8 * 28 / count, abs=40 / count)
     # log2 of the number of ways to choose the places.
     ways = math.lgamma(200_001) - math.lgamma(count + 1) - math.lgamma(200_001 - count)

@@ -1,4 +1,4 @@
-"""`fedsel bench deploy`: processor times by part, and the whole of it once."""
+"""`fedsel bench deploy`: processor times by part, and one complete run of the command."""
 
 import json
 import subprocess

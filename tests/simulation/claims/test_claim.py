@@ -1,4 +1,4 @@
-"""Claims and rankings as files: each can be run, and a file that is none is refused by name."""
+"""Claims and rankings as files: each can be run, and an invalid file is refused with its name."""
 
 import re
 from math import inf
@@ -61,7 +61,7 @@ def test_every_claim_and_ranking_has_settings_that_can_be_run():
 
 
 def test_arms_differ_in_nothing_that_their_file_does_not_name():
-    """A setting of one side is named there, or in the pipelines of a preset; weights are equal, or named."""
+    """A side or the pipelines of a preset name each setting that differs. Weights are equal, or the sides name them."""
     for claim in claims():
         if claim.superseded:
             continue

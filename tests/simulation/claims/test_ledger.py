@@ -1,4 +1,4 @@
-"""Ledger: its opening, tables and rules from measured values; the committed one is what its runs give."""
+"""Ledger: its opening, tables and rules from measured values. The committed ledger follows from the committed runs."""
 
 import re
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from tests.support.sources import ROOT
 
 @pytest.fixture
 def decided_once(monkeypatch):
-    """The ledger and the list do not decide the claims again."""
+    """The ledger and the list use verdicts that were computed once."""
     for module in (ledger, listing):
         monkeypatch.setattr(module, "decide", lambda claims, measured: verdicts())
 
@@ -30,7 +30,7 @@ def test_the_committed_ledger_is_what_its_runs_give(tmp_path, decided_once):
 
 
 def test_the_readme_says_what_the_ledger_says():
-    """The README's paragraph under the mark has the ledger's first line and its advice."""
+    """The README's paragraph after the marker has the first line and the advice of the ledger."""
     said = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split("<!-- ledger")[1].split("-->")[1].split())
     (title, text), *_ = opening_lines(claims(), rankings(), verdicts(), shipped())
     assert f"[{title}](docs/ledger.md): {text}" in said
@@ -153,7 +153,7 @@ def test_a_variant_is_told_by_its_name_once_it_was_run():
 
 
 def test_advice_over_rankings_counts_where_a_method_is_first_or_tied():
-    """In workload w oort and random differ by noise and divfl is behind; in v random is behind the other two."""
+    """In workload w, oort and random differ by noise, and divfl is behind. In v, random is behind the other two."""
     noise = (0.00, 0.01, -0.01, 0.02, -0.02)
     w = {"oort": (0.8, 1), "random": (0.799, -1), "divfl": (0.7, 1)}
     v = {"oort": (0.8, 1), "random": (0.6, 1), "divfl": (0.801, -1)}

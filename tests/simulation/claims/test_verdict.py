@@ -1,4 +1,4 @@
-"""Verdicts: by hand, at their edges, and how often they are wrong."""
+"""Verdicts: computed by hand, in limiting cases, and their error rates."""
 
 from math import inf, log
 
@@ -16,7 +16,9 @@ def word(claims, runs, name):
 
 
 def test_error_rates_of_the_verdicts():
-    """A claim true by construction holds, its opposite does not, and twins are no difference, in 95% of 40."""
+    """In 95% of 40 repetitions a claim that is true by construction holds, its opposite does not hold, and equal sides
+    show no difference.
+    """
     claims = [claim("true", CHEAT, HONEST), claim("false", HONEST, CHEAT), claim("twins", TWIN, HONEST)]
     rng, right = np.random.default_rng(0), dict.fromkeys(("true", "false", "twins"), 0)
     for _ in range(40):
@@ -44,7 +46,7 @@ def test_error_rates_of_costs():
 
 
 def test_p_values_by_hand():
-    """Mean 2, deviation 1, n = 4: t = 4 against 0, and 2 against 1; both tails of t with 3 degrees are printed ones."""
+    """Mean 2, deviation 1, n = 4: t = 4 against 0, and 2 against 1; tails of t with 3 degrees are from a table."""
     values = np.array([1.0, 1.5, 2.5, 3.0]) * 1.0
     values = 2.0 + (values - 2.0) / values.std(ddof=1)
     assert p_above(values, 0.0) == pytest.approx(0.01400, abs=1e-4)
@@ -70,7 +72,7 @@ def missed(cost, whole):
 
 
 def test_a_target_missed_by_the_claimed_side_confirms_nothing():
-    """Its cost counts as the whole run's at least: that may refute, and never confirm."""
+    """The cost of such a run is at least that of the whole run. This can refute a claim, but never confirm it."""
     rule = {"metric": "time_to_target_s", "effect": 0.5, "deviation": 0.4}
     claims = [claim("c", CHEAT, HONEST, **rule), claim("d", HONEST, CHEAT, **rule)]
     near = {seed: missed(100.0 + seed, 500.0) for seed in range(1, SEEDS + 1)}
@@ -93,7 +95,7 @@ def test_seeds_on_which_neither_reached_the_target_are_left_out():
 
 
 def test_claims_of_a_paper_are_adjusted_together():
-    """One difference of p = 0.03 holds alone, and is undecided among four claims; another paper's do not count."""
+    """p = 0.03: the claim holds alone, and is undecided among four claims. Claims of another paper do not count."""
     values = np.array([0.002, 0.004, 0.010, 0.001, -0.001, 0.003, 0.009, -0.002, 0.012, 0.000]) * 10.0
     values = values - values.mean() + 2.55 * values.std(ddof=1) / 10**0.5
     noisy = np.array([1.0, -1.0] * 5)
@@ -124,7 +126,7 @@ def test_a_claim_of_equality_holds_where_there_is_no_difference():
 
 
 def test_undecided_says_how_many_seeds_would_decide():
-    """A mean of half a deviation needs 34 pairs (Cohen's table) to be told from 0."""
+    """A mean of half a deviation needs 34 pairs (Cohen's table) to be distinguished from 0."""
     values = np.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0])
     values = values / values.std(ddof=1) + 0.5
     runs = Runs({CHEAT: dict(enumerate(values, start=1)), HONEST: dict.fromkeys(range(1, SEEDS + 1), 0.0)})
@@ -138,7 +140,7 @@ def test_without_runs_nothing_is_decided():
 
 
 def test_a_claim_holds_if_it_holds_in_every_metric():
-    """Ahead in accuracy on all seeds; ahead, behind, or neither in the clients' accuracy."""
+    """The claimed side is ahead in accuracy on all seeds, and ahead, behind or neither in the clients' accuracy."""
     both, rng = ("stable_accuracy", "final_client_accuracy"), np.random.default_rng(5)
     noise = rng.normal(0.0, 0.01, SEEDS)
     for second, expected in ((0.1, HOLDS), (-0.1, DOES_NOT), (0.0, NO_DIFFERENCE)):
@@ -163,7 +165,7 @@ def test_a_metric_beside_decides_nothing_and_adjusts_nothing():
 
 
 def test_the_second_stage_decides_alone_and_only_when_it_is_whole():
-    """Behind on the first seeds, ahead on the fresh ones."""
+    """The claimed side is behind on the first seeds, and ahead on the fresh ones."""
     first = {seed: 0.7 + 0.001 * seed for seed in range(1, SEEDS + 1)}
     fresh = {seed: 0.9 + 0.001 * (seed - FRESH) for seed in range(FRESH, FRESH + 5)}
     base = dict.fromkeys([*first, *fresh], 0.8)
@@ -177,7 +179,7 @@ def test_the_second_stage_decides_alone_and_only_when_it_is_whole():
 
 
 def test_seeds_that_would_decide_count_holm():
-    """Half a deviation: 34 pairs alone (Cohen's table), more as the strictest of four tests (level 0.00625)."""
+    """A mean of half a deviation needs 34 pairs alone (Cohen's table), and more among four tests (level 0.00625)."""
     values = np.array([1.0, -1.0] * 5)
     values = values / values.std(ddof=1) + 0.5
     runs = Runs({CHEAT: dict(enumerate(values, start=1)), HONEST: dict.fromkeys(range(1, SEEDS + 1), 0.0)})

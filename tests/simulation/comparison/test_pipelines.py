@@ -1,4 +1,4 @@
-"""Pipelines of compared methods: read off the runs' settings, and named."""
+"""Pipelines of compared methods: derived from the settings of the runs, and named."""
 
 import json
 

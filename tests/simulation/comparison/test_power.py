@@ -1,4 +1,4 @@
-"""Power of paired t tests beside printed tables, and beside simulation."""
+"""Power of paired t tests, compared with printed tables and with simulation."""
 
 from math import inf
 

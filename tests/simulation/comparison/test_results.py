@@ -20,7 +20,7 @@ def test_a_comparison_is_read_whole(tmp_path):
 
 
 def test_what_is_missing_or_unfinished_is_noted(tmp_path):
-    """A last line that is being written is no row; an unfinished run does not count beside finished ones."""
+    """An incomplete last line is not a row. An unfinished run does not count if others are finished."""
     runs = [("random", seed, {}) for seed in (1, 2, 3)]
     paths = write_plan(tmp_path, runs)
     write_run(paths[0], "random", 1, [0.5, 0.6])

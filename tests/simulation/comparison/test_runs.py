@@ -1,4 +1,4 @@
-"""Numbers of runs whose rounds are written by hand; data of eight examples whose owners are known."""
+"""Numbers of runs with handwritten rounds, and data of eight examples with known owners."""
 
 from dataclasses import replace
 
@@ -62,7 +62,7 @@ def test_selections_by_client_and_round(tmp_path):
 
 
 def test_label_coverage_comes_from_the_run_s_own_partition(tmp_path):
-    """Client 0 holds label 0, client 1 label 1, client 2 labels 1 and 2, client 3 label 3."""
+    """Client 0 has label 0, client 1 label 1, client 2 labels 1 and 2, client 3 label 3."""
     y, owners = np.array([0, 0, 1, 1, 2, 3]), np.array([0, 0, 1, 2, 2, 3])
     x = np.arange(12, dtype=np.float32).reshape(6, 2)
     np.savez(tmp_path / "data.npz", x_train=x, y_train=y, x_test=x, y_test=y, owners=owners)
@@ -101,7 +101,7 @@ def test_the_score_has_its_own_name(tmp_path, row, name):
 
 
 def test_levels_of_a_metric(tmp_path):
-    """The loss is 1 - accuracy; a metric of the task lies one level deeper in a row."""
+    """The loss is 1 - accuracy. A metric of the task is one level deeper in a row."""
     row = {"metrics": {"sensitivity": 0.25}}
     write_run(tmp_path / "run", "random", 1, [0.2, None, 0.75, 0.5], row=row)
     run = read(tmp_path / "run")

@@ -1,4 +1,4 @@
-"""Expectations: by hand, by brute force, or from the source that the test names."""
+"""Statistics. Expected values are computed by hand, by brute force, or from the source that the test names."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""`fedsel watch`: progress from the files of runs that are under way."""
+"""`fedsel watch`: progress from the files of unfinished runs."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""App folder of a wheel: its bundle has the bits of the checkout's, and nothing of the user's is touched."""
+"""App folder of a wheel: its bundle is bit-identical to that of the checkout, and no file of the user changes."""
 
 import hashlib
 import os
@@ -20,7 +20,7 @@ SHOW = "from simulation.deployment.app_folder import app_folder; print(app_folde
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with the files of a wheel that is built of a copy of the checkout, without network."""
+    """Folder with the files of a wheel that is built from a copy of the checkout, without network."""
     folder = tmp_path_factory.mktemp("wheel")
     for name in PACKAGES:
         shutil.copytree(ROOT / name, folder / "fedsel" / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -35,7 +35,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shown(wheel: Path, cache: Path) -> subprocess.CompletedProcess[str]:
-    """What a process that has the wheel's packages says of the app folder."""
+    """Output about the app folder of a process with the wheel's packages."""
     variables = os.environ | {"PYTHONPATH": str(wheel), "XDG_CACHE_HOME": str(cache)}
     command = [sys.executable, "-c", SHOW]
     return subprocess.run(command, cwd=cache, env=variables, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""App processes: one answers the messages of a run, and is replaced where it must be."""
+"""App processes: one process answers all messages of a run, and is replaced if it fails."""
 
 import os
 import signal
@@ -72,7 +72,7 @@ __all__ = ["task_identity"]
 
 
 class Node:
-    """State of a SuperNode, whose messages the runner has answered."""
+    """State of a SuperNode, and the runner that answers its messages."""
 
     def __init__(self, bundle: bytes) -> None:
         objects = ObjectStoreFactory()
@@ -92,7 +92,7 @@ class Node:
         self.state.set_run_series_context(run_id, Context(run_id, 7, {}, state, run_config, run_id))
 
     def ask(self, run_id: int, deed: str) -> Message:
-        """Have a message answered: the reply without its content, which `content` reads."""
+        """Let the runner answer a message. Returns the reply without its content, which `content` reads."""
         message = Message(RecordDict({"ask": ConfigRecord({"deed": deed})}), dst_node_id=7, message_type="query")
         message.metadata.__dict__.update(_run_id=run_id, _src_node_id=1)
         self.state.create_task(task_type=TaskType.CLIENT_APP, run_id=run_id, fab_hash=self.bundle.hash_str)
@@ -105,7 +105,7 @@ class Node:
         return reply
 
     def found(self, run_id: int) -> ConfigRecord:
-        """Report of the app process on itself."""
+        """Report of the app process about itself."""
         from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
         from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
@@ -171,16 +171,17 @@ def test_one_process_answers_a_run_and_is_replaced_where_it_must_be(node: Node, 
 @pytest.mark.e2e
 @pytest.mark.slow
 def test_a_message_has_one_answer_whenever_its_process_is_killed_or_frozen(node: Node, monkeypatch) -> None:
-    """Killed while it reads the message, while it writes its reply and when that is whole; frozen between two; hanging.
+    """The process is killed while it reads the message, while it writes its reply, and after the complete reply.
 
-    Before, the SuperNode waited without end for the rest of a reply, or sent a second one in the place of the next.
+    Then it freezes between two messages, and at last it hangs. Earlier the SuperNode waited forever for the rest of a
+    reply, or sent a second reply in place of the next one.
     """
     monkeypatch.setattr(app_runner, "LOOK_S", 0.05)
     node.begin(1, **{"reply-timeout-s": 3.0})
     frames, receive = NodeMessage.frames, AppProcess.receive
 
     def kill_at(pid: int, frame: int, name: str) -> None:
-        """Kill the process before it is sent this frame ("frames"), or after this frame has come ("receive")."""
+        """Kill the process before this frame is sent to it ("frames"), or after it has sent this frame ("receive")."""
         seen = count(1)
 
         def kill() -> None:

@@ -26,7 +26,7 @@ def client(port: int, server: str = "127.0.0.1") -> Machine:
 
 @contextmanager
 def listening(answer: Callable[[socket.socket], object]) -> Iterator[int]:
-    """A port of every address of this machine, whose connections are answered one after the other."""
+    """A port on every address of this machine. `answer` is called with one connection after the other."""
     with socket.create_server(("0.0.0.0", 0)) as server:
 
         def serve() -> None:
@@ -48,7 +48,7 @@ def listening(answer: Callable[[socket.socket], object]) -> Iterator[int]:
 
 
 def encrypted(made: Federation) -> Callable[[socket.socket], None]:
-    """An answer as that of the federation's server."""
+    """An answer like that of the federation's server."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(made.server / "server.crt", made.server / "server.key")
 
@@ -60,7 +60,7 @@ def encrypted(made: Federation) -> Callable[[socket.socket], None]:
 
 
 def found(made: Federation, folder: Path, name: str = "127.0.0.1") -> connection.Obstacle | None:
-    """What keeps a machine with this folder from the server of `made`."""
+    """Obstacle between a machine with this folder and the server of `made`; None if there is none."""
     with listening(encrypted(made)) as port:
         return obstacle(client(port, name), port, folder / "ca.crt")
 

@@ -1,4 +1,4 @@
-"""What a user sees of a deployed run's log."""
+"""Log of a deployed run, as a user sees it."""
 
 import io
 import shlex

@@ -1,4 +1,4 @@
-"""Deployment and submission: text and ports without processes; the slow tests run Flower for real."""
+"""Deployment and submission: texts and ports without processes. The slow tests run Flower's processes."""
 
 import os
 import signal
@@ -110,7 +110,7 @@ def test_connection_is_the_default_one_and_trusts_the_authority_alone():
 
 
 def test_commands_elsewhere_are_read_as_they_are_meant_in_a_shell(tmp_path):
-    """The lines run in bash with a fake program that prints its arguments."""
+    """bash runs the lines with a fake program that prints its arguments."""
     (tmp_path / "fedsel").write_text('#!/bin/sh\necho "$1"; for a in "$@"; do echo "  $a"; done\n')
     (tmp_path / "fedsel").chmod(0o755)
     own, settings = (
@@ -138,7 +138,7 @@ def test_commands_elsewhere_are_read_as_they_are_meant_in_a_shell(tmp_path):
 
 
 def test_missing_keys_are_told_before_anything_starts(tmp_path):
-    """Missing keys are named; a deployment reuses the federation of an earlier one in its folder."""
+    """The error names the missing key. A deployment reuses the federation of an earlier deployment in its folder."""
     folder = tmp_path / "processes"
     make_fedsel_folder(folder)
     provision(folder / "federation", ["localhost"], 1, 9092)
@@ -174,7 +174,7 @@ def test_two_supernodes_finish_over_grpc_or_http_and_leave_nothing(tmp_path, tin
 @pytest.mark.e2e
 @looks_in_proc
 def test_strangers_are_refused_and_their_log_says_why(tmp_path):
-    """A SuperNode with a key that nobody registered, one without a key, and one that trusts another authority."""
+    """The strangers are SuperNodes with an unregistered key, without a key, and with another trusted authority."""
     other = provision(tmp_path / "other", ["localhost"], 1, 9092)
     with Deployment(tmp_path / "run", NODE_CONFIGS[:1]) as deployment:
         made = deployment.federation

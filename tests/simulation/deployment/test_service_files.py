@@ -1,4 +1,4 @@
-"""Service files of a machine: read as systemd and compose read them."""
+"""Service files of a machine, read in the same way as systemd and compose read them."""
 
 import configparser
 import shlex

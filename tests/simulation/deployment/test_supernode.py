@@ -67,7 +67,7 @@ def test_what_a_small_push_takes_comes_off_a_large_one(monkeypatch):
         push("name", content)
     assert stopwatch.bytes == 20_000
     assert stopwatch.seconds == pytest.approx((1 + 4) - 1)
-    # But never less than half of what was taken.
+    # The result is at least half of the measured time.
     hasty = Stopwatch()
     hasty.timed(lambda name, content: clock.sleep(3))("a", b"")
     hasty.timed(lambda name, content: clock.sleep(1))("a", LARGE)
@@ -100,7 +100,7 @@ def test_no_measurement_is_no_upload(tmp_path, monkeypatch, text):
 
 
 def refusing(times, left):
-    """A connection that is refused as often as given, as Flower does it; who leaves it is noted."""
+    """A connection that is refused `times` times, as by Flower. Addresses of ended attempts are added to `left`."""
     refusals = repeat(True, times)
 
     @contextmanager
@@ -132,7 +132,7 @@ def test_a_supernode_gives_up_in_time_and_errors_of_its_work_are_its_own(monkeyp
 
 
 def test_a_connection_that_is_lost_is_over():
-    """Flower logs what it was lost by, and goes on after the block; who wants another connects anew."""
+    """Flower logs the error and continues after the block. A new connection needs a new call."""
     opened = []
 
     @contextmanager

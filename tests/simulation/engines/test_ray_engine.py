@@ -1,4 +1,4 @@
-"""Ray engine: how it ends a run that cannot go on."""
+"""Ray engine: how it ends a run that failed or was interrupted."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ for shutdown in (lambda: None, lambda: os._exit(1), lambda: time.sleep(60)):
 
 
 def test_the_reason_is_told_even_where_ray_ends_the_process_or_never_ends():
-    """Ray's shutdown ends the process itself where another thread calls Ray after it."""
+    """Ray's shutdown may return, end the process, or never return. It ends the process if a thread calls Ray later."""
     ended = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", ENDING], capture_output=True, text=True, timeout=60, check=True
     )

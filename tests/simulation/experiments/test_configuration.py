@@ -193,7 +193,7 @@ def test_settings_that_exclude_one_another_are_refused():
 
 
 def test_under_flower_a_value_equal_to_its_default_counts_as_unset():
-    """Flower's run configuration is pyproject's table with the user's values written in."""
+    """Flower's run configuration is pyproject's table with the user's values inserted."""
     preset = load_preset("paper").settings
     table = known_defaults()
     assert resolve_run_config(table) == resolve({})

@@ -1,4 +1,4 @@
-"""Lists of settings and presets: complete, searchable, of the width asked for, and equal to docs/settings.md."""
+"""Lists of settings and presets: complete, searchable, within the given width, and equal to docs/settings.md."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Presets: they resolve, each small one is its big one scaled, and their values are those that the papers print."""
+"""Presets: they resolve, each small version is its preset at a smaller scale, and the values are in the papers."""
 
 import re
 import tomllib
@@ -16,7 +16,7 @@ SMALL = [name for name in preset_files() if name.endswith("-small")]
 BIG = [name.removesuffix("-small") for name in SMALL]
 AT_HAND = {"digits", "synthetic", "regression", "ecg"}
 SAVING = {"isp-table-2-small", "isp-table-3-small", "isp-table-6-small", "isp-ablations-small"}
-"""Twins with as many clients as the paper has, as a search for their number needs them; their data must be fetched."""
+"""Small versions with the paper's number of clients, because a search needs them. Their data must be downloaded."""
 SCALE = {
     *("data", "model", "augment", "clients", "cohort", "rounds", "target", "local-epochs", "batch-size", "lr"),
     *("moments", "client-examples", "min-examples", "missing-classes", "ecg-examples", "calibration-batches"),
@@ -26,7 +26,7 @@ SCALE = {
     *("growth-first", "growth-last", "growth-every"),
     *("power-of-choice.candidates", "fedcor.warmup", "fedcor.interval", "fedcvr-bolt.warmup-rounds"),
 }
-"""Settings that a small version may change: how much there is of everything, and the learning rate for that."""
+"""Settings that a small version may change: sizes of all kinds, and the learning rate that suits them."""
 
 SCENARIOS = {
     "terraform-cifar10-1": (50, 0.2, "0.001 0.01 0.1 0.5 1"),
@@ -112,7 +112,7 @@ PRINTED = {
     "fedcvr-bolt.coordinates=0",
     "fedcvr-bolt-table-2-cifar10": "data=cifar10 alpha=0.1 rounds=100 fedcvr-bolt.coordinates=300",
 }  # fmt: skip
-"""Preset -> settings, typed off the papers."""
+"""Preset -> settings, copied from the papers."""
 
 
 def text(name: str) -> str:
@@ -124,7 +124,7 @@ def full(name: str) -> dict[str, object]:
 
 
 def commands(name: str) -> list[str]:
-    """Commands in a preset's comments, continued lines joined."""
+    """Commands in the comments of a preset. Continued lines are joined."""
     comments = "\n".join(re.findall(r"^# ?(.*)$", text(name), re.MULTILINE))
     joined = re.sub(r"\\\n *", "", comments).splitlines()
     return [line for line in joined if re.search(r"--(strategies|grid|set) ", line)]

@@ -1,4 +1,4 @@
-"""Protocols: a preset departs from its paper's only where it says so, and any other value is noticed."""
+"""Protocols: a preset departs from its protocol only where it lists this, and a test notices any other value."""
 
 import io
 import re
@@ -44,7 +44,7 @@ OF_PARTITION = {
 
 
 def complaints(settings, preset, protocol):
-    """One sentence for each of `settings` in which the departures that `preset` lists are not the true ones."""
+    """One sentence for each of `settings` with a missing, wrong or needless departure in the list of `preset`."""
     departing = differences(settings, protocol)
     listed = preset.departures
     missing = [key for key in departing if key not in listed]
@@ -71,14 +71,14 @@ def defaults_once(monkeypatch):
 
 @cache
 def preset_of(name):
-    """Preset by its name, or that of one of its methods' runs."""
+    """Preset with this name, or the preset of one of its methods ("preset method")."""
     preset, _, method = name.partition(" ")
     return load_preset(preset).of_method(method) if method else load_preset(preset)
 
 
 @cache
 def protocol_and_settings(name):
-    """Protocol of a preset, or of one of its methods' runs, and the values of all of its settings."""
+    """Protocol of `preset_of` this name, and the values of all its settings."""
     return protocol_of(preset_of(name)), resolved(preset_of(name))
 
 
@@ -90,7 +90,7 @@ def test_presets_depart_from_their_protocols_where_they_say_so_and_nowhere_else(
 
 
 def test_any_changed_value_of_a_preset_is_noticed():
-    """Each value is changed; a complaint is about one setting, so that all of them can be changed at once."""
+    """All values are changed at once. This is possible because each complaint is about one setting."""
     for name in PRESETS + OF_METHODS:
         preset, (protocol, settings) = preset_of(name), protocol_and_settings(name)
         changed = {key: other(value) for key, value in settings.items()}

@@ -1,4 +1,4 @@
-"""Folders of a federation: keys checked by Python's TLS and by OpenSSH, and what lies in whose folder."""
+"""Folders of a federation: keys checked by Python's TLS and by OpenSSH, and the files in each folder."""
 
 import hashlib
 import socket

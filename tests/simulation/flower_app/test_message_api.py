@@ -1,4 +1,4 @@
-"""Door one: strategies in a user's app of Flower's Message API, in front of its clients, changed by a line or not."""
+"""Strategies in a user's app of Flower's Message API, with unchanged clients, and with clients changed by one line."""
 
 import json
 
@@ -40,7 +40,7 @@ def without_wall(found):
 
 
 def started(name, app, folder=None, state_dir="", *, start=None, **settings):
-    """Result of a run of door one with four clients of `app`."""
+    """Result of a run of fedsel's strategy, through the Message API, with four clients of `app`."""
     built = fedsel_app.strategy(name, clients=CLIENTS, cohort=2, out=folder, **settings)
     grid = InProcessGrid(app, {90 + client: node(client, state_dir) for client in range(CLIENTS)})
     options = {"num_rounds": ROUNDS, "train_config": ConfigRecord({"mine": 7})} | (start or {})
@@ -48,7 +48,7 @@ def started(name, app, folder=None, state_dir="", *, start=None, **settings):
 
 
 def settings_of(name):
-    """Settings with which every method runs, by nothing that is measured."""
+    """Settings with which the method `name` runs, and with which no result depends on measured times."""
     shared = {"links": "simulated", "checkpoint_every": 0} | QUICK.get(name, {})
     try:
         app_config(name, {"clients": CLIENTS, "cohort": 2})
@@ -88,7 +88,7 @@ def test_clients_without_a_line_of_fedsels_take_part(tmp_path, name):
 
 
 def test_random_is_federated_averaging_of_named_arrays(tmp_path):
-    """The loop by hand averages the arrays of those that were selected, by their examples."""
+    """The handwritten loop averages the arrays of the selected clients, weighted by their examples."""
     result = started("random", register(ClientApp(), []), tmp_path / "run", links="simulated")
     arrays = model()
     for row in rows(tmp_path / "run"):
@@ -187,7 +187,7 @@ def test_other_rounds_than_those_that_were_set_are_refused():
 
 
 def test_statistics_are_known_by_their_names(tmp_path):
-    """In another order they are averaged all the same; by the order alone they would be compressed."""
+    """BatchNorm statistics in another place are averaged too. Found by position, they would be compressed."""
     arrays = by_name(model())
     shuffled = ArrayRecord({name: arrays[name] for name in reversed(list(arrays))})
 

@@ -36,7 +36,7 @@ def build(name, folder=None, **settings):
 
 
 def test_random_with_an_unchanged_client_is_federated_averaging(tmp_path):
-    """The hand-written loop averages the arrays of those that were selected, by their examples."""
+    """The handwritten loop averages the arrays of the selected clients, weighted by their examples."""
     final = run_app(build("random", tmp_path / "run"), 3)
     arrays = model()
     for row in rows(tmp_path / "run"):
@@ -93,7 +93,7 @@ def test_a_stray_node_that_cannot_take_part_ends_no_run(tmp_path):
 
 
 def test_the_mod_hands_the_users_arrays_and_config_on_and_compresses_with_error_feedback(tmp_path):
-    """Sent and residual (over its decay) are the client's change; the statistics go whole."""
+    """What is sent plus the residual (divided by its decay) is the client's change. Statistics are not compressed."""
     seen = []
     options = {"compressor": "top-k", "kept_fraction": 0.3, "kept_warmup_rounds": 0, "fit_config": {"mine": 7}}
     built = build("random", tmp_path / "run", cohort=1, rounds=1, **options)
@@ -117,7 +117,7 @@ def test_the_mod_hands_the_users_arrays_and_config_on_and_compresses_with_error_
 
 
 def test_scaffold_corrects_by_the_control_variates(tmp_path):
-    """In round 2 the term is mean(c) - c_i, each c_i the mean gradient of round 1: -delta / (steps lr)."""
+    """In round 2 the term is mean(c) - c_i. Each c_i is the mean gradient of round 1, -delta / (steps lr)."""
     terms = {}
 
     def take(context, arrays):
@@ -154,7 +154,7 @@ def test_the_users_curvature_and_losses_are_asked_for(tmp_path):
 
 
 def test_unchanged_clients_are_numbered_by_ascending_node_id_unless_they_tell_theirs(tmp_path):
-    """Client 0 has the highest node id, so its 10 examples are the number 3's; with get_properties they are its own."""
+    """The node of client 0 has the highest id, so it counts as client 3; with get_properties it counts as client 0."""
     for kind, expected in (({}, {3: 10, 2: 20, 1: 30, 0: 40}), ({"kind": KnownClient}, {0: 10, 1: 20, 2: 30, 3: 40})):
         folder = tmp_path / str(len(kind))
         run_app(build("full", folder, cohort=CLIENTS, rounds=1), 1, nodes=[1000, 300, 20, 9], **kind)

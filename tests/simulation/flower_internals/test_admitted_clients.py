@@ -1,4 +1,4 @@
-"""Admitted clients: a link state of Flower's follows a folder of public keys."""
+"""Admitted clients: the keys in Flower's link state follow the files in a folder of public keys."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""A message and its answer pass the pipe between a SuperNode and its app process unchanged."""
+"""Messages and replies are unchanged after the pipe between a SuperNode and its app process."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +26,7 @@ __all__ = ["task_identity"]
 pytestmark = pytest.mark.usefixtures("task_identity")
 SAME = np.arange(6, dtype=np.float16).reshape(2, 3)
 ARRAYS = [SAME, SAME, np.array(7, dtype=np.int64), np.zeros(0, np.float64)]
-"""Two equal arrays, which are one object, a number and an empty one."""
+"""The same array twice, which is one object, an array of one number, and an empty array."""
 
 
 def arrays_of(message: Message) -> list[np.ndarray]:

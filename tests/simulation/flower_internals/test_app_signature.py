@@ -1,4 +1,4 @@
-"""Signatures of the app, as Flower's SuperNode verifies them."""
+"""Signatures of the app, verified by Flower's SuperNode."""
 
 import hashlib
 import stat
@@ -43,14 +43,14 @@ def app(tmp_path):
 
 
 def trusts(folder, fab):
-    """True if a SuperNode with the folder's file of trusted entities would import the bundle."""
+    """True if a SuperNode with the file of trusted entities in `folder` would import the bundle."""
     trusted = yaml.safe_load((folder / TRUSTED).read_text())
     _validate_public_keys_ed25519(trusted)
     return _verify_fab(fab, trusted)
 
 
 def handed_out(folder, content):
-    """Bundle as a SuperLink with the signatures in `folder` hands it out."""
+    """Bundle from a SuperLink with the signatures in `folder`."""
     bundle = hashlib.sha256(content).hexdigest()
     state = SimpleNamespace(get_fab=lambda fab_hash: Fab(fab_hash, content, {}))
     attach_signatures(state, [folder])

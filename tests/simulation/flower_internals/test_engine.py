@@ -70,7 +70,7 @@ def test_only_a_worker_that_is_dead_for_good_ends_the_run(monkeypatch):
 
 
 def test_an_engine_that_does_not_start_ends_the_run(monkeypatch):
-    """The server waited twelve hours for its answers."""
+    """Before, the server waited twelve hours for answers."""
     ended = []
 
     def run_api(app_fn):
@@ -96,7 +96,7 @@ def test_workers_are_ended_by_ray(monkeypatch):
 
 
 class State:
-    """The two methods of Flower's state that bring a message to a node."""
+    """The two methods of Flower's state that store a message and hand it to a node."""
 
     def __init__(self):
         self.messages = []

@@ -1,4 +1,4 @@
-"""Refusals of a SuperLink over HTTP are exceptions in the SuperNode."""
+"""Refusals by a SuperLink over HTTP raise exceptions in the SuperNode."""
 
 from importlib import import_module
 from types import SimpleNamespace

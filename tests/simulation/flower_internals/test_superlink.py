@@ -1,4 +1,4 @@
-"""The SuperLink's stores: nodes that outlive them, and messages that are handed out whole."""
+"""The SuperLink's stores: nodes survive a restart, and messages are handed out only when they are complete."""
 
 from datetime import timedelta
 from importlib import import_module
@@ -84,7 +84,7 @@ def test_an_upload_under_way_holds_up_no_other_message():
 
 
 def test_a_message_whose_sender_has_died_is_handed_out_as_flower_does(monkeypatch):
-    """Its objects are then known to be missing, and who pulls it gets an error at once."""
+    """The SuperLink then reports its objects as missing, so a node that pulls them gets an error at once."""
     link = Link()
     ask = link.ask(1)
     assert next(link.upload(ask, sender=1))

@@ -1,4 +1,4 @@
-"""Addresses of a SuperLink, by what the release of Flower serves."""
+"""Addresses of a SuperLink, for each transport of Flower's releases."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Data frames of records written by hand, so that every cell can be worked out."""
+"""Data frames of handwritten records, so that every cell can be computed by hand."""
 
 import json
 
@@ -21,7 +21,7 @@ CLIENT_ROWS = [
 
 @pytest.fixture
 def folder(tmp_path):
-    """An unfinished run of three rounds, the second one not evaluated; client 1 fails in all of them."""
+    """An unfinished run of three rounds. The second round is not evaluated, and client 1 fails in all rounds."""
     own = {"failures": [{"client": 1, "reason": "gone"}], "metrics": {"g_mean": 0.75}}
     accuracies = [0.5, None, 0.7]
     write_run(

@@ -1,4 +1,4 @@
-"""Typed keywords: they are the settings, for type checkers as in help and completion."""
+"""Typed keywords: one for each setting, both for type checkers and in help and completion."""
 
 from inspect import signature
 

@@ -1,4 +1,4 @@
-"""Runs from Python: the same bits as from the command line, in a process that stays as it was."""
+"""Runs from Python: the same bits as from the command line, and an unchanged process afterwards."""
 
 import logging
 
@@ -23,7 +23,7 @@ def bits(folder):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Folder of a run by the inline engine itself."""
+    """Folder of a run that the inline engine carried out directly."""
     pytest.importorskip("pandas")
     path = tmp_path_factory.mktemp("runs") / "inline"
     run_in_process(path, strategy="oort", seed=3, **SMALL)

@@ -1,4 +1,4 @@
-"""Answer of a report: printed by `fedsel report` and at the top of the page, in numbers that an author can print."""
+"""Answer of a report: `fedsel report` prints it, and it is at the top of the page, with numbers ready for a paper."""
 
 import csv
 
@@ -25,7 +25,7 @@ def printed(tmp_path, monkeypatch, capsys):
 
 
 def two_seeds(folder):
-    """Accuracies and costs that lie far apart, of two seeds and 8 evaluations."""
+    """Runs of two methods on two seeds, with 8 evaluations, and final accuracies that are far apart."""
     curves = {"random": (0.7, 0.98), "oort": (0.5, 0.99)}
     runs = [(strategy, seed, {}) for strategy in curves for seed in (1, 2)]
     for path, (strategy, seed, _) in zip(write_plan(folder, runs), runs, strict=True):

@@ -1,4 +1,4 @@
-"""Class distribution: the picture's bars are the clients' examples by class, and the sentences their sums."""
+"""Class distribution: the bars are the clients' examples by class, and the sentences have the sums."""
 
 import re
 

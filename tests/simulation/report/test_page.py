@@ -1,4 +1,4 @@
-"""The three methods of `write_comparison`: 0.25 MB up, 0.75 MB in all and 10 s a round; target 0.8."""
+"""Report page of the three methods of `write_comparison`: 0.25 MB up, 0.75 MB in all and 10 s a round; target 0.8."""
 
 import csv
 import io
@@ -40,7 +40,7 @@ def test_costs_to_target_count_who_did_not_reach_it(report):
 
 
 def test_client_updates_to_the_best_validation_round(tmp_path, monkeypatch):
-    """The first round is the best of equals; 3 client updates in it, with searches. One run measured no client loss."""
+    """The first of equal rounds is best. Its 3 client updates include those of searches. One run has no client loss."""
     runs = [("random", seed, {}) for seed in (1, 2)] + [("oort", 1, {})]
     for path, (strategy, seed, _) in zip(write_plan(tmp_path, runs), runs, strict=True):
         row = {} if seed == 2 else {"client_loss": 0.5, "client_updates": 3}
@@ -81,7 +81,7 @@ def test_a_report_shows_the_settings_in_which_the_methods_differ(tmp_path, monke
 
 
 def test_differences_are_paired_by_seed(report):
-    """hetero-select needs two rounds less in each seed; oort has two pairs, two rounds less and one."""
+    """hetero-select needs two rounds less on each seed. oort has two pairs: two rounds less, and one round less."""
     table = {(row["measure"], row["variant"]): row for row in rows(report, "differences")}
     hetero, oort = (table["MB to target, uplink", name] for name in ("hetero-select", "oort"))
     assert [float(hetero[key]) for key in ("difference", "difference (low)", "difference (high)")] == [-0.5] * 3
@@ -146,7 +146,7 @@ def test_a_report_of_cells_says_which(tmp_path, monkeypatch):
 
 
 def test_the_command_on_one_run(tmp_path, capsys, monkeypatch):
-    """`fedsel report` on one run; texts of the run are escaped."""
+    """`fedsel report` on one run, whose texts are escaped."""
     draw_blank_pictures(monkeypatch)
     assert main(["report", str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Publication of a report: figures as files, LaTeX, a metric of choice, every round as one table, sweeps, seeds."""
+"""Report for a publication: figures as files, LaTeX, a chosen metric, all rounds in one table, sweeps, seeds."""
 
 import csv
 
@@ -19,7 +19,7 @@ from tests.support.report_runs import write_plan, write_run
 
 @pytest.fixture
 def sweep(tmp_path):
-    """Two methods at alpha 1, 0.1 and 10; the second misses the target at 10, and 'gamma' is oort's alone."""
+    """Two methods at alpha 1, 0.1 and 10. oort misses the target at 10, and only oort has the key 'oort.gamma'."""
     cells = [("random", 1, {"alpha": alpha}) for alpha in (1.0, 0.1, 10.0)]
     cells += [("oort", 1, {"alpha": alpha, "oort.gamma": "x"}) for alpha in (1.0, 0.1, 10.0)]
     for path, (strategy, seed, cell) in zip(write_plan(tmp_path, cells), cells, strict=True):
@@ -50,7 +50,7 @@ def test_every_round_is_a_line_with_a_column_for_each_swept_key(sweep, monkeypat
 
 
 def test_a_sweep_is_drawn_over_its_values(sweep):
-    """Values in order on a logarithmic axis; a cost to target has no point where no run reached it."""
+    """The values are sorted on a logarithmic axis. A cost to target has no point if no run reached the target."""
     comparison = Comparison.read(sweep)
     (plot,) = sweep_plots(comparison, metric_of(comparison.runs.values()), Style())
     score, seconds, _ = plot.figure.axes

@@ -27,7 +27,7 @@ SUMMARY = {
 
 
 def test_the_picture_shows_the_rows(tmp_path, monkeypatch):
-    """The round without an evaluation is no point of the curve."""
+    """The curve has no point for the round without an evaluation."""
     drawn = []
     savefig = Figure.savefig
 

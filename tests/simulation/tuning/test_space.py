@@ -1,4 +1,4 @@
-"""Search spaces: the ranges that settings have of their own, those that are given, and those that are refused."""
+"""Search spaces: default ranges of settings, given ranges, and ranges that are refused."""
 
 import pytest
 
@@ -24,7 +24,7 @@ METHODS = [STRATEGIES["oort"], STRATEGIES["random"]]
     ],
 )
 def test_ranges(text, expected, shown):
-    """A tenth of the default to ten times it within the bounds, all of a closed interval, or every choice."""
+    """A tenth of the default to ten times the default within the bounds, a whole closed interval, or all choices."""
     ((key, found),) = parse_space(text, METHODS).items()
     assert key == text.partition("=")[0]
     assert (found.choices, found.whole, str(found)) == (expected.choices, expected.whole, shown)
