@@ -79,8 +79,8 @@ def seeds_text(result: Paired, comparisons: int) -> str:
     needed = pairs_needed(result, comparisons)
     if needed is None:
         most = f"more than {MOST_PAIRS}" if result.difference.n > 1 else f"at least {FEWEST_PAIRS}"
-        return f"{most} are needed"
-    return f"with this mean and spread, {needed} are needed"
+        return f"{most} pairs are needed"
+    return f"with this mean and spread, {needed} pairs are needed"
 
 
 def pairs_text(result: Paired, verdict: str, comparisons: int) -> str:
@@ -205,7 +205,7 @@ def win_table(group: Group, numbers: Numbers, measure: Measure, name: str) -> Ta
         f"Number of seeds on which the row won – tied with – lost to the column: {measure.name}, "
         f"{'higher' if measure.higher_wins else 'lower'} wins"
         + (
-            "; reaching the target beats not reaching it, two runs that did not are a tie"
+            "; reaching the target beats not reaching it, two runs that did not reach it tie"
             if measure in TO_TARGET
             else ""
         )

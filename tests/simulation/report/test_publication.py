@@ -93,7 +93,7 @@ def test_the_command_takes_a_metric(sweep, capsys, monkeypatch):
     assert "rounds.csv" in capsys.readouterr().out
     text = (sweep / "report.md").read_text(encoding="utf-8")
     assert "- Lowest test loss (mean of all 2 evaluations): " in text
-    assert "at least 3 are needed" in text
+    assert "at least 3 pairs are needed" in text
     assert main(["report", str(sweep), "--metric", "f1"]) == 2
     assert capsys.readouterr().err.startswith(
         "fedsel: No run measured the --metric 'f1'. These runs have accuracy, loss"
@@ -109,7 +109,7 @@ def test_no_target_reached_leaves_all_traffic_in_the_verdict(tmp_path, monkeypat
     write_report(tmp_path)
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "- Fewest bytes in all over the whole run: random (the baseline), 1.500 MB (mean of 2 runs). Against" in text
-    assert "too few seeds for a test; with this mean and spread, 5 are needed." in text
+    assert "too few seeds for a test; with this mean and spread, 5 pairs are needed." in text
 
 
 def test_latex_has_no_command_of_the_cells():
