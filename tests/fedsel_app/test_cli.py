@@ -23,7 +23,7 @@ SMALL = ["--clients", "4", "--cohort", "2", "--rounds", "1"]
 
 @pytest.fixture(autouse=True)
 def _nothing_starts(monkeypatch, tmp_path):
-    """Isolation: no run and no process may start; runs/ and data/ would lie in an empty folder."""
+    """Isolation: no run and no process may start; runs/ and data/ would be in an empty folder."""
 
     def started(*args, **kwargs):
         pytest.fail("the run was started")
@@ -76,7 +76,7 @@ def test_wrong_settings_are_one_sentence_and_exit_code_2(capsys, tmp_path, comma
     assert {path.name for path in tmp_path.iterdir()} == {"taken"}
 
 
-def test_a_dry_run_knows_a_published_set_before_it_is_there(capsys):
+def test_a_dry_run_knows_a_published_set_without_its_files(capsys):
     code, out, _ = called(capsys, "run", "--dry-run", "--set", "data=mnist", "--set", "data-path=nowhere")
     assert code == 0
     assert "# model: logistic, 7,850 parameters" in out
@@ -160,7 +160,7 @@ def test_settings_are_listed_in_the_width_of_the_terminal(capsys, monkeypatch):
             assert width - 10 < max(map(len, out.splitlines())) <= width
 
 
-def test_settings_are_listed_first_things_first(capsys):
+def test_the_most_important_settings_are_listed_first(capsys):
     code, out, _ = called(capsys, "settings")
     assert code == 0
     assert {"rounds", "data", "lr"} <= {*out.split()}
@@ -245,7 +245,7 @@ def test_a_run_that_could_start_is_started(capsys, monkeypatch, engine):
     assert out.splitlines()[1].startswith(f"Engine: {expected}, as ")
 
 
-def test_a_resumed_run_may_move_and_may_not_change(capsys, tmp_path):
+def test_a_resumed_run_may_change_its_place_but_not_its_settings(capsys, tmp_path):
     folder = tmp_path / "moved"
     folder.mkdir()
     _, out, _ = called(capsys, "run", "--dry-run", "--rounds", "7")
@@ -259,7 +259,7 @@ def test_a_resumed_run_may_move_and_may_not_change(capsys, tmp_path):
         assert (code, "leave out " + foreign[0].strip("-") in error) == (2, True)
 
 
-def test_a_dry_run_wants_a_file_of_ones_own(capsys):
+def test_a_dry_run_needs_the_users_file(capsys):
     code, out, error = called(capsys, "run", "--dry-run", "--set", "data=npz", "--set", "data-path=nowhere.npz")
     assert (code, out) == (2, "")
     assert "nowhere.npz' does not exist" in error

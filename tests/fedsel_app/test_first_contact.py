@@ -59,7 +59,7 @@ class Greedy(First):
 
 @pytest.fixture
 def mine(tmp_path, monkeypatch):
-    """Name of a module in the working directory, which Python has not been told of."""
+    """Name of a module in the working directory, which is not on Python's path."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != ""])
     name = f"mine_{abs(hash(str(tmp_path)))}"
@@ -133,7 +133,7 @@ def test_the_choices_of_a_setting_have_a_line_each(capsys):
     assert "text: as the paper describes it" in lines
 
 
-def test_tables_are_as_wide_as_columns_says_and_cut_nothing(capsys, monkeypatch):
+def test_tables_are_as_wide_as_the_terminal_and_cut_no_text(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     _, out, _ = called(capsys, "methods")
     assert max(map(len, out.splitlines())) == 80

@@ -1,4 +1,4 @@
-"""Node configuration of a client: the path of its data, a partition of its own, and whether it shares label counts."""
+"""Node configuration of a client: the path of its data, its own partition, and whether it shares label counts."""
 
 import numpy as np
 import pytest
@@ -37,8 +37,8 @@ def files(tmp_path):
     return tmp_path
 
 
-def test_data_at_a_path_of_ones_own_are_ones_own(files):
-    """As in Flower's documentation, where a node's `data-path` is what its client has."""
+def test_data_at_a_clients_own_path_belong_to_this_client(files):
+    """As in Flower's documentation, a node's `data-path` has the data of its client."""
     run = {"data-path": str(files / "server.npz"), "partition": "iid"}
     own = {"partition-id": 1, "num-partitions": 3, "data-path": str(files / "mine.npz")}
     for node in (own, own | {"partition": "own"}):
@@ -55,7 +55,7 @@ def test_a_partition_in_the_node_configuration_says_that_all_clients_have_the_sa
     assert enrolled(node | {"data-path": str(files / "mine.npz")}, run).examples == 2
 
 
-def test_arguments_of_the_run_do_not_go_with_data_and_a_partition_of_ones_own(files):
+def test_arguments_of_the_run_do_not_apply_to_a_clients_own_data_and_partition(files):
     run = {"data": "hf", "data-arguments": 'label="y"', "partition": "flwr:SizePartitioner"}
     run |= {"partition-arguments": "partition_sizes=[1, 2, 3]"}
     own = {"partition-id": 0, "num-partitions": 3, "data": "npz", "data-path": str(files / "mine.npz")}
@@ -76,7 +76,7 @@ def test_a_folder_of_datasets_is_a_clients_own(files):
     assert enrolled(node | {"data-arguments": 'test="train"'}, {"data": "hf"}).examples == 5
 
 
-def test_a_run_may_say_that_everybody_has_data_of_its_own(files):
+def test_a_run_may_say_that_every_client_has_its_own_data(files):
     run = {"partition": "own", "data-path": str(files / "absent.npz")}
     answer = enrolled({"partition-id": 2, "data-path": str(files / "mine.npz")}, run)
     assert (answer.client, answer.examples) == (2, 5)
@@ -89,7 +89,7 @@ def test_a_client_may_keep_its_label_counts_to_itself(files):
         enrolment(node, {}, counts=True)
 
 
-def test_a_key_that_is_no_clients_own_is_named(files):
+def test_a_key_that_a_client_may_not_set_is_named(files):
     with pytest.raises(ConfigError, match=r"The node configuration has lr, path\. It may have partition-id"):
         enrolment({"partition-id": 0, "path": "x", "lr": 0.1}, {})
 

@@ -1,4 +1,4 @@
-"""Imports: fedsel's packages and modules of a user's with the same names, in one process and in Ray's workers."""
+"""Imports: fedsel's packages and a user's modules with the same names, in one process and in Ray's workers."""
 
 import importlib
 import os
@@ -52,7 +52,7 @@ def test_a_users_app_with_a_namesake_is_refused_with_both_paths(users):
             getattr(fedsel_app, name)
 
 
-def test_a_missing_module_of_a_namesake_is_told_with_both_paths(users):
+def test_a_missing_module_of_a_namesake_is_reported_with_both_paths(users):
     with pytest.raises(ImportError, match=conflict(users)):
         importlib.import_module("clients.mine")
     with pytest.raises(ImportError, match=conflict(users)):
@@ -63,7 +63,7 @@ def test_a_missing_module_of_a_namesake_is_told_with_both_paths(users):
 
 
 @pytest.mark.slow
-def test_a_script_that_has_imported_its_own_namesake_is_told(users):
+def test_a_script_that_has_imported_its_own_namesake_gets_an_error(users):
     (users / "script.py").write_text("import clients\nimport fedsel_app\n")
     path = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Messages: each comes back as it was sent, and what a client says is checked."""
+"""Messages: each arrives as it was sent, and the values of clients are checked."""
 
 from dataclasses import MISSING, fields
 
@@ -68,7 +68,7 @@ def test_the_kind_of_an_instruction_comes_back_too(train, calibrate, probe, test
         ({"loss": -1.0, "train_loss": True, "eval_loss": [1.0]}, None, None),
     ],
 )
-def test_a_users_loss_goes_by_the_names_that_users_give_it(metrics, training, evaluation):
+def test_a_users_loss_is_found_by_its_usual_names(metrics, training, evaluation):
     for found, expected in (
         (reported_loss(metrics), training),
         (reported_loss(metrics, EVALUATION_LOSSES), evaluation),
@@ -84,7 +84,7 @@ def test_an_instruction_for_another_message_is_refused():
 
 
 @pytest.mark.parametrize("kind", INSTRUCTIONS)
-def test_what_has_a_default_may_be_missing_and_nothing_else(kind):
+def test_only_fields_with_a_default_may_be_missing(kind):
     required = {field.name for field in fields(kind) if field.default is MISSING}
     given = {field.name: getattr(TRAIN, field.name, 1) for field in fields(kind) if field.name in required}
     assert kind.from_config(given) == kind(**given)
@@ -171,7 +171,7 @@ def test_an_answer_without_its_finite_numbers_is_refused(name, number):
         TrainAnswer.from_metrics(metrics, [Report.RMS_LOSS])
 
 
-def test_an_unknown_loss_is_taken_where_it_may_be_unknown_alone():
+def test_an_unknown_loss_is_accepted_only_if_it_may_be_unknown():
     metrics = TrainAnswer(float("nan"), 2.0).to_config()
     assert np.isnan(TrainAnswer.from_metrics(metrics, loss_optional=True).loss)
     for loss, optional in ((float("nan"), False), (float("inf"), True), (-1.0, True), ("nan", True)):
@@ -199,7 +199,7 @@ def test_an_answer_to_an_evaluation_comes_back_as_it_was_sent(loss, examples, ac
 
 
 @pytest.mark.parametrize("loss", [-1.0, float("nan"), float("inf"), 1e300, True, "1"])
-def test_a_loss_that_cannot_be_is_unknown(loss):
+def test_an_impossible_loss_is_unknown(loss):
     answer = EvaluateAnswer.from_evaluation(loss, 3, {"accuracy": 0.5})
     assert np.isnan(answer.loss)
     assert (answer.examples, answer.accuracy) == (3, 0.5)
@@ -210,12 +210,12 @@ def test_a_loss_that_cannot_be_is_unknown(loss):
 
 
 @pytest.mark.parametrize("examples", [-1, 0, MOST_EXAMPLES + 1, True, 2.0, None])
-def test_an_answer_about_no_or_too_many_examples_tells_nothing(examples):
+def test_an_answer_about_no_or_too_many_examples_is_unknown(examples):
     assert EvaluateAnswer.from_evaluation(1.0, examples, {}).examples == 0
     with pytest.raises(WireError, match=f"a loss of 1.0 over {examples} examples; it must be 0 to"):
         probed_loss(Reply(loss=1.0, examples=examples))
 
 
 @pytest.mark.parametrize("accuracy", ["0.5", True, 1.1, 1e299, -1e299, float("nan")])
-def test_an_accuracy_that_cannot_be_is_undefined(accuracy):
+def test_an_impossible_accuracy_is_undefined(accuracy):
     assert EvaluateAnswer.from_evaluation(1.0, 2, {"accuracy": accuracy}).accuracy is None

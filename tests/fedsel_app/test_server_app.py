@@ -12,7 +12,7 @@ NOTICE = "Exit Code: 201\n\nFor more information, visit: <https://example.org>"
 
 
 @pytest.mark.parametrize("kind", [ConfigError, ValueError])
-def test_of_a_config_error_the_sentence_is_logged_alone(kind: type[Exception]) -> None:
+def test_only_the_sentence_of_a_config_error_is_logged(kind: type[Exception]) -> None:
     written = io.StringIO()
     logger = logging.Logger("flower")
     logger.addHandler(logging.StreamHandler(written))

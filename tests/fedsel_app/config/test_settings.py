@@ -33,7 +33,7 @@ class Example(Settings):
     colour: str = setting("red", "a colour", choices=("red", "blue"))
 
 
-def test_require_says_the_name_the_requirement_and_what_was_given():
+def test_require_reports_the_name_the_requirement_and_the_value():
     require(True, "momentum", "in [0, 1)", 3)
     with pytest.raises(ConfigError) as error:
         require(False, "momentum", "in [0, 1)", 3)
@@ -65,13 +65,13 @@ def test_wrong_values_are_refused_in_one_sentence(values, sentence):
     assert str(error.value) == sentence
 
 
-def test_a_whole_number_is_taken_where_a_number_is_asked_for():
+def test_a_whole_number_is_accepted_as_a_number():
     made = Example.from_values({"share": 0, "free": -7})
     assert (type(made.share), made.share) == (float, 0.0)
     assert (type(made.free), made.free) == (float, -7.0)
 
 
-def test_groups_pick_their_own_keys_and_leave_the_rest():
+def test_groups_read_only_their_own_keys():
     values = {"example.switch-on": False, "switch-on": True, "other": "x"}
     made = Example.from_values(values, "example.")
     assert made == Example(switch_on=False)

@@ -11,7 +11,7 @@ def test_effective_steps_by_hand(steps, momentum, expected):
     assert TrainingConfig(momentum=momentum).effective_steps(steps) == pytest.approx(expected, rel=1e-6)
 
 
-def test_effective_steps_of_an_absurd_number_of_steps_are_a_number():
+def test_effective_steps_of_very_many_steps_are_finite():
     assert TrainingConfig(momentum=0.9).effective_steps(10**9) == pytest.approx(10 * (10**9 - 9))
 
 

@@ -68,14 +68,14 @@ def test_a_guess_is_answered_with_what_to_type(name, capsys):
     assert error.count("\n") == 1
 
 
-def test_every_other_word_is_of_a_setting_and_no_setting_itself():
+def test_every_other_word_means_a_setting_and_is_no_setting_itself():
     known = known_defaults()
     assert ALIASES.keys() <= known.keys()
     assert not {*MEANT, *SHARES} & known.keys()
     assert sum(len(words.split()) for words in ALIASES.values()) == len(MEANT)
 
 
-def test_a_swept_partition_may_have_a_setting_that_some_of_it_do_not_read(tmp_path):
+def test_a_grid_of_partitions_may_set_what_only_some_of_them_read(tmp_path):
     settings = {"alpha": 0.1, "rounds": 1}
     assert plan(tmp_path, ["random"], [1], settings, {"partition": ["iid", "dirichlet"]}).runs
     with pytest.raises(ConfigError, match="The partition iid does not read 'alpha'"):
@@ -85,7 +85,7 @@ def test_a_swept_partition_may_have_a_setting_that_some_of_it_do_not_read(tmp_pa
     assert resolve({"partition": "iid", "preset": "isp-table-2"}).partition.partition == "iid"
 
 
-def test_the_version_is_told(capsys):
+def test_the_version_is_printed(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == 0
@@ -96,7 +96,7 @@ def test_the_version_is_told(capsys):
     ("command", "said"),
     [("compare", "interrupted; repeat the command to continue from here"), ("settings", "interrupted")],
 )
-def test_an_interruption_says_how_to_go_on(command, said, monkeypatch, capsys):
+def test_an_interruption_says_how_to_continue(command, said, monkeypatch, capsys):
     def interrupted(arguments):
         raise KeyboardInterrupt
 

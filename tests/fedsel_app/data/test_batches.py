@@ -18,7 +18,7 @@ CROP_FLIP = PreprocessingConfig(normalize=False, augment="crop-flip")
 
 
 def images(count=40, shape=(3, 6, 7), seed=0):
-    """Images without a zero pixel, so that what the padding brought in can be recognised."""
+    """Images without a zero pixel, so that padded pixels can be recognised."""
     x = np.random.default_rng(seed).integers(1, 256, size=(count, *shape), dtype=np.uint8)
     y = np.arange(count) % 4
     return from_arrays({"x_train": x, "y_train": y, "x_test": x[:9], "y_test": y[:9]}, "images")
@@ -37,7 +37,7 @@ def test_batches_are_gathered_and_scaled():
 
 
 def test_normalisation_by_hand():
-    """Channel 0 holds 0 and 255 in equal parts (mean 1/2, deviation 1/2), channel 1 only 51 (left at its scale)."""
+    """Channel 0 has as many 0 as 255 (mean 1/2, deviation 1/2); channel 1 has only 51 (its scale does not change)."""
     x = np.zeros((2, 2, 1, 2), dtype=np.uint8)
     x[:, 0] = [[[0, 255]], [[0, 255]]]
     x[:, 1] = 51
@@ -71,7 +71,7 @@ def test_published_moments_by_hand():
 
 
 def reference(image, top, left, mirrored):
-    """One image, pixel by pixel: what lies at (row + top - 4, column + left - 4), zero outside; then mirrored."""
+    """One image, pixel by pixel: the pixel at (row + top - 4, column + left - 4), or zero outside; then mirrored."""
     channels, height, width = image.shape
     out = np.zeros_like(image)
     for channel, row, column in itertools.product(range(channels), range(height), range(width)):
@@ -82,7 +82,7 @@ def reference(image, top, left, mirrored):
 
 
 def test_augmentation_is_a_padded_crop_and_a_mirroring_of_each_image():
-    """Every augmented image is one of the 9 * 9 * 2 that a slow reference makes; over 400, all choices occur."""
+    """Every augmented image is one of the 9 * 9 * 2 images of a slow reference; 400 images include all choices."""
     dataset = images(400, (2, 6, 7))
     data = DeviceData(dataset, CROP_FLIP, CPU)
     made = data.train_batch(np.arange(400), torch.Generator().manual_seed(3))[0].mul(255).round().to(torch.uint8)
@@ -99,7 +99,7 @@ def test_augmentation_is_a_padded_crop_and_a_mirroring_of_each_image():
 
 @pytest.mark.parametrize("together", [1, 13, 1000])
 @pytest.mark.parametrize("config", [PLAIN, CROP_FLIP])
-def test_batches_that_are_gathered_together_are_the_same(monkeypatch, together, config):
+def test_batches_that_are_gathered_together_equal_single_ones(monkeypatch, together, config):
     data = DeviceData(images(), config, CPU)
     monkeypatch.setattr(batches, "GATHERED_BYTES", together * 4 * 3 * 6 * 7)
     order = np.split(np.random.default_rng(0).permutation(40), [5, 10, 15, 20, 32, 39])
@@ -115,7 +115,7 @@ def test_batches_that_are_gathered_together_are_the_same(monkeypatch, together, 
 
 
 @pytest.mark.parametrize("config", [FLIP, CROP_FLIP])
-def test_augmentation_draws_from_its_generator_alone(config):
+def test_augmentation_draws_only_from_its_generator(config):
     data = DeviceData(images(), config, CPU)
     before = torch.get_rng_state()
     indices = np.arange(20)
@@ -132,7 +132,7 @@ def test_augmentation_draws_from_its_generator_alone(config):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_cuda_batches_are_the_cpus_bit_for_bit():
+def test_cuda_batches_equal_the_cpus_bit_for_bit():
     config = PreprocessingConfig(augment="crop-flip")
     batches = [
         DeviceData(images(), config, torch.device(name)).train_batch(np.arange(30), torch.Generator().manual_seed(4))[0]
@@ -155,7 +155,7 @@ def test_the_data_set_is_on_a_device_once_and_shares_the_arrays_memory_on_the_cp
 
 
 @given(st.integers(1, 30), st.integers(1, 12), st.integers(1, 20), st.integers(0, 9))
-def test_batch_order_goes_through_everything_before_anything_comes_again(examples, batch_size, batches, seed):
+def test_batch_order_uses_all_examples_before_it_repeats_one(examples, batch_size, batches, seed):
     order = batch_order(examples, batch_size, batches, np.random.default_rng(seed))
     size = min(batch_size, examples)
     assert [len(batch) for batch in order] == [size] * batches

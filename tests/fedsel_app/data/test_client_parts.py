@@ -1,4 +1,4 @@
-"""Partitioners of flwr-datasets: each gives what it gives upstream, index for index, on a data set made here."""
+"""Partitioners of flwr-datasets: each gives the same indices in fedsel as in flwr-datasets."""
 
 import sys
 
@@ -36,7 +36,7 @@ CASES = {
     "VerticalEvenPartitioner": "",
     "VerticalSizePartitioner": "partition_sizes=[1, 1, 2, 3]",
 }
-"""Partitioner -> its own arguments, the seed apart."""
+"""Partitioner -> its own arguments, without the seed."""
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +94,8 @@ def as_upstream(partition, arguments, seed, dataset, clients=CLIENTS):
 
 @pytest.mark.filterwarnings("ignore:Specifying null_placement:FutureWarning")  # of Arrow, for upstream's sorting
 @pytest.mark.parametrize("partition", [name for name in upstream.__all__ if name != "Partitioner"])
-def test_every_partitioner_gives_what_it_gives_upstream(saved, partition):
-    """A partitioner that deals out columns, of which no client could train the common model, is refused."""
+def test_every_partitioner_gives_the_same_parts_as_upstream(saved, partition):
+    """A partitioner that divides the columns is refused, because no client could train the common model."""
     if partition.startswith("Vertical"):
         with pytest.raises(ConfigError, match=f"{partition} divides the columns"):
             parts_of(saved, f"flwr:{partition}", CASES[partition])
@@ -106,8 +106,8 @@ def test_every_partitioner_gives_what_it_gives_upstream(saved, partition):
     assert all(part.dtype == np.int64 for part in found)
 
 
-def test_a_federated_data_set_deals_the_same_examples(saved, monkeypatch):
-    """`FederatedDataset` shuffles before it partitions; with the run's seed in both places, so does a run."""
+def test_a_federated_data_set_gives_the_same_examples(saved, monkeypatch):
+    """`FederatedDataset` and a run both shuffle with the run's seed, and then partition."""
     monkeypatch.setattr(federated.datasets, "load_dataset", lambda path, name: datasets.load_from_disk(path))
     monkeypatch.setattr(federated, "event", lambda *_: None)
     for seed in (42, 5):
@@ -123,7 +123,7 @@ def test_a_federated_data_set_deals_the_same_examples(saved, monkeypatch):
     assert np.array_equal(fixed.x_train, load(DataConfig(data="hf", data_path=str(saved)), 42).x_train)
 
 
-def test_arguments_go_before_the_runs_seed_and_the_label(saved):
+def test_arguments_override_the_runs_seed_and_the_label(saved):
     other = parts_of(saved, "flwr:dirichlet", "alpha=0.5, min_partition_size=1, seed=9")
     assert [part.tolist() for part in other] == as_upstream(
         "DirichletPartitioner", "alpha=0.5, min_partition_size=1", 9, datasets.load_from_disk(str(saved))["train"]
@@ -146,7 +146,7 @@ def test_a_data_set_of_no_columns_has_its_labels_and_owners(tmp_path):
         assert {len(part) for part in parts} == {held}
 
 
-def test_the_servers_surrogate_set_is_nobodys(saved):
+def test_no_client_gets_the_servers_surrogate_set(saved):
     parts = parts_of(saved, "flwr:IidPartitioner", surrogate_examples=40)
     dataset = load(DataConfig(data="hf", data_path=str(saved), data_arguments="shuffle=false"), 7)
     left, kept = surrogate(PartitionConfig(surrogate_examples=40), dataset.y_train, 7)
@@ -180,7 +180,7 @@ def test_the_servers_surrogate_set_is_nobodys(saved):
         ),
     ],
 )
-def test_a_partitioner_that_cannot_be_had_is_refused_by_name(saved, partition, arguments, said):
+def test_a_partitioner_that_cannot_be_used_is_refused_by_name(saved, partition, arguments, said):
     with pytest.raises(ConfigError, match=said):
         parts_of(saved, partition, arguments)
 

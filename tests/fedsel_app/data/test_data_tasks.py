@@ -1,4 +1,4 @@
-"""Targets that are no single class, and what is known of published sets before they are there."""
+"""Targets that are not a single class, and what is known of published sets without their files."""
 
 import numpy as np
 import pytest

@@ -86,7 +86,7 @@ def test_npz_images_in_each_layout_become_channels_first(tmp_path):
 
 
 def test_moments_of_a_table_are_those_of_each_feature():
-    """Heights of 1 and 3, and a weight of 0.1, whose deviation is rounding alone."""
+    """Heights of 1 and 3, and weights of 0.1, whose deviation is only a rounding error."""
     x = np.array([[1.0, 0.1], [3.0, 0.1]] * 5)
     made = from_arrays({"x_train": x, "y_train": [0] * 10, "x_test": x, "y_test": [0] * 10}, "x")
     assert made.mean.tolist() == pytest.approx([2.0, 0.1])
@@ -198,7 +198,7 @@ def test_cifar_files(tmp_path, monkeypatch, name):
     assert made.y_train.tolist() == [label for pair in labels[:-1] for label in pair]
 
 
-def test_absent_torchvision_sets_name_the_folder_and_the_way_out(tmp_path, monkeypatch):
+def test_an_absent_torchvision_set_names_the_folder_and_the_remedy(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"'mnist' is absent from '.*nowhere'.*download=true.*MNIST/raw"):
         load(DataConfig(data="mnist", data_path=str(tmp_path / "nowhere")), 0)
     monkeypatch.chdir(tmp_path)

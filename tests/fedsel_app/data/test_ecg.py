@@ -1,4 +1,4 @@
-"""PTB-XL from miniature WFDB files, and the generated records against what its labels mean to a cardiologist."""
+"""PTB-XL from miniature WFDB files, and generated records: each label changes the signal as in cardiology."""
 
 import csv
 import sys
@@ -25,7 +25,7 @@ def path_of(row, hz=100):
 
 
 def write_record(folder, row, microvolts, names=NAMES, hz=100):
-    """Format 16: little-endian 16-bit, one sample of every lead after the other, 1000 a mV, as PhysioNet's."""
+    """Format 16, as PhysioNet's files: little-endian 16-bit, one sample of every lead after the other, 1000 per mV."""
     path = folder / path_of(row, hz)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.with_suffix(".dat").write_bytes(microvolts.T.astype("<i2").tobytes())
@@ -131,7 +131,7 @@ def only(made, *labels):
 
 
 def r_peaks(record):
-    """Samples where the leads together are largest, of all within 250 ms: an R wave each."""
+    """Positions of the R waves: the leads together are larger there than at any other sample within 250 ms."""
     energy = np.square(record).sum(axis=0)
     padded = np.pad(energy, 25)
     around = np.lib.stride_tricks.sliding_window_view(padded, 51).max(axis=1)
@@ -139,7 +139,7 @@ def r_peaks(record):
 
 
 def around_peak(made, labels, name, first_ms, last_ms):
-    """Mean of one lead over records and beats, from `first_ms` to `last_ms` after the peak, 10 ms a sample."""
+    """Mean of one lead over records and beats, from `first_ms` to `last_ms` after the peak, 10 ms per sample."""
     lead = NAMES.index(name)
     first, last = first_ms // 10, last_ms // 10
     beats = [
@@ -167,7 +167,7 @@ def test_generated_shapes_and_prevalence(records):
     assert (y.sum(axis=1) == 0).mean() > 0.25
 
 
-def test_a_record_depends_on_the_seed_and_its_place_alone():
+def test_a_record_depends_only_on_the_seed_and_its_position():
     few, many = ecg.generate(3, 0.2, seed=5), ecg.generate(8, 0.2, seed=5)
     assert np.array_equal(few["x_train"], many["x_train"][:3])
     assert not np.array_equal(few["x_train"], ecg.generate(3, 0.2, seed=6)["x_train"])
@@ -178,7 +178,7 @@ def test_a_record_depends_on_the_seed_and_its_place_alone():
 
 def test_limb_leads_follow_einthoven_and_goldberger(records):
     i, ii, iii, avr, avl, avf = records["x_train"][:, :6].astype(np.float64).transpose(1, 0, 2)
-    # What is left is wander and noise of each lead, of standard deviation 0.04 / sqrt(2) and 0.02 mV and their sums.
+    # The rest is wander and noise of each lead, of standard deviation 0.04 / sqrt(2) and 0.02 mV and their sums.
     for rest in (i + iii - ii, avr + (i + ii) / 2, avl - i + ii / 2, avf - ii + i / 2):
         assert rest.std() < 0.07
     assert avf.std() > 0.1

@@ -11,7 +11,7 @@ from fedsel_app.data.dataset import load
 
 
 def write_leaf(folder, part, file, writers):
-    """A file of LEAF's: grey levels over 255, written as JSON numbers."""
+    """A file in LEAF's form: grey levels / 255, written as JSON numbers."""
     (folder / part).mkdir(parents=True, exist_ok=True)
     data = {user: {"x": (images / 255).tolist(), "y": labels} for user, (images, labels) in writers.items()}
     counts = [len(labels) for _, labels in writers.values()]

@@ -19,7 +19,7 @@ def read(path, arguments="shuffle=false", seed=0, **more):
 
 
 def made(columns, **kinds):
-    """A data set of these columns, some of a named kind."""
+    """A data set of these columns; `kinds` has the types of some of them."""
     plain = datasets.Dataset.from_dict(columns)
     for name, kind in kinds.items():
         plain = plain.cast_column(name, kind)
@@ -68,7 +68,7 @@ def test_colour_makes_grey_images_colour_and_sizes_are_scaled(tmp_path):
     assert read(tmp_path / "sizes", 'test="train"', image_size=7).sample_shape == (1, 7, 7)
 
 
-def test_a_table_of_parquet_is_learnt_from_its_numbers(tmp_path):
+def test_the_numbers_of_a_parquet_table_are_the_inputs(tmp_path):
     table().to_parquet(tmp_path / "train-0.parquet")
     table(4).to_parquet(tmp_path / "people_test.parquet")
     found = read(tmp_path)
@@ -126,7 +126,7 @@ def test_columns_that_are_no_data_set_are_refused_by_name(tmp_path, columns, arg
         read(tmp_path / "odd", ", ".join(filter(None, (arguments, default))))
 
 
-def test_paths_that_hold_no_data_set_are_refused_by_name(tmp_path):
+def test_paths_without_a_data_set_are_refused_by_name(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "odd.parquet").write_bytes(b"no Parquet")
     for name, said in (("none", "none' does not exist"), ("empty", "there is no .parquet"), ("odd.parquet", "neither")):

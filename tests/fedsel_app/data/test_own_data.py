@@ -1,4 +1,4 @@
-"""Data of a user's own: CSV, image folders without a split, partition functions, and files that are something else."""
+"""A user's own data: CSV, image folders without a split, partition functions, and files of the wrong kind."""
 
 import re
 
@@ -28,7 +28,7 @@ def test_a_table_is_read_with_its_label_named(table):
     assert data.owners.tolist() == [int(acid - 0.5) % 3 for acid in data.x_train[:, 0]]
 
 
-def test_the_column_of_labels_may_be_known_by_its_name_and_hold_numbers(tmp_path):
+def test_the_label_column_may_be_found_by_its_name_and_have_numbers(tmp_path):
     (tmp_path / "a.csv").write_text("label,x\n" + "".join(f"{i % 3},{i}\n" for i in range(30)))
     data = load(DataConfig(data="csv", data_path=str(tmp_path / "a.csv")), 1)
     assert (data.classes, data.y_train.dtype, data.sample_shape) == (3, np.int64, (1,))
@@ -55,7 +55,7 @@ def test_a_table_that_cannot_be_read_says_what_to_do(text, arguments, said, tmp_
         load(DataConfig(data="csv", data_path=str(tmp_path / "a.csv"), data_arguments=arguments), 1)
 
 
-def test_image_folders_without_train_and_test_hold_a_part_out(tmp_path):
+def test_image_folders_without_train_and_test_get_a_test_part(tmp_path):
     for name in ("cat", "dog"):
         (tmp_path / name).mkdir()
         for number in range(10):
@@ -80,7 +80,7 @@ def functions(tmp_path, monkeypatch):
     return load(DataConfig(), 1)
 
 
-def test_a_partition_may_be_a_function_of_ones_own(functions):
+def test_a_partition_may_be_a_users_function(functions):
     config = PartitionConfig(partition="own_partitions:split")
     first, again, other = (client_parts(config, functions, 3, seed) for seed in (1, 1, 2))
     assert [part.size for part in first] == [480, 479, 479]
@@ -113,7 +113,7 @@ def test_a_wrong_partition_is_described(name, said, functions):
         ("objects", "it contains Python objects. Save numbers or text, not arrays of the dtype object."),
     ],
 )
-def test_what_is_no_npz_file_is_called_what_it_is(kind, said, tmp_path):
+def test_the_error_says_what_a_path_is_instead_of_an_npz_file(kind, said, tmp_path):
     path = tmp_path / "data.npz"
     if kind == "folder":
         path.mkdir()

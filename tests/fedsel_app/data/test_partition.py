@@ -45,7 +45,7 @@ def test_the_seed_alone_decides(name):
     assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
 
 
-def test_iid_is_blind_to_labels_and_equal_in_size():
+def test_iid_ignores_labels_and_gives_equal_sizes():
     parts = split(CONFIGS["iid"], SKEWED, 7, seed=3)
     relabelled = split(CONFIGS["iid"], 5 - SKEWED, 7, seed=3)
     assert all(np.array_equal(a, b) for a, b in zip(parts, relabelled, strict=True))
@@ -54,7 +54,7 @@ def test_iid_is_blind_to_labels_and_equal_in_size():
 
 @pytest.mark.parametrize("name", ["dirichlet", "multi-dirichlet", "psi-lda", "missing-classes", "shards"])
 def test_skewed_splits_read_only_the_labels_not_the_examples_order(name):
-    """Moving the examples about (same labels as a multiset) leaves each client's label counts alone."""
+    """Another order of the same examples does not change any client's label counts."""
     moved = np.random.default_rng(0).permutation(SKEWED)
     assert np.array_equal(held(CONFIGS[name], SKEWED, 9), held(CONFIGS[name], moved, 9))
 
@@ -77,8 +77,8 @@ def test_psi_one_is_pure_and_psi_zero_is_uniform():
     assert np.abs(uniform - 50).max() < 5 * np.sqrt(500 * 0.1 * 0.9)
 
 
-def test_psi_lda_takes_the_fullest_class_when_one_has_run_out():
-    """Client k wants class k only; 3 clients take one example each in turn, from 1, 6 and 2 of the classes.
+def test_psi_lda_replaces_an_empty_class_by_the_fullest():
+    """Client k wants only class k. 3 clients take one example each in turn, from classes of 1, 6 and 2 examples.
 
     Turn 1: 0 1 2, which leaves 0, 5, 1. Turn 2: 1 (the fullest) 1 2, which leaves 0, 3, 0. Turn 3: 1 1 1.
     """
@@ -97,7 +97,7 @@ def test_missing_classes_are_missing_and_the_others_evenly_split():
 
 
 def test_missing_classes_leaves_no_class_without_a_client():
-    """Six classes, three clients of two each: only a perfect cover will do, whatever was drawn."""
+    """Six classes, three clients with two each: for any draw, each class must have exactly one client."""
     for seed in range(20):
         counts = held(PartitionConfig(partition="missing-classes", missing_classes=4), np.arange(60) % 6, 3, seed)
         assert ((counts > 0).sum(axis=1) == 2).all()
@@ -224,6 +224,6 @@ def test_label_counts():
     assert counts.tolist() == [[1, 0, 2, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
 
 
-def test_data_of_ones_own_cannot_be_split():
+def test_clients_own_data_cannot_be_split():
     with pytest.raises(ConfigError, match="each client runs on a machine of its own"):
         split(PartitionConfig(partition="own"), np.zeros(4, np.int64), 2, 0)

@@ -28,12 +28,12 @@ def test_psi_lda_on_cifar10_is_the_papers_federation():
         whole = counts[counts.sum(axis=1) == 497]
         assert len(whole) > 40
         assert (np.sort(whole, axis=1) == [*[33] * 9, 200]).all()
-        # What is wanted of a class whose dominant clients are many is more than the 5,000 there are.
+        # The clients want more than the 5,000 examples of a class that is dominant for many of them.
         assert (counts.sum(axis=0) <= 5000).all()
 
 
 def test_psi_lda_uses_pools_up_in_the_order_of_the_clients():
-    """Two classes of 10 and E = 8, psi = 0.5: everybody wants 4 and 4, so that the third client gets 2 and 2."""
+    """Two classes of 10 and E = 8, psi = 0.5: each client wants 4 and 4, so the third client gets 2 and 2."""
     table = psi_lda_as_coded(np.array([10, 10]), 4, 0.5, 8, np.random.default_rng(0))
     assert table.tolist() == [[4, 4], [4, 4], [2, 2], [0, 0]]
 
@@ -44,7 +44,7 @@ def test_psi_0_leaves_out_one_class_a_client():
     assert len({int(row.argmin()) for row in table}) > 5, "the class is drawn at random"
 
 
-def test_psi_lda_that_leaves_somebody_without_examples_is_refused():
+def test_psi_lda_that_leaves_a_client_without_examples_is_refused():
     labels = balanced_labels(2, 10)
     with pytest.raises(ConfigError, match=r"With 'psi' 0\.5 and 4 clients, client 3 would have fewer than 1 examples"):
         split(as_coded("psi-lda", psi=0.5, client_examples=8), labels, 4, seed=0)
@@ -57,7 +57,7 @@ def test_missing_classes_draws_class_size_over_k_of_each_class_and_clients_overl
     counts = label_counts(parts, labels, 100)
     assert set(np.unique(counts)) == {0, 5}
     assert ((counts > 0).sum(axis=1) == 60).all()
-    assert all(len(np.unique(part)) == 300 for part in parts), "nobody holds an example twice"
+    assert all(len(np.unique(part)) == 300 for part in parts), "no client has an example twice"
     # 30,000 independent draws of 50,000 examples leave about exp(-0.6) of them without an owner.
     owned = len(np.unique(np.concatenate(parts))) / 50_000
     assert abs(owned - (1 - np.exp(-0.6))) < 0.02
@@ -80,13 +80,13 @@ def test_the_balance_rule_gives_the_groups_of_alpha_0001_one_class_each():
     assert counts.sum() == 50_000
 
 
-def test_the_balance_rule_gives_nothing_more_to_who_holds_his_share():
-    """Replayed class by class: who holds n / K examples or more before a class gets none of it."""
+def test_the_balance_rule_gives_no_more_to_a_client_with_its_share():
+    """Replayed class by class: a client that already has n / K examples gets no example of the next class."""
     sizes = np.array([40, 30, 50, 20, 60])
     for seed in range(20):
         table = balanced_dirichlet(sizes, 4, 0.3, 0, np.random.default_rng(seed))
         assert (table.sum(axis=0) == sizes).all()
         held = np.zeros(4)
         for label in range(5):
-            assert (table[held >= 50, label] <= 1).all(), "but for the rounding of the last cut"
+            assert (table[held >= 50, label] <= 1).all(), "except for the rounding of the last cut"
             held += table[:, label]

@@ -1,4 +1,4 @@
-"""Shards, owners drawn as clients, the papers' scenarios, and splits of targets that are no classes."""
+"""Shards, owners drawn as clients, the papers' scenarios, and splits of targets that are not classes."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def lists(parts):
     return [part.tolist() for part in parts]
 
 
-def test_mcmahans_mnist_two_shards_of_300_make_most_clients_hold_two_classes():
+def test_mcmahans_mnist_two_shards_of_300_give_most_clients_two_classes():
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 6000))
     parts = split(PartitionConfig(partition="shards"), labels, 100, seed=1)
     counts = label_counts(parts, labels, 10)
@@ -28,7 +28,7 @@ def test_mcmahans_mnist_two_shards_of_300_make_most_clients_hold_two_classes():
 
 
 def test_shards_by_hand():
-    """Sorted by class, 7 examples make the shards aab, bc, cc or so: with one each, client k's are neighbours."""
+    """Sorted by class, 7 examples make shards like aab, bc, cc. With one shard, a client has neighbouring examples."""
     labels = np.array([2, 0, 1, 2, 0, 1, 2])
     parts = split(PartitionConfig(partition="shards", shards_per_client=1), labels, 3, seed=2)
     held = sorted(sorted(labels[part].tolist()) for part in parts)
@@ -47,7 +47,7 @@ def test_shards_that_are_too_small_are_refused(config, clients, said):
         split(config, np.arange(10) % 2, clients, seed=0)
 
 
-def test_more_owners_than_clients_a_seeded_draw_of_those_who_hold_enough():
+def test_of_more_owners_than_clients_the_seed_draws_some_with_enough_examples():
     owners = np.repeat([0, 1, 2, 3, 4], [3, 1, 4, 3, 5])
     labels = np.zeros(len(owners), np.int64)
     config = PartitionConfig(partition="natural", min_examples=2)
@@ -62,13 +62,13 @@ def test_more_owners_than_clients_a_seeded_draw_of_those_who_hold_enough():
     assert drawn == {(0, 2), (0, 3), (0, 4), (2, 3), (2, 4), (3, 4)}
 
 
-def test_strata_are_the_class_the_first_label_that_holds_or_nothing():
+def test_strata_are_the_class_the_first_label_or_a_single_stratum():
     assert strata(np.array([2, 0])).tolist() == [2, 0]
     assert strata(MULTI).tolist() == [0, 1, 0, 2]
     assert strata(np.array([0.5, -1.0], np.float32)).tolist() == [0, 0]
 
 
-def test_multi_label_sets_split_by_the_first_label_that_holds():
+def test_multi_label_sets_split_by_each_examples_first_label():
     labels = MULTI[np.arange(400) % 4]
     config = PartitionConfig(partition="missing-classes", missing_classes=2)
     for part in split(config, labels, 3, seed=1):
@@ -77,7 +77,7 @@ def test_multi_label_sets_split_by_the_first_label_that_holds():
     assert label_counts([np.arange(4), np.arange(2)], MULTI, 2).tolist() == [[2, 2], [1, 1]]
 
 
-def test_real_targets_go_by_owner_or_at_random_only():
+def test_real_targets_split_only_by_owner_or_at_random():
     targets = np.linspace(-1.0, 1.0, 12, dtype=np.float32)
     assert [len(part) for part in split(PartitionConfig(partition="iid"), targets, 3, 1)] == [4, 4, 4]
     assert [len(part) for part in split(NATURAL, targets, 2, 1, np.arange(12) % 2)] == [6, 6]
@@ -88,7 +88,7 @@ def test_real_targets_go_by_owner_or_at_random_only():
         label_counts([np.arange(3)], targets, 1)
 
 
-def test_holdout_of_real_targets_and_of_labels_that_may_hold_together():
+def test_holdout_of_real_targets_and_of_several_labels():
     rng = np.random.default_rng(1)
     train, test = holdout(np.arange(20, 30), rng.normal(size=40).astype(np.float32), 0.3, rng)
     assert len(test) == 3

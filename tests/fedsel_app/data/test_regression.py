@@ -15,7 +15,7 @@ def per_client(made, key):
 
 
 def test_clients_of_a_cluster_share_inputs_and_law_and_those_of_two_clusters_do_not():
-    """1000 times 100 examples: the clients' mean inputs are two tight bunches, one of each cluster, equally full."""
+    """1000 clients with 100 examples each: their mean inputs form two narrow groups of equal size, the clusters."""
     made = generate(1000, 2, False, 0.2, seed=3)
     means = per_client(made, "x_train").mean(axis=(1, 2))
     first = means > (means.min() + means.max()) / 2
@@ -48,7 +48,7 @@ def test_a_clients_data_do_not_depend_on_the_number_of_clients():
     assert not np.array_equal(few["x_train"], generate(2, 2, False, 0.2, seed=6)["x_train"])
 
 
-def test_as_a_data_set_it_is_left_as_it_is_and_natural_gives_each_client_its_own():
+def test_the_data_set_is_not_normalised_and_natural_gives_each_client_its_own_data():
     made = load(DataConfig(data="regression", synthetic_clients=4), 1)
     assert (made.task, made.classes, made.sample_shape) == ("regression", 1, (1,))
     assert (made.mean.tolist(), made.std.tolist()) == ([0.0], [1.0])

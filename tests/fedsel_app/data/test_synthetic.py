@@ -15,7 +15,7 @@ NATURAL = PartitionConfig(partition="natural")
 
 
 def per_client(made, values):
-    """`values` of each client's training examples, which lie one client after the other."""
+    """`values` of each client's training examples, which are in the order of the clients."""
     return np.split(values, np.flatnonzero(np.diff(made["owners"])) + 1)
 
 
@@ -62,14 +62,14 @@ def test_client_centres_differ_by_beta(beta, monkeypatch):
     assert (centres[:, 30:] - levels[:, None]).var() == pytest.approx(1.0, rel=0.05)
 
 
-def test_alpha_moves_no_label():
+def test_alpha_changes_no_label():
     """u_k shifts every entry of W_k and b_k, so it adds u_k (sum x + 1) to all ten outputs alike."""
     alike, apart = (generate(5, alpha, 1.0, 0.2, seed=2) for alpha in (0.0, 3.0))
     assert np.array_equal(alike["x_train"], apart["x_train"])
     assert np.array_equal(alike["y_train"], apart["y_train"])
 
 
-def test_a_client_has_the_same_data_among_few_and_many(many):
+def test_a_clients_data_do_not_depend_on_how_many_clients_there_are(many):
     few = generate(3, 1.0, 1.0, 0.2, seed=3)
     count = len(few["y_train"])
     assert np.array_equal(few["x_train"], many["x_train"][:count])
@@ -77,7 +77,7 @@ def test_a_client_has_the_same_data_among_few_and_many(many):
     assert not np.array_equal(generate(3, 1.0, 1.0, 0.2, seed=4)["x_train"][:50], few["x_train"][:50])
 
 
-def test_it_is_generated_for_the_runs_clients_unless_told():
+def test_it_is_generated_for_the_runs_clients_by_default():
     assert resolve({"data": "synthetic", "clients": 7}).data.synthetic_clients == 7
     assert resolve({"data": "synthetic", "clients": 7, "synthetic-clients": 9}).data.synthetic_clients == 9
     assert resolve({"clients": 7}).data.synthetic_clients == 0

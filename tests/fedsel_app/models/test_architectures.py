@@ -1,7 +1,7 @@
 """Outputs and gradients of the HeteRo-Select models equal an independent transcription of their layers.
 
-The transcriptions are functions of the model's parameters, taken in their order; a parameter count can tell neither a
-ReLU nor a pooling, a dropout or the place of an addition.
+The transcriptions are functions of the model's parameters, in their order. A parameter count alone does not show a
+ReLU, a pooling, a dropout or the position of an addition.
 """
 
 import numpy as np
@@ -94,7 +94,7 @@ def resnet18(read, x):
     ("name", "transcription", "classes"),
     [("alexnet", alexnet, 10), ("resnet9", resnet9, 100), ("resnet18", resnet18, 200)],
 )
-def test_outputs_and_gradients_are_the_transcriptions(name, transcription, classes, training):
+def test_outputs_and_gradients_equal_the_transcriptions(name, transcription, classes, training):
     rng = np.random.default_rng(0)
     model = build(name, (3, 16, 16), classes, SEED).double()
     for module in model.modules():
@@ -117,7 +117,7 @@ def test_outputs_and_gradients_are_the_transcriptions(name, transcription, class
         torch.testing.assert_close(gradient, want, rtol=0, atol=1e-6)
 
 
-def test_resnet18_starts_as_torch_starts_convolutions():
+def test_resnet18_initialises_convolutions_as_torch_does():
     """U(-1/sqrt(fan-in), 1/sqrt(fan-in)) (`nn.Conv2d`), not torchvision's normal distribution by fan-out."""
     model = build("resnet18", (3, 32, 32), 10, SEED)
     for module in model.modules():

@@ -1,4 +1,4 @@
-"""Array layout: parameters, running statistics and kept arrays of a list, and the way back."""
+"""Array layout: parameters, running statistics and kept arrays of a list, and the conversion back."""
 
 import numpy as np
 import pytest
@@ -74,12 +74,12 @@ def test_running_statistics_are_known_by_their_names():
     assert ArrayLayout({"running_mean_of_inputs": np.ones(2), "running_var": np.ones(2)}).statistics == (1,)
 
 
-def test_names_that_are_numbers_tell_nothing_so_the_order_does():
+def test_if_names_are_numbers_the_order_shows_the_statistics():
     numbers = dict(zip(map(str, range(9)), state_dict(), strict=True))
     assert ArrayLayout(numbers).statistics == (4, 5)
 
 
-def test_named_arrays_are_taken_by_their_names_in_any_order_and_come_back_in_the_first():
+def test_named_arrays_may_have_any_order_and_are_restored_in_the_first():
     arrays, layout = named(), ArrayLayout(named())
     turned = {name: arrays[name] for name in reversed(arrays)}
     for flat, expected in zip(layout.flatten(turned), layout.flatten(list(arrays.values())), strict=True):

@@ -1,4 +1,4 @@
-"""Channels-last order changes where numbers lie, and none of them but for the rounding of other kernels."""
+"""Channels-last order changes the positions of numbers, and their values only by the rounding of other kernels."""
 
 import copy
 

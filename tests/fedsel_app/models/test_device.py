@@ -12,7 +12,7 @@ from fedsel_app.models.device import choose_device, prepare, require_precision, 
     ("cuda", "mps", "expected"),
     [(True, True, "cuda"), (True, False, "cuda"), (False, True, "mps"), (False, False, "cpu")],
 )
-def test_auto_takes_the_fastest_that_is_there(monkeypatch, cuda, mps, expected):
+def test_auto_takes_the_fastest_device(monkeypatch, cuda, mps, expected):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
     assert choose_device("auto") == torch.device(expected)
@@ -50,7 +50,7 @@ def test_flags_are_read_as_linux_lists_them(tmp_path):
     assert device._processor_flags(tmp_path / "absent") == frozenset()
 
 
-def test_the_global_generator_is_seeded_and_put_back():
+def test_the_global_generator_is_seeded_and_restored():
     before = torch.get_rng_state()
     drawn = []
     for seed in (7, 7, 8):
@@ -60,7 +60,7 @@ def test_the_global_generator_is_seeded_and_put_back():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_freed_memory_stays_with_the_process_where_the_library_of_c_can_do_that(monkeypatch):
+def test_the_process_keeps_freed_memory_with_glibc(monkeypatch):
     asked, library = [], SimpleNamespace()
     monkeypatch.setattr(device.ctypes, "CDLL", lambda name: library)
     prepare(torch.device("cpu"), torch.get_num_threads())

@@ -80,7 +80,7 @@ def test_models_take_samples_of_their_shape(name, shape):
 
 
 def test_resnet1d18_is_resnet18_along_a_line():
-    """ResNet-18 with its kernels' middle rows alone (their one row, for the shortcuts) on images one pixel high."""
+    """It equals ResNet-18 with only the middle rows of its kernels, on images that are one pixel high."""
     from torchvision.models import resnet18
 
     line, plane = build("resnet1d18", (12, 100), 6, seed=1).eval(), resnet18(num_classes=6).eval()
@@ -137,7 +137,7 @@ def test_models_that_cannot_be_built_are_refused(name, shape, said):
         ("resnet18", (3, 8, 8)),
     ],
 )
-def test_channels_go_last_on_the_way_and_change_nothing(name, shape):
+def test_channels_last_order_changes_no_output(name, shape):
     model, seen = build(name, shape, 10, seed=0).eval(), []
     convolution = next(module for module in model.modules() if isinstance(module, nn.Conv2d))
     convolution.register_forward_hook(lambda module, inputs, output: seen.extend((inputs[0].stride(), output)))
@@ -155,7 +155,7 @@ def test_channels_go_last_on_the_way_and_change_nothing(name, shape):
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 9, 8), (2, 8, 9), (2, 5, 5)])
-def test_max_pooling_without_gradients_is_torchs_bit_for_bit(shape):
+def test_max_pooling_without_gradients_equals_torchs_bit_for_bit(shape):
     pool, x = HalvingMax(), torch.randn(4, *shape, generator=torch.Generator().manual_seed(2))
     x[0, 0, 0, 0] = torch.nan
     with torch.no_grad():
@@ -200,7 +200,7 @@ def test_a_flat_step_is_torchs_sgd_bit_for_bit():
     assert all(torch.equal(a, b) for a, b in zip(model.module.parameters(), plain.parameters(), strict=True))
 
 
-def test_each_backward_pass_starts_from_zero_and_leaves_the_modules_own_gradients_alone():
+def test_each_backward_pass_starts_from_zero_and_does_not_change_the_modules_own_gradients():
     module, (x, y) = tiny().eval(), batch()
     module.register_parameter("unused", nn.Parameter(torch.ones(2)))
     model = FlatModel(module, CPU)
@@ -215,7 +215,7 @@ def test_each_backward_pass_starts_from_zero_and_leaves_the_modules_own_gradient
     assert all(parameter.grad is None for parameter in module.parameters())
 
 
-def test_channels_last_kernels_are_translated_from_and_to_row_major_order():
+def test_channels_last_kernels_are_converted_from_and_to_row_major_order():
     model = FlatModel(build("cnn5", (3, 18, 18), 10, seed=0), CPU)
     plain = torch.cat([parameter.detach().flatten() for parameter in build("cnn5", (3, 18, 18), 10, 0).parameters()])
     assert np.array_equal(model.export(), plain.numpy())
@@ -232,7 +232,7 @@ def test_channels_last_kernels_are_translated_from_and_to_row_major_order():
     assert torch.equal(kernel.detach(), expected.float())
 
 
-def test_gradients_lie_in_the_order_of_the_parameters():
+def test_gradients_are_in_the_order_of_the_parameters():
     model = FlatModel(build("cnn5", (3, 18, 18), 10, seed=0), CPU)
     generator = torch.Generator().manual_seed(1)
     x, y = torch.randn(4, 3, 18, 18, generator=generator), torch.tensor([0, 1, 2, 3])
@@ -268,8 +268,8 @@ def trained(precision, steps=5):
 
 
 def test_bf16_stays_near_fp32_and_has_bits_of_its_own():
-    """A number keeps eight bits in bf16: on noise, whose gradients nearly cancel, the change of the weights agrees
-    within 15 percent (a cosine above 0.98), and the loss within 1.
+    """A bf16 number has eight significant bits. For noise, whose gradients nearly cancel, the change of the weights
+    agrees within 15 percent (a cosine above 0.98), and the loss within 1 percent.
     """
     start = FlatModel(build("alexnet", (3, 32, 32), 10, seed=0), CPU).export()
     (full, full_loss), (half, half_loss), (again, _) = trained("fp32"), trained("bf16"), trained("bf16")

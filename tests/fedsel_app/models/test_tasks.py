@@ -16,7 +16,7 @@ from tests.support.training import CPU
 
 @dataclass
 class Labels:
-    """As much of a data set as a task reads."""
+    """The part of a data set that a task reads."""
 
     task: str
     y_train: np.ndarray
@@ -35,7 +35,7 @@ def some(outputs, y):
     return lambda task: evaluate(identity(x.shape[1], task), [(x[:1], y[:1]), (x[1:], y[1:])])
 
 
-def test_positives_weigh_as_many_times_as_negatives_outnumber_them():
+def test_the_weight_of_positives_is_negatives_by_positives():
     """One positive to three negatives, three to one, and labels that are always or never there."""
     y = np.array([[1, 1, 1, 0], [0, 1, 1, 0], [0, 1, 1, 0], [0, 0, 1, 0]], np.float32)
     assert task_of(Labels("multi-label", y), CPU).positive_weights.tolist() == pytest.approx([3.0, 1 / 3, 1.0, 1.0])
@@ -85,7 +85,7 @@ def test_weighted_rates_are_scikit_learns():
     assert metrics["g_mean"] ** 2 == pytest.approx(sensitivity * specificity)
 
 
-def test_labels_without_positives_or_negatives_are_passed_over():
+def test_labels_without_positives_or_negatives_are_skipped():
     """Label 1 has no positive, label 2 no negative: sensitivity is that of 0 and 2, specificity that of 0 alone."""
     y = np.float32([[1, 0, 1], [0, 0, 1]])
     metrics = some([[1, 1, 1], [-1, 1, -1]], y)(MultiLabel(torch.ones(3))).metrics
@@ -122,7 +122,7 @@ def test_r2_of_equal_labels_is_undefined():
     assert result.metrics == {}
 
 
-def test_classification_scores_its_hits_and_nothing_else():
+def test_the_score_of_classification_is_its_share_of_hits():
     task = task_of(Labels("classification", np.array([0])), CPU)
     result = some([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], np.array([0, 1, 1]))(task)
     assert isinstance(task, Classification)

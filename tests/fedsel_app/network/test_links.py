@@ -17,7 +17,7 @@ def work(uplinks=(1e6, 4e6), step_s=(0.5, 0.1), steps=(10, 20), wire=(1000, 500_
 
 
 @given(st.integers(0, 2**31), st.integers(1, 1000))
-def test_draws_lie_in_their_ranges(seed, server_round):
+def test_draws_are_in_their_ranges(seed, server_round):
     uplinks, step_s = SimulatedLinks(NetworkConfig(), 50, seed).observe(server_round, UNKNOWN)
     assert uplinks.shape == step_s.shape == (50,)
     assert ((uplinks >= 1e6) & (uplinks <= 5e6)).all()
@@ -34,7 +34,7 @@ def test_draws_depend_on_seed_and_round_only():
     np.testing.assert_array_equal(backward[0][0], backward[1][0])
 
 
-def test_uplinks_change_each_round_computing_does_not():
+def test_uplinks_change_each_round_and_computing_does_not():
     links = SimulatedLinks(NetworkConfig(), 50, 7)
     (uplinks, step_s), (others, steps_again) = links.observe(1, UNKNOWN), links.observe(2, UNKNOWN)
     assert (uplinks != others).all()
@@ -46,7 +46,7 @@ def test_the_slowest_client_by_hand():
     # Client 0: 10 * 0.5 s + 8,000 bits / 1 Mb/s = 5.008 s. Client 1: 20 * 0.1 s + 4 Mbit / 4 Mb/s = 3 s.
     links = SimulatedLinks(NetworkConfig(), 2, 0)
     assert links.round_seconds(work(), wall_s=99.0) == pytest.approx(5.008)
-    # With 16 Mbit client 1 takes 2 + 4 s: the slowest is so by both together, not by either.
+    # With 16 Mbit client 1 takes 2 + 4 s: the sum of both times decides which client is the slowest.
     assert links.round_seconds(work(wire=(1000, 2_000_000)), wall_s=99.0) == pytest.approx(6.0)
 
 
@@ -110,7 +110,7 @@ def test_the_stress_test_gives_the_slowest_link_where_the_loss_is_unknown():
 
 
 @given(st.lists(st.floats(0, 1e300), min_size=1, max_size=20))
-def test_the_stress_test_stays_in_range_and_turns_the_order_around(losses):
+def test_the_stress_test_stays_in_range_and_reverses_the_order(losses):
     uplinks = inverted_uplinks(np.array(losses), 1e6, 5e6)
     assert ((uplinks >= 1e6) & (uplinks <= 5e6)).all()
     assert (np.diff(uplinks[np.argsort(losses)]) <= 0).all()
@@ -141,7 +141,7 @@ def test_measured_links_by_hand():
     links.learn(1, TrainAnswer(1.0, 10.0, compute_s=3.0, upload_bytes=500_000, upload_s=1.0))
     links.learn(2, TrainAnswer(1.0, 10.0, compute_s=1.0, upload_bytes=125_000, upload_s=1.0))
     uplinks, step_s = links.observe(3, UNKNOWN)
-    # Of two known ones the less is the median, and the client without a report counts as that.
+    # The median of two known ones is the smaller one. The client without a report gets the median.
     assert uplinks.tolist() == pytest.approx([1e6, 3e6, 1e6])
     assert step_s.tolist() == pytest.approx([0.1, 0.2, 0.1])
     assert links.mean_uplink_bits_per_s == pytest.approx(1e6)
@@ -165,13 +165,13 @@ def test_measured_links_by_hand():
         {"upload_bytes": 5000, "upload_s": 1.0},
     ],
 )
-def test_an_answer_without_a_speed_is_passed_over(speed):
+def test_an_answer_without_a_speed_is_ignored(speed):
     links = MeasuredLinks(NetworkConfig(), 2)
     links.learn(0, TrainAnswer.from_metrics(TrainAnswer(1.0, 5.0, **speed).to_config()))
     assert all(np.isnan(values).all() for values in links.state().values())
 
 
-def test_a_reply_that_was_waited_for_in_vain_is_on_the_clock():
+def test_the_wait_for_a_missing_reply_is_on_the_clock():
     links = SimulatedLinks(NetworkConfig(), 2, 0)
     assert links.round_seconds(replace(work(probe_s=(0.5,)), waited_s=7.0), 0.0) == 7.5
     assert links.round_seconds(replace(work(), waited_s=2.0), 0.0) == pytest.approx(5.008)

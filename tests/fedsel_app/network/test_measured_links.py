@@ -1,4 +1,4 @@
-"""A real deployment over throttled uplinks: what the server learns of them, and what hetero-select makes of it."""
+"""A real deployment over throttled uplinks: the rates that the server measures, and hetero-select's kept fractions."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests.support.throttle import Throttle
 MBITS = (1.0, 2.0, 5.0)
 ROUNDS = 4
 LEARNT = 2
-"""Rounds before one that knows the links: an upload is reported with the reply after it."""
+"""Rounds before the server knows the links, because a client reports an upload with its next reply."""
 
 
 def images(folder: Path) -> Path:
@@ -36,9 +36,10 @@ def images(folder: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.e2e
 def test_throttled_uplinks_are_measured_within_15_percent_and_cap_what_hetero_select_keeps(tmp_path: Path) -> None:
-    """Everybody would send everything (kept fraction 1), so that the link's cap alone decides: B_k / B, at most 1.
+    """All clients would send everything (kept fraction 1), so only the link's cap decides: B_k / B, at most 1.
 
-    Of links that clients report B is their median, which no single one of them moves: at 1, 2 and 5 Mb/s 1/2, 1 and 1.
+    B is the median of the links that clients report, which no single client moves. At 1, 2 and 5 Mb/s the caps are 1/2,
+    1 and 1.
     """
     config = resolve(
         {"strategy": "hetero-select", "model": "cnn4", "data": "npz", "data-path": str(images(tmp_path))}
@@ -64,12 +65,12 @@ def test_throttled_uplinks_are_measured_within_15_percent_and_cap_what_hetero_se
     kept = np.array([row["kept_fractions"] for row in rows])
     print(f"Measured Mb/s by round: {measured.round(3).tolist()}; kept: {kept.round(3).tolist()}")
     assert measured[-1].tolist() == pytest.approx(MBITS, rel=0.15)
-    # As long as nobody's link is known all links are alike, and nobody is capped.
+    # While no link is known, all links count as equal, and no client is capped.
     assert (kept[:LEARNT] == 1.0).all()
     for rates, fractions in zip(measured, kept[LEARNT:], strict=True):
         assert fractions.tolist() == pytest.approx([min(1.0, rate / np.median(rates)) for rate in rates])
     assert kept[-1].tolist() == pytest.approx([0.5, 1.0, 1.0], rel=0.15)
-    # A kept value has 32 bits, and its place less than one.
+    # A kept value has 32 bits, and its index less than one.
     values_bytes = 4 * 582_026 * kept.sum(axis=1)
     sent_bytes = np.array([row["uplink_bytes"] for row in rows])
     assert (values_bytes <= sent_bytes).all()

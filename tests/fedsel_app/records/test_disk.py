@@ -1,4 +1,4 @@
-"""Full disk, or a folder that goes away: the error names the file, and everything written before stays whole."""
+"""Full disk, or a folder that is removed: the error names the file, and everything written before stays complete."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ def folder(tmp_path):
     run.close()
 
 
-def test_a_line_that_does_not_fit_leaves_no_half_behind(folder):
+def test_a_line_that_does_not_fit_leaves_no_part_of_it(folder):
     path = folder.path / "rounds.jsonl"
     before = path.read_bytes()
     with (
@@ -70,7 +70,7 @@ def test_a_folder_that_was_removed_is_named(folder):
         folder.checkpoint({"round": np.array(1)})
 
 
-def test_a_half_written_line_is_no_round_and_is_cut_when_the_run_goes_on(folder):
+def test_an_incomplete_line_is_no_round_and_is_removed_when_the_run_is_resumed(folder):
     folder.checkpoint({"round": np.array(1)})
     folder.close()
     with (folder.path / "rounds.jsonl").open("a") as file:

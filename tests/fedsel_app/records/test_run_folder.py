@@ -87,8 +87,8 @@ def test_the_stable_accuracy_is_that_of_the_last_ten_evaluations():
     assert summary.stable_accuracy == pytest.approx(0.075)  # the mean of 0.03 ... 0.12
 
 
-def test_the_best_validation_round_is_the_first_of_the_least_client_loss():
-    """Updates until then count rounds without an evaluation too: 8 of an intermediate round and 2, 2, 3 and 4."""
+def test_the_best_validation_round_is_the_first_with_the_smallest_client_loss():
+    """The updates until then include rounds without an evaluation: 8 of an intermediate round, and 2, 2, 3 and 4."""
     counts, losses = (10, 2, 3, 4, 5), (2.0, None, 1.5, 1.25, 1.25)
     nothing = dict.fromkeys(("time_s", "total_uplink_bytes", "total_uplink_value_bytes"), 0)
     rows = [nothing | {"round": n, "failures": [], "client_updates": count} for n, count in enumerate(counts, start=1)]
@@ -122,7 +122,7 @@ def test_what_is_not_a_number_becomes_null(tmp_path):
     assert [summary[f"{which}_accuracy"] for which in ("peak", "final", "stable")] == [None] * 3
 
 
-def test_totals_accumulate_and_every_row_is_handed_on(tmp_path):
+def test_totals_accumulate_and_listeners_get_every_row(tmp_path):
     seen = []
     run = RunFolder(tmp_path / "run", CONFIG)
     run.listeners.append(RoundListener(seen.append))
@@ -168,7 +168,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     assert str(error.value).endswith("Choose another 'out'.")
 
 
-def test_reading_where_there_is_no_run_says_so(tmp_path):
+def test_reading_a_folder_without_a_run_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=f"^{tmp_path} holds no run: "):
         read_rounds(tmp_path)
 

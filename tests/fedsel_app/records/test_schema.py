@@ -36,7 +36,7 @@ def test_the_page_shows_every_field(record):
     assert [line for line in section.splitlines() if line.startswith("| `")] == expected
 
 
-def test_a_record_is_a_row_without_what_is_absent():
+def test_a_record_is_a_row_without_absent_fields():
     row = as_row(RoundRecord(3, selected=[1], loss=0.0))
     assert (row["round"], row["selected"], row["loss"]) == (3, [1], 0.0)
     assert not {"accuracy", "metrics", "epsilon", "search", "kept_fraction"} & set(row)

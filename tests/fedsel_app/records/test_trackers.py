@@ -1,4 +1,4 @@
-"""Trackers: TensorBoard's files, one warning where a tracker fails, and the setting; others lie in tests/runs."""
+"""Trackers: TensorBoard's files, one warning if a tracker fails, and the setting; tests/runs has other tests."""
 
 import json
 import sys
@@ -50,7 +50,7 @@ def test_a_resumed_run_drops_what_was_written_after_its_checkpoint(tmp_path):
     assert scalars(tmp_path)["accuracy"][1] == (2, 0.75)
 
 
-def test_a_tracker_that_joins_a_resumed_run_hears_of_the_rounds_before(tmp_path):
+def test_a_tracker_that_joins_a_resumed_run_gets_the_earlier_rounds(tmp_path):
     pytest.importorskip("tensorboard")
     rows = [{"round": 1, "accuracy": 0.25}, {"round": 2, "accuracy": 0.5}]
     EventFiles(TrackedRun(tmp_path, {}, None, rows)).on_end(None)
@@ -58,7 +58,7 @@ def test_a_tracker_that_joins_a_resumed_run_hears_of_the_rounds_before(tmp_path)
 
 
 class MadeUpTracker:
-    """Tracker that keeps what it hears, and fails when told to."""
+    """Tracker that stores what it gets, and fails at the moment `fails`."""
 
     fails = ""
 
@@ -81,20 +81,20 @@ class MadeUpTracker:
 
 @pytest.fixture
 def made_up(monkeypatch):
-    """A made-up tracker in the place of MLflow."""
+    """A made-up tracker that replaces MLflow."""
     made = type("MadeUpTracker", (MadeUpTracker,), {})
     monkeypatch.setitem(KINDS, "mlflow", Kind("json", made))
     return made
 
 
-def test_a_tracker_hears_of_every_round_and_the_end_and_has_its_id_kept(made_up, tmp_path):
+def test_a_tracker_gets_every_round_and_the_end_and_its_id_is_stored(made_up, tmp_path):
     run_in_process(tmp_path / "run", track="mlflow", **SMALL)
     assert made_up.last.heard == ["open", 1, 2, 3, "end"]
     assert json.loads((tmp_path / "run" / "tracking.json").read_text()) == {"mlflow": "made-up"}
 
 
 @pytest.mark.parametrize("moment", ["open", 2, "end"])
-def test_a_tracker_that_fails_is_one_warning_and_changes_no_bit(made_up, tmp_path, capsys, moment):
+def test_a_failing_tracker_causes_one_warning_and_changes_no_bit(made_up, tmp_path, capsys, moment):
     made_up.fails = moment
     for name, track in (("tracked", "mlflow"), ("alone", "")):
         run_in_process(tmp_path / name, track=track, **SMALL)

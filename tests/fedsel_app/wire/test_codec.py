@@ -27,7 +27,7 @@ def drawn(size, kept_fraction, seed):
 
 
 def forged(places, values, coding=RICE, b=0, *, size=8, count=None, value_coding=1, **header):
-    """A payload written without `encode`, sealed correctly, that may lie anywhere else."""
+    """A payload written without `encode`. Its check sum is correct, and anything else in it may be false."""
     count = len(values) if count is None else count
     section, header = places + struct.pack(f"<{len(values)}f", *values), {"parameter": b} | header
     return forged_payload(section, value_coding=value_coding, coding=coding, size=size, count=count, **header)
@@ -46,7 +46,7 @@ small = pytest.mark.parametrize("update", SMALL.values(), ids=SMALL.keys())
 
 
 @given(updates, st.integers(0, HUGE), st.integers(0, HUGE))
-def test_what_was_encoded_is_what_is_decoded(update, client, server_round):
+def test_decoding_returns_what_was_encoded(update, client, server_round):
     packet = decode(encode(update, client=client, server_round=server_round), size=update.size)
     assert (packet.client, packet.server_round, packet.update.size) == (client, server_round, update.size)
     assert packet.update == update
@@ -127,7 +127,7 @@ def test_every_flipped_bit_is_noticed(update):
 
 @small
 def test_every_cut_and_every_extension_is_noticed(update):
-    """With the old CRC, and with one made anew, when the lengths alone must give it away."""
+    """With the old CRC, and with a new one, with which only the lengths show the change."""
     payload = payload_of(update)
     longer = payload + bytes(range(20))
     for length in [*range(len(payload)), *range(len(payload) + 1, len(longer) + 1)]:
@@ -172,12 +172,12 @@ LIES = [
 
 
 @pytest.mark.parametrize(("payload", "reason"), LIES, ids=[reason for _, reason in LIES])
-def test_lies_are_refused_for_what_they_are(payload, reason):
+def test_lies_are_refused_for_the_right_reason(payload, reason):
     with pytest.raises(WireError, match=reason):
         decode(payload, size=8)
 
 
-def test_the_forger_can_write_good_payloads_so_it_is_the_lie_that_is_refused():
+def test_forged_payloads_without_a_lie_are_accepted():
     for payload in (forged(b"\x05", TWO), forged(b"\x03\x02", TWO, b=1), forged(b"\x05", TWO, BITMAP)):
         assert decode(payload, size=8).update == sparse(8, [0, 2])
     assert decode(forged(b"", TWO, DENSE, size=2), size=2).update == dense(TWO)
@@ -186,8 +186,8 @@ def test_the_forger_can_write_good_payloads_so_it_is_the_lie_that_is_refused():
         decode(forged(b"\x05\x02", TWO, BITMAP, size=9), size=9)
 
 
-def test_lies_about_size_take_no_memory():
-    """Claims of 4 GiB in payloads of some 40 bytes, even where the model is as huge as they claim."""
+def test_lies_about_size_use_no_memory():
+    """Payloads of about 40 bytes that claim 4 GiB, even if the model has the claimed size."""
     codings = [(DENSE, 0), (BITMAP, 0), (RICE, 0), (RICE, 1), (RICE, 31)]
     claims = [(HUGE, 2), (HUGE, HUGE - 1), (HUGE, HUGE), (8, HUGE)]
     tracemalloc.start()
@@ -200,7 +200,7 @@ def test_lies_about_size_take_no_memory():
 
 
 def test_random_bytes_raise_nothing_but_wire_error():
-    """Noise, and noise behind good beginnings with a good CRC; what is accepted can be sent on."""
+    """Noise, and noise after valid beginnings with a correct CRC. An accepted payload can be encoded again."""
     rng = np.random.default_rng(20)
     accepted = 0
     for _ in range(150):

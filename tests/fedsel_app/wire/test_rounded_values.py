@@ -29,7 +29,7 @@ def forged(bits, values, *, size=3, count=None, coding=DENSE, places=b""):
 
 
 def drawn(bits, count, seed):
-    """Random norms and levels, both ends of the levels among them."""
+    """Random norms and levels, including the smallest and the largest level."""
     rng = np.random.default_rng(seed)
     norms = rng.exponential(size=math.ceil(count / 256)) * 10.0 ** rng.integers(-40, 38)
     if bits == 16:
@@ -38,7 +38,7 @@ def drawn(bits, count, seed):
 
 
 @given(st.sampled_from([16, 8, 4]), st.integers(1, 1100), st.integers(0, 2**32), st.booleans())
-def test_what_was_rounded_is_what_is_decoded(bits, count, seed, sparse):
+def test_decoding_returns_what_was_rounded(bits, count, seed, sparse):
     norms, levels = drawn(bits, count, seed)
     size, indices = count, None
     if sparse:
@@ -98,12 +98,12 @@ LIES = [
 
 
 @pytest.mark.parametrize(("payload", "reason"), LIES, ids=[reason for _, reason in LIES])
-def test_lies_are_refused_for_what_they_are(payload, reason):
+def test_lies_are_refused_for_the_right_reason(payload, reason):
     with pytest.raises(WireError, match=reason):
         decode(payload, size=3)
 
 
-def test_the_forger_can_write_good_payloads():
+def test_forged_payloads_without_a_lie_are_accepted():
     assert decode(forged(8, ONE + b"\x01\x02\x03"), size=3).update == update_of(8, [1.0], [1, 2, 3])
     found = decode(forged(4, ONE + b"\x21", count=2, coding=BITMAP, places=b"\x05"), size=3).update
     assert found == update_of(4, [1.0], [1, 2], size=3, indices=[0, 2])

@@ -32,7 +32,7 @@ def section(levels_bytes, *, norms=(1.0,), bucket=8, s=3, nonzero=1, places=b"",
 
 
 def gamma_bits(levels):
-    """The length of the run-length gamma code, by the book: a gamma code of k takes 2 floor(log2 k) + 1 bits."""
+    """The length of the run-length gamma code by its definition: a gamma code of k takes 2 floor(log2 k) + 1 bits."""
     total, run = 0, 0
     for level in levels:
         if level:
@@ -47,7 +47,7 @@ levels = st.lists(st.integers(-5, 5) | st.just(0) | st.integers(-32767, 32767), 
 
 
 @given(levels, st.integers(1, 70), st.integers(0, 2**32), st.booleans())
-def test_what_was_quantised_is_what_is_decoded(levels, bucket, seed, sparse):
+def test_decoding_returns_what_was_quantised(levels, bucket, seed, sparse):
     rng = np.random.default_rng(seed)
     bucket = min(bucket, len(levels))
     norms = rng.exponential(size=-(-len(levels) // bucket))
@@ -79,11 +79,11 @@ def test_the_run_length_gamma_code_by_hand():
     expected = int(bits[::-1], 2).to_bytes(3, "little")
     assert payload[24:-4] == struct.pack("<IIIIf", 0, 9, 4, 3, 2.0) + expected
     assert update.values.tolist() == [0, 0, 0, 1.0, 0, -0.5, 1.5, 0, 0]
-    # 32 bits a bucket; a sign and the whole numbers 0..4, 3 bits, an entry.
+    # 32 bits per bucket; per entry a sign and 3 bits for the whole numbers 0..4.
     assert bits_of_values(update) == 32 + 9 * 4
 
 
-def test_a_vector_of_zeros_is_a_norm_alone():
+def test_a_vector_of_zeros_has_only_its_norm():
     payload = payload_of(quantised([0.0], [0] * 1000, 1000, 16))
     assert len(payload) == 28 + 16 + 4
     assert decode(payload, size=1000).update.values.tolist() == [0.0] * 1000
@@ -99,7 +99,7 @@ def test_sixteen_levels_of_a_gaussian_vector_take_few_bits():
 good = section(b"\x07", nonzero=1)  # run + 1 = 1, magnitude 1, negative: 1 1 1
 
 
-def test_the_forger_can_write_good_payloads():
+def test_forged_payloads_without_a_lie_are_accepted():
     found = decode(forged(good), size=8).update
     assert found.quantised.levels.tolist() == [-1, 0, 0, 0, 0, 0, 0, 0]
     found = decode(forged(section(b"\x07", places=b"\x05", bucket=2), coding=BITMAP, count=2), size=8).update
@@ -133,7 +133,7 @@ LIES = [
 
 
 @pytest.mark.parametrize(("body", "reason"), LIES, ids=[reason for _, reason in LIES])
-def test_lies_are_refused_for_what_they_are(body, reason):
+def test_lies_are_refused_for_the_right_reason(body, reason):
     with pytest.raises(WireError, match=reason):
         decode(forged(body), size=8)
 
@@ -186,7 +186,7 @@ def seeded_update(size=500, count=50, seed=7):
     return Update(size, indices, np.arange(1, count + 1, dtype=np.float32))
 
 
-def test_seeded_indices_travel_as_four_bytes_and_come_back():
+def test_seeded_indices_take_four_bytes_and_are_drawn_again():
     update = seeded_update()
     payload = payload_of(update, seeded=True)
     assert len(payload) == 28 + 4 + 4 * 50
