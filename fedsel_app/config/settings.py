@@ -151,7 +151,8 @@ class Settings:
             entry.check(getattr(self, item.name))
 
     @classmethod
-    def keys(cls, prefix: str = "") -> dict[str, str]:
+    @cache
+    def keys(cls, prefix: str = "") -> Mapping[str, str]:
         """Setting key -> field name."""
         return {prefix + item.name.replace("_", "-"): item.name for item in fields(cls)}
 

@@ -15,7 +15,14 @@ from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import unknown_name
 from simulation.claims.metrics import METRICS, Metric
 from simulation.claims.study import Side, Study, build
-from simulation.comparison.statistics import LEVEL, seeds_for, seeds_for_equivalence
+from simulation.comparison.statistics import (
+    LEVEL,
+    MOST_PAIRS,
+    equivalence_power,
+    one_sided_power,
+    seeds_for,
+    seeds_for_equivalence,
+)
 from simulation.experiments.presets import flatten, load_preset
 
 Scale = Literal["protocol", "reduced"]
@@ -81,8 +88,20 @@ class Rule:
         alike = seeds_for_equivalence(advantage, metric.limit(self.margin), deviation, self.power, level)
         if self.equal:
             return alike
-        ahead, behind = advantage - metric.advantage(self.confirm), metric.advantage(self.refute) - advantage
-        return min(alike, *(seeds_for(shift, deviation, self.power, level) for shift in (ahead, behind)))
+        shifts = self._shifts(metric, advantage)
+        return min(alike, *(seeds_for(shift, deviation, self.power, level) for shift in shifts))
+
+    def suffice(self, seeds: int, metric: Metric, advantage: float, deviation: float, comparisons: int) -> bool:
+        """True if `seeds` are not fewer than `needed`, which is costlier to find: the power grows with the seeds."""
+        level, seeds = LEVEL / comparisons, min(seeds, MOST_PAIRS)
+        if equivalence_power(advantage, metric.limit(self.margin), deviation, seeds, level) >= self.power:
+            return True
+        powers = (one_sided_power(shift, deviation, seeds, level / 2) for shift in self._shifts(metric, advantage))
+        return not self.equal and any(power >= self.power for power in powers)
+
+    def _shifts(self, metric: Metric, advantage: float) -> tuple[float, float]:
+        """By how much an advantage is above the one that confirms, and below the one that refutes."""
+        return advantage - metric.advantage(self.confirm), metric.advantage(self.refute) - advantage
 
 
 @dataclass(frozen=True)
@@ -122,8 +141,10 @@ class Stage:
         metric = rule.metric(rule.metrics[0])
         decided = rule.confirm < self.effect or self.effect < rule.refute or abs(self.effect) < rule.margin
         _require(decided, "'confirm' < 'effect' must hold, or another advantage that decides")
-        needed = rule.needed(metric, metric.advantage(self.effect), self.deviation, self.comparisons)
-        _require(self.seeds >= needed, f"'seeds' must be {needed} at least for the 'power' {rule.power:g}")
+        expected = metric, metric.advantage(self.effect), self.deviation, self.comparisons
+        if not rule.suffice(self.seeds, *expected):
+            needed = rule.needed(*expected)
+            raise ConfigError(f"'seeds' must be {needed} at least for the 'power' {rule.power:g}.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,15 +42,18 @@ def claims_table(measured: Measured) -> Table:
     table = whole_table(*columns, numbers=("missing", "core minutes"), caption=caption, fold=False)
     for claim in claims:
         for index, verdict in enumerate(verdicts[claim.name].verdicts):
-            costs = str(len(missing_runs([claim], measured))), _minutes(claim, measured)
             word = "superseded" if claim.superseded else verdict.word
             shown = word, verdict.pairs.metric.name, advantage_text(verdict)
-            of_claim = (claim.paper, claim.scale, *costs) if index == 0 else ("",) * 4
-            table.add_row(claim.name if index == 0 else "", *shown, *of_claim)
+            of_claim = ("",) * 4 if index else (claim.paper, claim.scale, *_costs(claim, measured))
+            table.add_row("" if index else claim.name, *shown, *of_claim)
     for ranking in rankings:
-        costs = str(len(missing_runs([ranking], measured))), _minutes(ranking, measured)
-        table.add_row(ranking.name, "ranking", ranking.title, "", "", "", *costs)
+        table.add_row(ranking.name, "ranking", ranking.title, "", "", "", *_costs(ranking, measured))
     return table
+
+
+def _costs(study: Study, measured: Measured) -> tuple[str, str]:
+    """Number of missing runs, and core minutes of all runs."""
+    return str(len(missing_runs([study], measured))), _minutes(study, measured)
 
 
 def _minutes(study: Study, measured: Measured) -> str:

@@ -15,7 +15,7 @@ from fedsel_app.config import ConfigError, Value
 from fedsel_app.records.files import write_text
 from fedsel_app.records.reading import read_rows
 from simulation.claims.metrics import Metric
-from simulation.claims.study import Side, Study
+from simulation.claims.study import Side, Study, configuration_of
 from simulation.comparison.pipelines import WITHOUT_EFFECT
 from simulation.experiments.configuration import AppConfig, resolve
 
@@ -36,18 +36,28 @@ class Measured:
 
     def values(self, study: Study, side: Side, seed: int) -> Mapping[str, float | None] | None:
         """Values of a run by metric column; None if it was not measured, or lacks one of the study's metrics."""
-        row = self.rows.get(identity(study.configuration(side, seed)))
+        row = self.rows.get(run_of(study, side, seed))
         return row["values"] if row is not None and has_all(row, study.metrics) else None
 
     def seconds(self, study: Study, side: Side) -> list[float]:
         """Wall time in seconds of the measured runs of a side."""
-        rows = (self.rows.get(identity(study.configuration(side, seed))) for seed in study.seeds)
+        rows = (self.rows.get(run_of(study, side, seed)) for seed in study.seeds)
         return [float(row["wall_s"]) for row in rows if row is not None]
 
 
 def has_all(row: Mapping[str, Any], metrics: Iterable[Metric]) -> bool:
     """True if a row has a value, or null, for each of the metrics."""
     return all(key in row["values"] for metric in metrics for key in (metric.column, metric.whole) if key)
+
+
+def run_of(study: Study, side: Side, seed: int) -> str:
+    """Identity of a run of a study."""
+    return _run_of(study.values(side), seed)
+
+
+@cache
+def _run_of(values: tuple[tuple[str, Value], ...], seed: int) -> str:
+    return identity(configuration_of(values, seed))
 
 
 def identity(config: AppConfig) -> str:

@@ -15,6 +15,7 @@ from simulation.claims.measured import (
     has_all,
     identity,
     read_measured,
+    run_of,
     write_measured,
 )
 from simulation.claims.metrics import Metric, measured_values
@@ -44,11 +45,10 @@ def asked_runs(studies: Sequence[Study]) -> list[AskedRun]:
     for study in studies:
         for seed in study.seeds:
             for side in study.sides:
-                config = study.configuration(side, seed)
-                name = identity(config)
+                name = run_of(study, side, seed)
                 before = runs[name].metrics if name in runs else ()
                 joined = tuple({metric.column: metric for metric in (*before, *study.metrics)}.values())
-                runs[name] = AskedRun(name, config, joined)
+                runs[name] = AskedRun(name, study.configuration(side, seed), joined)
     return list(runs.values())
 
 

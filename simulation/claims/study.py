@@ -100,15 +100,24 @@ class Study(ABC):
 
     def configuration(self, side: Side, seed: int) -> AppConfig:
         """Configuration of a run without its folder. Raises ConfigError if its settings are invalid."""
+        return configuration_of(self.values(side), seed)
+
+    def values(self, side: Side) -> tuple[tuple[str, Value], ...]:
+        """Settings of all runs of a side, sorted: the key to what they share."""
         preset = {"preset": self.preset} if self.preset else {}
-        values = {**preset, **self.settings, **side.settings, "strategy": side.strategy}
-        config = _resolved(tuple(sorted(values.items())))
-        return replace(config, run=replace(config.run, seed=seed))
+        return tuple(sorted({**preset, **self.settings, **side.settings, "strategy": side.strategy}.items()))
 
     def uniform_rounds(self, side: Side) -> int:
         """Number of first rounds in which a side selects uniformly although its method is not uniform."""
         config = self.configuration(side, 0)
         return config.strategy.uniform_rounds(config.method, config.run)
+
+
+@cache
+def configuration_of(values: tuple[tuple[str, Value], ...], seed: int) -> AppConfig:
+    """Configuration of a run of `Study.values`."""
+    config = _resolved(values)
+    return replace(config, run=replace(config.run, seed=seed))
 
 
 @cache

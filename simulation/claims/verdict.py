@@ -10,6 +10,7 @@ A family has the claims of one stage and never uses the seeds of another. Supers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
+from typing import Self
 
 import numpy as np
 import scipy
@@ -121,25 +122,26 @@ def _decide_stage(claims: Sequence[Claim], stage: str, measured: Measured) -> di
     A stage of fresh seeds has no verdict until all of them were run, because the claim states this number.
     """
     claims = [claim for claim in claims if stage == "first_stage" or _complete(claim, stage, measured)]
-    tests = [
+    measurements = [
         (claim, paired_values(claim, metric, measured, claim.stages[stage].range))
         for claim in claims
         for metric in claim.metrics
     ]
+    tests = [Tested.of(claim, pairs) for claim, pairs in measurements if len(pairs.advantages) > 1]
+    deciding = [test for test in tests if test.pairs.metric.key in test.claim.rule.metrics]
+    over_all = {test.key: p for test, (_, p) in zip(deciding, _adjusted(deciding), strict=True)}
     judged: dict[tuple[str, str], Verdict] = {}
+    for test in tests:
+        if test.pairs.metric.key in test.claim.rule.beside:
+            judged |= _judge([test])
     for paper in dict.fromkeys(claim.paper for claim in claims):
-        judged |= _judge([(claim, pairs) for claim, pairs in tests if claim.paper == paper and _decides(claim, pairs)])
-    over_all = _judge([(claim, pairs) for claim, pairs in tests if _decides(claim, pairs)])
-    beside: dict[tuple[str, str], Verdict] = {}
-    for claim, pairs in tests:
-        if _judged(pairs) and pairs.metric.key in claim.rule.beside:
-            beside |= _judge([(claim, pairs)])
+        judged |= _judge([test for test in deciding if test.claim.paper == paper])
     verdicts: dict[str, list[Verdict]] = {claim.name: [] for claim in claims}
-    for claim, pairs in tests:
+    for claim, pairs in measurements:
         key = claim.name, pairs.metric.key
         unjudged = Verdict(UNDECIDED if any(pairs.missed) else NOT_RUN, pairs, t_interval(pairs.advantages), 1.0, inf)
-        verdict = judged.get(key) or beside.get(key, unjudged)
-        verdicts[claim.name].append(replace(verdict, ledger_p=over_all[key].p) if key in over_all else verdict)
+        verdict = judged.get(key, unjudged)
+        verdicts[claim.name].append(replace(verdict, ledger_p=over_all[key]) if key in over_all else verdict)
     return verdicts
 
 
@@ -151,14 +153,6 @@ def _complete(claim: Claim, stage: str, measured: Measured) -> bool:
 def _not_run(metric: Metric) -> Verdict:
     nothing = np.zeros(0)
     return Verdict(NOT_RUN, Pairs(metric, nothing, nothing, nothing), t_interval(nothing), 1.0, inf)
-
-
-def _judged(pairs: Pairs) -> bool:
-    return len(pairs.advantages) > 1
-
-
-def _decides(claim: Claim, pairs: Pairs) -> bool:
-    return _judged(pairs) and pairs.metric.key in claim.rule.metrics
 
 
 def paired_values(claim: Claim, metric: Metric, measured: Measured, seeds: Sequence[int]) -> Pairs:
@@ -191,19 +185,43 @@ def _number(values: Mapping[str, float | None], key: str) -> float:
     return np.nan if value is None else float(value)
 
 
-def _judge(tests: Sequence[tuple[Claim, Pairs]]) -> dict[tuple[str, str], Verdict]:
-    """Verdicts by claim and metric, from tests that are adjusted together."""
-    directed, alike = [], []
-    for claim, pairs in tests:
+@dataclass(frozen=True)
+class Tested:
+    """Tests of a claim in one metric, with n >= 2 pairs.
+
+    Attributes
+    ----------
+    directed : unadjusted p-value of the test that the claim holds or does not, whichever is smaller
+    alike : unadjusted p-value of the test that there is no difference
+    """
+
+    claim: Claim
+    pairs: Pairs
+    directed: float
+    alike: float
+
+    @classmethod
+    def of(cls, claim: Claim, pairs: Pairs) -> Self:
+        """Carry out the tests."""
         rule, metric = claim.rule, pairs.metric
         above = p_above(pairs.advantages, metric.advantage(rule.confirm))
         below = p_above(-pairs.advantages, -metric.advantage(rule.refute))
-        directed.append(min(1.0, 2.0 * min(above, below)))
-        alike.append(p_within(pairs.advantages, metric.limit(rule.margin)))
-    verdicts = {}
-    for (claim, pairs), p, p_alike in zip(tests, holm(directed), holm(alike), strict=True):
-        rule, metric, mean = claim.rule, pairs.metric, float(pairs.advantages.mean())
-        ahead = mean > metric.advantage(rule.confirm)
+        alike = p_within(pairs.advantages, metric.limit(rule.margin))
+        return cls(claim, pairs, min(1.0, 2.0 * min(above, below)), alike)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Names of the claim and of the metric."""
+        return self.claim.name, self.pairs.metric.key
+
+
+def _adjusted(tests: Sequence[Tested]) -> list[tuple[str, float]]:
+    """Verdict and p-value of each of the tests that are adjusted together."""
+    found = []
+    directed, alike = ([getattr(test, kind) for test in tests] for kind in ("directed", "alike"))
+    for test, p, p_alike in zip(tests, holm(directed), holm(alike), strict=True):
+        rule, pairs = test.claim.rule, test.pairs
+        ahead = float(pairs.advantages.mean()) > pairs.metric.advantage(rule.confirm)
         alike_holds = p_alike < LEVEL and pairs.missed[0] == pairs.missed[1]
         if alike_holds:
             word = NO_DIFFERENCE
@@ -213,9 +231,18 @@ def _judge(tests: Sequence[tuple[Claim, Pairs]]) -> dict[tuple[str, str], Verdic
             word = UNDECIDED
         if rule.equal:
             word = {NO_DIFFERENCE: HOLDS, HOLDS: DOES_NOT}.get(word, word)
-        needed = rule.needed(metric, mean, float(pairs.advantages.std(ddof=1)), len(tests))
-        shown = p_alike if alike_holds else min(p, p_alike) if word == UNDECIDED else p
-        verdicts[claim.name, metric.key] = Verdict(word, pairs, stated_interval(pairs), shown, needed)
+        found.append((word, p_alike if alike_holds else min(p, p_alike) if word == UNDECIDED else p))
+    return found
+
+
+def _judge(tests: Sequence[Tested]) -> dict[tuple[str, str], Verdict]:
+    """Verdicts by claim and metric, from tests that are adjusted together."""
+    verdicts = {}
+    for test, (word, p) in zip(tests, _adjusted(tests), strict=True):
+        pairs = test.pairs
+        mean, deviation = float(pairs.advantages.mean()), float(pairs.advantages.std(ddof=1))
+        needed = test.claim.rule.needed(pairs.metric, mean, deviation, len(tests))
+        verdicts[test.key] = Verdict(word, pairs, stated_interval(pairs), p, needed)
     return verdicts
 
 

@@ -195,6 +195,14 @@ def one_sided_power(shift: float, deviation: float, seeds: int, level: float) ->
     return float(scipy.stats.nct.sf(critical, seeds - 1, effect * np.sqrt(seeds)))
 
 
+def equivalence_power(mean: float, margin: float, deviation: float, seeds: int, level: float) -> float:
+    """Power of two one-sided tests for a true `mean` within plus or minus `margin`; 0 if it is not within."""
+    if abs(mean) >= margin:
+        return 0.0
+    sides = (one_sided_power(margin - sign * mean, deviation, seeds, level) for sign in (1.0, -1.0))
+    return max(0.0, sum(sides) - 1.0)
+
+
 def seeds_for(shift: float, deviation: float, power: float, level: float = LEVEL) -> float:
     """Fewest seeds with which a difference `shift` beyond its threshold is found; infinite beyond `MOST_PAIRS`."""
     return _fewest(lambda seeds: one_sided_power(shift, deviation, seeds, level / 2), power)
@@ -215,12 +223,7 @@ def pairs_needed(result: Paired, comparisons: int) -> int | None:
 
 def seeds_for_equivalence(mean: float, margin: float, deviation: float, power: float, level: float = LEVEL) -> float:
     """Fewest seeds with which two one-sided tests find a true difference `mean` within plus or minus `margin`."""
-
-    def equivalence_power(seeds: int) -> float:
-        sides = (one_sided_power(margin - sign * mean, deviation, seeds, level) for sign in (1.0, -1.0))
-        return max(0.0, sum(sides) - 1.0)
-
-    return _fewest(equivalence_power, power) if abs(mean) < margin else inf
+    return _fewest(lambda seeds: equivalence_power(mean, margin, deviation, seeds, level), power)
 
 
 def _fewest(power_of: Callable[[int], float], power: float) -> float:

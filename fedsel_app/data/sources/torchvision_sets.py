@@ -31,12 +31,14 @@ def read(data: str, folder: Path, *, download: bool) -> dict[str, NDArray[Any]]:
     ConfigError
         If the files are absent or damaged, or cannot be downloaded.
     """
-    from torchvision import datasets
-
     class_name, files = SETS[data]
     refuse_pipes(data, folder.glob(files))
     arrays = {}
     try:
+        if not download and not (folder / files).parent.is_dir():  # known without torchvision, which takes seconds
+            raise FileNotFoundError(folder)
+        from torchvision import datasets
+
         for part in ("train", "test"):
             loaded = getattr(datasets, class_name)(folder, train=part == "train", download=download)
             arrays[f"x_{part}"], arrays[f"y_{part}"] = np.asarray(loaded.data), np.asarray(loaded.targets)
