@@ -25,7 +25,12 @@ class ConfigError(ValueError):
 def require(condition: bool, name: str, requirement: str, got: object, hint: str = "") -> None:
     """Raise ConfigError("The 'name' parameter must be `requirement`. Got `got`.`hint`") unless met."""
     if not condition:
-        raise ConfigError(f"The '{name}' parameter must be {requirement}. Got {got!r}.{hint}")
+        raise refusal(name, requirement, got, hint)
+
+
+def refusal(name: str, requirement: str, got: object, hint: str = "") -> ConfigError:
+    """Error of a value that does not meet the `requirement`."""
+    return ConfigError(f"The '{name}' parameter must be {requirement}. Got {got!r}.{hint}")
 
 
 class Variants(NamedTuple):
@@ -84,11 +89,11 @@ class Entry(NamedTuple):
     def check(self, value: object) -> None:
         """Raise ConfigError if the setting cannot have this value."""
         expected = type(self.default)
-        several = self._several(value)
-        require(type(value) is expected, self.key, TYPES[expected], value, several)
-        if self.closed:
-            hint = several or did_you_mean(str(value), self.choices)
-            require(value in self.choices, self.key, self.allowed, value, hint)
+        if type(value) is not expected:
+            raise refusal(self.key, TYPES[expected], value, self._several(value))
+        if self.closed and value not in self.choices:
+            hint = self._several(value) or did_you_mean(str(value), self.choices)
+            raise refusal(self.key, self.allowed, value, hint)
         if isinstance(value, int | float) and expected is not bool:
             require(type(value) is float or abs(value) < LARGEST, self.key, "a number of 64 bits", value)
             if not self.bounds.hold(value):

@@ -59,11 +59,11 @@ def test_a_run_from_the_built_app_in_an_empty_folder(bundle: Path, installed: Pa
     with zipfile.ZipFile(bundle) as archive:
         assert sources | {"pyproject.toml", "README.md", "LICENSE"} == {*archive.namelist()} - {".info/CONTENT"}
 
-    program = "import sys, fedsel_app.cli as cli; print(cli.__file__); sys.exit(cli.main(sys.argv[1:]))"
-    begin = [sys.executable, "-c", program]
-    run = [*begin, "run", "--preset", "terraform-digits", "--rounds", "2", "--out", str(tmp_path / "run")]
-    assert carry_out(run, installed).startswith(str(installed))
-    carry_out([*begin, "report", str(tmp_path / "run")], installed)
+    folder = str(tmp_path / "run")
+    run = ["run", "--preset", "terraform-digits", "--rounds", "2", "--out", folder]
+    program = f"import fedsel_app.cli as cli; print(cli.__file__); assert cli.main({run}) == 0"
+    program += f"; assert cli.main({['report', folder]}) == 0"
+    assert carry_out([sys.executable, "-c", program], installed).startswith(str(installed))
     assert "<!DOCTYPE html>" in (tmp_path / "run" / "report.html").read_text()
 
 

@@ -40,13 +40,19 @@ from tests.support.in_process import run_config
 from tests.support.pictures import draw_blank_pictures
 
 SMALL = {"rounds": 1, "clients": 5, "cohort": 2, "local-steps": 1, "local-epochs": 0, "probe-batches": 1}
+PUBLISHED = "mnist", "fashion-mnist", "cifar10"
 
 
 def run_small(config: AppConfig) -> Path:
-    """The folder of a run of one round of few clients."""
+    """The folder of a run of one round of few clients with few examples."""
     small = resolve(config.values() | SMALL)
     folder = run_folder(small)
-    run_config(folder, small)
+    with pytest.MonkeyPatch.context() as few:
+        for name in PUBLISHED:
+            few.setitem(dataset.LOADERS, name, generated_few)
+        dataset.load.cache_clear()
+        run_config(folder, small)
+        dataset.load.cache_clear()
     return folder
 
 
@@ -85,14 +91,18 @@ def tune_small(tuning: Tuning, jobs: int, console: object) -> dict[str, str]:
 
 def generated(config: DataConfig, seed: int) -> dataset.Dataset:
     """Random samples in the shape of a published data set."""
-    return generated_once(config)
+    return generated_once(config, 50_000)
+
+
+def generated_few(config: DataConfig, seed: int) -> dataset.Dataset:
+    return generated_once(config, 2000)
 
 
 @cache
-def generated_once(config: DataConfig) -> dataset.Dataset:
+def generated_once(config: DataConfig, examples: int) -> dataset.Dataset:
     expected = expected_shape(config)
     assert expected is not None
-    return dataset.from_arrays(arrays(*expected[:2], examples=50_000), config.data)
+    return dataset.from_arrays(arrays(*expected[:2], examples), config.data)
 
 
 def arrays(shape: tuple[int, ...], classes: int, examples: int = 2000) -> dict[str, Any]:
@@ -128,7 +138,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(start, "start", lambda *_: None)
     monkeypatch.setattr(deployed_run, "Deployment", lambda *_, **__: nullcontext(SimpleNamespace(flwr_home=tmp_path)))
     draw_blank_pictures(monkeypatch)
-    for name in ("mnist", "fashion-mnist", "cifar10"):
+    for name in PUBLISHED:
         monkeypatch.setitem(dataset.LOADERS, name, generated)
     for bench in (BENCHES | own_benches.BENCHES).values():
         monkeypatch.setattr(importlib.import_module(bench.module), "run", lambda arguments, console: [])
