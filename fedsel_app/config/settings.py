@@ -181,12 +181,19 @@ class Settings:
         ConfigError
             For a value of the wrong type or out of range.
         """
-        types = {item.name: type(item.default) for item in fields(cls)}
         picked = {name: values[key] for key, name in cls.keys(prefix).items() if key in values}
+        if not picked:
+            return cls._untouched()
+        types = {item.name: type(item.default) for item in fields(cls)}
         for name, value in picked.items():
             if types[name] is float and type(value) is int and abs(value) < LARGEST:
                 picked[name] = float(value)
         return cls(**picked)
+
+    @classmethod
+    @cache
+    def _untouched(cls) -> Self:
+        return cls()
 
     def values(self, prefix: str = "") -> dict[str, Value]:
         """Setting key -> value."""

@@ -49,12 +49,19 @@ class Neighbour(FakeFederation):
     Parameters
     ----------
     client, kinds, change : the client, the kinds of its data that change, and the place in `CHANGES` or `FACTORS`
+    parts : parts in the rounds' sums that were computed before, which all federations of these clients share
     """
 
     def __init__(
-        self, method: SelectionStrategy, client: int = 0, kinds: Collection[Sent] = (), change: int = 0
+        self,
+        method: SelectionStrategy,
+        parts: dict[tuple[int, int, float, float], Floats],
+        client: int = 0,
+        kinds: Collection[Sent] = (),
+        change: int = 0,
     ) -> None:
         super().__init__(method)
+        self._parts = parts
         self._client, self._kinds, self._change = client, kinds, change
         if "label counts" in kinds:
             self.label_counts = self.label_counts.copy()
@@ -86,16 +93,20 @@ class Neighbour(FakeFederation):
     def play(self, number: int, released: Floats | None = None) -> Release:
         """Play round `number`. The method then gets the aggregate `released`; None: its own mean."""
         selection = self.select(number, self.observe(number))
-        parts = {
-            client: clipped(super(Neighbour, self).update(number, client).dense().astype(np.float64), fraction, rate)
-            for client, fraction, rate in zip(
-                selection.clients.tolist(), self._fractions(number, selection), _rates(selection), strict=True
-            )
-        }
+        kept = zip(selection.clients.tolist(), self._fractions(number, selection), _rates(selection), strict=True)
+        parts = {client: self._part(number, client, float(fraction), float(rate)) for client, fraction, rate in kept}
         mean = np.mean(list(parts.values()), axis=0) if parts else np.zeros(self.method.context.initial.size)
         aggregate = mean if released is None else released
         self.method.learn(replace(self.train(number, selection), aggregate=aggregate))
         return Release(parts, mean)
+
+    def _part(self, number: int, client: int, fraction: float, rate: float) -> Floats:
+        """The client's part in the round's sum, from the data that it really has."""
+        key = number, client, fraction, rate
+        if key not in self._parts:
+            update = super().update(number, client).dense().astype(np.float64)
+            self._parts[key] = clipped(update, fraction, rate)
+        return self._parts[key]
 
     def _fractions(self, number: int, selection: Selection) -> Floats:
         if selection.kept_fractions is not None:
@@ -117,12 +128,13 @@ def moves(tested: MethodUnderTest, kinds: Collection[Sent]) -> Iterator[float]:
     """For each change of all `kinds` of data: the largest move of a round's sum by one client, in clip norms."""
     for clients, cohort, rounds in FEDERATIONS:
         build = partial(tested.instance, clients, cohort, rounds=rounds)
-        whole = Neighbour(build())
+        parts: dict[tuple[int, int, float, float], Floats] = {}
+        whole = Neighbour(build(), parts)
         releases = [whole.play(number) for number in range(1, rounds + 1)]
         first = list(releases[0].parts)
         watched = first[:2] + [client for client in range(clients) if client not in first][:1]
         for client, change in product(watched, range(len(CHANGES))):
-            other = Neighbour(build(), client, kinds, change)
+            other = Neighbour(build(), parts, client, kinds, change)
             yield max(
                 moved(release.parts, other.play(number, release.mean).parts, client)
                 for number, release in enumerate(releases, start=1)
