@@ -123,11 +123,11 @@ def temporary_folder(path: Path) -> Iterator[Path]:
 def refuse_used(path: Path) -> None:
     """Raise ConfigError if the folder at `path` contains a run, or another file that a new run would overwrite."""
     if (path / "rounds.jsonl").exists():
-        raise ConfigError(f"The run folder {path} already holds a run; choose another 'out' or remove it.")
+        raise ConfigError(f"The run folder {path} already has a run; choose another 'out' or remove it.")
     for name in RUN_FILES:
         if os.path.lexists(path / name):
             raise ConfigError(
-                f"The run folder {path} holds '{name}', which a run would overwrite; choose another 'out'."
+                f"The run folder {path} contains '{name}', which a run would overwrite; choose another 'out'."
             )
 
 

@@ -180,7 +180,7 @@ def read_config(path: Path, needed: Iterable[str] = ()) -> dict[str, Value]:
     """
     config = read_object(path / "config.json", needed=needed)
     if config is None:
-        raise ConfigError(f"{path} holds no run: there is no config.json.")
+        raise ConfigError(f"{path} has no run: there is no config.json.")
     for group in GROUPS.values():
         for key, default in group.defaults().items():
             number = isinstance(default, float) and type(config.get(key)) is int
@@ -269,7 +269,7 @@ def read_rounds(folder: Path) -> list[Row]:
         If the folder contains no run, or if the file cannot be read.
     """
     if not (folder / "rounds.jsonl").is_file():
-        raise ConfigError(f"{folder} holds no run: there is no rounds.jsonl.")
+        raise ConfigError(f"{folder} has no run: there is no rounds.jsonl.")
     return read_rows(folder / "rounds.jsonl", check_round)
 
 

@@ -114,7 +114,7 @@ class Comparison:
             if path.is_symlink():
                 raise ConfigError(f"{path} is a symlink; a comparison writes to its own files only. Remove it.")
         if (self.out / "rounds.jsonl").exists():
-            raise ConfigError(f"The folder {self.out} already holds a run; choose another --out.")
+            raise ConfigError(f"The folder {self.out} already has a run; choose another --out.")
         if read_plan(self.out) is not None:
             return
         for name in ("runs", "failures.jsonl"):

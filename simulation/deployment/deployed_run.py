@@ -91,7 +91,7 @@ def _deployable(config: AppConfig, *, node_keys: bool) -> AppConfig:
     refuse_unrunnable(config)
     folder = Path(config.records.out)
     if not config.records.resume and os.path.lexists(folder / "processes"):
-        raise ConfigError(f"The run folder {folder} holds 'processes'. Choose another 'out'.")
+        raise ConfigError(f"The run folder {folder} contains 'processes'. Choose another 'out'.")
     records, enrolment = replace(config.records, state_dir=""), replace(config.enrolment, node_keys=node_keys)
     return replace(config, records=records, enrolment=enrolment)
 

@@ -56,7 +56,7 @@ WRONG = {
     "cohort": (["--clients", "3", "--cohort", "4"], "must be at most 'clients' (3). Got 4."),
     "fit": (["--set", "model=alexnet"], "alexnet"),
     "partition": (["--set", "min-examples=1000"], "min-examples"),
-    "out": (["--out", "taken"], "already holds a run"),
+    "out": (["--out", "taken"], "already has a run"),
 }
 
 

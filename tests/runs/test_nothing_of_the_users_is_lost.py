@@ -139,7 +139,7 @@ def test_a_resumed_run_leaves_what_lies_beside_its_own_files(tmp_path, monkeypat
 def test_a_new_run_overwrites_no_file(tmp_path, engine, name):
     written(tmp_path / name)
     before = tree(tmp_path)
-    with pytest.raises(ConfigError, match=f"holds '{name}', which a run would overwrite"):
+    with pytest.raises(ConfigError, match=f"contains '{name}', which a run would overwrite"):
         simulate(resolve({"out": str(tmp_path)}), lambda row: None)
     assert tree(tmp_path) == before
 
@@ -149,7 +149,7 @@ def test_anothers_finished_run_is_refused(tmp_path):
     before = tree(tmp_path)
     for resume in (False, True):
         config = resolve({"out": str(tmp_path / "run"), "clients": 2, "cohort": 1, "resume": resume})
-        with pytest.raises(ConfigError, match=r"already holds a run|is finished"):
+        with pytest.raises(ConfigError, match=r"already has a run|is finished"):
             open_run_folder(config)
     assert tree(tmp_path) == before
 

@@ -155,7 +155,7 @@ def test_a_used_folder_is_refused_and_left_alone(tmp_path):
     before = {path: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(ConfigError) as error:
         RunFolder(folder, {"target": 0.1})
-    assert str(error.value) == f"The run folder {folder} already holds a run; choose another 'out' or remove it."
+    assert str(error.value) == f"The run folder {folder} already has a run; choose another 'out' or remove it."
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -169,7 +169,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
 
 
 def test_reading_a_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=f"^{tmp_path} holds no run: "):
+    with pytest.raises(ConfigError, match=f"^{tmp_path} has no run: "):
         read_rounds(tmp_path)
 
 
