@@ -1,7 +1,7 @@
 """A user's own ClientApp in fedsel's rounds: `client_app()` replaces Flower's `ClientApp()`.
 
-It enrols, answers loss probes, compresses the updates, keeps the client's state and reports. The user's `@app.train()`
-and `@app.evaluate()` get only the user's own records. Without fedsel's server it behaves as Flower's.
+It enrols, answers loss probes, compresses the updates, stores the client's state and sends reports. The user's
+`@app.train()` and `@app.evaluate()` get only the user's own records. Without fedsel's server it behaves like Flower's.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from fedsel_app.messages.records import fedsel_config
 
 Decorator = Callable[[ClientAppCallable], ClientAppCallable]
 DEFAULT = "default"
-"""Flower's name of the action of a message whose type names no action."""
+"""Flower's name of the default action, for a message type without an action."""
 
 
 def client_app(client_fn: ClientFnExt | None = None, mods: list[Mod] | None = None, **functions: Any) -> ClientApp:
@@ -39,8 +39,8 @@ def client_app(client_fn: ClientFnExt | None = None, mods: list[Mod] | None = No
 class SelectingApp(ClientApp):
     """A ClientApp that answers fedsel's server with the user's functions that are registered with it.
 
-    A second ClientApp holds these functions. One message may call it several times, while the lifespan of this app is
-    entered once.
+    A second ClientApp has these functions. One message may call the second app several times, but enters the lifespan
+    of this app only once.
     """
 
     def __init__(self, mods: list[Mod] | None, functions: Functions) -> None:

@@ -3,8 +3,8 @@
 Flower builds a new client for every message. So files keep the state by run, partition id and round: the residual of
 error feedback, the layer shares of the last mask and the solver's state. The server may have lost a reply, or may have
 been interrupted and have returned to its checkpoint. So every instruction says what the server knows of the client's
-earlier rounds, and the client continues from there. It drops states of rounds that the server does not know, and it
-keeps a state whose reply was lost apart from a state whose reply was aggregated.
+earlier rounds, and the client continues from there. It drops states of rounds that the server does not know. It
+stores the state after a lost reply and the state after an aggregated reply separately.
 """
 
 import os

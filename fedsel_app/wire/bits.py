@@ -9,7 +9,7 @@ class WireError(ValueError):
 
 
 def bytes_of(bits: int) -> int:
-    """Number of bytes that hold `bits` bits."""
+    """Number of bytes for `bits` bits."""
     return (bits + 7) // 8
 
 
