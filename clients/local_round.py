@@ -60,7 +60,7 @@ class LocalRound:
     client: int
     """Partition id."""
     seed: int
-    """Of the run."""
+    """Seed of the run."""
     training: TrainingConfig
     compression: CompressionConfig
     layers: Sequence[LayerSlice]

@@ -1,7 +1,7 @@
 """A user's own client in fedsel's rounds: it enrols, reports losses, trains and compresses its update.
 
 The user's functions compute what only the user can compute. Without `losses` the client's loss comes from its own
-evaluation. Then the mean loss replaces the root mean squared loss (Oort's utility), which is never smaller. With
+evaluation. Then the mean loss replaces the root mean squared loss (Oort's utility), which is at least as large. With
 `control_variates` the solver is SCAFFOLD (see `clients.training.solvers`).
 """
 

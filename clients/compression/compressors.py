@@ -182,7 +182,7 @@ def layer_shares(
         The model's layers.
     importance
         "mask-share": the share of the mask that is in the layer (the shares sum to 1);
-    "kept-share": the share of the layer that is in the mask.
+        "kept-share": the share of the layer that is in the mask.
 
     Returns
     -------

@@ -42,7 +42,7 @@ def hutchinson_diagonal(
 
     Parameters
     ----------
-    model : at the weights where the curvature is wanted
+    model : the model, with the weights at which to estimate the curvature
     layers : numbers of the layers of `model.layers`
     x, y : the mini-batch, on the model's device
     rng : random generator of the signs z, layer by layer
