@@ -46,7 +46,8 @@ METHOD = (
     "paired t test gives the verdict. A claim holds only if it holds in every measure that its sentence names. "
     "Nearly all claims ran at a smaller scale than in the paper. If a claim does not hold here, the paper may still be "
     "right at its own scale. Undecided: there are too few seeds for a verdict. Tied: no significant difference. A "
-    "superseded claim is not counted: its sides turned out to differ in more than the method."
+    "superseded claim is not counted: its sides turned out to differ in more than the method, or its set-up could not "
+    "tell them apart."
 )
 FEW = 5
 """Papers with at most this number of claims share one line of the opening."""
