@@ -46,7 +46,7 @@ def scatter(arrays: Mapping[str, NDArray[Any]], parts: Mapping[str, Stateful]) -
         except (KeyError, ValueError, IndexError, TypeError) as error:
             raise ConfigError(
                 f"The checkpoint does not fit this run: the state of its {part} cannot be loaded ({error!r}). "
-                "Start the run anew with another 'out'."
+                "Start the run again with another 'out'."
             ) from error
 
 
@@ -58,7 +58,7 @@ def matching(arrays: Mapping[str, NDArray[Any]], name: str, like: NDArray[Any]) 
         raise ConfigError(
             f"The checkpoint does not fit this run: its '{name}' should be {like.dtype} {like.shape}, but it is"
             f" {found}. "
-            "Start the run anew with another 'out'."
+            "Start the run again with another 'out'."
         )
     return np.array(array)
 

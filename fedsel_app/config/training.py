@@ -42,7 +42,7 @@ class TrainingConfig(Settings):
     lr_step_factor: float = setting(0.5, "factor on lr after every lr-step-rounds rounds", above=0.0, high=1.0)
     optimizer: str = setting(
         "sgd",
-        "local optimizer; its state starts anew in every round",
+        "local optimizer; its state is reset in every round",
         choices={
             "sgd": "SGD with momentum",
             "adam": "Adam",

@@ -118,7 +118,7 @@ class RunFolder:
         if len(self.rows) != completed:
             raise ConfigError(
                 f"The run folder {self.path} has a checkpoint of round {completed} and the records of "
-                f"{len(self.rows)} rounds. Start the run anew with another 'out'."
+                f"{len(self.rows)} rounds. Start the run again with another 'out'."
             )
 
     def clients(self, records: Iterable[ClientRecord]) -> None:
@@ -234,7 +234,8 @@ def read_checkpoint(path: Path) -> dict[str, NDArray[Any]] | None:
     if version != VERSION:
         raise ConfigError(
             f"The checkpoint {path / CHECKPOINT} is of version {version}, and this fedsel resumes only "
-            f"version {VERSION}. Resume the run with the fedsel that began it, or start it anew with another 'out'."
+            f"version {VERSION}. Resume the run with the release of fedsel that started it, or start it again with "
+            "another 'out'."
         )
     return arrays
 

@@ -96,10 +96,10 @@ def decode_indices(
 def _decode_seeded(stored: NDArray[np.uint8], size: int, drawn: tuple[int | None, int, int, int]) -> NDArray[np.uint32]:
     seed, server_round, client, count = drawn
     if seed is None:
-        raise WireError("The payload's indices are to be drawn from the run's seed, which this reader does not have.")
+        raise WireError("The payload has a check sum instead of its indices, but this reader does not know the 'seed'.")
     indices = seeded_indices(seed, server_round, client, size, count)
     if _check_sum(indices) != stored.tobytes():
-        raise WireError("The payload's indices were drawn otherwise: server and clients need one 'seed' and one numpy.")
+        raise WireError("The payload has other indices than the server: both need the same 'seed' and numpy release.")
     return indices
 
 
@@ -126,7 +126,7 @@ def _decode_rice(stored: NDArray[np.uint8], rice_bits: int, size: int, count: in
     if not 0 <= unary_bytes <= bytes_of(count + ((size - count) >> rice_bits)):
         raise WireError(f"The payload has {len(stored)} bytes of indices, which {count} of {size} entries cannot take.")
     if unary_bytes and not stored[unary_bytes - 1]:
-        raise WireError("The payload's indices are followed by bytes that say nothing.")
+        raise WireError("The payload has superfluous bytes after its indices.")
     ends = np.flatnonzero(unpack(stored[:unary_bytes], 8 * unary_bytes))
     if len(ends) != count:
         raise WireError(f"The payload lists {len(ends)} indices, and its header claims {count}.")

@@ -51,5 +51,7 @@ def read_plan(folder: Path) -> dict[str, Any] | None:
     for run in plan["runs"]:
         inner = PurePosixPath(run["folder"])
         if inner.is_absolute() or ".." in inner.parts:
-            raise ConfigError(f"The file {path} cannot be read: the run {run['name']} lies outside, in {inner}.")
+            raise ConfigError(
+                f"The file {path} cannot be read: the folder of the run {run['name']} is outside, in {inner}."
+            )
     return plan

@@ -41,7 +41,7 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
 
 
 class Inline:
-    """Federation of the K clients of a run. Each client is built anew for every message, as in any engine."""
+    """Federation of the K clients of a run. A new client object is built for every message, as in any engine."""
 
     simulated = True
 

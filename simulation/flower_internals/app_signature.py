@@ -69,5 +69,5 @@ def _read(folder: Path) -> dict[str, Mapping[str, str]]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"The signatures in {path} cannot be read: {error}.") from error
     if not isinstance(signed, dict) or not all(isinstance(entry, dict) for entry in signed.values()):
-        raise ConfigError(f"The file {path} has no signatures. Make it anew with `fedsel sign`.")
+        raise ConfigError(f"The file {path} has no signatures. Run `fedsel sign` again.")
     return signed

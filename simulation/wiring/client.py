@@ -1,4 +1,4 @@
-"""Client of a run: built anew for each message from the run's settings and the node's partition id."""
+"""Client of a run: a new object for each message, built from the run's settings and the node's partition id."""
 
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from simulation.experiments.configuration import AppConfig
 def client_of(config: AppConfig, context: Context, *, pooled: bool = False) -> ClientOf:
     """Builder of the clients that may answer a message: the node's own client; if `pooled`, all clients.
 
-    A client's state lies in `state-dir`, or in the user's own folder if that is empty; see `clients.state`.
+    A client's state is stored in `state-dir`, or in the user's own folder if that is empty; see `clients.state`.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def client_of(config: AppConfig, context: Context, *, pooled: bool = False) -> C
 
 
 def own_client(config: AppConfig, client: int, *, simulated: bool) -> SelectionClient:
-    """Build the client of a partition id. Its state lies in `state-dir`, or in the user's own folder."""
+    """Build the client of a partition id. Its state is stored in `state-dir`, or in the user's own folder."""
     base = Path(config.records.state_dir or user_state_folder()) / STATE_FOLDER
     store = StateStore(base, begins_anew=not simulated)
     return SelectionClient(ClientContext(client=client, **config.groups(), store=store))

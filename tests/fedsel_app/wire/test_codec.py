@@ -161,7 +161,7 @@ LIES = [
     (forged(b"\x05\x00", TWO, BITMAP), "must have 1"),
     (forged(b"\x05", [1.0]), "lists 2 indices"),
     (forged(b"\x05", [1.0] * 3), "lists 2 indices"),
-    (forged(b"\x00", []), "say nothing"),
+    (forged(b"\x00", []), "superfluous bytes"),
     (forged(b"\x05\x00", TWO), "cannot take"),
     (forged(b"\x03\x03", TWO, b=31), "cannot take"),
     (forged(b"\x03\x06", TWO, b=1), "padding"),

@@ -194,7 +194,7 @@ def test_seeded_indices_take_four_bytes_and_are_drawn_again():
     assert decode(payload, size=500, seed=7).update == update
 
 
-@pytest.mark.parametrize(("seed", "reason"), [(None, "does not have"), (8, "one 'seed'")])
+@pytest.mark.parametrize(("seed", "reason"), [(None, "does not know"), (8, "the same 'seed'")])
 def test_another_seed_is_noticed(seed, reason):
     with pytest.raises(WireError, match=reason):
         decode(payload_of(seeded_update(), seeded=True), size=500, seed=seed)
@@ -203,7 +203,7 @@ def test_another_seed_is_noticed(seed, reason):
 def test_another_client_or_round_is_noticed():
     for client, server_round in ((4, 9), (3, 10)):
         payload = encode(seeded_update(), client=client, server_round=server_round, seeded=True)
-        with pytest.raises(WireError, match="drawn otherwise"):
+        with pytest.raises(WireError, match="other indices than the server"):
             decode(payload, size=500, seed=7)
 
 
