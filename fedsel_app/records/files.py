@@ -76,7 +76,7 @@ def record_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         raise RecordError(
             f"{path} cannot be written: {error.strerror or error}. The records so far are complete. Free the disk or "
-            f"make the folder writable, then go on with: fedsel run --resume {path.parent}"
+            f"make the folder writable, then continue with: fedsel run --resume {path.parent}"
         ) from error
 
 

@@ -45,9 +45,10 @@ METHOD = (
     "Both sides of a claim ran on the same seeds, which fix the clients' data, their links and the initial weights. A "
     "paired t test gives the verdict. A claim holds only if it holds in every measure that its sentence names. "
     "Nearly all claims ran at a smaller scale than in the paper. If a claim does not hold here, the paper may still be "
-    "right at its own scale. Undecided: there are too few seeds for a verdict. Tied: no significant difference. A "
-    "superseded claim is not counted: its sides turned out to differ in more than the method, or its set-up could not "
-    "tell them apart."
+    "right at its own scale. Undecided: there are too few seeds for a verdict. A superseded claim is not counted: its "
+    "sides turned out to differ in more than the method, or its set-up could not tell them apart. A ranking compares "
+    "the accuracy of all methods on one workload (data set, model and skew), at equal bytes of all traffic, equal "
+    "simulated seconds or equal rounds. Tied: no significant difference from the first method."
 )
 FEW = 5
 """Papers with at most this number of claims share one line of the opening."""
@@ -55,11 +56,11 @@ OTHERS = "Baselines"
 CAPTION = (
     "The tables show means over the seeds of the stage that gives the verdict. The advantage of the claimed side is "
     "paired by seed and has a 95% interval. For a cost it is the share saved, and for a score the difference. Each p "
-    "is the p-value of one test, adjusted (Holm) within the paper and over the whole ledger. The first of the two "
-    "decides the verdict. A run that missed its target counts with its whole cost. A seed on which both sides missed "
-    "the target is left out. Stage 1 has seeds from 1 on. Stage 2 has fresh seeds, from 2001 on. Their number was "
-    "committed with the rule before the first of their runs. The verdict of stage 2 uses only these seeds, and needs "
-    "all of them. Again: a claim that stage 1 decided, repeated on ten fresh seeds."
+    "is the p-value of one test, adjusted (Holm) for the number of tests in the paper or in the whole ledger. The p in "
+    "the paper decides the verdict. A run that missed its target counts with its whole cost. A seed on which both "
+    "sides missed the target is left out. Stage 1 has seeds from 1 on. Stage 2 has fresh seeds, from 2001 on. Their "
+    "number was committed with the rule before the first of their runs. The verdict of stage 2 uses only these seeds, "
+    "and needs all of them. Again: a claim that stage 1 decided, repeated on ten fresh seeds."
 )
 STAGE_TITLES = {"first_stage": "Stage 1", "second_stage": "Stage 2", "again": "Again"}
 STAGE_NUMBERS = {"first_stage": 1, "second_stage": 2}
@@ -102,7 +103,7 @@ def opening_lines(
 ) -> list[tuple[str, str]]:
     """Opening lines of the ledger, each a heading with a sentence or two: the claims by paper, and advice."""
     standing = [claim for claim in claims if not claim.superseded]
-    lines = [(f"{len(standing)} claims", f"{_counts(standing, verdicts)}."), ("How they were decided", METHOD)]
+    lines = [(f"{len(standing)} claims of the papers", f"{_counts(standing, verdicts)}."), ("How they were decided", METHOD)]
     lines.append(("Fresh seeds", _stages(standing, verdicts)))
     papers = [paper for paper in _papers(claims) if sum(claim.paper == paper for claim in standing) > FEW]
     for paper in [*papers, OTHERS]:
@@ -132,9 +133,9 @@ def _stages(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
     ]
     same = sum(first == again for first, again in repeated)
     return (
-        f"{len(stated)} claims have a second stage with fresh seeds; their number and the rule were committed before "
-        f"any of their runs. It has run for {len(ran)} of them. {len(repeated)} other decided claims were repeated on "
-        f"ten fresh seeds: {same} have the same verdict again."
+        f"{len(stated)} claims have a second stage with fresh seeds. The number of these seeds and the rule were "
+        f"committed before any of their runs. The second stage has run for {len(ran)} of these claims. "
+        f"{len(repeated)} other decided claims were repeated on ten fresh seeds: {same} have the same verdict again."
     )
 
 

@@ -22,7 +22,7 @@ RANDOM = "random"
 """Method in every ranking, to compare the others with."""
 CURRENCIES = {
     "accuracy_at_traffic_mb": "Where every byte counts",
-    "accuracy_at_time_s": "Where seconds count and all uplinks send at once",
+    "accuracy_at_time_s": "Where simulated seconds count (all uplinks send at once, downloads take no time)",
     "accuracy_at_rounds": "Where only rounds count",
 }
 """Metric of a ranking -> heading of its currency, the cost of which every method may spend the same amount."""
@@ -175,7 +175,7 @@ def _sentence(orders: dict[str, list[Place]]) -> str:
     points = 100 * np.mean([orders[name][0].accuracy.mean - place.accuracy.mean for name, place in random.items()])
     return (
         f"use {names}: first or tied in {most} of {len(orders)} workloads. Random selection is tied in "
-        f"{_listed(tied_random, orders)}, and {points:.1f} points behind the first on average."
+        f"{_listed(tied_random, orders)}, and {points:.1f} points of accuracy behind the first on average."
     )
 
 

@@ -39,7 +39,7 @@ def run_defaults(folder: Path) -> dict[str, Value]:
 
 
 def resumed(folder: Path, name: str, values: Mapping[str, Value]) -> AppConfig:
-    """Configuration with which a run that was submitted from this admin's folder goes on.
+    """Configuration that continues a run which was submitted from this admin's folder.
 
     Raises
     ------

@@ -104,7 +104,7 @@ def refuse_own_app(settings: Mapping[str, Value], folder: Path) -> None:
     """Raise ConfigError if the run in `folder`, with these recorded settings, belongs to a user's own app."""
     if settings.get("data") == OWN_APP:
         raise ConfigError(
-            f"The run in {folder} is one of a Flower app of your own: to go on with it, give its strategy(...) "
+            f"The run in {folder} is one of a Flower app of your own: to continue it, give its strategy(...) "
             f"out={str(folder)!r} and resume=True, and run the app again."
         )
 

@@ -93,7 +93,7 @@ def beating(pipe: Connection) -> Iterator[None]:
 
 
 def answer_message(pipe: Connection, apps: dict[str, ClientApp]) -> None:
-    """Let the app answer one message; its exception is the answer then, and the process goes on.
+    """Let the app answer one message; if it raises, the exception is the answer, and the process continues.
 
     The app is unpacked and imported the first time, and kept in `apps`.
     """

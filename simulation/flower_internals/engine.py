@@ -1,7 +1,7 @@
 """Simulation engine of Flower, with event-driven delivery, a timeout for every answer, and restart of dead workers.
 
 - `vce_api.add_messages_to_queue` polls ten times a second. `event_driven_delivery` replaces it.
-- `vce_api.run_api` raises if Ray does not start, while the server goes on waiting. `watched_workers` ends the run.
+- `vce_api.run_api` raises if Ray does not start, while the server continues to wait. `watched_workers` ends the run.
 - `RayBackend.process_message` waits for an answer without a timeout, and keeps a dead worker in its pool. `WorkerWatch`
   replaces it.
 - `BasicActorPool.terminate_all_actors` ends a worker by a task that never returns, which Ray reports as a failure.
@@ -93,7 +93,7 @@ class WorkerWatch:
     Parameters
     ----------
     timeouts : time limits of the answers
-    end : called with the beginning of a sentence if the run cannot go on
+    end : called with the beginning of a sentence if the run cannot continue
     """
 
     def __init__(self, timeouts: ReplyTimeout, end: Callable[[str], None]) -> None:

@@ -54,7 +54,7 @@ def resolve_resumed(folder: Path, values: Mapping[str, Value]) -> AppConfig:
         For other settings, a folder without a run, or a run of a user's own Flower app.
     """
     if foreign := values.keys() - set(PLACE) | values.keys() & {"out"}:
-        raise ConfigError(f"A resumed run goes on with its own settings; leave out {', '.join(sorted(foreign))}.")
+        raise ConfigError(f"A resumed run keeps its own settings; leave out {', '.join(sorted(foreign))}.")
     folder = folder.absolute()
     before = read_config(folder)
     refuse_own_app(before, folder)

@@ -198,7 +198,7 @@ def _kind_of_losses(kind: str) -> None:
         for number in STAGES:
             run_round(federation, number)
 
-    losses.__doc__ = f"Rounds go on where the clients' losses are of the kind '{kind}'."
+    losses.__doc__ = f"Rounds continue if the clients' losses are of the kind '{kind}'."
     _register(f"losses-{kind}")(losses)
 
 
@@ -208,7 +208,7 @@ def _kind_of_updates(kind: str) -> None:
         for number in STAGES:
             run_round(federation, number)
 
-    updates.__doc__ = f"Rounds go on where the clients' updates are of the kind '{kind}'."
+    updates.__doc__ = f"Rounds continue if the clients' updates are of the kind '{kind}'."
     _register(f"updates-{kind}")(updates)
 
 

@@ -282,7 +282,7 @@ def test_a_damaged_file_is_one_sentence(place, capsys, command, file, content):
 
 @pytest.mark.parametrize("content", NO_NPZ.values(), ids=NO_NPZ)
 def test_a_damaged_state_of_a_client_is_one_sentence(tmp_path, content):
-    """The client's message fails with it, and the round goes on without the client."""
+    """The client's message fails with it, and the round continues without the client."""
     path = tmp_path / "client-3" / "round-1.npz"
     path.parent.mkdir()
     path.write_bytes(content)
@@ -293,7 +293,7 @@ def test_a_damaged_state_of_a_client_is_one_sentence(tmp_path, content):
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["ef14", "ef21"])
 def test_a_foreign_array_in_a_checkpoint_is_one_sentence(tmp_path, capsys, scheme):
-    """Every array in turn is text, empty, or of another shape; where that is sound the run goes on."""
+    """Every array in turn is text, empty, or of another shape; if that is valid, the run continues."""
 
     class Stop(Exception):
         pass

@@ -91,7 +91,7 @@ def test_a_folder_without_room_is_named(tmp_path):
     (tmp_path / "config.json").touch()
     sentence = refusal(tmp_path, PROBE_BYTES - 1)
     assert sentence.startswith(f"{tmp_path} cannot be written: File too large.")
-    assert sentence.endswith(f"go on with: fedsel deploy --resume {tmp_path}")
+    assert sentence.endswith(f"continue with: fedsel deploy --resume {tmp_path}")
 
 
 @pytest.mark.slow

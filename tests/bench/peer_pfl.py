@@ -53,7 +53,7 @@ class RoundTimes(TrainingProcessCallback):  # type: ignore[misc]
         return Metrics()
 
     def after_central_iteration(self, aggregate_metrics: Any, model: Any, *, central_iteration: int) -> Any:
-        """Note a round's end; training goes on."""
+        """Note the end of a round; training continues."""
         self.ends.append(time.perf_counter())
         mean = aggregate_metrics[get_num_datapoints_weight_name(Population.TRAIN)].overall_value
         devices = aggregate_metrics[get_num_devices_weight_name(Population.TRAIN)]

@@ -1,4 +1,4 @@
-"""One of ten clients is hostile or broken: the others still learn, and the server goes on."""
+"""One of ten clients is hostile or broken: the others still learn, and the server continues."""
 
 import zlib
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Failures in a round: the run goes on."""
+"""Failures in a round: the run continues."""
 
 from dataclasses import replace
 

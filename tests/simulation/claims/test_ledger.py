@@ -71,7 +71,7 @@ def test_the_opening_names_verdicts_and_the_page_shows_both_sides(tmp_path):
     page, markdown, picture = write_ledger(tmp_path, three, [], Runs(scores))
     text = markdown.read_text(encoding="utf-8")
     counts = "1 holds, 1 does not hold, 1 not run"
-    assert text.splitlines()[2] == f"- **3 claims:** {counts}."
+    assert text.splitlines()[2] == f"- **3 claims of the papers:** {counts}."
     assert f"- **Baselines:** {counts}. These hold: ahead." in text.splitlines()
     # Means 0.7555 and 0.761 - 0.7055: the paired differences are 0.05 + 0.001 s, 5.55 points on average.
     assert (
@@ -174,10 +174,10 @@ def test_advice_over_rankings_counts_where_a_method_is_first_or_tied():
     assert both == (
         "Where only rounds count",
         "use oort: first or tied in 2 of 2 workloads. Random selection is tied in 1 of 2 workloads (w), and 10.1 "
-        "points behind the first on average.",
+        "points of accuracy behind the first on average.",
     )
     assert second[1].startswith("use divfl or oort: first or tied in ")
-    assert second[1].endswith(" in 0 of 1 workloads, and 20.1 points behind the first on average.")
+    assert second[1].endswith(" in 0 of 1 workloads, and 20.1 points of accuracy behind the first on average.")
     (most,) = advice([*both_rankings, replace(both_rankings[0], name="u")], Runs(values))
     assert " in 2 of 3 workloads (not in v), and " in most[1]
     assert advice(both_rankings, Runs({})) == []

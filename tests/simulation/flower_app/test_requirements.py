@@ -49,7 +49,7 @@ def test_the_table_of_methods_is_the_registry():
     assert table == [f"| {' | '.join(row)} |" for row in support_rows()]
 
 
-@pytest.mark.parametrize(("example", "block"), zip(EXAMPLES, code_blocks(PAGE, "diff"), strict=True))
+@pytest.mark.parametrize(("example", "block"), list(zip(EXAMPLES, code_blocks(PAGE, "diff"), strict=True)))
 def test_the_page_shows_the_few_lines_of_each_example(example, block):
     files, most = EXAMPLES[example]
     shown = []

@@ -55,7 +55,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(folder, tmp_path, capsys):
     with pytest.raises(KeyboardInterrupt):
         run("oort", out=tmp_path / "run", seed=3, on_round=interrupt, progress=False, **SMALL)
     assert len(load_run(tmp_path / "run").rounds) == 3
-    with pytest.raises(ConfigError, match="goes on with its own settings; leave out lr"):
+    with pytest.raises(ConfigError, match="keeps its own settings; leave out lr"):
         run(resume=tmp_path / "run", lr=0.2)
     result = run(resume=tmp_path / "run", progress=False)
     assert bits(result.folder) == bits(folder)
