@@ -48,7 +48,7 @@ class SelectionStrategy(RunningMethod[ConfigT], Strategy):
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
-        """First half of a round: enrol new clients, probe losses, select the cohort, set its ratios, instruct it."""
+        """First half of a round: enrol clients, probe losses, select and instruct the cohort."""
         run, federation = self.run, self.federation(client_manager)
         if run.ended:
             return []

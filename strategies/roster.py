@@ -134,7 +134,7 @@ class Selection:
     components : parts of the score, each float64 (m,), for the records
     weights : float64 (m,), the method's own aggregation weights; None: by examples
     normalise : True if weights are divided by their sum over the aggregated clients
-    kept_fractions : float64 (m,), the method's own compression ratios; None: by the budget settings
+    kept_fractions : float64 (m,), the method's own kept fractions; None: by the budget settings
     learning_rates : float64 (m,), the method's own local learning rates; None: the training settings' schedule
     """
 

@@ -71,7 +71,7 @@ BENCHES = {
 
 def register(commands: Subparsers) -> None:
     """Add `bench` and its subcommands to the commands of `fedsel`."""
-    group = commands.add_parser("bench", help="measure the parts of fedsel on this machine")
+    group = commands.add_parser("bench", help="time a round, the encoding of updates and a deployment")
     add_benches(group.add_subparsers(required=True, metavar="BENCH"), BENCHES)
 
 

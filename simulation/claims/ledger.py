@@ -103,7 +103,10 @@ def opening_lines(
 ) -> list[tuple[str, str]]:
     """Opening lines of the ledger, each a heading with a sentence or two: the claims by paper, and advice."""
     standing = [claim for claim in claims if not claim.superseded]
-    lines = [(f"{len(standing)} claims of the papers", f"{_counts(standing, verdicts)}."), ("How they were decided", METHOD)]
+    lines = [
+        (f"{len(standing)} claims of the papers", f"{_counts(standing, verdicts)}."),
+        ("How they were decided", METHOD),
+    ]
     lines.append(("Fresh seeds", _stages(standing, verdicts)))
     papers = [paper for paper in _papers(claims) if sum(claim.paper == paper for claim in standing) > FEW]
     for paper in [*papers, OTHERS]:

@@ -146,7 +146,7 @@ def _register_provision(commands: Subparsers) -> None:
 
 
 def _register_start(commands: Subparsers) -> None:
-    run = commands.add_parser("start", help="run the server or client of this folder until Ctrl-C")
+    run = commands.add_parser("start", help="run the server or client of a folder until Ctrl-C")
     run.add_argument("folder", type=folder, metavar="FOLDER", help="a folder that `fedsel provision` made")
     run.add_argument("--data", type=folder, metavar="PATH", help="this client's data; its folder keeps the path")
     run.add_argument(

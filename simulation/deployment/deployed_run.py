@@ -230,7 +230,9 @@ def refuse_full(folder: Path) -> None:
             while left:
                 left -= probe.write(bytes(left))
     except OSError as error:
-        again = f"continue with: fedsel deploy --resume {folder}" if (folder / "config.json").exists() else "start again"
+        again = (
+            f"continue with: fedsel deploy --resume {folder}" if (folder / "config.json").exists() else "start again"
+        )
         raise RecordError(
             f"{error.filename or folder} cannot be written: {error.strerror}. The records so far are complete. Free "
             f"disk space or raise the limit (file size or quota), then {again}"

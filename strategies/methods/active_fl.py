@@ -13,12 +13,13 @@ asks every client in every round for the mean loss of the current model.
 
 Deviations
 ----------
-- The paper itself was not readable. Constants and steps agree in three independent codes, which differ by one client in
-  how they round the active part. Here the active part is m - floor(alpha_3 m), as in FLSim.
+- The paper itself was not at hand. Constants and steps agree in three independent codes, but their rounding of the
+  active part differs by one client. Here the active part is m - floor(alpha_3 m), as in FLSim.
 - `valuation` = mean and current are not rules of the authors. A comparison with FedCVR-Bolt depends on the valuation,
   and its paper does not say which one it uses.
-- With `cold-start` = probe, every client is asked once, about the first model that it could have received. With uniform
-  no client is asked, and a client without a valuation is drawn in step 3 only.
+- With `cold-start` = probe, the server asks every client once for its loss, of the first model that the client could
+  have received. With `cold-start` = uniform it asks no client, and a client without a valuation is drawn in step 3
+  only.
 - With the paper's alpha_3 = 0.1, a cohort below 10 clients has no uniform part.
 """
 

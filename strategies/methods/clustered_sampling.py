@@ -1,5 +1,5 @@
-"""Clustered sampling: m distributions over clients, one client from each. It is unbiased and has less variance than MD
-sampling.
+"""Clustered sampling: draws one client from each of m distributions over the clients. It is unbiased and has less
+variance than multinomial (MD) sampling.
 
 Fraboni, Vidal, Kameni and Lorenzi, "Clustered Sampling: Low-Variance and Improved Representativity for Clients
 Selection in Federated Learning", ICML 2021 (arXiv:2105.05883), Algorithms 1 and 2. `algorithm` = 0 is MD sampling, with
@@ -57,7 +57,7 @@ class ClusteredSamplingConfig(Settings):
 
 @final
 class ClusteredSampling(SelectionStrategy[ClusteredSamplingConfig]):
-    """One client from each of m rows."""
+    """Draws one client from each of m rows, which are distributions over the clients."""
 
     name = "clustered-sampling"
     paper = "Fraboni et al. 2021, arXiv:2105.05883"

@@ -80,7 +80,7 @@ def facility_location(distances: Floats, count: int, subsample: float, rng: np.r
 
 @final
 class DivFL(SelectionStrategy[DivFLConfig]):
-    """Greedy facility location over the clients' last updates."""
+    """Selects clients by greedy facility location over the clients' last updates."""
 
     name = "divfl"
     paper = "Balakrishnan et al. 2022, ICLR"

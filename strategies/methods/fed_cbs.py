@@ -79,7 +79,7 @@ def _log_weights(imbalance: Floats, draw: int, bonus: Floats) -> Floats:
 
 @final
 class FedCBS(SelectionStrategy[FedCBSConfig]):
-    """Sequential draws towards balanced labels."""
+    """Draws clients one after the other, so that the labels of the cohort become balanced."""
 
     name = "fed-cbs"
     paper = "Zhang et al. 2023, ICML"

@@ -7,8 +7,8 @@ Gradient Compression in Heterogeneous Edge Systems", IEEE Transactions on Mobile
 Deviations
 ----------
 Reconstructed. Three things are known: the cohort is a representative subset, found by submodular maximisation; a linear
-programme derives the ratios from the clients' links; the two alternate under a convergence bound. The rest is our
-choice. The method minimises
+programme derives the kept fractions from the clients' links; and the method alternates the two steps under a
+convergence bound. The rest is our choice. The method minimises
 
     T + V [ sum_j min_{i in S} d_ij + c sum_{i in S} gamma_i (1 - theta_i) ],    a_i + theta_i M / b_i <= T,
 
@@ -20,8 +20,9 @@ over the cohort S, the kept fractions theta_i in [`kept-min`, 1] and the deadlin
 - a_i, the seconds of training; b_i, the uplink; M, the bits of a full update;
 - V = `error-weight` (mean a_i + M / b_i) / n and c = `compression-weight`.
 
-The two weights are our choice. If the number of rounds is proportional to the error, an error of about one half is
-worth about two rounds' time a unit. Top-k loses far less than the share 1 - theta.
+The two weights are our choice. If the number of rounds is proportional to the error, and the error is about one half,
+then a decrease of the error by 1 is worth about the time of two rounds. Top-k loses far less of an update than the
+share 1 - theta.
 
 - Given S and T, theta_i = clip((T - a_i) b_i / M, theta_min, 1) solves the programme. So the optimal T is the end of a
   client's full upload or the earliest feasible time. The search over these points is exact.
@@ -31,7 +32,8 @@ worth about two rounds' time a unit. Top-k loses far less than the share 1 - the
   gives theta_i = 1.
 - If `deadline-s` is set, it is T, and there is no search for T.
 - Until every client was selected once, cohorts are drawn uniformly from the clients that were not yet selected (then
-  from the others), and only their ratios are optimised. A client that has sent no update counts with the mean distance.
+  from the others), and only their kept fractions are optimised. A client that has sent no update counts with the mean
+  distance.
 - If the compressor does not sparsify, every theta_i is 1 and only the cohort is chosen.
 - The weights are gamma_i / n. The quantisation levels of Q-FedCG are not implemented.
 """
@@ -66,7 +68,7 @@ class FedCGConfig(Settings):
     )
     compression_weight: float = setting(0.2, "cost of a kept fraction of 0, in mean distances", low=0.0)
     deadline_s: float = setting(0.0, "longest duration of a round; 0 optimises it", low=0.0)
-    alternations: int = setting(10, "largest number of alternations between selection and ratios from one start", low=1)
+    alternations: int = setting(10, "largest number of alternations of cohort and kept fractions from one start", low=1)
 
 
 @dataclass(frozen=True)
@@ -75,8 +77,9 @@ class Decision:
 
     Attributes
     ----------
-    cohort, gamma, fractions : positions, gamma_i, kept fractions theta_i deadline_s : T value : the objective, in
-    seconds
+    cohort, gamma, fractions : positions, gamma_i, kept fractions theta_i
+    deadline_s : T, in seconds
+    value : the objective, in seconds
     """
 
     cohort: Ints

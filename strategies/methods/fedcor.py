@@ -140,7 +140,7 @@ def greedy(embeddings: Floats, noise_variance: float, p: Floats, annealing: Floa
 
 @final
 class FedCor(SelectionStrategy[FedCorConfig]):
-    """Greedy selection under a Gaussian process of loss changes."""
+    """Selects clients greedily by a Gaussian process of the loss changes."""
 
     name = "fedcor"
     paper = "Tang et al. 2022, arXiv:2103.13822"

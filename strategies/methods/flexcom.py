@@ -6,7 +6,7 @@ Learning over Heterogeneous Mobile Edge Devices", INFOCOM 2021 (arXiv:2012.11804
 Deviations
 ----------
 Reconstructed: the paper balances the energy of computing and of sending, and its closed form was not at hand. Here
-FlexCom is what it is as a baseline of studies of time: a uniform cohort whose members finish together.
+FlexCom is what studies of time use as a baseline: a uniform cohort whose members finish at the same time.
 theta_i = clip((T - a_i) b_i / M, theta_min, 1), where a_i is the seconds of client i's training, b_i its uplink, M the
 bits of a full update and T the deadline of `deadline`. theta_min is `kept-min`, and the average kept fraction is
 `kept-fraction`. The cohort is averaged by examples.

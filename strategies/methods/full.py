@@ -18,7 +18,7 @@ from strategies.roster import Roster, RoundInfo, Selection
 
 @final
 class FullParticipation(SelectionStrategy):
-    """All available clients."""
+    """Selects all available clients."""
 
     name = "full"
     paper = "McMahan et al. 2017: all clients, FedAvg with C = 1"

@@ -144,7 +144,7 @@ class CountSketch:
 
 @final
 class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
-    """Softmax selection by the score of Eq. 1, which also sets weights, ratios and (as an ablation) learning rates."""
+    """Softmax selection by the score of Eq. 1, which also sets weights, kept fractions and, if set, learning rates."""
 
     name = "hetero-select"
     paper = "Masud, Jahin & Hasan 2026, arXiv:2508.06692"

@@ -10,11 +10,11 @@ Deviations
   of Eq. 3, whose epsilon is left out.
 - The average distribution of Eq. 4 is the unweighted mean of the available clients' label distributions.
 - Eq. 5 compares the last two measured losses of a client (of consecutive rounds unless it was away). m is 0 until there
-  are two, and while a loss of 0 stays 0. An infinite loss counts as the largest finite one, and a NaN loss as an
+  are two losses, and if both are 0. An infinite loss counts as the largest finite one, and a NaN loss as an
   average one.
 - Eq. 11 uses the norms of the uploaded, compressed updates, and their mean over the available clients that have one.
   The paper gives no value for its alpha; the default 0.5 is our choice.
-- Score-proportional ratios and weights, if they are set, use the score after min-max.
+- Score-proportional kept fractions and weights, if they are set, use the score after min-max.
 """
 
 from dataclasses import dataclass

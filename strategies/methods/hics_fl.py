@@ -5,8 +5,8 @@ Chen and Vikalo, "Heterogeneity-Guided Client Sampling: Towards Fast and Efficie
 2024 (arXiv:2310.00198). The update Delta b_k of the output layer's bias grows with a client's label shares. So the
 entropy H_k of softmax(Delta b_k / T) estimates how balanced its labels are. Clients are clustered by arccos(cos(Delta
 b_u, Delta b_k)) + lambda |H_u - H_k|. Then, until m clients are found, a cluster is drawn with probability proportional
-to exp(gamma_t x its mean entropy), gamma_t = gamma_0 (1 - t/T), and a client of it by examples. The first rounds select
-every client once, m at a time. Aggregation is the plain mean.
+to exp(gamma_t x its mean entropy), gamma_t = gamma_0 (1 - t/T). From this cluster a client is drawn in proportion to
+its examples. The first rounds select every client once, m at a time. Aggregation is the plain mean.
 
 `rule` = official is the authors' code, which differs in these points: the entropy comes from the row means of the
 output layer's weight update; the angles use weight and bias together; clustering is Ward linkage over the rows of the
@@ -20,8 +20,7 @@ Deviations
 - The last round of the first pass is filled up with clients that were already selected. A client that joins later is
   drawn before all others. The first pass is in random order under both rules.
 - Delta b is what the server received: under compression, an entry that was not sent is 0. If one of two vectors is
-  zero,
-  their angle is 0. A client that was selected but never sent a usable update counts with the mean entropy.
+  zero, their angle is 0. A client that was selected but never sent a usable update counts with the mean entropy.
 - Two details of the authors' code are not reproduced: it freezes stored updates, and it fails with more clusters than
   m.
 """

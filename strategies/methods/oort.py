@@ -19,7 +19,7 @@ marginal score      of the last client to be exploited                of the fir
 explored by         speed, 1 / t                                      |B| (T / t)^alpha, the `sample-window` best
 T                   seconds; increases when the utility achieved      percentile of durations; increases when that
                     decreases                                         is steady, decreases when it changes fivefold
-shortfall           exploits more                                     uniform; its first round is uniform too
+unfilled places     exploited                                         drawn uniformly, and so is all of round 1
 ==================  ================================================  ==============================================
 
 Deviations
@@ -31,14 +31,12 @@ Deviations
 - Durations are computed from this round's links and average kept fraction; they are not those of the client's last
   participation. The official percentile is over all clients with a known duration, available or not.
 - A round waits for all clients: there is no over-commitment of 1.3 m. A selected client that sends nothing gets the
-  mean
-  utility of those that sent, as stragglers do in the authors' code, and the official pacer's mean over the exploited
-  clients includes it. If no client sent anything, nothing is learnt, and the pacer counts 0.
+  mean utility of those that sent, as stragglers do in the authors' code, and the official pacer's mean over the
+  exploited clients includes it. If no client sent anything, nothing is learnt, and the pacer counts 0.
 - R is the number of the round in both rules. (The authors' selector is called from round 2 on and counts that as 1.)
 - eps is 0 in a round without clients to explore. (In the authors' code it is then 0 in all later rounds.)
 - Under both rules the blacklist has at most `blacklist-share` of the clients, those with the most selections, and
-  leaves
-  enough clients for a cohort. Every round in which a client was selected counts.
+  leaves enough clients for a cohort. Every round in which a client was selected counts.
 - An index beyond the end of the scores, which the authors' code can read, is clamped.
 """
 

@@ -69,7 +69,7 @@ def remembered_losses(fit_losses: Floats, selections: Ints) -> Floats:
 
 @final
 class PowerOfChoice(SelectionStrategy[PowerOfChoiceConfig]):
-    """The m largest losses among d candidates, which are drawn by data size."""
+    """Selects the m largest losses among d candidates, which are drawn by data size."""
 
     name = "power-of-choice"
     paper = "Cho, Wang and Joshi 2020 (pow-d, cpow-d, rpow-d, adapow-d)"

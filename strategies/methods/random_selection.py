@@ -16,7 +16,7 @@ from strategies.roster import Roster, RoundInfo, Selection
 
 @final
 class RandomSelection(SelectionStrategy):
-    """m clients uniformly without replacement."""
+    """Draws m clients uniformly without replacement."""
 
     name = "random"
     paper = "McMahan et al. 2017: only the draw of FedAvg (`--preset fedavg` is FedAvg)"

@@ -21,7 +21,7 @@ from strategies.selection_math.sampling import weighted_draws
 
 @final
 class RandomWeighted(SelectionStrategy):
-    """m clients without replacement with probabilities p_k; equal weights."""
+    """Draws m clients without replacement with probabilities p_k. Their weights are equal."""
 
     name = "random-weighted"
     paper = "Li et al. 2020 (FedProx); HBase in Terraform"

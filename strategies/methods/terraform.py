@@ -3,11 +3,11 @@
 Balivada, Gupta, Bhatt and Gupta, "Heterogeneity-Aware Client Selection Methodology For Efficient Federated Learning".
 This file has Eqs. 2-3 (magnitudes), Eqs. 4-5 with the inter-quartile range of Sec. 6.2 (the split), and Algorithm 1.
 
-A Terraform round draws clients uniformly. Each of its iterations trains the current hard set, aggregates by examples,
-sorts the set by update magnitude, splits it and keeps the upper part. One iteration is one Flower round; the components
-`round` and `iteration` number them (both from 1). With `count` = rounds the setting `rounds` counts Terraform rounds:
-the learning rate's schedule follows them, the model is evaluated at their ends, and a run takes 1 to `iterations` times
-as many Flower rounds.
+A Terraform round draws clients uniformly; they are the first hard set. Each iteration trains the hard set, aggregates
+by examples, sorts the set by update magnitude and splits it; the part with the larger updates is the hard set of the
+next iteration. One iteration is one Flower round; the components `round` and `iteration` number them (both from 1).
+With `count` = rounds the setting `rounds` counts Terraform rounds: the learning rate's schedule follows them, the model
+is evaluated at their ends, and a run takes 1 to `iterations` times as many Flower rounds.
 
 Deviations
 ----------
@@ -108,7 +108,7 @@ def split_index(magnitudes: Floats, examples: Floats, quartiles: str) -> int | N
 
 @final
 class Terraform(SelectionStrategy[TerraformConfig]):
-    """Uniform draws, each followed by training of smaller and smaller hard sets."""
+    """Draws a cohort uniformly, and then trains smaller and smaller hard sets of it."""
 
     name = "terraform"
     paper = "Balivada et al. (Terraform)"

@@ -8,8 +8,8 @@ first m with a smoothed mean loss below the global model's is used for the next 
 
 Deviations
 ----------
-- In the intermediate round clients train as if the method had selected all of them, with its ratios and learning rates.
-  If it would select fewer (it draws with replacement), all train by the shared settings.
+- In the intermediate round clients train as if the method had selected all of them, with the method's kept fractions
+  and learning rates. If it would select fewer (it draws with replacement), all train by the shared settings.
 - The subsets are drawn among the clients whose updates arrived in the intermediate round.
 - A subset that was drawn before with the same weights is not evaluated again, because its loss is the same.
 - A candidate has the BatchNorm statistics of its clients' training, averaged by examples, as in the authors' code. The

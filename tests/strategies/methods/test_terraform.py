@@ -92,7 +92,7 @@ def test_a_round_draws_trains_the_hard_sets_and_draws_again():
 
 
 def test_its_own_round_is_known_before_the_selection():
-    """The hard set is clients 3 ... 9. With 4 or more of them the round continues; with fewer, the next round begins."""
+    """The hard set is clients 3 ... 9. With 4 or more of them the round continues, with fewer the next one begins."""
     method, roster = build(), make_roster(CLIENTS)
     method.roster = roster
     assert method.own_round(roster) == (1, 1)
