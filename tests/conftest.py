@@ -8,6 +8,7 @@ from hypothesis import settings
 
 # Small tensors gain nothing from more threads, and tests may run side by side. Read when torch and BLAS are imported.
 os.environ["OMP_NUM_THREADS"] = "1"
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as in the Makefile: the first process to import keeps the bytecode
 os.environ.pop("COLUMNS", None)  # tables have the width that they have in a file
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)

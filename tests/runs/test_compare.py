@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from fedsel_app.cli import main
 from simulation.comparison import compare as comparing
 from simulation.comparison import placement, run_processes
 from simulation.comparison.plan import plan
 from simulation.experiments.configuration import resolve
 from tests.support.processes import looks_in_proc, mentioning
-from tests.support.stubbed_runs import compared, events, records, stub, stubbed_runs
+from tests.support.stubbed_runs import compare_arguments, compared, events, records, stub, stubbed_runs
 
 SETTINGS = {"clients": 6, "cohort": 2, "rounds": 2}
 RUNS = ["oort-s1", "random-s1", "oort-s2", "random-s2"]
@@ -133,6 +134,19 @@ def test_workers_of_a_run_beside_others(monkeypatch, settings, jobs, workers):
     assert placement.workers_each(resolve(settings), jobs) == workers
 
 
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory):
+    """Records of the comparison that nobody disturbs, by whether its runs write checkpoints."""
+    found = {}
+    for checkpoint in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            out = stubbed_runs(tmp_path_factory.mktemp("calm"), patch)
+            stub(patch, checkpoint=checkpoint)
+            assert main(compare_arguments(out, "--jobs", "2")) == 0
+        found[checkpoint] = records(out)
+    return found
+
+
 def in_the_background(out, jobs=2):
     """`compare` in a process of its own, with the stub."""
     comparison = plan(out, ["oort", "random"], [1, 2], SETTINGS, {})
@@ -154,11 +168,7 @@ def await_condition(condition, what, timeout_s=30.0):
     ("number", "checkpoint"),
     [(signal.SIGINT, False), (signal.SIGTERM, True), (signal.SIGKILL, False), (signal.SIGKILL, True)],
 )
-def test_killed_and_run_again_ends_as_if_nothing_had_happened(capsys, monkeypatch, tmp_path, out, number, checkpoint):
-    calm = tmp_path / "calm"
-    stub(monkeypatch, checkpoint=checkpoint)
-    assert compared(capsys, calm, "--jobs", "2")[0] == 0
-
+def test_killed_and_run_again_ends_as_if_nothing_had_happened(capsys, monkeypatch, calm, out, number, checkpoint):
     stub(monkeypatch, checkpoint=checkpoint, sleep_s=0.25, grandchild=True)
     process = in_the_background(out)
     await_condition(lambda: (out / "starts.log").exists() and len(events(out)) >= 5, "two runs ended, a third began")
@@ -174,20 +184,18 @@ def test_killed_and_run_again_ends_as_if_nothing_had_happened(capsys, monkeypatc
     assert compared(capsys, out, "--jobs", "2")[0] == 0
     starts = Counter(line.split(":")[0] for line in events(out) if "start" in line)
     assert all(starts[name] == 1 for name in ended)
-    assert records(out) == records(calm)
+    assert records(out) == calm[checkpoint]
 
 
 @pytest.mark.parametrize("victim", ["run", "server"])
 @pytest.mark.parametrize("checkpoint", [False, True])
-def test_a_run_whose_process_is_killed_is_taken_up_again(capsys, monkeypatch, tmp_path, out, checkpoint, victim):
+def test_a_run_whose_process_is_killed_is_taken_up_again(capsys, monkeypatch, calm, out, checkpoint, victim):
     """Killed after its first round; with the warm server all runs end that are going on."""
-    stub(monkeypatch, checkpoint=checkpoint)
-    assert compared(capsys, tmp_path / "calm", "--jobs", "2")[0] == 0
     stub(monkeypatch, checkpoint=checkpoint, kill="random-s1", victim=victim)
     code, said, error = compared(capsys, out, "--jobs", "2")
     assert (code, error) == (0, "")
     assert "random-s1: ended by SIGKILL, and restarted" in said
-    assert records(out) == records(tmp_path / "calm")
+    assert records(out) == calm[checkpoint]
 
 
 KILLED_PREPARATION = """

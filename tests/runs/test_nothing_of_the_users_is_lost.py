@@ -21,6 +21,7 @@ from simulation.experiments.configuration import resolve, resolve_run_config
 from simulation.report.page import write_report
 from simulation.wiring.server import open_run_folder
 from tests.support.in_process import run_config, run_in_process
+from tests.support.pictures import draw_blank_pictures
 from tests.support.users_files import checkout, tree, written
 
 SMALL = ("--rounds", "1", "--clients", "2", "--cohort", "1", "--set", "local-steps=1", "--set", "workers=1")
@@ -236,7 +237,8 @@ def test_a_comparison_in_a_foreign_folder_is_refused(tmp_path, name):
     assert tree(tmp_path) == before
 
 
-def test_a_report_removes_only_its_own_tables(tmp_path):
+def test_a_report_removes_only_its_own_tables(tmp_path, monkeypatch):
+    draw_blank_pictures(monkeypatch)
     run_in_process(tmp_path / "run", rounds=1, clients=2, cohort=1, local_steps=1)
     for name in ("report-mine.csv", "report-failures.csv"):
         written(tmp_path / "run" / name)

@@ -24,7 +24,7 @@ class Upload(NamedTuple):
     examples: int
 
 
-def trained(folder, rounds=14, **settings):
+def trained(folder, rounds=8, **settings):
     """The rows of a run under the preset, and what the clients uploaded in each of its rounds."""
     uploads: dict[int, list[Upload]] = {}
 

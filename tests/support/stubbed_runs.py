@@ -22,9 +22,14 @@ def stubbed_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "out"
 
 
+def compare_arguments(out, *more, strategies="oort,random"):
+    """Command line of a comparison of stubs."""
+    return ["compare", "--strategies", strategies, "--out", str(out), *ARGUMENTS, *more]
+
+
 def compared(capsys, out, *more, strategies="oort,random"):
     """Exit code, output and errors of `fedsel compare`."""
-    code = main(["compare", "--strategies", strategies, "--out", str(out), *ARGUMENTS, *more])
+    code = main(compare_arguments(out, *more, strategies=strategies))
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 
