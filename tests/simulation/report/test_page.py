@@ -131,6 +131,7 @@ def test_the_page_stands_alone(report):
 
 def test_a_report_of_cells_says_which(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "plots", lambda *about: [])
+    monkeypatch.setattr(page, "sweep_plots", lambda *about: [])
     runs = [(strategy, 1, {"alpha": alpha}) for strategy in ("random", "oort") for alpha in (0.1, 1.0)]
     for path, (strategy, seed, _) in zip(write_plan(tmp_path, runs), runs, strict=True):
         write_run(path, strategy, seed, [0.9])
