@@ -3,7 +3,9 @@
 import gc
 import os
 import signal
+from types import SimpleNamespace
 
+import pytest
 from hypothesis import settings
 
 # Small tensors gain nothing from more threads, and tests may run side by side. Read when torch and BLAS are imported.
@@ -26,3 +28,16 @@ gc.disable()
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server waits for its clients without losing time: its clock goes on when it sleeps, and only then."""
+    from strategies.round import clients
+
+    now_s = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now_s[0] += seconds
+
+    monkeypatch.setattr(clients, "time", SimpleNamespace(monotonic=lambda: now_s[0], sleep=sleep))

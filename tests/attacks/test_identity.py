@@ -138,7 +138,7 @@ def test_a_node_that_says_nonsense_is_left_out_by_its_name_and_the_others_go_on(
     assert len(log()) < 500
 
 
-def test_of_two_nodes_with_one_partition_id_at_the_start_neither_is_believed():
+def test_of_two_nodes_with_one_partition_id_at_the_start_neither_is_believed(no_waiting):
     """Fall 21: such a start ended, and did not say which nodes they were."""
     strategy, rows, honest = run_with(StubProxy(0, sends_its_update, cid="twin"), 1, leaving=3, connect_timeout_s=1)
     assert [row["aggregated"] for row in rows] == [[1, 2]] * 2 + [[0, 1, 2]] * 2

@@ -178,12 +178,12 @@ def test_clients_are_asked_once_and_followed_as_they_come_and_go():
     assert proxies[0].asked[0][1].config == EnrolInstruction(label_counts=True).to_config()
 
 
-def test_too_few_clients():
+def test_too_few_clients(no_waiting):
     with pytest.raises(ConfigError, match="Only 2 of 3 clients connected within 1 s"):
         enrolled([StubProxy(0), StubProxy(1)], 3)
 
 
-def test_enough_clients_begin_when_the_time_is_over():
+def test_enough_clients_begin_when_the_time_is_over(no_waiting):
     clients = clients_of(3, min_available_clients=2)
     clients.enrol(FlowerManager(manager_of([StubProxy(0), StubProxy(2)])), wait=True)
     assert set(clients.nodes) == {0, 2}

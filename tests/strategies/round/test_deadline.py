@@ -227,7 +227,7 @@ def test_who_joins_later_with_a_wrong_number_is_refused_and_the_run_goes_on():
     assert [kind for kind, _ in proxies[1].asked] == ["properties", "fit", "fit", "fit"]
 
 
-def test_a_bad_status_is_an_answer_that_failed():
+def test_a_bad_status_is_an_answer_that_failed(no_waiting):
     strategy = RandomSelection(context_of(connect_timeout_s=1))
     proxies = trio()
     told_so = proxies[1].get_properties
