@@ -25,6 +25,11 @@ settings.load_profile("quick")
 gc.disable()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole runs first: no worker then begins one of the longest files when the others are about to end."""
+    items.sort(key=lambda item: "runs" not in item.path.parts)
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
