@@ -3,6 +3,7 @@
 STUB, a JSON object in the environment, may contain:
 
 - "sleep_s": seconds per round;
+- "hang": runs that do not get beyond round 1;
 - "fail": runs that end with an error after round 1;
 - "kill": a run that is killed after its first round; "always": also after it is resumed; "signal": with another signal
   than SIGKILL; "victim" is "server": its parent is killed;
@@ -46,7 +47,7 @@ def main() -> None:
     if stub.get("grandchild"):
         subprocess.Popen([sys.executable, "-c", DEAF, str(folder)], start_new_session=True)
     for number in range(done + 1, config["rounds"] + 1):
-        time.sleep(stub.get("sleep_s", 0))
+        time.sleep(300 if number > 1 and folder.name in stub.get("hang", ()) else stub.get("sleep_s", 0))
         row = {"round": number, "accuracy": number / 10 + config["seed"] / 100, "selected": [], "failures": []}
         row |= {"round_s": 2.5, "wall_s": 0.1, "time_s": 2.5 * number, "total_uplink_value_bytes": 0}
         with (folder / "rounds.jsonl").open("a") as file:
