@@ -29,7 +29,7 @@
    test_similarity.py::test_angles_by_hand,
    test_fed_cbs.py::test_a_perfectly_balanced_set_is_picked,
    test_server_optimizer.py::test_zero_scores_weigh_alike,
-   test_values.py::test_a_vector_of_zeros_is_a_norm_alone,
+   test_values.py::test_a_vector_of_zeros_has_only_its_norm,
    test_contract.py::test_every_method_keeps_the_contract (check cohort-size).
 10. Other people's code reseeds or consumes NumPy's global generator:
     test_trap_rounds.py::test_a_run_leaves_the_global_generators_alone; nothing here, tests included, draws from it
