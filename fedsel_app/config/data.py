@@ -76,7 +76,7 @@ PARTITIONS = {
     "iid": "at random, equally many for each",
     "dirichlet": "each class in shares drawn by Dirichlet(alpha)",
     "multi-dirichlet": "equal groups of clients, each with a concentration of its own (alphas)",
-    "psi-lda": "a dominant class for each client, with probability psi, the rest IID",
+    "psi-lda": "examples of the dominant class of a client with probability psi, else of a random other class",
     "missing-classes": "clients that lack missing-classes classes each",
     "shards": "shards-per-client runs of the examples in class order",
     "natural": "by the owners that the data set names",
@@ -248,7 +248,9 @@ class PartitionConfig(Settings):
     alphas: str = setting(
         "0.001,0.01,0.1,0.5,1", "multi-dirichlet: concentrations, separated by commas, one for each group of clients"
     )
-    psi: float = setting(0.4, "psi-lda: probability of the dominant class of a client; 0 is IID", low=0.0, high=1.0)
+    psi: float = setting(
+        0.4, "psi-lda: probability that an example of a client is of its dominant class; 0 is IID", low=0.0, high=1.0
+    )
     client_examples: int = setting(
         0, "psi-lda with partition-form=code: number of examples that a client draws; 0 takes n // K", low=0
     )

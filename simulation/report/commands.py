@@ -65,7 +65,7 @@ def methods(arguments: argparse.Namespace) -> int:
 
     named = [find_strategy(name) for name in arguments.names]
     scale = Scale(arguments.size, arguments.clients, arguments.cohort)
-    title = f"Costs in round 1 at N = {scale.size:,}, K = {scale.clients}, M = {scale.cohort}"
+    title = f"Cost of what each needs in round 1: N = {scale.size:,}, K = {scale.clients}, M = {scale.cohort}"
     table = whole_table("strategy", "paper", "needs", "MB", "client s", fold=False, title=title)
     for row in method_rows(named or STRATEGIES.values(), scale):
         table.add_row(*row)

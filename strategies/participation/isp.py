@@ -1,4 +1,4 @@
-"""ISP: searches for the number of participants, with any selection method.
+"""ISP (Intelligent Selection of Participants): searches for the number of clients, with any selection method.
 
 Skorik, Dorofeev, Molodtsov, Avetisyan, Bylinkin, Medyakov and Beznosikov, "Communication-Efficient Federated Learning
 with Adaptive Number of Participants" (no number known). This file has Algorithms 2 (when to search), 3 (the search) and
