@@ -107,7 +107,11 @@ def places(ranking: Ranking, metric: Metric, measured: Measured) -> list[Place]:
     A variant that was not run on all seeds is left out.
     """
     found = {
-        side.name: {seed: value for seed in ranking.seeds if (value := _value(ranking, side, seed, metric, measured))}
+        side.name: {
+            seed: value
+            for seed in ranking.seeds
+            if (value := _value(ranking, side, seed, metric, measured)) is not None
+        }
         for side in ranking.sides
     }
     whole = len(ranking.seeds)
