@@ -249,7 +249,11 @@ class PartitionConfig(Settings):
         "0.001,0.01,0.1,0.5,1", "multi-dirichlet: concentrations, separated by commas, one for each group of clients"
     )
     psi: float = setting(
-        0.4, "psi-lda: probability that an example of a client is of its dominant class; 0 is IID", low=0.0, high=1.0
+        0.4,
+        "psi-lda: probability that an example of a client is of its dominant class; 0 is IID, except with "
+        "partition-form=code, where each client then lacks one class",
+        low=0.0,
+        high=1.0,
     )
     client_examples: int = setting(
         0, "psi-lda with partition-form=code: number of examples that a client draws; 0 takes n // K", low=0
