@@ -27,6 +27,7 @@ from simulation.claims.verdict import (
     Verdict,
     decide,
 )
+from simulation.comparison.statistics import LEVEL
 from simulation.report.html import html
 from simulation.report.tables import ABSENT, Column, Table, capital, markdown_text, number_text
 
@@ -200,7 +201,9 @@ def verdict_text(claim: Claim, verdict: Verdict) -> str:
     if verdict.pairs.metric.key in claim.rule.beside:
         return f"not part of the claim: {verdict.word}"
     parts = [verdict.word]
-    if verdict.word == UNDECIDED:
+    if verdict.word == UNDECIDED and verdict.p < LEVEL:
+        parts.append("the runs that missed the target allow no verdict, because their costs are unknown")
+    elif verdict.word == UNDECIDED:
         parts.append(f"a verdict needs {_seeds(verdict.seeds_needed)}")
     if any(verdict.pairs.missed):
         first, second = verdict.pairs.missed
