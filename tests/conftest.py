@@ -37,7 +37,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server waits for its clients without losing time: its clock goes on when it sleeps, and only then."""
+    """The server waits for its clients without losing time: only its sleep advances its clock."""
     from strategies.round import clients
 
     now_s = [0.0]

@@ -183,7 +183,7 @@ class Settings:
         """
         picked = {name: values[key] for key, name in cls.keys(prefix).items() if key in values}
         if not picked:
-            return cls._untouched()
+            return cls._defaults()
         types = {item.name: type(item.default) for item in fields(cls)}
         for name, value in picked.items():
             if types[name] is float and type(value) is int and abs(value) < LARGEST:
@@ -192,7 +192,7 @@ class Settings:
 
     @classmethod
     @cache
-    def _untouched(cls) -> Self:
+    def _defaults(cls) -> Self:
         return cls()
 
     def values(self, prefix: str = "") -> dict[str, Value]:

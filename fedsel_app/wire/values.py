@@ -15,9 +15,9 @@ Layout of the section of quantised values in the payload, with all numbers littl
          .      .  ceil(count / bucket) norms, float32
          .      .  the levels: a bit string
 
-The code of a nonzero level is the Elias gamma code of 1 + the number of zeros before it, a sign bit, and the gamma code
-of its magnitude, as in TensorFlow Federated's coder. Zeros after the last nonzero level are not coded. The gamma code
-of k is n zeros, a one, and the n low bits of k, where n = floor(log2 k).
+A nonzero level has three codes: the Elias gamma code of 1 + the number of zeros before it, a sign bit, and the gamma
+code of its magnitude, as in TensorFlow Federated's coder. Zeros after the last nonzero level are not coded. The gamma
+code of k is n zeros, a one, and the n low bits of k, where n = floor(log2 k).
 
 The bits have the following order, with which encoding and decoding take only a few operations on whole arrays: the
 zeros and ones of all runs, then those of all magnitudes; the signs; then the low bits of runs and magnitudes as planes,

@@ -46,10 +46,11 @@ METHOD = (
     "Both sides of a claim ran on the same seeds, which fix the clients' data, their links and the initial weights. A "
     "paired t test gives the verdict. A claim holds only if it holds in every measure that its sentence names. "
     "Nearly all claims ran at a smaller scale than in the paper. If a claim does not hold here, the paper may still be "
-    "right at its own scale. Undecided: there are too few seeds for a verdict. A superseded claim is not counted: its "
-    "sides turned out to differ in more than the method, or its set-up could not tell them apart. A ranking compares "
-    "the accuracy of all methods on one workload (data set, model and skew), at equal bytes of all traffic, equal "
-    "simulated seconds or equal rounds. Tied: no significant difference from the first method."
+    "right at its own scale. Undecided: there are too few seeds for a verdict, or too many runs missed their target. A "
+    "superseded claim is not counted: its sides turned out to differ in more than the method, or its set-up could not "
+    "tell them apart. A ranking compares the accuracy of all methods on one workload (data set, model and skew), at "
+    "equal bytes of all traffic, equal simulated seconds or equal rounds. Tied: no significant difference from the "
+    "first method."
 )
 FEW = 5
 """Papers with at most this number of claims share one line of the opening."""
@@ -202,7 +203,7 @@ def verdict_text(claim: Claim, verdict: Verdict) -> str:
         return f"not part of the claim: {verdict.word}"
     parts = [verdict.word]
     if verdict.word == UNDECIDED and verdict.p < LEVEL:
-        parts.append("the runs that missed the target allow no verdict, because their costs are unknown")
+        parts.append("no verdict, because runs missed the target")
     elif verdict.word == UNDECIDED:
         parts.append(f"a verdict needs {_seeds(verdict.seeds_needed)}")
     if any(verdict.pairs.missed):

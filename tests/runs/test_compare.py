@@ -136,7 +136,7 @@ def test_workers_of_a_run_beside_others(monkeypatch, settings, jobs, workers):
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory):
-    """Records of the comparison that nobody disturbs, by whether its runs write checkpoints."""
+    """Records of an undisturbed comparison, by whether its runs write checkpoints."""
     found = {}
     for checkpoint in (False, True):
         with pytest.MonkeyPatch.context() as patch:

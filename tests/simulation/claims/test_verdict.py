@@ -7,6 +7,7 @@ import pytest
 import scipy
 
 from simulation.claims.claim import FRESH, Stage
+from simulation.claims.ledger import verdict_text
 from simulation.claims.verdict import DOES_NOT, HOLDS, NO_DIFFERENCE, NOT_RUN, UNDECIDED, decide, p_above, p_within
 from tests.support.claims import CHEAT, HONEST, SEEDS, TWIN, Runs, claim
 
@@ -83,6 +84,7 @@ def test_a_target_missed_by_the_claimed_side_confirms_nothing():
     cheap = {seed: missed(None, 20.0) for seed in range(1, SEEDS + 1)}
     found = decide(claims, Runs({CHEAT: cheap, HONEST: near}))
     assert (found["c"].word, found["d"].word) == (UNDECIDED, UNDECIDED)
+    assert "no verdict, because runs missed the target" in verdict_text(claims[0], found["c"].verdicts[0])
 
 
 def test_seeds_on_which_neither_reached_the_target_are_left_out():
