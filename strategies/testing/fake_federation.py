@@ -190,7 +190,7 @@ class FakeFederation:
             reports=dict.fromkeys(sorted(self.needs.reports), reports[returned]),
             failed=missed.tolist(),
             selection=selection,
-            size=self._clients.drift.shape[1],
+            parameters=np.zeros(self._clients.drift.shape[1], np.float32),
         )
 
     def round_info(self, number: int) -> RoundInfo:

@@ -134,18 +134,17 @@ def outcome(
     failed: Sequence[int] = (),
     selection: Selection | None = None,
     parameters: NDArray[np.float32] | None = None,
-    size: int = 12,
 ) -> Outcome:
     """Outcome of a round with `updates` of `clients` (ascending), aggregated with equal weights.
 
-    Without `selection`, these and the `failed` were selected.
+    Without `selection`, these and the `failed` were selected. Without `parameters`, the model is 0.
     """
     selected = np.union1d(np.asarray(clients, np.int64), np.asarray(failed, np.int64))
     mean = np.mean([update.dense() for update in updates], axis=0, dtype=np.float64) if updates else None
     return Outcome(
         round_info=round_info,
         selection=selection or Selection(selected),
-        parameters=np.zeros(size, np.float32) if parameters is None else parameters,
+        parameters=np.zeros(0 if mean is None else mean.size, np.float32) if parameters is None else parameters,
         clients=np.asarray(clients, np.int64),
         updates=tuple(updates),
         aggregate=None if mean is None else np.asarray(mean),

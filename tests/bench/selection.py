@@ -102,7 +102,6 @@ class MethodBench:
             [Update(MODEL_SIZE, None, row) for row in noise],
             losses=self._rng.uniform(0.5, 3.0, replied.size),
             reports={name: self._rng.uniform(0.5, 3.0, replied.size) for name in sorted(self._needs.reports)},
-            size=MODEL_SIZE,
         )
         start = _clocks()
         self.method.learn(result)

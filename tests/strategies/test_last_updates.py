@@ -17,8 +17,8 @@ SPARSE = Update(4, np.array([1, 3], np.uint32), np.array([5.0, 6.0], np.float32)
 
 def filled(part=None):
     kept = LastUpdates(part)
-    kept.add(outcome(RoundInfo(1, 10), [0, 2], [dense([1.0, 2.0, 3.0, 4.0]), SPARSE], size=4))
-    kept.add(outcome(RoundInfo(2, 10), [0], [dense([9.0, 9.0, 9.0, 9.0])], failed=[2], size=4))
+    kept.add(outcome(RoundInfo(1, 10), [0, 2], [dense([1.0, 2.0, 3.0, 4.0]), SPARSE]))
+    kept.add(outcome(RoundInfo(2, 10), [0], [dense([9.0, 9.0, 9.0, 9.0])], failed=[2]))
     return kept
 
 
@@ -51,7 +51,7 @@ def test_they_are_saved_as_they_came_over_the_wire():
     rng, size, kept = np.random.default_rng(0), 100_000, LastUpdates()
     indices = np.sort(rng.choice(size, size // 5, replace=False)).astype(np.uint32)
     update = Update(size, indices, rng.standard_normal(indices.size).astype(np.float32))
-    kept.add(outcome(RoundInfo(1, 10), [7], [update], size=size))
+    kept.add(outcome(RoundInfo(1, 10), [7], [update]))
     saved = kept.state()
     assert sum(array.nbytes for array in saved.values()) < 0.57 * (indices.nbytes + update.values.nbytes)
     again = LastUpdates()

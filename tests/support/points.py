@@ -16,4 +16,4 @@ def distances_of(points):
 def points_outcome(number=1, clients=range(5), failed=()):
     """Outcome of a round in which these clients sent their points as updates."""
     updates = [dense(POINTS[client]) for client in clients]
-    return outcome(RoundInfo(number, 10), clients, updates, failed=failed, size=2)
+    return outcome(RoundInfo(number, 10), clients, updates, failed=failed)

@@ -97,7 +97,7 @@ def build(**changes):
 def trained(norms, clients=range(4), number=1):
     """Updates of the given norms times the round's learning rate, so that the norms are the G_i."""
     rate = TrainingConfig().learning_rate(number, 10)
-    return outcome(RoundInfo(number, 10), clients, [dense([rate * norm, 0, 0, 0]) for norm in norms], size=4)
+    return outcome(RoundInfo(number, 10), clients, [dense([rate * norm, 0, 0, 0]) for norm in norms])
 
 
 def test_the_weighted_sum_is_unbiased():
@@ -148,5 +148,5 @@ def test_zero_updates_and_no_history():
 def test_the_norm_of_a_sparse_update():
     sparse = Update(4, np.array([1, 3], np.uint32), np.array([0.03, 0.04], np.float32))
     method = build()
-    method.update(outcome(RoundInfo(1, 10), [2], [sparse], size=4))
+    method.update(outcome(RoundInfo(1, 10), [2], [sparse]))
     assert method.state()["norms"][2] == pytest.approx(0.05 / TrainingConfig().learning_rate(1, 10))

@@ -90,7 +90,7 @@ def test_draws_follow_their_rows():
 def test_the_mean_weight_of_every_client_is_p(algorithm):
     """Unbiasedness by enumeration of all draws from the rows, with weight multiplicity / m."""
     method = build(algorithm=algorithm)
-    method.learn(outcome(RoundInfo(1, 10), [0, 2, 3, 5], some_updates(range(4)), size=4))
+    method.learn(outcome(RoundInfo(1, 10), [0, 2, 3, 5], some_updates(range(4))))
     roster = make_roster(6, examples=[10, 250, 30, 90, 70, 50])
     rows = method.rows(roster, 3, np.random.default_rng(4))
     mean = np.zeros(6)

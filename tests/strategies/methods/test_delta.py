@@ -24,9 +24,7 @@ def build(**settings):
 def outcome_of(clients, vectors, sigma, number=1):
     """A round whose clients had mean gradients `vectors`: updates -lr x steps x gradient = -2 gradient."""
     updates = [dense([-2.0 * x for x in vector]) for vector in vectors]
-    return outcome(
-        RoundInfo(number, 10), clients, updates, reports={Report.GRADIENT_DEVIATION: np.array(sigma, float)}, size=2
-    )
+    return outcome(RoundInfo(number, 10), clients, updates, reports={Report.GRADIENT_DEVIATION: np.array(sigma, float)})
 
 
 def learnt(method, *outcomes):

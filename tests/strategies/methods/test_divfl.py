@@ -87,7 +87,7 @@ def test_the_method_picks_the_representatives_by_id(available):
 def test_only_participants_are_refreshed():
     method = build()
     method.learn(points_outcome())
-    method.learn(outcome(RoundInfo(2, 10), [1], [dense([6.0, 6.0])], size=2))
+    method.learn(outcome(RoundInfo(2, 10), [1], [dense([6.0, 6.0])]))
     points = POINTS.copy()
     points[1] = (6, 6)
     best = min(range(5), key=lambda client: cost(distances_of(points), [client]))
@@ -98,9 +98,7 @@ def test_output_layer_alone():
     context = make_context(DivFLConfig(layers="output"), clients=3, size=4)
     method = DivFL(context)
     heads = [[0, 0], [1, 0], [0.6, 0]]
-    method.learn(
-        outcome(RoundInfo(1, 10), range(3), [dense([9.0 * k, 0, *head]) for k, head in enumerate(heads)], size=4)
-    )
+    method.learn(outcome(RoundInfo(1, 10), range(3), [dense([9.0 * k, 0, *head]) for k, head in enumerate(heads)]))
     roster = make_roster(3)
     roster.selections[:] = 1
     assert select(method, roster, 2, 1).clients.tolist() == [2]

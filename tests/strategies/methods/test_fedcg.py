@@ -171,7 +171,7 @@ def test_clients_that_never_answer_do_not_block_the_others():
     chosen = select(method, roster, 2, 3)
     assert chosen.weights.sum() == pytest.approx(5.0)
     nothing = build()
-    nothing.learn(outcome(RoundInfo(1, 10), [], [], failed=[0, 1], size=2))
+    nothing.learn(outcome(RoundInfo(1, 10), [], [], failed=[0, 1]))
     assert len({tuple(select(nothing, roster, 2, 2, seed).clients) for seed in range(20)}) > 3
 
 

@@ -127,7 +127,7 @@ def run(method, losses, **arguments):
         roster = make_roster(6, losses=row, **arguments)
         method.roster = roster
         clients = select(method, roster, number, 2, seed=number).clients.tolist()
-        outcomes.append(outcome(RoundInfo(number, 20), clients, [dense([1, 0, 0])] * len(clients), size=3))
+        outcomes.append(outcome(RoundInfo(number, 20), clients, [dense([1, 0, 0])] * len(clients)))
         rosters.append(roster)
         method.update(outcomes[-1])
     return rosters, outcomes
@@ -156,7 +156,7 @@ def test_annealing_counts_selections_since_the_last_fit():
     expected[outcomes[3].clients] = 0.5
     np.testing.assert_array_equal(method.state()["annealing"], expected)
     assert select(method, method.roster, 6, 2).clients.tolist() != outcomes[3].clients.tolist()
-    method.update(outcome(RoundInfo(7, 20), [], [], failed=[int(outcomes[3].clients[0])], size=3))
+    method.update(outcome(RoundInfo(7, 20), [], [], failed=[int(outcomes[3].clients[0])]))
     assert method.state()["annealing"][outcomes[3].clients[0]] == 0.25
     again = build(annealing=0.5)
     run(again, falling_losses(6, {1, 2, 3, 5, 6}))
@@ -183,7 +183,7 @@ def test_when_the_process_is_fitted(update_mean):
     for number in range(1, 11):
         before = method.state()["embeddings"].copy()
         method.roster = make_roster(6, losses=losses[number - 1])
-        method.update(outcome(RoundInfo(number, 20), [0, 1], [dense([1, 0, 0])] * 2, size=3))
+        method.update(outcome(RoundInfo(number, 20), [0, 1], [dense([1, 0, 0])] * 2))
         if not np.array_equal(before, method.state()["embeddings"]):
             fits.append(number)
     assert fits == ([3, 6, 10] if update_mean else [2, 3, 6, 10])
@@ -206,9 +206,9 @@ def test_a_round_that_brought_nothing_is_no_observation():
     method = build()
     losses = falling_losses(2, {1, 2})
     method.roster = make_roster(6, losses=losses[0])
-    method.update(outcome(RoundInfo(1, 20), [], [], failed=[0, 1], size=3))
+    method.update(outcome(RoundInfo(1, 20), [], [], failed=[0, 1]))
     method.roster = make_roster(6, losses=losses[1])
-    method.update(outcome(RoundInfo(2, 20), [0], [dense([1, 0, 0])], size=3))
+    method.update(outcome(RoundInfo(2, 20), [0], [dense([1, 0, 0])]))
     assert not method.state()["rounds"].size
 
 

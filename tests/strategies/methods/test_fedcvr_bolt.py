@@ -83,7 +83,7 @@ def test_the_method_follows_algorithm_1_written_out(normalisation, sampled_delta
         start = rng.normal(size=SIZE).astype(np.float32)
         moves = {k: rng.normal(size=SIZE).astype(np.float32) for k in clients}
         updates = [dense(moves[k]) for k in clients]
-        result = outcome(RoundInfo(number, 10), clients, updates, failed=failed, parameters=start, size=SIZE)
+        result = outcome(RoundInfo(number, 10), clients, updates, failed=failed, parameters=start)
         return result, {k: start[LAYER].astype(float) + moves[k][LAYER] for k in clients}
 
     for number, cohort in ((1, [0, 1, 2, 3]), (2, [1, 4, 5, 6])):
@@ -232,7 +232,7 @@ def grouped(number, clients=range(CLIENTS), failed=()):
         values = np.zeros(SIZE)
         values[6 if client < 4 else 9] = 1 + 0.1 * client + 0.01 * number
         updates.append(dense(values))
-    return outcome(RoundInfo(number, 10), clients, updates, failed=failed, size=SIZE)
+    return outcome(RoundInfo(number, 10), clients, updates, failed=failed)
 
 
 def test_one_client_of_each_coalition_after_a_uniform_warm_up():
@@ -281,7 +281,7 @@ def test_rounds_that_bring_nothing_change_nothing():
     method.roster = make_roster(CLIENTS)
     method.update(grouped(1))
     before = {name: array.copy() for name, array in method.state().items()}
-    method.update(outcome(RoundInfo(2, 10), [], [], failed=[1, 5], size=SIZE))
+    method.update(outcome(RoundInfo(2, 10), [], [], failed=[1, 5]))
     for name, array in method.state().items():
         np.testing.assert_array_equal(array, before[name])
 
@@ -290,7 +290,7 @@ def test_large_layers_are_read_at_coordinates_drawn_once():
     first, second = (build(coordinates=3).state()["models"] for _ in range(2))
     assert first.shape == second.shape == (CLIENTS, 3)
     method = build(coordinates=3)
-    method.update(outcome(RoundInfo(1, 10), [2], [dense(range(SIZE))], size=SIZE))
+    method.update(outcome(RoundInfo(1, 10), [2], [dense(range(SIZE))]))
     read = method.state()["models"][2]
     assert (np.diff(read) > 0).all()
     assert set(read) < set(range(6, 12))

@@ -79,7 +79,7 @@ def test_without_diversity_nothing_is_remembered():
     for config in ({"without": "diversity"}, {"diversity_weight": 0.0}):
         selector = method(**config)
         assert not selector.needs(HeteroSelectConfig(**config)).updates
-        selector.learn(outcome(RoundInfo(1, 10), [0], [dense([1.0, 0.0, 0.0, 0.0])], size=SIZE))
+        selector.learn(outcome(RoundInfo(1, 10), [0], [dense([1.0, 0.0, 0.0, 0.0])]))
         assert not selector.last_updates
         # 0.3, 0.116993, 1.4, 0.25
         assert everybody(selector, history()).scores == pytest.approx(spread([0.3, 0.2 * STALE[1], 1.4, 0.25]))
@@ -227,9 +227,9 @@ def test_a_restored_method_goes_on_identically(config):
 
 def test_learning_leaves_the_outcome_alone():
     selector = method(average_decay=0.9)
-    result = outcome(RoundInfo(1, 10), [0], [dense([1.0, 2.0, 0.0, 0.0])], size=SIZE)
+    result = outcome(RoundInfo(1, 10), [0], [dense([1.0, 2.0, 0.0, 0.0])])
     selector.learn(result)
     before = result.aggregate.copy()
-    selector.learn(outcome(RoundInfo(2, 10), [0], [dense([5.0, 0.0, 0.0, 0.0])], size=SIZE))
+    selector.learn(outcome(RoundInfo(2, 10), [0], [dense([5.0, 0.0, 0.0, 0.0])]))
     np.testing.assert_array_equal(result.aggregate, before)
     np.testing.assert_array_equal(result.updates[0].values, [1.0, 2.0, 0.0, 0.0])

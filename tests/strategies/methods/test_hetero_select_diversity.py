@@ -27,20 +27,20 @@ def diversity_of(selector, clients=4):
 def test_diversity_by_hand():
     selector = method()
     sparse = Update(SIZE, np.array([1], np.uint32), np.array([2.0], np.float32))
-    selector.learn(outcome(RoundInfo(1, 10), [0, 2], [dense([1.0, 0.0, 0.0, 0.0]), sparse], size=SIZE))
+    selector.learn(outcome(RoundInfo(1, 10), [0, 2], [dense([1.0, 0.0, 0.0, 0.0]), sparse]))
     # The aggregate is (0.5, 1, 0, 0): cosines 0.5 / sqrt(1.25) = 0.447214 and 1 / sqrt(1.25) = 0.894427.
     np.testing.assert_allclose(diversity_of(selector), [0.552786, 0.5, 0.105573, 0.5], atol=1e-6)
     # Client 3 turns the average to (-2, 0, 0, 0): client 0 points the other way (clipped), client 2 is orthogonal.
-    selector.learn(outcome(RoundInfo(2, 10), [3], [dense([-2.0, 0.0, 0.0, 0.0])], size=SIZE))
+    selector.learn(outcome(RoundInfo(2, 10), [3], [dense([-2.0, 0.0, 0.0, 0.0])]))
     np.testing.assert_allclose(diversity_of(selector), [1.0, 0.5, 1.0, 0.0], atol=1e-6)
 
 
 def test_a_client_that_failed_keeps_its_last_update_and_an_empty_round_changes_nothing():
     selector = method()
-    selector.learn(outcome(RoundInfo(1, 10), [0], [dense([1.0, 1.0, 0.0, 0.0])], failed=[1], size=SIZE))
+    selector.learn(outcome(RoundInfo(1, 10), [0], [dense([1.0, 1.0, 0.0, 0.0])], failed=[1]))
     before = diversity_of(selector)
     np.testing.assert_allclose(before, [0.0, 0.5, 0.5, 0.5], atol=1e-6)
-    selector.learn(outcome(RoundInfo(2, 10), [], [], failed=[0, 1], size=SIZE))
+    selector.learn(outcome(RoundInfo(2, 10), [], [], failed=[0, 1]))
     np.testing.assert_array_equal(diversity_of(selector), before)
 
 
@@ -55,7 +55,7 @@ def test_diversity_is_one_less_the_dense_cosine(seed):
             indices = np.sort(rng.choice(30, 12, replace=False)).astype(np.uint32)
             updates.append(Update(30, indices, rng.normal(size=12).astype(np.float32)))
             last[client] = updates[-1].dense().astype(np.float64)
-        result = outcome(RoundInfo(number, 10), clients, updates, size=30)
+        result = outcome(RoundInfo(number, 10), clients, updates)
         selector.learn(result)
     expected = np.full(5, 0.5)
     for client, vector in last.items():
@@ -66,8 +66,8 @@ def test_diversity_is_one_less_the_dense_cosine(seed):
 
 def test_the_authors_running_average_by_hand():
     selector = method(average_decay=0.9)
-    selector.learn(outcome(RoundInfo(1, 10), [0], [dense([1.0, 0.0, 0.0, 0.0])], size=SIZE))
-    selector.learn(outcome(RoundInfo(2, 10), [1], [dense([0.0, 1.0, 0.0, 0.0])], size=SIZE))
+    selector.learn(outcome(RoundInfo(1, 10), [0], [dense([1.0, 0.0, 0.0, 0.0])]))
+    selector.learn(outcome(RoundInfo(2, 10), [1], [dense([0.0, 1.0, 0.0, 0.0])]))
     # 0.1 (1, 0), then 0.9 * 0.1 (1, 0) + 0.1 (0, 1) = (0.09, 0.1), of norm sqrt(0.0181) = 0.134536:
     # cosines 0.09 / 0.134536 = 0.668965 and 0.1 / 0.134536 = 0.743294.
     np.testing.assert_allclose(diversity_of(selector), [0.331035, 0.256706, 0.5, 0.5], atol=1e-6)
@@ -79,8 +79,8 @@ def test_the_average_may_start_as_the_first_aggregate():
     expected = {"first": 1 - 0.9 / math.hypot(0.9, 0.1), "zero": 1 - 0.09 / math.hypot(0.09, 0.1)}
     for start, diversity in expected.items():
         selector = method(average_decay=0.9, average_start=start, size=2)
-        selector.learn(outcome(RoundInfo(1, 10), [0], [dense([1.0, 0.0])], size=2))
-        selector.learn(outcome(RoundInfo(2, 10), [1], [dense([0.0, 1.0])], size=2))
+        selector.learn(outcome(RoundInfo(1, 10), [0], [dense([1.0, 0.0])]))
+        selector.learn(outcome(RoundInfo(2, 10), [1], [dense([0.0, 1.0])]))
         np.testing.assert_allclose(diversity_of(selector)[0], diversity, atol=1e-6)
 
 
@@ -122,7 +122,7 @@ def test_sketched_diversity_is_near_the_exact_one():
     common = rng.normal(size=size)
     updates = [dense((common + rng.normal(size=size)).tolist()) for _ in range(8)]
     for selector in (exact, sketched):
-        selector.learn(outcome(RoundInfo(1, 10), list(range(8)), updates, size=size))
+        selector.learn(outcome(RoundInfo(1, 10), list(range(8)), updates))
     error = diversity_of(sketched, 8) - diversity_of(exact, 8)
     # Four standard errors of the bound for one inner product.
     assert np.abs(error).max() < 4 * math.sqrt(2 / buckets)

@@ -56,9 +56,7 @@ def outcome_of(number, clients, losses, failed=(), exploited=()):
     updates = [dense([0.0, 0.0])] * len(clients)
     selected = np.array(sorted([*clients, *failed]), np.int64)
     selection = Selection(selected, components={"exploited": np.isin(selected, exploited).astype(float)})
-    return outcome(
-        RoundInfo(number, 100), clients, updates, reports=reports, failed=failed, size=2, selection=selection
-    )
+    return outcome(RoundInfo(number, 100), clients, updates, reports=reports, failed=failed, selection=selection)
 
 
 DRAWS = 1000

@@ -67,7 +67,7 @@ def build(**training):
 
 def heavy_tailed(seed=0):
     values = np.random.default_rng(seed).standard_normal(1000) ** 3
-    return outcome(RoundInfo(1, 10), [0, 3], [dense(values), dense(values[::-1])], size=1000)
+    return outcome(RoundInfo(1, 10), [0, 3], [dense(values), dense(values[::-1])])
 
 
 def test_the_first_round_is_dense_and_the_others_share_the_budget():
@@ -89,8 +89,8 @@ def test_a_constant_learning_rate_spreads_evenly():
 
 def test_rounds_that_bring_nothing_measure_nothing():
     method = build()
-    method.update(outcome(RoundInfo(1, 10), [], [], failed=[1, 2], size=1000))
-    method.update(outcome(RoundInfo(2, 10), [1], [dense(np.zeros(1000))], size=1000))
+    method.update(outcome(RoundInfo(1, 10), [], [], failed=[1, 2]))
+    method.update(outcome(RoundInfo(2, 10), [1], [dense(np.zeros(1000))]))
     assert method.fraction(RoundInfo(3, 10)) == 1.0
     method.update(replace(heavy_tailed(), round_info=RoundInfo(3, 10)))
     assert sum(method.fraction(RoundInfo(t, 10)) for t in range(4, 11)) == pytest.approx(7 * 0.2)

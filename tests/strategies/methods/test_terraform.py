@@ -60,7 +60,7 @@ def moved(clients, magnitudes):
         values = np.zeros(SIZE)
         values[0], values[6] = 100.0 - magnitude, magnitude
         updates.append(dense(values))
-    return outcome(RoundInfo(1, 10), clients, updates, size=SIZE)
+    return outcome(RoundInfo(1, 10), clients, updates)
 
 
 def test_a_round_draws_trains_the_hard_sets_and_draws_again():
@@ -148,7 +148,7 @@ def test_failed_and_absent_clients():
     assert fresh.components["round"].tolist() == [2.0] * fresh.clients.size
     assert fresh.clients.size == 9
 
-    empty = outcome(RoundInfo(2, 10), [], [], failed=[1, 2, 3, 4, 5], size=SIZE)
+    empty = outcome(RoundInfo(2, 10), [], [], failed=[1, 2, 3, 4, 5])
     method.update(empty)
     assert method.state()["hard"].size == 0
 
@@ -159,7 +159,7 @@ def test_an_iteration_with_failures_counts_and_goes_on_without_them():
     method.update(moved(range(10), [1, 1, 1, 5, 5, 5, 5, 5, 5, 5]))
     assert method.state()["hard"].tolist() == [3, 4, 5, 6, 7, 8, 9]
     result = moved([3, 4, 5, 6, 7, 8], [1, 1, 9, 9, 9, 9])
-    method.update(outcome(RoundInfo(2, 10), [3, 4, 5, 6, 7, 8], result.updates, failed=[9], size=SIZE))
+    method.update(outcome(RoundInfo(2, 10), [3, 4, 5, 6, 7, 8], result.updates, failed=[9]))
     state = method.state()
     assert (state["round"], state["iteration"]) == (1, 2)
     assert state["hard"].tolist() == [5, 6, 7, 8]
@@ -181,7 +181,5 @@ def test_losses_are_read_whatever_they_are():
     method = build(magnitude="loss", min_clients=1)
     method.roster = make_roster(CLIENTS)
     updates = [dense(np.zeros(SIZE))] * 8
-    method.update(
-        outcome(RoundInfo(1, 10), range(8), updates, losses=[np.inf, 1e308, np.nan, 1, 1, 1, 1, 1], size=SIZE)
-    )
+    method.update(outcome(RoundInfo(1, 10), range(8), updates, losses=[np.inf, 1e308, np.nan, 1, 1, 1, 1, 1]))
     assert 1 in method.state()["hard"]
