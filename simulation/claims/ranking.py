@@ -26,8 +26,6 @@ CURRENCIES = {
     "accuracy_at_rounds": "Where only rounds count",
 }
 """Metric of a ranking -> heading of its currency, the cost of which every method may spend the same amount."""
-NAMED = 3
-"""Most methods that a sentence names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +147,7 @@ def ranking_advice(ranking: Ranking, measured: Measured) -> str:
 def advice(rankings: Sequence[Ranking], measured: Measured) -> list[tuple[str, str]]:
     """Heading and sentences per currency: the methods that are first or tied with the first in most rankings.
 
-    Rankings without runs are left out. The better mean place breaks ties. At most `NAMED` methods are named.
+    Rankings without runs are left out. The methods stand in the order of their mean places.
     """
     lines = []
     for key, currency in CURRENCIES.items():
@@ -172,8 +170,7 @@ def _sentence(orders: dict[str, list[Place]]) -> str:
     }
     most = max(tied[name] for name in mean_place)
     best = sorted((name for name in mean_place if tied[name] == most), key=lambda name: (mean_place[name], name))
-    named = [*best[:NAMED], *([f"one of {len(best) - NAMED} more"] if len(best) > NAMED else [])]
-    names = " or ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
+    names = " or ".join([", ".join(best[:-1]), best[-1]] if len(best) > 1 else best)
     random = {name: place for name, order in orders.items() for place in order if place.strategy == RANDOM}
     tied_random = [name for name, place in random.items() if not place.behind]
     points = 100 * np.mean([orders[name][0].accuracy.mean - place.accuracy.mean for name, place in random.items()])
