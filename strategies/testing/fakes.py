@@ -137,7 +137,7 @@ def outcome(
 ) -> Outcome:
     """Outcome of a round with `updates` of `clients` (ascending), aggregated with equal weights.
 
-    Without `selection`, these and the `failed` were selected. Without `parameters`, the model is 0.
+    Without `selection`, these and the `failed` were selected. Without `parameters`, they are all 0.
     """
     selected = np.union1d(np.asarray(clients, np.int64), np.asarray(failed, np.int64))
     mean = np.mean([update.dense() for update in updates], axis=0, dtype=np.float64) if updates else None

@@ -1,7 +1,7 @@
 """Stranger: another user of the machine, who tries all accesses to a running deployment.
 
-``python -m tests.support.stranger CONTROL RUNTIME,... APP CA`` changes to the user `nobody` if root starts it, and
-prints the outcome of each attempt as JSON: "refused: ..." or the answer. CONTROL is the address of the Control
+``python -m tests.support.stranger CONTROL RUNTIME,... APP CA`` changes to the user `nobody` if it runs as root,
+and prints the outcome of each attempt as JSON: "refused: ..." or the answer. CONTROL is the address of the Control
 API, RUNTIME those of the Runtime APIs; CA is empty without TLS.
 """
 
