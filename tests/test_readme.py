@@ -3,8 +3,11 @@
 import re
 
 import pytest
+import torch
 
 from fedsel_app.config.arguments import parse_setting
+from fedsel_app.models.architectures import ARCHITECTURES
+from fedsel_app.models.building import build
 from simulation.experiments.configuration import known_defaults, resolve
 from simulation.experiments.presets import preset_files
 from simulation.report.method_table import Scale, method_rows
@@ -34,6 +37,20 @@ def test_the_method_table_is_the_registry() -> None:
     table = README.split("<!-- methods:")[1].split("\n\n")[0]
     rows = re.findall(r"^\| `([^`-][^`]*)` \| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE)
     assert rows == [row[:3] for row in method_rows(STRATEGIES.values(), Scale(size=1, clients=10, cohort=1))]
+
+
+def test_the_table_of_models_has_every_model_and_its_parameters() -> None:
+    rows = re.findall(r"^\| (`[^`]+`) \| (\w+) \| .+ \| ([\d,]+) \|$", PAGES["docs/model.md"], re.MULTILINE)
+    assert sorted(rows) == sorted(
+        (f"`{name}`", architecture.samples, f"{parameters(name):,}") for name, architecture in ARCHITECTURES.items()
+    )
+
+
+def parameters(model: str) -> int:
+    """Parameters of a model for MNIST's images and 10 classes, or for 12 leads and 6 labels."""
+    shape, classes = ((12, 1000), 6) if ARCHITECTURES[model].samples == "signals" else ((1, 28, 28), 10)
+    with torch.device("meta"):
+        return sum(weights.numel() for weights in build(model, shape, classes, seed=0).parameters())
 
 
 @pytest.mark.parametrize("name", PAGES)
