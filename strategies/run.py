@@ -84,7 +84,7 @@ class Run:
     def end(self) -> None:
         """Write the summary and the models."""
         self.ended, best = True, (self.best.parameters, self.best.buffers)
-        self.context.recorder.finish((self.parameters, self.buffers), best, self.method.roster)
+        self.context.recorder.finish((self.parameters, self.buffers), best, self.method.roster.selections)
 
     def checkpoint(self) -> None:
         """Save the run after the last finished round."""

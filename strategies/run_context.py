@@ -13,7 +13,7 @@ from fedsel_app.models.array_layout import LayerSlice
 from fedsel_app.network.links import RoundWork
 from fedsel_app.records.releases import Releases
 from fedsel_app.records.schema import ClientRecord, RoundRecord
-from strategies.roster import Floats, Roster
+from strategies.roster import Floats
 
 Model = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Parameters (N,) and BatchNorm statistics (B,)."""
@@ -69,8 +69,8 @@ class Recorder(Protocol):
     def checkpoint(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Save the arrays from which the run continues after its last round."""
 
-    def finish(self, final: Model, best: Model, roster: Roster) -> None:
-        """Write the summary, the final model and the best one."""
+    def finish(self, final: Model, best: Model, selections: NDArray[np.int64]) -> None:
+        """Write the summary, the final model and the best one. `selections` are int64 (K,), as in `Roster`."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Protocol
 
 from fedsel_app.records.files import append_rows, record_errors
 from fedsel_app.records.schema import with_version
@@ -10,22 +9,8 @@ from fedsel_app.records.schema import with_version
 RELEASES = "releases.jsonl"
 
 
-class Releases(Protocol):
-    """Count of a run's releases.
-
-    Attributes
-    ----------
-    count : releases so far, including those of earlier processes of the run
-    """
-
-    count: int
-
-    def add(self) -> None:
-        """Count one more. After this returns, the count is kept even if the process is killed."""
-
-
-class UnkeptReleases:
-    """Count of releases in memory, for a run that cannot be resumed."""
+class Releases:
+    """Count of a run's releases, in memory: for a run that cannot be resumed."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -35,7 +20,7 @@ class UnkeptReleases:
         self.count += 1
 
 
-class ReleaseFile:
+class ReleaseFile(Releases):
     """Count of releases in the run folder `path`: releases.jsonl has a line for each. A resumed run keeps the count.
 
     An incomplete line counts too.
@@ -48,7 +33,7 @@ class ReleaseFile:
         self.count = written.count(b"\n") + self._cut_short
 
     def add(self) -> None:
-        """Count one more. Raises RecordError if it cannot be written."""
+        """Count one more, which is kept even if the process is then killed. Raises RecordError if this fails."""
         with record_errors(self._path), self._path.open("ab", buffering=0) as file:
             if self._cut_short:
                 file.write(b"\n")

@@ -2,10 +2,10 @@
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,6 @@ from fedsel_app.config import GROUPS, ConfigError, Value
 from fedsel_app.npz import read_arrays
 from fedsel_app.records.fedsel_folder import discard_empty, make_private_folder, refuse_links, refuse_used
 from fedsel_app.records.files import append_rows, record_errors, write_arrays, write_json
-from fedsel_app.records.listeners import Listener
 from fedsel_app.records.reading import Check, check_client, check_fields, check_round, read_object, read_rows
 from fedsel_app.records.releases import ReleaseFile, Releases
 from fedsel_app.records.schema import (
@@ -50,11 +49,25 @@ Model = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Parameters (N,) and BatchNorm statistics (B,)."""
 
 
-class SelectionCounts(Protocol):
-    """Selection counts of the clients."""
+class UnkeptRecords:
+    """Recorder of a run without a run folder. Its `listeners` get every finished round."""
 
-    selections: NDArray[np.int64]
-    """int64 (K,), rounds in which each client was selected."""
+    def __init__(self) -> None:
+        self.listeners: list[Callable[[Row], None]] = []
+        self.releases = Releases()
+        self._last: Row = {}
+
+    def round(self, record: RoundRecord) -> None:
+        """Pass a finished round to the listeners."""
+        record.add_totals(self._last)
+        self._last = as_row(record)
+        for listener in self.listeners:
+            listener(self._last)
+
+    def close(self, *nothing: Any) -> None:
+        """Do nothing."""
+
+    clients = checkpoint = finish = close
 
 
 class RunFolder:
@@ -69,23 +82,19 @@ class RunFolder:
     Attributes
     ----------
     rows : the finished rounds
-    listeners : they get every finished round, and the summary at the end
+    listeners : functions that get every finished round, after its row is in rounds.jsonl
+    at_end : functions that get the summary at the end; None if the run stopped earlier, and can be resumed later
     saved : the arrays of that checkpoint; None if the run starts at round 1
     releases : count of its releases with differential privacy, including those after the checkpoint
     """
 
-    def __init__(
-        self,
-        path: Path,
-        config: Mapping[str, Value],
-        *,
-        resume: bool = False,
-    ) -> None:
+    def __init__(self, path: Path, config: Mapping[str, Value], *, resume: bool = False) -> None:
         self.path = path
+        self.config = config
         self.rows: list[Row] = []
-        self.listeners: list[Listener] = []
+        self.listeners: list[Callable[[Row], None]] = []
+        self.at_end: list[Callable[[Row | None], None]] = []
         self.saved: dict[str, NDArray[Any]] | None = None
-        self._config = config
         try:
             if resume:
                 refuse_links(path)
@@ -132,7 +141,7 @@ class RunFolder:
         self.rows.append(row)
         append_rows(self._rounds, [with_version(row)])
         for listener in self.listeners:
-            listener.on_round(row)
+            listener(row)
 
     def checkpoint(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Replace the checkpoint, after the records up to its round are on disk."""
@@ -141,11 +150,14 @@ class RunFolder:
                 os.fsync(file.fileno())
         write_arrays(self.path / CHECKPOINT, {**arrays, "version": np.array(VERSION)})
 
-    def finish(self, final: Model, best: Model, roster: SelectionCounts) -> None:
-        """Write the final model, the best one and summary.json, remove the checkpoint, and close the folder."""
+    def finish(self, final: Model, best: Model, selections: NDArray[np.int64]) -> None:
+        """Write the final model, the best one and summary.json, remove the checkpoint, and close the folder.
+
+        `selections` are the rounds in which each client was selected, int64 (K,).
+        """
         for name, (parameters, buffers) in (("model.npz", final), ("best-model.npz", best)):
             write_arrays(self.path / name, {"parameters": parameters, "buffers": buffers})
-        summary = summarize(self.rows, self._config, roster.selections, final[0].size)
+        summary = summarize(self.rows, self.config, selections, final[0].size)
         write_json(self.path / "summary.json", with_version(as_row(summary)))
         (self.path / CHECKPOINT).unlink(missing_ok=True)
         self._end(as_row(summary))
@@ -157,9 +169,9 @@ class RunFolder:
     def _end(self, summary: Row | None) -> None:
         self._rounds.close()
         self._clients.close()
-        ended, self.listeners = self.listeners, []
-        for listener in ended:
-            listener.on_end(summary)
+        at_end, self.at_end = self.at_end, []
+        for function in at_end:
+            function(summary)
 
 
 @contextmanager

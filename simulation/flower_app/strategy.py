@@ -38,9 +38,8 @@ from fedsel_app.config import ConfigError, Value
 from fedsel_app.models.array_layout import ArrayLayout, named_statistics
 from fedsel_app.network.links import make_links
 from fedsel_app.network.reply_timeout import ReplyTimeout
-from fedsel_app.records.listeners import RoundListener, UnkeptRecords
 from fedsel_app.records.reading import check_client, read_rows
-from fedsel_app.records.run_folder import RunFolder, describe
+from fedsel_app.records.run_folder import RunFolder, UnkeptRecords, describe
 from fedsel_app.records.schema import Row
 from fedsel_app.records.trackers import add_trackers
 from simulation.experiments.configuration import AppConfig
@@ -127,7 +126,7 @@ class AppStrategy(Strategy):
                 "model are no matrix with a vector of its outputs behind it."
             )
         recorder = self._recorder = _run_folder(config) if config.records.out else UnkeptRecords()
-        recorder.listeners.append(RoundListener(partial(_log_round, measured=config.network.links == "measured")))
+        recorder.listeners.append(partial(_log_round, measured=config.network.links == "measured"))
         initial, buffers = layout.initial()
         self._evaluate_fn = evaluate_fn
         context = RunContext(
@@ -344,7 +343,7 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
 def _run_folder(config: AppConfig) -> RunFolder:
     """Open the run folder."""
     folder = RunFolder(Path(config.records.out), recorded(config), resume=config.records.resume)
-    add_trackers(folder, config.records.trackers, recorded(config))
+    add_trackers(folder, config.records.trackers)
     FLOWER_LOGGER.info("fedsel: records in %s", folder.path)
     return folder
 

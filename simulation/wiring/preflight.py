@@ -8,7 +8,7 @@ from fedsel_app.data.dataset import load
 from fedsel_app.models import building
 from fedsel_app.models.device import choose_device, require_precision
 from fedsel_app.records.fedsel_folder import refuse_used
-from fedsel_app.records.releases import UnkeptReleases
+from fedsel_app.records.releases import Releases
 from fedsel_app.records.run_folder import refuse_damaged
 from fedsel_app.records.trackers import refuse_absent
 from simulation.experiments.configuration import AppConfig
@@ -27,7 +27,7 @@ def refuse_unrunnable(config: AppConfig) -> None:
     """
     run = config.run
     if config.privacy.dp_clip_norm:
-        Privacy(config.privacy, UnkeptReleases())
+        Privacy(config.privacy, Releases())
     if config.records.resume:
         refuse_damaged(run_folder(config))
     else:

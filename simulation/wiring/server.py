@@ -19,7 +19,6 @@ from fedsel_app.models.cost import forward_flops
 from fedsel_app.models.device import choose_device, prepare, require_precision
 from fedsel_app.models.tasks import task_of
 from fedsel_app.network.links import make_links
-from fedsel_app.records.listeners import RoundListener
 from fedsel_app.records.run_folder import RunFolder
 from fedsel_app.records.trackers import add_trackers
 from simulation.experiments.configuration import AppConfig
@@ -101,8 +100,8 @@ def make_surrogate(
 def open_run_folder(config: AppConfig, on_round: Callable[[dict[str, Any]], None] | None = None) -> RunFolder:
     """Open the folder of a new or resumed run; `on_round` and the trackers receive its rounds."""
     folder = RunFolder(run_folder(config), config.values(), resume=config.records.resume)
-    folder.listeners += [RoundListener(on_round)] if on_round else []
-    add_trackers(folder, config.records.trackers, config.values())
+    folder.listeners += [on_round] if on_round else []
+    add_trackers(folder, config.records.trackers)
     return folder
 
 

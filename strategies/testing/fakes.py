@@ -1,6 +1,6 @@
 """Fakes for a strategy: its run context, a roster, a round's outcome; without data or model."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,10 @@ from fedsel_app.config import Settings, Value, read_groups
 from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.models.array_layout import LayerSlice
 from fedsel_app.network.links import RoundWork
-from fedsel_app.records.releases import Releases, UnkeptReleases
-from fedsel_app.records.schema import ClientRecord, RoundRecord
+from fedsel_app.records.run_folder import UnkeptRecords
 from fedsel_app.wire.codec import Update
 from strategies.roster import Floats, Outcome, Roster, RoundInfo, Selection
-from strategies.run_context import Evaluation, Model, RunContext
+from strategies.run_context import Evaluation, RunContext
 
 
 class SteadyLinks:
@@ -51,25 +50,6 @@ class SteadyLinks:
         return 0.0
 
 
-class NoRecords:
-    """Recorder that keeps nothing."""
-
-    def __init__(self) -> None:
-        self.releases: Releases = UnkeptReleases()
-
-    def clients(self, records: Iterable[ClientRecord]) -> None:
-        """Nothing."""
-
-    def round(self, record: RoundRecord) -> None:
-        """Nothing."""
-
-    def checkpoint(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Nothing."""
-
-    def finish(self, final: Model, best: Model, roster: Roster) -> None:
-        """Nothing."""
-
-
 def make_context(
     method: Settings,
     *,
@@ -97,7 +77,7 @@ def make_context(
         classes=classes,
         links=SteadyLinks(clients),
         evaluate=lambda parameters, buffers: Evaluation(0.0, 0.0),
-        recorder=NoRecords(),
+        recorder=UnkeptRecords(),
     )
 
 

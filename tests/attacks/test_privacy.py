@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import ConfigError, PrivacyConfig
-from fedsel_app.records.releases import ReleaseFile, UnkeptReleases
+from fedsel_app.records.releases import ReleaseFile, Releases
 from fedsel_app.records.run_folder import RunFolder, read_summary
 from simulation.comparison.run_processes import FEDSEL
 from simulation.experiments.configuration import resolve
@@ -279,7 +279,7 @@ TEN = [
 @pytest.mark.filterwarnings("ignore::Warning")
 @pytest.mark.parametrize(("noise", "rounds", "delta"), TEN)
 def test_epsilon_stands_beside_opacus(noise, rounds, delta):
-    releases = UnkeptReleases()
+    releases = Releases()
     releases.count = rounds
     config = PrivacyConfig(dp_clip_norm=1.0, dp_noise_multiplier=noise, dp_delta=delta)
     told = Privacy(config, releases).epsilon()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fedsel_app.records.run_folder import read_rounds
-from fedsel_app.records.tracked_runs import numbers
+from fedsel_app.records.trackers import numbers
 from tests.support.sources import ROOT
 from tests.support.wandb_files import read_parts
 

@@ -7,14 +7,15 @@ import numpy as np
 
 from fedsel_app.config import NetworkConfig, Settings
 from fedsel_app.network.links import SimulatedLinks
+from fedsel_app.records.run_folder import UnkeptRecords
 from fedsel_app.records.schema import as_row
-from strategies.testing.fakes import NoRecords, make_context, make_roster
+from strategies.testing.fakes import make_context, make_roster
 
 SIZE = 4
 """Parameters of the model that stub clients train."""
 
 
-class Rows(NoRecords):
+class Rows(UnkeptRecords):
     """Recorder that stores the rows as JSON would store them."""
 
     def __init__(self):
@@ -31,7 +32,7 @@ class Rows(NoRecords):
     def checkpoint(self, arrays):
         self.saved = {name: np.array(array) for name, array in arrays.items()}
 
-    def finish(self, final, best, roster):
+    def finish(self, final, best, selections):
         self.finished += 1
         self.parameters = final[0]
 

@@ -1,18 +1,16 @@
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from fedsel_app.config import ConfigError
-from fedsel_app.records.listeners import RoundListener
 from fedsel_app.records.run_folder import RunFolder, describe, read_rounds
 from fedsel_app.records.schema import VERSION, EnrolmentRecord, RoundRecord
 from fedsel_app.records.summary import summarize
 
 CONFIG = {"strategy": "random", "seed": 7, "target": 0.8}
-ROSTER = SimpleNamespace(selections=np.array([0, 2, 2, 4]))
+SELECTIONS = np.array([0, 2, 2, 4])
 
 
 def made_up_records():
@@ -35,7 +33,7 @@ def finished(folder, **config):
     run = RunFolder(folder, CONFIG | config)
     for record in made_up_records():
         run.round(record)
-    run.finish(FINAL, BEST, ROSTER)
+    run.finish(FINAL, BEST, SELECTIONS)
     return run, json.loads((folder / "summary.json").read_text(encoding="utf-8"))
 
 
@@ -115,7 +113,7 @@ def test_what_is_not_a_number_becomes_null(tmp_path):
     """A run that was never evaluated, and losses that were not measured."""
     run = RunFolder(tmp_path / "run", CONFIG)
     run.round(RoundRecord(1, probe_losses=[float("nan"), 1.0], loss=float("inf")))
-    run.finish(FINAL, BEST, ROSTER)
+    run.finish(FINAL, BEST, SELECTIONS)
     row = strict((tmp_path / "run" / "rounds.jsonl").read_text(encoding="utf-8"))
     assert (row["probe_losses"], row["loss"]) == ([None, 1.0], None)
     summary = strict((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))
@@ -125,7 +123,7 @@ def test_what_is_not_a_number_becomes_null(tmp_path):
 def test_totals_accumulate_and_listeners_get_every_row(tmp_path):
     seen = []
     run = RunFolder(tmp_path / "run", CONFIG)
-    run.listeners.append(RoundListener(seen.append))
+    run.listeners.append(seen.append)
     for record in made_up_records():
         run.round(record)
     assert [row["time_s"] for row in seen] == [10.0, 30.0, 35.0, 36.0]

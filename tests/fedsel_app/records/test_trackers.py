@@ -2,6 +2,8 @@
 
 import json
 import sys
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -9,13 +11,19 @@ import pytest
 from fedsel_app.config import ConfigError
 from fedsel_app.config.run import TRACKERS
 from fedsel_app.records.run_folder import read_rounds
-from fedsel_app.records.tracked_runs import EventFiles, TrackedRun, numbers
-from fedsel_app.records.trackers import KINDS, Kind
+from fedsel_app.records.trackers import KINDS, MODULES, EventFiles, numbers
 from simulation.experiments.configuration import resolve
 from simulation.wiring.preflight import refuse_unrunnable
 from tests.support.in_process import run_in_process
 
 SMALL = {"rounds": 3, "clients": 4, "cohort": 2, "local_steps": 1, "strategy": "random"}
+
+
+class RunSoFar(NamedTuple):
+    """What event files read of a run folder."""
+
+    path: Path
+    rows: list
 
 
 def scalars(folder):
@@ -28,7 +36,7 @@ def scalars(folder):
 
 def test_every_number_of_a_round_is_written_against_its_round(tmp_path):
     pytest.importorskip("tensorboard")
-    files = EventFiles(TrackedRun(tmp_path, {}, None, []))
+    files = EventFiles(RunSoFar(tmp_path, []), None)
     files.on_round({"round": 1, "accuracy": 0.5, "uplink_bytes": 1024, "selected": [1, 2], "failures": []})
     files.on_round({"round": 2, "uplink_bytes": 2048, "metrics": {"g_mean": 0.25}})
     files.on_end(None)
@@ -41,10 +49,10 @@ def test_every_number_of_a_round_is_written_against_its_round(tmp_path):
 
 def test_a_resumed_run_drops_what_was_written_after_its_checkpoint(tmp_path):
     pytest.importorskip("tensorboard")
-    before = EventFiles(TrackedRun(tmp_path, {}, None, []))
+    before = EventFiles(RunSoFar(tmp_path, []), None)
     for number in (1, 2, 3):
         before.on_round({"round": number, "accuracy": number / 10})
-    after = EventFiles(TrackedRun(tmp_path, {}, before.run_id, [{"round": 1, "accuracy": 0.1}]))
+    after = EventFiles(RunSoFar(tmp_path, [{"round": 1, "accuracy": 0.1}]), before.run_id)
     after.on_round({"round": 2, "accuracy": 0.75})
     assert [step for step, _ in scalars(tmp_path)["accuracy"]] == [1, 2]
     assert scalars(tmp_path)["accuracy"][1] == (2, 0.75)
@@ -53,7 +61,7 @@ def test_a_resumed_run_drops_what_was_written_after_its_checkpoint(tmp_path):
 def test_a_tracker_that_joins_a_resumed_run_gets_the_earlier_rounds(tmp_path):
     pytest.importorskip("tensorboard")
     rows = [{"round": 1, "accuracy": 0.25}, {"round": 2, "accuracy": 0.5}]
-    EventFiles(TrackedRun(tmp_path, {}, None, rows)).on_end(None)
+    EventFiles(RunSoFar(tmp_path, rows), None).on_end(None)
     assert scalars(tmp_path) == {"accuracy": [(1, 0.25), (2, 0.5)]}
 
 
@@ -62,7 +70,7 @@ class MadeUpTracker:
 
     fails = ""
 
-    def __init__(self, run):
+    def __init__(self, folder, run_id):
         self.run_id, self.heard = "made-up", []
         type(self).last = self
         self.ask("open")
@@ -83,7 +91,8 @@ class MadeUpTracker:
 def made_up(monkeypatch):
     """A made-up tracker that replaces MLflow."""
     made = type("MadeUpTracker", (MadeUpTracker,), {})
-    monkeypatch.setitem(KINDS, "mlflow", Kind("json", made))
+    monkeypatch.setitem(KINDS, "mlflow", made)
+    monkeypatch.setitem(MODULES, "mlflow", "json")
     return made
 
 
@@ -110,7 +119,7 @@ def test_a_failing_tracker_causes_one_warning_and_changes_no_bit(made_up, tmp_pa
 
 @pytest.mark.parametrize("name", TRACKERS)
 def test_without_the_package_the_run_is_refused_before_it_starts(tmp_path, monkeypatch, name):
-    monkeypatch.setitem(sys.modules, KINDS[name].package, None)
+    monkeypatch.setitem(sys.modules, MODULES[name], None)
     with pytest.raises(ConfigError, match=rf"'track' parameter {name} needs .*pip install 'fedsel\[{name}\]'"):
         refuse_unrunnable(resolve({"track": name, "out": str(tmp_path / "run")}))
 

@@ -8,7 +8,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm as normal
 
 from fedsel_app.config import ConfigError, PrivacyConfig, Settings
-from fedsel_app.records.releases import UnkeptReleases
+from fedsel_app.records.releases import Releases
 from strategies.aggregation import privacy
 from strategies.aggregation.server_state import ServerState
 from strategies.testing.fakes import dense, make_context
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(find_spec("opacus") is None, reason="needs opacu
 
 def private(noise=1.0, clip=2.0, seed=0):
     config = PrivacyConfig(dp_clip_norm=clip, dp_noise_multiplier=noise)
-    return privacy.Privacy(config, UnkeptReleases(), np.random.default_rng(seed))
+    return privacy.Privacy(config, Releases(), np.random.default_rng(seed))
 
 
 def test_updates_above_the_norm_are_scaled_down_to_it_and_others_stay():
@@ -43,7 +43,7 @@ def test_the_noise_is_that_of_one_client():
 
 
 def test_two_runs_have_different_noise():
-    one, other = (privacy.Privacy(PrivacyConfig(dp_clip_norm=1.0), UnkeptReleases()) for _ in range(2))
+    one, other = (privacy.Privacy(PrivacyConfig(dp_clip_norm=1.0), Releases()) for _ in range(2))
     assert one.protect([dense([0.0])])[0] != other.protect([dense([0.0])])[0]
 
 
@@ -59,7 +59,7 @@ def exact_epsilon(noise, rounds, delta):
 
 @pytest.mark.parametrize(("noise", "rounds"), [(1.0, 1), (4.0, 30), (1.0, 5)])
 def test_epsilon_is_just_above_the_exact_one(noise, rounds):
-    spent, releases = private(noise=noise), UnkeptReleases()
+    spent, releases = private(noise=noise), Releases()
     assert spent.epsilon() == 0.0
     releases.count = rounds
     spent = privacy.Privacy(PrivacyConfig(dp_clip_norm=2.0, dp_noise_multiplier=noise), releases)
