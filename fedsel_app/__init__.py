@@ -11,8 +11,7 @@ if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
-from fedsel_app.environment import set_defaults
-from fedsel_app.imports import prefer_own_packages, refuse_namesakes
+from fedsel_app.imports import prefer_own_packages, refuse_namesakes, set_defaults
 
 if TYPE_CHECKING:
     from clients.client_app import client_app as client_app

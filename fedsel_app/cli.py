@@ -22,8 +22,7 @@ from fedsel_app.config.arguments import (
 )
 from fedsel_app.config.parser import USAGE_ERROR, Parser, refuse_unread
 from fedsel_app.config.plugins import named_by
-from fedsel_app.environment import set_defaults
-from fedsel_app.imports import uncollected_imports
+from fedsel_app.imports import set_defaults, uncollected_imports
 from simulation.bench import commands as bench
 from simulation.claims import commands as claims
 from simulation.comparison import commands as comparison

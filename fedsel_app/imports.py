@@ -1,7 +1,8 @@
-"""Imports: fedsel's own packages take precedence over packages of the same name, and the garbage collector skips what a
-process imports."""
+"""Imports: fedsel's own packages take precedence over packages of the same name, Flower and torch get their default
+environment variables, and the garbage collector skips what a process imports."""
 
 import gc
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,20 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("clients", "simulation", "strategies")
 """fedsel's top-level packages beside `fedsel_app`. Other projects may use the same names."""
+ENVIRONMENT = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # OpenMP's threads spin for some 20 microseconds, not for milliseconds in which other processes may need the core.
+    "GOMP_SPINCOUNT": "1000",
+}
+"""Default environment variables of a process that runs fedsel."""
+
+
+def set_defaults() -> None:
+    """Set the variables of `ENVIRONMENT` that are not set yet. Flower and torch read them when they are imported."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
 
 
 @contextmanager

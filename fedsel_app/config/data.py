@@ -133,12 +133,16 @@ class DataConfig(Settings):
         super().__post_init__()
         known = [name for name in DATA_SETS if ":" not in name]
         if self.data not in known and ":" not in self.data:
-            if reader := READERS.get(Path(self.data).suffix.lower(), ""):
+            if reader := READERS.get(Path(self.data).suffix.lower()):
                 raise ConfigError(
                     f"The 'data' parameter names the kind of data: set data={reader} and data-path={self.data}."
                 )
             raise unknown_name("data", self.data, known, "hf:NAME or package.module:function")
-        self._check_path()
+        reader = READERS.get(Path(self.data_path).suffix.lower())
+        if reader and self.data != reader and ":" not in self.data:
+            raise ConfigError(
+                f"The 'data' parameter {self.data} does not read {Path(self.data_path).name}: set data={reader}."
+            )
         require(self.ptb_xl_hz in (100, 500), "ptb-xl-hz", "100 or 500", self.ptb_xl_hz)
         if self.data in ("npz", "csv", "hf") and not self.data_path:
             kind = (
@@ -151,14 +155,6 @@ class DataConfig(Settings):
                 "A folder is read with 'data' hf and its path in 'data-path'."
             )
         self._check_arguments()
-
-    def _check_path(self) -> None:
-        """Raise ConfigError if the path is a file for another kind of data."""
-        reader = READERS.get(Path(self.data_path).suffix.lower(), "")
-        if reader and self.data != reader and ":" not in self.data:
-            raise ConfigError(
-                f"The 'data' parameter {self.data} does not read {Path(self.data_path).name}: set data={reader}."
-            )
 
     def _check_arguments(self) -> None:
         if self.data_arguments and not self.from_datasets and self.data != "csv":

@@ -18,8 +18,6 @@ from fedsel_app.config.words import did_you_mean, instead_of_strategy
 
 PACKAGES = ("fedsel_app", "strategies", "clients", "simulation")
 """Packages of fedsel."""
-
-
 MOST_NAMED = 25
 """A message lists at most this number of known names."""
 CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -127,16 +125,13 @@ def described(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
 
 
-def _instead_of_strategy(name: str) -> str:
-    if "," in name:
-        return f" To compare several, use fedsel compare --strategies {name} --out DIR."
-    return instead_of_strategy(name)
-
-
 def unknown_name(setting: str, name: str, known: Iterable[str], otherwise: str = "package.module:name") -> ConfigError:
     """ConfigError for a `name` that is neither known nor has the form of a user's own code."""
     known = list(known)
-    instead = _instead_of_strategy(name) if setting == "strategy" else ""
+    instead = ""
+    if setting == "strategy":
+        several = f" To compare several, use fedsel compare --strategies {name} --out DIR."
+        instead = several if "," in name else instead_of_strategy(name)
     module, _, function = name.rpartition(".")
     meant = f" Did you mean '{module}:{function}'?" if CODE.fullmatch(f"{module}:{function}") else ""
     hint = instead or did_you_mean(name, known, cutoff=0.5) or meant

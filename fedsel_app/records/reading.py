@@ -25,6 +25,7 @@ from fedsel_app.records.schema import (
 
 Check = Callable[[Row], None]
 """Check of a row: raises ValueError if the row does not have the form of its file."""
+_declared_types = cache(get_type_hints)
 
 
 def check_round(row: Row) -> None:
@@ -132,16 +133,10 @@ def check_fields(values: Mapping[str, Any], kind: type | None, needed: Iterable[
     for name in needed:
         if values.get(name) is None:
             raise ValueError(f"'{name}' is missing")
-    declared = {} if kind is None else declared_types(kind)
+    declared = {} if kind is None else _declared_types(kind)
     for name, value in values.items():
         if name in declared and not fits(value, declared[name]):
             raise ValueError(f"'{name}' cannot be {_shown(value)}")
-
-
-@cache
-def declared_types(kind: type) -> dict[str, Any]:
-    """Field name -> type of a dataclass or TypedDict."""
-    return get_type_hints(kind)
 
 
 def fits(value: Any, declared: Any) -> bool:
@@ -157,7 +152,7 @@ def fits(value: Any, declared: Any) -> bool:
     if origin is dict:
         return isinstance(value, dict) and all(fits(item, arguments[1]) for item in value.values())
     if is_typeddict(declared):
-        types = declared_types(declared)
+        types = _declared_types(declared)
         has_needed = isinstance(value, dict) and declared.__required_keys__ <= value.keys()
         return has_needed and all(fits(value[name], types[name]) for name in types if name in value)
     if declared is float:

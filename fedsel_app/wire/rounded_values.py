@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.wire.bits import WireError
+from fedsel_app.wire.bits import WireError, bytes_of
+from fedsel_app.wire.values import refuse_norms
 
 BLOCK = 256
 """Number of entries that share a norm. A norm adds an eighth of a bit to each of its entries."""
@@ -62,7 +63,7 @@ def bits_an_entry(value_bits: int) -> float:
 
 def section_bytes(count: int, bits: int) -> int:
     """Bytes that `count` rounded values take."""
-    return _NORM_BYTES * _blocks(count) + (count * bits + 7) // 8
+    return _NORM_BYTES * _blocks(count) + bytes_of(count * bits)
 
 
 def encode_values(rounded: Rounded) -> bytes:
@@ -76,8 +77,6 @@ def encode_values(rounded: Rounded) -> bytes:
     levels = rounded.levels
     if levels.dtype != (np.float16 if rounded.bits == 16 else np.int8):
         raise WireError(f"Rounded values of {rounded.bits} bits cannot have levels of {levels.dtype}.")
-    if rounded.norms.size != _blocks(levels.size):
-        raise WireError(f"These rounded values have {_blocks(levels.size)} norms. Got {rounded.norms.size}.")
     _refuse_unsound(rounded)
     norms = rounded.norms.astype("<f4", copy=False).tobytes()
     if rounded.bits == 16:
@@ -115,11 +114,8 @@ def _blocks(count: int) -> int:
 
 
 def _refuse_unsound(rounded: Rounded) -> None:
-    norms = rounded.norms
-    levels = rounded.levels
-    s = LEVELS[rounded.bits]
-    if not np.isfinite(norms).all() or np.signbit(norms).any():
-        raise WireError("A norm of rounded values is not finite, or negative; did the training diverge?")
+    levels, s = rounded.levels, LEVELS[rounded.bits]
+    refuse_norms(rounded.norms, _blocks(levels.size), "rounded")
     # Of positive float16, the larger number has the larger bits, and NaN has the largest.
     beyond = levels.view(np.uint16) & 0x7FFF > _HALF_ONE if rounded.bits == 16 else (levels < -s) | (levels > s)
     if beyond.any():

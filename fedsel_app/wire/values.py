@@ -79,7 +79,7 @@ def encode_values(quantised: Quantised, places: bytes) -> bytes:
     """
     norms, levels, bucket, s = quantised.norms, quantised.levels, quantised.bucket, quantised.s
     _refuse_grid(levels.size, bucket, s)
-    _refuse_norms(norms, -(-levels.size // bucket))
+    refuse_norms(norms, -(-levels.size // bucket), "quantised")
     if levels.size and np.abs(levels.astype(np.int32)).max() > s:
         raise WireError(f"A level must be within [-{s}, {s}].")
     coded, nonzero = _encode_levels(levels)
@@ -105,7 +105,7 @@ def decode_values(section: memoryview, count: int) -> Quantised:
     if len(section) - skipped < _NORM_BYTES * buckets:
         raise WireError(f"The payload is too short for the {buckets} norms of its quantised values.")
     norms = np.frombuffer(section, "<f4", buckets, skipped).astype(np.float32)
-    _refuse_norms(norms, buckets)
+    refuse_norms(norms, buckets, "quantised")
     stored = np.frombuffer(section, np.uint8, offset=skipped + _NORM_BYTES * buckets)
     return Quantised(norms, _decode_levels(stored, nonzero, count, s), bucket, s)
 
@@ -119,11 +119,12 @@ def _refuse_grid(count: int, bucket: int, s: int) -> None:
         raise WireError(f"Quantised values have 1 to {MOST_LEVELS} levels. Got {s}.")
 
 
-def _refuse_norms(norms: NDArray[np.float32], expected: int) -> None:
+def refuse_norms(norms: NDArray[np.float32], expected: int, kind: str) -> None:
+    """Raise WireError if the norms of values of this `kind` are not `expected` finite numbers without a sign."""
     if norms.size != expected:
-        raise WireError(f"These quantised values have {expected} norms. Got {norms.size}.")
+        raise WireError(f"These {kind} values have {expected} norms. Got {norms.size}.")
     if not np.isfinite(norms).all() or np.signbit(norms).any():
-        raise WireError("A norm of quantised values is not finite, or negative; did the training diverge?")
+        raise WireError(f"A norm of {kind} values is not finite, or negative; did the training diverge?")
 
 
 def _encode_levels(levels: NDArray[np.int16]) -> tuple[bytes, int]:
