@@ -55,6 +55,31 @@ MISTAKES = {
     "run --clients 2000 --out many": "The 1438 training examples are too few for 2000 clients with 'min-examples' 1.",
     "settings learning-rate": "in its key or its meaning. Did you mean 'lr'?",
     "provision --clients 3 --out fed": "`fedsel provision` needs --server HOST and --clients N, or --add N, or",
+    "run --set learning_rate=0.1": "fedsel: There is no setting 'learning_rate'. Did you mean 'lr'?",
+    "run --set epochs=1": "fedsel: There is no setting 'epochs'. Did you mean 'local-epochs'?",
+    "run --set E=1": "fedsel: There is no setting 'E'. Did you mean 'local-epochs'?",
+    "run --set fraction-fit=0.1": (
+        "There is no setting 'fraction-fit'. Did you mean 'cohort'? It is the number of clients in a round, not their "
+        "share."
+    ),
+    "run --lr 0.1": "There is no option --lr. A setting is given as --set lr=0.1.",
+    "run --clients-per-round 3": "There is no option --clients-per-round. Say --cohort 3.",
+    "run --set local-epochs=1": (
+        "Exactly one of 'local-steps' and 'local-epochs' must be above 0. Now local-steps=50 and local-epochs=1: also "
+        "set local-steps=0 for epochs, or local-epochs=0 for steps."
+    ),
+    "run --set data=mnist --set data-path=mine.npz": "The 'data' parameter mnist does not read mine.npz: set data=npz.",
+    "run --set data=mine.csv": "names the kind of data: set data=csv and data-path=mine.csv.",
+    "run --set partition=iid --set alpha=0.1": (
+        "The partition iid does not read 'alpha': leave it out, or set partition=dirichlet."
+    ),
+    "run --preset fedavg --set mu=0.1": "The solver sgd does not read 'mu': leave it out, or set solver=fedprox.",
+    "run --set device=gpu": "Got 'gpu'. Did you mean 'cuda'?\n",
+    "run --set compressor=topk": "Got 'topk'. Did you mean 'top-k'?\n",
+    "run --set server-optimizer=adam": "Got 'adam'. Did you mean 'fedadam'?\n",
+    "run --set solver=fedavg": "Got 'fedavg'. Did you mean 'sgd'?\n",
+    "run --set partition=non-iid": "Got 'non-iid'. Did you mean 'dirichlet'?\n",
+    "run --set model=ResNet-18": "Got 'ResNet-18'. Did you mean 'resnet18'?\n",
     "start absent": "is not the folder of a machine: it has no machine.toml. `fedsel provision` makes such folders.",
 }
 

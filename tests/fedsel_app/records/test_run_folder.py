@@ -6,7 +6,7 @@ import pytest
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records.run_folder import RunFolder, describe, read_rounds
-from fedsel_app.records.schema import VERSION, EnrolmentRecord, RoundRecord
+from fedsel_app.records.schema import VERSION, EnrolmentRecord, RoundRecord, schedule_round
 from fedsel_app.records.summary import summarize
 
 CONFIG = {"strategy": "random", "seed": 7, "target": 0.8}
@@ -96,6 +96,24 @@ def test_the_best_validation_round_is_the_first_with_the_smallest_client_loss():
     assert (summary.best_validation_round, summary.client_updates_to_best_validation) == (4, 19)
     assert (summary.best_validation_accuracy, summary.best_validation_loss) == (0.4, 2.5)
     assert (summary.rounds_to_target, summary.client_updates_to_target) == (3, 15)
+
+
+OWN_ROUNDS = [
+    {"round": 1, "method_round": 1, "iteration": 1, "time_s": 1.0, "total_uplink_bytes": 10},
+    {"round": 2, "method_round": 1, "iteration": 2, "time_s": 2.0, "total_uplink_bytes": 14, "accuracy": 0.4},
+    {"round": 3, "method_round": 2, "iteration": 1, "time_s": 3.0, "total_uplink_bytes": 24},
+    {"round": 4, "method_round": 2, "iteration": 2, "time_s": 4.0, "total_uplink_bytes": 28, "accuracy": 0.6},
+]
+"""Rows of a method that has rounds of its own."""
+
+
+def test_rounds_are_the_methods_own_and_costs_are_all():
+    rows = [row | {"failures": [], "total_uplink_value_bytes": row["total_uplink_bytes"]} for row in OWN_ROUNDS]
+    summary = summarize(rows, {"strategy": "own", "seed": 1, "target": 0.5}, np.ones(3, np.int64), 7)
+    assert (summary.rounds, summary.rounds_to_target) == (2, 2)
+    assert (summary.time_to_target_s, summary.uplink_to_target_mb) == (4.0, 28e-6)
+    assert [schedule_round(row) for row in OWN_ROUNDS] == [1, 1, 2, 2]
+    assert schedule_round({"round": 7}) == 7
 
 
 def test_a_target_that_is_never_reached_is_null(tmp_path):
