@@ -42,10 +42,7 @@ prefer_own_packages()
 def __getattr__(name: str) -> Any:
     """Import one of the public names on first use.
 
-    Raises
-    ------
-    ImportError
-        If a user's module has the name of one of fedsel's packages.
+    Raises ImportError if a user's module has the name of one of fedsel's packages.
     """
     module = (OWN_APP | PYTHON).get(name)
     if module is None:

@@ -19,10 +19,7 @@ class NpzError(ValueError):
 def read_arrays(file: BinaryIO, names: Container[str] | None = None) -> dict[str, NDArray[Any]]:
     """Read the arrays `names` of an npz file, or all.
 
-    Raises
-    ------
-    NpzError
-        If it is damaged, encrypted or pickled, or contains anything except plain arrays.
+    Raises NpzError if it is damaged, encrypted or pickled, or contains anything except plain arrays.
     """
     if file.read(len(ZIP)) != ZIP:
         raise NpzError("it is not an npz file, which np.savez writes")

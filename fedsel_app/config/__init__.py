@@ -101,9 +101,6 @@ GROUPS: dict[str, type[Settings]] = get_type_hints(SharedSettings)
 def read_groups(values: Mapping[str, Value]) -> dict[str, Any]:
     """Field name -> group from the flat `values`. Absent keys keep their defaults; other keys are ignored.
 
-    Raises
-    ------
-    ConfigError
-        For a value of the wrong type or out of range.
+    Raises ConfigError for a value of the wrong type or out of range.
     """
     return {name: group.from_values(values) for name, group in GROUPS.items()}

@@ -60,10 +60,7 @@ def overrides(arguments: argparse.Namespace) -> dict[str, Value]:
 def parse_setting(text: str) -> tuple[str, Value]:
     """Setting of the form KEY=VALUE. A value that is not TOML, or is a date in TOML, is plain text.
 
-    Raises
-    ------
-    ConfigError
-        Without KEY or =, or for a list or a table.
+    Raises ConfigError if KEY or = is missing, and for a list or a table.
     """
     key, equals, value = text.partition("=")
     key = key.strip()
@@ -81,10 +78,7 @@ def parse_setting(text: str) -> tuple[str, Value]:
 def parse_grid(text: str) -> tuple[str, list[Value]]:
     """Grid of the form KEY=V1,V2. Each value is read as by `parse_setting`; text with a comma needs quotes as in TOML.
 
-    Raises
-    ------
-    ConfigError
-        Without KEY, = or values.
+    Raises ConfigError if KEY, = or values are missing.
     """
     key, equals, values = text.partition("=")
     if not equals or not key.strip() or not values.strip():

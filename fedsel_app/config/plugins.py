@@ -48,11 +48,8 @@ def load_object(path: str, setting: str) -> Callable[..., Any]:
 
     Python's path is searched first, then the working directory.
 
-    Raises
-    ------
-    ConfigError
-        With the name of `setting`, if the module cannot be imported or has no such callable, or the command does not
-        allow it.
+    Raises ConfigError with the name of `setting`, if the module cannot be imported or has no such callable, or the
+    command does not allow it.
     """
     module_name, _, name = path.partition(":")
     if not module_name or not name:
@@ -86,10 +83,8 @@ def load_object(path: str, setting: str) -> Callable[..., Any]:
 def call(path: str, setting: str, *arguments: Any) -> Any:
     """Call the function `path` ("package.module:name").
 
-    Raises
-    ------
-    ConfigError
-        With the name of the function, if it cannot be imported or raises. Its own ConfigErrors are passed on.
+    Raises ConfigError with the name of the function, if it cannot be imported or raises. Its own ConfigErrors are
+    passed on.
     """
     function = load_object(path, setting)
     with user_code(path.partition(":")[0], f"The function '{path}' ('{setting}')"):

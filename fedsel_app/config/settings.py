@@ -176,10 +176,7 @@ class Settings:
     def from_values(cls, values: Mapping[str, Value], prefix: str = "") -> Self:
         """Build the group from its keys in `values`. Absent keys keep their defaults.
 
-        Raises
-        ------
-        ConfigError
-            For a value of the wrong type or out of range.
+        Raises ConfigError for a value of the wrong type or out of range.
         """
         picked = {name: values[key] for key, name in cls.keys(prefix).items() if key in values}
         if not picked:
@@ -212,10 +209,7 @@ def refuse_unknown(values: Iterable[str], known: Iterable[str]) -> None:
 def parse_named(text: str, setting: str, example: str) -> dict[str, Any]:
     """Name -> value of the TOML pairs in `text`, separated by commas: arguments of a library's function.
 
-    Raises
-    ------
-    ConfigError
-        With the name of `setting` and the `example`, for anything else.
+    Raises ConfigError with the name of `setting` and the `example`, for anything else.
     """
     try:
         parsed = tomllib.loads(f"named = {{{text}}}")

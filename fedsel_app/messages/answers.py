@@ -51,10 +51,7 @@ class EnrolAnswer(Scalars):
     def from_properties(cls, properties: Mapping[str, Scalar], clients: int) -> Self:
         """The answer of one of `clients` clients. Its label counts are checked later, when they are decoded.
 
-        Raises
-        ------
-        ConfigError
-            If it is not a client of this run, or does not report its examples.
+        Raises ConfigError if it is not a client of this run, or does not report its examples.
         """
         answer = cls.from_config(properties)
         if not 0 <= answer.client < clients:
@@ -109,10 +106,7 @@ class TrainAnswer(Scalars):
 
         With `loss_optional` the loss may be NaN (unknown), because a user's own client may not return it.
 
-        Raises
-        ------
-        WireError
-            If a number other than the times is missing, not finite, or out of its range.
+        Raises WireError if a number other than the times is missing, not finite, or out of its range.
         """
         loss = metrics.get("loss")
         if loss_optional and isinstance(loss, float) and math.isnan(loss):

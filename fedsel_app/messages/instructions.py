@@ -114,7 +114,8 @@ class LocalTestInstruction(Instruction):
 
 FitInstruction = TrainInstruction | CalibrateInstruction
 EvaluateInstruction = ProbeInstruction | LocalTestInstruction
-InstructionT = TypeVar("InstructionT", bound=Instruction)
+FirstT = TypeVar("FirstT", bound=Instruction)
+SecondT = TypeVar("SecondT", bound=Instruction)
 
 
 def read_fit_instruction(config: Mapping[str, Scalar]) -> FitInstruction:
@@ -127,9 +128,8 @@ def read_evaluate_instruction(config: Mapping[str, Scalar]) -> EvaluateInstructi
     return _read(config, ProbeInstruction, LocalTestInstruction)
 
 
-def _read(config: Mapping[str, Scalar], *kinds: type[InstructionT]) -> InstructionT:
-    for kind in kinds:
-        if config.get(TASK) == kind.task:
-            return kind.from_config(config)
-    tasks = " or ".join(kind.task for kind in kinds)
-    raise WireError(f"The task of this message must be {tasks}. Got {str(config.get(TASK))!r}.")
+def _read(config: Mapping[str, Scalar], first: type[FirstT], second: type[SecondT]) -> FirstT | SecondT:
+    task = config.get(TASK)
+    if task not in (first.task, second.task):
+        raise WireError(f"The task of this message must be {first.task} or {second.task}. Got {str(task)!r}.")
+    return (first if task == first.task else second).from_config(config)

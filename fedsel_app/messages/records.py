@@ -90,10 +90,7 @@ def read_arrays(content: RecordDict, name: str = ARRAYS) -> list[NDArray[Any]]:
 def users_arrays(content: RecordDict, name: str = "") -> tuple[str, ArrayRecord]:
     """Name and record of the user's arrays: the record `name` if it exists, otherwise the user's only record of arrays.
 
-    Raises
-    ------
-    WireError
-        If the user has none, or several.
+    Raises WireError if the user has none, or several.
     """
     found = {key: record for key, record in users_part(content).items() if isinstance(record, ArrayRecord)}
     if name in found:

@@ -65,10 +65,7 @@ class Scalars:
     def from_config(cls, config: Mapping[str, Scalar]) -> Self:
         """Read and check the message. A field with a default may be missing, and other keys are ignored.
 
-        Raises
-        ------
-        WireError
-            If a field is missing, or its value is of another type or out of its bounds.
+        Raises WireError if a field is missing, or its value is of another type or out of its bounds.
         """
         values: dict[str, Any] = {}
         for item in cls.carried():

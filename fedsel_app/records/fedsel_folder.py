@@ -44,11 +44,8 @@ def make_private_folder(path: Path) -> None:
 def make_fedsel_folder(path: Path) -> None:
     """Make the private folder `path` with fedsel's mark, unless it exists already.
 
-    Raises
-    ------
-    ForeignFolderError
-        If something else has this name: a symlink, a file, a folder with files but without the mark, or a folder of
-        another user.
+    Raises ForeignFolderError if something else has this name: a symlink, a file, a folder with files but without the
+    mark, or a folder of another user.
     """
     if is_fedsel_folder(path):
         return
@@ -94,10 +91,7 @@ def remove_if_empty(path: Path) -> None:
 def working_in(path: Path) -> Iterator[None]:
     """Lock fedsel's folder `path` for the block.
 
-    Raises
-    ------
-    BlockingIOError
-        If another process has locked it.
+    Raises BlockingIOError if another process has locked it.
     """
     with (path / MARKER).open("rb") as marker:
         fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -19,10 +19,7 @@ class RecordError(OSError):
 def append_rows(file: Any, rows: Iterable[Mapping[str, Any]]) -> None:
     """Append a line for each row. The lines go to the system at once, so after a crash all earlier lines are complete.
 
-    Raises
-    ------
-    RecordError
-        If the lines cannot be written; an incomplete part of them is removed.
+    Raises RecordError if the lines cannot be written; an incomplete part of them is removed.
     """
     lines = "".join(json.dumps(finite(row)) + "\n" for row in rows).encode()
     path = Path(file.name)

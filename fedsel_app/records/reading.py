@@ -52,10 +52,7 @@ def check_failure(row: Row) -> None:
 def read_rows(path: Path, check: Check) -> list[Row]:
     """Rows of a JSON-lines file, none if it is absent. An incomplete last line is left out.
 
-    Raises
-    ------
-    ConfigError
-        If a row is damaged, or has a version that this fedsel does not read.
+    Raises ConfigError if a row is damaged, or has a version that this fedsel does not read.
     """
     return list(rows_from_end(path, check, None))[::-1]
 
@@ -84,10 +81,7 @@ def rows_from_end(path: Path, check: Check, last_bytes: int | None) -> Iterator[
 def read_object(path: Path, kind: type | None = None, needed: Iterable[str] = ()) -> dict[str, Any] | None:
     """The object in a JSON file, None if the file is absent.
 
-    Raises
-    ------
-    ConfigError
-        If it is not a JSON object, or if its fields do not pass `check_fields`.
+    Raises ConfigError if it is not a JSON object, or if its fields do not pass `check_fields`.
     """
     with _damage("The file", path), _regular(path) as file:
         content = json.loads(file.read())
@@ -125,10 +119,7 @@ def check_fields(values: Mapping[str, Any], kind: type | None, needed: Iterable[
 
     Fields that `kind` does not declare may have any value. A float may be null, which stands for NaN and infinity.
 
-    Raises
-    ------
-    ValueError
-        If a field does not pass; the message names it.
+    Raises ValueError if a field does not pass; the message names it.
     """
     for name in needed:
         if values.get(name) is None:

@@ -185,10 +185,7 @@ def locked(path: Path) -> Iterator[None]:
 def read_config(path: Path, needed: Iterable[str] = ()) -> dict[str, Value]:
     """The settings of the run in the folder at `path`, with at least those of `needed`.
 
-    Raises
-    ------
-    ConfigError
-        If there is no run, or a setting has a value of another type.
+    Raises ConfigError if there is no run, or a setting has a value of another type.
     """
     config = read_object(path / "config.json", needed=needed)
     if config is None:
@@ -225,10 +222,7 @@ def refuse_damaged(path: Path) -> None:
 def read_checkpoint(path: Path) -> dict[str, NDArray[Any]] | None:
     """The checkpoint in the run folder at `path`; None if there is none.
 
-    Raises
-    ------
-    ConfigError
-        If it cannot be read, or has another version of the records' names.
+    Raises ConfigError if it cannot be read, or has another version of the records' names.
     """
     try:
         with (path / CHECKPOINT).open("rb") as file:
@@ -255,10 +249,7 @@ def read_checkpoint(path: Path) -> dict[str, NDArray[Any]] | None:
 def completed_rounds(path: Path) -> int:
     """Number of rounds that the run in the folder at `path` keeps if it is resumed.
 
-    Raises
-    ------
-    ConfigError
-        If a file of the run is a symlink, or if the checkpoint cannot be read.
+    Raises ConfigError if a file of the run is a symlink, or if the checkpoint cannot be read.
     """
     refuse_links(path)
     saved = read_checkpoint(path)
@@ -276,10 +267,7 @@ def describe(row: Row, *, measured: bool = False) -> str:
 def read_rounds(folder: Path) -> list[Row]:
     """The rows of a run's rounds.jsonl.
 
-    Raises
-    ------
-    ConfigError
-        If the folder contains no run, or if the file cannot be read.
+    Raises ConfigError if the folder contains no run, or if the file cannot be read.
     """
     if not (folder / "rounds.jsonl").is_file():
         raise ConfigError(f"{folder} has no run: there is no rounds.jsonl.")

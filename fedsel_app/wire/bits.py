@@ -21,10 +21,7 @@ def pack(bits: NDArray[np.bool_]) -> bytes:
 def unpack(stored: NDArray[np.uint8], bits: int) -> NDArray[np.bool_]:
     """Unpack the first `bits` bits of `stored`, which has just enough bytes for them.
 
-    Raises
-    ------
-    WireError
-        If the last byte's other bits are not zero.
+    Raises WireError if the last byte's other bits are not zero.
     """
     if bits % 8 and stored[-1] >> (bits % 8):
         raise WireError("The payload's padding bits are not zero.")

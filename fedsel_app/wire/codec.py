@@ -125,10 +125,7 @@ def add_weighted(total: NDArray[np.float64], updates: Sequence[Update], weights:
     It sums one part of the model after the other, because a part fits into the processor's cache. This does not change
     a bit of the sums.
 
-    Raises
-    ------
-    ValueError
-        If `total` is not float64 (size,) for each of `updates`.
+    Raises ValueError if `total` is not float64 (size,) for each of `updates`.
     """
     if total.dtype != np.float64:
         raise ValueError(f"An update is summed in float64. Got a total of {total.dtype}.")
@@ -174,10 +171,8 @@ def encode(update: Update, *, client: int, server_round: int, seeded: bool = Fal
     With `seeded`, the payload does not contain the indices, because the receiver draws them itself. They must be
     ``indices.seeded_indices`` of this client and round.
 
-    Raises
-    ------
-    WireError
-        If `update` violates the description of its class, a value is not finite, or a number does not fit 32 bits.
+    Raises WireError if `update` violates the description of its class, a value is not finite, or a number does not fit
+    32 bits.
     """
     _refuse_unsendable(update, client, server_round)
     coding, rice_bits, places = index_codec.encode_indices(update.indices, update.size, seeded=seeded)
@@ -208,10 +203,7 @@ def decode(payload: bytes | memoryview, *, size: int, seed: int | None = None) -
     `seed` is the run's seed, from which seeded indices are drawn. The payload's length and `size` bound the memory that
     decoding uses, even if the payload claims larger numbers.
 
-    Raises
-    ------
-    WireError
-        If `payload` violates the format, or belongs to a model with another number of entries.
+    Raises WireError if `payload` violates the format, or belongs to a model with another number of entries.
     """
     if len(payload) < _OVERHEAD_BYTES:
         raise WireError(f"The payload is cut short: {len(payload)} bytes, and {_OVERHEAD_BYTES} is the least.")

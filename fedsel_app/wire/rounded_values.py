@@ -69,10 +69,7 @@ def section_bytes(count: int, bits: int) -> int:
 def encode_values(rounded: Rounded) -> bytes:
     """Encode the section of rounded values.
 
-    Raises
-    ------
-    WireError
-        If `rounded` violates the description of its class.
+    Raises WireError if `rounded` violates the description of its class.
     """
     levels = rounded.levels
     if levels.dtype != (np.float16 if rounded.bits == 16 else np.int8):

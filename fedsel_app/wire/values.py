@@ -72,10 +72,7 @@ class Quantised:
 def encode_values(quantised: Quantised, places: bytes) -> bytes:
     """Encode the section of quantised values, which includes the coded indices `places`.
 
-    Raises
-    ------
-    WireError
-        If `quantised` violates the description of its class.
+    Raises WireError if `quantised` violates the description of its class.
     """
     norms, levels, bucket, s = quantised.norms, quantised.levels, quantised.bucket, quantised.s
     _refuse_grid(levels.size, bucket, s)
