@@ -9,7 +9,7 @@ from functools import cache
 from math import isfinite
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, BinaryIO, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, BinaryIO, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.settings import LARGEST
@@ -134,8 +134,6 @@ def fits(value: Any, declared: Any) -> bool:
     """True if a value of JSON is of a declared type."""
     origin = get_origin(declared)
     arguments = get_args(declared)
-    if origin is Annotated:
-        return fits(value, arguments[0])
     if origin in (Union, UnionType):
         return any(fits(value, one) for one in arguments)
     if origin is list:
