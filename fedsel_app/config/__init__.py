@@ -14,14 +14,9 @@ from fedsel_app.config.data import DataConfig, PartitionConfig, PreprocessingCon
 from fedsel_app.config.execution import ExecutionConfig
 from fedsel_app.config.network import EnrolmentConfig, NetworkConfig, ReplyConfig
 from fedsel_app.config.participation import ISPConfig, ParticipationConfig, SearchLossConfig
+from fedsel_app.config.privacy import PrivacyConfig
 from fedsel_app.config.run import EvaluationConfig, RecordConfig, RunConfig
-from fedsel_app.config.server import (
-    AggregationConfig,
-    CalibrationConfig,
-    PrivacyConfig,
-    ReportedValueConfig,
-    ServerOptimizerConfig,
-)
+from fedsel_app.config.server import AggregationConfig, CalibrationConfig, ReportedValueConfig, ServerOptimizerConfig
 from fedsel_app.config.settings import ConfigError, Settings, Value, refuse_unknown, require, setting
 from fedsel_app.config.training import TrainingConfig
 

@@ -1,4 +1,4 @@
-"""Settings of the server: aggregation, bounds on reported values, its optimizer, BatchNorm calibration and privacy."""
+"""Settings of the server: aggregation, bounds on reported values, the server optimizer and BatchNorm calibration."""
 
 from dataclasses import dataclass
 
@@ -148,19 +148,3 @@ class CalibrationConfig(Settings):
     def of_training(self) -> bool:
         """True if the statistics are those of local training, which clients then send with their updates."""
         return self.calibration_form == "training"
-
-
-@dataclass(frozen=True)
-class PrivacyConfig(Settings):
-    """Privacy of the clients: differential privacy and the sharing of label counts."""
-
-    dp_clip_norm: float = setting(
-        0.0, "norm to which each update is clipped for differential privacy; 0 switches it off", low=0.0
-    )
-    dp_noise_multiplier: float = setting(
-        1.0, "standard deviation of the noise of differential privacy, in multiples of dp-clip-norm", above=0.0
-    )
-    dp_delta: float = setting(1e-5, "delta at which the run reports its epsilon", above=0.0, below=1.0)
-    share_label_counts: bool = setting(
-        True, "clients report their number of examples of each class, to methods that need it"
-    )
