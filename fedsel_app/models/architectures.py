@@ -3,7 +3,7 @@
 The parameter counts below are the sources' own, or follow from the layers that the sources describe. Tests check them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -31,28 +31,6 @@ class Architecture(NamedTuple):
         return None
 
 
-def _linear(sample_shape: Shape, outputs: int) -> nn.Module:
-    """y = theta . x, without a bias. For an intercept, FedCVR-Bolt's regression adds a constant 1 to x (Sec. 4.1)."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(sample_shape)), outputs, bias=False))
-
-
-def _logistic(sample_shape: Shape, outputs: int) -> nn.Module:
-    """Multinomial logistic regression; 7,850 parameters for MNIST."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(sample_shape)), outputs))
-
-
-def _mlp(sample_shape: Shape, outputs: int) -> nn.Module:
-    """Two hidden layers of 200 units (FedAvg's 2NN, FedCVR-Bolt's MNIST model); 199,210 parameters for MNIST."""
-    return nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(int(np.prod(sample_shape)), 200),
-        nn.ReLU(),
-        nn.Linear(200, 200),
-        nn.ReLU(),
-        nn.Linear(200, outputs),
-    )
-
-
 class HalvingMax(nn.MaxPool2d):
     """Max pooling of 2x2. On a CPU without gradients it takes elementwise maxima, in a fifth of torch's time.
 
@@ -72,31 +50,67 @@ class HalvingMax(nn.MaxPool2d):
         return torch.maximum(rows[..., 0:width:2], rows[..., 1:width:2])
 
 
+class Convolution(NamedTuple):
+    """A convolution, 2x2 max pooling if it is pooled, and a ReLU."""
+
+    channels: int
+    kernel: int
+    padding: int = 0
+    stride: int = 1
+    pooled: bool = True
+
+
+def _network(
+    sample_shape: Shape,
+    outputs: int,
+    convolutions: Sequence[Convolution] = (),
+    hidden: Sequence[int] = (),
+    dropout: float = 0.0,
+) -> nn.Module:
+    """Convolutions, then fully connected layers of `hidden` units, a ReLU after each, dropout, and the output layer."""
+    modules: list[nn.Module] = []
+    shape = sample_shape
+    for layer in convolutions:
+        channels, *sides = shape
+        modules.append(nn.Conv2d(channels, layer.channels, layer.kernel, layer.stride, layer.padding))
+        sides = [(side + 2 * layer.padding - layer.kernel) // layer.stride + 1 for side in sides]
+        if layer.pooled:
+            modules.append(HalvingMax())
+            sides = [side // 2 for side in sides]
+        modules.append(nn.ReLU())
+        shape = (layer.channels, *sides)
+    modules.append(nn.Flatten())
+    units = int(np.prod(shape))
+    for count in hidden:
+        modules += [nn.Linear(units, count), nn.ReLU()]
+        units = count
+    if dropout:
+        modules.append(nn.Dropout(dropout))
+    return nn.Sequential(*modules, nn.Linear(units, outputs))
+
+
+def _linear(sample_shape: Shape, outputs: int) -> nn.Module:
+    """y = theta . x, without a bias. For an intercept, FedCVR-Bolt's regression adds a constant 1 to x (Sec. 4.1)."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(sample_shape)), outputs, bias=False))
+
+
+def _logistic(sample_shape: Shape, outputs: int) -> nn.Module:
+    """Multinomial logistic regression; 7,850 parameters for MNIST."""
+    return _network(sample_shape, outputs)
+
+
+def _mlp(sample_shape: Shape, outputs: int) -> nn.Module:
+    """Two hidden layers of 200 units (FedAvg's 2NN, FedCVR-Bolt's MNIST model); 199,210 parameters for MNIST."""
+    return _network(sample_shape, outputs, hidden=(200, 200))
+
+
 def _cnn(sample_shape: Shape, outputs: int) -> nn.Module:
-    channels, height, width = sample_shape
-    return nn.Sequential(
-        nn.Conv2d(channels, 16, 3, padding=1),
-        HalvingMax(),
-        nn.ReLU(),
-        nn.Conv2d(16, 32, 3, padding=1),
-        HalvingMax(),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(32 * (height // 4) * (width // 4), 64),
-        nn.ReLU(),
-        nn.Linear(64, outputs),
-    )
+    return _network(sample_shape, outputs, [Convolution(16, 3, padding=1), Convolution(32, 3, padding=1)], [64])
 
 
 def _lenet(sample_shape: Shape, outputs: int) -> nn.Module:
     """CNN of NIID-Bench (Li et al. 2022) and of Flower's baseline of that name; 44,426 parameters for MNIST."""
-    channels, height, width = sample_shape
-    flat = 16 * (((height - 4) // 2 - 4) // 2) * (((width - 4) // 2 - 4) // 2)
-    return nn.Sequential(
-        *(nn.Conv2d(channels, 6, 5), HalvingMax(), nn.ReLU()),
-        *(nn.Conv2d(6, 16, 5), HalvingMax(), nn.ReLU()),
-        *(nn.Flatten(), nn.Linear(flat, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, outputs)),
-    )
+    return _network(sample_shape, outputs, [Convolution(6, 5), Convolution(16, 5)], [120, 84])
 
 
 def _cnn4(sample_shape: Shape, outputs: int) -> nn.Module:
@@ -104,19 +118,7 @@ def _cnn4(sample_shape: Shape, outputs: int) -> nn.Module:
 
     FedCVR-Bolt's model for CIFAR-10 has the same layers; its paper does not give their widths.
     """
-    channels, height, width = sample_shape
-    return nn.Sequential(
-        nn.Conv2d(channels, 32, 5, padding=2),
-        HalvingMax(),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 5, padding=2),
-        HalvingMax(),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(64 * (height // 4) * (width // 4), 512),
-        nn.ReLU(),
-        nn.Linear(512, outputs),
-    )
+    return _network(sample_shape, outputs, [Convolution(32, 5, padding=2), Convolution(64, 5, padding=2)], [512])
 
 
 def _cnn5(sample_shape: Shape, outputs: int) -> nn.Module:
@@ -125,22 +127,8 @@ def _cnn5(sample_shape: Shape, outputs: int) -> nn.Module:
     The paper gives neither the padding nor the positions of its two poolings. As is usual for a CNN of these widths,
     there is no padding here, and each of the first two convolutions is followed by a pooling.
     """
-    channels, height, width = sample_shape
-    flat = 64 * (((height - 2) // 2 - 2) // 2 - 2) * (((width - 2) // 2 - 2) // 2 - 2)
-    return nn.Sequential(
-        nn.Conv2d(channels, 32, 3),
-        HalvingMax(),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 3),
-        HalvingMax(),
-        nn.ReLU(),
-        nn.Conv2d(64, 64, 3),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(flat, 64),
-        nn.ReLU(),
-        nn.Linear(64, outputs),
-    )
+    convolutions = [Convolution(32, 3), Convolution(64, 3), Convolution(64, 3, pooled=False)]
+    return _network(sample_shape, outputs, convolutions, [64])
 
 
 def _cnn5_wide(sample_shape: Shape, outputs: int) -> nn.Module:
@@ -150,48 +138,19 @@ def _cnn5_wide(sample_shape: Shape, outputs: int) -> nn.Module:
     image without padding, and two layers of 256 and 128 units. With two convolutions and the output layer, these are
     five layers.
     """
-    channels, height, width = sample_shape
-    flat = 128 * (((height - 4) // 2 - 4) // 2) * (((width - 4) // 2 - 4) // 2)
-    return nn.Sequential(
-        nn.Conv2d(channels, 64, 5),
-        HalvingMax(),
-        nn.ReLU(),
-        nn.Conv2d(64, 128, 5),
-        HalvingMax(),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(flat, 256),
-        nn.ReLU(),
-        nn.Linear(256, 128),
-        nn.ReLU(),
-        nn.Linear(128, outputs),
-    )
+    return _network(sample_shape, outputs, [Convolution(64, 5), Convolution(128, 5)], [256, 128])
 
 
 def _alexnet(sample_shape: Shape, outputs: int) -> nn.Module:
     """AlexNet for 32x32 images; 2,781,514 parameters for 10 classes. Dropout(0.5) as in the authors' code."""
-    channels, height, width = sample_shape
-    flat = 256 * ((height + 1) // 16) * ((width + 1) // 16)
-    return nn.Sequential(
-        nn.Conv2d(channels, 64, 3, stride=2, padding=1),
-        HalvingMax(),
-        nn.ReLU(),
-        nn.Conv2d(64, 192, 3, padding=1),
-        HalvingMax(),
-        nn.ReLU(),
-        nn.Conv2d(192, 384, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(384, 256, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(256, 256, 3, padding=1),
-        HalvingMax(),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(flat, 512),
-        nn.ReLU(),
-        nn.Dropout(0.5),
-        nn.Linear(512, outputs),
-    )
+    convolutions = [
+        Convolution(64, 3, padding=1, stride=2),
+        Convolution(192, 3, padding=1),
+        Convolution(384, 3, padding=1, pooled=False),
+        Convolution(256, 3, padding=1, pooled=False),
+        Convolution(256, 3, padding=1),
+    ]
+    return _network(sample_shape, outputs, convolutions, [512], dropout=0.5)
 
 
 class _Residual(nn.Module):
