@@ -152,9 +152,9 @@ class SelectionClient(NumPyClient):
             extra_steps += len(passes) * FORWARD_STEPS
         term = None if correction is None else model.arranged(correction)
         with seeded(_seed(rng), model.parameters.device):
-            report = train(model, batches, training, instruction.learning_rate, term)
+            loss, steps = train(model, batches, training, instruction.learning_rate, term)
         statistics = finite_statistics(model) if instruction.statistics else None
-        measured[Report.EFFECTIVE_STEPS] = training.effective_steps(report.steps)
+        measured[Report.EFFECTIVE_STEPS] = training.effective_steps(steps)
         if wanted & reports.AFTER_TRAINING:
             deviation = reports.gradient_deviation(model, self._batches(examples, passes, model))
             measured[Report.GRADIENT_DEVIATION] = deviation
@@ -162,10 +162,10 @@ class SelectionClient(NumPyClient):
         compute_s = time.perf_counter() - started
         return Trained(
             parameters=model.export(),
-            loss=report.loss,
+            loss=loss,
             compute_s=compute_s,
-            work_steps=report.steps + extra_steps,
-            steps=report.steps,
+            work_steps=steps + extra_steps,
+            steps=steps,
             lr=instruction.learning_rate,
             statistics=statistics,
             reports={name: measured[name] for name in instruction.reports},

@@ -12,7 +12,7 @@ from flwr.client import ClientFnExt
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
-from clients.selecting import SelectingMod
+from clients.selecting import selecting
 from clients.user_client import Functions, UserClient
 from fedsel_app.messages.records import fedsel_config
 
@@ -32,7 +32,7 @@ def client_app(client_fn: ClientFnExt | None = None, mods: list[Mod] | None = No
         For a function of another name.
     """
     if client_fn is not None:
-        return ClientApp(client_fn, [SelectingMod(Functions(**functions)), *(mods or [])])
+        return ClientApp(client_fn, [selecting(**functions), *(mods or [])])
     return SelectingApp(mods, Functions(**functions))
 
 

@@ -5,7 +5,7 @@ and their own config; the mod reads what fedsel's server sends in addition. With
 nothing. An app with `@app.train()` uses `clients.client_app` instead.
 """
 
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, overload
 
 from flwr.app import Context, Message
@@ -35,16 +35,5 @@ def selecting(
     The functions are those of `clients.user_client.Functions`; their arrays are lists. Raises TypeError for any other.
     """
     if message is None or context is None or call_next is None:
-        return SelectingMod(Functions(**functions))
+        return partial(answer_legacy, functions=Functions(**functions))
     return answer_legacy(message, context, call_next, Functions())
-
-
-@dataclass(frozen=True)
-class SelectingMod:
-    """The mod with the user's functions."""
-
-    functions: Functions
-
-    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        """Answer a message of fedsel's server through the user's client; pass on any other."""
-        return answer_legacy(message, context, call_next, self.functions)

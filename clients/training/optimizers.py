@@ -7,7 +7,6 @@ classes would import torch's compiler in every client process, which takes secon
 """
 
 import math
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,15 +17,8 @@ BETA2 = 0.999
 EPSILON = 1e-8
 
 
-class Optimizer(Protocol):
-    """Optimizer: moves weights, float32 (N,), along a gradient of the same shape, which does not change."""
-
-    def step(self, weights: Tensor, gradient: Tensor, lr: float) -> None:
-        """Take one step, in place on `weights`."""
-
-
 class SGD:
-    """SGD with momentum: v <- momentum v + g, w <- w - lr v."""
+    """SGD with momentum: v <- momentum v + g, w <- w - lr v. The gradient, float32 (N,) like w, does not change."""
 
     def __init__(self, weights: Tensor, momentum: float) -> None:
         self._momentum = momentum
@@ -39,7 +31,7 @@ class SGD:
 
 
 class Adam:
-    """Adam, and AdamW with `decay`.
+    """Adam, and AdamW with `decay`. The gradient does not change.
 
     m <- b1 m + (1 - b1) g, v <- b2 v + (1 - b2) g^2, w <- w - lr m^ / (sqrt(v^) + eps); ^ corrects for the zero start.
 
@@ -71,7 +63,7 @@ class Adam:
         weights.addcdiv_(self._mean, self._root, value=-lr / (1.0 - self._beta1**self._steps))
 
 
-def make_optimizer(config: TrainingConfig, weights: Tensor) -> Optimizer:
+def make_optimizer(config: TrainingConfig, weights: Tensor) -> SGD | Adam:
     """The optimizer of one round's local training."""
     if config.optimizer == "sgd":
         return SGD(weights, config.momentum)

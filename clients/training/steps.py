@@ -7,7 +7,6 @@ optimizers.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -23,23 +22,13 @@ class DivergenceError(FloatingPointError):
     """Local training produced a number that is not finite. The message names the learning rate."""
 
 
-@dataclass(frozen=True)
-class TrainingReport:
-    """Report of one call of `train`."""
-
-    loss: float
-    """Mean over the steps of the mini-batch loss before each step."""
-    steps: int
-    """Steps taken."""
-
-
 def train(
     model: FlatModel,
     batches: Iterable[tuple[Tensor, Tensor]],
     config: TrainingConfig,
     lr: float,
     correction: Tensor | None = None,
-) -> TrainingReport:
+) -> tuple[float, int]:
     """Take one step for each mini-batch (see `_Step`). BatchNorm statistics change as in train mode.
 
     Parameters
@@ -54,6 +43,13 @@ def train(
         Learning rate of the round.
     correction
         A constant term of the gradient, float32 (N,), on the model's device; None: no term.
+
+    Returns
+    -------
+    loss
+        Mean over the steps of the mini-batch loss before each step.
+    steps
+        Steps taken.
 
     Raises
     ------
@@ -77,7 +73,7 @@ def train(
             f"Local training diverged at learning rate {lr:g} (mean loss {mean_loss:g} over {steps} steps): "
             "lower 'lr', or bound the gradient with 'clip-norm'."
         )
-    return TrainingReport(mean_loss, steps)
+    return mean_loss, steps
 
 
 class _Step:

@@ -34,19 +34,21 @@ def client_parts(config: PartitionConfig, dataset: Dataset, clients: int, seed: 
     Returns
     -------
     list of K int64 arrays
-        As `partition.split` returns them; the parts of a partitioner of flwr-datasets are in its own order.
+        As `partition.split` returns them, without the server's examples (see `partition.surrogate`); the parts of a
+        partitioner of flwr-datasets are in its own order.
 
     Raises
     ------
     ConfigError
-        As in `partition.split`, or if a partitioner does not exist or raises for its arguments or the data.
+        As in `partition.split` and `partition.surrogate`, or if a partitioner does not exist or raises for its
+        arguments or the data.
     """
-    if not config.partitioner and not config.function:
-        return split(config, dataset.y_train, clients, seed, dataset.owners)
     if config.surrogate_examples:
         left, _ = surrogate(config, dataset.y_train, seed)
         parts = client_parts(replace(config, surrogate_examples=0), _rows(dataset, left), clients, seed)
         return [left[part] for part in parts]
+    if not config.partitioner and not config.function:
+        return split(config, dataset.y_train, clients, seed, dataset.owners)
     if config.function:
         parts = own_parts(config.function, dataset.y_train, clients, seed)
     else:

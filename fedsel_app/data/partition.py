@@ -11,7 +11,6 @@ Decentralized Data", AISTATS 2017, Sec. 3.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,9 +41,9 @@ def split(
     -------
     list of K int64 arrays
         Each client's examples as sorted indices. They are disjoint, except in missing-classes with the form code, where
-        clients share examples. They cover all n examples except the server's (see `surrogate`), with three exceptions:
-        this form of missing-classes; psi-lda, where each client has n // K examples (in the form code at most
-        `client-examples`); and natural with more owners than clients.
+        clients share examples. They cover all n examples, with three exceptions: this form of missing-classes; psi-lda,
+        where each client has n // K examples (in the form code at most `client-examples`); and natural with more owners
+        than clients.
 
     Raises
     ------
@@ -58,12 +57,6 @@ def split(
             "With 'partition' own, each client trains on all of its own data file, and no file is split. Use it only "
             "if each client runs on a machine of its own, with its own 'data-path'."
         )
-    if config.surrogate_examples:
-        left, _ = surrogate(config, labels, seed)
-        parts = split(
-            replace(config, surrogate_examples=0), labels[left], clients, seed, None if owners is None else owners[left]
-        )
-        return [left[part] for part in parts]
     if clients * config.min_examples > len(labels):
         raise ConfigError(
             f"The {len(labels)} training examples are too few for {clients} clients with 'min-examples' "

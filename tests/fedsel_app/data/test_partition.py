@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError, PartitionConfig
+from fedsel_app.data.client_parts import client_parts
+from fedsel_app.data.dataset import from_arrays
 from fedsel_app.data.partition import holdout, label_counts, split, surrogate
 
 CONFIGS = {
@@ -205,7 +207,10 @@ def test_surrogate_examples_go_to_no_client(kind):
     # A tenth of each class.
     assert np.bincount(labels[server]).tolist() == [10, 10, 10, 6, 4]
     assert sorted([*kept, *server]) == list(range(400))
-    parts = split(config, labels, 4, 3, owners)
+    x = np.zeros((400, 1))
+    arrays = {"x_train": x, "y_train": labels, "x_test": x, "y_test": labels, "owners": owners}
+    dataset = from_arrays(arrays, "The test's data")
+    parts = client_parts(config, dataset, 4, 3)
     dealt = np.concatenate(parts)
     assert np.intersect1d(dealt, server).size == 0
     assert len(set(dealt.tolist())) == dealt.size == 360
@@ -214,7 +219,7 @@ def test_surrogate_examples_go_to_no_client(kind):
     assert all((np.diff(part) > 0).all() for part in parts)
     assert not np.array_equal(server, surrogate(config, labels, 4)[1])
     with pytest.raises(ConfigError, match=r"'surrogate-examples' parameter must be below the 400 training examples"):
-        split(PartitionConfig(partition=kind, surrogate_examples=400), labels, 4, 3, owners)
+        client_parts(PartitionConfig(partition=kind, surrogate_examples=400), dataset, 4, 3)
 
 
 def test_label_counts():
