@@ -202,8 +202,8 @@ def _outputs(y: NDArray[Any], task: str) -> int:
 
 def _digits(config: DataConfig, seed: int) -> Dataset:
     images, labels = digits.read()
-    train, test = holdout(np.arange(len(labels)), labels, config.test_fraction, stream(seed, Purpose.DATA))
-    arrays = {"x_train": images[train], "y_train": labels[train], "x_test": images[test], "y_test": labels[test]}
+    arrays = {"x_train": images, "y_train": labels}
+    _hold_out(arrays, config, seed)
     return from_arrays(arrays, f"The data set 'digits' with 'test-fraction' {config.test_fraction}")
 
 

@@ -8,7 +8,7 @@ flwr-datasets gets the training examples in the same order as there.
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,26 +20,17 @@ from fedsel_app.data.columns import Columns, known_column, owners, values
 SPLITS = ("train", "test", "validation")
 
 
-class HubData(NamedTuple):
-    """Data set of `datasets`, as arrays.
+def read(config: DataConfig, seed: int) -> tuple[dict[str, Any], int | None, dict[str, NDArray[Any]]]:
+    """Read the training split and the test split, if there is one; `seed` shuffles them.
 
-    Attributes
-    ----------
+    Returns
+    -------
     arrays
         x_train, y_train and task; x_test and y_test if there is a test split; owners if their column is named.
     classes
         Number of classes if the labels have names, else None.
     columns
         Name -> values of the training examples, (n,), of each column of single numbers or texts.
-    """
-
-    arrays: dict[str, Any]
-    classes: int | None
-    columns: dict[str, NDArray[Any]]
-
-
-def read(config: DataConfig, seed: int) -> HubData:
-    """Read the training split and the test split, if there is one; `seed` shuffles them.
 
     Raises
     ------
@@ -68,7 +59,7 @@ def read(config: DataConfig, seed: int) -> HubData:
     single = values(parts["train"], columns.single)
     if owner := arguments.get("owner"):
         arrays["owners"] = owners(single[known_column(owner, columns.single, source)])
-    return HubData(arrays, classes, single)
+    return arrays, classes, single
 
 
 def _source(config: DataConfig) -> str:

@@ -35,9 +35,8 @@ def read(data: str, folder: Path, *, download: bool) -> dict[str, NDArray[Any]]:
     refuse_pipes(data, folder.glob(files))
     arrays = {}
     try:
-        if (
-            not download and not (folder / Path(files).parts[0]).is_dir()
-        ):  # known without torchvision, which takes seconds
+        # This check needs no torchvision, whose import takes seconds.
+        if not download and not (folder / Path(files).parts[0]).is_dir():
             raise FileNotFoundError(folder)
         from torchvision import datasets
 
