@@ -17,7 +17,6 @@ from simulation.claims.claim import Claim, Stage
 from simulation.claims.measured import Measured
 from simulation.claims.ranking import Place, Ranking, advice, places, ranking_advice
 from simulation.claims.verdict import (
-    DECIDED,
     DOES_NOT,
     HOLDS,
     NO_DIFFERENCE,
@@ -363,8 +362,3 @@ def _wrapped(text: str, first: str = "", later: str = "") -> str:
     return fill(
         text, WIDTH, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
     )
-
-
-def decided(verdicts: dict[str, Standing]) -> int:
-    """Number of claims that are decided."""
-    return sum(found.word in DECIDED for found in verdicts.values())

@@ -11,12 +11,12 @@ from fedsel_app.models import building
 from fedsel_app.models.cost import forward_flops
 from fedsel_app.models.device import choose_device
 from simulation.claims.claim import Claim
-from simulation.claims.ledger import advantage_text, decided
+from simulation.claims.ledger import advantage_text
 from simulation.claims.measured import Measured
 from simulation.claims.ranking import Ranking
 from simulation.claims.runs import missing_runs
 from simulation.claims.study import Study
-from simulation.claims.verdict import decide
+from simulation.claims.verdict import DECIDED, decide
 from simulation.experiments.configuration import AppConfig
 from simulation.terminal import whole_table
 
@@ -35,7 +35,7 @@ def claims_table(measured: Measured) -> Table:
     standing = [claim for claim in claims if not claim.superseded]
     runs = sum(len(study.seeds) * len(study.sides) for study in (*claims, *rankings))
     caption = (
-        f"{len(standing)} claims, {decided({claim.name: verdicts[claim.name] for claim in standing})} decided, and "
+        f"{len(standing)} claims, {sum(verdicts[claim.name].word in DECIDED for claim in standing)} decided, and "
         f"{len(claims) - len(standing)} superseded; {runs} runs, some of them shared"
     )
     columns = "claim", "verdict", "metric", "advantage", "paper", "scale"
@@ -52,21 +52,16 @@ def claims_table(measured: Measured) -> Table:
 
 
 def _costs(study: Study, measured: Measured) -> tuple[str, str]:
-    """Number of missing runs, and core minutes of all runs."""
-    return str(len(missing_runs([study], measured))), _minutes(study, measured)
-
-
-def _minutes(study: Study, measured: Measured) -> str:
-    """Core minutes of all runs of a study, measured or else expected; unknown if the data set is."""
-    seconds = 0.0
+    """Number of missing runs, and core minutes of all runs: measured or else expected, unknown if the data set is."""
+    missing, seconds = str(len(missing_runs([study], measured))), 0.0
     for side in study.sides:
         known = measured.seconds(study, side)
         try:
             one = sum(known) / len(known) if known else expected_s(study.configuration(side, study.seeds[0]))
         except ConfigError:
-            return "unknown"
+            return missing, "unknown"
         seconds += one * len(study.seeds)
-    return f"{seconds / 60:,.1f}"
+    return missing, f"{seconds / 60:,.1f}"
 
 
 def expected_s(config: AppConfig) -> float:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 
 from fedsel_app.config import ConfigError, Value
 from simulation.claims.measured import Measured
@@ -104,30 +105,20 @@ def places(ranking: Ranking, metric: Metric, measured: Measured) -> list[Place]:
 
     A variant that was not run on all seeds is left out.
     """
-    found = {
-        side.name: {
-            seed: value
-            for seed in ranking.seeds
-            if (value := _value(ranking, side, seed, metric, measured)) is not None
-        }
+    every = {
+        side.name: [(measured.values(ranking, side, seed) or {}).get(metric.column) for seed in ranking.seeds]
         for side in ranking.sides
     }
-    whole = len(ranking.seeds)
-    rows = {name: row for name, row in found.items() if len(row) == whole or name not in ranking.variants}
-    common = sorted(set.intersection(*(set(row) for row in rows.values())))
+    shown = {name: values for name, values in every.items() if None not in values or name not in ranking.variants}
+    common = pd.DataFrame(shown, dtype=np.float64).dropna()
     if len(common) < 2:
         return []
-    scores: dict[str, Floats] = {name: np.array([row[seed] for seed in common]) for name, row in rows.items()}
+    scores: dict[str, Floats] = {name: common[name].to_numpy() for name in shown}
     order = sorted(scores, key=lambda name: (-scores[name].mean(), name))
     first, *others = order
     adjusted = holm([paired(scores[name], scores[first]).p for name in others])
     behind = {first: False, **{name: p < LEVEL for name, p in zip(others, adjusted, strict=True)}}
     return [Place(name, t_interval(scores[name]), behind[name]) for name in order]
-
-
-def _value(ranking: Ranking, side: Side, seed: int, metric: Metric, measured: Measured) -> float | None:
-    values = measured.values(ranking, side, seed)
-    return None if values is None else values.get(metric.column)
 
 
 def ranking_advice(ranking: Ranking, measured: Measured) -> str:

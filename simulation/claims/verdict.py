@@ -9,7 +9,7 @@ A family has the claims of one stage and never uses the seeds of another. Supers
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite
+from math import inf
 from typing import Self
 
 import numpy as np
@@ -161,28 +161,21 @@ def paired_values(claim: Claim, metric: Metric, measured: Measured, seeds: Seque
     The whole cost of a run that missed the target counts as its cost to the target. A seed on which both sides missed
     it is left out.
     """
-    rows: list[tuple[float, float]] = []
-    missed = [0, 0]
-    for seed in seeds:
-        both = [measured.values(claim, side, seed) for side in claim.sides]
-        if both[0] is None or both[1] is None:
-            continue
-        found = [_number(values, metric.column) for values in both if values is not None]
-        absent = [not isfinite(value) for value in found]
-        missed = [count + gone for count, gone in zip(missed, absent, strict=True)]
-        if metric.whole and sum(absent) == 1:
-            spent = [_number(values, metric.whole) for values in both if values is not None]
-            found = [whole if gone else value for whole, gone, value in zip(spent, absent, found, strict=True)]
-        rows.append((found[0], found[1]))
-    claimed, other = np.array(rows, np.float64).reshape(-1, 2).T
-    advantages = np.array([metric.of_pair(first, second) for first, second in rows], np.float64)
-    counted = np.isfinite(advantages)
-    return Pairs(metric, claimed[counted], other[counted], advantages[counted], (missed[0], missed[1]))
+    every = ([measured.values(claim, side, seed) for side in claim.sides] for seed in seeds)
+    pairs = [[values for values in both if values is not None] for both in every if None not in both]
 
+    def numbers(key: str) -> Floats:
+        return np.array([[values.get(key) for values in both] for both in pairs], np.float64).reshape(-1, 2)
 
-def _number(values: Mapping[str, float | None], key: str) -> float:
-    value = values.get(key)
-    return np.nan if value is None else float(value)
+    found = numbers(metric.column)
+    absent = ~np.isfinite(found)
+    if metric.whole:
+        one_missed = absent.sum(axis=1, keepdims=True) == 1
+        found = np.where(absent & one_missed, numbers(metric.whole), found)
+    advantages = np.array([metric.of_pair(*row) for row in found.tolist()], np.float64)
+    claimed, other = found[np.isfinite(advantages)].T
+    first, second = absent.sum(axis=0).tolist()
+    return Pairs(metric, claimed, other, advantages[np.isfinite(advantages)], (first, second))
 
 
 @dataclass(frozen=True)

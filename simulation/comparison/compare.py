@@ -5,16 +5,15 @@ the same command completes a comparison that was killed.
 """
 
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
 
+import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
 from fedsel_app.records.run_folder import read_summary
 from fedsel_app.records.summary import averaged_text
 from simulation.comparison.placement import cores_each
-from simulation.comparison.plan import Comparison, PlannedRun
+from simulation.comparison.plan import Comparison
 from simulation.comparison.run_processes import carry_out
 from simulation.comparison.watch import read_run
 from simulation.engines.choice import choose
@@ -63,35 +62,31 @@ def plan_table(comparison: Comparison, jobs: int) -> Table:
 
 def results_table(comparison: Comparison) -> Table:
     """Table of means ± standard deviations over the seeds, one line per strategy and cell of the grid."""
-    groups: dict[str, list[PlannedRun]] = {}
-    for run in comparison.runs:
-        label = " ".join([run.strategy, *(f"{key}={value}" for key, value in run.cell.items())])
-        groups.setdefault(label, []).append(run)
+    rows = [
+        {"label": " ".join([run.strategy, *(f"{key}={value}" for key, value in run.cell.items())])}
+        | (read_summary(run.folder) or {})
+        for run in comparison.runs
+    ]
+    summaries = pd.DataFrame(rows).reindex(columns=["label", "failure_count", *MEASURES])
+    known = [key for key in MEASURES if summaries[key].notna().any()]
     title = f"Mean ± standard deviation over the seeds {', '.join(map(str, comparison.seeds))}"
-    summaries_of = {
-        label: [summary for run in runs if (summary := read_summary(run.folder)) is not None]
-        for label, runs in groups.items()
-    }
-    every = [summary for summaries in summaries_of.values() for summary in summaries]
-    known = [key for key in MEASURES if any(summary.get(key) is not None for summary in every)]
     counts = {-(-run.config.run.rounds // run.config.evaluation.eval_every) for run in comparison.runs}
     averaged = " or ".join(dict.fromkeys(averaged_text(count) for count in sorted(counts)))
     caption = f"{comparison.kind} Stable accuracy: {averaged}.".lstrip()
     numbers = "runs", *(MEASURES[key][0] for key in known), "client failures"
     table = whole_table("strategy", numbers=numbers, title=title, caption=caption)
-    for label, runs in groups.items():
-        summaries = summaries_of[label]
-        cells = [mean_and_deviation(summaries, key, MEASURES[key][1]) for key in known]
-        failures = str(sum(summary["failure_count"] for summary in summaries))
-        table.add_row(label, f"{len(summaries)}/{len(runs)}", *cells, failures)
+    for label, runs in summaries.groupby("label", sort=False):
+        finished = runs.dropna(subset="failure_count")
+        cells = [mean_and_deviation(finished[key], MEASURES[key][1]) for key in known]
+        table.add_row(label, f"{len(finished)}/{len(runs)}", *cells, f"{finished['failure_count'].sum():.0f}")
     return table
 
 
-def mean_and_deviation(summaries: Sequence[Mapping[str, Any]], key: str, form: str) -> str:
+def mean_and_deviation(numbers: pd.Series, form: str) -> str:
     """Mean ± standard deviation (n - 1) over the runs with the number, and their share if some lack it."""
-    values = [summary[key] for summary in summaries if summary.get(key) is not None]
+    values = numbers.dropna().tolist()
     if not values:
         return "–"
     deviation = f" ± {statistics.stdev(values):{form}}" if len(values) > 1 else ""
-    share = f" ({len(values)} of {len(summaries)})" if len(values) < len(summaries) else ""
+    share = f" ({len(values)} of {len(numbers)})" if len(values) < len(numbers) else ""
     return f"{statistics.fmean(values):{form}}{deviation}{share}"

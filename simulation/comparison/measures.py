@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from fedsel_app.config import ConfigError
-from fedsel_app.records.schema import Row
 from fedsel_app.records.summary import STABLE_ROUNDS, averaged_text
 from simulation.comparison.results import Group
 from simulation.comparison.runs import Run
@@ -104,18 +103,13 @@ class EvaluatedMetric:
         """Measures of the metric: the last value, the mean of the last values, and the best."""
         return self.final, self.stable, self.best
 
-    def value(self, row: Row) -> float | None:
-        """Value in a round; None if it was not measured."""
-        value = row.get(self.key, row.get("metrics", {}).get(self.key))
-        return None if value is None else float(value)
-
-    def evaluated(self, run: Run) -> list[Row]:
-        """Rows of the rounds in which it was measured."""
-        return [row for row in run.rows if self.value(row) is not None]
+    def values(self, run: Run) -> pd.Series:
+        """Values of the rounds in which it was measured, by the position of the round."""
+        return run.rounds.reindex(columns=[self.key])[self.key].dropna().astype(np.float64)
 
     def of(self, run: Run) -> dict[str, float]:
         """Measure key -> value, for its `levels`; NaN if the run never measured it."""
-        values = np.array([self.value(row) for row in self.evaluated(run)], np.float64)
+        values = self.values(run).to_numpy()
         if not values.size:
             return {measure.key: np.nan for measure in self.levels}
         best = values.max() if self.higher_wins else values.min()
@@ -139,7 +133,7 @@ def metric_of(runs: Collection[Run], key: str = ACCURACY) -> EvaluatedMetric:
         )
     score = next((name for metric, name in SCORES.items() if metric in further), ACCURACY)
     metric = EvaluatedMetric(key, score if key == ACCURACY else NAMES.get(key, key.replace("_", " ")))
-    counts = sorted({len(metric.evaluated(run)) for run in runs} - {0})
+    counts = sorted({len(metric.values(run)) for run in runs} - {0})
     texts = dict.fromkeys(averaged_text(count) for count in counts)
     return replace(metric, averaged=" or ".join(texts)) if texts else metric
 

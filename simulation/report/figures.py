@@ -37,7 +37,7 @@ def accuracy_plot(group: Group, style: Style, metric: EvaluatedMetric) -> Plot:
     for panel, (label, keys) in zip(panels, axes, strict=True):
         unit = 1e6 if label.endswith("MB") else 1.0
         for position, (name, runs) in enumerate(group.runs.items()):
-            curves = [_curve(run, metric, keys, unit) for run in runs if metric.evaluated(run)]
+            curves = [_curve(run, metric, keys, unit) for run in runs if metric.values(run).size]
             if curves:
                 style.band(panel, curves, position, name)
         if metric.key == ACCURACY:
@@ -98,6 +98,5 @@ def plots(group: Group, style: Style, numbers: Numbers, covered: Mapping[str, Se
 def _curve(run: Run, metric: EvaluatedMetric, keys: Sequence[str], unit: float) -> tuple[Floats, Floats]:
     """Curve of a metric against the running total of the fields `keys`, or against the round if there are none."""
     x = run.cumulative(*keys) / unit if keys else run.schedule
-    values = [metric.value(row) for row in run.rows]
-    measured = np.array([value is not None for value in values])
-    return x[measured], np.array([value for value in values if value is not None])
+    values = metric.values(run)
+    return x[values.index], values.to_numpy()

@@ -3,7 +3,8 @@
 import base64
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from PIL import Image
@@ -121,7 +122,7 @@ def write_report(
         named += [(section.name, plot.wide) for section in report.sections for plot in section.plots]
         write_figures(folder, named, formats)
     for dots in RESOLUTIONS:
-        text = _html(report, dots)
+        text = html("report", **vars(report), png=partial(_png, dots=dots))
         if len(text.encode()) < PAGE_BYTES:
             break
     page = folder / "report.html"
@@ -141,18 +142,18 @@ def _print(console: Console, report: Report) -> None:
 
 def _report(comparison: Comparison, metric: EvaluatedMetric, *, per_seed: bool) -> Report:
     styles = Style(per_seed=per_seed), Style(narrow=True, per_seed=per_seed)
-    tuning = tuning_section(comparison, metric)
-    tables = [run_table(comparison), pipeline_table(comparison), failure_table(comparison.runs.values())]
+    tuned, tuned_table = tuning_section(comparison, metric)
+    tables = [tuned_table, run_table(comparison), pipeline_table(comparison), failure_table(comparison.runs.values())]
     return Report(
         title=headline(comparison),
         settings=setting_line(comparison),
         notes=comparison.notes,
-        tuned=tuning.sentences if tuning else [],
+        tuned=tuned,
         sections=[
-            _section(group, (tuning and tuned_kind(group)) or comparison.kind_of(group), metric, styles)
+            _section(group, (tuned and tuned_kind(group)) or comparison.kind_of(group), metric, styles)
             for group in comparison.groups
         ],
-        common=[table for table in (tuning and tuning.table, *tables) if table],
+        common=[table for table in tables if table],
         sweeps=_drawn(sweep_plots(comparison, metric, style) for style in styles),
     )
 
@@ -219,11 +220,6 @@ def _pipelines(comparison: Comparison) -> str:
     if len({*texts.values()}) == 1:
         return capital(f"{texts.popitem()[1]}.")
     return " ".join(f"{name}: {text}." for name, text in texts.items())
-
-
-def _html(report: Report, dots: int) -> str:
-    values = {item.name: getattr(report, item.name) for item in fields(report)}
-    return html("report", **values, png=lambda plot: _png(plot, dots))
 
 
 def _png(plot: Plot, dots: int) -> str:

@@ -1,7 +1,6 @@
 """Tuning in a report: default against tuned settings of each method, and the ranks that changed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,21 +17,13 @@ KIND = "Each method with the settings of its best trial."
 """Sentence on the settings that all tuned methods share."""
 
 
-@dataclass(frozen=True)
-class TuningSection:
-    """Section of a report on a tuning: its sentences and its table."""
-
-    sentences: list[str]
-    table: Table
-
-
 def tuned_kind(group: Group) -> str:
     """Sentence on the runs of a group if all of them are tuned; empty otherwise."""
     return KIND if all(run.cell.get(CELL) == TUNED for run in group.all_runs) else ""
 
 
-def tuning_section(comparison: Comparison, metric: EvaluatedMetric) -> TuningSection | None:
-    """Section on the tuning in the comparison's folder; None without a tuning or without a finished pair of runs.
+def tuning_section(comparison: Comparison, metric: EvaluatedMetric) -> tuple[list[str], Table | None]:
+    """Sentences and table on the tuning in the comparison's folder; none without a tuning or a finished pair of runs.
 
     Raises
     ------
@@ -42,7 +33,7 @@ def tuning_section(comparison: Comparison, metric: EvaluatedMetric) -> TuningSec
     tuning = read_tuning(comparison.folder)
     groups = _groups(comparison)
     if tuning is None or "best" not in tuning or tuning["metric"] not in GOALS or not groups:
-        return None
+        return [], None
     goal = GOALS[tuning["metric"]]
     if goal.key == metric.stable.key:
         goal = metric.stable
@@ -53,7 +44,7 @@ def tuning_section(comparison: Comparison, metric: EvaluatedMetric) -> TuningSec
     sentences = [_budget(tuning, goal)]
     sentences += [_changed(name, best, numbers[name], goal, results) for name in groups]
     sentences.append(_rank_sentence(ranks, goal))
-    return TuningSection(sentences, _table(tuning, goal, best, numbers, results, ranks))
+    return sentences, _table(tuning, goal, best, numbers, results, ranks)
 
 
 def _groups(comparison: Comparison) -> dict[str, Group]:

@@ -40,8 +40,7 @@ def tuned(tmp_path):
 
 def test_the_section_says_what_tuning_changed(tuned):
     comparison = Comparison.read(tuned)
-    section = tuning_section(comparison, metric_of(comparison.runs.values()))
-    budget, random, oort, ranks = section.sentences
+    (budget, random, oort, ranks), _ = tuning_section(comparison, metric_of(comparison.runs.values()))
     assert budget.startswith("Tuned: 3 trials of each method, the first with its default settings, over lr (0.005 to")
     assert "on the seeds 101; all results below are on other seeds" in budget
     assert random.startswith(
@@ -74,4 +73,4 @@ def test_the_page_begins_with_it_and_names_what_each_section_shares(tuned, monke
 def test_another_comparison_has_no_such_section(tuned):
     (tuned / "tuning.json").unlink()
     comparison = Comparison.read(tuned)
-    assert tuning_section(comparison, metric_of(comparison.runs.values())) is None
+    assert tuning_section(comparison, metric_of(comparison.runs.values())) == ([], None)
