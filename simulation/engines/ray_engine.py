@@ -48,13 +48,7 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
     from flwr.simulation import run_simulation
 
     from simulation.engines.ray_cluster import join
-    from simulation.flower_internals.engine import (
-        RESTARTS,
-        WorkerWatch,
-        event_driven_delivery,
-        quiet_termination,
-        watched_workers,
-    )
+    from simulation.flower_internals.engine import RESTARTS, WorkerWatch, watched_engine
     from simulation.flower_internals.grid import reply_event
 
     if not verbose:
@@ -85,7 +79,7 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
     try:
         timeouts = ReplyTimeout(config.replies.reply_timeout_s)
         watch = WorkerWatch(timeouts, lambda reason: _end_everything(reason, folder, FAILED))
-        with watched_workers(watch), event_driven_delivery(), quiet_termination():
+        with watched_engine(watch):
             run_simulation(
                 server_app=server_app,
                 client_app=make_client_app(config, pooled=True),

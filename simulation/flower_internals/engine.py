@@ -1,15 +1,15 @@
 """Simulation engine of Flower, with event-driven delivery, a timeout for every answer, and restart of dead workers.
 
-- `vce_api.add_messages_to_queue` polls ten times a second. `event_driven_delivery` replaces it.
-- `vce_api.run_api` raises if Ray does not start, while the server continues to wait. `watched_workers` ends the run.
+- `vce_api.add_messages_to_queue` polls ten times a second. `deliver_when_stored` replaces it.
+- `vce_api.run_api` raises if Ray does not start, while the server continues to wait. Here the run ends.
 - `RayBackend.process_message` waits for an answer without a timeout, and keeps a dead worker in its pool. `WorkerWatch`
   replaces it.
-- `BasicActorPool.terminate_all_actors` ends a worker by a task that never returns, which Ray reports as a failure.
-  `quiet_termination` replaces it.
+- `BasicActorPool.terminate_all_actors` ends a worker by a task that never returns, which Ray reports as a failure. Here
+  Ray itself ends it, without a message.
 - `pool_size_from_resources` counts the workers that fit a Ray cluster; `cluster_workers` calls it.
 
-Flower passes the options `RESTARTS` on to Ray. An engine that waits for events and replaces its workers would replace
-this file.
+`watched_engine` makes these replacements. Flower passes the options `RESTARTS` on to Ray. An engine that waits for
+events and replaces its workers would replace this file.
 """
 
 import logging
@@ -44,17 +44,6 @@ NO_NODE = "Ray's raylet was killed, or is frozen"
 RESTARTS = {"max_restarts": 10, "max_task_retries": 1}
 """Ray restarts a dead worker up to 10 times and repeats its message once. A repeated message gets the same answer, so
 nothing in the run changes. If a message ends two workers, its client has failed."""
-
-
-@contextmanager
-def event_driven_delivery() -> Iterator[None]:
-    """Deliver messages to the workers by `deliver_when_stored` within the block."""
-    add_messages_to_queue = vce_api.add_messages_to_queue
-    vce_api.add_messages_to_queue = deliver_when_stored
-    try:
-        yield
-    finally:
-        vce_api.add_messages_to_queue = add_messages_to_queue
 
 
 def deliver_when_stored(
@@ -161,9 +150,11 @@ class WorkerWatch:
 
 
 @contextmanager
-def watched_workers(watch: WorkerWatch) -> Iterator[None]:
-    """Answer messages under `watch` within the block. An engine that fails to start ends the run."""
-    process_message, run_api = RayBackend.process_message, vce_api.run_api
+def watched_engine(watch: WorkerWatch) -> Iterator[None]:
+    """Replace Flower's functions within the block: `watch` watches the workers, and an engine that fails to start ends
+    the run.
+    """
+    run_api = vce_api.run_api
 
     def run_or_end(*arguments: Any, **options: Any) -> None:
         try:
@@ -172,13 +163,24 @@ def watched_workers(watch: WorkerWatch) -> Iterator[None]:
             watch.end(f"Ray failed ({str(error.__cause__ or error).strip()})")
             raise
 
-    vce_api.run_api = run_or_end
-    RayBackend.process_message = lambda *arguments: watch.process_message(*arguments)  # type: ignore[method-assign]
+    def kill_all_actors(pool: BasicActorPool) -> None:
+        for actor in pool.pool:
+            ray.kill(actor)  # type: ignore[arg-type]  # a handle, which Flower declares as the actor itself
+
+    replacements: list[tuple[Any, str, Callable[..., Any]]] = [
+        (vce_api, "add_messages_to_queue", deliver_when_stored),
+        (vce_api, "run_api", run_or_end),
+        (RayBackend, "process_message", lambda *arguments: watch.process_message(*arguments)),
+        (BasicActorPool, "terminate_all_actors", kill_all_actors),
+    ]
+    originals = [getattr(owner, name) for owner, name, _ in replacements]
+    for owner, name, replacement in replacements:
+        setattr(owner, name, replacement)
     try:
         yield
     finally:
-        RayBackend.process_message = process_message  # type: ignore[method-assign]
-        vce_api.run_api = run_api
+        for (owner, name, _), original in zip(replacements, originals, strict=True):
+            setattr(owner, name, original)
 
 
 def describe_death(error: ActorDiedError) -> str:
@@ -186,22 +188,6 @@ def describe_death(error: ActorDiedError) -> str:
     fields = dict(re.findall(r"^\s*(pid|ip): (\S+)$", str(error), re.MULTILINE))
     place = f" with pid {fields['pid']} on {fields['ip']}" if fields.keys() >= {"pid", "ip"} else ""
     return f"The Ray worker{place} died, perhaps for want of memory"
-
-
-@contextmanager
-def quiet_termination() -> Iterator[None]:
-    """End the workers by Ray itself within the block, without messages."""
-    terminate_all_actors = BasicActorPool.terminate_all_actors
-
-    def kill_all_actors(self: BasicActorPool) -> None:
-        for actor in self.pool:
-            ray.kill(actor)  # type: ignore[arg-type]  # a handle, which Flower declares as the actor itself
-
-    BasicActorPool.terminate_all_actors = kill_all_actors  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        BasicActorPool.terminate_all_actors = terminate_all_actors  # type: ignore[method-assign]
 
 
 def cluster_workers(resources: Mapping[str, float]) -> int:

@@ -11,14 +11,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from simulation.flower_internals import engine
-from simulation.flower_internals.engine import (
-    WorkerWatch,
-    deliver_when_stored,
-    describe_death,
-    event_driven_delivery,
-    quiet_termination,
-    watched_workers,
-)
+from simulation.flower_internals.engine import WorkerWatch, deliver_when_stored, describe_death, watched_engine
 from tests.support.client_messages import train_message
 
 DIED = """The actor died unexpectedly before finishing this task.
@@ -53,11 +46,10 @@ def test_only_a_worker_that_is_dead_for_good_ends_the_run(monkeypatch):
 
     answering = SimpleNamespace(wait=lambda answers, timeout: (answers, []), get=get, nodes=lambda: [{"Alive": True}])
     monkeypatch.setattr(engine, "ray", answering)
-    process_message = RayBackend.process_message
     backend, context = RayBackend.__new__(RayBackend), SimpleNamespace(node_config={"partition-id": 0})
     backend.pool, backend.app_fn = SimpleNamespace(pool=[worker]), None
     message = train_message()
-    with watched_workers(WorkerWatch(ReplyTimeout(60.0), ended.append)):
+    with watched_engine(WorkerWatch(ReplyTimeout(60.0), ended.append)):
         for error in (ValueError("of one client"), ActorUnavailableError("it is started anew", None), Death()):
             assert not ended
             raised.append(error)
@@ -66,7 +58,6 @@ def test_only_a_worker_that_is_dead_for_good_ends_the_run(monkeypatch):
             assert backend.pool.pool == [worker]
     assert len(ended) == 1
     assert "417" in ended[0]
-    assert RayBackend.process_message is process_message
 
 
 def test_an_engine_that_does_not_start_ends_the_run(monkeypatch):
@@ -77,10 +68,9 @@ def test_an_engine_that_does_not_start_ends_the_run(monkeypatch):
         raise RuntimeError("Simulation Runtime crashed.") from OSError("The current node timed out during startup.")
 
     monkeypatch.setattr(vce_api, "run_api", run_api)
-    with watched_workers(WorkerWatch(ReplyTimeout(60.0), ended.append)), pytest.raises(RuntimeError):
+    with watched_engine(WorkerWatch(ReplyTimeout(60.0), ended.append)), pytest.raises(RuntimeError):
         vce_api.run_api(None)
     assert ended == ["Ray failed (The current node timed out during startup.)"]
-    assert vce_api.run_api is run_api
 
 
 def test_workers_are_ended_by_ray(monkeypatch):
@@ -88,11 +78,9 @@ def test_workers_are_ended_by_ray(monkeypatch):
     monkeypatch.setattr(ray, "kill", ended.append)
     pool = BasicActorPool.__new__(BasicActorPool)
     pool.pool = ["one", "another"]
-    terminate_all_actors = BasicActorPool.terminate_all_actors
-    with quiet_termination():
+    with watched_engine(WorkerWatch(ReplyTimeout(60.0), pytest.fail)):
         pool.terminate_all_actors()
     assert ended == pool.pool
-    assert BasicActorPool.terminate_all_actors is terminate_all_actors
 
 
 class State:
@@ -135,8 +123,13 @@ def test_every_message_is_delivered_once_those_from_before_too():
     assert not thread.is_alive()
 
 
-def test_the_engine_delivers_so_for_as_long_as_it_is_asked_to():
-    flowers = vce_api.add_messages_to_queue
-    with event_driven_delivery():
+def test_the_engine_is_replaced_for_as_long_as_the_block_runs():
+    def functions():
+        delivery, start = vce_api.add_messages_to_queue, vce_api.run_api
+        return delivery, start, RayBackend.process_message, BasicActorPool.terminate_all_actors
+
+    flowers = functions()
+    with watched_engine(WorkerWatch(ReplyTimeout(60.0), pytest.fail)):
         assert vce_api.add_messages_to_queue is deliver_when_stored
-    assert vce_api.add_messages_to_queue is flowers
+        assert not set(flowers) & set(functions())
+    assert functions() == flowers
