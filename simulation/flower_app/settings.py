@@ -5,7 +5,7 @@ its clients and their records.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +21,18 @@ OWN_APP = "flower-app"
 """Value of the settings `data` and `model` in the records of such a run."""
 USERS_GROUPS = ("data", "partition", "task", "calibration", "isp", "search_loss", "execution")
 """Groups of settings for tasks that the user's app does itself or cannot do."""
-DESCRIBED = (
+DESCRIBED = {
     "solver",
-    "local_steps",
-    "local_epochs",
-    "batch_size",
+    "local-steps",
+    "local-epochs",
+    "batch-size",
     "lr",
-    "lr_decay",
-    "lr_step_rounds",
-    "lr_step_factor",
-)
-"""Fields of the training settings that tell the server how the clients train; the others are the clients' own."""
-USERS_KEYS = ("model", "state-dir")
+    "lr-decay",
+    "lr-step-rounds",
+    "lr-step-factor",
+}
+"""Training settings that tell the server how the clients train; the others are the clients' own."""
+USERS_KEYS = {"model", "state-dir"}
 DEFAULTS: Mapping[str, Value] = {
     "partition": "own",
     # A client's `evaluate` uses its own test data; the amount is unknown.
@@ -112,8 +112,7 @@ def refuse_own_app(settings: Mapping[str, Value], folder: Path) -> None:
 def server_settings() -> set[str]:
     """Keys of the shared settings that a user's own app can set."""
     groups = [group for name, group in GROUPS.items() if name not in (*USERS_GROUPS, "training")]
-    described = {field.name.replace("_", "-") for field in fields(GROUPS["training"]) if field.name in DESCRIBED}
-    return _keys(groups) - set(USERS_KEYS) | described
+    return _keys(groups) - USERS_KEYS | DESCRIBED
 
 
 def _keys(groups: Iterable[type[Settings]]) -> set[str]:

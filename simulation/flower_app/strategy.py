@@ -45,7 +45,7 @@ from fedsel_app.records.trackers import add_trackers
 from simulation.experiments.configuration import AppConfig
 from simulation.flower_app.settings import AppOptions, EvaluateFn, app_config, recorded
 from simulation.flower_app.transports import UserGrid, UserManager
-from simulation.flower_app.user_clients import Identities, UserClients
+from simulation.flower_app.user_clients import UserClients
 from strategies.base import SelectionStrategy
 from strategies.round.federation import SentModel, sent_model
 from strategies.round.flower_manager import as_parameters
@@ -143,7 +143,7 @@ class AppStrategy(Strategy):
         )
         self._inner = build(config.strategy, context)
         nodes, examples = _resume(self._inner, recorder) if isinstance(recorder, RunFolder) else ({}, {})
-        self._clients = UserClients(config, layout, self._inner.run, Identities(nodes), examples)
+        self._clients = UserClients(config, layout, self._inner.run, nodes, examples)
 
     # Message API ----------------------------------------------------------------------------------------------
 

@@ -48,32 +48,19 @@ HEADER_BYTES = 256
 """Upper bound in bytes for NumPy's header of an array."""
 
 
-class Identities:
-    """Numbers 0, 1, 2 ... of nodes; nodes that connect together get them by ascending node id.
+def numbered(known: Mapping[str, int], connected: Collection[str]) -> dict[str, int]:
+    """Numbers 0, 1, 2 ... of the `known` and `connected` nodes: a new node gets the lowest that no connected node has.
 
-    A disconnected node keeps its number until a new node needs it.
-
-    Parameters
-    ----------
-    numbers : node -> number, from before the run was resumed
+    Nodes that connect together get them by ascending node id. A disconnected node keeps its number until a new node
+    needs it.
     """
-
-    def __init__(self, numbers: Mapping[str, int]) -> None:
-        self._numbers = dict(numbers)
-
-    def update(self, connected: Collection[str]) -> None:
-        """Give each node without a number the lowest one that no connected node has."""
-        if self._numbers.keys().isdisjoint(connected):
-            self._numbers.clear()
-        for node in sorted(set(connected) - self._numbers.keys(), key=int):
-            held = {number for other, number in self._numbers.items() if other in connected}
-            free = min(set(range(len(held) + 1)) - held)
-            self._numbers = {other: number for other, number in self._numbers.items() if number != free}
-            self._numbers[node] = free
-
-    def number(self, node: str) -> int:
-        """Number of a node that has been connected."""
-        return self._numbers[node]
+    numbers = {} if known.keys().isdisjoint(connected) else dict(known)
+    for node in sorted(set(connected) - numbers.keys(), key=int):
+        held = {number for other, number in numbers.items() if other in connected}
+        free = min(set(range(len(held) + 1)) - held)
+        numbers = {other: number for other, number in numbers.items() if number != free}
+        numbers[node] = free
+    return numbers
 
 
 class UserClients:
@@ -83,7 +70,7 @@ class UserClients:
     ----------
     layout : layout of the user's model
     run : the run; its roster and records get a client's examples as soon as they are known
-    identities : numbers of the clients that do not report a partition id
+    numbers : node -> number of its client, from before the run was resumed; for clients without a partition id
     known_examples : partition id -> examples, of the recorded clients
 
     Attributes
@@ -103,10 +90,10 @@ class UserClients:
         config: AppConfig,
         layout: ArrayLayout,
         run: Run,
-        identities: Identities,
+        numbers: Mapping[str, int],
         known_examples: Mapping[int, int],
     ) -> None:
-        self._config, self._layout, self._run, self._identities = config, layout, run, identities
+        self._config, self._layout, self._run, self._numbers = config, layout, run, numbers
         self.refusal = self.last_failure = ""
         self.enrolments: dict[str, EnrolAnswer] = {}
         self.metrics: dict[int, tuple[int, Config]] = {}
@@ -120,7 +107,7 @@ class UserClients:
     def nodes(self) -> Set[str]:
         """Ids of the nodes that are connected now."""
         nodes = self.carrier.nodes()
-        self._identities.update(nodes)
+        self._numbers = numbered(self._numbers, nodes)
         return nodes
 
     def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
@@ -159,7 +146,7 @@ class UserClients:
         self.enrolments[message.node] = enrolment
         if len({known.client < 0 for known in self.enrolments.values()}) > 1:
             LOGGER.warning(MIXED)
-        client = self._identities.number(message.node) if enrolment.client < 0 else enrolment.client
+        client = self._numbers[message.node] if enrolment.client < 0 else enrolment.client
         examples, known = enrolment.examples, self._run.method.roster.examples
         if not examples and 0 <= client < known.size:
             # The client is recorded already, with a stand-in. The record of its enrolment follows with its examples.

@@ -40,7 +40,7 @@ def support_rows():
         except ConfigError:
             config = app_config(name, {"compressor": "top-k"})
         needed = list(requirements(config))
-        functions = ", ".join(f"`{each.ability}`" for each in needed if each.ability)
+        functions = ", ".join(f"`{ability}`" for _, ability in needed if ability)
         yield f"`{name}`", "no" if needed else "yes", "with a function" if functions else "yes", functions or "none"
 
 
