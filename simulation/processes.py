@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import IO, Any, Protocol
+from typing import IO, Protocol
 
 POLL_S = 0.1
 EMPTY_LOOKS = 5
@@ -212,20 +211,15 @@ def signals_deferred() -> Iterator[None]:
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
     """Make SIGTERM and SIGHUP raise SystemExit within the block, unless they already have a handler."""
-    handlers: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is signal.SIG_DFL:
-                handlers[number] = signal.signal(number, _exit)
+    main = threading.current_thread() is threading.main_thread()
+    unhandled = [n for n in (signal.SIGTERM, signal.SIGHUP) if main and signal.getsignal(n) is signal.SIG_DFL]
+    for number in unhandled:
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         yield
     finally:
-        for saved, handler in handlers.items():
-            signal.signal(saved, handler)
-
-
-def _exit(number: int, _: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+        for number in unhandled:
+            signal.signal(number, signal.SIG_DFL)
 
 
 if __name__ == "__main__":

@@ -70,10 +70,6 @@ def _texts(column: Column) -> list[str]:
     return [Text.from_markup(str(text)).plain for text in (column.header, *column.cells)]
 
 
-def _longest_word(column: Column) -> int:
-    return max((len(word) for text in _texts(column) for word in text.split()), default=1)
-
-
 def _between(table: Table) -> int:
     """Characters of a line of `table` that are not text."""
     return 3 * len(table.columns) + 1 if table.show_edge else 2 * (len(table.columns) - 1)
@@ -85,7 +81,9 @@ def _least(table: Table) -> int:
 
 
 def _least_width(column: Column) -> int:
-    return max(map(len, _texts(column))) if column.no_wrap else _longest_word(column)
+    if column.no_wrap:
+        return max(map(len, _texts(column)))
+    return max((len(word) for text in _texts(column) for word in text.split()), default=1)
 
 
 def _widths(table: Table, space: int) -> list[int]:

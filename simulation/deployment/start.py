@@ -51,7 +51,8 @@ def start(folder: Path, settings: Mapping[str, Value]) -> None:
         os.environ.update(environment(folder / HOME))
         os.chdir(folder)
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, _end)
+            # Flower and uvicorn install their own handlers, which call this one at the end.
+            signal.signal(number, lambda *_: sys.exit(0))
         if machine.role == "server":
             _serve(folder, machine)
         else:
@@ -69,11 +70,6 @@ def _alone(home: Path) -> Iterator[None]:
             raise DeploymentError(f"Another `fedsel start` is running in {home.parent}. End it first.") from error
         os.environ["TMPDIR"] = tempfile.tempdir = str(held.enter_context(temporary_folder(home)))
         yield
-
-
-def _end(number: int, frame: object) -> None:
-    """End with exit code 0. Flower and uvicorn install their own handlers, which call this one at the end."""
-    sys.exit(0)
 
 
 def say(sentence: str) -> None:

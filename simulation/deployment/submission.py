@@ -116,7 +116,7 @@ def show_status(folder: Path, console: Console) -> None:
         nodes = listed.result()["nodes"]
     console.print(f"Server {machine.server}, Flower {machine.flower}", highlight=False)
     table = Table("client", "state", "since")
-    for node in sorted(nodes, key=lambda node: _natural(node["owner-name"])):
+    for node in sorted(nodes, key=lambda node: (len(node["owner-name"]), node["owner-name"])):
         if node["status"] in STATES:
             since = {"online": node["online-at"], "offline": node["offline-at"]}.get(node["status"], "")
             table.add_row(node["owner-name"], STATES[node["status"]], "" if since == "N/A" else since)
@@ -157,7 +157,3 @@ def _last_round(run: Mapping[str, Any], variables: Mapping[str, str]) -> str:
         return f"the server sends no log within {LOG_S:.0f} s"
     rounds = ROUND.findall(log)
     return "round {} of {}: {}".format(*rounds[-1]) if rounds else "no round is finished yet"
-
-
-def _natural(name: str) -> list[int | str]:
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
