@@ -6,11 +6,6 @@ from fedsel_app.messages.answers import Ability
 from fedsel_app.messages.scalars import Report
 from simulation.experiments.configuration import AppConfig
 
-BY_FUNCTION = {Report.GRADIENT_DEVIATION: Ability.GRADIENT_DEVIATION}
-"""Reports for which the user must write a function."""
-BY_EVALUATE = (Report.INITIAL_LOSS,)
-"""Reports that come from a client's `evaluate`."""
-
 
 def requirements(config: AppConfig) -> Iterator[tuple[str, Ability | None]]:
     """All requirements of a run that a client without the mod does not meet.
@@ -18,9 +13,9 @@ def requirements(config: AppConfig) -> Iterator[tuple[str, Ability | None]]:
     Each is the start of a sentence about it, and the function that meets it; None: the mod meets it.
     """
     needs, name = config.strategy.needs(config.method), config.run.strategy
-    for report in sorted(needs.reports - set(BY_EVALUATE)):
-        words = report.replace("_", " ")
-        yield f"The strategy {name} needs the {words} of the selected", BY_FUNCTION.get(report)
+    for report in sorted(needs.reports - {Report.INITIAL_LOSS}):  # this one comes from a client's `evaluate`
+        ability = Ability.GRADIENT_DEVIATION if report == Report.GRADIENT_DEVIATION else None
+        yield f"The strategy {name} needs the {report.replace('_', ' ')} of the selected", ability
     if needs.label_counts:
         yield f"The strategy {name} needs each client's label counts", Ability.LABEL_COUNTS
     if config.training.solver == "scaffold":

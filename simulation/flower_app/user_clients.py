@@ -213,15 +213,11 @@ class UserClients:
             for message in messages
         ]
         self.metrics.clear()
-        plain = [
-            message
+        probes = [
+            replace(message, instruction=ProbeInstruction(cast(TrainInstruction, message.instruction).server_round, 0))
             for message in messages
             if self.enrolments[message.node].abilities is None
             and Report.INITIAL_LOSS in cast(TrainInstruction, message.instruction).reports
-        ]
-        probes = [
-            replace(message, instruction=ProbeInstruction(cast(TrainInstruction, message.instruction).server_round, 0))
-            for message in plain
         ]
         before = self._evaluate(probes, until)
         failed = {node: answer for node, answer in before.items() if isinstance(answer, Exception)}

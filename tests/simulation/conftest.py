@@ -3,7 +3,10 @@ from pathlib import Path
 import pytest
 
 from simulation.report import page
+from tests.support.flower_state import task_identity
 from tests.support.report_runs import write_comparison
+
+__all__ = ["task_identity"]
 
 
 @pytest.fixture(scope="session")

@@ -14,10 +14,14 @@ import pytest
 from simulation import processes
 from tests.support.processes import await_text
 
+IN_PROC = pytest.mark.skipif(sys.platform != "linux", reason="processes are found through /proc")
 
-def python_child(tmp_path: Path, code: str) -> processes.Child:
+
+def python_child(tmp_path: Path, code: str, *, kept: bool = True) -> processes.Child:
     command = [sys.executable, "-c", textwrap.dedent(code)]
-    return processes.start("child", str(tmp_path), command, tmp_path / "log", tmp_path, dict(os.environ))
+    return processes.start(
+        "child", str(tmp_path), command, tmp_path / "log", tmp_path, dict(os.environ), with_parent=kept
+    )
 
 
 def command_lines() -> list[str]:
@@ -28,7 +32,7 @@ def command_lines() -> list[str]:
     return found
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="strays are found through /proc")
+@IN_PROC
 def test_end_reaches_a_deaf_grandchild_that_left_the_group(tmp_path):
     child = python_child(
         tmp_path,
@@ -37,6 +41,7 @@ def test_end_reaches_a_deaf_grandchild_that_left_the_group(tmp_path):
         deaf = "import signal as s, time; s.signal(s.SIGTERM, s.SIG_IGN); print('deaf', flush=True); time.sleep(99)"
         subprocess.Popen([sys.executable, "-c", deaf], start_new_session=True)
         """,
+        kept=False,
     )
     await_text(child.log, "deaf")
     assert child.process.wait() == 0
@@ -55,31 +60,25 @@ time.sleep(99)
 """
 
 
-def kept_child(tmp_path: Path, code: str) -> processes.Child:
-    log = tmp_path / "log"
-    command = [sys.executable, "-c", code]
-    return processes.start("child", str(tmp_path), command, log, tmp_path, dict(os.environ), with_parent=True)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="strays are found through /proc")
+@IN_PROC
 def test_a_keeper_finds_what_wrote_its_title_over_its_environment(tmp_path):
     (tmp_path / "bare.py").write_text(BARE)
     bare = f"import subprocess as s, sys; s.Popen([sys.executable, {str(tmp_path / 'bare.py')!r}])"
-    child = kept_child(tmp_path, f"{bare}; import time; time.sleep(99)")
+    child = python_child(tmp_path, f"{bare}; import time; time.sleep(99)")
     await_text(child.log, "bare")
     assert len(processes.running([child])) == 3
     assert processes.end([child], 20.0) == set()
     assert child.process.returncode == 128 + signal.SIGTERM
-    child = kept_child(tmp_path, f"{bare}; import time; time.sleep(0.5)")
+    child = python_child(tmp_path, f"{bare}; import time; time.sleep(0.5)")
     await_text(child.log, "bare")
     assert child.process.wait(20) == 0
     assert str(tmp_path / "bare.py") not in " ".join(command_lines())
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="survivors are looked for in /proc")
+@IN_PROC
 def test_a_keeper_kills_what_does_not_listen(tmp_path):
     deaf = "import signal as s, time; s.signal(s.SIGTERM, s.SIG_IGN); print('deaf', flush=True); time.sleep(99)"
-    child = kept_child(tmp_path, deaf)
+    child = python_child(tmp_path, deaf)
     await_text(child.log, "deaf")
     assert processes.end([child], 0.3) == set()
     assert child.process.returncode == 128 + signal.SIGKILL
@@ -100,7 +99,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="survivors are looked for in /proc")
+@IN_PROC
 def test_a_kept_family_ends_with_a_parent_that_is_killed(tmp_path):
     done = subprocess.run([sys.executable, "-c", PARENT, str(tmp_path)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "3\n"), done.stderr
@@ -111,7 +110,7 @@ def test_a_kept_family_ends_with_a_parent_that_is_killed(tmp_path):
 
 
 def test_a_keeper_passes_the_exit_code_on(tmp_path):
-    child = kept_child(tmp_path, "print('done'); raise SystemExit(7)")
+    child = python_child(tmp_path, "print('done'); raise SystemExit(7)")
     assert child.process.wait(60) == 7
     assert child.log.read_text() == "done\n"
     assert processes.end([child], 1.0) == set()

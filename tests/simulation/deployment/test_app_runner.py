@@ -21,7 +21,7 @@ from simulation.deployment import app_runner
 from simulation.deployment.app_runner import AppProcess, AppRunner
 from simulation.flower_internals import app_process
 from simulation.flower_internals.supernode import NodeMessage, take_messages
-from tests.support.flower_state import messages_at_node, task_identity
+from tests.support.flower_state import messages_at_node
 from tests.support.logs import logged
 
 CLIENT_APP = """
@@ -68,7 +68,6 @@ serverapp = "tinyapp:app"
 clientapp = "tinyapp.client_app:app"
 [tool.flwr.app.config]
 """
-__all__ = ["task_identity"]
 
 
 class Node:

@@ -76,7 +76,6 @@ def test_nothing_is_in_the_way_of_a_trusted_server(made):
 
 def test_another_release_of_flower(made):
     wrong = other_release(replace(client(1), flower="1.0"))
-    assert wrong is not None
     assert not wrong.passing
     assert wrong.sentence.endswith("pip install 'flwr[simulation]==1.0.*'")
     assert other_release(client(1)) is None
@@ -84,7 +83,6 @@ def test_another_release_of_flower(made):
 
 def test_a_name_that_does_not_resolve(made):
     wrong = obstacle(client(1, "no-such-machine.invalid"), 1, made.authority)
-    assert wrong is not None
     assert (wrong.kind, wrong.passing) == ("name", True)
     assert wrong.sentence.startswith("The name no-such-machine.invalid cannot be resolved on this machine.")
 
@@ -92,7 +90,6 @@ def test_a_name_that_does_not_resolve(made):
 def test_a_closed_port(made):
     [port] = free_ports(1)
     wrong = obstacle(client(port), port, made.authority)
-    assert wrong is not None
     assert (wrong.kind, wrong.passing) == ("port", True)
     assert f"127.0.0.1:{port} (127.0.0.1) is closed" in wrong.sentence
 
@@ -100,14 +97,12 @@ def test_a_closed_port(made):
 def test_the_certificate_of_another_federation(made, tmp_path):
     other = provision(tmp_path / "other", ["server.example"], 2, 9092)
     wrong = found(made, other.client(1))
-    assert wrong is not None
     assert (wrong.kind, wrong.passing) == ("certificate", False)
     assert "the certificate of another federation" in wrong.sentence
 
 
 def test_a_certificate_for_other_names(made):
     wrong = found(made, made.client(1), "127.0.0.2")
-    assert wrong is not None
     assert (wrong.kind, wrong.passing) == ("certificate", False)
     assert "not valid for the name 127.0.0.2, only for server.example, localhost, 127.0.0.1, ::1." in wrong.sentence
 
@@ -123,7 +118,6 @@ def test_a_clock_outside_of_the_certificates_time(tmp_path, monkeypatch, name, v
     monkeypatch.setattr(keys, name, value)
     other = provision(tmp_path / "other", ["server.example"], 2, 9092)
     wrong = found(other, other.client(1))
-    assert wrong is not None
     assert (wrong.kind, wrong.passing) == ("clock", True)
     assert words in wrong.sentence
     assert "it is valid from 20" in wrong.sentence
@@ -132,7 +126,6 @@ def test_a_clock_outside_of_the_certificates_time(tmp_path, monkeypatch, name, v
 def test_another_program_at_the_port(made):
     with listening(lambda came: came.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")) as port:
         wrong = obstacle(client(port), port, made.authority)
-    assert wrong is not None
     assert wrong.kind == "program"
     assert "does not use TLS" in wrong.sentence
 
@@ -149,6 +142,5 @@ def test_a_refusal_by_flower(made, monkeypatch, words, kind, sentence):
     monkeypatch.setattr(connection, "why_refused", lambda *_: words)
     with listening(encrypted(made)) as port:
         wrong = client_obstacle(client(port), made.authority, made.client(1) / "key")
-    assert wrong is not None
     assert wrong.kind == kind
     assert sentence in wrong.sentence

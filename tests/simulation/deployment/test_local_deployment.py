@@ -109,6 +109,13 @@ def test_connection_is_the_default_one_and_trusts_the_authority_alone():
         }
 
 
+def test_environment_puts_this_python_first_and_installs_nothing(tmp_path):
+    variables = environment(tmp_path)
+    assert variables["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
+    assert variables["FLWR_HOME"] == str(tmp_path)
+    assert variables["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
+
+
 def test_commands_elsewhere_are_read_as_they_are_meant_in_a_shell(tmp_path):
     """bash runs the lines with a fake program that prints its arguments."""
     (tmp_path / "fedsel").write_text('#!/bin/sh\necho "$1"; for a in "$@"; do echo "  $a"; done\n')

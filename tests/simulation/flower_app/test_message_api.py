@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 import fedsel_app
@@ -13,11 +13,10 @@ from fedsel_app.config import ConfigError
 from simulation.flower_app.requirements import requirements
 from simulation.flower_app.settings import app_config
 from strategies import STRATEGIES
-from tests.support.flower_state import task_identity
 from tests.support.in_process import InProcessGrid
 from tests.support.own_app import CLIENTS, by_name, data, losses, model, node, register, run_app, trained
+from tests.support.rounds import bits, without_wall
 
-__all__ = ["task_identity"]
 pytestmark = pytest.mark.usefixtures("task_identity")
 ROUNDS = 3
 QUICK = {
@@ -33,10 +32,6 @@ FUNCTIONS = {
 
 def rows(folder, name="rounds.jsonl"):
     return [json.loads(line) for line in (folder / name).read_text().splitlines()]
-
-
-def without_wall(found):
-    return [{key: value for key, value in row.items() if key != "wall_s"} for row in found]
 
 
 def started(name, app, folder=None, state_dir="", *, start=None, **settings):
@@ -69,7 +64,7 @@ def test_both_doors_give_the_same_bits(tmp_path, name):
     )
     final = run_app(legacy, rounds, mods=[selecting(**functions)], state_dir=tmp_path / "b")
     found = result.arrays.to_numpy_ndarrays()
-    assert [array.tobytes() for array in found] == [array.tobytes() for array in final]
+    assert bits(found) == bits(final)
     assert [array.dtype for array in found] == [array.dtype for array in model()]
     assert without_wall(rows(tmp_path / "one")) == without_wall(rows(tmp_path / "two"))
 
@@ -144,21 +139,18 @@ def test_a_run_goes_on_from_its_checkpoint_to_the_same_model(tmp_path):
 
 
 def test_other_names_of_records_and_metrics():
-    def renamed(app):
-        @app.train()
-        def train(message, context):
-            from flwr.app import Message, RecordDict
+    renamed = ClientApp()
 
-            client = context.node_config["partition-id"]
-            arrays = trained(message.content["weights"].to_numpy_ndarrays(), client)
-            assert message.content["settings"]["mine"] == 7
-            records = {"weights": by_name(arrays), "numbers": MetricRecord({"n": len(data(client)[1])})}
-            return Message(RecordDict(records), reply_to=message)
-
-        return app
+    @renamed.train()
+    def train(message, context):
+        client = context.node_config["partition-id"]
+        arrays = trained(message.content["weights"].to_numpy_ndarrays(), client)
+        assert message.content["settings"]["mine"] == 7
+        records = {"weights": by_name(arrays), "numbers": MetricRecord({"n": len(data(client)[1])})}
+        return Message(RecordDict(records), reply_to=message)
 
     keys = {"arrayrecord_key": "weights", "configrecord_key": "settings", "weighted_by_key": "n"}
-    result = started("random", renamed(ClientApp()), links="simulated", **keys)
+    result = started("random", renamed, links="simulated", **keys)
     expected = started("random", register(ClientApp(), []), links="simulated")
     for found, other in zip(result.arrays.to_numpy_ndarrays(), expected.arrays.to_numpy_ndarrays(), strict=True):
         np.testing.assert_array_equal(found, other)
@@ -170,15 +162,14 @@ def test_clients_that_lack_what_the_method_needs_are_told_the_line():
 
 
 def test_a_client_that_fails_is_left_out_and_rounds_that_bring_nothing_end_with_an_error():
-    def broken(app):
-        @app.train()
-        def train(message, context):
-            raise ValueError("the GPU is gone")
+    broken = ClientApp()
 
-        return app
+    @broken.train()
+    def train(message, context):
+        raise ValueError("the GPU is gone")
 
     with pytest.raises(RuntimeError, match=r"In 3 rounds no client brought .*the GPU is gone"):
-        started("random", broken(ClientApp()), links="simulated")
+        started("random", broken, links="simulated")
 
 
 def test_other_rounds_than_those_that_were_set_are_refused():
@@ -191,27 +182,22 @@ def test_statistics_are_known_by_their_names(tmp_path):
     arrays = by_name(model())
     shuffled = ArrayRecord({name: arrays[name] for name in reversed(list(arrays))})
 
-    def reversed_app(app):
-        @app.train()
-        def train(message, context):
-            from flwr.app import Message, RecordDict
+    app = fedsel_app.client_app()
 
-            client = context.node_config["partition-id"]
-            found = message.content["arrays"]
-            after = trained([found[name].numpy() for name in arrays], client)
-            named = by_name(after)
-            records = {
-                "arrays": ArrayRecord({name: named[name] for name in found}),
-                "metrics": MetricRecord({"num-examples": len(data(client)[1])}),
-            }
-            return Message(RecordDict(records), reply_to=message)
-
-        return app
+    @app.train()
+    def train(message, context):
+        client = context.node_config["partition-id"]
+        found = message.content["arrays"]
+        named = by_name(trained([found[name].numpy() for name in arrays], client))
+        records = {
+            "arrays": ArrayRecord({name: named[name] for name in found}),
+            "metrics": MetricRecord({"num-examples": len(data(client)[1])}),
+        }
+        return Message(RecordDict(records), reply_to=message)
 
     options = {"compressor": "top-k", "kept_fraction": 0.1, "kept_warmup_rounds": 0, "links": "simulated"}
     straight = started("full", register(fedsel_app.client_app(), []), None, tmp_path / "a", **options)
     built = fedsel_app.strategy("full", clients=CLIENTS, cohort=2, **options)
-    app = reversed_app(fedsel_app.client_app())
     grid = InProcessGrid(app, {90 + client: node(client, tmp_path / "b") for client in range(CLIENTS)})
     turned = built.start(grid=grid, initial_arrays=shuffled, num_rounds=ROUNDS)
     for name in arrays:

@@ -9,7 +9,6 @@ from clients.selecting import selecting
 from clients.state import ClientHistory, StateStore
 from fedsel_app.config import ConfigError
 from simulation.flower_app.strategy import strategy
-from tests.support.flower_state import task_identity
 from tests.support.own_app import (
     CLIENTS,
     BrokenClient,
@@ -22,7 +21,6 @@ from tests.support.own_app import (
     trained,
 )
 
-__all__ = ["task_identity"]
 pytestmark = pytest.mark.usefixtures("task_identity")
 SIZES = {"clients": CLIENTS, "cohort": 2}
 

@@ -20,9 +20,8 @@ from flwr.supernode.start_client_internal import _insert_message
 from simulation.flower_internals import app_process
 from simulation.flower_internals.app_process import beating, read_message, write_answer
 from simulation.flower_internals.supernode import take_messages
-from tests.support.flower_state import messages_at_node, task_identity
+from tests.support.flower_state import messages_at_node
 
-__all__ = ["task_identity"]
 pytestmark = pytest.mark.usefixtures("task_identity")
 SAME = np.arange(6, dtype=np.float16).reshape(2, 3)
 ARRAYS = [SAME, SAME, np.array(7, dtype=np.int64), np.zeros(0, np.float64)]

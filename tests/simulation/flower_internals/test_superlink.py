@@ -11,10 +11,8 @@ from flwr.supercore.inflatable.inflatable_object import get_object_tree
 from flwr.superlink import main
 
 from simulation.flower_internals.superlink import FACTORIES_HOOK
-from tests.support.flower_state import task_identity
 from tests.support.link_state import Link, started
 
-__all__ = ["task_identity"]
 pytestmark = pytest.mark.usefixtures("task_identity")
 
 
