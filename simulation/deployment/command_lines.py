@@ -1,5 +1,6 @@
 """Command lines of a SuperLink and of SuperNodes with the folders of a federation."""
 
+import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -96,9 +97,5 @@ def connection_toml(control_address: str, authority: Path | None) -> str:
 
 def _option(key: str, value: Value) -> tuple[str, str]:
     """Words that give `fedsel submit` a setting."""
-    return (f"--{key}", _text(value)) if key in OPTIONS else ("--set", f"{key}={_text(value)}")
-
-
-def _text(value: Value) -> str:
-    """A value in the form that --set reads."""
-    return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else repr(value)
+    text = value if isinstance(value, str) else json.dumps(value)
+    return (f"--{key}", text) if key in OPTIONS else ("--set", f"{key}={text}")

@@ -42,7 +42,6 @@ from fedsel_app.records.reading import check_client, read_rows
 from fedsel_app.records.run_folder import RunFolder, UnkeptRecords, describe
 from fedsel_app.records.schema import Row
 from fedsel_app.records.trackers import add_trackers
-from simulation.experiments.configuration import AppConfig
 from simulation.flower_app.settings import AppOptions, EvaluateFn, app_config, recorded
 from simulation.flower_app.transports import UserGrid, UserManager
 from simulation.flower_app.user_clients import UserClients
@@ -125,7 +124,12 @@ class AppStrategy(Strategy):
                 f"The strategy {self._name} reads the biases of the output layer, and the last arrays of the initial "
                 "model are no matrix with a vector of its outputs behind it."
             )
-        recorder = self._recorder = _run_folder(config) if config.records.out else UnkeptRecords()
+        recorder: RunFolder | UnkeptRecords = UnkeptRecords()
+        if config.records.out:
+            recorder = RunFolder(Path(config.records.out), recorded(config), resume=config.records.resume)
+            add_trackers(recorder, config.records.trackers)
+            FLOWER_LOGGER.info("fedsel: records in %s", recorder.path)
+        self._recorder = recorder
         recorder.listeners.append(partial(_log_round, measured=config.network.links == "measured"))
         initial, buffers = layout.initial()
         self._evaluate_fn = evaluate_fn
@@ -338,14 +342,6 @@ class AppStrategy(Strategy):
 def numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """The numeric values among a user's metrics."""
     return {name: float(value) for name, value in metrics.items() if isinstance(value, int | float)}
-
-
-def _run_folder(config: AppConfig) -> RunFolder:
-    """Open the run folder."""
-    folder = RunFolder(Path(config.records.out), recorded(config), resume=config.records.resume)
-    add_trackers(folder, config.records.trackers)
-    FLOWER_LOGGER.info("fedsel: records in %s", folder.path)
-    return folder
 
 
 def _resume(strategy: SelectionStrategy, folder: RunFolder) -> tuple[dict[str, int], dict[int, int]]:
