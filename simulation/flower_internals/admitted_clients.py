@@ -47,8 +47,7 @@ def admit_once(state: Any, keys: Path, said: dict[str, str], say: Callable[[str]
             state.delete_node(node.owner_aid, node.node_id)
             state.node_public_key_to_node_id.pop(key, None)
             _tell(said, node.owner_name, "revoked", say)
-    for key, node in nodes.items():
-        if key in admitted and node.status in (NodeStatus.ONLINE, NodeStatus.OFFLINE):
+        elif node.status in (NodeStatus.ONLINE, NodeStatus.OFFLINE):
             _tell(said, node.owner_name, node.status, say)
 
 

@@ -12,6 +12,8 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.cli.build import build_fab_from_disk
 from flwr.supercore.constant import TaskType
 from flwr.supercore.fab import Fab
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.run import Run
 from flwr.supernode.nodestate import NodeStateFactory
@@ -105,9 +107,6 @@ class Node:
 
     def found(self, run_id: int) -> ConfigRecord:
         """Report of the app process about itself."""
-        from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
-        from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
-
         name = self.ask(run_id, "report").metadata.message_id
         tree = self.store.get_object_tree(name)
         contents = {part.object_id: self.store.get(part.object_id) for part in iterate_object_tree(tree)}

@@ -7,6 +7,8 @@ from contextlib import contextmanager, suppress
 from itertools import repeat
 
 import pytest
+from flwr.supercore.inflatable import inflatable_utils
+from flwr.supernode import start_client_internal
 
 from clients.upload_time import UPLOAD_FILE, last_upload
 from simulation.deployment import supernode
@@ -23,9 +25,6 @@ from simulation.flower_internals.supernode import CONNECTION_HOOK, PUSH_HOOK, TI
 
 
 def test_flower_still_has_the_places_that_are_replaced():
-    from flwr.supercore.inflatable import inflatable_utils
-    from flwr.supernode import start_client_internal
-
     assert getattr(start_client_internal, PUSH_HOOK) is getattr(inflatable_utils, PUSH_HOOK)
     assert callable(getattr(start_client_internal, CONNECTION_HOOK))
     assert getattr(start_client_internal, TIME_HOOK) is time
