@@ -87,12 +87,8 @@ def commands_elsewhere(
 
 def connection_toml(control_address: str, authority: Path | None) -> str:
     """Flower's config.toml with the connection `CONNECTION`. Without an `authority` the connection is unencrypted."""
-    connection: dict[str, Value] = {"address": control_address}
-    if authority is None:
-        connection["insecure"] = True
-    else:
-        connection["root-certificates"] = str(authority)
-    return tomli_w.dumps({"superlink": {"default": CONNECTION, CONNECTION: connection}})
+    trust: dict[str, Value] = {"insecure": True} if authority is None else {"root-certificates": str(authority)}
+    return tomli_w.dumps({"superlink": {"default": CONNECTION, CONNECTION: {"address": control_address, **trust}}})
 
 
 def _option(key: str, value: Value) -> tuple[str, str]:

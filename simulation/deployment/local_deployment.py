@@ -204,7 +204,7 @@ def refused(log: Path) -> bool:
 
 
 def _reachable(port: int) -> bool:
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
+    with suppress(OSError), socket.create_connection((HERE, port), timeout=1.0):
         return True
     return False
 

@@ -6,6 +6,7 @@ the transport would replace the release numbers here.
 """
 
 import socket
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -67,8 +68,5 @@ class Endpoints:
 
 def free_ports(count: int) -> list[int]:
     """Find `count` different free TCP ports on 127.0.0.1."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [item.getsockname()[1] for item in sockets]
-    for item in sockets:
-        item.close()
-    return ports
+    with ExitStack() as held:
+        return [held.enter_context(socket.create_server((HERE, 0))).getsockname()[1] for _ in range(count)]
