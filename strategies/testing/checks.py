@@ -192,30 +192,20 @@ def _failures(tested: MethodUnderTest) -> None:
             run_round(federation, number, failed=range(failing) if number % every == 0 else ())
 
 
-def _kind_of_losses(kind: str) -> None:
-    def losses(tested: MethodUnderTest) -> None:
-        federation = tested.federation(losses=kind)
+def _register_kind(what: str, kind: str) -> None:
+    def rounds(tested: MethodUnderTest) -> None:
+        federation = tested.federation(**{what: kind})
         for number in STAGES:
             run_round(federation, number)
 
-    losses.__doc__ = f"Rounds continue if the clients' losses are of the kind '{kind}'."
-    _register(f"losses-{kind}")(losses)
-
-
-def _kind_of_updates(kind: str) -> None:
-    def updates(tested: MethodUnderTest) -> None:
-        federation = tested.federation(updates=kind)
-        for number in STAGES:
-            run_round(federation, number)
-
-    updates.__doc__ = f"Rounds continue if the clients' updates are of the kind '{kind}'."
-    _register(f"updates-{kind}")(updates)
+    rounds.__doc__ = f"Rounds continue if the clients' {what} are of the kind '{kind}'."
+    _register(f"{what}-{kind}")(rounds)
 
 
 for _kind in [*LOSSES][1:]:
-    _kind_of_losses(_kind)
+    _register_kind("losses", _kind)
 for _kind in [*UPDATES][1:]:
-    _kind_of_updates(_kind)
+    _register_kind("updates", _kind)
 
 
 @_register("knowledge")

@@ -122,10 +122,6 @@ class FakeFederation:
         noise = _uniform(self._seed, Purpose.PROBE, number, 0.5, 1.5, self._identities.size)
         return self._losses(self._clients.level * 0.99**number * noise)[self._identities]
 
-    def fit_losses(self, number: int) -> Floats:
-        """Training losses of all clients in round `number`, float64 (K,)."""
-        return self.losses(number)
-
     def reports(self, number: int) -> Floats:
         """Number that all clients report in round `number` for every kind of report, float64 (K,)."""
         return self.losses(number)
@@ -151,10 +147,8 @@ class FakeFederation:
             roster.label_counts[present] = self.label_counts[present]
         if needs.links or self._generous:
             uplinks = _uniform(self._seed, Purpose.NETWORK, number, 1e6, 5e6, self._identities.size)
-            roster.uplink_bits_per_s[:], roster.step_s[:] = (
-                uplinks[self._identities],
-                self._clients.step_s[self._identities],
-            )
+            roster.uplink_bits_per_s[:] = uplinks[self._identities]
+            roster.step_s[:] = self._clients.step_s[self._identities]
         count = min(self.cohort, len(present))
         roster.losses[:] = np.nan
         if needs.loss_probe or self._generous:
@@ -178,7 +172,7 @@ class FakeFederation:
 
     def train(self, number: int, selection: Selection, failed: Iterable[int] = ()) -> Outcome:
         """Let the selected clients train, except the `failed`, and update the roster. Returns the round's outcome."""
-        losses, reports, selected = self.fit_losses(number), self.reports(number), selection.clients
+        losses, reports, selected = self.losses(number), self.reports(number), selection.clients
         missing = np.isin(selected, list(failed))
         returned, missed = selected[~missing], selected[missing]
         self.roster.record_round(number, selected, returned, losses[returned], np.ones(returned.size), failed=missed)
