@@ -193,8 +193,10 @@ def _failures(tested: MethodUnderTest) -> None:
 
 
 def _register_kind(what: str, kind: str) -> None:
+    kinds: dict[str, Any] = {what: kind}
+
     def rounds(tested: MethodUnderTest) -> None:
-        federation = tested.federation(**{what: kind})
+        federation = tested.federation(**kinds)
         for number in STAGES:
             run_round(federation, number)
 
