@@ -46,10 +46,8 @@ def train(
 
     Returns
     -------
-    loss
-        Mean over the steps of the mini-batch loss before each step.
-    steps
-        Steps taken.
+    (loss, steps)
+        Mean over the steps of the mini-batch loss before each step, and the number of steps.
 
     Raises
     ------
