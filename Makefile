@@ -8,8 +8,7 @@ LAYERED := $(NEWEST)/.installed
 # The last release of Flower whose SuperNodes and SuperLink speak gRPC throughout; docs/flower-versions.md has the others.
 FLOWER := flwr[simulation]==1.36.*
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable
-# Two cores keep three workers busy, as tests of whole runs also wait for processes.
-FAST := -m "not slow" --numprocesses 3 --dist loadfile --no-loadscope-reorder
+FAST := -m "not slow" --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # Setting up compiles no bytecode, so the first import must be free to keep it.
 unexport PYTHONDONTWRITEBYTECODE
