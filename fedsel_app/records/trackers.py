@@ -34,8 +34,8 @@ ResultT = TypeVar("ResultT")
 
 
 def numbers(row: Row) -> dict[str, float]:
-    """All numbers of a round by name, including the task's other metrics."""
-    values = row | row.get("metrics", {})
+    """All numbers of a round by name, including the task's other metrics unless a field has the same name."""
+    values = row.get("metrics", {}) | row
     return {name: value for name, value in values.items() if isinstance(value, int | float) and name != "round"}
 
 

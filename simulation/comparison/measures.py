@@ -105,8 +105,7 @@ class EvaluatedMetric:
 
     def values(self, run: Run) -> pd.Series:
         """Values of the rounds in which it was measured, by the position of the round."""
-        found = [row.get(self.key, row.get("metrics", {}).get(self.key)) for row in run.rows]
-        return pd.Series(found, dtype=np.float64).dropna()
+        return run.rounds.reindex(columns=[self.key])[self.key].dropna().astype(np.float64)
 
     def of(self, run: Run) -> dict[str, float]:
         """Measure key -> value, for its `levels`; NaN if the run never measured it."""

@@ -230,8 +230,6 @@ def _selections(row: Row) -> list[Row]:
 
 
 def _flat(row: Row, field: str, prefix: str) -> Row:
-    """The row with the entries of its dictionary `field` as entries of their own, named with `prefix`."""
-    numbers = row.get(field) or {}
-    return {name: value for name, value in row.items() if name != field} | {
-        f"{prefix}{name}": value for name, value in numbers.items()
-    }
+    """The row, and the entries of its dictionary `field` named with `prefix`, unless the row has such an entry."""
+    own = {name: value for name, value in row.items() if name != field}
+    return own | {f"{prefix}{name}": value for name, value in (row.get(field) or {}).items()} | own

@@ -132,5 +132,5 @@ def test_the_setting_names_known_trackers():
 
 
 def test_numbers_are_those_of_the_round_and_its_metrics():
-    row = {"round": 3, "loss": 0.5, "metrics": {"g_mean": 1}, "selected": [1], "failures": []}
+    row = {"round": 3, "loss": 0.5, "metrics": {"g_mean": 1, "loss": 9}, "selected": [1], "failures": []}
     assert numbers(row) == {"loss": 0.5, "g_mean": 1}

@@ -118,5 +118,6 @@ def test_levels_of_a_metric(tmp_path):
 def test_a_rounds_own_field_goes_before_a_metric_of_the_same_name(tmp_path):
     write_run(tmp_path / "run", "random", 1, [0.5, None, 0.7], row={"metrics": {"accuracy": 0.1, "f1": 0.2}})
     run = read(tmp_path / "run")
+    assert run.rounds["accuracy"].tolist() == [0.5, 0.1, 0.7]
     assert metric_of([run]).values(run).to_dict() == {0: 0.5, 1: 0.1, 2: 0.7}
     assert metric_of([run], "f1").values(run).tolist() == [0.2, 0.2, 0.2]
