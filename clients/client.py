@@ -64,7 +64,8 @@ class SelectionClient(NumPyClient):
     """One client, for one message.
 
     The model arrives as [parameters (N,)] or, with BatchNorm statistics, as [parameters, buffers (B,)], all float32.
-    With the solver scaffold, a message to train ends with the control variate (N,). A malformed message raises
+    With the solver scaffold, a message to train ends with the control variate (N,). With `probe-bits` below 32, the
+    parameters of a loss probe are uint8, a section of `fedsel_app.wire.rounded_values`. A malformed message raises
     ValueError, diverged training raises DivergenceError, and a state file that cannot be used raises StateError.
     """
 
@@ -114,7 +115,7 @@ class SelectionClient(NumPyClient):
     def _train(self, arrays: NDArrays, instruction: TrainInstruction) -> tuple[NDArrays, int, Config]:
         context = self._context
         scaffold = self._context.training.solver == "scaffold"
-        model = self.load(arrays, with_control=scaffold)
+        model = received_model(context, arrays, with_control=scaffold)
         local_round = LocalRound(
             client=context.client,
             seed=context.run.seed,
@@ -190,7 +191,7 @@ class SelectionClient(NumPyClient):
     def _calibrate(self, arrays: NDArrays, instruction: CalibrateInstruction) -> tuple[NDArrays, int, Config]:
         """Update only the BatchNorm statistics, by mini-batches in train mode (Alg. 1, line 13)."""
         context = self._context
-        model = self.load(arrays)
+        model = received_model(context, arrays)
         examples, _ = self._examples()
         rng = stream(context.run.seed, Purpose.CALIBRATE, instruction.server_round, context.client)
         order = self._order(len(examples), instruction.batches, rng)
@@ -241,9 +242,9 @@ class SelectionClient(NumPyClient):
         context = self._context
         return client_examples(context.data, context.partition, context.run.clients, context.run.seed, context.client)
 
-    def load(self, arrays: NDArrays, *, with_control: bool = False) -> FlatModel:
-        """Check the received arrays and load the model on the device of this process."""
-        return received_model(self._context, arrays, with_control=with_control)
+    def load(self, arrays: NDArrays) -> FlatModel:
+        """Check the received arrays of a model to evaluate, and load it on the device of this process."""
+        return received_model(self._context, arrays, probed=True)
 
     def _batches(
         self, examples: Ints, order: Iterable[Ints], model: FlatModel, rng: np.random.Generator | None = None

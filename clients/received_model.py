@@ -6,6 +6,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 from flwr.common import NDArrays
+from numpy.typing import NDArray
 
 from fedsel_app.config import DataConfig, SharedSettings
 from fedsel_app.data.dataset import load
@@ -13,21 +14,28 @@ from fedsel_app.models.building import build
 from fedsel_app.models.device import choose_device, prepare, require_precision
 from fedsel_app.models.flat_model import FlatModel
 from fedsel_app.models.tasks import Task, task_of
+from fedsel_app.wire.rounded_values import LEVELS, decode_values, section_bytes
 
 
-def received_model(settings: SharedSettings, arrays: NDArrays, *, with_control: bool = False) -> FlatModel:
+def received_model(
+    settings: SharedSettings, arrays: NDArrays, *, with_control: bool = False, probed: bool = False
+) -> FlatModel:
     """Load the received model on the device of this process.
+
+    With `with_control` the last array is a control variate. With `probed` the parameters may be rounded (`probe-bits`).
 
     Raises
     ------
     ValueError
-        If the arrays do not fit the model; see `check_arrays`. With `with_control` the last array is a control variate.
+        If the arrays do not fit the model; see `check_arrays` and `_restored`.
     """
     run, execution = settings.run, settings.execution
     device = choose_device(execution.device)
     require_precision(execution.precision, device)
     prepare(device, execution.threads)
     model = _shared_model(run.model, settings.data, run.seed, device, execution.precision)
+    if probed and arrays and arrays[0].dtype == np.uint8:
+        arrays = [_restored(arrays[0], model.size, settings.evaluation.probe_bits), *arrays[1:]]
     buffers = model.buffers_vector().size
     expected = {"parameters": model.size} | ({"buffers": buffers} if buffers else {})
     check_arrays(arrays, expected | ({"control variate": model.size} if with_control else {}), run.model)
@@ -48,6 +56,16 @@ def check_arrays(arrays: NDArrays, expected: Mapping[str, int], model: str) -> N
             )
         if not np.isfinite(array).all():
             raise ValueError(f"The {name} from the server are not all finite: the global model diverged.")
+
+
+def _restored(section: NDArray[np.uint8], size: int, bits: int) -> NDArray[np.float32]:
+    """The `size` parameters in a section of rounded values. Raises ValueError if it does not have as many of `bits`."""
+    if bits not in LEVELS or section.shape != (section_bytes(size, bits),):
+        raise ValueError(
+            f"{section.size} bytes are not {size} parameters of {bits} bits. Server and clients must run the same "
+            "'model', 'data' and 'probe-bits'."
+        )
+    return decode_values(section.data, size, bits).values()
 
 
 @lru_cache(maxsize=2)

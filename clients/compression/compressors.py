@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.models.array_layout import LayerSlice
 from fedsel_app.wire.codec import Update
-from fedsel_app.wire.rounded_values import BLOCK, LEVELS, Rounded
+from fedsel_app.wire.rounded_values import round_values
 from fedsel_app.wire.values import Quantised
 
 Vector = NDArray[np.float32]
@@ -143,29 +143,10 @@ def qsgd(vector: Vector, levels: int, bucket: int, rng: np.random.Generator, *, 
 
 
 def rounded(update: Update, bits: int, rng: np.random.Generator | None) -> Update:
-    """Round each float32 value of `update` to `bits`, 16, 8 or 4, in blocks of `BLOCK` consecutive values.
-
-    Without `rng` a value is rounded to the nearest level: a contraction, because a value changes by at most its
-    magnitude, and the largest value of each block does not change. With `rng` a value is rounded at random to one of
-    its neighbours, without bias. With 16 bits it is always rounded to the nearest level; the error is at most 2^-11 of
-    the value or 2^-25 of the block's largest value.
-    """
-    count = update.count
-    rows = np.zeros((-(-count // BLOCK), BLOCK), np.float32)
-    rows.ravel()[:count] = update.values
-    norms = np.abs(rows).max(axis=1)
+    """Round the values of `update` to `bits`, 16, 8 or 4, as `round_values` does."""
     # Values that are not finite stay so, and `wire.encode` refuses them.
     with np.errstate(invalid="ignore"):
-        np.divide(rows, norms[:, None], out=rows, where=norms[:, None] > 0)
-        if bits == 16:
-            levels = rows.astype(np.float16)
-        else:
-            rows *= np.float32(LEVELS[bits])
-            whole = np.rint(rows) if rng is None else np.floor(rows)
-            if rng is not None:
-                whole += rng.random(rows.shape, np.float32) < rows - whole
-            levels = whole.astype(np.int8)
-        grid = Rounded(bits, norms, levels.ravel()[:count])
+        grid = round_values(update.values, bits, rng)
         return Update(update.size, update.indices, grid.values(), grid)
 
 

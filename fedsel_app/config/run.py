@@ -44,6 +44,11 @@ class EvaluationConfig(Settings):
     )
     stop_at_target: bool = setting(False, "ends the run in the round that reaches the target")
     probe_batches: int = setting(8, "number of mini-batches in a loss probe, for methods that probe", low=1)
+    probe_bits: int = setting(
+        32,
+        "bits of each parameter of the model that is sent for a loss probe: 32, 16, 8 or 4. Fewer than 32 are rounded"
+        " as with value-bits, so the loss is that of the rounded model",
+    )
     probe_batch: str = setting(
         "plain",
         "how a loss probe measures",
@@ -53,6 +58,10 @@ class EvaluationConfig(Settings):
         },
         variants=("plain", "training"),
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.probe_bits in (32, 16, 8, 4), "probe-bits", "32, 16, 8 or 4", self.probe_bits)
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,31 @@ class Rounded:
         return 32 * self.levels.size
 
 
+def round_values(values: NDArray[np.float32], bits: int, rng: np.random.Generator | None = None) -> Rounded:
+    """Round each float32 value to `bits`, 16, 8 or 4, in blocks of `BLOCK` consecutive values.
+
+    Without `rng` a value is rounded to the nearest level: a contraction, because a value changes by at most its
+    magnitude, and the largest value of each block does not change. With `rng` a value is rounded at random to one of
+    its neighbours, without bias. With 16 bits it is always rounded to the nearest level; the error is at most 2^-11 of
+    the value or 2^-25 of the block's largest value.
+    """
+    rows = np.zeros((_blocks(values.size), BLOCK), np.float32)
+    rows.ravel()[: values.size] = values
+    norms = np.abs(rows).max(axis=1)
+    # Values that are not finite stay so, and `encode_values` refuses them.
+    with np.errstate(invalid="ignore"):
+        np.divide(rows, norms[:, None], out=rows, where=norms[:, None] > 0)
+        if bits == 16:
+            levels = rows.astype(np.float16)
+        else:
+            rows *= np.float32(LEVELS[bits])
+            whole = np.rint(rows) if rng is None else np.floor(rows)
+            if rng is not None:
+                whole += rng.random(rows.shape, np.float32) < rows - whole
+            levels = whole.astype(np.int8)
+    return Rounded(bits, norms, levels.ravel()[: values.size])
+
+
 def bits_an_entry(value_bits: int) -> float:
     """Bits of one value on the wire, with its share of the norm; values of 32 bits have no norm."""
     return value_bits + 8 * _NORM_BYTES / BLOCK if value_bits in LEVELS else float(value_bits)

@@ -87,6 +87,11 @@ def app_config(strategy: str, given: Mapping[str, Value]) -> AppConfig:
             f"The 'solver' {config.training.solver} is a matter of the clients' steps, and in a Flower app of your own "
             "these are yours: leave it out, or set it to scaffold with the function control_variates."
         )
+    if config.evaluation.probe_bits < 32:
+        raise ConfigError(
+            "With 'probe-bits' below 32 the clients restore a rounded model, which clients of a Flower app of your own "
+            "do not: leave it out."
+        )
     if config.participation.searches:
         raise ConfigError(
             f"The 'participation' {config.participation.participation} lets clients train for models that it then "

@@ -15,6 +15,7 @@ class SettingKeywords(TypedDict, total=False):
     target: float
     stop_at_target: bool
     probe_batches: int
+    probe_bits: int
     probe_batch: Literal["plain", "training"]
     data: str
     data_path: str

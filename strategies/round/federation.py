@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from flwr.common import ndarrays_to_parameters
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fedsel_app.messages.instructions import Instruction
 from fedsel_app.messages.scalars import Scalar
 from fedsel_app.network.reply_timeout import ReplyTimeout
+from fedsel_app.wire.rounded_values import encode_values, round_values
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,10 +27,11 @@ class SentModel:
 
     Attributes
     ----------
-    arrays : float32; parameters (N,), then BatchNorm statistics (B,) if any, then SCAFFOLD's control variate (N,)
+    arrays : float32; parameters (N,), then BatchNorm statistics (B,) if any, then SCAFFOLD's control variate (N,). With
+        few bits (`rounded_model`) the first is uint8, a section of `fedsel_app.wire.rounded_values`
     """
 
-    arrays: tuple[NDArray[np.float32], ...]
+    arrays: tuple[NDArray[Any], ...]
 
     @property
     def nbytes(self) -> int:
@@ -48,6 +50,15 @@ NO_MODEL = SentModel(())
 def sent_model(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> SentModel:
     """The global model as it is sent: parameters (N,), and BatchNorm statistics (B,) if there are any."""
     return SentModel((parameters, buffers) if buffers.size else (parameters,))
+
+
+def rounded_model(model: SentModel, bits: int) -> SentModel:
+    """The model with its parameters rounded to `bits`, 16, 8 or 4; the same for 32. Raises WireError unless finite."""
+    if bits == 32:
+        return model
+    parameters, *others = model.arrays
+    section = encode_values(round_values(parameters, bits))
+    return SentModel((np.frombuffer(section, np.uint8), *others))
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from fedsel_app.records.schema import ClientRecord, EnrolmentRecord, Failure
 from fedsel_app.wire.codec import WireError
 from strategies.roster import Floats, Ints, Needs, Roster, RoundInfo
 from strategies.round.clients import SCALAR_BYTES, ConnectedClients
-from strategies.round.federation import Federation, SentModel
+from strategies.round.federation import Federation, SentModel, rounded_model
 from strategies.round.reported_values import PROBE, LastReported, probed_loss
 from strategies.run_context import RunContext
 
@@ -118,6 +118,7 @@ class ClientProber:
         # bytes.
         measured = roster.ids if links.needs_losses else probed
         instruction = ProbeInstruction(round_info.number, batches, needs.probe_test_part)
+        model = rounded_model(model, context.evaluation.probe_bits)
         for client, reply in self._clients.ask(dict.fromkeys(measured.tolist(), instruction), model).items():
             try:
                 losses[client] = probed_loss(reply)

@@ -78,6 +78,24 @@ def test_the_probe_neither_augments_nor_depends_on_the_order(context):
     assert other_round != losses[0]
 
 
+def test_a_probe_restores_rounded_parameters(context):
+    """Blocks of 256 parameters: the parameter of level l is l / 127 of its block's norm."""
+    blocks = -(-SIZE // 256)
+    levels = np.arange(SIZE, dtype=np.int64) % 255 - 127
+    norms = np.linspace(0.01, 0.02, blocks, dtype=np.float32)
+    parameters = levels.astype(np.float32) / np.float32(127.0) * norms[np.arange(SIZE) // 256]
+    section = np.frombuffer(norms.astype("<f4").tobytes() + levels.astype(np.int8).tobytes(), np.uint8)
+    client = SelectionClient(changed(context, evaluation={"probe_bits": 8}))
+    probe = ProbeInstruction(1, 8).to_config()
+    assert client.evaluate([section], probe) == client.evaluate([parameters], probe)
+    with pytest.raises(ValueError, match=f"^{section.size - 1} bytes are not {SIZE} parameters of 8 bits"):
+        client.evaluate([section[1:]], probe)
+    with pytest.raises(ValueError, match="must run the same 'model', 'data' and 'probe-bits'"):
+        SelectionClient(context).evaluate([section], probe)
+    with pytest.raises(ValueError, match="must be float32"):
+        client.fit([section], instruction())
+
+
 @pytest.mark.parametrize("beyond", [0, 3])
 def test_the_authors_probe_is_the_mean_of_augmented_minibatches_in_loader_order(beyond, context):
     """Without augmentation it is the mean of the mini-batches' mean losses by torch itself, of one pass at most."""

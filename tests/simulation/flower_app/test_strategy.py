@@ -187,6 +187,7 @@ def test_rounds_that_bring_nothing_end_with_an_error():
         ("random", {"kept_fractoin": 0.5}, "Did you mean 'kept-fraction'"),
         ("rondom", {}, "Did you mean 'random'"),
         ("random", {"participation": "isp"}, "'participation' isp lets clients train for models"),
+        ("hetero-select", {"probe_bits": 8}, "With 'probe-bits' below 32 the clients restore a rounded model"),
         ("hics-fl", {"parameters": [np.ones(3)]}, "reads the biases of the output layer"),
     ],
 )
