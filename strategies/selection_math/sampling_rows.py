@@ -8,25 +8,20 @@ import numpy as np
 import scipy
 
 from strategies.roster import Floats, Ints
-from strategies.selection_math.linkage import average_linkage
 from strategies.selection_math.similarity import among
 
 ROUNDING = 1e-9
 """Masses that differ by less count as equal."""
-MANY = 4_000
-"""Number of clients from which SciPy's average linkage is slower."""
 
 
 def merge_tree(distances: Floats, how: str) -> Floats:
-    """SciPy's merge table (n - 1, 4) of n >= 2 clients. It may overwrite `distances` (n, n).
+    """SciPy's merge table (n - 1, 4) of n >= 2 clients with these `distances` (n, n).
 
     `average` joins the groups with the smallest mean distance. `ward-rows` is the authors' Ward linkage, which uses the
     rows of the distance matrix as feature vectors.
     """
     if how == "ward-rows":
         return np.asarray(scipy.cluster.hierarchy.linkage(scipy.spatial.distance.pdist(distances), "ward"))
-    if len(distances) >= MANY:
-        return average_linkage(distances)
     condensed = scipy.spatial.distance.squareform(distances, checks=False)
     return np.asarray(scipy.cluster.hierarchy.linkage(condensed, how))
 
@@ -51,8 +46,8 @@ def rows_by_similarity(shares: Floats, distances: Floats, rows: int, how: str, r
     these.
 
     A client with mass 1 or more first gets as many whole rows of its own; the rest of its mass is treated like that of
-    other clients. `rng` shuffles the clients of the groups that fill rows. `distances` (n, n) may be overwritten.
-    Returns float64 (rows, n).
+    other clients. `rng` shuffles the clients of the groups that fill rows. `distances` is float64 (n, n). Returns
+    float64 (rows, n).
     """
     masses = rows * shares
     whole_rows = np.floor(masses + ROUNDING).astype(np.int64)
