@@ -30,7 +30,7 @@ from strategies.last_updates import LastUpdates
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
 from strategies.selection_math.sampling import finite, gumbel_top, min_max
-from strategies.selection_math.similarity import inner_products, norms
+from strategies.selection_math.similarity import inner_products
 
 COLD_START_DIVERSITY = 0.5
 
@@ -236,4 +236,5 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
         average_norm = float(np.sqrt(np.square(self._average).sum()))
         known = list(self.last_updates.values())
         (dots,) = inner_products(known, [self._average])
-        self._diversity[list(self.last_updates)] = diversity(dots, norms(known), average_norm)
+        norms = np.array([update.norm() for update in known])
+        self._diversity[list(self.last_updates)] = diversity(dots, norms, average_norm)

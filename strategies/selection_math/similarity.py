@@ -40,15 +40,6 @@ def inner_products(updates: Sequence[Update], vectors: Sequence[NDArray[np.float
     return products
 
 
-def norms(updates: Sequence[Update]) -> Floats:
-    """`update.norm()` of every update, with the same bits, float64 (n,)."""
-    found = np.empty(len(updates))
-    for places in _alike(updates):
-        values = _stacked([updates[place].values for place in places])
-        found[places] = np.sqrt(np.square(values, dtype=np.float64).sum(axis=1))
-    return found
-
-
 def _stacked(rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Rows of equal length as one array; faster than `np.stack` for many short rows."""
     return np.concatenate(rows).reshape(len(rows), rows[0].size)
