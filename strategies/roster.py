@@ -53,7 +53,7 @@ class Needs:
     pairs: bool = False
     """Values for every pair of clients, which the server computes: float64 tables of K x K."""
     links: bool = False
-    """Uplink in bits/s and seconds per step. A method that needs them does not run without them."""
+    """Uplink in bits/s and seconds per step."""
 
 
 class Roster:

@@ -8,13 +8,15 @@ from operator import itemgetter
 import numpy as np
 
 from fedsel_app.messages.answers import EvaluateAnswer
+from fedsel_app.network.links import Links
+from fedsel_app.records.run_folder import Recorder
 from fedsel_app.records.schema import ClientTestRecord, RoundRecord, SearchRecord
 from strategies.aggregation.server_state import Step
 from strategies.roster import Roster
 from strategies.round.clients import SCALAR_BYTES
 from strategies.round.replies import Replies
 from strategies.round_plan import Plan
-from strategies.run_context import Evaluation, Links, Recorder
+from strategies.run_context import Evaluation
 
 LOGGER = logging.getLogger("fedsel")
 NOTED = 0.5

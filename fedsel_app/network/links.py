@@ -49,7 +49,14 @@ class RoundWork:
 
 
 class SimulatedLinks:
-    """Simulated links: uplinks U[min, max] per client and round, seconds per local step U[min, max] per client."""
+    """Simulated links: uplinks U[min, max] per client and round, seconds per local step U[min, max] per client.
+
+    Attributes
+    ----------
+    mean_uplink_bits_per_s, mean_step_s : mean uplink and seconds of a local step, for clients of which none is known
+    needs_losses : True if the links depend on the clients' losses; then all losses are measured
+    measured : True in deployment, where times are measured and deadlines are real
+    """
 
     measured = False
 
@@ -69,7 +76,7 @@ class SimulatedLinks:
         return stream(self._seed, Purpose.NETWORK, server_round).uniform(low, high, self._step_s.size), self._step_s
 
     def finish_s(self, work: RoundWork, arrived_s: Floats) -> Floats:
-        """Seconds of each client's computing and transfer together, float64 (r,)."""
+        """Seconds from the start of the round to each reply, computing and transfer together, float64 (r,)."""
         sent = work.uplink_bytes if self._config.clock_bytes == "wire" else work.uplink_value_bytes
         return work.step_s * work.work_steps + 8.0 * sent / work.uplink_bits_per_s
 
@@ -172,7 +179,10 @@ def inverted_uplinks(losses: Floats, low: float, high: float) -> Floats:
     return np.asarray(low + (high - low) * (1.0 - np.where(np.isfinite(share), share, 1.0)))
 
 
-def make_links(config: NetworkConfig, clients: int, seed: int) -> SimulatedLinks | MeasuredLinks:
+Links = SimulatedLinks | MeasuredLinks
+
+
+def make_links(config: NetworkConfig, clients: int, seed: int) -> Links:
     """Build the links of the 'links' setting."""
     if config.links == "measured":
         return MeasuredLinks(config, clients)

@@ -174,6 +174,9 @@ class RunFolder:
             function(summary)
 
 
+Recorder = RunFolder | UnkeptRecords
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Lock the run in the folder at `path` for the block. Raises ConfigError if another process has locked it."""

@@ -19,7 +19,7 @@ from fedsel_app.models.cost import forward_flops
 from fedsel_app.models.device import choose_device, prepare, require_precision
 from fedsel_app.models.tasks import task_of
 from fedsel_app.network.links import make_links
-from fedsel_app.records.run_folder import RunFolder
+from fedsel_app.records.run_folder import Recorder, RunFolder
 from fedsel_app.records.trackers import add_trackers
 from simulation.experiments.configuration import AppConfig
 from simulation.experiments.validation import validate_task
@@ -27,7 +27,7 @@ from simulation.wiring.folders import run_folder
 from strategies.base import SelectionStrategy
 from strategies.round.federation import Federation
 from strategies.round.method_checks import build
-from strategies.run_context import Evaluation, Recorder, RunContext
+from strategies.run_context import Evaluation, RunContext
 from strategies.run_round import run_rounds
 
 EVALUATION_BATCH = 256

@@ -129,10 +129,6 @@ class ClientProber:
                 roster.available[client] = False
         losses = self.reported_values.bounded(PROBE, np.arange(losses.size), losses)
         roster.uplink_bits_per_s[:], roster.step_s[:] = links.observe(round_info.number, losses)
-        if needs.links and np.isnan(roster.uplink_bits_per_s[roster.ids]).any():
-            raise ConfigError(
-                f"The strategy {context.run.strategy} needs each client's link; set 'links' to simulated."
-            )
         losses[np.setdiff1d(measured, probed)] = np.nan
         examples = roster.examples[probed].astype(np.float64)
         if needs.probe_test_part:

@@ -1,53 +1,20 @@
 """Fakes for a strategy: its run context, a roster, a round's outcome; without data or model."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import Settings, Value, read_groups
-from fedsel_app.messages.answers import TrainAnswer
+from fedsel_app.config import NetworkConfig, Settings, Value, read_groups
 from fedsel_app.models.array_layout import LayerSlice
-from fedsel_app.network.links import RoundWork
+from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.records.run_folder import UnkeptRecords
 from fedsel_app.wire.codec import Update
 from strategies.roster import Floats, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import Evaluation, RunContext
 
-
-class SteadyLinks:
-    """Links of 3 Mb/s and 0.3 s a step for every client in every round; a round takes no time."""
-
-    mean_uplink_bits_per_s = 3e6
-    mean_step_s = 0.3
-    needs_losses = False
-    measured = False
-
-    def __init__(self, clients: int) -> None:
-        self._clients = clients
-
-    def observe(self, server_round: int, losses: Floats) -> tuple[Floats, Floats]:
-        """Mean uplink and step of every client."""
-        return np.full(self._clients, self.mean_uplink_bits_per_s), np.full(self._clients, self.mean_step_s)
-
-    def learn(self, client: int, answer: TrainAnswer) -> None:
-        """Nothing."""
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Nothing."""
-        return {}
-
-    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Nothing."""
-
-    def finish_s(self, work: RoundWork, arrived_s: Floats) -> Floats:
-        """Zeros."""
-        return np.zeros(work.step_s.size)
-
-    def round_seconds(self, work: RoundWork, wall_s: float) -> float:
-        """Zero."""
-        return 0.0
+STEADY = NetworkConfig(uplink_min_bits_per_s=3e6, uplink_max_bits_per_s=3e6, step_min_s=0.3, step_max_s=0.3)
+"""Links of 3 Mb/s and 0.3 s a step for every client in every round."""
 
 
 def make_context(
@@ -75,7 +42,7 @@ def make_context(
         buffers=np.zeros(0, np.float32),
         layers=(LayerSlice("body", 0, size - size // 2), LayerSlice("head", size - size // 2, size)),
         classes=classes,
-        links=SteadyLinks(clients),
+        links=SimulatedLinks(STEADY, clients, seed=0),
         evaluate=lambda parameters, buffers: Evaluation(0.0, 0.0),
         recorder=UnkeptRecords(),
     )

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from flwr.common import ndarrays_to_parameters
 
-from fedsel_app.config import ConfigError, NetworkConfig, TrainingConfig
+from fedsel_app.config import NetworkConfig, TrainingConfig
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction, TrainInstruction, read_fit_instruction
 from fedsel_app.messages.scalars import Report
-from fedsel_app.network.links import MeasuredLinks
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.roster import Needs
@@ -171,10 +170,6 @@ class Asking(Watching):
     needed = Needs(reports=frozenset({SIGMA, RHO}), label_counts=True)
 
 
-class Linked(Watching):
-    needed = Needs(links=True)
-
-
 def test_inverted_links_read_losses_that_the_method_neither_sees_nor_pays():
     strategy = Watching(context_of(network=NetworkConfig(link_coupling="inverted-loss")))
     proxies = [StubProxy(client, sends_its_update, loss=loss) for client, loss in enumerate((1.0, 2.0, 4.0))]
@@ -234,18 +229,6 @@ def test_the_method_absorbs_the_round_as_it_was():
     assert first.failed.tolist() == [1]
     assert first.updates == (update_of(0), update_of(2))
     np.testing.assert_allclose(final, 2.5 * first.aggregate, rtol=1e-6)
-
-
-def test_a_method_that_needs_links_refuses_to_run_without():
-    class Unknown(MeasuredLinks):
-        def observe(self, server_round, losses):
-            return np.full(3, np.nan), np.full(3, np.nan)
-
-    context = replace(context_of(), links=Unknown(NetworkConfig(), 3))
-    with pytest.raises(ConfigError, match="set 'links' to simulated"):
-        run_round(Linked(context), trio())
-    [row], _ = run_round(RandomSelection(replace(context_of(), links=MeasuredLinks(NetworkConfig(), 3))), trio())
-    assert row["round_s"] > 0
 
 
 def test_compressor_none_sends_everything_in_every_round():
