@@ -18,8 +18,7 @@ from fedsel_app.messages.reported_values import one_line
 from strategies.method import ConfigT
 from strategies.round.federation import ALL, Answer, Federation, NodeError, sent_model
 from strategies.round.flower_manager import FlowerManager, as_parameters, instructed, replies_of
-from strategies.round_plan import Plan
-from strategies.run import RunningMethod
+from strategies.run import Plan, RunningMethod
 from strategies.run_round import (
     client_testers,
     close_round,

@@ -15,7 +15,7 @@ from strategies.aggregation.server_state import Step
 from strategies.roster import Roster
 from strategies.round.clients import SCALAR_BYTES
 from strategies.round.replies import Replies
-from strategies.round_plan import Plan
+from strategies.run import Plan
 from strategies.run_context import Evaluation
 
 LOGGER = logging.getLogger("fedsel")
@@ -38,7 +38,7 @@ def record_training(
     selection, aggregated = plan.selection, replies.clients
     record.selected = selection.clients.tolist()
     record.uplink_bits_per_s = roster.uplink_bits_per_s[selection.clients].tolist()
-    record.kept_fractions = plan.kept_fractions.tolist()
+    record.kept_fractions = [instruction.kept_fraction for instruction in plan.instructions.values()]
     record.scores = selection.scores.tolist()
     record.components = {name: values.tolist() for name, values in selection.components.items()}
     record.probe_losses = roster.losses[selection.clients].tolist()

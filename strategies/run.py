@@ -1,20 +1,24 @@
-"""Run in progress: the global model, and all state that the next round and a checkpoint need."""
+"""Run in progress: the plan of a round, and all state that the next round and a checkpoint need."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.records.schema import RoundRecord
 from strategies.aggregation.server_state import ServerState
 from strategies.checkpoint import Arrays, Best, Stateful, gather, matching, scatter
 from strategies.method import ConfigT, SelectionMethod
 from strategies.participation import participation_of
-from strategies.roster import RoundInfo
+from strategies.participation.intermediate_round import IntermediateRound
+from strategies.roster import RoundInfo, Selection
 from strategies.round.clients import ConnectedClients
+from strategies.round.federation import SentModel, Until
 from strategies.round.instructions import InstructionBuilder
-from strategies.round.probing import ClientProber
+from strategies.round.probing import ClientProber, Probe
 from strategies.round.replies import ReplyCollector
 from strategies.run_context import RunContext
 
@@ -50,6 +54,29 @@ class RoundCount:
 
     def _next(self) -> tuple[int, int]:
         return self._method.own_round(self._method.roster)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Plan of a round: the decisions of its first half, which the second half uses.
+
+    Attributes
+    ----------
+    instructions : client -> its train instruction, by ascending id
+    model : the model as it is sent to the clients
+    until : end of the wait for their replies
+    wanted : number of replies to aggregate, the first that arrive
+    intermediate : the search for the size of this cohort; None without a search
+    """
+
+    round_info: RoundInfo
+    probe: Probe
+    selection: Selection
+    instructions: dict[int, TrainInstruction]
+    model: SentModel
+    until: Until
+    wanted: int
+    intermediate: IntermediateRound | None
 
 
 class Run:

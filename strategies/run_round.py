@@ -7,7 +7,6 @@ the clients between them (see `strategies.base`).
 import logging
 import time
 from collections.abc import Mapping
-from functools import partial
 
 import numpy as np
 
@@ -16,20 +15,17 @@ from fedsel_app.records.schema import RoundRecord
 from fedsel_app.seeds import Purpose, stream
 from strategies.aggregation.calibration import next_statistics
 from strategies.participation.intermediate_round import IntermediateRound
-from strategies.roster import Ints, Outcome, RoundInfo
+from strategies.roster import Outcome
 from strategies.round import method_checks as checks
 from strategies.round.clients import replies_among
 from strategies.round.deadline import accept_replies, over_selected_count, simulated_dropouts
-from strategies.round.federation import Answer, Federation, SentModel, Until, sent_model
-from strategies.round.probing import Probe
+from strategies.round.federation import Answer, Federation, Until, sent_model
 from strategies.round.replies import Replies, warn_of_few_updates, warn_of_zero_weights
 from strategies.round.reported_values import read_tests, tested_loss
-from strategies.round_plan import Plan
 from strategies.round_record import record_client_tests, record_evaluation, record_search, record_training
-from strategies.run import RunningMethod
+from strategies.run import Plan, RunningMethod
 
 LOGGER = logging.getLogger("fedsel")
-NOBODY: Ints = np.zeros(0, np.int64)
 
 
 def run_rounds(strategy: RunningMethod, federation: Federation) -> None:
@@ -75,17 +71,30 @@ def plan_round(strategy: RunningMethod, federation: Federation, number: int) -> 
     if context.surrogate is not None:
         run.participation.observe(number, context.surrogate(run.parameters, run.buffers))
 
-    probes_losses, rng = strategy.needs(strategy.config).loss_probe, _stream(strategy, Purpose.CANDIDATES, round_info)
+    needs_losses = strategy.needs(strategy.config).loss_probe
     intermediate = None
     if run.participation.searches(round_info):
-        probe = run.prober.measure(round_info, roster.ids if probes_losses else NOBODY, global_model, label_count_bytes)
-        intermediate = _intermediate_round(strategy, round_info, model, probe)
+        probed = roster.ids if needs_losses else np.zeros(0, np.int64)
+        probe = run.prober.measure(round_info, probed, global_model, label_count_bytes)
+        intermediate = IntermediateRound(
+            round_info,
+            strategy,
+            probe,
+            run.instructions,
+            model,
+            run.clients,
+            run.collector,
+            run.server,
+            run.parameters,
+            run.buffers,
+        )
         run.participation.before(intermediate)
     count = min(run.participation.cohort(round_info), roster.ids.size)
     if intermediate is not None and count == roster.ids.size:
         candidates = roster.ids
     else:
-        candidates = checks.candidates(strategy, roster, round_info, count, rng) if probes_losses else NOBODY
+        rng = stream(context.run.seed, Purpose.CANDIDATES, number)
+        candidates = checks.candidates(strategy, roster, round_info, count, rng)
     if intermediate is None:
         probe = run.prober.measure(round_info, candidates, global_model, label_count_bytes)
         count = min(count, roster.ids.size)
@@ -97,19 +106,16 @@ def plan_round(strategy: RunningMethod, federation: Federation, number: int) -> 
         return None
 
     over_selected = over_selected_count(count, context.replies.over_selection, roster.ids.size)
-    rng = _stream(strategy, Purpose.SELECT, round_info)
+    rng = stream(context.run.seed, Purpose.SELECT, number)
     selection = checks.select(strategy, roster, round_info, over_selected, rng)
     searched = intermediate is not None and run.participation.aggregates
     statistics = run.buffers.size > 0 and (searched or context.calibration.of_training)
-    epochs = run.participation.epochs(round_info)
-    instructions, record.kept_fraction, fractions = run.instructions.instruct(
-        selection, round_info, statistics=statistics, local_epochs=epochs
+    instructions, record.kept_fraction = run.instructions.instruct(
+        selection, round_info, statistics=statistics, local_epochs=run.participation.epochs(round_info)
     )
     wanted = count if over_selected > count else selection.clients.size
     until = Until(wanted, context.replies.round_deadline_s) if context.links.measured else Until()
-    return Plan(
-        round_info, probe, selection, instructions, model, until, fractions, wanted, statistics, epochs, intermediate
-    )
+    return Plan(round_info, probe, selection, instructions, model, until, wanted, intermediate)
 
 
 def complete_round(strategy: RunningMethod, plan: Plan, answers: Mapping[int, Answer]) -> None:
@@ -190,38 +196,11 @@ def _accepted(strategy: RunningMethod, plan: Plan, answers: Mapping[int, Answer]
     answered = replies_among(answers, number, "failed")
     for client in simulated_dropouts(plan.selection.clients, number, context):
         answered.pop(client, None)
-    replies = run.collector.collect(answered, plan.selection.clients, number, plan.statistics, plan.local_epochs)
+    replies = run.collector.collect(answered, plan.instructions)
     arrived_s = np.array([answered[client].arrived_s for client in replies.clients.tolist()])
     finish_s = context.links.finish_s(replies.work(strategy.roster, np.zeros(0)), arrived_s)
     return accept_replies(replies, finish_s, plan.wanted, context.replies)
 
 
-def _intermediate_round(
-    strategy: RunningMethod, round_info: RoundInfo, model: SentModel, probe: Probe
-) -> IntermediateRound:
-    """The search for the cohort's size, with the method's own rules, from the global model."""
-    run = strategy.run
-    probes_losses = strategy.needs(strategy.config).loss_probe
-    return IntermediateRound(
-        round_info,
-        strategy.context,
-        strategy.roster,
-        probe,
-        partial(checks.select, strategy),
-        partial(checks.candidates, strategy) if probes_losses else lambda roster, round_info, count, rng: NOBODY,
-        run.instructions,
-        model,
-        run.clients,
-        run.collector,
-        run.server,
-        run.parameters,
-        run.buffers,
-    )
-
-
 def _evaluates(strategy: RunningMethod) -> bool:
     return strategy.run.rounds.evaluates(strategy.run.record.round, strategy.context.evaluation.eval_every)
-
-
-def _stream(strategy: RunningMethod, purpose: Purpose, round_info: RoundInfo) -> np.random.Generator:
-    return stream(strategy.context.run.seed, purpose, round_info.number)

@@ -1,8 +1,8 @@
 """Intermediate round of ISP: clients train and test candidate models, and no state of this training is kept."""
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +12,15 @@ from fedsel_app.network.links import FORWARD_STEPS, RoundWork
 from fedsel_app.records.schema import SearchRecord
 from strategies.aggregation.calibration import average_statistics
 from strategies.aggregation.server_state import ServerState, Step
+from strategies.method import SelectionMethod
 from strategies.roster import Ints, Roster, RoundInfo, Selection
+from strategies.round import method_checks as checks
 from strategies.round.clients import SCALAR_BYTES, ConnectedClients, replies_among
 from strategies.round.federation import SentModel, sent_model
 from strategies.round.instructions import InstructionBuilder
 from strategies.round.probing import Probe
 from strategies.round.replies import Replies, ReplyCollector
 from strategies.round.reported_values import read_tests, tested_loss
-from strategies.run_context import RunContext
 
 
 def restrict_view(roster: Roster, available: Ints) -> Roster:
@@ -39,7 +40,6 @@ class IntermediateRound:
     Attributes
     ----------
     probe : the loss of every available client, if the method needs losses
-    select, candidates : the wrapped method's own rules
     instructions : writes the train instructions; clients keep no state of this training
     sent : the model that is sent for training
     parameters, buffers : the global model
@@ -48,11 +48,8 @@ class IntermediateRound:
     """
 
     round_info: RoundInfo
-    context: RunContext
-    roster: Roster
+    method: SelectionMethod[Any]
     probe: Probe
-    select: Callable[[Roster, RoundInfo, int, np.random.Generator], Selection]
-    candidates: Callable[[Roster, RoundInfo, int, np.random.Generator], Ints]
     instructions: InstructionBuilder
     sent: SentModel
     clients: ConnectedClients
@@ -67,24 +64,23 @@ class IntermediateRound:
         self, available: Ints, count: int, candidates_rng: np.random.Generator, select_rng: np.random.Generator
     ) -> Selection:
         """The method's own selection of `count` of the `available` clients, with the losses of its own candidates."""
-        view = restrict_view(self.roster, available)
-        candidates = self.candidates(view, self.round_info, count, candidates_rng)
+        view = restrict_view(self.method.roster, available)
+        candidates = checks.candidates(self.method, view, self.round_info, count, candidates_rng)
         view.losses = self.probe.losses_of(candidates)
-        return self.select(view, self.round_info, count, select_rng)
+        return checks.select(self.method, view, self.round_info, count, select_rng)
 
     def train(self, selection: Selection) -> Replies:
         """The clients' updates from the global model. The clients' states do not change."""
-        number, statistics = self.round_info.number, self.buffers.size > 0
-        instructions, _, _ = self.instructions.instruct(
-            selection, self.round_info, keep_state=False, statistics=statistics
+        instructions, _ = self.instructions.instruct(
+            selection, self.round_info, keep_state=False, statistics=self.buffers.size > 0
         )
         answers = self.clients.ask(instructions, self.sent)
-        answered = replies_among(answers, number, "failed the intermediate round")
-        replies = self.collector.collect(answered, selection.clients, number, statistics=statistics)
-        work = replies.work(self.roster, np.zeros(0))
+        answered = replies_among(answers, self.round_info.number, "failed the intermediate round")
+        replies = self.collector.collect(answered, instructions)
+        work = replies.work(self.method.roster, np.zeros(0))
         self.record["failures"] = replies.failures
         self._charge(
-            round_s=self.context.links.round_seconds(work, 0.0),
+            round_s=self.method.context.links.round_seconds(work, 0.0),
             uplink_bytes=int(replies.uplink_bytes.sum()),
             uplink_value_bytes=int(replies.uplink_value_bytes.sum()),
             downlink_bytes=self.sent.nbytes * len(answers),
@@ -99,8 +95,8 @@ class IntermediateRound:
 
         All its clients are among the `replies`.
         """
-        chosen, examples = replies.only(selection.clients), self.roster.examples
-        robust = self.context.aggregation.aggregation != "mean"
+        chosen, examples = replies.only(selection.clients), self.method.roster.examples
+        robust = self.method.context.aggregation.aggregation != "mean"
         buffers = self.buffers
         if chosen.statistics:
             buffers = average_statistics(chosen.statistics, examples[chosen.clients].tolist(), robust=robust)
@@ -112,19 +108,20 @@ class IntermediateRound:
         It is the loss on the surrogate set, if there is one; no client tests it then. Otherwise it is the mean over the
         test examples of the `clients`.
         """
-        if self.context.surrogate is not None:
-            loss = self.context.surrogate(parameters, buffers)
+        context = self.method.context
+        if context.surrogate is not None:
+            loss = context.surrogate(parameters, buffers)
             return loss if np.isfinite(loss) else float("inf"), np.zeros(0, np.int64)
         model = sent_model(parameters, buffers)
         test = LocalTestInstruction(self.round_info.number)
         replies = self.clients.ask(dict.fromkeys(clients.tolist(), test), model)
         sound = replies_among(replies, self.round_info.number, "failed to test")
-        tested, slowest_s = read_tests(sound, self.context), 0.0
+        tested, slowest_s = read_tests(sound, context), 0.0
         for client, answer in tested.items():
-            batches = answer.examples / self.context.training.batch_size
-            slowest_s = max(slowest_s, float(self.roster.step_s[client]) * batches * FORWARD_STEPS)
+            batches = answer.examples / context.training.batch_size
+            slowest_s = max(slowest_s, float(self.method.roster.step_s[client]) * batches * FORWARD_STEPS)
         self._charge(
-            round_s=self.context.links.round_seconds(_probe_work(slowest_s), 0.0),
+            round_s=context.links.round_seconds(_probe_work(slowest_s), 0.0),
             probe_bytes=clients.size * (model.nbytes + SCALAR_BYTES),
         )
         return tested_loss(tested)

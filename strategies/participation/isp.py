@@ -123,7 +123,7 @@ class ISP(Participation):
 
     def before(self, intermediate: IntermediateRound) -> None:
         """Train the intermediate round and search among its updates, unless this is the intermediate round itself."""
-        available = intermediate.roster.ids
+        available = intermediate.method.roster.ids
         if available.size and not self.aggregates:
             count = math.ceil(self._config.isp_sample * available.size)
             key = self._seed, Purpose.PARTICIPATION, intermediate.round_info.number
@@ -172,7 +172,7 @@ class ISP(Participation):
         else:
             found, improvements = first_improvement(counts, improvement)
         if found is not None or config.isp_if_none == "all":
-            reached = intermediate.roster.ids.size if found is None else found
+            reached = intermediate.method.roster.ids.size if found is None else found
             momentum = config.isp_momentum if self._found_before or config.isp_mix_first else 1.0
             self.count, self._found_before = mixed(reached, self.count, momentum, config.isp_rounding), True
         intermediate.record |= {
@@ -185,8 +185,8 @@ class ISP(Participation):
 
     def _global_loss(self, intermediate: IntermediateRound, trained: Ints) -> float:
         """Loss f(w) of the global model: the known one, otherwise that of the jury or of the `trained` clients."""
-        number, available = intermediate.round_info.number, intermediate.roster.ids
-        same = self._loss_config.isp_jury == "same" and intermediate.context.surrogate is None
+        number, available = intermediate.round_info.number, intermediate.method.roster.ids
+        same = self._loss_config.isp_jury == "same" and intermediate.method.context.surrogate is None
         if number in self._losses and not (same and np.setdiff1d(self._jury, available).size):
             return self._losses[number]
         jury = available if same else trained

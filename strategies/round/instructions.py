@@ -47,19 +47,10 @@ class InstructionBuilder:
         keep_state: bool = True,
         statistics: bool = False,
         local_epochs: int = 0,
-    ) -> tuple[dict[int, TrainInstruction], float, Floats]:
-        """Write the instructions of the selected.
+    ) -> tuple[dict[int, TrainInstruction], float]:
+        """Write the instruction of each selected client, by ascending id. Also return the round's kept fraction.
 
-        Returns
-        -------
-        instructions
-            Instruction of each selected client, by its id. Without `keep_state` training does not change the client's
-            state. With `statistics` the client sends its BatchNorm statistics. `local_epochs` above 0 replace its usual
-            local work.
-        fraction
-            The round's kept fraction.
-        fractions
-            Each selected client's, float64 (m,).
+        The other arguments are fields of `TrainInstruction`.
         """
         context, roster = self._context, self._roster
         theta, fractions = self._fractions(selection, round_info)
@@ -84,7 +75,7 @@ class InstructionBuilder:
                 statistics=statistics,
                 local_epochs=local_epochs,
             )
-        return instructions, theta, fractions
+        return instructions, theta
 
     def _fractions(self, selection: Selection, round_info: RoundInfo) -> tuple[float, Floats]:
         """Kept fraction of the round, and of each selected client."""

@@ -124,7 +124,12 @@ def _parameters(function: Callable[..., object]) -> str:
 def candidates(
     method: SelectionMethod[Any], roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator
 ) -> Ints:
-    """Candidates of `method` for a cohort of `count`, checked. Raises ConfigError as `select` does."""
+    """Candidates of `method` for a cohort of `count`, checked; none if it needs no losses.
+
+    Raises ConfigError as `select` does.
+    """
+    if not method.needs(method.config).loss_probe:
+        return np.zeros(0, np.int64)
     with user_code(type(method).__module__, f"`candidates` of the method {method.name}"):
         found = method.candidates(roster, round_info, count, rng)
     _refuse(method, round_info, candidates_fault(found, roster.ids))

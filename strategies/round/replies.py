@@ -4,7 +4,6 @@ import logging
 from collections.abc import Container, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -12,7 +11,8 @@ import numpy as np
 
 from fedsel_app.config import AggregationConfig
 from fedsel_app.messages.answers import TrainAnswer
-from fedsel_app.messages.reported_values import one_line
+from fedsel_app.messages.instructions import TrainInstruction
+from fedsel_app.messages.reported_values import lower_median, one_line
 from fedsel_app.messages.scalars import Report
 from fedsel_app.network.links import FORWARD_STEPS, RoundWork
 from fedsel_app.records.schema import Failure
@@ -152,37 +152,25 @@ class ReplyCollector:
         self._reports = tuple(sorted(reports))
         self.reported_values = LastReported(context.run.clients, (LOSS, *Report), context.reported_values.loss_clip)
 
-    def collect(
-        self,
-        answered: Mapping[int, Reply],
-        asked: Ints,
-        server_round: int,
-        statistics: bool = False,
-        local_epochs: int = 0,
-    ) -> Replies:
-        """Decode and bound the replies of the `asked` clients, with BatchNorm `statistics` if these were asked for.
-
-        If they were asked to train for `local_epochs` above 0, these bound their work.
-        """
-        replies = self.decode(answered, asked, server_round, statistics)
-        bounded = self._bounded(replies, server_round, local_epochs)
+    def collect(self, answered: Mapping[int, Reply], instructions: Mapping[int, TrainInstruction]) -> Replies:
+        """Decode the replies to `instructions`, and bound their numbers. The work is bounded by what was asked for."""
+        replies = self.decode(answered, instructions)
+        bounded = self._bounded(replies, instructions)
         for client, answer in zip(replies.clients.tolist(), bounded, strict=True):
             self._context.links.learn(client, answer)
         pairs = zip(replies.decoded, bounded, strict=True)
         return replace(replies, decoded=tuple(reply._replace(answer=answer) for reply, answer in pairs))
 
-    def decode(
-        self, answered: Mapping[int, Reply], asked: Ints, server_round: int, statistics: bool = False
-    ) -> Replies:
+    def decode(self, answered: Mapping[int, Reply], instructions: Mapping[int, TrainInstruction]) -> Replies:
         """Decode and check the reply of every client that was asked. A malformed reply is a failure of its client.
 
         So is an update, or a change of a control variate, with a norm above `max-update-norm` times the cohort's
         median.
         """
         context, found, failures = self._context, dict[int, Decoded](), list[Failure]()
-        decode = partial(self._decoded, answered, server_round, statistics)
         with ThreadPoolExecutor(THREADS if context.initial.size >= DIVISIBLE_SIZE else 1) as threads:
-            for client, decoded in zip(asked.tolist(), threads.map(decode, asked.tolist()), strict=True):
+            replies = threads.map(self._decoded, instructions, instructions.values(), map(answered.get, instructions))
+            for client, decoded in zip(instructions, replies, strict=True):
                 if isinstance(decoded, Decoded):
                     found[client] = decoded
                 else:
@@ -195,45 +183,45 @@ class ReplyCollector:
                 del found[client]
         failures.sort(key=itemgetter("client"))
         for failure in failures:
-            LOGGER.warning("Round %d: client %d is left out: %s", server_round, failure["client"], failure["reason"])
+            client, reason = failure["client"], failure["reason"]
+            LOGGER.warning("Round %d: client %d is left out: %s", instructions[client].server_round, client, reason)
         clients = np.array(sorted(found), np.int64)
         return Replies(clients, tuple(found[client] for client in clients.tolist()), self._reports, failures)
 
-    def _decoded(
-        self, answered: Mapping[int, Reply], server_round: int, statistics: bool, client: int
-    ) -> Decoded | codec.WireError:
+    def _decoded(self, client: int, instruction: TrainInstruction, reply: Reply | None) -> Decoded | codec.WireError:
         """The reply of a client, or the error in it."""
-        context, count = self._context, self._payloads
+        context, count = self._context, self._payloads + instruction.statistics
         try:
-            if client not in answered:
+            if reply is None:
                 raise codec.WireError("no reply")
-            metrics, tensors = answered[client].metrics, answered[client].tensors
-            if len(tensors) != count + statistics:
-                raise codec.WireError(f"expected {count + statistics} arrays, got {len(tensors)}")
-            answer = TrainAnswer.from_metrics(metrics, self._reports, loss_optional=context.losses_optional)
-            asked = client, server_round, context.initial.size
+            if len(reply.tensors) != count:
+                raise codec.WireError(f"expected {count} arrays, got {len(reply.tensors)}")
+            answer = TrainAnswer.from_metrics(reply.metrics, self._reports, loss_optional=context.losses_optional)
+            asked = client, instruction.server_round, context.initial.size
             seeds = context.run.seed, None  # only an update has indices that are drawn from the seed
-            payloads = zip(tensors[:count], seeds, strict=False)
+            payloads = zip(reply.tensors[: self._payloads], seeds, strict=False)
             sent = [validation.decode_payload(tensor, *asked, seed) for tensor, seed in payloads]
-            last = validation.unpack_statistics(tensors[-1:], context.buffers > 0.0) if statistics else None
-            return Decoded(answer, tuple(update for update, _ in sent), sum(size for _, size in sent), last)
+            statistics = None
+            if instruction.statistics:
+                statistics = validation.unpack_statistics(reply.tensors[-1:], context.buffers > 0.0)
+            return Decoded(answer, tuple(update for update, _ in sent), sum(size for _, size in sent), statistics)
         except codec.WireError as error:
             return error
 
-    def _bounded(self, replies: Replies, server_round: int, local_epochs: int) -> list[TrainAnswer]:
+    def _bounded(self, replies: Replies, instructions: Mapping[int, TrainInstruction]) -> list[TrainAnswer]:
         """Bound the answers: the work by the server's own settings, losses and reports by `loss-clip`."""
         training, clients, values = self._context.training, replies.clients, self.reported_values
         losses = values.bounded(LOSS, clients, replies.losses)
         numbers = {report: values.bounded(report, clients, found) for report, found in replies.reports.items()}
         answers = []
         for place, (client, reply) in enumerate(zip(clients.tolist(), replies.decoded, strict=True)):
-            examples = int(self._roster.examples[client])
-            steps = training.steps(examples, local_epochs)
+            examples, instruction = int(self._roster.examples[client]), instructions[client]
+            steps = training.steps(examples, instruction.local_epochs)
             most = most_work_steps(steps, training.passes(examples), self._reports)
             if reply.answer.work_steps > most:
                 LOGGER.warning(
                     "Round %d: client %d reports %g computed steps; %g count, the most that its settings allow.",
-                    *(server_round, client, reply.answer.work_steps, most),
+                    *(instruction.server_round, client, reply.answer.work_steps, most),
                 )
             reports = {Report(report): float(found[place]) for report, found in numbers.items()}
             if Report.EFFECTIVE_STEPS in reports:
@@ -258,14 +246,11 @@ def too_large(norms: Mapping[int, float], multiple: float) -> list[tuple[int, st
 
     There are none if the median or `multiple` is 0.
     """
-    if not norms:
-        return []
-    median = sorted(norms.values())[(len(norms) - 1) // 2]
-    bound = multiple * median
+    median = lower_median(np.array(list(norms.values())))
     return [
         (client, f"an update of norm {norm:.3g}, where the round's median is {median:.3g}: see 'max-update-norm'")
         for client, norm in norms.items()
-        if norm > bound > 0.0
+        if norm > multiple * median > 0.0
     ]
 
 

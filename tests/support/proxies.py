@@ -60,7 +60,8 @@ def decoded(replies, asked, server_round, size, reports=(), **settings):
         Settings(), clients=int(max(asked)) + 1, cohort=1, size=size, **{"max_update_norm": 0.0} | settings
     )
     collector = ReplyCollector(context, Roster(context.run.clients), reports, 1)
-    return collector.decode(replies, np.array(asked), server_round)
+    instruction = TrainInstruction(server_round, "run", 0.1, 1.0, 1.0, False)
+    return collector.decode(replies, dict.fromkeys(map(int, asked), instruction))
 
 
 def round_of(ins: FitIns) -> int:
