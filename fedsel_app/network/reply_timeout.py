@@ -13,27 +13,12 @@ LEAST_S = 120.0
 """Lower bound of the longest wait in seconds, unless the timeout of the first answers is smaller."""
 
 
-def longest_wait_s(first_s: float, slowest_s: float | None, answers: int = 1) -> float:
-    """Longest wait for a message with `answers`, in seconds.
-
-    Parameters
-    ----------
-    first_s : longest wait for the first answers, the setting `reply-timeout-s`; 0: no timeout
-    slowest_s : slowest answer so far, or mean of a message's answers; None before the first
-    """
-    if not first_s:
-        return math.inf
-    if slowest_s is None:
-        return answers * first_s
-    return max(min(first_s, LEAST_S), MULTIPLE * answers * slowest_s)
-
-
 class ReplyTimeout:
     """Reply timeouts of a run, by the kind of question; threads may share it.
 
     Parameters
     ----------
-    first_s : see `longest_wait_s`
+    first_s : longest wait for the first answers, the setting `reply-timeout-s`; 0: no timeout
     """
 
     def __init__(self, first_s: float) -> None:
@@ -43,9 +28,13 @@ class ReplyTimeout:
 
     def longest_wait_s(self, kind: str, answers: int = 1) -> float:
         """Longest wait for a message with `answers` of this kind, in seconds; inf: no timeout."""
-        return longest_wait_s(self._first_s, self._slowest_s.get(kind), answers)
+        if not self._first_s:
+            return math.inf
+        if kind not in self._slowest_s:
+            return answers * self._first_s
+        return max(min(self._first_s, LEAST_S), MULTIPLE * answers * self._slowest_s[kind])
 
     def learn(self, kind: str, seconds: float, answers: int = 1) -> None:
-        """Learn the duration of a message with `answers` of this kind."""
+        """Learn the duration of a message with `answers` of this kind: the mean of its answers."""
         with self._lock:
             self._slowest_s[kind] = max(seconds / answers, self._slowest_s.get(kind, 0.0))

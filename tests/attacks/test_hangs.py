@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedsel_app.network.reply_timeout import LEAST_S, ReplyTimeout, longest_wait_s
+from fedsel_app.network.reply_timeout import LEAST_S, ReplyTimeout
 from simulation.comparison import run_processes, warm_server
 from simulation.comparison.run_processes import FEDSEL, RoundWatch
 from simulation.deployment import flower_cli
@@ -59,7 +59,10 @@ def out(tmp_path, monkeypatch):
     ],
 )
 def test_the_longest_wait_is_ten_times_the_slowest_answer(first_s, slowest_s, wait_s):
-    assert longest_wait_s(first_s, slowest_s) == wait_s
+    timeouts = ReplyTimeout(first_s)
+    if slowest_s is not None:
+        timeouts.learn("train", slowest_s)
+    assert timeouts.longest_wait_s("train") == wait_s
 
 
 def test_each_kind_of_question_has_its_own_slowest_answer():
