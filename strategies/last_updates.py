@@ -1,6 +1,6 @@
 """Last updates: the server keeps the last update of each client, for methods that use it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from strategies.checkpoint import Arrays
 from strategies.roster import Outcome
 
 
-class LastUpdates(Mapping[int, Update]):
+class LastUpdates(dict[int, Update]):
     """Client id -> its last aggregated update.
 
     Parameters
@@ -18,22 +18,13 @@ class LastUpdates(Mapping[int, Update]):
     """
 
     def __init__(self, part: Callable[[Update], Update] | None = None) -> None:
+        super().__init__()
         self._part = part
-        self._updates: dict[int, Update] = {}
-
-    def __getitem__(self, client: int) -> Update:
-        return self._updates[client]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._updates)
-
-    def __len__(self) -> int:
-        return len(self._updates)
 
     def add(self, outcome: Outcome) -> None:
         """Keep the updates of a round's outcome, which replace earlier ones of the same clients."""
         parts = map(self._part, outcome.updates) if self._part else outcome.updates
-        self._updates |= dict(zip(outcome.clients.tolist(), parts, strict=True))
+        self.update(zip(outcome.clients.tolist(), parts, strict=True))
 
     def state(self) -> Arrays:
         """The wire payloads of the last updates, by ascending client. `ends` has the end of each payload."""
@@ -49,9 +40,9 @@ class LastUpdates(Mapping[int, Update]):
     def load_state(self, state: Arrays) -> None:
         """Load a state that `state` returned. Raises ValueError if a payload is damaged."""
         size, payloads, ends = int(state["size"]), state["payloads"], state["ends"].tolist()
-        packets = [
-            decode(payloads[start:end].tobytes(), size=size) for start, end in zip([0, *ends][:-1], ends, strict=True)
-        ]
-        self._updates = {packet.client: packet.update for packet in packets}
-        if list(self._updates) != state["clients"].tolist():
+        self.clear()
+        for start, end in zip([0, *ends][:-1], ends, strict=True):
+            packet = decode(payloads[start:end].tobytes(), size=size)
+            self[packet.client] = packet.update
+        if list(self) != state["clients"].tolist():
             raise ValueError("payloads of other clients")
