@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.seeds import Purpose, stream
 from strategies.participation.intermediate_round import IntermediateRound
-from strategies.participation.policy import Participation
+from strategies.participation.schedules import Participation
 from strategies.roster import Ints, RoundInfo, Selection
 from strategies.round.replies import Replies
 from strategies.run_context import RunContext
@@ -92,12 +92,10 @@ class ISP(Participation):
     """
 
     def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
         self._config, self._loss_config = context.isp, context.search_loss
-        self._relative = context.participation.participation == "isp-ri"
-        self._seed = context.run.seed
         self.count = self._config.isp_first or context.run.cohort
         self.aggregates = self._config.isp_intermediate == "aggregate"
-        self._clients = context.run.clients
         self._found_before = False
         self._losses: dict[int, float] = {}
         """Round -> loss of the global model at its start."""
@@ -112,7 +110,7 @@ class ISP(Participation):
     def cohort(self, round_info: RoundInfo) -> int:
         """Number of clients that train in a round: all in the warm-up, and if the search itself is aggregated."""
         everybody = self._warms_up(round_info) or (self.aggregates and self.searches(round_info))
-        return self._clients if everybody else self.count
+        return self._context.run.clients if everybody else self.count
 
     def epochs(self, round_info: RoundInfo) -> int:
         """Local epochs of a round; 0: those of the training settings."""
@@ -126,7 +124,7 @@ class ISP(Participation):
         available = intermediate.method.roster.ids
         if available.size and not self.aggregates:
             count = math.ceil(self._config.isp_sample * available.size)
-            key = self._seed, Purpose.PARTICIPATION, intermediate.round_info.number
+            key = self._context.run.seed, Purpose.PARTICIPATION, intermediate.round_info.number
             selection = intermediate.draw(available, count, stream(*key, 0), stream(*key, 1))
             if selection.clients.size < count == available.size:
                 selection = Selection(available, np.ones(count))
@@ -166,7 +164,7 @@ class ISP(Participation):
             return global_loss - moving_average([*global_losses, means[-1]], self._loss_config.isp_smoothing)
 
         counts = range(1, clients.size + 1, config.isp_step)
-        if self._relative:
+        if self._context.participation.participation == "isp-ri":
             improvements = [improvement(count) for count in counts]
             found = best_relative(counts, improvements, config.isp_relative_exponent)
         else:
@@ -186,7 +184,7 @@ class ISP(Participation):
     def _global_loss(self, intermediate: IntermediateRound, trained: Ints) -> float:
         """Loss f(w) of the global model: the known one, otherwise that of the jury or of the `trained` clients."""
         number, available = intermediate.round_info.number, intermediate.method.roster.ids
-        same = self._loss_config.isp_jury == "same" and intermediate.method.context.surrogate is None
+        same = self._loss_config.isp_jury == "same" and self._context.surrogate is None
         if number in self._losses and not (same and np.setdiff1d(self._jury, available).size):
             return self._losses[number]
         jury = available if same else trained
@@ -204,7 +202,7 @@ class ISP(Participation):
         """Mean loss over `isp-draws` subsets of `count` clients (Algorithm 4). `subset_losses` caches losses of
         subsets.
         """
-        key = self._seed, Purpose.PARTICIPATION, intermediate.round_info.number
+        key = self._context.run.seed, Purpose.PARTICIPATION, intermediate.round_info.number
         total = 0.0
         for draw in range(self._config.isp_draws):
             # Streams 0 and 1 drew the clients that train; each subset uses two other streams.

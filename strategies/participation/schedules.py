@@ -1,4 +1,4 @@
-"""Participation schedules: the number of clients as a function of the round; `isp` searches for it instead.
+"""Participation policy: how many clients train in a round, by a schedule. `isp` searches for the number instead.
 
 Linear growth is called AdaFL in the ISP paper (Skorik et al., Sec. B.4, after Q. Li, X. Li, L. Zhou, X. Yan, "AdaFL:
 Adaptive Client Selection and Dynamic Contribution Evaluation for Efficient Federated Learning", ICASSP 2024):
@@ -17,8 +17,10 @@ Deviations
 """
 
 from fedsel_app.config import ParticipationConfig
-from strategies.participation.policy import Participation
-from strategies.roster import RoundInfo
+from strategies.checkpoint import Arrays
+from strategies.participation.intermediate_round import IntermediateRound
+from strategies.roster import Ints, RoundInfo
+from strategies.round.replies import Replies
 from strategies.run_context import RunContext
 
 FULL_FIRST = 10
@@ -36,17 +38,6 @@ def staged_share(round_info: RoundInfo, stages: int, first: float, last: float) 
     return first + (last - first) * stage / max(stages - 1, 1)
 
 
-class Schedule(Participation):
-    """Number of clients by the schedule, or the fixed `cohort`."""
-
-    def __init__(self, context: RunContext) -> None:
-        self._config, self._cohort, self._clients = context.participation, context.run.cohort, context.run.clients
-
-    def cohort(self, round_info: RoundInfo) -> int:
-        """Number of clients that train in a round, at least 1."""
-        return scheduled(self._config, round_info, self._cohort, self._clients)
-
-
 def scheduled(config: ParticipationConfig, round_info: RoundInfo, cohort: int, clients: int) -> int:
     """Number of `clients` that train in a round, at least 1: by the schedule, or the fixed `cohort`."""
     count = cohort
@@ -62,3 +53,51 @@ def scheduled(config: ParticipationConfig, round_info: RoundInfo, cohort: int, c
     elif config.participation == "decay":
         count = max(round(cohort * (1.0 - config.decay_rate) ** (round_info.number - 1)), config.decay_last)
     return min(max(count, 1), clients)
+
+
+class Participation:
+    """Participation policy of a run: by a schedule. A policy that searches overrides the other functions.
+
+    It searches in an intermediate round: clients train and test candidate models, and no state of this is kept.
+
+    Attributes
+    ----------
+    aggregates : True if a round that searches is itself the intermediate round, and is aggregated
+    """
+
+    aggregates = False
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+
+    def cohort(self, round_info: RoundInfo) -> int:
+        """Number of clients that train in a round, at least 1, even if fewer are connected. Called after `before`."""
+        run = self._context.run
+        return scheduled(self._context.participation, round_info, run.cohort, run.clients)
+
+    def searches(self, round_info: RoundInfo) -> bool:
+        """True in rounds that search."""
+        return False
+
+    def epochs(self, round_info: RoundInfo) -> int:
+        """Local epochs of a round; 0: those of the training settings."""
+        return 0
+
+    def before(self, intermediate: IntermediateRound) -> None:
+        """Search before the cohort of the round is selected."""
+
+    def after(self, intermediate: IntermediateRound, replies: Replies) -> None:
+        """Learn from the replies of a round that searches."""
+
+    def observe(self, server_round: int, loss: float, jury: Ints | None = None) -> None:
+        """Learn the loss of the global model at the start of round `server_round`.
+
+        `jury` are the clients that tested it, int64; None if it is from the surrogate set.
+        """
+
+    def state(self) -> Arrays:
+        """The state of the policy."""
+        return {}
+
+    def load_state(self, state: Arrays) -> None:
+        """Load a state that `state` returned."""
