@@ -4,10 +4,7 @@ import pytest
 
 from fedsel_app.messages.instructions import TrainInstruction
 from strategies.base import SelectionStrategy
-from strategies.methods.random_selection import RandomSelection
-from strategies.roster import RoundInfo, Selection
-from strategies.run import RoundCount
-from strategies.testing.fakes import make_context
+from strategies.roster import Selection
 from tests.support.contexts import context_of
 from tests.support.proxies import StubProxy, manager_of, sends_its_update, trio
 from tests.support.rounds import run_rounds
@@ -100,12 +97,3 @@ def test_a_resumed_run_goes_on_within_the_methods_round():
     rows, _ = run_rounds(resumed, manager_of(trio()), resumed.run.rounds.most - resumed.run.completed)
     assert [(row["round"], row["method_round"], row["iteration"]) for row in rows] == [(6, 3, 3)]
     assert resumed.context.recorder.finished == 1
-
-
-def test_without_rounds_of_its_own_every_round_is_one():
-    count = RoundCount(RandomSelection(make_context(RandomSelection.Config(), rounds=5)), 5)
-    assert count.most == 5
-    assert count.info(3) == RoundInfo(3, 5)
-    assert count.info(3).scheduled == 3
-    assert [count.over(number) for number in (0, 4, 5)] == [False, False, True]
-    assert [number for number in range(1, 6) if count.evaluates(number, 2)] == [2, 4, 5]

@@ -45,10 +45,12 @@ import pytest
 from strategies import STRATEGIES
 from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
 from strategies.run_context import Evaluation
+from strategies.run_round import run_round
 from strategies.selection_math.sampling_rows import merge_tree
 from strategies.testing.checked_method import MethodUnderTest, copied, require_same
+from strategies.testing.fake_federation import FakeClients
 from tests.support.contexts import context_of
-from tests.support.proxies import FederationProxy, StubProxy, manager_of, round_of, update_of, update_reply
+from tests.support.proxies import StubProxy, manager_of, round_of, update_of, update_reply
 from tests.support.rounds import run_rounds
 from tests.support.sources import ROOT
 
@@ -89,18 +91,12 @@ def test_no_method_reads_the_servers_test_results(name):
         federation = MethodUnderTest(STRATEGIES[name], AT_ONCE.get(name, {})).federation()
         method = federation.method
         method.context = replace(method.context, evaluate=lambda parameters, buffers, said=said: said)
-        manager = manager_of(
-            [FederationProxy(federation, client, str(client)) for client in range(method.context.run.clients)]
-        )
-        parameters, selected = method.initialize_parameters(manager), []
+        clients, selected = FakeClients(federation, range(method.context.run.clients)), []
         for number in range(1, 6):
-            asked = method.configure_fit(number, parameters, manager)
-            selected.append([proxy.cid for proxy, _ in asked])
-            replies = [(proxy, proxy.fit(ins, timeout=None, group_id=None)) for proxy, ins in asked]
-            parameters, _ = method.aggregate_fit(number, replies, [])
-            assert method.evaluate(number, parameters) == (said.loss, {"accuracy": said.accuracy})
-        model = np.frombuffer(b"".join(parameters.tensors), np.uint8)
-        ends.append((selected, {"model": model} | copied(method.state())))
+            record = run_round(method, clients, number)
+            selected.append(record.selected)
+            assert (record.loss, record.accuracy) == (said.loss, said.accuracy)
+        ends.append((selected, {"model": method.run.parameters} | copied(method.state())))
     assert ends[0][0] == ends[1][0]
     require_same(ends[0][1], ends[1][1], "The server's test results must make no difference.")
 

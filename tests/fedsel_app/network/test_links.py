@@ -97,11 +97,6 @@ def test_more_work_or_a_slower_link_never_takes_less_time(rows, which, factor):
     assert seconds(uplinks[1:], step_s[1:], steps[1:], sent[1:]) <= before
 
 
-def test_the_stress_test_by_hand():
-    # 1 + 4 (1 - loss / 4) Mb/s
-    np.testing.assert_allclose(inverted_uplinks(np.array([1.0, 2.0, 4.0]), 1e6, 5e6), [4e6, 3e6, 1e6])
-
-
 def test_the_stress_test_gives_the_slowest_link_where_the_loss_is_unknown():
     inverted = inverted_uplinks(np.array([np.nan, 1.0, np.inf, 2.0]), 1e6, 5e6)
     np.testing.assert_allclose(inverted, [1e6, 3e6, 1e6, 1e6])
@@ -120,6 +115,7 @@ def test_the_stress_test_stays_in_range_and_reverses_the_order(losses):
 def test_inverted_links_need_losses_and_follow_them():
     links = SimulatedLinks(NetworkConfig(link_coupling="inverted-loss"), 3, 0)
     assert links.needs_losses
+    # 1 + 4 (1 - loss / 4) Mb/s
     np.testing.assert_allclose(links.observe(1, np.array([1.0, 2.0, 4.0]))[0], [4e6, 3e6, 1e6])
     assert not SimulatedLinks(NetworkConfig(), 3, 0).needs_losses
 

@@ -11,11 +11,6 @@ from fedsel_app.config import EvaluationConfig, ParticipationConfig
 from fedsel_app.messages.instructions import TrainInstruction
 from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
 from strategies.methods.random_selection import RandomSelection
-from strategies.participation.intermediate_round import restrict_view
-from strategies.participation.isp import ISP
-from strategies.roster import RoundInfo
-from strategies.round.probing import Probe
-from strategies.testing.fakes import make_roster
 from tests.support.contexts import Rows
 from tests.support.isp_ring import CLIENTS, MODEL_BYTES, own_direction, ring, run_isp, setup_for
 from tests.support.proxies import StubProxy, manager_of
@@ -136,22 +131,6 @@ def test_the_same_seed_gives_the_same_search_in_whatever_order_clients_connect()
         rows, arrays = run_rounds(RandomSelection(setup_for(ring(), rounds=3)), manager_of(proxies), 3)
         found.append((json.dumps(without_wall(rows)), bits(arrays)))
     assert found[0] == found[1]
-
-
-def test_the_view_hides_clients_and_losses_and_leaves_the_roster():
-    roster = make_roster(4, losses=[1.0, 2.0, 3.0, 4.0])
-    probe = Probe(np.array([1.0, 2.0, 3.0, np.nan]), 0, np.zeros(3), [])
-    view = restrict_view(roster, np.array([0, 2]))
-    view.losses = probe.losses_of(np.array([2, 3]))
-    assert view.ids.tolist() == [0, 2]
-    np.testing.assert_array_equal(view.losses, [np.nan, np.nan, 3.0, np.nan])
-    assert roster.ids.tolist() == [0, 1, 2, 3]
-    assert roster.losses.tolist() == [1.0, 2.0, 3.0, 4.0]
-
-
-def test_the_first_round_and_one_every_interval_search():
-    policy = ISP(setup_for(ring(), isp_interval=3))
-    assert [number for number in range(1, 9) if policy.searches(RoundInfo(number, 8))] == [1, 4, 7]
 
 
 def test_client_eval_gives_the_global_loss_of_the_next_round_for_nothing():

@@ -91,24 +91,21 @@ def test_parts_are_a_share_of_what_is_left_and_bounded_in_bytes(monkeypatch):
     assert [len(part) for part in divided(asked(range(5)), 1)] == [2, 2, 1]
 
 
-@pytest.mark.parametrize("instruction", [CalibrateInstruction(1, 1), ProbeInstruction(1, 0)])
-def test_a_few_messages_ask_everybody_in_a_simulation(instruction):
+@pytest.mark.parametrize(
+    ("instruction", "options", "messages"),
+    [
+        (CalibrateInstruction(1, 1), {}, 3),
+        (ProbeInstruction(1, 0), {}, 2),
+        (EnrolInstruction(), {}, 7),
+        (CalibrateInstruction(1, 1), {"pools_training": False}, 7),
+    ],
+    ids=["train", "evaluate", "enrol", "train with measured links"],
+)
+def test_a_few_messages_ask_everybody_in_a_simulation(instruction, options, messages):
     grid = ScriptedGrid(at_once)
-    answers = FlowerGrid(grid, pool=2).ask(asked(range(7), instruction))
+    answers = FlowerGrid(grid, pool=2, **options).ask(asked(range(7), instruction))
     assert examples(answers) == {str(100 + client): client for client in range(7)}
-    assert len(grid.sent) == (3 if instruction.message_type == "train" else 2)
-
-
-def test_enrolment_is_one_message_each():
-    grid = ScriptedGrid(at_once)
-    FlowerGrid(grid, pool=2).ask([Asked(str(100 + client), EnrolInstruction()) for client in range(3)])
-    assert len(grid.sent) == 3
-
-
-def test_training_is_not_pooled_where_links_are_measured():
-    grid = ScriptedGrid(at_once)
-    FlowerGrid(grid, pool=2, pools_training=False).ask(asked(range(5)))
-    assert len(grid.sent) == 5
+    assert len(grid.sent) == messages
 
 
 def test_the_clients_of_a_message_that_fails_are_asked_alone_and_one_that_fails_again_stays_alone():

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from flwr.common import Parameters, ndarrays_to_parameters
@@ -9,7 +11,7 @@ from strategies.round.flower_manager import reply_of
 from strategies.round.replies import warn_of_zero_weights
 from strategies.testing.fakes import dense
 from tests.support.logs import logged
-from tests.support.proxies import decoded, fit_reply, update_reply
+from tests.support.proxies import decoded, update_reply
 
 SIZE, ROUND = 6, 7
 SIGMA, RHO = Report.GRADIENT_DEVIATION, Report.EFFECTIVE_STEPS
@@ -20,12 +22,17 @@ def collect(answers, *arguments, **options):
     return decoded({client: reply_of(answer) for client, answer in answers.items()}, *arguments, **options)
 
 
-def sound(client, **metrics):
-    return update_reply(SPARSE, client, ROUND, **metrics)
+def sound(client, update=SPARSE, server_round=ROUND, **numbers):
+    return update_reply(update, client, server_round, **{"reports": {SIGMA: 1.0}} | numbers)
+
+
+def sent(*tensors: bytes):
+    """Client 1's reply with these arrays."""
+    return replace(sound(1), parameters=Parameters(list(tensors), "numpy.ndarray"))
 
 
 def raw(payload: bytes):
-    return fit_reply(ndarrays_to_parameters([np.frombuffer(payload, np.uint8)]), loss=1.0, work_steps=1.0)
+    return sent(*ndarrays_to_parameters([np.frombuffer(payload, np.uint8)]).tensors)
 
 
 def without(reply, name):
@@ -39,33 +46,34 @@ def damaged():
     return raw(bytes(payload))
 
 
+WHOLE = sound(1).parameters.tensors[0]
 BAD = {
-    "no array": fit_reply(Parameters([], "numpy.ndarray"), loss=1.0, work_steps=1.0),
-    "two arrays": fit_reply(ndarrays_to_parameters([np.zeros(3, np.uint8)] * 2), loss=1.0, work_steps=1.0),
-    "wrong dtype": fit_reply(ndarrays_to_parameters([np.zeros(SIZE, np.float32)]), loss=1.0, work_steps=1.0),
-    "not an array": fit_reply(Parameters([b"junk"], "numpy.ndarray"), loss=1.0, work_steps=1.0),
-    "truncated": fit_reply(Parameters([sound(1).parameters.tensors[0][:100]], ""), loss=1.0, work_steps=1.0),
-    "empty payload": raw(b""),
-    "damaged": damaged(),
-    "other model": update_reply(dense([1.0, 2.0]), 1, ROUND),
-    "other client": update_reply(SPARSE, 0, ROUND),
-    "other round": update_reply(SPARSE, 1, ROUND - 1),
-    "no loss": without(sound(1), "loss"),
-    "no work": without(sound(1), "work_steps"),
-    "no report": sound(1),
-    "loss not a number": sound(1, loss=float("nan")),
-    "endless work": sound(1, work_steps=float("inf")),
+    "no array": (sent(), "expected 1 arrays, got 0"),
+    "two arrays": (sent(WHOLE, WHOLE), "expected 1 arrays, got 2"),
+    "wrong dtype": (sent(*ndarrays_to_parameters([np.zeros(SIZE, np.float32)]).tensors), "uint8 in NumPy's format"),
+    "not an array": (sent(b"junk"), "uint8 in NumPy's format"),
+    "truncated": (sent(WHOLE[:100]), "uint8 in NumPy's format"),
+    "empty payload": (raw(b""), "The payload is cut short"),
+    "damaged": (damaged(), "its CRC-32 does not match"),
+    "other model": (sound(1, dense([1.0, 2.0])), "of a model of 2 entries; this one has 6"),
+    "other client": (sound(0), "an update of client 0 for round 7, but client 1 was asked for round 7"),
+    "other round": (sound(1, server_round=6), "an update of client 1 for round 6, but client 1 was asked for round 7"),
+    "no loss": (without(sound(1), "loss"), "came without 'loss'"),
+    "no work": (without(sound(1), "work_steps"), "came without 'work_steps'"),
+    "no report": (sound(1, reports={}), "'gradient_deviation' must be a number"),
+    "loss not a number": (sound(1, loss=float("nan")), "'loss' must be a number"),
+    "endless work": (sound(1, work_steps=float("inf")), "'work_steps' must be a number"),
 }
 
 
-@pytest.mark.parametrize("reply", BAD.values(), ids=BAD)
-def test_a_bad_reply_is_a_failure_with_a_reason_and_the_others_count(reply):
-    replies = collect({2: sound(2, reports={SIGMA: 1.0}), 1: reply}, np.array([1, 2]), ROUND, SIZE, {SIGMA})
+@pytest.mark.parametrize(("reply", "reason"), BAD.values(), ids=BAD)
+def test_a_bad_reply_is_a_failure_with_a_reason_and_the_others_count(reply, reason):
+    replies = collect({2: sound(2), 1: reply}, np.array([1, 2]), ROUND, SIZE, {SIGMA})
     assert replies.clients.tolist() == [2]
     assert replies.updates == (SPARSE,)
     [failure] = replies.failures
     assert failure["client"] == 1
-    assert len(failure["reason"]) > 5
+    assert reason in failure["reason"]
     np.testing.assert_array_equal(replies.failed, [1])
 
 
