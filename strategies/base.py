@@ -12,7 +12,6 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
-from fedsel_app.messages.answers import EvaluateAnswer
 from fedsel_app.messages.instructions import LocalTestInstruction
 from fedsel_app.messages.reported_values import one_line
 from strategies.method import ConfigT
@@ -80,8 +79,7 @@ class SelectionStrategy(RunningMethod[ConfigT], Strategy):
         record = self.run.record
         if record.loss is None:
             return None
-        loss, _, metrics = EvaluateAnswer(record.loss, accuracy=record.accuracy).to_evaluation()
-        return loss, metrics
+        return record.loss, {} if record.accuracy is None else {"accuracy": record.accuracy}
 
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager

@@ -10,7 +10,7 @@ import numpy as np
 from fedsel_app.messages.answers import EvaluateAnswer
 from fedsel_app.network.links import Links
 from fedsel_app.records.run_folder import Recorder
-from fedsel_app.records.schema import ClientTestRecord, RoundRecord, SearchRecord
+from fedsel_app.records.schema import ClientTestRecord, RoundRecord
 from strategies.aggregation.server_state import Step
 from strategies.roster import Roster
 from strategies.round.clients import SCALAR_BYTES
@@ -34,7 +34,7 @@ def record_training(
     calibration_bytes: int,
     wall_s: float,
 ) -> None:
-    """Record selection, replies, aggregation and their costs. `wall_s` is the duration of the round so far."""
+    """Record selection, replies and aggregation, and add their costs. `wall_s` is the duration of the round so far."""
     selection, aggregated = plan.selection, replies.clients
     record.selected = selection.clients.tolist()
     record.uplink_bits_per_s = roster.uplink_bits_per_s[selection.clients].tolist()
@@ -50,13 +50,13 @@ def record_training(
     record.fit_losses = replies.losses.tolist()
     record.failures = sorted([*plan.probe.failures, *replies.failures], key=itemgetter("client"))
     record.unused = replies.unused.tolist()
-    record.round_s = links.round_seconds(replies.work(roster, plan.probe.duration_s), wall_s)
-    record.uplink_bytes = int(replies.uplink_bytes.sum())
-    record.uplink_value_bytes = int(replies.uplink_value_bytes.sum())
-    record.downlink_bytes = plan.model.nbytes * selection.clients.size
-    record.probe_bytes = plan.probe.bytes + SCALAR_BYTES * len(replies.reports) * aggregated.size
-    record.calibration_bytes = calibration_bytes
-    record.client_updates = int(aggregated.size)
+    record.round_s += links.round_seconds(replies.work(roster, plan.probe.duration_s), wall_s)
+    record.uplink_bytes += int(replies.uplink_bytes.sum())
+    record.uplink_value_bytes += int(replies.uplink_value_bytes.sum())
+    record.downlink_bytes += plan.model.nbytes * selection.clients.size
+    record.probe_bytes += plan.probe.bytes + SCALAR_BYTES * len(replies.reports) * aggregated.size
+    record.calibration_bytes += calibration_bytes
+    record.client_updates += int(aggregated.size)
 
 
 def _log_rejected(number: int, clients: list[int], taken: list[float]) -> None:
@@ -64,13 +64,6 @@ def _log_rejected(number: int, clients: list[int], taken: list[float]) -> None:
     noted = [f"{share:.3g} of client {client}'s" for client, share in zip(clients, taken, strict=True) if share < NOTED]
     if noted:
         LOGGER.warning("Round %d: the 'aggregation' rejects updates, and takes only %s.", number, ", ".join(noted))
-
-
-def record_search(record: RoundRecord, costs: Mapping[str, float], search: SearchRecord) -> None:
-    """Record the search for the cohort size, and add its `costs` to the fields of the same names."""
-    for name, cost in costs.items():
-        setattr(record, name, getattr(record, name) + cost)
-    record.search = search or None
 
 
 def record_client_tests(record: RoundRecord, answers: Mapping[int, EvaluateAnswer], recorder: Recorder) -> None:

@@ -22,7 +22,7 @@ from strategies.round.deadline import accept_replies, over_selected_count, simul
 from strategies.round.federation import Answer, Federation, Until, sent_model
 from strategies.round.replies import Replies, warn_of_few_updates, warn_of_zero_weights
 from strategies.round.reported_values import read_tests, tested_loss
-from strategies.round_record import record_client_tests, record_evaluation, record_search, record_training
+from strategies.round_record import record_client_tests, record_evaluation, record_training
 from strategies.run import Plan, RunningMethod
 
 LOGGER = logging.getLogger("fedsel")
@@ -87,6 +87,7 @@ def plan_round(strategy: RunningMethod, federation: Federation, number: int) -> 
             run.server,
             run.parameters,
             run.buffers,
+            record,
         )
         run.participation.before(intermediate)
     count = min(run.participation.cohort(round_info), roster.ids.size)
@@ -150,8 +151,6 @@ def complete_round(strategy: RunningMethod, plan: Plan, answers: Mapping[int, An
     )
     wall_s = time.perf_counter() - run.started_s
     record_training(run.record, plan, replies, step, roster, context.links, calibration_bytes, wall_s)
-    if plan.intermediate is not None:
-        record_search(run.record, plan.intermediate.costs, plan.intermediate.record)
 
 
 def evaluate_model(strategy: RunningMethod) -> None:

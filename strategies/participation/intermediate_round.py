@@ -1,7 +1,7 @@
 """Intermediate round of ISP: clients train and test candidate models, and no state of this training is kept."""
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from fedsel_app.messages.instructions import LocalTestInstruction
 from fedsel_app.network.links import FORWARD_STEPS, RoundWork
-from fedsel_app.records.schema import SearchRecord
+from fedsel_app.records.schema import RoundRecord
 from strategies.aggregation.calibration import average_statistics
 from strategies.aggregation.server_state import ServerState, Step
 from strategies.method import SelectionMethod
-from strategies.roster import Ints, Roster, RoundInfo, Selection
+from strategies.roster import Ints, RoundInfo, Selection
 from strategies.round import method_checks as checks
 from strategies.round.clients import SCALAR_BYTES, ConnectedClients, replies_among
 from strategies.round.federation import SentModel, sent_model
@@ -23,19 +23,11 @@ from strategies.round.replies import Replies, ReplyCollector
 from strategies.round.reported_values import read_tests, tested_loss
 
 
-def restrict_view(roster: Roster, available: Ints) -> Roster:
-    """A view of `roster` in which only these clients are available; it shares the other arrays."""
-    view = copy.copy(roster)
-    view.available = np.zeros(roster.available.size, bool)
-    view.available[available] = True
-    return view
-
-
 @dataclass
 class IntermediateRound:
     """Intermediate round of ISP: clients train and test candidate models before the cohort's size is known.
 
-    Neither the clients nor the server keep any state of it. Its costs are added to the round's record.
+    Neither the clients nor the server keep any state of it. Its costs are added to those of the round.
 
     Attributes
     ----------
@@ -43,8 +35,7 @@ class IntermediateRound:
     instructions : writes the train instructions; clients keep no state of this training
     sent : the model that is sent for training
     parameters, buffers : the global model
-    costs : field of the round's record -> the number that the intermediate round adds to it
-    record : the search and its result, for the records
+    record : record of the round
     """
 
     round_info: RoundInfo
@@ -57,14 +48,15 @@ class IntermediateRound:
     server: ServerState
     parameters: NDArray[np.float32]
     buffers: NDArray[np.float32]
-    costs: dict[str, float] = field(default_factory=dict)
-    record: SearchRecord = field(default_factory=SearchRecord)
+    record: RoundRecord
 
     def draw(
         self, available: Ints, count: int, candidates_rng: np.random.Generator, select_rng: np.random.Generator
     ) -> Selection:
         """The method's own selection of `count` of the `available` clients, with the losses of its own candidates."""
-        view = restrict_view(self.method.roster, available)
+        view = copy.copy(self.method.roster)
+        view.available = np.zeros(view.available.size, bool)
+        view.available[available] = True
         candidates = checks.candidates(self.method, view, self.round_info, count, candidates_rng)
         view.losses = self.probe.losses_of(candidates)
         return checks.select(self.method, view, self.round_info, count, select_rng)
@@ -77,17 +69,15 @@ class IntermediateRound:
         answers = self.clients.ask(instructions, self.sent)
         answered = replies_among(answers, self.round_info.number, "failed the intermediate round")
         replies = self.collector.collect(answered, instructions)
-        work = replies.work(self.method.roster, np.zeros(0))
-        self.record["failures"] = replies.failures
-        self._charge(
-            round_s=self.method.context.links.round_seconds(work, 0.0),
-            uplink_bytes=int(replies.uplink_bytes.sum()),
-            uplink_value_bytes=int(replies.uplink_value_bytes.sum()),
-            downlink_bytes=self.sent.nbytes * len(answers),
-            probe_bytes=SCALAR_BYTES * len(replies.reports) * replies.clients.size,
-            calibration_bytes=self.buffers.nbytes * len(replies.statistics),
-            client_updates=replies.clients.size,
-        )
+        record, work = self.record, replies.work(self.method.roster, np.zeros(0))
+        record.search = {"failures": replies.failures}
+        record.round_s += self.method.context.links.round_seconds(work, 0.0)
+        record.uplink_bytes += int(replies.uplink_bytes.sum())
+        record.uplink_value_bytes += int(replies.uplink_value_bytes.sum())
+        record.downlink_bytes += self.sent.nbytes * len(answers)
+        record.probe_bytes += SCALAR_BYTES * len(replies.reports) * replies.clients.size
+        record.calibration_bytes += self.buffers.nbytes * len(replies.statistics)
+        record.client_updates += replies.clients.size
         return replies
 
     def preview_step(self, selection: Selection, replies: Replies) -> tuple[Step, NDArray[np.float32]]:
@@ -120,18 +110,8 @@ class IntermediateRound:
         for client, answer in tested.items():
             batches = answer.examples / context.training.batch_size
             slowest_s = max(slowest_s, float(self.method.roster.step_s[client]) * batches * FORWARD_STEPS)
-        self._charge(
-            round_s=context.links.round_seconds(_probe_work(slowest_s), 0.0),
-            probe_bytes=clients.size * (model.nbytes + SCALAR_BYTES),
-        )
+        nothing, none = np.zeros(0), np.zeros(0, np.int64)
+        work = RoundWork(nothing, nothing, nothing, none, none, np.array([slowest_s]))
+        self.record.round_s += context.links.round_seconds(work, 0.0)
+        self.record.probe_bytes += clients.size * (model.nbytes + SCALAR_BYTES)
         return tested_loss(tested)
-
-    def _charge(self, **costs: float) -> None:
-        for entry, cost in costs.items():
-            self.costs[entry] = self.costs.get(entry, 0) + cost
-
-
-def _probe_work(probe_s: float) -> RoundWork:
-    """Work of a round that consists of one probe, for the clock."""
-    nothing, none = np.zeros(0), np.zeros(0, np.int64)
-    return RoundWork(nothing, nothing, nothing, none, none, np.array([probe_s]))

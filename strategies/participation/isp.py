@@ -40,6 +40,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsel_app.records.schema import SearchRecord
 from fedsel_app.seeds import Purpose, stream
 from strategies.participation.intermediate_round import IntermediateRound
 from strategies.participation.schedules import Participation
@@ -173,7 +174,8 @@ class ISP(Participation):
             reached = intermediate.method.roster.ids.size if found is None else found
             momentum = config.isp_momentum if self._found_before or config.isp_mix_first else 1.0
             self.count, self._found_before = mixed(reached, self.count, momentum, config.isp_rounding), True
-        intermediate.record |= {
+        search = intermediate.record.search or SearchRecord()
+        intermediate.record.search = search | {
             "global_loss": global_loss,
             "tried": list(counts[: len(means)]),
             "losses": means,
