@@ -4,18 +4,14 @@
 `configure_fit` and `aggregate_fit`, which are the two halves of the same round.
 """
 
-import logging
-from collections.abc import Sequence
-
 from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Scalar
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
 from fedsel_app.messages.instructions import LocalTestInstruction
-from fedsel_app.messages.reported_values import one_line
 from strategies.method import ConfigT
-from strategies.round.federation import ALL, Answer, Federation, NodeError, sent_model
+from strategies.round.federation import ALL, Federation, NodeError, sent_model
 from strategies.round.flower_manager import FlowerManager, as_parameters, instructed, replies_of
 from strategies.run import Plan, RunningMethod
 from strategies.run_round import (
@@ -26,8 +22,6 @@ from strategies.run_round import (
     plan_round,
     record_tests,
 )
-
-LOGGER = logging.getLogger("fedsel")
 
 
 class SelectionStrategy(RunningMethod[ConfigT], Strategy):
@@ -67,7 +61,8 @@ class SelectionStrategy(RunningMethod[ConfigT], Strategy):
             return None, {}
         if self._plan is None or self._plan.round_info.number != number:
             raise RuntimeError(f"Round {number} was aggregated without having been configured.")
-        answers = run.clients.by_client([*replies_of(results), *_failed(failures, number)], number)
+        failed = [(failure.node, failure) for failure in failures if isinstance(failure, NodeError)]
+        answers = run.clients.by_client([*replies_of(results), *failed], number)
         complete_round(self, self._plan, answers)
         return as_parameters(sent_model(run.parameters, run.buffers)), {}
 
@@ -106,18 +101,3 @@ class SelectionStrategy(RunningMethod[ConfigT], Strategy):
         record_tests(self, self.run.clients.by_client(replies_of(results)))
         close_round(self)
         return None, {}
-
-
-def _failed(
-    failures: Sequence[tuple[ClientProxy, FitRes] | BaseException], server_round: int
-) -> list[tuple[str, Answer]]:
-    """Node and error of each failure that names its node. Other failures are logged."""
-    failed: list[tuple[str, Answer]] = []
-    for failure in failures:
-        if isinstance(failure, NodeError):
-            failed.append((failure.node, failure))
-        elif isinstance(failure, BaseException):
-            LOGGER.warning("Round %d: a client failed: %s", server_round, one_line(failure))
-        else:
-            failed.append((failure[0].cid, NodeError(failure[0].cid, failure[1].status.message)))
-    return failed

@@ -31,8 +31,9 @@ class RoundCount:
     of the learning rate and of the budget follow them, and the model is evaluated at their ends.
     """
 
-    def __init__(self, method: SelectionMethod[Any], rounds: int) -> None:
-        self._method, self._rounds = method, rounds
+    def __init__(self, method: SelectionMethod[Any]) -> None:
+        rounds = method.context.run.rounds
+        self._method, self._rounds, self._eval_every = method, rounds, method.context.evaluation.eval_every
         self._own = method.most_iterations(method.config) > 1
         self.most = rounds * method.most_iterations(method.config)
         """Largest number of Flower rounds of the run."""
@@ -45,12 +46,12 @@ class RoundCount:
         """True if the run is over after Flower round `number`."""
         return number >= self.most or (self._own and self._next()[0] > self._rounds)
 
-    def evaluates(self, number: int, every: int) -> bool:
-        """True if the model is evaluated after Flower round `number`: after every `every`-th round and the last."""
+    def evaluates(self, number: int) -> bool:
+        """True if the model is evaluated after Flower round `number`: every `eval-every` rounds, and after the last."""
         if not self._own:
-            return number % every == 0 or self.over(number)
+            return number % self._eval_every == 0 or self.over(number)
         following, iteration = self._next()
-        return self.over(number) or (iteration == 1 and (following - 1) % every == 0)
+        return self.over(number) or (iteration == 1 and (following - 1) % self._eval_every == 0)
 
     def _next(self) -> tuple[int, int]:
         return self._method.own_round(self._method.roster)
@@ -91,8 +92,9 @@ class Run:
     started_s : start of the current round by this process's clock
     """
 
-    def __init__(self, method: SelectionMethod[Any], context: RunContext) -> None:
-        self.context, self.method, needs = context, method, method.needs(method.config)
+    def __init__(self, method: SelectionMethod[Any]) -> None:
+        self.method, self.context = method, method.context
+        context, needs = method.context, method.needs(method.config)
         answer_s = context.replies.round_deadline_s if context.links.measured else 0.0
         self.clients = ConnectedClients(context.run.clients, context.enrolment, answer_s=answer_s)
         self.prober = ClientProber(self.clients, method.roster, needs, context)
@@ -102,7 +104,7 @@ class Run:
         estimated = () if self.server.estimates is None else self.server.estimates
         self.instructions = InstructionBuilder(context, method.roster, reports, estimated)
         self.collector = ReplyCollector(context, method.roster, reports, self.server.solver.payloads)
-        self.rounds = RoundCount(method, context.run.rounds)
+        self.rounds = RoundCount(method)
         self.parameters, self.buffers = context.initial, context.buffers
         self.best = Best(context.initial, context.buffers)
         self.completed, self.ended = 0, False
@@ -155,4 +157,4 @@ class RunningMethod(SelectionMethod[ConfigT]):
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        self.run = Run(self, context)
+        self.run = Run(self)

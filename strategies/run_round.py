@@ -156,7 +156,7 @@ def complete_round(strategy: RunningMethod, plan: Plan, answers: Mapping[int, An
 def evaluate_model(strategy: RunningMethod) -> None:
     """Evaluate the global model on the server's test set, every `eval-every` rounds and in the last."""
     run = strategy.run
-    if not _evaluates(strategy):
+    if not run.rounds.evaluates(run.record.round):
         return
     if (result := strategy.context.evaluate(run.parameters, run.buffers)) is not None:
         record_evaluation(run.record, result)
@@ -165,8 +165,9 @@ def evaluate_model(strategy: RunningMethod) -> None:
 
 def client_testers(strategy: RunningMethod) -> list[int]:
     """Clients that test the model on their own test parts: with `client-eval`, all connected clients."""
-    tested = strategy.context.evaluation.client_eval and _evaluates(strategy)
-    return sorted(strategy.run.clients.nodes) if tested else []
+    run = strategy.run
+    tested = strategy.context.evaluation.client_eval and run.rounds.evaluates(run.record.round)
+    return sorted(run.clients.nodes) if tested else []
 
 
 def record_tests(strategy: RunningMethod, answers: Mapping[int, Answer]) -> None:
@@ -199,7 +200,3 @@ def _accepted(strategy: RunningMethod, plan: Plan, answers: Mapping[int, Answer]
     arrived_s = np.array([answered[client].arrived_s for client in replies.clients.tolist()])
     finish_s = context.links.finish_s(replies.work(strategy.roster, np.zeros(0)), arrived_s)
     return accept_replies(replies, finish_s, plan.wanted, context.replies)
-
-
-def _evaluates(strategy: RunningMethod) -> bool:
-    return strategy.run.rounds.evaluates(strategy.run.record.round, strategy.context.evaluation.eval_every)

@@ -109,7 +109,7 @@ class NodeError(RuntimeError):
         self.node = node
 
 
-Answer = Reply | Exception
+Answer = Reply | NodeError
 Answers = dict[str, Answer]
 """Node -> its reply, or why there is none."""
 

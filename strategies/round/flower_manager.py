@@ -61,7 +61,7 @@ class FlowerManager:
         def call_each() -> None:
             while wait.left_s and (message := next(unsent, None)) is not None:
                 try:
-                    answer: Reply | Exception = self._call(proxies[message.node], message, wait)
+                    answer: Reply | NodeError = self._call(proxies[message.node], message, wait)
                 except Exception as error:  # noqa: BLE001 - it is the node's answer
                     answer = NodeError(message.node, str(error))
                 with changed:
@@ -128,7 +128,7 @@ class AskedClient(ClientProxy):
 
     def _reply(self) -> Reply:
         answer = self._answers()[self.cid]
-        if isinstance(answer, Exception):
+        if isinstance(answer, NodeError):
             raise answer
         self.arrived_s = answer.arrived_s
         return answer
