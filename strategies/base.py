@@ -57,8 +57,6 @@ class SelectionStrategy(RunningMethod[ConfigT], Strategy):
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
         """Second half of a round: weigh and aggregate the updates, step the server optimiser, update the method."""
         run, number = self.run, self.run.completed + server_round
-        if run.ended:
-            return None, {}
         if self._plan is None or self._plan.round_info.number != number:
             raise RuntimeError(f"Round {number} was aggregated without having been configured.")
         failed = [(failure.node, failure) for failure in failures if isinstance(failure, NodeError)]

@@ -8,22 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.messages.answers import LARGEST
-from fedsel_app.wire.codec import Update
-from fedsel_app.wire.codec import WireError as WireError
+from fedsel_app.wire.codec import Update, WireError
 from fedsel_app.wire.codec import decode as wire_decode
 
 MOST_BYTES_A_PARAMETER = 8
 
 
-def unpack_array(tensors: Sequence[bytes], dtype: type[np.generic], most: int) -> NDArray[np.generic]:
-    """Decode the only array of a reply, with `dtype` and at most `most` entries. Raises WireError for any other."""
-    if len(tensors) != 1:
-        raise WireError(f"expected one array, got {len(tensors)}")
-    return _unpack(tensors[0], dtype, most)
+def unpack_array(tensor: bytes, dtype: type[np.generic], most: int) -> NDArray[np.generic]:
+    """Decode an array in Flower's format, with `dtype` and at most `most` entries. Raises WireError for any other.
 
-
-def _unpack(tensor: bytes, dtype: type[np.generic], most: int) -> NDArray[np.generic]:
-    """Decode an array from Flower's format. Its header is compared with the expected one and never parsed."""
+    Its header is compared with the expected one and never parsed.
+    """
     kind = np.dtype(dtype)
     head = len(array_header(0, kind))
     count, rest = divmod(len(tensor) - head, kind.itemsize)
@@ -48,7 +43,9 @@ def unpack_statistics(tensors: Sequence[bytes], variances: NDArray[np.bool_]) ->
     WireError
         If they are not B finite numbers, or a variance is negative.
     """
-    values = unpack_array(tensors, np.float32, variances.size).astype(np.float64)
+    if len(tensors) != 1:
+        raise WireError(f"expected one array, got {len(tensors)}")
+    values = unpack_array(tensors[0], np.float32, variances.size).astype(np.float64)
     if values.shape != variances.shape or not (np.abs(values) <= LARGEST).all():
         raise WireError(f"expected {variances.size} finite statistics, got {values.size}")
     if (values[variances] < 0).any():
@@ -68,7 +65,7 @@ def decode_payload(
     WireError
         If it is not a valid update of `size` parameters from this client for this round.
     """
-    payload = _unpack(tensor, np.uint8, MOST_BYTES_A_PARAMETER * size + 4096).data
+    payload = unpack_array(tensor, np.uint8, MOST_BYTES_A_PARAMETER * size + 4096).data
     packet = wire_decode(payload, size=size, seed=seed)
     if (packet.client, packet.server_round) != (client, server_round):
         raise WireError(

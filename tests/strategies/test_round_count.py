@@ -45,8 +45,9 @@ def run(proxies, **settings):
     return strategy, *run_rounds(strategy, manager_of(proxies), strategy.run.rounds.most)
 
 
-def test_rounds_counts_the_methods_own():
-    strategy, rows, _ = run(trio(), lr=0.4, lr_decay=0.0, lr_step_rounds=1)
+def test_rounds_and_the_learning_rate_count_the_methods_own():
+    proxies = trio()
+    strategy, rows, _ = run(proxies, lr=0.4, lr_decay=0.0, lr_step_rounds=1)
     assert strategy.run.rounds.most == 9
     assert [row["round"] for row in rows] == [1, 2, 3, 4, 5, 6]
     assert [row["method_round"] for row in rows] == [1, 1, 2, 3, 3, 3]
@@ -54,11 +55,6 @@ def test_rounds_counts_the_methods_own():
     assert strategy.context.recorder.finished == 1
     # The model is evaluated at the ends of the method's rounds.
     assert [row["round"] for row in rows if "accuracy" in row] == [2, 3, 6]
-
-
-def test_the_learning_rate_follows_the_methods_rounds():
-    proxies = trio()
-    run(proxies, lr=0.4, lr_decay=0.0, lr_step_rounds=1)
     sent = [TrainInstruction.from_config(ins.config) for kind, ins in proxies[0].asked if kind == "fit"]
     assert [instruction.learning_rate for instruction in sent] == pytest.approx([0.4, 0.4, 0.2, 0.1, 0.1, 0.1])
     assert [instruction.server_round for instruction in sent] == [1, 2, 3, 4, 5, 6]

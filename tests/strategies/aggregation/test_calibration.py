@@ -67,6 +67,7 @@ BAD = {
     "not finite": statistics(1.0, np.nan),
     "junk": fit_reply(Parameters([b"junk"], "")),
     "nothing": fit_reply(Parameters([], "")),
+    "two arrays": fit_reply(ndarrays_to_parameters([np.ones(2, np.float32)] * 2)),
 }
 
 

@@ -15,80 +15,61 @@ from strategies.round import clients as connected
 from strategies.round import validation
 from strategies.round.clients import ConnectedClients, replies_among
 from strategies.round.federation import NodeError, Reply, sent_model
-from strategies.round.flower_manager import FlowerManager, reply_of
+from strategies.round.flower_manager import FlowerManager
 from strategies.testing.fakes import dense
 from tests.support.logs import logged
-from tests.support.proxies import StubProxy, fit_reply, manager_of, update_reply
+from tests.support.proxies import StubProxy, manager_of, update_reply
 
 
-def array_file(header: str | bytes, body: bytes = b"") -> list[bytes]:
+def array_file(header: str | bytes, body: bytes = b"abc") -> bytes:
     """An array file of version 1.0 with any header."""
     text = header.encode("latin1") if isinstance(header, str) else header
-    return [b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + body]
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + body
 
 
 def header_of(shape: str, descr: str = "'|u1'") -> str:
     return f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}}}"
 
 
-def test_a_header_that_says_the_same_in_another_way_is_refused():
-    [whole] = ndarrays_to_parameters([np.frombuffer(b"abc", np.uint8)]).tensors
-    np.testing.assert_array_equal(validation.unpack_array([whole], np.uint8, 3), [97, 98, 99])
-    for other in (array_file(header_of("(3,)"), b"abc"), [whole.replace(b"|u1", b"<u1")]):
-        with pytest.raises(WireError, match="in NumPy's format"):
-            validation.unpack_array(other, np.uint8, 3)
+def as_sent(array) -> bytes:
+    return ndarrays_to_parameters([array]).tensors[0]
 
 
-@pytest.mark.parametrize(
-    "arrays",
-    [
-        [],
-        [np.zeros(3, np.uint8)] * 2,
-        [np.zeros(3, np.float32)],
-        [np.zeros(3, np.int8)],
-        [np.zeros((1, 3), np.uint8)],
-        [np.uint8(3)],
-        [np.zeros(11, np.uint8)],
-    ],
-    ids=["none", "two", "float", "signed", "matrix", "scalar", "too long"],
-)
-def test_anything_but_one_short_array_of_the_right_type_is_refused(arrays):
-    with pytest.raises(WireError):
-        validation.unpack_array(ndarrays_to_parameters(arrays).tensors, np.uint8, 10)
+WHOLE = as_sent(np.frombuffer(b"abc", np.uint8))
+REFUSED = {
+    "float": as_sent(np.zeros(3, np.float32)),
+    "signed": as_sent(np.zeros(3, np.int8)),
+    "matrix": as_sent(np.zeros((1, 3), np.uint8)),
+    "scalar": as_sent(np.uint8(3)),
+    "too long": as_sent(np.zeros(11, np.uint8)),
+    "truncated header": WHOLE[:8],
+    "truncated": WHOLE[:130],
+    "other version": WHOLE[:6] + b"\2\0" + WHOLE[8:],
+    "same header in other words": array_file(header_of("(3,)")),
+    "same type in other words": WHOLE.replace(b"|u1", b"<u1"),
+    "other shape": array_file(header_of("(2,)")),
+    "negative shape": array_file(header_of("(-3,)")),
+    "object": array_file(header_of("(3,)", "'|O'")),
+    "nested header": array_file("(" * 5000),
+    "no header": array_file(""),
+    "no text": array_file(b"\xff\xfe"),
+    "code": array_file("__import__('os').abort()"),
+}
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        header_of("(2,)"),
-        header_of("(-3,)"),
-        header_of("(3,)", "'|O'"),
-        "(" * 5000,
-        "",
-        b"\xff\xfe",
-        "__import__('os').abort()",
-    ],
-)
-def test_a_hostile_header_is_refused(header):
-    with pytest.raises(WireError):
-        validation.unpack_array(array_file(header, b"abc"), np.uint8, 10)
-
-
-@pytest.mark.parametrize(
-    "change", [lambda whole: whole[:8], lambda whole: whole[:130], lambda whole: whole[:6] + b"\2\0" + whole[8:]]
-)
-def test_a_truncated_array_and_other_formats_are_refused(change):
-    [whole] = ndarrays_to_parameters([np.zeros(10, np.uint8)]).tensors
-    with pytest.raises(WireError):
-        validation.unpack_array([change(whole)], np.uint8, 10)
+@pytest.mark.parametrize("tensor", REFUSED.values(), ids=REFUSED)
+def test_anything_but_a_short_array_of_the_right_type_is_refused(tensor):
+    np.testing.assert_array_equal(validation.unpack_array(WHOLE, np.uint8, 10), [97, 98, 99])
+    with pytest.raises(WireError, match="in NumPy's format"):
+        validation.unpack_array(tensor, np.uint8, 10)
 
 
 def test_a_huge_declared_shape_allocates_nothing():
-    parameters = array_file(header_of(f"({2**40},)"), b"abc")
+    tensor = array_file(header_of(f"({2**40},)"))
     tracemalloc.start()
     try:
         with pytest.raises(WireError):
-            validation.unpack_array(parameters, np.uint8, 2**50)
+            validation.unpack_array(tensor, np.uint8, 2**50)
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
@@ -96,18 +77,17 @@ def test_a_huge_declared_shape_allocates_nothing():
 
 @given(st.binary(max_size=200), st.booleans())
 def test_any_bytes_are_refused_or_an_array(junk, framed):
-    parameters = array_file(junk) if framed else [junk]
+    tensor = array_file(junk) if framed else junk
     with contextlib.suppress(WireError):
-        assert validation.unpack_array(parameters, np.uint8, 1000).dtype == np.uint8
+        assert validation.unpack_array(tensor, np.uint8, 1000).dtype == np.uint8
 
 
 def test_a_payload_is_bounded_by_the_model():
     # Dense, a model of 1,000 parameters takes 4,028 bytes; nothing sound takes 3 times that.
-    sound = reply_of(update_reply(dense([1.0] * 1000), 0, 1))
-    assert validation.decode_payload(sound.tensors[0], 0, 1, 1000)[1] == 4028
-    long = fit_reply(ndarrays_to_parameters([np.zeros(13_000, np.uint8)]), loss=1.0, work_steps=2.0)
+    sound = update_reply(dense([1.0] * 1000), 0, 1).parameters.tensors[0]
+    assert validation.decode_payload(sound, 0, 1, 1000)[1] == 4028
     with pytest.raises(WireError, match="at most"):
-        validation.decode_payload(reply_of(long).tensors[0], 0, 1, 1000)
+        validation.decode_payload(as_sent(np.zeros(13_000, np.uint8)), 0, 1, 1000)
 
 
 def clients_of(total, **settings):
