@@ -153,13 +153,31 @@ class ReplyCollector:
         self.reported_values = LastReported(context.run.clients, (LOSS, *Report), context.reported_values.loss_clip)
 
     def collect(self, answered: Mapping[int, Reply], instructions: Mapping[int, TrainInstruction]) -> Replies:
-        """Decode the replies to `instructions`, and bound their numbers. The work is bounded by what was asked for."""
-        replies = self.decode(answered, instructions)
-        bounded = self._bounded(replies, instructions)
-        for client, answer in zip(replies.clients.tolist(), bounded, strict=True):
+        """Decode the replies to `instructions`, bound their numbers, and update the links from them.
+
+        The server's own settings bound the work, and `loss-clip` bounds losses and reports.
+        """
+        replies, training, values = self.decode(answered, instructions), self._context.training, self.reported_values
+        losses = values.bounded(LOSS, replies.clients, replies.losses)
+        numbers = {report: values.bounded(report, replies.clients, found) for report, found in replies.reports.items()}
+        decoded = []
+        for place, (client, reply) in enumerate(zip(replies.clients.tolist(), replies.decoded, strict=True)):
+            examples, instruction = int(self._roster.examples[client]), instructions[client]
+            steps = training.steps(examples, instruction.local_epochs)
+            most = most_work_steps(steps, training.passes(examples), self._reports)
+            if reply.answer.work_steps > most:
+                LOGGER.warning(
+                    "Round %d: client %d reports %g computed steps; %g count, the most that its settings allow.",
+                    *(instruction.server_round, client, reply.answer.work_steps, most),
+                )
+            reports = {Report(report): float(found[place]) for report, found in numbers.items()}
+            if Report.EFFECTIVE_STEPS in reports:
+                reports[Report.EFFECTIVE_STEPS] = training.effective_steps(steps)
+            work_steps = min(reply.answer.work_steps, most)
+            answer = replace(reply.answer, loss=float(losses[place]), work_steps=work_steps, reports=reports)
             self._context.links.learn(client, answer)
-        pairs = zip(replies.decoded, bounded, strict=True)
-        return replace(replies, decoded=tuple(reply._replace(answer=answer) for reply, answer in pairs))
+            decoded.append(reply._replace(answer=answer))
+        return replace(replies, decoded=tuple(decoded))
 
     def decode(self, answered: Mapping[int, Reply], instructions: Mapping[int, TrainInstruction]) -> Replies:
         """Decode and check the reply of every client that was asked. A malformed reply is a failure of its client.
@@ -207,28 +225,6 @@ class ReplyCollector:
             return Decoded(answer, tuple(update for update, _ in sent), sum(size for _, size in sent), statistics)
         except codec.WireError as error:
             return error
-
-    def _bounded(self, replies: Replies, instructions: Mapping[int, TrainInstruction]) -> list[TrainAnswer]:
-        """Bound the answers: the work by the server's own settings, losses and reports by `loss-clip`."""
-        training, clients, values = self._context.training, replies.clients, self.reported_values
-        losses = values.bounded(LOSS, clients, replies.losses)
-        numbers = {report: values.bounded(report, clients, found) for report, found in replies.reports.items()}
-        answers = []
-        for place, (client, reply) in enumerate(zip(clients.tolist(), replies.decoded, strict=True)):
-            examples, instruction = int(self._roster.examples[client]), instructions[client]
-            steps = training.steps(examples, instruction.local_epochs)
-            most = most_work_steps(steps, training.passes(examples), self._reports)
-            if reply.answer.work_steps > most:
-                LOGGER.warning(
-                    "Round %d: client %d reports %g computed steps; %g count, the most that its settings allow.",
-                    *(instruction.server_round, client, reply.answer.work_steps, most),
-                )
-            reports = {Report(report): float(found[place]) for report, found in numbers.items()}
-            if Report.EFFECTIVE_STEPS in reports:
-                reports[Report.EFFECTIVE_STEPS] = training.effective_steps(steps)
-            work_steps = min(reply.answer.work_steps, most)
-            answers.append(replace(reply.answer, loss=float(losses[place]), work_steps=work_steps, reports=reports))
-        return answers
 
 
 def most_work_steps(steps: int, passes: int, reports: Container[str]) -> float:
