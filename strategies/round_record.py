@@ -2,20 +2,19 @@
 
 import logging
 import math
+import time
 from collections.abc import Mapping
 from operator import itemgetter
 
 import numpy as np
 
 from fedsel_app.messages.answers import EvaluateAnswer
-from fedsel_app.network.links import Links
 from fedsel_app.records.run_folder import Recorder
 from fedsel_app.records.schema import ClientTestRecord, RoundRecord
 from strategies.aggregation.server_state import Step
-from strategies.roster import Roster
 from strategies.round.clients import SCALAR_BYTES
 from strategies.round.replies import Replies
-from strategies.run import Plan
+from strategies.run import Plan, RunningMethod
 from strategies.run_context import Evaluation
 
 LOGGER = logging.getLogger("fedsel")
@@ -24,18 +23,9 @@ NOTED = 0.5
 """
 
 
-def record_training(
-    record: RoundRecord,
-    plan: Plan,
-    replies: Replies,
-    step: Step,
-    roster: Roster,
-    links: Links,
-    calibration_bytes: int,
-    wall_s: float,
-) -> None:
-    """Record selection, replies and aggregation, and add their costs. `wall_s` is the duration of the round so far."""
-    selection, aggregated = plan.selection, replies.clients
+def record_training(strategy: RunningMethod, plan: Plan, replies: Replies, step: Step, calibration_bytes: int) -> None:
+    """Record selection, replies and aggregation, and add their costs."""
+    record, roster, selection, aggregated = strategy.run.record, strategy.roster, plan.selection, replies.clients
     record.selected = selection.clients.tolist()
     record.uplink_bits_per_s = roster.uplink_bits_per_s[selection.clients].tolist()
     record.kept_fractions = [instruction.kept_fraction for instruction in plan.instructions.values()]
@@ -50,7 +40,8 @@ def record_training(
     record.fit_losses = replies.losses.tolist()
     record.failures = sorted([*plan.probe.failures, *replies.failures], key=itemgetter("client"))
     record.unused = replies.unused.tolist()
-    record.round_s += links.round_seconds(replies.work(roster, plan.probe.duration_s), wall_s)
+    work, wall_s = replies.work(roster, plan.probe.duration_s), time.perf_counter() - strategy.run.started_s
+    record.round_s += strategy.context.links.round_seconds(work, wall_s)
     record.uplink_bytes += int(replies.uplink_bytes.sum())
     record.uplink_value_bytes += int(replies.uplink_value_bytes.sum())
     record.downlink_bytes += plan.model.nbytes * selection.clients.size

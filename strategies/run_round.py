@@ -149,8 +149,7 @@ def complete_round(strategy: RunningMethod, plan: Plan, answers: Mapping[int, An
             replies.failed,
         )
     )
-    wall_s = time.perf_counter() - run.started_s
-    record_training(run.record, plan, replies, step, roster, context.links, calibration_bytes, wall_s)
+    record_training(strategy, plan, replies, step, calibration_bytes)
 
 
 def evaluate_model(strategy: RunningMethod) -> None:
