@@ -12,8 +12,9 @@ from fedsel_app.records.schema import RoundRecord
 from strategies.aggregation.server_state import ServerState
 from strategies.checkpoint import Arrays, Best, Stateful, gather, matching, scatter
 from strategies.method import ConfigT, SelectionMethod
-from strategies.participation import participation_of
 from strategies.participation.intermediate_round import IntermediateRound
+from strategies.participation.isp import ISP
+from strategies.participation.schedules import Participation
 from strategies.roster import RoundInfo, Selection
 from strategies.round.clients import ConnectedClients
 from strategies.round.federation import SentModel, Until
@@ -98,7 +99,7 @@ class Run:
         answer_s = context.replies.round_deadline_s if context.links.measured else 0.0
         self.clients = ConnectedClients(context.run.clients, context.enrolment, answer_s=answer_s)
         self.prober = ClientProber(self.clients, method.roster, needs, context)
-        self.participation = participation_of(context)
+        self.participation = ISP(context) if context.participation.searches else Participation(context)
         self.server = ServerState(context)
         reports = needs.reports | self.server.solver.reports
         estimated = () if self.server.estimates is None else self.server.estimates
