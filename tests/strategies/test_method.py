@@ -5,11 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from fedsel_app.config import ConfigError, RunConfig, Settings, setting
-from strategies import STRATEGIES
+from fedsel_app.config import ConfigError, Settings, setting
 from strategies.base import SelectionStrategy
-from strategies.methods.fedcor import FedCor, FedCorConfig
-from strategies.methods.fedcvr_bolt import FedCVRBolt, FedCVRBoltConfig
 from strategies.roster import Needs, RoundInfo, Selection
 from strategies.testing.fakes import make_context, make_roster
 
@@ -94,21 +91,3 @@ def test_fields_of_another_run_are_refused(name, wrong):
         build().load_state(build().state() | {name: wrong})
     with pytest.raises(ConfigError, match=f"its '{name}' .* is nothing"):
         build().load_state({}) if name == "counts" else build().load_state({"counts": np.zeros(6, np.int64)})
-
-
-# Rounds of uniform selection at the start of each method
-
-
-def test_rounds_of_uniform_selection_of_every_method():
-    run = RunConfig(clients=10, cohort=3, rounds=40)
-    found = {name: method.uniform_rounds(method.Config(), run) for name, method in STRATEGIES.items()}
-    expected = {"fedcor": 16, "fedcvr-bolt": 30, "delta": 1}
-    # 4 rounds select all of 10 clients, 3 at a time.
-    expected |= dict.fromkeys(("divfl", "hics-fl", "fedcg"), 4)
-    assert {name: rounds for name, rounds in found.items() if rounds} == expected
-
-
-def test_uniform_rounds_follow_the_settings():
-    run = RunConfig(clients=10, cohort=3, rounds=40)
-    assert FedCor.uniform_rounds(FedCorConfig(warmup=2), run) == 3
-    assert FedCVRBolt.uniform_rounds(FedCVRBoltConfig(warmup_rounds=0), run) == 0

@@ -1,0 +1,45 @@
+"""Probing: the examples of a loss probe, and the time that it is charged with."""
+
+import io
+
+import numpy as np
+import pytest
+
+from fedsel_app.messages.instructions import ProbeInstruction
+from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
+from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
+from tests.support.contexts import context_of
+from tests.support.proxies import StubProxy, sends_its_update
+from tests.support.rounds import run_round
+
+
+@pytest.mark.parametrize(("loss", "forward"), [("train", 4), ("test", 1)])
+def test_a_probe_of_the_test_parts_says_so_and_takes_their_time(loss, forward):
+    """40 training examples and, at a fifth held out, 10 test examples: 4 or 1 passes of 10, each a third of a step."""
+    config = PowerOfChoiceConfig(loss=loss, candidates=3)
+    context = context_of(config, cohort=1, holdout_fraction=0.2, batch_size=10)
+    strategy = PowerOfChoice(context)
+    proxies = [StubProxy(client, sends_its_update, loss=client + 1.0, examples=40) for client in range(3)]
+    [row], _ = run_round(strategy, proxies)
+    assert row["selected"] == [2]
+    for proxy in proxies:
+        [ins] = [ins for kind, ins in proxy.asked if kind == "evaluate"]
+        assert ProbeInstruction.from_config(ins.config) == ProbeInstruction(1, 0, test_part=loss == "test")
+    uplinks, step_s = context.links.observe(1, np.full(3, np.nan))
+    trained_s = 2 * step_s[2] + 8 * row["uplink_bytes"] / uplinks[2]
+    assert row["round_s"] == pytest.approx(max(step_s) * forward / 3 + trained_s)
+
+
+@pytest.mark.parametrize(("bits", "levels"), [(8, [127, -64, 0, 1]), (4, [0x47, 0x00])])
+def test_a_probe_sends_the_model_in_few_bits(bits, levels):
+    """The norm 4 and the nearest levels of 4 values: of 127 in a byte each, or of 7 in half a byte each."""
+    strategy = HeteroSelect(context_of(HeteroSelectConfig(), probe_bits=bits))
+    strategy.run.parameters[:] = [4.0, -2.0 if bits == 8 else 2.0, 0.0, 0.03]
+    proxies = [StubProxy(client, sends_its_update) for client in range(3)]
+    [row], _ = run_round(strategy, proxies)
+    for proxy in proxies:
+        [ins] = [ins for kind, ins in proxy.asked if kind == "evaluate"]
+        [tensor] = ins.parameters.tensors
+        sent = np.load(io.BytesIO(tensor)).tobytes()
+        assert sent == np.array(4.0, "<f4").tobytes() + bytes(level % 256 for level in levels)
+    assert row["probe_bytes"] == 3 * (4 + len(levels) + 8)
