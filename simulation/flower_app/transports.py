@@ -98,7 +98,7 @@ class UserGrid(FlowerGrid):
             return Reply()
         return super().failure(message, reason)
 
-    def reply(self, content: RecordDict, client: int | None, arrived_s: float) -> Reply:
+    def reply(self, content: RecordDict, message: Message, pooled: bool, arrived_s: float) -> Reply:
         """The reply: the user's metrics, and fedsel's metrics with the prefix in their keys."""
         users: dict[str, Any] = {}
         for record in content.metric_records.values():

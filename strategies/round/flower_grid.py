@@ -27,10 +27,6 @@ MOST_BYTES = 1 << 26
 """Upper bound on the bytes of the replies to one message: the model's bytes for each of its clients."""
 
 
-class ClientError(RuntimeError):
-    """Failure of a client, reported in a reply."""
-
-
 class FlowerGrid:
     """Federation of the nodes of Flower's grid.
 
@@ -177,24 +173,16 @@ class FlowerGrid:
     def _answer(self, message: Message, reply: FlowerMessage, pooled: bool, arrived_s: float) -> Answer:
         if reply.has_error():
             return self.failure(message, reply.error.reason or f"error code {reply.error.code}")
-        try:
-            return self.reply(reply.content, message.client if pooled else None, arrived_s)
-        except ClientError as error:
-            return NodeError(message.node, str(error))
+        return self.reply(reply.content, message, pooled, arrived_s)
 
-    def reply(self, content: RecordDict, client: int | None, arrived_s: float) -> Reply:
-        """The reply of `client` from a message with several replies; None: the only reply.
-
-        Raises
-        ------
-        ClientError
-            If the client failed, or its reply is missing.
-        """
+    def reply(self, content: RecordDict, message: Message, pooled: bool, arrived_s: float) -> Answer:
+        """The answer to `message` in the content of a reply, which has the answers of several clients if `pooled`."""
+        client = message.client if pooled else None
         numbers = fedsel_config(content, client)
         if numbers is None:
-            raise ClientError("its reply is not from fedsel: server and clients must run the same app")
+            return NodeError(message.node, "its reply is not from fedsel: server and clients must run the same app")
         if ERROR in numbers:
-            raise ClientError(str(numbers[ERROR]))
+            return NodeError(message.node, str(numbers[ERROR]))
         arrays = content.array_records.get(named(ARRAYS, client), ArrayRecord())
         examples, loss = cast(int, numbers.get("examples", 0)), cast(float, numbers.get("loss", math.nan))
         return Reply(numbers, [array.data for array in arrays.values()], examples, loss, arrived_s)
