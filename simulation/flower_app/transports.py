@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from flwr.common import Code, EvaluateRes, FitRes, GetPropertiesRes
 from flwr.server.client_manager import ClientManager
 from flwr.serverapp import Grid
@@ -19,7 +19,7 @@ from fedsel_app.messages.scalars import Config
 from fedsel_app.messages.user_apps import EVALUATION_LOSSES, embed
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from simulation.flower_app.settings import AppOptions
-from strategies.round.federation import Answer, Message, Reply, SentModel
+from strategies.round.federation import Answer, Message, Reply
 from strategies.round.flower_grid import FlowerGrid
 from strategies.round.flower_manager import FlowerManager
 
@@ -68,8 +68,8 @@ class UserGrid(FlowerGrid):
         configs: Mapping[str, ConfigRecord],
         options: AppOptions,
     ) -> None:
-        super().__init__(grid, timeouts)
-        self._names, self._configs, self._options = names, configs, options
+        super().__init__(grid, timeouts, names=names)
+        self._configs, self._options = configs, options
 
     def content(self, part: Sequence[Message]) -> RecordDict:
         """The user's arrays and config, and fedsel's instruction in a separate record."""
@@ -84,13 +84,6 @@ class UserGrid(FlowerGrid):
             users.setdefault("server-round", getattr(instruction, "server_round", 0))
             content[self._options.configrecord_key] = users
         return content
-
-    def named(self, model: SentModel) -> ArrayRecord:
-        """The model under the names of the user's arrays."""
-        arrays = zip(self._names, model.arrays, model.tensors, strict=False)
-        return ArrayRecord(
-            {name: Array(str(array.dtype), array.shape, "numpy.ndarray", tensor) for name, array, tensor in arrays}
-        )
 
     def failure(self, message: Message, reason: str) -> Answer:
         """The answer for an error. A client app that answers no queries gives an empty reply and has not failed."""

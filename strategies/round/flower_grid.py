@@ -36,6 +36,7 @@ class FlowerGrid:
     pool : in a simulation, number of messages for a question to all clients; 0: one message to each client
     pools_training : True if messages to train are pooled too
     arrived : event that is set when a reply is stored; None: the grid is polled
+    names : names of the model's arrays; by default their places
     """
 
     def __init__(
@@ -46,7 +47,9 @@ class FlowerGrid:
         pool: int = 0,
         pools_training: bool = True,
         arrived: threading.Event | None = None,
+        names: Sequence[str] = (),
     ) -> None:
+        self._names = names
         self._grid, self._timeouts, self._arrived = grid, timeouts, arrived
         self._pool, self._pools_training = pool, pools_training
         self._alone: set[str] = set()
@@ -157,13 +160,11 @@ class FlowerGrid:
         return self._sent[1]
 
     def named(self, model: SentModel) -> ArrayRecord:
-        """The model as a record; the name of an array is its place."""
-        arrays = enumerate(zip(model.arrays, model.tensors, strict=True))
+        """The model as a record."""
+        names = self._names or list(map(str, range(len(model.arrays))))
+        arrays = zip(names, model.arrays, model.tensors, strict=False)
         return ArrayRecord(
-            {
-                str(place): Array(str(array.dtype), array.shape, "numpy.ndarray", tensor)
-                for place, (array, tensor) in arrays
-            }
+            {name: Array(str(array.dtype), array.shape, "numpy.ndarray", tensor) for name, array, tensor in arrays}
         )
 
     def failure(self, message: Message, reason: str) -> Answer:
