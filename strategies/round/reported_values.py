@@ -69,23 +69,19 @@ def read_tests(replies: Mapping[int, Reply], context: RunContext) -> dict[int, E
     `example-clip` times the median bounds the examples, and `loss-clip` times the median bounds the losses. With
     `loss-clip` an unknown loss counts as this bound.
     """
-    found = [replies[client] for client in sorted(replies)]
+    clients = sorted(replies)
+    found = [replies[client] for client in clients]
     answers = [EvaluateAnswer.from_evaluation(reply.loss, reply.examples, reply.metrics) for reply in found]
     reported = np.array([answer.examples for answer in answers], np.float64)
     examples = winsorised(reported, context.reported_values.example_clip, reported[reported > 0.0])
     losses = np.array([answer.loss for answer in answers], np.float64)
     if context.reported_values.loss_clip:
         losses = winsorised(np.where(np.isnan(losses), np.inf, losses), context.reported_values.loss_clip, losses)
-    return {
-        client: EvaluateAnswer(loss, int(count), _possible(answer.accuracy, context.lowest_score))
-        for client, answer, count, loss in zip(
-            sorted(replies), answers, examples.tolist(), losses.tolist(), strict=True
-        )
-    }
-
-
-def _possible(accuracy: float | None, lowest: float) -> float | None:
-    return accuracy if accuracy is not None and accuracy >= lowest else None
+    tests: dict[int, EvaluateAnswer] = {}
+    for client, answer, count, loss in zip(clients, answers, examples.tolist(), losses.tolist(), strict=True):
+        possible = answer.accuracy is not None and answer.accuracy >= context.lowest_score
+        tests[client] = EvaluateAnswer(loss, int(count), answer.accuracy if possible else None)
+    return tests
 
 
 def tested_loss(answers: Mapping[int, EvaluateAnswer]) -> tuple[float, Ints]:
