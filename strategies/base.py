@@ -9,16 +9,15 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
-from fedsel_app.messages.instructions import LocalTestInstruction
 from strategies.method import ConfigT
 from strategies.round.federation import ALL, Federation, NodeError, sent_model
 from strategies.round.flower_manager import FlowerManager, as_parameters, instructed, replies_of
 from strategies.run import Plan, RunningMethod
 from strategies.run_round import (
-    client_testers,
     close_round,
     complete_round,
     evaluate_model,
+    local_tests,
     plan_round,
     record_tests,
 )
@@ -81,12 +80,11 @@ class SelectionStrategy(RunningMethod[ConfigT], Strategy):
         run = self.run
         if run.ended:
             return []
-        testers = client_testers(self)
-        if not testers:
+        tests = local_tests(self)
+        if not tests:
             close_round(self)
             return []
-        test = LocalTestInstruction(run.record.round)
-        messages = run.clients.messages(dict.fromkeys(testers, test), sent_model(run.parameters, run.buffers))
+        messages = run.clients.messages(tests, sent_model(run.parameters, run.buffers))
         return instructed(self.federation(client_manager), messages, ALL, EvaluateIns)
 
     def aggregate_evaluate(

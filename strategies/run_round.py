@@ -44,10 +44,8 @@ def run_round(strategy: RunningMethod, federation: Federation, number: int) -> R
         complete_round(strategy, plan, run.clients.ask(plan.instructions, plan.model, plan.until))
     if not run.ended:
         evaluate_model(strategy)
-        if testers := client_testers(strategy):
-            test = LocalTestInstruction(number)
-            model = sent_model(run.parameters, run.buffers)
-            record_tests(strategy, run.clients.ask(dict.fromkeys(testers, test), model))
+        if tests := local_tests(strategy):
+            record_tests(strategy, run.clients.ask(tests, sent_model(run.parameters, run.buffers)))
         close_round(strategy)
     return run.record
 
@@ -162,11 +160,11 @@ def evaluate_model(strategy: RunningMethod) -> None:
         run.best.offer(result.accuracy, run.parameters, run.buffers)
 
 
-def client_testers(strategy: RunningMethod) -> list[int]:
-    """Clients that test the model on their own test parts: with `client-eval`, all connected clients."""
+def local_tests(strategy: RunningMethod) -> dict[int, LocalTestInstruction]:
+    """Instructions to test the model on the clients' own test parts: with `client-eval`, to all connected clients."""
     run = strategy.run
     tested = strategy.context.evaluation.client_eval and run.rounds.evaluates(run.record.round)
-    return sorted(run.clients.nodes) if tested else []
+    return dict.fromkeys(run.clients.nodes, LocalTestInstruction(run.record.round)) if tested else {}
 
 
 def record_tests(strategy: RunningMethod, answers: Mapping[int, Answer]) -> None:
