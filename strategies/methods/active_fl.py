@@ -77,19 +77,8 @@ def eligible(values: Floats, excluded: float) -> NDArray[np.bool_]:
     return kept
 
 
-def probabilities(values: Floats, excluded: float, sharpness: float) -> Floats:
-    """Probabilities of the first draw of step 2, float64 (n,); all 0 if no client is eligible."""
-    kept = eligible(values, excluded)
-    odds = np.zeros(values.size)
-    if kept.any():
-        odds[kept] = np.exp(sharpness * (values[kept] - values[kept].max()))
-        odds /= odds.sum()
-    return odds
-
-
 def draw(values: Floats, count: int, config: ActiveFLConfig, rng: np.random.Generator) -> Ints:
     """Positions of `count` distinct clients by steps 1-3, ascending. `values` is float64 (n,), NaN where unknown."""
-    count = min(count, values.size)
     candidates = np.flatnonzero(eligible(values, config.excluded))
     active = min(count - int(config.uniform * count), candidates.size)
     # Drawn in log space, so that no valuation overflows.

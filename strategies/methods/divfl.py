@@ -90,7 +90,6 @@ class DivFL(SelectionStrategy[DivFLConfig]):
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        self._ideal = self.config.gradients == "ideal"
         layer = context.layers[-1]
         if self.config.layers == "output":
             self.last_updates = LastUpdates(partial(layer_part, start=layer.start, stop=layer.stop))
@@ -116,21 +115,17 @@ class DivFL(SelectionStrategy[DivFLConfig]):
                 " as delivered; set 'compressor' to none and 'value-bits' to 32."
             )
 
-    def choose(self, roster: Roster, count: int, rng: np.random.Generator) -> Ints:
-        """The representatives among the available clients: ids, ascending."""
-        ids = roster.ids
-        seen = roster.selections[ids] > 0
-        if not seen.all():
-            return ids[unseen_first(seen, count, rng)]
-        distances = euclidean(among(self._gram, ids))
-        return np.sort(ids[facility_location(distances, count, self.config.subsample, rng)])
-
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """The representatives. With ideal gradients all clients train, and only the representatives have weight."""
-        chosen = self.choose(roster, count, rng)
-        if not self._ideal:
-            return Selection(chosen)
         ids = roster.ids
+        seen = roster.selections[ids] > 0
+        if seen.all():
+            distances = euclidean(among(self._gram, ids))
+            chosen = np.sort(ids[facility_location(distances, count, self.config.subsample, rng)])
+        else:
+            chosen = ids[unseen_first(seen, count, rng)]
+        if self.config.gradients == "stale":
+            return Selection(chosen)
         return Selection(ids, weights=np.where(np.isin(ids, chosen), roster.examples[ids], 0.0))
 
     def update(self, outcome: Outcome) -> None:

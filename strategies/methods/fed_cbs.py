@@ -22,7 +22,6 @@ import numpy as np
 from fedsel_app.config import Settings, setting
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Needs, Roster, RoundInfo, Selection
-from strategies.run_context import RunContext
 
 BLOCK = 2**13
 """Clients whose weights are computed at a time, so that intermediate arrays fit into the processor's cache."""
@@ -68,12 +67,8 @@ def exploration_bonus(selections: Ints, server_round: int, weight: float) -> Flo
     return np.asarray(weight * np.sqrt(1.5 * np.log(server_round) / (1.0 + selections)))
 
 
-def log_weights(held: Ints, counts: Ints, draw: int, bonus: Floats) -> Floats:
-    """Log weights (n,) of the `draw`-th draw (from 1), if the set so far has the label counts `held` (B,)."""
-    return _log_weights(qcid(counts if draw == 1 else held + counts), draw, bonus)
-
-
-def _log_weights(imbalance: Floats, draw: int, bonus: Floats) -> Floats:
+def log_weights(imbalance: Floats, draw: int, bonus: Floats) -> Floats:
+    """Log weights (n,) of the `draw`-th draw (from 1), if the set with each client has the QCID `imbalance` (n,)."""
     return np.asarray(np.log(1.0 / imbalance + bonus) if draw == 1 else -draw * np.log(imbalance))
 
 
@@ -84,9 +79,6 @@ class FedCBS(SelectionStrategy[FedCBSConfig]):
     name = "fed-cbs"
     paper = "Zhang et al. 2023, ICML"
     looks_at = ("label counts",)
-
-    def __init__(self, context: RunContext) -> None:
-        super().__init__(context)
 
     @classmethod
     def needs(cls, config: FedCBSConfig) -> Needs:
@@ -101,13 +93,13 @@ class FedCBS(SelectionStrategy[FedCBSConfig]):
         totals, squares = counts.sum(axis=1), np.einsum("ij,ij->i", counts, counts)
         free = np.ones(ids.size, bool)
         held = np.zeros(counts.shape[-1])
-        for draw in range(1, min(count, ids.size) + 1):
+        for draw in range(1, count + 1):
             # The argmax of log weights + Gumbel noise is a draw by those weights, and does not overflow.
             best, highest = 0, -np.inf
             for start in range(0, ids.size, BLOCK):
                 rows = slice(start, start + BLOCK)
                 imbalance = joined_qcid(held, counts[rows], totals[rows], squares[rows])
-                noisy = _log_weights(imbalance, draw, bonus[rows]) + rng.gumbel(size=imbalance.size)
+                noisy = log_weights(imbalance, draw, bonus[rows]) + rng.gumbel(size=imbalance.size)
                 noisy[~free[rows]] = -np.inf
                 if noisy.max() > highest:
                     best, highest = start + int(noisy.argmax()), noisy.max()

@@ -219,7 +219,6 @@ class FedCG(SelectionStrategy[FedCGConfig]):
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """`count` clients and their kept fractions; drawn uniformly while some clients were never selected."""
         ids = roster.ids
-        count = min(count, ids.size)
         known = np.isin(ids, list(self.last_updates))
         distances = relative_distances(euclidean(among(self._gram, ids)), known)
         budget, compression = self.context.budget, self.context.compression

@@ -70,17 +70,8 @@ def discounted_mean(changes: Floats, weights: Floats) -> Floats:
     )
 
 
-def likelihood_gradient(embeddings: Floats, centred: Floats, weights: Floats, noise_variance: float) -> Floats:
-    """Gradient in X (d, K) of sum_e w_e (-log N(y_e | 0, X^T X + s^2 I)); y_e has the known entries of row e of (e, K).
-
-    With A = X X^T + s^2 I and u = A^-1 X y it is sum_e w_e (A^-1 X - u (y - X^T u)^T / s^2). The cost is O(K d^2), not
-    O(K^3): every array with K columns is a product of X or y with a small matrix.
-    """
-    return _gradient(embeddings, _by_pattern(centred, weights), noise_variance)
-
-
-def _by_pattern(centred: Floats, weights: Floats) -> list[Observed]:
-    """Observations grouped by the set of clients with known entries: these clients, their entries, the weights."""
+def by_pattern(centred: Floats, weights: Floats) -> list[Observed]:
+    """Observations (e, K) with weights (e,), grouped by the set of clients with known entries."""
     known = np.isfinite(centred)
     groups: list[Observed] = []
     for pattern in np.unique(known, axis=0):
@@ -90,7 +81,12 @@ def _by_pattern(centred: Floats, weights: Floats) -> list[Observed]:
     return groups
 
 
-def _gradient(embeddings: Floats, groups: list[Observed], noise_variance: float) -> Floats:
+def likelihood_gradient(embeddings: Floats, groups: list[Observed], noise_variance: float) -> Floats:
+    """Gradient in X (d, K) of sum_e w_e (-log N(y_e | 0, X^T X + s^2 I)); y_e has the known entries of observation e.
+
+    With A = X X^T + s^2 I and u = A^-1 X y it is sum_e w_e (A^-1 X - u (y - X^T u)^T / s^2). The cost is O(K d^2), not
+    O(K^3): every array with K columns is a product of X or y with a small matrix.
+    """
     gradient = np.zeros_like(embeddings)
     for clients, y, w in groups:
         x = embeddings[:, clients]
@@ -104,11 +100,11 @@ def _gradient(embeddings: Floats, groups: list[Observed], noise_variance: float)
 def fitted(embeddings: Floats, centred: Floats, weights: Floats, noise_variance: float, steps: int) -> Floats:
     """X (d, K) after `steps` Adam steps on the discounted likelihood of the observations."""
     x, first, second = embeddings.copy(), np.zeros_like(embeddings), np.zeros_like(embeddings)
-    groups = _by_pattern(centred, weights)
+    groups = by_pattern(centred, weights)
     # One thread: sums then have one order, and for products this small, starting threads takes longer.
     with threadpool_limits(1):
         for step in range(1, steps + 1):
-            gradient = _gradient(x, groups, noise_variance)
+            gradient = likelihood_gradient(x, groups, noise_variance)
             first += 0.1 * (gradient - first)
             second += 0.001 * (np.square(gradient) - second)
             x -= ADAM_RATE * (first / (1 - 0.9**step)) / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
@@ -186,14 +182,13 @@ class FedCor(SelectionStrategy[FedCorConfig]):
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """A uniform cohort in observed rounds, the greedy cohort in all others."""
         ids = roster.ids
-        size = min(count, ids.size)
         if self._uniform(round_info.number):
-            return Selection(np.sort(rng.choice(ids, size, replace=False)), weights=np.ones(size))
+            return Selection(np.sort(rng.choice(ids, count, replace=False)), weights=np.ones(count))
         alpha = self._annealing[ids]
-        picked, gains = greedy(self._embeddings[:, ids], NOISE_VARIANCE, shares(roster.examples[ids]), alpha, size)
+        picked, gains = greedy(self._embeddings[:, ids], NOISE_VARIANCE, shares(roster.examples[ids]), alpha, count)
         order = np.argsort(picked)
         picked, gains = picked[order], gains[order]
-        return Selection(ids[picked], components={"gain": gains, "annealing": alpha[picked]}, weights=np.ones(size))
+        return Selection(ids[picked], components={"gain": gains, "annealing": alpha[picked]}, weights=np.ones(count))
 
     def update(self, outcome: Outcome) -> None:
         """Lower alpha of the selected clients; after an observed round, store its change and fit."""

@@ -257,7 +257,6 @@ class FedCVRBolt(SelectionStrategy[FedCVRBoltConfig]):
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """Uniform in the warm-up; then one client of each of `count` coalitions."""
         ids = roster.ids
-        count = min(count, ids.size)
         if round_info.number <= self.config.warmup_rounds:
             return Selection(np.sort(rng.choice(ids, size=count, replace=False)))
         labels = self.coalitions(count, round_info.number)

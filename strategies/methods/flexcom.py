@@ -60,7 +60,6 @@ class FlexCom(SelectionStrategy[FlexComConfig]):
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """A uniform draw of `count` clients, with kept fractions that let them finish together."""
         ids = roster.ids
-        count = min(count, ids.size)
         picked = np.sort(rng.choice(ids.size, size=count, replace=False))
         usual, least = self.context.budget.kept_fraction, self.context.budget.kept_min
         compute_s, upload_s = client_seconds(roster, ids, self.context.initial.size, usual, self.context.compression)

@@ -92,12 +92,6 @@ class HeteroSelectConfig(Settings):
         }
         return weights | dict.fromkeys(weights.keys() & set(self.without.split("-")), 0.0)
 
-    def probes(self, round_info: RoundInfo, available: int) -> int:
-        """The number of `available` clients whose loss is probed in a round."""
-        if (round_info.number - 1) % self.probe_every:
-            return 0
-        return min(self.probe_candidates or available, available)
-
 
 def fairness(selections: Ints) -> Floats:
     """F'_k = clip(1 - h_k / mean(h), -1, 1), or 0 while no client was selected (Eq. 4). int64 (n,) -> float64 (n,)."""
@@ -178,11 +172,13 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
     @classmethod
     def probe_count(cls, config: HeteroSelectConfig, round_info: RoundInfo, count: int, available: int) -> int:
         """All available clients; fewer with `probe-candidates`, none between the probe rounds of `probe-every`."""
-        return config.probes(round_info, available)
+        if (round_info.number - 1) % config.probe_every:
+            return 0
+        return min(config.probe_candidates or available, available)
 
     def candidates(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Ints:
         """In a round with a loss probe, all clients or a uniform draw of `probe-candidates`."""
-        probed = self.config.probes(round_info, roster.ids.size)
+        probed = self.probe_count(self.config, round_info, count, roster.ids.size)
         if probed == roster.ids.size:
             return roster.ids
         return np.sort(rng.choice(roster.ids, probed, replace=False))

@@ -51,17 +51,6 @@ class HeteroSelectStableConfig(Settings):
     temperature: float = setting(2.0, "softmax temperature tau_0 of the selection", above=0.0)
     cooling_rounds: int = setting(100, "number of rounds in which the temperature and the weight of D halve", low=1)
 
-    def weights(self) -> dict[str, float]:
-        """Component -> its additive weight."""
-        return {
-            "loss": self.loss_weight,
-            "diversity": self.diversity_weight,
-            "momentum": self.momentum_weight,
-            "fairness": self.fairness_weight,
-            "staleness": self.staleness_weight,
-            "norm": self.norm_weight,
-        }
-
 
 def cooling(server_round: int, rounds: int) -> float:
     """1 - 0.5 min(t / rounds, 1), in Eq. 4 and in tau(t)."""
@@ -162,11 +151,17 @@ class HeteroSelectStable(SelectionStrategy[HeteroSelectStableConfig]):
 
     def score(self, factors: dict[str, Floats]) -> Floats:
         """S_k, float64 (n,): Eq. 1, with 1 subtracted from F, St and N (Eqs. 8-10), or Eq. 2."""
-        if self.config.combination == "multiplicative":
+        config = self.config
+        if config.combination == "multiplicative":
             return np.asarray(np.prod(list(factors.values()), axis=0))
-        weights = self.config.weights()
-        shifts = dict.fromkeys(("fairness", "staleness", "norm"), 1.0)
-        return np.asarray(sum(weights[name] * (values - shifts.get(name, 0.0)) for name, values in factors.items()))
+        return np.asarray(
+            config.loss_weight * factors["loss"]
+            + config.diversity_weight * factors["diversity"]
+            + config.momentum_weight * factors["momentum"]
+            + config.fairness_weight * (factors["fairness"] - 1.0)
+            + config.staleness_weight * (factors["staleness"] - 1.0)
+            + config.norm_weight * (factors["norm"] - 1.0)
+        )
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """`count` clients without replacement, with probabilities softmax(S / tau(t)) (Eq. 12)."""

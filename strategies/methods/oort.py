@@ -261,7 +261,7 @@ class Oort(SelectionStrategy[OortConfig]):
         new = fresh[explore(weights[fresh], explored, window, rng)]
         usable[known] = usable[new] = False
         rest = np.flatnonzero(usable)
-        missing = min(count, ids.size) - known.size - new.size
+        missing = count - known.size - new.size
         picked = np.sort(np.concatenate([known, new, rng.choice(rest, size=missing, replace=False)]))
         components = {
             "utility": np.nan_to_num(self._utilities[ids][picked]),

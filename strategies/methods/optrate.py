@@ -99,7 +99,6 @@ class OptRate(SelectionStrategy):
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """A uniform draw of `count` clients, all with the round's kept fraction."""
-        count = min(count, roster.ids.size)
         clients = np.sort(rng.choice(roster.ids, size=count, replace=False))
         return Selection(clients, kept_fractions=np.full(count, self.fraction(round_info)))
 

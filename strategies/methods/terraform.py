@@ -147,7 +147,7 @@ class Terraform(SelectionStrategy[TerraformConfig]):
         number, iteration = self.own_round(roster)
         clients = self._hard[np.isin(self._hard, ids)][-count:]
         if iteration == 1:
-            clients = rng.choice(ids, size=min(count, ids.size), replace=False)
+            clients = rng.choice(ids, size=count, replace=False)
         constant = np.ones(clients.size)
         return Selection(
             clients=np.sort(clients),

@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 
 from fedsel_app.messages.scalars import Report
-from strategies.methods.active_fl import ActiveFL, ActiveFLConfig, draw, eligible, probabilities, valuations
+from strategies.methods.active_fl import ActiveFL, ActiveFLConfig, draw, eligible, valuations
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.selecting import select
@@ -27,12 +27,14 @@ def outcome_of(number, clients, losses):
 
 
 def test_the_reference_valuations_and_probabilities():
-    """Valuations are 10 x 1, 20 x 0.5, 5 x 2 and 15 x 1.2; e^0.1 = 1.105171 and e^0.18 = 1.197217 over their sum
-    3 x 1.105171 + 1.197217 = 4.512730 are .244901 and .265298. With alpha_1 = .75 three of four are left out."""
+    """Valuations are 10 x 1, 20 x 0.5, 5 x 2 and 15 x 1.2; e^1 = 2.718282 and e^1.8 = 6.049647 over their sum
+    3 x 2.718282 + 6.049647 = 14.204493 are .191368 and .425896. With alpha_1 = .75 three of four are left out."""
     values = valuations(np.array([1, 0.5, 2, 1.2]), np.array([100, 400, 25, 225]))
     np.testing.assert_allclose(values, [10, 10, 10, 18])
-    np.testing.assert_allclose(probabilities(values, 0.0, 0.01), [0.244901, 0.244901, 0.244901, 0.265298], atol=1e-6)
-    assert probabilities(np.array([1.0, 5, 3, 9]), 0.75, 0.01).tolist() == [0, 0, 0, 1]
+    config, rng = ActiveFLConfig(excluded=0.0, sharpness=0.1), np.random.default_rng(0)
+    found = np.bincount([draw(values, 1, config, rng)[0] for _ in range(4000)], minlength=4)
+    np.testing.assert_allclose(found / 4000, [0.191368, 0.191368, 0.191368, 0.425896], atol=0.03)
+    assert eligible(np.array([1.0, 5, 3, 9]), 0.75).tolist() == [False, False, False, True]
 
 
 def test_who_is_left_out():
@@ -41,11 +43,11 @@ def test_who_is_left_out():
     assert eligible(np.array([NAN, 1, 2, NAN]), 0.5).tolist() == [False, True, True, False]
     assert eligible(np.array([NAN, 1, 2, NAN]), 0.0).tolist() == [False, True, True, False]
     assert not eligible(np.array([1.0, 2]), 1.0).any()
-    assert probabilities(np.array([NAN, NAN]), 0.0, 0.01).tolist() == [0, 0]
 
 
 def test_huge_valuations_do_not_overflow():
-    np.testing.assert_allclose(probabilities(np.array([1e300, 1e300, 0]), 0.0, 1.0), [0.5, 0.5, 0])
+    config = ActiveFLConfig(excluded=0.0, sharpness=1.0)
+    assert draw(np.array([0, 1e300, 1e300]), 2, config, np.random.default_rng(0)).tolist() == [1, 2]
     assert np.isfinite(valuations(np.array([np.inf, 1e308]), np.array([10**6, 10**6]))).all()
 
 

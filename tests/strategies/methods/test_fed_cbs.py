@@ -50,13 +50,13 @@ def test_the_degree_is_the_servers_form_over_inner_products(counts):
 def test_the_second_draw_has_the_reference_probabilities():
     """With S = {1} and exponent b_2 = 2, {1, 0}, {1, 2} and {1, 3} have QCID 1/120, 1/30 and 1/15: weights 14400, 900
     and 225, over their sum 15525."""
-    logits = log_weights(COUNTS[1], COUNTS, 2, np.zeros(4))[[0, 2, 3]]
+    logits = log_weights(qcid(COUNTS[1] + COUNTS), 2, np.zeros(4))[[0, 2, 3]]
     np.testing.assert_allclose(softmax(logits), [0.927536, 0.057971, 0.014493], atol=1e-6)
 
 
 def test_the_third_draw_has_exponent_three():
     """{1, 2} and then 0 or 3: QCID .014815 and .011111 to the power of -3."""
-    logits = log_weights(COUNTS[1] + COUNTS[2], COUNTS, 3, np.zeros(4))[[0, 3]]
+    logits = log_weights(qcid(COUNTS[1] + COUNTS[2] + COUNTS), 3, np.zeros(4))[[0, 3]]
     with_0, with_3 = (
         np.square(row / row.sum() - 1 / 6).sum() for row in (COUNTS[[1, 2, 0]].sum(0), COUNTS[[1, 2, 3]].sum(0))
     )
@@ -68,7 +68,7 @@ def test_the_first_draw_adds_the_exploration_bonus():
     bonus = exploration_bonus(np.array([0, 1, 3]), 3, 2.0)
     root = 1.6479184  # ln 3 x 1.5
     np.testing.assert_allclose(bonus, 2 * np.sqrt([root, root / 2, root / 4]), rtol=1e-6)
-    logits = log_weights(np.zeros(6, np.int64), COUNTS[1:], 1, bonus)
+    logits = log_weights(qcid(COUNTS[1:]), 1, bonus)
     np.testing.assert_allclose(np.exp(logits), 1 / np.array([1 / 30, 1 / 6, 1 / 6]) + bonus)
     assert exploration_bonus(np.array([0, 7]), 1, 10.0).tolist() == [0, 0]
 
@@ -81,7 +81,7 @@ def test_first_picks_follow_their_law():
 
 def test_a_perfectly_balanced_set_is_picked():
     """The trap of third-party code, which turns 1/0 into 1e-6: 3 completes {2}, and 0 is balanced alone."""
-    third_first = softmax(log_weights(COUNTS[2], COUNTS, 2, np.zeros(4))[[0, 1, 3]])
+    third_first = softmax(log_weights(qcid(COUNTS[2] + COUNTS), 2, np.zeros(4))[[0, 1, 3]])
     assert third_first[2] > 1 - 1e-12
     method = build()
     assert all(select(method, counted_roster(), 1, 1, seed).clients.tolist() == [0] for seed in range(30))

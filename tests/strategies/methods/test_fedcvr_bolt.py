@@ -253,7 +253,7 @@ def test_a_coalition_that_is_away_leaves_its_seat_to_the_other():
     method.roster = roster
     method.update(grouped(1))
     assert set(select(method, roster, 2, 2).clients) < {4, 6, 7}
-    assert select(method, roster, 2, 9).clients.tolist() == [4, 6, 7]
+    assert select(method, roster, 2, 3).clients.tolist() == [4, 6, 7]
 
 
 def test_coalitions_are_looked_for_every_so_often():
