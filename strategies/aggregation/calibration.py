@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import SharedSettings
 from fedsel_app.messages.instructions import CalibrateInstruction
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.wire.codec import WireError
@@ -30,8 +29,7 @@ def calibrated(
     parameters: NDArray[np.float32],
     buffers: NDArray[np.float32],
     server_round: int,
-    settings: SharedSettings,
-    variances: NDArray[np.bool_],
+    context: RunContext,
     examples: Ints,
 ) -> tuple[NDArray[np.float32], int]:
     """The new model's statistics, float32 (B,), and the bytes that this took, in both directions.
@@ -43,16 +41,15 @@ def calibrated(
     total.
 
     A client that fails is left out; if all fail, `buffers` do not change. A model without statistics costs nothing.
-    `variances` (B,) marks the statistics that cannot be negative.
     """
     if not buffers.size:
         return buffers, 0
-    config = settings.calibration
+    config, variances = context.calibration, context.buffers > 0.0
     chosen = trained[: config.calibration_clients or trained.size]
     if config.calibration_form == "sequential":
         asked, left = 0, config.calibration_batches
         for client in chosen.tolist():
-            batches = min(left, -(-int(examples[client]) // settings.training.batch_size))
+            batches = min(left, -(-int(examples[client]) // context.training.batch_size))
             if batches:
                 asked, left = asked + 1, left - batches
                 model, instruction = sent_model(parameters, buffers), CalibrateInstruction(server_round, batches)
@@ -67,7 +64,7 @@ def calibrated(
         return buffers, sent
     returning, statistics = zip(*returned, strict=True)
     numbers = examples[list(returning)].tolist()
-    return average_statistics(statistics, numbers, robust=settings.aggregation.aggregation != "mean"), sent
+    return average_statistics(statistics, numbers, robust=context.aggregation.aggregation != "mean"), sent
 
 
 def average_statistics(
@@ -97,10 +94,8 @@ def next_statistics(
     """
     sent_bytes = buffers.nbytes * len(replies.statistics)
     if not context.calibration.of_training:
-        variances, trained = context.buffers > 0.0, replies.clients
-        buffers, calibration_bytes = calibrated(
-            clients, trained, parameters, buffers, server_round, context, variances, examples
-        )
+        trained = replies.clients
+        buffers, calibration_bytes = calibrated(clients, trained, parameters, buffers, server_round, context, examples)
         return buffers, calibration_bytes + sent_bytes
     if replies.statistics:
         robust = context.aggregation.aggregation != "mean"
@@ -115,7 +110,10 @@ def _statistics(
     instruction: CalibrateInstruction,
     variances: NDArray[np.bool_],
 ) -> Iterator[tuple[int, Floats]]:
-    """Each client with a valid answer, and its statistics, float64 (B,). The others are logged."""
+    """Each client with a valid answer, and its statistics, float64 (B,). The others are logged.
+
+    `variances` (B,) marks the statistics that cannot be negative.
+    """
     for client, reply in clients.ask(dict.fromkeys(chosen, instruction), model).items():
         try:
             if not isinstance(reply, Reply):

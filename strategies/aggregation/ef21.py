@@ -25,25 +25,20 @@ class Estimates:
     def __contains__(self, client: object) -> bool:
         return client in self._of
 
-    def copy(self) -> "Estimates":
-        """A copy that can be updated without changing the original."""
-        copied = Estimates(self._size)
-        copied._of = dict(self._of)
-        return copied
-
     def update(self, clients: Ints, changes: Sequence[Update], failed: Ints) -> tuple[Update, ...]:
         """Add the `changes`, and drop the estimates of `failed`. Returns the clients' estimated updates, dense."""
+        # A new dict, so that a shallow copy of this object keeps the old estimates.
+        self._of = dict(self._of)
         for client, change in zip(clients.tolist(), changes, strict=True):
             if client in self._of:
                 places = slice(None) if change.indices is None else change.indices
-                estimate = self._of[client].copy()
-                estimate[places] += change.values
-                self._of[client] = estimate
+                self._of[client] = self._of[client].copy()
+                self._of[client][places] += change.values
             else:
                 self._of[client] = change.dense()
         for client in failed.tolist():
             self._of.pop(client, None)
-        return tuple(Update(self._of[client].size, None, self._of[client]) for client in clients.tolist())
+        return tuple(Update(self._size, None, self._of[client]) for client in clients.tolist())
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The estimates by client."""

@@ -40,12 +40,6 @@ class EntryBounds(Saved):
             self._learn(client, update)
         return tuple(self._cut(update) for update in updates)
 
-    def copy(self) -> "EntryBounds":
-        """A copy that can be updated without changing the original."""
-        copied = EntryBounds(0, 0)
-        copied._sizes, copied._senders = self._sizes.copy(), self._senders.copy()
-        return copied
-
     def _learn(self, client: int, update: Update) -> None:
         places = slice(None) if update.indices is None else update.indices
         sizes, senders = self._sizes[:, places], self._senders[:, places]

@@ -39,13 +39,6 @@ from fedsel_app.wire.codec import Update, add_weighted
 from strategies.roster import Floats
 
 
-def clipped(weights: Floats, updates: Sequence[Update], norm: float) -> Floats:
-    """Clipping: the weights (r,), reduced so that each update counts with at most this norm."""
-    shares = np.array([norm / max(update.norm(), norm) for update in updates])
-    reduced: Floats = weights * shares
-    return reduced
-
-
 class Privacy:
     """Gaussian mechanism of a run and its accountant. Raises ConfigError if the accountant's library is not installed.
 
@@ -76,7 +69,7 @@ class Privacy:
         """
         self._releases.add()
         clip, count = self._config.dp_clip_norm, len(updates)
-        weights = clipped(np.full(count, 1.0 / count), updates, clip)
+        weights: Floats = 1.0 / count * np.array([clip / max(update.norm(), clip) for update in updates])
         aggregate = self._rng.normal(0.0, self._config.dp_noise_multiplier * clip / count, updates[0].size)
         add_weighted(aggregate, updates, weights.tolist())
         return aggregate, weights

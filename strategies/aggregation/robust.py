@@ -32,9 +32,9 @@ not support absent entries, and do not return Krum's choice. Here only `BLOCK` e
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsel_app.config import AggregationConfig
 from fedsel_app.messages.reported_values import lower_median
@@ -140,9 +140,7 @@ def combine(
         updates = bound(updates) if bound is not None else updates
         weights = np.full(count, total / count)
     if rule in ("median", "trimmed-mean"):
-        centre: Centre = median
-        if rule == "trimmed-mean":
-            centre = lambda ordered, counts: trimmed_mean(ordered, counts, config.trim_share)  # noqa: E731
+        centre: Centre = median if rule == "median" else partial(trimmed_mean, share=config.trim_share)
         return Combined(updates, total * coordinate_wise(updates, centre, config.quorum), weights, taken)
     if rule in ("krum", "multi-krum"):
         order = krum_order(squared_distances(updates), config.krum_malicious)
@@ -166,14 +164,10 @@ def _blocks(updates: Sequence[Update], *, absent: float) -> Iterator[tuple[int, 
         stop = min(start + BLOCK, size)
         block = np.full((len(updates), stop - start), absent)
         for row, update in zip(block, updates, strict=True):
-            _fill(row, update, start, stop)
+            if update.indices is None:
+                row[:] = update.values[start:stop]
+                continue
+            # The type of the indices: another type would copy all indices for every block.
+            first, last = np.searchsorted(update.indices, np.array([start, stop], np.uint32))
+            row[update.indices[first:last] - np.uint32(start)] = update.values[first:last]
         yield start, block
-
-
-def _fill(row: NDArray[np.float64], update: Update, start: int, stop: int) -> None:
-    if update.indices is None:
-        row[:] = update.values[start:stop]
-        return
-    # It has the type of the indices: another type would copy all indices for every block.
-    first, last = np.searchsorted(update.indices, np.array([start, stop]).astype(np.uint32))
-    row[update.indices[first:last] - np.uint32(start)] = update.values[first:last]

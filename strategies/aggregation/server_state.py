@@ -91,8 +91,7 @@ class ServerState:
         """The step that `step` would return; the state does not change."""
         preview = copy.copy(self)
         preview.optimizer, preview.solver = copy.deepcopy(self.optimizer), copy.deepcopy(self.solver)
-        preview.estimates = self.estimates.copy() if self.estimates is not None else None
-        preview.entry_bounds = self.entry_bounds.copy() if self.entry_bounds is not None else None
+        preview.estimates, preview.entry_bounds = copy.copy(self.estimates), copy.deepcopy(self.entry_bounds)
         return preview.step(parameters, selection, replies, examples)
 
     def state(self) -> dict[str, NDArray[Any]]:

@@ -1,31 +1,33 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from flwr.common import Parameters, ndarrays_to_parameters
 
-from fedsel_app.config import EnrolmentConfig, SharedSettings, read_groups
+from fedsel_app.config import EnrolmentConfig, Settings
 from fedsel_app.messages.instructions import CalibrateInstruction
 from strategies.aggregation.calibration import calibrated
 from strategies.round.clients import ConnectedClients
 from strategies.round.flower_manager import FlowerManager
+from strategies.testing.fakes import make_context
 from tests.support.proxies import StubProxy, fit_reply, manager_of
 
 PARAMETERS = np.arange(5, dtype=np.float32)
 BUFFERS = np.array([0.0, 1.0], np.float32)
-VARIANCES = np.array([False, True])
+"""A mean, and a variance, which is above 0 at first."""
 
 
 def statistics(*values, examples=10, dtype=np.float32):
     return fit_reply(ndarrays_to_parameters([np.array(values, dtype)]), examples=examples)
 
 
-def calibrate(replies, trained, examples=(), **settings):
+def calibrate(replies, trained, examples=(), initial=BUFFERS, **settings):
     proxies = [StubProxy(client, lambda client, ins, reply=reply: reply) for client, reply in enumerate(replies)]
     clients = ConnectedClients(len(proxies), EnrolmentConfig())
     clients.enrol(FlowerManager(manager_of(proxies)), wait=True)
-    shared = SharedSettings(**read_groups({name.replace("_", "-"): value for name, value in settings.items()}))
+    context = replace(make_context(Settings(), **settings), buffers=initial)
     examples = np.array(examples or [70] * len(replies))
-    buffers, sent = calibrated(clients, np.array(trained), PARAMETERS, BUFFERS, 4, shared, VARIANCES, examples)
-    return proxies, buffers, sent
+    return proxies, *calibrated(clients, np.array(trained), PARAMETERS, initial, 4, context, examples)
 
 
 def asked(proxy):
@@ -83,14 +85,7 @@ def test_if_all_fail_the_statistics_stay():
 
 
 def test_a_model_without_statistics_asks_nobody_and_costs_nothing():
-    proxy = StubProxy(0)
-    clients = ConnectedClients(1, EnrolmentConfig())
-    clients.enrol(FlowerManager(manager_of([proxy])), wait=True)
-    nothing = np.zeros(0, np.float32)
-    examples = np.array([10])
-    buffers, sent = calibrated(
-        clients, np.array([0]), PARAMETERS, nothing, 1, SharedSettings(), VARIANCES[:0], examples
-    )
+    [proxy], buffers, sent = calibrate([statistics()], [0], initial=BUFFERS[:0])
     assert buffers.size == sent == 0
     assert asked(proxy) == []
 
