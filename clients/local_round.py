@@ -88,15 +88,15 @@ class LocalRound:
             state = restore_untaken(*store.recall(self.client, history), instruction.taken, self.seed)
         trained = train(solvers.correction(state, control))
         delta = trained.parameters - start
-        finished = solvers.finish(self.training, state, control, delta, trained.steps, trained.lr)
+        solver_state, change = solvers.finish(self.training, state, control, delta, trained.steps, trained.lr)
         update, kept = self._compressed(delta, state, instruction, trained.curvature)
         payloads = [self._encoded(update, instruction, seeded=self.compression.compressor == "rand-k")]
         if remembers and instruction.keep_state:
             if self.compression.remembers_unsent:
                 kept |= as_sent(payloads[0], delta.size, instruction.residual_decay)
-            store.save(self.client, instruction.server_round, finished.state | kept, history)
-        if finished.sent is not None:
-            payloads.append(self._encoded(Update(delta.size, None, finished.sent), instruction))
+            store.save(self.client, instruction.server_round, solver_state | kept, history)
+        if change is not None:
+            payloads.append(self._encoded(Update(delta.size, None, change), instruction))
         sent: list[NDArray[Any]] = [np.frombuffer(payload, np.uint8) for payload in payloads]
         if trained.statistics is not None:
             sent.append(trained.statistics)

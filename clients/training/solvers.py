@@ -13,7 +13,6 @@ the client's weight). Gradients are clipped together with these terms, as in the
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,26 +37,19 @@ def correction(state: State, control: Vector | None) -> Vector | None:
     return -state["gradient"] if "gradient" in state else None
 
 
-@dataclass(frozen=True)
-class Finished:
-    """Result of a solver after local training: arrays to store, and the control variate's change, float32 (N,)."""
-
-    state: dict[str, NDArray[Any]]
-    sent: Vector | None = None
-
-
 def finish(
     training: TrainingConfig, state: State, control: Vector | None, delta: Vector, steps: int, lr: float
-) -> Finished:
+) -> tuple[dict[str, NDArray[Any]], Vector | None]:
     """Update the solver's state after `steps` steps at `lr` that moved the weights by `delta`, float32 (N,).
 
+    Returns the arrays to store, and the change of the control variate to send, float32 (N,); None if there is none.
     SCAFFOLD: c_i <- c_i - c + (x - y) / (K lr). FedDyn: h_i <- h_i - alpha (y - x). Both are zero at first.
     """
     if control is not None:
         mean_gradient = delta / np.float32(-lr * training.effective_steps(steps))
         change = mean_gradient - control
-        return Finished({"control": state["control"] + change if "control" in state else change}, change)
+        return {"control": state["control"] + change if "control" in state else change}, change
     if training.solver == "feddyn":
         step = np.float32(-training.feddyn_alpha) * delta
-        return Finished({"gradient": state["gradient"] + step if "gradient" in state else step})
-    return Finished({})
+        return {"gradient": state["gradient"] + step if "gradient" in state else step}, None
+    return {}, None

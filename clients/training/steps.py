@@ -29,7 +29,14 @@ def train(
     lr: float,
     correction: Tensor | None = None,
 ) -> tuple[float, int]:
-    """Take one step for each mini-batch (see `_Step`). BatchNorm statistics change as in train mode.
+    """Take one step for each mini-batch. BatchNorm statistics change as in train mode.
+
+    With w_0 the weights at entry, one step is
+
+        g = grad + mu (w - w_0) + correction + weight_decay w,   g <- g min(1, clip_norm / ||g||),
+
+    and then w moves along g by the rule in `clients.training.optimizers`. mu is `config.proximal`; adamw decays w
+    separately from g.
 
     Parameters
     ----------
@@ -56,61 +63,41 @@ def train(
     ValueError
         If there is no mini-batch.
     """
-    step = _Step(model, config, lr, correction)
+    weights, gradient = model.parameters, model.gradient
+    optimizer = make_optimizer(config, weights)
+    decay = 0.0 if config.optimizer == "adamw" else config.weight_decay
+    anchor = weights.clone() if config.proximal else None
+    drift = torch.empty_like(weights) if config.proximal else None
+    terms = config.momentum or config.proximal or config.clip_norm or decay or correction is not None
+    plain = config.optimizer == "sgd" and not terms
     steps = 0
-    total = torch.zeros((), dtype=torch.float64, device=model.parameters.device)
+    total = torch.zeros((), dtype=torch.float64, device=weights.device)
     model.module.train()
     for x, y in batches:
         steps += 1
-        total += step(x, y)
+        if plain:
+            total += model.descend(x, y, lr)
+            continue
+        total += model.backward(x, y)
+        with torch.no_grad():
+            if anchor is not None:
+                gradient.add_(torch.sub(weights, anchor, out=drift), alpha=config.proximal)
+            if correction is not None:
+                gradient.add_(correction)
+            if decay:
+                gradient.add_(weights, alpha=decay)
+            if config.clip_norm:
+                gradient.mul_(torch.clamp(config.clip_norm / (torch.linalg.vector_norm(gradient) + 1e-6), max=1.0))
+            optimizer.step(weights, gradient, lr)
     if not steps:
         raise ValueError("There is no mini-batch to train on.")
     mean_loss = total.item() / steps
-    if not math.isfinite(mean_loss) or not _all_finite(model.parameters):
+    if not math.isfinite(mean_loss) or not _all_finite(weights):
         raise DivergenceError(
             f"Local training diverged at learning rate {lr:g} (mean loss {mean_loss:g} over {steps} steps): "
             "lower 'lr', or bound the gradient with 'clip-norm'."
         )
     return mean_loss, steps
-
-
-class _Step:
-    """Step on one mini-batch, in place on `model.parameters`. Returns the mean loss before the step.
-
-    With w_0 the weights when training starts, one step is
-
-        g = grad + mu (w - w_0) + correction + weight_decay w,   g <- g min(1, clip_norm / ||g||),
-
-    and then w moves along g by the rule in `clients.training.optimizers`. mu is `config.proximal`; adamw decays w
-    separately from g.
-    """
-
-    def __init__(self, model: FlatModel, config: TrainingConfig, lr: float, correction: Tensor | None) -> None:
-        self._model, self._lr, self._correction = model, lr, correction
-        self._proximal, self._clip_norm = config.proximal, config.clip_norm
-        self._penalty = 0.0 if config.optimizer == "adamw" else config.weight_decay
-        self._optimizer = make_optimizer(config, model.parameters)
-        self._anchor = model.parameters.clone() if self._proximal else None
-        self._drift = torch.empty_like(model.parameters) if self._proximal else None
-        terms = config.momentum or self._proximal or self._clip_norm or self._penalty or correction is not None
-        self._plain = config.optimizer == "sgd" and not terms
-
-    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
-        model, gradient = self._model, self._model.gradient
-        if self._plain:
-            return model.descend(x, y, self._lr)
-        loss = model.backward(x, y)
-        with torch.no_grad():
-            if self._anchor is not None:
-                gradient.add_(torch.sub(model.parameters, self._anchor, out=self._drift), alpha=self._proximal)
-            if self._correction is not None:
-                gradient.add_(self._correction)
-            if self._penalty:
-                gradient.add_(model.parameters, alpha=self._penalty)
-            if self._clip_norm:
-                gradient.mul_(torch.clamp(self._clip_norm / (torch.linalg.vector_norm(gradient) + 1e-6), max=1.0))
-            self._optimizer.step(model.parameters, gradient, self._lr)
-        return loss
 
 
 def _all_finite(vector: Tensor) -> bool:

@@ -38,10 +38,9 @@ def rounds_on_quadratics(solver, rounds, steps, momentum=0.0, alpha=1.0, present
                 buffer = momentum * buffer + gradient
                 local = local - LR * buffer
             delta = (local - weights).astype(np.float32)
-            done = finish(training, states[client], sent, delta, steps[client], LR)
-            states[client] = done.state
+            states[client], change = finish(training, states[client], sent, delta, steps[client], LR)
             updates.append(Update(2, None, delta))
-            controls += [] if done.sent is None else [Update(2, None, done.sent)]
+            controls += [] if change is None else [Update(2, None, change)]
             effective.append(training.effective_steps(steps[client]))
         shares = server.weights(np.full(len(here), 1 / len(here)), {Report.EFFECTIVE_STEPS: np.array(effective)})
         aggregate = sum(share * update.values for share, update in zip(shares, updates, strict=True))

@@ -21,12 +21,12 @@ def test_scaffold_by_hand():
     training = TrainingConfig(solver="scaffold", momentum=0.0)
     control, state = vector(1, 1), {"control": vector(0, 2)}
     assert correction(state, control).tolist() == [1, -1]
-    done = finish(training, state, control, vector(3, -1), 2, 0.5)
-    assert done.state["control"].tolist() == [-4, 2]
-    assert done.sent.tolist() == [-4, 0]
-    first = finish(training, {}, control, vector(3, -1), 2, 0.5)
+    kept, change = finish(training, state, control, vector(3, -1), 2, 0.5)
+    assert kept["control"].tolist() == [-4, 2]
+    assert change.tolist() == [-4, 0]
+    kept, change = finish(training, {}, control, vector(3, -1), 2, 0.5)
     assert correction({}, control).tolist() == [1, 1]
-    assert first.state["control"].tolist() == first.sent.tolist() == [-4, 0]
+    assert kept["control"].tolist() == change.tolist() == [-4, 0]
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -38,24 +38,22 @@ def test_scaffolds_control_variate_is_the_mean_gradient(momentum):
     for _ in range(6):
         buffer = momentum * buffer + gradient + correction(state, control)
         position -= 0.1 * buffer
-    done = finish(training, state, control, position.astype(np.float32), 6, 0.1)
-    np.testing.assert_allclose(done.state["control"], gradient, rtol=1e-5)
+    kept, _ = finish(training, state, control, position.astype(np.float32), 6, 0.1)
+    np.testing.assert_allclose(kept["control"], gradient, rtol=1e-5)
 
 
 def test_feddyn_by_hand():
     training = TrainingConfig(solver="feddyn", feddyn_alpha=0.5)
     state = {"gradient": vector(1, 2)}
     assert correction(state, None).tolist() == [-1, -2]
-    assert finish(training, state, None, vector(4, -2), 9, 0.1).state["gradient"].tolist() == [-1, 3]
+    assert finish(training, state, None, vector(4, -2), 9, 0.1)[0]["gradient"].tolist() == [-1, 3]
     assert correction({}, None) is None
-    assert finish(training, {}, None, vector(4, -2), 9, 0.1).state["gradient"].tolist() == [-2, 1]
+    assert finish(training, {}, None, vector(4, -2), 9, 0.1)[0]["gradient"].tolist() == [-2, 1]
 
 
 @pytest.mark.parametrize("solver", ["sgd", "fedprox", "fednova"])
 def test_the_others_remember_and_send_nothing(solver):
-    done = finish(TrainingConfig(solver=solver), {}, None, vector(1, 2), 3, 0.1)
-    assert done.state == {}
-    assert done.sent is None
+    assert finish(TrainingConfig(solver=solver), {}, None, vector(1, 2), 3, 0.1) == ({}, None)
 
 
 def linear():
