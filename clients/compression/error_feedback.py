@@ -78,25 +78,37 @@ def upload(
     """
     if compression.lossless:
         return Update(delta.size, None, delta), {}
-    estimate = _estimate(state, spec) if compression.ef21 else None
+    estimated = compression.ef21 and spec.estimated
+    if estimated and "estimate" not in state:
+        raise StateError(
+            f"Client {spec.client} has no estimate of its update, but the server has one. Keep the 'state-dir' of a"
+            f" run until it ends."
+        )
     vector = delta
-    if estimate is not None:
-        vector = delta - estimate
+    if estimated:
+        vector = delta - state["estimate"]
     elif "residual" in state:
         vector = delta + state["residual"]
+    kept: dict[str, NDArray[Any]] = {}
     if compression.compressor == "top-k":
         update, kept = _top_k(vector, state, layers, compression, spec.kept_fraction, curvature)
-    elif compression.compressor == "none":
-        update = Update(vector.size, None, vector)
-        kept = {}
+    elif compression.compressor == "rand-k":
+        count = kept_count(spec.kept_fraction, vector.size, compression.kept_rounding)
+        drawn = seeded_indices(spec.seed, spec.server_round, spec.client, vector.size, count)
+        update = rand_k(vector, drawn, unbiased=not compression.error_feedback)
+    elif compression.compressor == "qsgd":
+        levels, bucket, rng = compression.qsgd_levels, compression.qsgd_bucket, spec.stream(Purpose.COMPRESS)
+        update = qsgd(vector, levels, bucket, rng, unbiased=not compression.error_feedback)
     else:
-        update = _random(vector, compression, spec)
-        kept = {}
+        update = Update(vector.size, None, vector)
     if compression.value_bits < 32:
         noise = None if compression.error_feedback else spec.stream(Purpose.ROUNDING)
         update = rounded(update, compression.value_bits, noise)
-    if compression.ef21:
-        kept["estimate"] = update.dense() if estimate is None else _moved(estimate, update)
+    if estimated:
+        kept["estimate"] = state["estimate"].copy()
+        kept["estimate"][slice(None) if update.indices is None else update.indices] += update.values
+    elif compression.ef21:
+        kept["estimate"] = update.dense()
     elif compression.error_feedback and (update.indices is not None or update.quantised is not None):
         kept["residual"] = (vector - update.dense()) * np.float32(spec.residual_decay)
     return update, kept
@@ -142,29 +154,3 @@ def _top_k(
     if not compression.curvature_layers:
         return update, {}
     return update, {"shares": layer_shares(update.indices, layers, compression.layer_importance)}
-
-
-def _random(vector: Vector, compression: CompressionConfig, spec: UploadSpec) -> Update:
-    if compression.compressor == "rand-k":
-        count = kept_count(spec.kept_fraction, vector.size, compression.kept_rounding)
-        drawn = seeded_indices(spec.seed, spec.server_round, spec.client, vector.size, count)
-        return rand_k(vector, drawn, unbiased=not compression.error_feedback)
-    rng = spec.stream(Purpose.COMPRESS)
-    return qsgd(vector, compression.qsgd_levels, compression.qsgd_bucket, rng, unbiased=not compression.error_feedback)
-
-
-def _estimate(state: State, spec: UploadSpec) -> Vector | None:
-    if not spec.estimated:
-        return None
-    if "estimate" not in state:
-        raise StateError(
-            f"Client {spec.client} has no estimate of its update, but the server has one. Keep the 'state-dir' of a"
-            f" run until it ends."
-        )
-    return state["estimate"]
-
-
-def _moved(estimate: Vector, update: Update) -> Vector:
-    moved = estimate.copy()
-    moved[slice(None) if update.indices is None else update.indices] += update.values
-    return moved
