@@ -5,48 +5,14 @@ not promise. ``exact_cohort = False``: a cohort may have another size than reque
 participation). ``explores = False``: some clients may never be selected.
 """
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from typing import NamedTuple
 
-from fedsel_app.config import ConfigError, Value
-from fedsel_app.config.plugins import described, place
+from fedsel_app.config import Value
 from strategies.base import SelectionStrategy
-from strategies.testing.checked_method import CheckFailed, MethodUnderTest
-from strategies.testing.checks import CHECK_FUNCTIONS, CheckFunction
-
-
-class ContractError(AssertionError):
-    """Failure of a method in a check; the message names both."""
-
-    def __init__(self, method: str, check: str, sentence: str) -> None:
-        super().__init__(f"The method {method} fails the check '{check}': {sentence}")
-        self.check = check
-
-
-Check = Callable[..., None]
-
-
-def _check(name: str, function: CheckFunction) -> Check:
-    def check(method: type[SelectionStrategy], **settings: Value) -> None:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")
-                warnings.simplefilter("ignore", DeprecationWarning)
-                function(MethodUnderTest(method, settings))
-        except (CheckFailed, ConfigError) as failure:
-            raise ContractError(method.name, name, str(failure)) from None
-        except Exception as error:
-            raised = f"it raised {described(error)}{place(error, method.__module__)}."
-            raise ContractError(method.name, name, raised) from error
-
-    check.__doc__ = function.__doc__
-    return check
-
-
-CHECKS: dict[str, Check] = {name: _check(name, function) for name, function in CHECK_FUNCTIONS.items()}
-"""Name -> check(method class, **its settings), which raises ContractError if the method fails it."""
+from strategies.testing.checks import CHECKS as CHECKS
+from strategies.testing.checks import ContractError as ContractError
 
 FIRST = {"selection": "sound selections", "same-seed": "the same selections from the same seed"}
 """Checks that must pass before the others are meaningful."""

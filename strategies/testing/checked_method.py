@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import CompressionConfig, ConfigError, Value
 from strategies.base import SelectionStrategy
-from strategies.roster import Roster, Selection
+from strategies.roster import Selection
 from strategies.round.method_checks import SELECTION, build, candidates_fault, selection_fault, size_fault
 from strategies.testing.fake_federation import FakeFederation
 from strategies.testing.fakes import make_context
@@ -72,12 +72,6 @@ def require_same(found: Arrays, expected: Arrays, sentence: str) -> None:
         require(same and found[name].tobytes() == array.tobytes(), f"{sentence} ({name})")
 
 
-def require_sound(selection: Selection, roster: Roster, count: int, *, exact: bool) -> None:
-    """Raise CheckFailed unless the selection of `count` is valid; see `strategies.round.method_checks`."""
-    fault = selection_fault(selection, roster.ids) or size_fault(selection, count, exact=exact)
-    require(not fault, f"`select` must return {SELECTION}. {fault}")
-
-
 def copied(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
     """Copies of arrays by name."""
     return {name: array.copy() for name, array in arrays.items()}
@@ -87,10 +81,11 @@ def run_round(
     federation: FakeFederation, number: int, available: Iterable[int] | None = None, failed: Iterable[int] = ()
 ) -> tuple[Selection, int]:
     """Run a round, and check its candidates and selection. Returns the selection and the requested number."""
-    count = federation.observe(number, available)
-    fault = candidates_fault(federation.candidates(number, count), federation.roster.ids)
+    count, ids = federation.observe(number, available), federation.roster.ids
+    fault = candidates_fault(federation.candidates(number, count), ids)
     require(not fault, fault)
     selection = federation.select(number, count)
-    require_sound(selection, federation.roster, count, exact=federation.method.exact_cohort)
+    fault = selection_fault(selection, ids) or size_fault(selection, count, exact=federation.method.exact_cohort)
+    require(not fault, f"`select` must return {SELECTION}. {fault}")
     federation.finish(number, selection, failed)
     return selection, count

@@ -1,5 +1,6 @@
-"""Checks of the contract suite: each a function of a `MethodUnderTest` that raises `CheckFailed`."""
+"""Checks of the contract suite. Each is written as a function of a `MethodUnderTest` that raises `CheckFailed`."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from io import BytesIO
@@ -8,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsel_app.config import ConfigError, Value
+from fedsel_app.config.plugins import described, place
 from fedsel_app.seeds import Purpose, stream
 from strategies.base import SelectionStrategy
 from strategies.roster import Selection
@@ -19,6 +22,7 @@ from strategies.testing.checked_method import (
     COHORT,
     ROUNDS,
     Arrays,
+    CheckFailed,
     MethodUnderTest,
     copied,
     require,
@@ -38,13 +42,34 @@ DRAWS, SIGMAS = 25, 5.0
 """Draws for each labelling, and the largest difference of their counts, in standard deviations."""
 
 
-CheckFunction = Callable[[MethodUnderTest], None]
-CHECK_FUNCTIONS: dict[str, CheckFunction] = {}
+class ContractError(AssertionError):
+    """Failure of a method in a check; the message names both."""
+
+    def __init__(self, method: str, check: str, sentence: str) -> None:
+        super().__init__(f"The method {method} fails the check '{check}': {sentence}")
 
 
-def _register(name: str) -> Callable[[CheckFunction], CheckFunction]:
-    def register(check: CheckFunction) -> CheckFunction:
-        CHECK_FUNCTIONS[name] = check
+Check = Callable[..., None]
+CHECKS: dict[str, Check] = {}
+"""Name -> check(method class, **its settings), which raises ContractError if the method fails it."""
+
+
+def _register(name: str) -> Callable[[Callable[[MethodUnderTest], None]], Check]:
+    def register(function: Callable[[MethodUnderTest], None]) -> Check:
+        def check(method: type[SelectionStrategy], **settings: Value) -> None:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    warnings.simplefilter("ignore", DeprecationWarning)
+                    function(MethodUnderTest(method, settings))
+            except (CheckFailed, ConfigError) as failure:
+                raise ContractError(method.name, name, str(failure)) from None
+            except Exception as error:
+                raised = f"it raised {described(error)}{place(error, method.__module__)}."
+                raise ContractError(method.name, name, raised) from error
+
+        check.__doc__ = function.__doc__
+        CHECKS[name] = check
         return check
 
     return register
@@ -121,7 +146,7 @@ def _require_pure(tested: MethodUnderTest, call: Callable[[FakeFederation, int, 
     for number in range(1, LONG + 1):
         count = federation.observe(number)
         if number in (1, 2, 3, LONG - 1, LONG):
-            roster, state = copied(vars(federation.roster)), copied(federation.method.state())
+            roster, state = federation.roster.state(), copied(federation.method.state())
             call(federation, number, count)
             require_same(vars(federation.roster), roster, f"'{name}' must not change the roster.")
             require_same(federation.method.state(), state, f"'{name}' must not change the method's state.")
@@ -164,9 +189,8 @@ def _reply_order(tested: MethodUnderTest) -> None:
         clients = FakeClients(federation, sorted(range(CLIENTS), reverse=backwards))
         for number in (1, 2, 3):
             run_whole_round(federation.method, clients, number)
-        model = federation.method.run.parameters
         roster = {f"roster {name}": array for name, array in vars(federation.roster).items()}
-        ends.append({"model": model} | roster | copied(federation.method.state()))
+        ends.append({"model": federation.method.run.parameters} | roster | federation.method.state())
     require_same(ends[0], ends[1], "the order of replies must make no difference.")
 
 
@@ -253,8 +277,7 @@ def _round_trip(tested: MethodUnderTest) -> None:
 
 def _resumed(tested: MethodUnderTest, whole: FakeFederation) -> FakeFederation:
     federation = tested.federation(updates="mixed")
-    for name, array in vars(whole.roster).items():
-        setattr(federation.roster, name, array.copy())
+    federation.roster.load_state(whole.roster.state())
     federation.method.load_state(_through_a_file(whole.method.state()))
     require_same(federation.method.state(), whole.method.state(), "a loaded state must be equal to the saved state.")
     return federation
