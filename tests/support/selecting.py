@@ -1,6 +1,7 @@
 """Selections of a method, with checks that they are pure and well formed."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from strategies.base import SelectionStrategy
 from strategies.roster import Roster, RoundInfo, Selection
@@ -29,3 +30,9 @@ def selections(method: SelectionStrategy, roster: Roster, number: int, count: in
     first = select(method, roster, number, count)
     draws = (np.random.default_rng(seed) for seed in range(1, times))
     return [first, *(method.select(roster, RoundInfo(number, 10), count, draw) for draw in draws)]
+
+
+def frequencies(method: SelectionStrategy, roster: Roster, number: int, count: int, times: int) -> NDArray[np.float64]:
+    """Share of the `selections` with each client, float64 (K,)."""
+    drawn = [selection.clients for selection in selections(method, roster, number, count, times)]
+    return np.bincount(np.concatenate(drawn), minlength=roster.available.size) / times

@@ -8,7 +8,7 @@ from fedsel_app.messages.scalars import Report
 from strategies.methods.active_fl import ActiveFL, ActiveFLConfig, draw, eligible, valuations
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
-from tests.support.selecting import select
+from tests.support.selecting import frequencies, select
 
 NAN = np.nan
 
@@ -86,9 +86,7 @@ def test_a_cold_start_without_probe_draws_uniformly_until_known():
     method = build(cold_start="uniform", excluded=0.5)
     assert not ActiveFL.needs(ActiveFLConfig(cold_start="uniform")).loss_probe
     assert ActiveFL.needs(ActiveFLConfig()).probe_batches == 0
-    roster, round_info, rng = make_roster(4), RoundInfo(1, 10), np.random.default_rng(0)
-    found = np.bincount([method.select(roster, round_info, 1, rng).clients[0] for _ in range(1000)], minlength=4)
-    np.testing.assert_allclose(found / 1000, 0.25, atol=0.06)
+    np.testing.assert_allclose(frequencies(method, make_roster(4), 1, 1, 1000), 0.25, atol=0.06)
     method.roster = make_roster(4)
     method.update(outcome_of(1, [0, 3], [1.0, 2.0]))
     assert {select(method, make_roster(4), 2, 1, seed).clients[0] for seed in range(50)} == {0, 3}

@@ -13,7 +13,7 @@ from fedsel_app.wire.codec import Update
 from strategies.methods.optrate import OptRate, spread, top_k_error
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
-from tests.support.selecting import select, selections
+from tests.support.selecting import select
 
 
 def test_the_error_curve_by_hand():
@@ -100,9 +100,3 @@ def test_only_top_k_has_such_a_curve():
     context = replace(make_context(Settings()), compression=CompressionConfig(compressor="rand-k"))
     with pytest.raises(ConfigError, match="set 'compressor' to top-k"):
         OptRate(context)
-
-
-def test_the_cohort_is_uniform():
-    method, roster = build(), make_roster(6, available=[0, 1, 2, 4])
-    picks = np.concatenate([drawn.clients for drawn in selections(method, roster, 1, 2, 600)])
-    assert np.abs(np.bincount(picks, minlength=6) / 600 - [0.5, 0.5, 0.5, 0, 0.5, 0]).max() < 0.06

@@ -12,7 +12,7 @@ from strategies.methods.terraform import Terraform, TerraformConfig, split_index
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.exact_split import exact_split
-from tests.support.selecting import select, selections
+from tests.support.selecting import select
 
 QUARTILES = ("q1-q3", "0-1", "0-q3", "q1-1", "q3-1")
 CLIENTS, SIZE = 12, 12
@@ -125,12 +125,6 @@ def test_only_the_draw_is_random():
     assert len(chosen) == 1
     draws = {tuple(select(build(), make_roster(CLIENTS), 1, 5, seed).clients) for seed in range(20)}
     assert len(draws) > 10
-
-
-def test_the_draw_is_uniform():
-    method, roster = build(), make_roster(6)
-    picks = np.concatenate([drawn.clients for drawn in selections(method, roster, 1, 2, 600)])
-    assert np.abs(np.bincount(picks) / 600 - 1 / 3).max() < 0.06
 
 
 def test_failed_and_absent_clients():
