@@ -1,3 +1,5 @@
+"""The server optimisers by hand and against vectors computed elsewhere, and the aggregation weights."""
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +11,14 @@ from strategies.aggregation.server_optimizer import ServerOptimizer, aggregation
 EXAMPLES = np.array([10.0, 30.0])
 SCORES = np.array([0.2, 0.6])
 OWN = np.array([3.0, 2.0])
+
+UPDATES = (0.5, -0.2, 0.3)
+EXPECTED = {
+    "fedadam": [1.098020, 1.143784, 1.228170],
+    "fedyogi": [1.098020, 1.143590, 1.227386],
+    "fedadagrad": [1.009980, 1.014614, 1.023117],
+}
+adaptive = pytest.mark.parametrize("name", sorted(EXPECTED))
 
 
 def test_momentum_by_hand():
@@ -45,6 +55,55 @@ def test_a_step_changes_neither_argument():
     optimizer.step(parameters, update)
     np.testing.assert_array_equal(parameters, [1, 1])
     np.testing.assert_array_equal(update, [1, 1])
+
+
+def path(optimizer, updates=UPDATES, start=1.0):
+    weights = np.array([start], np.float32)
+    found = []
+    for update in updates:
+        weights = optimizer.step(weights, np.array([update]))
+        found.append(float(weights[0]))
+    return found
+
+
+def build(name, **changed):
+    return ServerOptimizer(1, ServerOptimizerConfig(server_optimizer=name, **({"server_lr": 0.1} | changed)))
+
+
+@adaptive
+def test_the_adaptive_optimisers_from_tau_squared(name):
+    np.testing.assert_allclose(path(build(name)), EXPECTED[name], atol=1.5e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("fedadam", [1.098039, 1.143811, 1.228207]), ("fedyogi", [1.098039, 1.143617, 1.227423])],
+)
+def test_and_from_zero(name, expected):
+    """V_0 = 0, which the settings do not offer: by the state."""
+    optimizer = build(name)
+    optimizer.load_state({"momentum": np.zeros(1), "second": np.zeros(1)})
+    np.testing.assert_allclose(path(optimizer), expected, atol=1.5e-6)
+
+
+@adaptive
+def test_no_first_moment_and_a_huge_tau_is_plain_descent(name):
+    optimizer = build(name, server_beta1=0.0, server_tau=1e6, server_lr=1e6)
+    # sqrt(V) + tau is 2 tau at the start, as V_0 = tau^2.
+    weight = 1.0
+    for found, update in zip(path(optimizer), UPDATES, strict=True):
+        weight += update / 2.0
+        assert found == pytest.approx(weight, rel=0.02)
+
+
+@pytest.mark.parametrize("name", [*sorted(EXPECTED), "momentum", "mean"])
+def test_a_state_does_not_change_once_taken_and_goes_on_identically(name):
+    one, other = build(name), build(name)
+    path(one)
+    state = one.state()
+    expected = path(one, start=2.0)
+    other.load_state(state)
+    assert path(other, start=2.0) == expected
 
 
 @pytest.mark.parametrize(

@@ -294,6 +294,3 @@ def test_the_blacklist_takes_the_most_used():
         picked = set.union(*(set(select(method, roster, 21, 3, seed).clients.tolist()) for seed in range(30)))
         assert {0, 1} - picked == out
         assert select(method, roster, 21, 8).clients.size == 8
-
-
-# Traps --------------------------------------------------------------------------------------------------------
