@@ -73,7 +73,11 @@ def clipped(updates: Sequence[Update], multiple: float) -> tuple[tuple[Update, .
     norms = np.array([update.norm() for update in updates])
     most = multiple * lower_median(norms) if multiple else math.inf
     shares = np.divide(most, norms, out=np.ones(norms.size), where=norms > most)
-    return tuple(_scaled(update, share) for update, share in zip(updates, shares.tolist(), strict=True)), shares
+    scaled = (
+        update if share == 1.0 else Update(update.size, update.indices, update.values * np.float32(share))
+        for update, share in zip(updates, shares.tolist(), strict=True)
+    )
+    return tuple(scaled), shares
 
 
 def coordinate_wise(updates: Sequence[Update], centre: Centre, quorum: float) -> Floats:
@@ -151,10 +155,6 @@ def combine(
     aggregate = np.zeros(updates[0].size)
     add_weighted(aggregate, updates, weights.tolist())
     return Combined(updates, aggregate, weights, taken)
-
-
-def _scaled(update: Update, share: float) -> Update:
-    return update if share == 1.0 else Update(update.size, update.indices, update.values * np.float32(share))
 
 
 def _blocks(updates: Sequence[Update], *, absent: float) -> Iterator[tuple[int, Floats]]:

@@ -6,8 +6,6 @@ S. Kumar, H. B. McMahan, "Adaptive Federated Optimization", ICLR 2021, arXiv 200
 with V_0 = tau^2, the smallest value that the paper allows.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,33 +14,25 @@ from strategies.checkpoint import Saved
 from strategies.roster import Floats
 
 
-def adam_second(second: Floats, square: Floats, beta2: float) -> Floats:
-    """FedAdam: V <- beta_2 V + (1 - beta_2) Delta^2."""
-    return beta2 * second + (1.0 - beta2) * square
+def second_moment(optimizer: str, second: Floats, update: Floats, beta2: float) -> Floats:
+    """The new V, float64 (N,), from the old one, `second`, and Delta, `update`.
 
-
-def yogi_second(second: Floats, square: Floats, beta2: float) -> Floats:
-    """FedYogi: V <- V - (1 - beta_2) Delta^2 sign(V - Delta^2)."""
-    return second - (1.0 - beta2) * square * np.sign(second - square)
-
-
-def adagrad_second(second: Floats, square: Floats, beta2: float) -> Floats:
-    """FedAdagrad: V <- V + Delta^2."""
+    FedAdam: beta_2 V + (1 - beta_2) Delta^2. FedYogi: V - (1 - beta_2) Delta^2 sign(V - Delta^2). FedAdagrad:
+    V + Delta^2.
+    """
+    square = np.square(update)
+    if optimizer == "fedadam":
+        return beta2 * second + (1.0 - beta2) * square
+    if optimizer == "fedyogi":
+        return second - (1.0 - beta2) * square * np.sign(second - square)
     return second + square
-
-
-_SECOND_MOMENTS: dict[str, Callable[[Floats, Floats, float], Floats]] = {
-    "fedadam": adam_second,
-    "fedyogi": yogi_second,
-    "fedadagrad": adagrad_second,
-}
 
 
 class ServerOptimizer(Saved):
     """Server optimiser: the next global model from the aggregated update Delta.
 
     momentum: M <- beta_s M + Delta, w <- w + lr M (Eq. 14); mean is beta_s = 0. The adaptive ones:
-    M <- beta_1 M + (1 - beta_1) Delta, V <- its rule, w <- w + lr M / (sqrt(V) + tau).
+    M <- beta_1 M + (1 - beta_1) Delta, V <- `second_moment`, w <- w + lr M / (sqrt(V) + tau).
     """
 
     state_fields = ("_momentum", "_second")
@@ -50,19 +40,19 @@ class ServerOptimizer(Saved):
     def __init__(self, size: int, config: ServerOptimizerConfig) -> None:
         self._config = config
         self._decay = config.server_momentum if config.server_optimizer == "momentum" else 0.0
-        self._second_moment = _SECOND_MOMENTS.get(config.server_optimizer)
+        self._adaptive = config.server_optimizer not in ("mean", "momentum")
         self._momentum = np.zeros(size)
-        self._second = np.full(size if self._second_moment else 0, config.server_tau**2)
+        self._second = np.full(size if self._adaptive else 0, config.server_tau**2)
 
     def step(self, parameters: NDArray[np.float32], update: Floats) -> NDArray[np.float32]:
         """The next global model, float32 (N,), from the current one and the aggregated `update`, float64 (N,)."""
         config = self._config
-        if self._second_moment is None:
+        if not self._adaptive:
             self._momentum *= self._decay
             self._momentum += update
             return (parameters + config.server_lr * self._momentum).astype(np.float32)
         self._momentum = config.server_beta1 * self._momentum + (1.0 - config.server_beta1) * update
-        self._second = self._second_moment(self._second, np.square(update), config.server_beta2)
+        self._second = second_moment(config.server_optimizer, self._second, update, config.server_beta2)
         step = self._momentum / (np.sqrt(self._second) + config.server_tau)
         return (parameters + config.server_lr * step).astype(np.float32)
 

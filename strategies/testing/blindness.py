@@ -93,7 +93,9 @@ class Neighbour(FakeFederation):
     def play(self, number: int, released: Floats | None = None) -> Release:
         """Play round `number`. The method then gets the aggregate `released`; None: its own mean."""
         selection = self.select(number, self.observe(number))
-        kept = zip(selection.clients.tolist(), self._fractions(number, selection), _rates(selection), strict=True)
+        clients, rates = selection.clients.tolist(), selection.learning_rates
+        rates = np.ones(len(clients)) if rates is None else rates
+        kept = zip(clients, self._fractions(number, selection), rates, strict=True)
         parts = {client: self._part(number, client, float(fraction), float(rate)) for client, fraction, rate in kept}
         mean = np.mean(list(parts.values()), axis=0) if parts else np.zeros(self.method.context.initial.size)
         aggregate = mean if released is None else released
@@ -172,7 +174,3 @@ def clipped(values: Floats, fraction: float, rate: float) -> Floats:
     share[np.argsort(-np.abs(values), kind="stable")] = np.clip(fraction * values.size - np.arange(values.size), 0, 1)
     sent = rate * share * values
     return np.asarray(sent * min(1.0, CLIP / max(float(np.linalg.norm(sent)), CLIP)))
-
-
-def _rates(selection: Selection) -> Floats:
-    return np.ones(selection.clients.size) if selection.learning_rates is None else selection.learning_rates

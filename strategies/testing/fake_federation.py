@@ -22,6 +22,8 @@ from strategies.round.federation import ALL, Answers, Message, Reply, Until
 from strategies.testing.fakes import dense, outcome
 
 Number = TypeVar("Number", bound=np.generic)
+SEED = 7
+"""Seed of the clients' data, losses, links and updates, in every federation."""
 
 LOSSES: dict[str, Callable[[Floats], Floats]] = {
     "varied": lambda losses: losses,
@@ -49,15 +51,15 @@ def _every(values: Floats, places: Ints) -> Update:
 
 
 @lru_cache(maxsize=8192)
-def _noise(seed: int, number: int, identity: int, size: int) -> Floats:
-    """Noise of a client's training in a round, float64 (N,): the same in every federation of the seed."""
-    return _fixed(stream(seed, Purpose.TRAIN, number, identity).standard_normal(size))
+def _noise(number: int, identity: int, size: int) -> Floats:
+    """Noise of a client's training in a round, float64 (N,): the same in every federation."""
+    return _fixed(stream(SEED, Purpose.TRAIN, number, identity).standard_normal(size))
 
 
 @lru_cache(maxsize=1024)
-def _uniform(seed: int, purpose: Purpose, number: int, low: float, high: float, size: int) -> Floats:
+def _uniform(purpose: Purpose, number: int, low: float, high: float, size: int) -> Floats:
     """Uniform numbers of all clients in a round, float64 (K,)."""
-    return _fixed(stream(seed, purpose, number).uniform(low, high, size))
+    return _fixed(stream(SEED, purpose, number).uniform(low, high, size))
 
 
 class Population(NamedTuple):
@@ -70,8 +72,8 @@ class Population(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _population(seed: int, clients: int, size: int, classes: int) -> Population:
-    rng = stream(seed, Purpose.DATA)
+def _population(clients: int, size: int, classes: int) -> Population:
+    rng = stream(SEED, Purpose.DATA)
     shares = rng.dirichlet(np.full(classes, 0.4), clients)
     return Population(
         label_counts=_fixed(np.ceil(shares * rng.integers(20, 200, (clients, 1))).astype(np.int64)),
@@ -87,7 +89,7 @@ def _fixed(array: NDArray[Number]) -> NDArray[Number]:
 
 
 class FakeFederation:
-    """Federation of fake clients of a method; their data, losses and updates follow from seed, identity and round.
+    """Federation of fake clients of a method; their data, losses and updates follow from `SEED`, identity and round.
 
     Parameters
     ----------
@@ -104,22 +106,21 @@ class FakeFederation:
         identities: Ints | None = None,
         losses: str = "varied",
         updates: str = "dense",
-        seed: int = 7,
         generous: bool = False,
     ) -> None:
         run = method.context.run
         self.method, self.roster, self.cohort = method, method.roster, run.cohort
         self.needs = method.needs(method.config)
-        self._losses, self._updates, self._seed, self._generous = LOSSES[losses], UPDATES[updates], seed, generous
+        self._losses, self._updates, self._generous = LOSSES[losses], UPDATES[updates], generous
         self._identities = np.arange(run.clients) if identities is None else identities
-        self._clients = _population(seed, run.clients, method.context.initial.size, method.context.classes)
+        self._clients = _population(run.clients, method.context.initial.size, method.context.classes)
         self.label_counts = self._clients.label_counts[self._identities]
         self.examples = self.label_counts.sum(axis=1)
         self.local_steps = np.full(run.clients, 50)
 
     def losses(self, number: int) -> Floats:
         """Losses of all clients for the model of round `number`, float64 (K,)."""
-        noise = _uniform(self._seed, Purpose.PROBE, number, 0.5, 1.5, self._identities.size)
+        noise = _uniform(Purpose.PROBE, number, 0.5, 1.5, self._identities.size)
         return self._losses(self._clients.level * 0.99**number * noise)[self._identities]
 
     def reports(self, number: int) -> Floats:
@@ -130,7 +131,7 @@ class FakeFederation:
         """Update that `client` sends in round `number`."""
         identity = int(self._identities[client])
         drift = self._clients.drift[identity]
-        noise = _noise(self._seed, number, identity, drift.size)
+        noise = _noise(number, identity, drift.size)
         return self._updates(0.1 * (drift + noise) * 0.99**number, identity)
 
     def observe(self, number: int, available: Iterable[int] | None = None) -> int:
@@ -146,7 +147,7 @@ class FakeFederation:
                 roster.label_counts = np.zeros_like(self.label_counts)
             roster.label_counts[present] = self.label_counts[present]
         if needs.links or self._generous:
-            uplinks = _uniform(self._seed, Purpose.NETWORK, number, 1e6, 5e6, self._identities.size)
+            uplinks = _uniform(Purpose.NETWORK, number, 1e6, 5e6, self._identities.size)
             roster.uplink_bits_per_s[:] = uplinks[self._identities]
             roster.step_s[:] = self._clients.step_s[self._identities]
         count = min(self.cohort, len(present))
