@@ -104,17 +104,6 @@ def test_output_layer_alone():
     assert select(method, roster, 2, 1).clients.tolist() == [2]
 
 
-def test_first_rounds_see_everybody_once():
-    method, roster, seen = build(), make_roster(5), set()
-    for number in (1, 2, 3):
-        selection = select(method, roster, number, 2, seed=number)
-        assert selection.clients.size == 2
-        assert number == 3 or not seen & set(selection.clients.tolist())
-        seen |= set(selection.clients.tolist())
-        roster.selections[selection.clients] += 1
-    assert seen == set(range(5))
-
-
 def test_ideal_trains_everybody_and_weighs_the_chosen_by_examples():
     context = make_context(DivFLConfig(gradients="ideal"), clients=5, size=2)
     with pytest.raises(ConfigError, match="compressor"):

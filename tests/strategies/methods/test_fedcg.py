@@ -148,17 +148,6 @@ def test_weights_and_ratios_of_a_selection():
     assert ((chosen.kept_fractions >= 0.05) & (chosen.kept_fractions <= 1)).all()
 
 
-def test_everybody_is_selected_once_before_diversity_decides():
-    method, roster, cohorts = build(), make_roster(5), []
-    for number in (1, 2, 3):
-        chosen = select(method, roster, number, 2, seed=number).clients
-        cohorts.append(chosen.tolist())
-        roster.selections[chosen] += 1
-        method.learn(points_outcome(number, chosen.tolist()))
-    assert set(np.concatenate(cohorts)) == set(range(5))
-    assert select(method, roster, 4, 2).clients.tolist() == [1, 3]
-
-
 def test_the_cold_start_weighs_equally():
     assert select(build(), make_roster(5), 1, 2).weights.tolist() == [2.5, 2.5]
 

@@ -15,7 +15,7 @@ from strategies.methods.hics_fl import (
     group_logits,
 )
 from strategies.roster import RoundInfo
-from strategies.testing.fakes import dense, make_context, make_roster, outcome
+from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import seen_roster
 from tests.support.selecting import select, selections
 
@@ -90,16 +90,6 @@ def balanced_and_not():
     """Clients 0..2 with balanced labels, 3..5 with one-sided ones."""
     biases = [(0.001, 0.001), (0.001, 0.0011), (0.0012, 0.001), (0.02, -0.02), (0.021, -0.02), (0.02, -0.021)]
     return outcome(RoundInfo(1, 10), range(6), [update(bias) for bias in biases])
-
-
-def test_the_first_pass_sees_everybody_once():
-    method, roster, seen = build(), make_roster(6), []
-    for number in (1, 2):
-        selection = select(method, roster, number, 4, seed=number)
-        assert selection.clients.size == 4
-        seen.append(set(selection.clients.tolist()))
-        roster.selections[selection.clients] += 1
-    assert seen[0] | seen[1] == set(range(6))
 
 
 def test_balanced_clients_are_preferred_early_and_not_at_the_end():
