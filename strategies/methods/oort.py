@@ -244,12 +244,8 @@ class Oort(SelectionStrategy[OortConfig]):
         values = self._scores(roster, round_info, system, usable)
         scored = np.flatnonzero(~np.isnan(values))
         fresh = np.flatnonzero(usable & ~tried)
-        eps = (
-            max(config.explore * config.explore_decay ** (round_info.number - 1), config.explore_min)
-            if fresh.size
-            else 0.0
-        )
-        exploited = min(int(count * (1.0 - eps)), scored.size)
+        eps = max(config.explore * config.explore_decay ** (round_info.number - 1), config.explore_min)
+        exploited = min(int(count * (1.0 - eps)) if fresh.size else count, scored.size)
         explored = min(count - exploited, fresh.size)
         if self._official:
             explored *= int(tried.any())

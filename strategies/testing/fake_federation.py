@@ -6,7 +6,7 @@ round.
 
 from collections.abc import Callable, Iterable, Sequence, Set
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from flwr.common import ndarrays_to_parameters
@@ -62,27 +62,6 @@ def _uniform(purpose: Purpose, number: int, low: float, high: float, size: int) 
     return _fixed(stream(SEED, purpose, number).uniform(low, high, size))
 
 
-class Population(NamedTuple):
-    """Population of clients by identity: label counts (K, classes), and float64 (K,) or, for the drift, (K, N)."""
-
-    label_counts: Ints
-    level: Floats
-    drift: Floats
-    step_s: Floats
-
-
-@lru_cache(maxsize=64)
-def _population(clients: int, size: int, classes: int) -> Population:
-    rng = stream(SEED, Purpose.DATA)
-    shares = rng.dirichlet(np.full(classes, 0.4), clients)
-    return Population(
-        label_counts=_fixed(np.ceil(shares * rng.integers(20, 200, (clients, 1))).astype(np.int64)),
-        level=_fixed(rng.uniform(0.5, 3.0, clients)),
-        drift=_fixed(rng.standard_normal((clients, size))),
-        step_s=_fixed(rng.uniform(0.1, 0.5, clients)),
-    )
-
-
 def _fixed(array: NDArray[Number]) -> NDArray[Number]:
     array.setflags(write=False)
     return array
@@ -113,15 +92,20 @@ class FakeFederation:
         self.needs = method.needs(method.config)
         self._losses, self._updates, self._generous = LOSSES[losses], UPDATES[updates], generous
         self._identities = np.arange(run.clients) if identities is None else identities
-        self._clients = _population(run.clients, method.context.initial.size, method.context.classes)
-        self.label_counts = self._clients.label_counts[self._identities]
+        rng = stream(SEED, Purpose.DATA)
+        shares = rng.dirichlet(np.full(method.context.classes, 0.4), run.clients)
+        counts = np.ceil(shares * rng.integers(20, 200, (run.clients, 1))).astype(np.int64)
+        self._level = rng.uniform(0.5, 3.0, run.clients)
+        self._drift = rng.standard_normal((run.clients, method.context.initial.size))
+        self._step_s = rng.uniform(0.1, 0.5, run.clients)
+        self.label_counts = counts[self._identities]
         self.examples = self.label_counts.sum(axis=1)
         self.local_steps = np.full(run.clients, 50)
 
     def losses(self, number: int) -> Floats:
         """Losses of all clients for the model of round `number`, float64 (K,)."""
         noise = _uniform(Purpose.PROBE, number, 0.5, 1.5, self._identities.size)
-        return self._losses(self._clients.level * 0.99**number * noise)[self._identities]
+        return self._losses(self._level * 0.99**number * noise)[self._identities]
 
     def reports(self, number: int) -> Floats:
         """Number that all clients report in round `number` for every kind of report, float64 (K,)."""
@@ -130,7 +114,7 @@ class FakeFederation:
     def update(self, number: int, client: int) -> Update:
         """Update that `client` sends in round `number`."""
         identity = int(self._identities[client])
-        drift = self._clients.drift[identity]
+        drift = self._drift[identity]
         noise = _noise(number, identity, drift.size)
         return self._updates(0.1 * (drift + noise) * 0.99**number, identity)
 
@@ -149,7 +133,7 @@ class FakeFederation:
         if needs.links or self._generous:
             uplinks = _uniform(Purpose.NETWORK, number, 1e6, 5e6, self._identities.size)
             roster.uplink_bits_per_s[:] = uplinks[self._identities]
-            roster.step_s[:] = self._clients.step_s[self._identities]
+            roster.step_s[:] = self._step_s[self._identities]
         count = min(self.cohort, len(present))
         roster.losses[:] = np.nan
         if needs.loss_probe or self._generous:
@@ -185,7 +169,7 @@ class FakeFederation:
             reports=dict.fromkeys(sorted(self.needs.reports), reports[returned]),
             failed=missed.tolist(),
             selection=selection,
-            parameters=np.zeros(self._clients.drift.shape[1], np.float32),
+            parameters=np.zeros(self._drift.shape[1], np.float32),
         )
 
     def round_info(self, number: int) -> RoundInfo:

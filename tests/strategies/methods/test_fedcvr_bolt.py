@@ -267,11 +267,7 @@ def test_coalitions_are_looked_for_every_so_often():
         found.append(tuple(method.state()["labels"]))
     assert found[0] == found[1] == found[2]
     assert found[3] == found[4] == found[5]
-    assert len(set(build_labels(found[0]))) == 2
-
-
-def build_labels(labels):
-    return [label == labels[0] for label in labels]
+    assert len(set(found[0])) == 2
 
 
 def test_rounds_that_bring_nothing_change_nothing():
