@@ -6,11 +6,9 @@ round.
 
 from collections.abc import Callable, Iterable, Sequence, Set
 from functools import lru_cache
-from typing import TypeVar
 
 import numpy as np
 from flwr.common import ndarrays_to_parameters
-from numpy.typing import NDArray
 
 from fedsel_app.messages.answers import EnrolAnswer, TrainAnswer
 from fedsel_app.messages.instructions import Instruction, ProbeInstruction, TrainInstruction
@@ -21,7 +19,6 @@ from strategies.roster import Floats, Ints, Outcome, RoundInfo, Selection
 from strategies.round.federation import ALL, Answers, Message, Reply, Until
 from strategies.testing.fakes import dense, outcome
 
-Number = TypeVar("Number", bound=np.generic)
 SEED = 7
 """Seed of the clients' data, losses, links and updates, in every federation."""
 
@@ -52,19 +49,10 @@ def _every(values: Floats, places: Ints) -> Update:
 
 @lru_cache(maxsize=8192)
 def _noise(number: int, identity: int, size: int) -> Floats:
-    """Noise of a client's training in a round, float64 (N,): the same in every federation."""
-    return _fixed(stream(SEED, Purpose.TRAIN, number, identity).standard_normal(size))
-
-
-@lru_cache(maxsize=1024)
-def _uniform(purpose: Purpose, number: int, low: float, high: float, size: int) -> Floats:
-    """Uniform numbers of all clients in a round, float64 (K,)."""
-    return _fixed(stream(SEED, purpose, number).uniform(low, high, size))
-
-
-def _fixed(array: NDArray[Number]) -> NDArray[Number]:
-    array.setflags(write=False)
-    return array
+    """Noise of a client's training in a round, float64 (N,), read-only: the same in every federation."""
+    noise = stream(SEED, Purpose.TRAIN, number, identity).standard_normal(size)
+    noise.setflags(write=False)
+    return noise
 
 
 class FakeFederation:
@@ -104,7 +92,7 @@ class FakeFederation:
 
     def losses(self, number: int) -> Floats:
         """Losses of all clients for the model of round `number`, float64 (K,)."""
-        noise = _uniform(Purpose.PROBE, number, 0.5, 1.5, self._identities.size)
+        noise = stream(SEED, Purpose.PROBE, number).uniform(0.5, 1.5, self._identities.size)
         return self._losses(self._level * 0.99**number * noise)[self._identities]
 
     def reports(self, number: int) -> Floats:
@@ -131,7 +119,7 @@ class FakeFederation:
                 roster.label_counts = np.zeros_like(self.label_counts)
             roster.label_counts[present] = self.label_counts[present]
         if needs.links or self._generous:
-            uplinks = _uniform(Purpose.NETWORK, number, 1e6, 5e6, self._identities.size)
+            uplinks = stream(SEED, Purpose.NETWORK, number).uniform(1e6, 5e6, self._identities.size)
             roster.uplink_bits_per_s[:] = uplinks[self._identities]
             roster.step_s[:] = self._step_s[self._identities]
         count = min(self.cohort, len(present))
