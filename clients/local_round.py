@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.compression.error_feedback import Curvature, UploadSpec, as_sent, restore_untaken, upload
+from clients.compression.error_feedback import Curvature, as_sent, restore_untaken, upload
 from clients.state import Arrays, ClientHistory, StateStore
 from clients.training import solvers
 from clients.upload_time import last_upload
@@ -89,7 +89,11 @@ class LocalRound:
         trained = train(solvers.correction(state, control))
         delta = trained.parameters - start
         solver_state, change = solvers.finish(self.training, state, control, delta, trained.steps, trained.lr)
-        update, kept = self._compressed(delta, state, instruction, trained.curvature)
+        scored = instruction.curvature and self.compression.curvature_layers
+        curvature = trained.curvature if scored else None
+        update, kept = upload(
+            delta, state, self.layers, self.compression, instruction, curvature, seed=self.seed, client=self.client
+        )
         payloads = [self._encoded(update, instruction, seeded=self.compression.compressor == "rand-k")]
         if remembers and instruction.keep_state:
             if self.compression.remembers_unsent:
@@ -102,21 +106,6 @@ class LocalRound:
             sent.append(trained.statistics)
         times = last_upload()
         return sent, TrainAnswer(trained.loss, trained.work_steps, trained.compute_s, *times, reports=trained.reports)
-
-    def _compressed(
-        self, delta: Vector, state: Arrays, instruction: TrainInstruction, curvature: Curvature | None
-    ) -> tuple[Update, Arrays]:
-        """The update to send, and the state to keep."""
-        spec = UploadSpec(
-            kept_fraction=instruction.kept_fraction,
-            residual_decay=instruction.residual_decay,
-            estimated=instruction.estimated,
-            seed=self.seed,
-            server_round=instruction.server_round,
-            client=self.client,
-        )
-        scored = instruction.curvature and self.compression.curvature_layers
-        return upload(delta, state, self.layers, self.compression, spec, curvature if scored else None)
 
     def _encoded(self, update: Update, instruction: TrainInstruction, *, seeded: bool = False) -> bytes:
         return encode(update, client=self.client, server_round=instruction.server_round, seeded=seeded)

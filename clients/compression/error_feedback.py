@@ -17,7 +17,6 @@ like any other. The server averages the g of the clients that replied, not of al
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from clients.compression.compressors import coordinate_scores, kept_count, layer_shares, qsgd, rand_k, rounded, top_k
 from clients.state import StateError
 from fedsel_app.config import CompressionConfig
+from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.models.array_layout import LayerSlice
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update, decode
@@ -36,30 +36,16 @@ State = Mapping[str, NDArray[Any]]
 Curvature = Callable[[NDArray[np.float64]], Mapping[int, Vector]]
 
 
-@dataclass(frozen=True)
-class UploadSpec:
-    """Instructions of the server for one upload, and the run, round and client that it belongs to."""
-
-    kept_fraction: float
-    residual_decay: float
-    estimated: bool
-    """With ef21: True if the server has this client's estimate."""
-    seed: int
-    server_round: int
-    client: int
-
-    def stream(self, purpose: Purpose) -> np.random.Generator:
-        """Random stream of this client in this round, for one purpose."""
-        return stream(self.seed, purpose, self.server_round, self.client)
-
-
 def upload(
     delta: Vector,
     state: State,
     layers: Sequence[LayerSlice],
     compression: CompressionConfig,
-    spec: UploadSpec,
+    instruction: TrainInstruction,
     curvature: Curvature | None,
+    *,
+    seed: int,
+    client: int,
 ) -> tuple[Update, dict[str, NDArray[Any]]]:
     """Compress the local change `delta`, float32 (N,). Returns the update to send and the arrays to store.
 
@@ -70,6 +56,8 @@ def upload(
     curvature
         Function from the layers' shares of the last mask to the diagonal curvature by layer; None: score only by
         magnitude.
+    seed, client
+        Seed of the run, and the client's partition id.
 
     Raises
     ------
@@ -78,31 +66,32 @@ def upload(
     """
     if compression.lossless:
         return Update(delta.size, None, delta), {}
-    estimated = compression.ef21 and spec.estimated
+    estimated = compression.ef21 and instruction.estimated
     if estimated and "estimate" not in state:
         raise StateError(
-            f"Client {spec.client} has no estimate of its update, but the server has one. Keep the 'state-dir' of a"
+            f"Client {client} has no estimate of its update, but the server has one. Keep the 'state-dir' of a"
             f" run until it ends."
         )
-    vector = delta
+    server_round, vector = instruction.server_round, delta
     if estimated:
         vector = delta - state["estimate"]
     elif "residual" in state:
         vector = delta + state["residual"]
     kept: dict[str, NDArray[Any]] = {}
     if compression.compressor == "top-k":
-        update, kept = _top_k(vector, state, layers, compression, spec.kept_fraction, curvature)
+        update, kept = _top_k(vector, state, layers, compression, instruction.kept_fraction, curvature)
     elif compression.compressor == "rand-k":
-        count = kept_count(spec.kept_fraction, vector.size, compression.kept_rounding)
-        drawn = seeded_indices(spec.seed, spec.server_round, spec.client, vector.size, count)
+        count = kept_count(instruction.kept_fraction, vector.size, compression.kept_rounding)
+        drawn = seeded_indices(seed, server_round, client, vector.size, count)
         update = rand_k(vector, drawn, unbiased=not compression.error_feedback)
     elif compression.compressor == "qsgd":
-        levels, bucket, rng = compression.qsgd_levels, compression.qsgd_bucket, spec.stream(Purpose.COMPRESS)
+        levels, bucket = compression.qsgd_levels, compression.qsgd_bucket
+        rng = stream(seed, Purpose.COMPRESS, server_round, client)
         update = qsgd(vector, levels, bucket, rng, unbiased=not compression.error_feedback)
     else:
         update = Update(vector.size, None, vector)
     if compression.value_bits < 32:
-        noise = None if compression.error_feedback else spec.stream(Purpose.ROUNDING)
+        noise = None if compression.error_feedback else stream(seed, Purpose.ROUNDING, server_round, client)
         update = rounded(update, compression.value_bits, noise)
     if estimated:
         kept["estimate"] = state["estimate"].copy()
@@ -110,7 +99,7 @@ def upload(
     elif compression.ef21:
         kept["estimate"] = update.dense()
     elif compression.error_feedback and (update.indices is not None or update.quantised is not None):
-        kept["residual"] = (vector - update.dense()) * np.float32(spec.residual_decay)
+        kept["residual"] = (vector - update.dense()) * np.float32(instruction.residual_decay)
     return update, kept
 
 

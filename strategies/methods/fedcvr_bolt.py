@@ -242,10 +242,10 @@ class FedCVRBolt(SelectionStrategy[FedCVRBoltConfig]):
         """Each client's coalition, int64 (K,): the last ones, or new ones if `count` is not the cohort's size."""
         if self._labels.size and count == self.context.run.cohort:
             return self._labels
-        return self._found(count, stream(self.context.run.seed, Purpose.SELECT, server_round, 1))
+        return self._found(count, server_round, 1)
 
-    def _found(self, count: int, rng: np.random.Generator) -> Ints:
-        config = self.config
+    def _found(self, count: int, server_round: int, use: int) -> Ints:
+        config, rng = self.config, stream(self.context.run.seed, Purpose.SELECT, server_round, use)
         points = normalised(self._models, config.normalisation)
         return find_coalitions(points, count, config.homophily, config.landmarks, rng)
 
@@ -300,9 +300,7 @@ class FedCVRBolt(SelectionStrategy[FedCVRBoltConfig]):
             self._begin()
         due = not self._labels.size or self._age % self.config.cluster_every == 0
         if self._age >= 0 and due:
-            self._labels = self._found(
-                self.context.run.cohort, stream(self.context.run.seed, Purpose.SELECT, number, 2)
-            )
+            self._labels = self._found(self.context.run.cohort, number, 2)
 
     def _begin(self) -> None:
         """End of the warm-up: C^d becomes the diagonal of the variance over clients."""

@@ -1,18 +1,23 @@
-"""Uploads by hand: a model's layers, and the specification of a client's upload."""
+"""Uploads by hand: a model's layers, and the uploads of a client."""
+
+from functools import partial
 
 import numpy as np
 
-from clients.compression.error_feedback import UploadSpec
+from clients.compression import error_feedback
+from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.models.array_layout import LayerSlice
 
 LAYERS = (LayerSlice("a", 0, 2), LayerSlice("b", 2, 6), LayerSlice("c", 6, 10))
 PLAIN = {"curvature_layers": 0}
 """Compression settings without the curvature."""
 
+upload = partial(error_feedback.upload, seed=5, client=2)
+
 
 def spec(fraction=1 / 3, decay=1.0, estimated=False, server_round=1):
-    """Upload of client 2, whose seed is 5."""
-    return UploadSpec(fraction, decay, estimated, seed=5, server_round=server_round, client=2)
+    """Instruction for an upload."""
+    return TrainInstruction(server_round, "run", 0.1, fraction, decay, curvature=True, estimated=estimated)
 
 
 def vector(*values):

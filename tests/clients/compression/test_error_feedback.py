@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from clients.compression.compressors import qsgd, rand_k, top_k
-from clients.compression.error_feedback import as_sent, restore_untaken, upload
+from clients.compression.error_feedback import as_sent, restore_untaken
 from clients.state import StateError
 from fedsel_app.config import CompressionConfig
 from fedsel_app.models.array_layout import LayerSlice
 from fedsel_app.wire.codec import Update, decode, encode
 from fedsel_app.wire.indices import seeded_indices
-from tests.support.uploads import LAYERS, PLAIN, spec, vector
+from tests.support.uploads import LAYERS, PLAIN, spec, upload, vector
 
 
 def sent_over(choice, deltas, **changed):

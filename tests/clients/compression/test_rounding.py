@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.compression.compressors import rounded
-from clients.compression.error_feedback import as_sent, restore_untaken, upload
+from clients.compression.error_feedback import as_sent, restore_untaken
 from fedsel_app.config import CompressionConfig, ConfigError
 from fedsel_app.models.array_layout import LayerSlice
 from fedsel_app.wire.codec import WireError, decode, encode
 from strategies.testing.fakes import dense
-from tests.support.uploads import PLAIN, spec
+from tests.support.uploads import PLAIN, spec, upload
 
 TOP = {16: 1, 8: 127, 4: 7}
 
