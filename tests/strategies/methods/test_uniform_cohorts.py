@@ -3,12 +3,17 @@
 import numpy as np
 import pytest
 
+from fedsel_app.config import RunConfig
 from strategies import STRATEGIES
+from strategies.methods.fedcor import FedCor, FedCorConfig
+from strategies.methods.fedcvr_bolt import FedCVRBolt, FedCVRBoltConfig
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.selecting import frequencies, select
 
 UNIFORM = ("random", "flexcom", "optrate", "terraform", "divfl", "fedcg", "fedcor", "fedcvr-bolt", "hics-fl")
+FIRST_PASS = 4
+"""Rounds in which 3 of 10 clients each are all selected once."""
 
 
 @pytest.mark.parametrize("name", UNIFORM)
@@ -33,3 +38,17 @@ def test_the_first_rounds_select_everybody_once(name):
     assert [cohort.size for cohort in cohorts] == [2, 2, 2]
     assert set(np.concatenate(cohorts)) == set(range(5))
     assert not np.intersect1d(*cohorts[:2]).size
+
+
+def test_rounds_of_uniform_selection_of_every_method():
+    run = RunConfig(clients=10, cohort=3, rounds=40)
+    found = {name: method.uniform_rounds(method.Config(), run) for name, method in STRATEGIES.items()}
+    expected = {"fedcor": 16, "fedcvr-bolt": 30, "delta": 1}
+    expected |= dict.fromkeys(("divfl", "hics-fl", "fedcg"), FIRST_PASS)
+    assert {name: rounds for name, rounds in found.items() if rounds} == expected
+
+
+def test_they_follow_the_settings():
+    run = RunConfig(clients=10, cohort=3, rounds=40)
+    assert FedCor.uniform_rounds(FedCorConfig(warmup=2), run) == 3
+    assert FedCVRBolt.uniform_rounds(FedCVRBoltConfig(warmup_rounds=0), run) == 0
