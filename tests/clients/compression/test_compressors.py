@@ -80,32 +80,23 @@ def test_all_entries_are_sent_dense():
     assert update.values.tolist() == [3.0, 0.0, -1.0]
 
 
-def test_scores_without_curvature_are_squares():
-    vector = np.array([1.0, -3.0, 0.5] + [0.0] * 7, np.float32)
-    scores = coordinate_scores(vector, {}, LAYERS, "literal", 1e-6)
-    assert scores[:3].tolist() == [1.0, 9.0, 0.25]
+@pytest.mark.parametrize(
+    ("curvature", "scale", "expected"),
+    [
+        ({}, "literal", [4, 4, 4, 4]),
+        ({1: [-0.5, 2, 0, 0.125]}, "literal", [8, 2, 16, 16]),
+        ({1: [-0.5, 2, 0, 1.5]}, "layer-mean", [8, 2, 16, np.float32(4) / np.float32(1.5)]),  # |H| has mean 1
+        ({1: [-512, 2048, 0, 1536]}, "layer-mean", [8, 2, 16, np.float32(4) / np.float32(1.5)]),
+        ({1: [0, 0, 0, 0]}, "layer-mean", [4, 4, 4, 4]),
+    ],
+)
+def test_scores_by_hand(curvature, scale, expected):
+    """Squares, which |H|, at least 0.25, divides on the second layer."""
+    vector = np.array([1, -3, 2, 2, -2, 2, 0.5, 0, 0, 0], np.float32)
+    diagonal = {number: np.array(values, np.float32) for number, values in curvature.items()}
+    scores = coordinate_scores(vector, diagonal, LAYERS, scale, 0.25)
+    assert scores.tolist() == [1, 9, *expected, 0.25, 0, 0, 0]
     assert scores.dtype == np.float32
-
-
-def test_literal_curvature_divides_by_the_clamped_magnitude():
-    vector = np.full(10, 2.0, np.float32)
-    diagonal = np.array([-0.5, 2.0, 0.0, 0.125], np.float32)
-    scores = coordinate_scores(vector, {1: diagonal}, LAYERS, "literal", 0.25)
-    assert scores.tolist() == [4.0, 4.0, 8.0, 2.0, 16.0, 16.0, 4.0, 4.0, 4.0, 4.0]
-
-
-def test_layer_mean_curvature_is_relative_to_its_layer():
-    vector = np.full(10, 2.0, np.float32)
-    diagonal = np.array([-0.5, 2.0, 0.0, 1.5], np.float32)  # |H| has mean 1
-    for unit in (1.0, 1024.0):
-        scores = coordinate_scores(vector, {1: diagonal * np.float32(unit)}, LAYERS, "layer-mean", 0.25)
-        assert scores[2:6].tolist() == [8.0, 2.0, 16.0, np.float32(4.0) / np.float32(1.5)]
-
-
-def test_a_layer_without_curvature_keeps_its_squares_relative_to_the_mean():
-    vector = np.full(10, 2.0, np.float32)
-    scores = coordinate_scores(vector, {0: np.zeros(2, np.float32)}, LAYERS, "layer-mean", 1e-6)
-    assert scores.tolist() == [4.0] * 10
 
 
 def test_layer_shares_by_hand():

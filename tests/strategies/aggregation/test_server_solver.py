@@ -17,20 +17,19 @@ def solver(name, clients=4, **training):
     return ServerSolver(2, clients, TrainingConfig(solver=name, **training))
 
 
-def test_nova_weights_by_hand():
-    """Weights 0.25 and 0.75 of clients with 2 and 6 steps: tau_eff = 5, so 0.25 5/2 and 0.75 5/6."""
-    np.testing.assert_allclose(nova_weights(np.array([0.25, 0.75]), np.array([2.0, 6.0])), [0.625, 0.625])
-
-
-def test_nova_is_the_plain_mean_when_all_take_the_same_steps():
-    weights = np.array([0.2, 0.5, 0.3])
-    np.testing.assert_allclose(nova_weights(weights, np.full(3, 13.1441)), weights, rtol=1e-14)
-
-
-@pytest.mark.parametrize("steps", [0.0, -3.0])
-def test_a_client_that_claims_no_step_is_taken_to_have_made_one(steps):
-    told, taken = (nova_weights(np.array([0.5, 0.5]), np.array([said, 4.0])) for said in (steps, 1.0))
-    np.testing.assert_array_equal(told, taken)
+@pytest.mark.parametrize(
+    ("weights", "steps", "expected"),
+    [
+        ([0.25, 0.75], [2.0, 6.0], [0.625, 0.625]),
+        ([0.2, 0.5, 0.3], [13.1441] * 3, [0.2, 0.5, 0.3]),
+        ([0.5, 0.5], [0.0, 4.0], [1.25, 0.3125]),
+        ([0.5, 0.5], [-3.0, 4.0], [1.25, 0.3125]),
+    ],
+)
+def test_nova_weights_by_hand(weights, steps, expected):
+    """With 2 and 6 steps tau_eff = 5: 0.25 5/2 and 0.75 5/6. Equal steps change nothing. No step counts as one:
+    tau_eff = 2.5, so 0.5 2.5 and 0.5 2.5/4."""
+    np.testing.assert_allclose(nova_weights(np.array(weights), np.array(steps)), expected, rtol=1e-14)
 
 
 def test_only_nova_asks_for_steps_and_only_scaffold_for_a_second_payload():
