@@ -140,10 +140,9 @@ class Delta(SelectionStrategy[DeltaConfig]):
         lr = training.learning_rate(outcome.round_info.number, outcome.round_info.total)
         if not outcome.updates or lr <= 0:
             return
-        steps = np.maximum(self.roster.local_steps[outcome.clients], 1).tolist()
         gradients = [
-            mean_gradient(update.dense(), training.effective_steps(count), lr)
-            for update, count in zip(outcome.updates, steps, strict=True)
+            mean_gradient(update.dense(), training.effective_steps(steps), lr)
+            for update, steps in zip(outcome.updates, self.roster.local_steps[outcome.clients].tolist(), strict=True)
         ]
         if self.config.rule == "fedis":
             scores = np.array([np.sqrt(np.square(gradient).sum()) for gradient in gradients])

@@ -90,8 +90,7 @@ def draw_by_examples(labels: Ints, logits: Floats, examples: Ints, count: int, r
 
     Returns positions, ascending.
     """
-    mass = np.maximum(examples, 1)
-    within = mass / np.bincount(labels, weights=mass)[labels]
+    within = examples / np.bincount(labels, weights=examples)[labels]
     return gumbel_top(logits[labels] + np.log(within), count, rng)
 
 
@@ -99,7 +98,7 @@ def draw_uniformly(labels: Ints, logits: Floats, count: int, rng: np.random.Gene
     """Draw a group with clients left by pi, then one of these uniformly, `count` times; positions, ascending."""
     left = [rng.permutation(np.flatnonzero(labels == group)).tolist() for group in range(logits.size)]
     picked: list[int] = []
-    while len(picked) < min(count, labels.size):
+    while len(picked) < count:
         open_groups = np.array([bool(members) for members in left])
         group = np.where(open_groups, logits + rng.gumbel(size=logits.size), -np.inf).argmax()
         picked.append(left[group].pop())

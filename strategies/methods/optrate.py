@@ -33,12 +33,10 @@ PIECES = 256
 def top_k_error(update: Update, pieces: int) -> Floats:
     """err(theta) at theta = 0, 1/pieces, ..., 1: the share of ||u||^2 outside the theta N largest entries.
 
-    float64 (pieces + 1,), convex, from 1 to 0. Raises ValueError for the zero update, whose error is not defined.
+    float64 (pieces + 1,), convex, from 1 to 0. For the zero update it is not defined.
     """
     squares = np.sort(np.square(update.values, dtype=np.float64))[::-1]
     kept = np.concatenate([[0.0], np.cumsum(squares)])
-    if kept[-1] <= 0:
-        raise ValueError("A zero update has no compression error.")
     share = np.interp(np.linspace(0.0, update.size, pieces + 1), np.arange(kept.size), kept / kept[-1])
     return np.asarray(1.0 - share)
 

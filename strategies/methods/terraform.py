@@ -180,7 +180,6 @@ class Terraform(SelectionStrategy[TerraformConfig]):
     def _harder(self, clients: Ints, magnitudes: Floats) -> Ints:
         """The upper part of the split, ascending by magnitude; empty without a split."""
         order = np.argsort(magnitudes, kind="stable")
-        # A client without examples would have weight 0; a client that trained has at least one example.
-        examples = np.maximum(self.roster.examples[clients[order]], 1).astype(np.float64)
+        examples = self.roster.examples[clients[order]].astype(np.float64)
         index = split_index(magnitudes[order], examples, self.config.quartiles)
         return clients[order[clients.size if index is None else index :]]
