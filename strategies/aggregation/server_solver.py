@@ -28,14 +28,6 @@ def nova_weights(weights: Floats, effective_steps: Floats) -> Floats:
     return weights * effective / steps
 
 
-def updated_mean(mean: Floats, changes: Sequence[Update], clients: int, scale: float = 1.0) -> Floats:
-    """The mean over K clients after some changed: mean + (scale / K) sum of `changes`, a new float64 (N,)."""
-    updated = mean.copy()
-    for change in changes:
-        change.add_to(updated, scale / clients)
-    return updated
-
-
 class ServerSolver(Saved):
     """The server's part of the setting `solver`: c of scaffold, H of feddyn, the weights of fednova.
 
@@ -69,8 +61,8 @@ class ServerSolver(Saved):
         SCAFFOLD: c <- c + (1/K) sum of the changes `controls`. FedDyn: H <- H - (alpha/K) sum of `updates`, and
         x <- mean y - H / alpha, that is `aggregate` - H / alpha.
         """
-        if self._solver == "feddyn":
-            self._mean = updated_mean(self._mean, updates, self._clients, -self._alpha)
-            return aggregate - self._mean / self._alpha
-        self._mean = updated_mean(self._mean, controls, self._clients)
-        return aggregate
+        feddyn = self._solver == "feddyn"
+        changes, scale = (updates, -self._alpha) if feddyn else (controls, 1.0)
+        for change in changes:
+            change.add_to(self._mean, scale / self._clients)
+        return aggregate - self._mean / self._alpha if feddyn else aggregate
