@@ -23,11 +23,11 @@ def flat(module):
     return torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
 
 
-def torch_sgd(batches, clip_norm=0.0, mu=0.0, **options):
+def torch_steps(batches, name="sgd", clip_norm=0.0, mu=0.0, **options):
     """The same steps by torch's own optimizer, and autograd for the proximal term."""
     module = network()
     anchors = [parameter.detach().clone() for parameter in module.parameters()]
-    optimizer = TorchOptimizer("sgd", module, **options)
+    optimizer = TorchOptimizer(name, module, **options)
     losses = []
     for x, y in batches:
         optimizer.zero_grad()
@@ -43,10 +43,13 @@ def torch_sgd(batches, clip_norm=0.0, mu=0.0, **options):
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("weight_decay", [0.0, 0.01])
-def test_without_mu_it_is_torch_sgd_bit_for_bit(momentum, weight_decay):
+@pytest.mark.parametrize(("name", "lr"), [("sgd", 0.1), ("adam", 0.01), ("adamw", 0.01)])
+def test_without_mu_steps_are_torchs_bit_for_bit(name, lr, momentum, weight_decay):
+    config = settings(optimizer=name, momentum=momentum, weight_decay=weight_decay)
     model = FlatModel(network(), CPU)
-    mean_loss, steps = train(model, minibatches(), settings(momentum=momentum, weight_decay=weight_decay), 0.1)
-    expected, loss = torch_sgd(minibatches(), lr=0.1, momentum=momentum, weight_decay=weight_decay)
+    mean_loss, steps = train(model, minibatches(), config, lr)
+    decays = {"momentum": momentum} if name == "sgd" else {"beta1": momentum, "beta2": 0.999}
+    expected, loss = torch_steps(minibatches(), name, lr=lr, weight_decay=weight_decay, **decays)
     assert torch.equal(model.parameters, expected)
     assert steps == STEPS
     assert mean_loss == pytest.approx(loss, rel=1e-12)
@@ -56,7 +59,7 @@ def test_clipping_agrees_with_torch():
     config = settings(momentum=0.9, clip_norm=0.3)
     model = FlatModel(network(), CPU)
     train(model, minibatches(), config, 0.1)
-    expected, _ = torch_sgd(minibatches(), clip_norm=0.3, lr=0.1, momentum=0.9)
+    expected, _ = torch_steps(minibatches(), clip_norm=0.3, lr=0.1, momentum=0.9)
     torch.testing.assert_close(model.parameters, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -70,7 +73,7 @@ def test_a_clip_norm_that_is_never_reached_changes_nothing():
 def test_the_proximal_term_is_the_gradient_of_half_mu_times_the_squared_distance():
     model = FlatModel(network(), CPU)
     mean_loss, _ = train(model, minibatches(), settings(mu=0.5, momentum=0.9), 0.1)
-    expected, loss = torch_sgd(minibatches(), mu=0.5, lr=0.1, momentum=0.9)
+    expected, loss = torch_steps(minibatches(), mu=0.5, lr=0.1, momentum=0.9)
     torch.testing.assert_close(model.parameters, expected, rtol=1e-5, atol=1e-6)
     assert mean_loss == pytest.approx(loss, rel=1e-5)  # the proximal term is no part of it
 
@@ -99,6 +102,17 @@ def test_momentum_starts_at_zero_every_time():
         train(with_momentum, [batch], settings(momentum=0.9), 0.1)
     train(plain, minibatches()[:2], settings(), 0.1)
     assert torch.equal(with_momentum.parameters, plain.parameters)
+
+
+def test_the_first_step_of_adam_goes_as_far_as_the_learning_rate_along_each_sign():
+    """m^ = g and v^ = g^2 after one step; a second round starts anew."""
+    model = FlatModel(network(), CPU)
+    for batch in minibatches(2):
+        before = model.parameters.clone()
+        train(model, [batch], settings(optimizer="adam", momentum=0.9), 0.01)
+        moved = (model.parameters - before) / -0.01
+        clear = model.gradient.abs() > 1e-4
+        torch.testing.assert_close(moved[clear], model.gradient[clear].sign(), rtol=1e-3, atol=1e-3)
 
 
 def test_the_reported_loss_is_the_mean_before_the_steps():
