@@ -240,48 +240,37 @@ class Oort(SelectionStrategy[OortConfig]):
         system = system_factor(durations_s, preferred_s, config.penalty)
         most = min(int(config.blacklist_share * ids.size), ids.size - count)
         usable = ~blacklist(roster.selections[ids], config.blacklist_rounds, most)
-        tried = ~np.isnan(self._utilities[ids])
-        values = self._scores(roster, round_info, system, usable)
-        scored = np.flatnonzero(~np.isnan(values))
+        utilities, trained = self._utilities[ids], _trained(roster, self.context)[ids]
+        tried = ~np.isnan(utilities)
+        gains = np.full(ids.size, np.nan)
+        if self._official:
+            gains[usable] = scaled(np.where(tried, utilities, trained)[usable], config.clip)
+        elif (usable & tried).any():
+            gains = np.minimum(utilities, at_percentile(utilities[usable & tried], config.clip))
+        scored = np.flatnonzero(usable & tried & ~np.isnan(gains))
+        values = scores(gains[scored], self._last[ids][scored], round_info.number, system[scored])
         fresh = np.flatnonzero(usable & ~tried)
         eps = max(config.explore * config.explore_decay ** (round_info.number - 1), config.explore_min)
         exploited = min(int(count * (1.0 - eps)) if fresh.size else count, scored.size)
         explored = min(count - exploited, fresh.size)
         if self._official:
             explored *= int(tried.any())
-            marginal, window, weights = exploited, config.sample_window, _trained(roster, self.context)[ids] * system
+            marginal, window, weights = exploited, config.sample_window, trained * system
         else:
             exploited = min(count - explored, scored.size)
             marginal, window, weights = exploited - 1, float(ids.size), 1.0 / np.maximum(durations_s, 1e-4)
-        known = scored[exploit(values[scored], exploited, marginal, config.cutoff, rng)]
+        known = scored[exploit(values, exploited, marginal, config.cutoff, rng)]
         new = fresh[explore(weights[fresh], explored, window, rng)]
         usable[known] = usable[new] = False
         rest = np.flatnonzero(usable)
         missing = count - known.size - new.size
         picked = np.sort(np.concatenate([known, new, rng.choice(rest, size=missing, replace=False)]))
         components = {
-            "utility": np.nan_to_num(self._utilities[ids][picked]),
+            "utility": np.nan_to_num(utilities[picked]),
             "duration_s": durations_s[picked],
             "exploited": np.isin(picked, known).astype(np.float64),
         }
         return Selection(ids[picked], components=components)
-
-    def _scores(self, roster: Roster, round_info: RoundInfo, system: Floats, usable: NDArray[np.bool_]) -> Floats:
-        """Scores of the `usable` clients that took part before, float64 (n,); NaN for the others."""
-        ids = roster.ids
-        utilities = self._utilities[ids]
-        tried = usable & ~np.isnan(utilities)
-        values = np.full(ids.size, np.nan)
-        if not tried.any():
-            return values
-        if self._official:
-            arms = np.where(np.isnan(utilities), _trained(roster, self.context)[ids], utilities)
-            gains = np.full(ids.size, np.nan)
-            gains[usable] = scaled(arms[usable], self._constants.clip)
-        else:
-            gains = np.minimum(utilities, at_percentile(utilities[tried], self._constants.clip))
-        values[tried] = scores(gains[tried], self._last[ids][tried], round_info.number, system[tried])
-        return values
 
     def update(self, outcome: Outcome) -> None:
         """Renew the utilities of the participants, and let the pacer adjust T."""
