@@ -5,7 +5,8 @@ ISP's candidates always use it.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,55 +17,56 @@ from fedsel_app.wire.codec import WireError
 from strategies.roster import Floats, Ints
 from strategies.round import validation
 from strategies.round.clients import ConnectedClients
-from strategies.round.federation import Reply, SentModel, sent_model
+from strategies.round.federation import Reply, sent_model
 from strategies.round.replies import Replies
 from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
 
 
-def calibrated(
+def next_statistics(
     clients: ConnectedClients,
-    trained: Ints,
+    replies: Replies,
     parameters: NDArray[np.float32],
     buffers: NDArray[np.float32],
     server_round: int,
     context: RunContext,
     examples: Ints,
 ) -> tuple[NDArray[np.float32], int]:
-    """The new model's statistics, float32 (B,), and the bytes that this took, in both directions.
+    """The new model's statistics by `calibration-form`, float32 (B,), and the bytes that they took, in both directions.
 
-    The first `calibration-clients` of the `trained` clients run mini-batches in train mode. Usually each runs
-    `calibration-batches`, and the statistics are averaged by examples; if `aggregation` is not the mean, each statistic
-    is the clients' median. With `calibration-form` = sequential, one client after the other continues the same
-    statistics: each runs all mini-batches of its `examples`, int64 (K,), until there are `calibration-batches` in
-    total.
+    Either the statistics of the `replies` are averaged, or the first `calibration-clients` of their clients run
+    mini-batches in train mode. Usually each runs `calibration-batches`, and the statistics are averaged by `examples`,
+    int64 (K,); if `aggregation` is not the mean, each statistic is the clients' median. With `calibration-form` =
+    sequential, one client after the other continues the same statistics: each runs all mini-batches of its examples,
+    until there are `calibration-batches` in total.
 
     A client that fails is left out; if all fail, `buffers` do not change. A model without statistics costs nothing.
     """
+    config, sent_bytes = context.calibration, buffers.nbytes * len(replies.statistics)
     if not buffers.size:
-        return buffers, 0
-    config, variances = context.calibration, context.buffers > 0.0
-    chosen = trained[: config.calibration_clients or trained.size]
-    if config.calibration_form == "sequential":
-        asked, left = 0, config.calibration_batches
-        for client in chosen.tolist():
+        return buffers, sent_bytes
+    ask = partial(_statistics, clients, parameters, server_round, context)
+    client_bytes = parameters.nbytes + 2 * buffers.nbytes
+    chosen = replies.clients[: config.calibration_clients or replies.clients.size].tolist()
+    if config.of_training:
+        found = dict(zip(replies.clients.tolist(), replies.statistics, strict=True))
+    elif config.calibration_form == "sequential":
+        left = config.calibration_batches
+        for client in chosen:
             batches = min(left, -(-int(examples[client]) // context.training.batch_size))
             if batches:
-                asked, left = asked + 1, left - batches
-                model, instruction = sent_model(parameters, buffers), CalibrateInstruction(server_round, batches)
-                for _, values in _statistics(clients, [client], model, instruction, variances):
+                left, sent_bytes = left - batches, sent_bytes + client_bytes
+                for values in ask(buffers, [client], batches).values():
                     buffers = values.astype(np.float32)
-        return buffers, asked * (sent_model(parameters, buffers).nbytes + buffers.nbytes)
-    model = sent_model(parameters, buffers)
-    instruction = CalibrateInstruction(server_round, config.calibration_batches)
-    returned = list(_statistics(clients, chosen.tolist(), model, instruction, variances))
-    sent = int(chosen.size * (model.nbytes + buffers.nbytes))
-    if not returned:
-        return buffers, sent
-    returning, statistics = zip(*returned, strict=True)
-    numbers = examples[list(returning)].tolist()
-    return average_statistics(statistics, numbers, robust=context.aggregation.aggregation != "mean"), sent
+        return buffers, sent_bytes
+    else:
+        found = ask(buffers, chosen, config.calibration_batches)
+        sent_bytes += len(chosen) * client_bytes
+    if found:
+        robust = context.aggregation.aggregation != "mean"
+        buffers = average_statistics(list(found.values()), examples[list(found)].tolist(), robust=robust)
+    return buffers, sent_bytes
 
 
 def average_statistics(
@@ -79,48 +81,23 @@ def average_statistics(
     return (total / sum(examples)).astype(np.float32)
 
 
-def next_statistics(
-    clients: ConnectedClients,
-    replies: Replies,
-    parameters: NDArray[np.float32],
-    buffers: NDArray[np.float32],
-    server_round: int,
-    context: RunContext,
-    examples: Ints,
-) -> tuple[NDArray[np.float32], int]:
-    """The new model's statistics by `calibration-form`, float32 (B,), and the bytes that they took.
-
-    The bytes include statistics in the `replies`, 4 bytes each. `examples` is int64 (K,), of all clients.
-    """
-    sent_bytes = buffers.nbytes * len(replies.statistics)
-    if not context.calibration.of_training:
-        trained = replies.clients
-        buffers, calibration_bytes = calibrated(clients, trained, parameters, buffers, server_round, context, examples)
-        return buffers, calibration_bytes + sent_bytes
-    if replies.statistics:
-        robust = context.aggregation.aggregation != "mean"
-        buffers = average_statistics(replies.statistics, examples[replies.clients].tolist(), robust=robust)
-    return buffers, sent_bytes
-
-
 def _statistics(
     clients: ConnectedClients,
+    parameters: NDArray[np.float32],
+    server_round: int,
+    context: RunContext,
+    buffers: NDArray[np.float32],
     chosen: list[int],
-    model: SentModel,
-    instruction: CalibrateInstruction,
-    variances: NDArray[np.bool_],
-) -> Iterator[tuple[int, Floats]]:
-    """Each client with a valid answer, and its statistics, float64 (B,). The others are logged.
-
-    `variances` (B,) marks the statistics that cannot be negative.
-    """
-    for client, reply in clients.ask(dict.fromkeys(chosen, instruction), model).items():
+    batches: int,
+) -> dict[int, Floats]:
+    """Statistics of each `chosen` client, float64 (B,), after its `batches`. Invalid answers are logged."""
+    instruction, variances = CalibrateInstruction(server_round, batches), context.buffers > 0.0
+    found = {}
+    for client, reply in clients.ask(dict.fromkeys(chosen, instruction), sent_model(parameters, buffers)).items():
         try:
             if not isinstance(reply, Reply):
                 raise WireError(str(reply))
-            values = validation.unpack_statistics(reply.tensors, variances)
+            found[client] = validation.unpack_statistics(reply.tensors, variances)
         except WireError as error:
-            reason = one_line(error)
-            LOGGER.warning("Round %d: client %d did not calibrate: %s", instruction.server_round, client, reason)
-            continue
-        yield client, values
+            LOGGER.warning("Round %d: client %d did not calibrate: %s", server_round, client, one_line(error))
+    return found

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -6,7 +7,7 @@ from flwr.common import Parameters, ndarrays_to_parameters
 
 from fedsel_app.config import EnrolmentConfig, Settings
 from fedsel_app.messages.instructions import CalibrateInstruction
-from strategies.aggregation.calibration import calibrated
+from strategies.aggregation.calibration import next_statistics
 from strategies.round.clients import ConnectedClients
 from strategies.round.flower_manager import FlowerManager
 from strategies.testing.fakes import make_context
@@ -27,7 +28,8 @@ def calibrate(replies, trained, examples=(), initial=BUFFERS, **settings):
     clients.enrol(FlowerManager(manager_of(proxies)), wait=True)
     context = replace(make_context(Settings(), **settings), buffers=initial)
     examples = np.array(examples or [70] * len(replies))
-    return proxies, *calibrated(clients, np.array(trained), PARAMETERS, initial, 4, context, examples)
+    replies = SimpleNamespace(clients=np.array(trained), statistics=())
+    return proxies, *next_statistics(clients, replies, PARAMETERS, initial, 4, context, examples)
 
 
 def asked(proxy):
