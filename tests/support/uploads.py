@@ -20,6 +20,11 @@ def spec(fraction=1 / 3, decay=1.0, estimated=False, server_round=1):
     return TrainInstruction(server_round, "run", 0.1, fraction, decay, curvature=True, estimated=estimated)
 
 
+def sent_by(choice, delta, state=None, now=None):
+    """Upload of a model of one layer: the update and the state to keep. A fifth is kept unless `now` differs."""
+    return upload(delta, state or {}, (LayerSlice("all", 0, delta.size),), choice, now or spec(0.2), None)
+
+
 def vector(*values):
     """Float32 vector of these values."""
     return np.array(values, np.float32)

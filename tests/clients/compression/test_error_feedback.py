@@ -10,10 +10,9 @@ from clients.compression.compressors import qsgd, rand_k, top_k
 from clients.compression.error_feedback import as_sent, restore_untaken
 from clients.state import StateError
 from fedsel_app.config import CompressionConfig
-from fedsel_app.models.array_layout import LayerSlice
 from fedsel_app.wire.codec import Update, decode, encode
 from fedsel_app.wire.indices import seeded_indices
-from tests.support.uploads import LAYERS, PLAIN, spec, upload, vector
+from tests.support.uploads import LAYERS, PLAIN, sent_by, spec, upload, vector
 
 
 def sent_over(choice, deltas, **changed):
@@ -21,8 +20,7 @@ def sent_over(choice, deltas, **changed):
     state, sent = {}, []
     for server_round, delta in enumerate(deltas, start=1):
         now = spec(server_round=server_round, estimated=choice.ef21 and server_round > 1, **changed)
-        layers = (LayerSlice("all", 0, delta.size),)
-        update, state = upload(delta, state, layers, choice, now, None)
+        update, state = sent_by(choice, delta, state, now)
         sent.append(update.dense().tolist())
     return sent, state
 
@@ -50,16 +48,14 @@ def test_ef21_follows_a_constant_update_exactly():
 
 def test_ef21_starts_anew_where_the_server_has_no_estimate():
     choice = CompressionConfig(error_feedback_scheme="ef21", **PLAIN)
-    _, state = upload(
-        vector(3, -1, 0.5), {"estimate": vector(9, 9, 9)}, (LayerSlice("all", 0, 3),), choice, spec(), None
-    )
+    _, state = sent_by(choice, vector(3, -1, 0.5), {"estimate": vector(9, 9, 9)}, spec())
     assert state["estimate"].tolist() == [3, 0, 0]
 
 
 def test_ef21_without_the_estimate_that_the_server_has_is_an_error():
     choice = CompressionConfig(error_feedback_scheme="ef21", **PLAIN)
     with pytest.raises(StateError, match=r"Client 2.*'state-dir'"):
-        upload(vector(3, -1), {}, (LayerSlice("all", 0, 2),), choice, spec(estimated=True), None)
+        sent_by(choice, vector(3, -1), now=spec(estimated=True))
 
 
 def test_what_the_server_did_not_take_comes_back_by_hand():
@@ -169,10 +165,10 @@ def test_qsgd_with_feedback_is_scaled_to_contract():
     """B = 4, s = 1: omega = min(4, 2) = 2, so a third is sent, and the rest is kept."""
     delta = vector(3, 0, 0, -4)
     choice = CompressionConfig(compressor="qsgd", qsgd_levels=1, qsgd_bucket=4)
-    update, state = upload(delta, {}, (LayerSlice("all", 0, 4),), choice, spec(), None)
+    update, state = sent_by(choice, delta)
     assert set(np.abs(update.values).tolist()) <= {0.0, float(np.float32(5) / np.float32(3))}
     np.testing.assert_allclose(update.values + state["residual"], delta, rtol=1e-6)
-    again, _ = upload(delta, {}, (LayerSlice("all", 0, 4),), choice, spec(), None)
+    again, _ = sent_by(choice, delta)
     assert again == update
 
 
@@ -191,8 +187,7 @@ def distance_to_optimum(feedback, present, momentum):
                 velocity = momentum * velocity + (local - optima[client])
                 local = local - np.float32(0.002) * velocity
             now = spec(0.02, server_round=server_round)
-            layers = (LayerSlice("all", 0, 100),)
-            update, states[client] = upload(local - weights, states[client], layers, choice, now, None)
+            update, states[client] = sent_by(choice, local - weights, states[client], now)
             total += update.dense()
         weights = weights + total / present
     return float(np.linalg.norm(weights - optima.mean(axis=0)))

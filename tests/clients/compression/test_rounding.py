@@ -10,16 +10,11 @@ from hypothesis import strategies as st
 from clients.compression.compressors import rounded
 from clients.compression.error_feedback import as_sent, restore_untaken
 from fedsel_app.config import CompressionConfig, ConfigError
-from fedsel_app.models.array_layout import LayerSlice
 from fedsel_app.wire.codec import WireError, decode, encode
 from strategies.testing.fakes import dense
-from tests.support.uploads import PLAIN, spec, upload
+from tests.support.uploads import PLAIN, sent_by, spec
 
 TOP = {16: 1, 8: 127, 4: 7}
-
-
-def sent_by(choice, delta, state=None, now=None):
-    return upload(delta, state or {}, (LayerSlice("all", 0, delta.size),), choice, now or spec(0.2), None)
 
 
 @given(st.integers(1, 700), st.sampled_from([16, 8, 4]), st.integers(-44, 36), st.integers(0, 40), st.integers(0, 9999))
