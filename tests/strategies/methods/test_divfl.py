@@ -1,6 +1,5 @@
 """DivFL: greedy facility location against exhaustive search."""
 
-from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsel_app.config import CompressionConfig, ConfigError
+from fedsel_app.config import ConfigError
 from strategies.methods.divfl import DivFL, DivFLConfig, facility_location
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
@@ -95,8 +94,7 @@ def test_only_participants_are_refreshed():
 
 
 def test_output_layer_alone():
-    context = make_context(DivFLConfig(layers="output"), clients=3, size=4)
-    method = DivFL(context)
+    method = DivFL(make_context(DivFLConfig(layers="output"), clients=3, size=4))
     heads = [[0, 0], [1, 0], [0.6, 0]]
     method.learn(outcome(RoundInfo(1, 10), range(3), [dense([9.0 * k, 0, *head]) for k, head in enumerate(heads)]))
     roster = make_roster(3)
@@ -105,10 +103,9 @@ def test_output_layer_alone():
 
 
 def test_ideal_trains_everybody_and_weighs_the_chosen_by_examples():
-    context = make_context(DivFLConfig(gradients="ideal"), clients=5, size=2)
     with pytest.raises(ConfigError, match="compressor"):
-        DivFL(context)
-    method = DivFL(replace(context, compression=CompressionConfig(compressor="none")))
+        build(gradients="ideal")
+    method = DivFL(make_context(DivFLConfig(gradients="ideal"), clients=5, size=2, compressor="none"))
     method.learn(points_outcome())
     selection = select(method, seen_roster(examples=[1, 2, 3, 4, 5]), 2, 2)
     assert selection.clients.tolist() == [0, 1, 2, 3, 4]

@@ -1,13 +1,11 @@
 """FedCG: the linear programme against scipy's, the greedy step against all marginal gains, and their alternation."""
 
-from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from fedsel_app.config import BudgetConfig, CompressionConfig
 from strategies.methods.fedcg import FedCG, FedCGConfig, Problem, best_deadline, cover, relative_distances, represented
 from strategies.roster import RoundInfo
 from strategies.selection_math.client_time import fitting_fractions
@@ -128,14 +126,8 @@ def test_a_given_deadline():
 
 
 def build(compressor="top-k", **changes):
-    context = make_context(FedCGConfig(**changes), clients=5, size=2)
-    return FedCG(
-        replace(
-            context,
-            compression=CompressionConfig(compressor=compressor),
-            budget=BudgetConfig(kept_fraction=0.2, kept_min=0.05),
-        )
-    )
+    settings = {"compressor": compressor, "kept_fraction": 0.2, "kept_min": 0.05}
+    return FedCG(make_context(FedCGConfig(**changes), clients=5, size=2, **settings))
 
 
 def test_weights_and_ratios_of_a_selection():

@@ -1,11 +1,9 @@
 """FlexCom: cohort members finish together."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from fedsel_app.config import BudgetConfig, CompressionConfig, ConfigError
+from fedsel_app.config import ConfigError
 from strategies.methods.flexcom import FlexCom, FlexComConfig
 from strategies.testing.fakes import make_context, make_roster
 from tests.support.selecting import select
@@ -15,14 +13,8 @@ SIZE = 1_000_000
 
 def build(compressor="rand-k", deadline="median"):
     """rand-k: 32 bits a kept entry, so that the arithmetic is plain."""
-    context = make_context(FlexComConfig(deadline=deadline), clients=5, size=SIZE)
-    return FlexCom(
-        replace(
-            context,
-            compression=CompressionConfig(compressor=compressor),
-            budget=BudgetConfig(kept_fraction=0.25, kept_min=0.02),
-        )
-    )
+    settings = {"compressor": compressor, "kept_fraction": 0.25, "kept_min": 0.02}
+    return FlexCom(make_context(FlexComConfig(deadline=deadline), clients=5, size=SIZE, **settings))
 
 
 def uneven_roster():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from fedsel_app.config import BudgetConfig, CompressionConfig, ConfigError, Settings, TrainingConfig
+from fedsel_app.config import ConfigError, Settings
 from fedsel_app.wire.codec import Update
 from strategies.methods.optrate import OptRate, spread, top_k_error
 from strategies.roster import RoundInfo
@@ -61,8 +61,7 @@ def test_the_spread_is_optimal(drops, importance, average, least):
 
 
 def build(**training):
-    context = make_context(Settings(), clients=6, size=1000, training=TrainingConfig(**training), rounds=10)
-    return OptRate(replace(context, budget=BudgetConfig(kept_fraction=0.2, kept_min=0.01)))
+    return OptRate(make_context(Settings(), clients=6, size=1000, kept_fraction=0.2, kept_min=0.01, **training))
 
 
 def heavy_tailed(seed=0):
@@ -97,6 +96,5 @@ def test_rounds_that_bring_nothing_measure_nothing():
 
 
 def test_only_top_k_has_such_a_curve():
-    context = replace(make_context(Settings()), compression=CompressionConfig(compressor="rand-k"))
     with pytest.raises(ConfigError, match="set 'compressor' to top-k"):
-        OptRate(context)
+        OptRate(make_context(Settings(), compressor="rand-k"))
