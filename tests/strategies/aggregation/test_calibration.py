@@ -1,16 +1,15 @@
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from flwr.common import Parameters, ndarrays_to_parameters
 
-from fedsel_app.config import EnrolmentConfig, Settings
+from fedsel_app.config import EnrolmentConfig
 from fedsel_app.messages.instructions import CalibrateInstruction
 from strategies.aggregation.calibration import next_statistics
 from strategies.round.clients import ConnectedClients
 from strategies.round.flower_manager import FlowerManager
-from strategies.testing.fakes import make_context
+from tests.support.contexts import context_of
 from tests.support.proxies import StubProxy, fit_reply, manager_of
 
 PARAMETERS = np.arange(5, dtype=np.float32)
@@ -26,7 +25,7 @@ def calibrate(replies, trained, examples=(), initial=BUFFERS, **settings):
     proxies = [StubProxy(client, lambda client, ins, reply=reply: reply) for client, reply in enumerate(replies)]
     clients = ConnectedClients(len(proxies), EnrolmentConfig())
     clients.enrol(FlowerManager(manager_of(proxies)), wait=True)
-    context = replace(make_context(Settings(), **settings), buffers=initial)
+    context = context_of(buffers=initial, **settings)
     examples = np.array(examples or [70] * len(replies))
     replies = SimpleNamespace(clients=np.array(trained), statistics=())
     return proxies, *next_statistics(clients, replies, PARAMETERS, initial, 4, context, examples)

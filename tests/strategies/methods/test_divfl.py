@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedsel_app.config import ConfigError
 from strategies.methods.divfl import DivFL, DivFLConfig, facility_location
 from strategies.roster import RoundInfo
-from strategies.testing.fakes import dense, make_context, make_roster, outcome
+from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import seen_roster
 from tests.support.points import POINTS, distances_of, points_outcome
 from tests.support.selecting import select
@@ -97,9 +97,7 @@ def test_output_layer_alone():
     method = DivFL(make_context(DivFLConfig(layers="output"), clients=3, size=4))
     heads = [[0, 0], [1, 0], [0.6, 0]]
     method.learn(outcome(RoundInfo(1, 10), range(3), [dense([9.0 * k, 0, *head]) for k, head in enumerate(heads)]))
-    roster = make_roster(3)
-    roster.selections[:] = 1
-    assert select(method, roster, 2, 1).clients.tolist() == [2]
+    assert select(method, seen_roster(3), 2, 1).clients.tolist() == [2]
 
 
 def test_ideal_trains_everybody_and_weighs_the_chosen_by_examples():
