@@ -170,18 +170,17 @@ class Problem:
         penalties = self._config.compression_weight * (1.0 - fractions)
         return cover(self._distances + penalties[:, None], count, allowed)
 
-    def starts(self, count: int) -> list[float]:
-        """Deadlines to start from: `deadline_s` if set; else infinity and quantiles of the clients' finish times."""
-        if self._config.deadline_s:
-            return [self._config.deadline_s]
+    def solve(self, count: int) -> Decision:
+        """Alternate `cohort` and `ratios`, and return the best decision.
+
+        It starts from `deadline_s` if set; else from infinity and from quantiles of the clients' finish times.
+        """
         quickest_s = np.sort(self._compute_s + self._least * self._upload_s)
         ends = np.concatenate([quickest_s[count - 1 :], self._compute_s + self._upload_s])
-        return [np.inf, *np.quantile(ends, np.linspace(0.0, 1.0, STARTS), method="inverted_cdf").tolist()]
-
-    def solve(self, count: int) -> Decision:
-        """Alternate `cohort` and `ratios` from every start; return the best decision."""
+        starts = np.quantile(ends, np.linspace(0.0, 1.0, STARTS), method="inverted_cdf").tolist()
+        given = self._config.deadline_s
         met: dict[tuple[int, ...], Decision] = {}
-        for deadline_s in self.starts(count):
+        for deadline_s in [given] if given else [np.inf, *starts]:
             for _ in range(self._config.alternations):
                 cohort = self.cohort(deadline_s, count)
                 key = tuple(cohort.tolist())

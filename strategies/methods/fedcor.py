@@ -197,18 +197,19 @@ class FedCor(SelectionStrategy[FedCorConfig]):
             self._annealing[np.concatenate([outcome.clients, outcome.failed])] *= self.config.annealing
         known = np.isfinite(losses) & np.isfinite(self._before)
         if known.any():
-            self._remember(np.subtract(losses, self._before, out=np.full(losses.size, np.nan), where=known), number)
+            change = np.subtract(losses, self._before, out=np.full(losses.size, np.nan), where=known)
+            change = np.clip(change, -LARGEST_CHANGE, LARGEST_CHANGE)
+            keep = self._rounds >= number - self.config.history
+            self._changes = np.concatenate([self._changes[keep], change[None]])
+            self._rounds = np.append(self._rounds[keep], number)
         steps = self._steps(number, observed=bool(known.any()))
         if steps and self._rounds.size:
-            self._fit(number, steps)
+            weights = self.config.discount ** (number - self._rounds).astype(np.float64)
+            mean = discounted_mean(self._changes, weights) if self.config.update_mean else np.zeros(losses.size)
+            self._embeddings = fitted(self._embeddings, self._changes - mean, weights, NOISE_VARIANCE, steps)
+            self._annealing = np.ones(losses.size)
         watched = self._uniform(number) and outcome.aggregate is not None
         self._before = losses.copy() if watched else np.full(losses.size, np.nan)
-
-    def _remember(self, change: Floats, number: int) -> None:
-        keep = self._rounds >= number - self.config.history
-        change = np.clip(change, -LARGEST_CHANGE, LARGEST_CHANGE)
-        self._changes = np.concatenate([self._changes[keep], change[None]])
-        self._rounds = np.append(self._rounds[keep], number)
 
     def _steps(self, number: int, *, observed: bool) -> int:
         """Adam steps after round `number`."""
@@ -218,9 +219,3 @@ class FedCor(SelectionStrategy[FedCorConfig]):
         if config.update_mean:
             return config.first_steps if number == config.warmup + 1 else 0
         return config.warmup_steps if observed else 0
-
-    def _fit(self, number: int, steps: int) -> None:
-        weights = self.config.discount ** (number - self._rounds).astype(np.float64)
-        mean = discounted_mean(self._changes, weights) if self.config.update_mean else np.zeros(self._annealing.size)
-        self._embeddings = fitted(self._embeddings, self._changes - mean, weights, NOISE_VARIANCE, steps)
-        self._annealing = np.ones(self._annealing.size)

@@ -29,7 +29,7 @@ import numpy as np
 
 from fedsel_app.config import Settings, setting
 from strategies.base import SelectionStrategy
-from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
+from strategies.roster import Floats, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
 from strategies.selection_math.sampling import finite
 from strategies.selection_math.similarity import layer_part
@@ -173,13 +173,9 @@ class Terraform(SelectionStrategy[TerraformConfig]):
             self._round, self._iteration = self._round + 1, 1
         self._hard = np.zeros(0, np.int64)
         if self._iteration < self.config.iterations and outcome.clients.size:
-            hard = self._harder(outcome.clients, self.magnitudes(outcome))
-            if hard.size >= self.config.min_clients:
-                self._hard = hard
-
-    def _harder(self, clients: Ints, magnitudes: Floats) -> Ints:
-        """The upper part of the split, ascending by magnitude; empty without a split."""
-        order = np.argsort(magnitudes, kind="stable")
-        examples = self.roster.examples[clients[order]].astype(np.float64)
-        index = split_index(magnitudes[order], examples, self.config.quartiles)
-        return clients[order[clients.size if index is None else index :]]
+            magnitudes = self.magnitudes(outcome)
+            order = np.argsort(magnitudes, kind="stable")
+            examples = self.roster.examples[outcome.clients[order]].astype(np.float64)
+            index = split_index(magnitudes[order], examples, self.config.quartiles)
+            if index is not None and order.size - index >= self.config.min_clients:
+                self._hard = outcome.clients[order[index:]]
