@@ -62,11 +62,6 @@ def candidate_count(config: PowerOfChoiceConfig, round_info: RoundInfo, count: i
     return min(max(config.candidates or default, count), available)
 
 
-def remembered_losses(fit_losses: Floats, selections: Ints) -> Floats:
-    """Values of rpow-d, float64 (n,): the last training loss; +inf for clients that were never selected."""
-    return np.where(selections == 0, np.inf, finite(fit_losses))
-
-
 @final
 class PowerOfChoice(SelectionStrategy[PowerOfChoiceConfig]):
     """Selects the m largest losses among d candidates, which are drawn by data size."""
@@ -117,7 +112,7 @@ class PowerOfChoice(SelectionStrategy[PowerOfChoiceConfig]):
         ids, keys = roster.ids, _by_size(roster, rng)
         if self.config.variant == "rpow-d":
             drawn = ids[largest(keys, candidate_count(self.config, round_info, count, ids.size))]
-            losses = remembered_losses(roster.fit_losses[drawn], roster.selections[drawn])
+            losses = np.where(roster.selections[drawn] == 0, np.inf, finite(roster.fit_losses[drawn]))
         else:
             probed = np.flatnonzero(~np.isnan(roster.losses[ids]))
             compared = probed if probed.size >= count else np.arange(ids.size)
