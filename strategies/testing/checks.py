@@ -116,38 +116,33 @@ def _same_seed(tested: MethodUnderTest) -> None:
 @_register("pure-select")
 def _pure_select(tested: MethodUnderTest) -> None:
     """Selecting changes nothing, for any count, and gives the same result when repeated."""
-
-    def select(federation: FakeFederation, number: int, count: int) -> None:
-        first, _, _, again = (parts_of(federation.select(number, size)) for size in (count, 1, CLIENTS, count))
-        require_same(first, again, "'select' must give the same result when repeated.")
-
-    _require_pure(tested, select, "select")
+    _require_pure(tested, "select", lambda federation, number, count: parts_of(federation.select(number, count)))
 
 
 @_register("pure-candidates")
 def _pure_candidates(tested: MethodUnderTest) -> None:
     """Candidates are at most `probe_count` distinct available ids, ascending. Choosing them changes nothing."""
 
-    def name_candidates(federation: FakeFederation, number: int, count: int) -> None:
-        first, _, again = (federation.candidates(number, size) for size in (count, 1, count))
-        method, available = federation.method, federation.roster.ids
+    def candidates(federation: FakeFederation, number: int, count: int) -> Arrays:
+        found, method, available = federation.candidates(number, count), federation.method, federation.roster.ids
         most = method.probe_count(method.config, federation.round_info(number), count, available.size)
-        fault = candidates_fault(first, available)
+        fault = candidates_fault(found, available)
         require(not fault, fault)
-        require(first.size <= most, f"'candidates' must be at most 'probe_count', {most}. Got {first.size}.")
-        require_same({"clients": first}, {"clients": again}, "'candidates' must give the same result when repeated.")
+        require(found.size <= most, f"'candidates' must be at most 'probe_count', {most}. Got {found.size}.")
+        return {"clients": found}
 
     if tested.method.candidates is not SelectionStrategy.candidates:
-        _require_pure(tested, name_candidates, "candidates")
+        _require_pure(tested, "candidates", candidates)
 
 
-def _require_pure(tested: MethodUnderTest, call: Callable[[FakeFederation, int, int], None], name: str) -> None:
+def _require_pure(tested: MethodUnderTest, name: str, call: Callable[[FakeFederation, int, int], Arrays]) -> None:
     federation = tested.federation()
     for number in range(1, LONG + 1):
         count = federation.observe(number)
         if number in (1, 2, 3, LONG - 1, LONG):
             roster, state = federation.roster.state(), copied(federation.method.state())
-            call(federation, number, count)
+            first, _, _, again = (call(federation, number, size) for size in (count, 1, CLIENTS, count))
+            require_same(first, again, f"'{name}' must give the same result when repeated.")
             require_same(vars(federation.roster), roster, f"'{name}' must not change the roster.")
             require_same(federation.method.state(), state, f"'{name}' must not change the method's state.")
         federation.finish(number, federation.select(number, count))
@@ -237,13 +232,10 @@ for _kind in [*UPDATES][1:]:
 @_register("knowledge")
 def _knowledge(tested: MethodUnderTest) -> None:
     """Knowledge that a method does not declare in its `needs` does not change it."""
-
-    def decided(selection: Selection) -> Arrays:
-        return parts_of(replace(selection, components={}))
-
     bare, generous = tested.federation(), tested.federation(generous=True)
     for number in STAGES:
-        first, second = (decided(run_round(federation, number)[0]) for federation in (bare, generous))
+        selections = (run_round(federation, number)[0] for federation in (bare, generous))
+        first, second = (parts_of(replace(selection, components={})) for selection in selections)
         require_same(first, second, "it uses knowledge that its 'needs' do not declare.")
 
 
