@@ -65,10 +65,10 @@ def train(
     """
     weights, gradient = model.parameters, model.gradient
     optimizer = make_optimizer(config, weights)
-    decay = 0.0 if config.optimizer == "adamw" else config.weight_decay
+    penalty = 0.0 if config.optimizer == "adamw" else config.weight_decay
     anchor = weights.clone() if config.proximal else None
     drift = torch.empty_like(weights) if config.proximal else None
-    terms = config.momentum or config.proximal or config.clip_norm or decay or correction is not None
+    terms = config.momentum or config.proximal or config.clip_norm or penalty or correction is not None
     plain = config.optimizer == "sgd" and not terms
     steps = 0
     total = torch.zeros((), dtype=torch.float64, device=weights.device)
@@ -84,8 +84,8 @@ def train(
                 gradient.add_(torch.sub(weights, anchor, out=drift), alpha=config.proximal)
             if correction is not None:
                 gradient.add_(correction)
-            if decay:
-                gradient.add_(weights, alpha=decay)
+            if penalty:
+                gradient.add_(weights, alpha=penalty)
             if config.clip_norm:
                 gradient.mul_(torch.clamp(config.clip_norm / (torch.linalg.vector_norm(gradient) + 1e-6), max=1.0))
             optimizer.step(weights, gradient, lr)

@@ -39,7 +39,7 @@ def next_statistics(
     mini-batches in train mode. Usually each runs `calibration-batches`, and the statistics are averaged by `examples`,
     int64 (K,); if `aggregation` is not the mean, each statistic is the clients' median. With `calibration-form` =
     sequential, one client after the other continues the same statistics: each runs all mini-batches of its examples,
-    until there are `calibration-batches` in total.
+    until there are `calibration-batches` in total. The bytes include the statistics in the `replies`.
 
     A client that fails is left out; if all fail, `buffers` do not change. A model without statistics costs nothing.
     """
