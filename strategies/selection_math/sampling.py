@@ -58,23 +58,18 @@ def unseen_first(seen: NDArray[np.bool_], count: int, rng: np.random.Generator) 
 
 
 def weighted_keys(weights: Floats, rng: np.random.Generator) -> Floats:
-    """Keys (n,) whose descending order is that of `weighted_order`: log weight + Gumbel noise."""
+    """Keys (n,) whose descending order is that of `weighted_draws`: log weight + Gumbel noise."""
     noise = rng.gumbel(size=weights.size)
     # It is below every key of a positive weight.
     return np.log(weights, out=np.full(weights.size, -800.0), where=weights > 0) + noise
 
 
-def weighted_order(weights: Floats, rng: np.random.Generator) -> Ints:
-    """All positions in the order of sequential draws without replacement with probabilities in proportion to `weights`.
-
-    The first m entries are m such draws, each renormalised over the remaining ones. `weights` (n,) are finite and >= 0.
-    Entries of weight 0 come last, in random order.
-    """
-    return np.argsort(-weighted_keys(weights, rng), kind="stable")
-
-
 def weighted_draws(weights: Floats, count: int, rng: np.random.Generator) -> Ints:
-    """The first `count` of `weighted_order`, in O(n)."""
+    """Positions of `count` sequential draws without replacement, with probabilities in proportion to `weights`. O(n).
+
+    They are in the order of the draws, each of which is renormalised over the remaining entries. `weights` (n,) are
+    finite and >= 0. Entries of weight 0 come last, in random order.
+    """
     return largest(weighted_keys(weights, rng), count)
 
 

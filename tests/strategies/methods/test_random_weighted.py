@@ -7,7 +7,7 @@ import pytest
 
 from fedsel_app.config import Settings
 from strategies.methods.random_weighted import RandomWeighted
-from strategies.selection_math.sampling import weighted_order
+from strategies.selection_math.sampling import weighted_draws
 from strategies.testing.fakes import make_context, make_roster
 from tests.support.selecting import frequencies, select
 
@@ -24,7 +24,7 @@ def sequence_probability(weights, sequence):
 def test_orders_have_the_probabilities_of_sequential_draws():
     weights, draws = np.array([5.0, 3.0, 2.0]), 6000
     rng = np.random.default_rng(0)
-    found = [tuple(weighted_order(weights, rng).tolist()) for _ in range(draws)]
+    found = [tuple(weighted_draws(weights, 3, rng).tolist()) for _ in range(draws)]
     for sequence in permutations(range(3)):
         expected = sequence_probability(weights, sequence)
         assert found.count(sequence) / draws == pytest.approx(expected, abs=4 * np.sqrt(expected / draws))
@@ -32,11 +32,11 @@ def test_orders_have_the_probabilities_of_sequential_draws():
 
 def test_weight_zero_comes_last_in_random_order():
     weights, rng = np.array([0.0, 1e-300, 0.0, 1e300]), np.random.default_rng(0)
-    orders = [weighted_order(weights, rng).tolist() for _ in range(200)]
+    orders = [weighted_draws(weights, 4, rng).tolist() for _ in range(200)]
     assert all(set(order[:2]) == {1, 3} for order in orders)
     assert {tuple(order[2:]) for order in orders} == {(0, 2), (2, 0)}
-    assert sorted(weighted_order(np.zeros(5), rng).tolist()) == [0, 1, 2, 3, 4]
-    assert weighted_order(np.zeros(0), rng).size == 0
+    assert sorted(weighted_draws(np.zeros(5), 5, rng).tolist()) == [0, 1, 2, 3, 4]
+    assert weighted_draws(np.zeros(0), 0, rng).size == 0
 
 
 def test_inclusion_follows_size_and_weights_are_equal():

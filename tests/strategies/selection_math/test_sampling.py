@@ -14,7 +14,6 @@ from strategies.selection_math.sampling import (
     shares,
     unseen_first,
     weighted_draws,
-    weighted_order,
 )
 
 reals = st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=20)
@@ -127,7 +126,7 @@ def test_unseen_first_takes_the_unseen_uniformly_and_then_the_others():
 def test_the_first_draws_are_those_of_the_whole_order(count):
     weights = np.array([2.0, 0.0, 5e-324, 1e308, 0.0, 3.0, 1.0, 0.0])
     for seed in range(50):
-        order = weighted_order(weights, np.random.default_rng(seed))
+        order = weighted_draws(weights, weights.size, np.random.default_rng(seed))
         assert sorted(order[-3:].tolist()) == [1, 4, 7]
         assert weighted_draws(weights, count, np.random.default_rng(seed)).tolist() == order[:count].tolist()
 
