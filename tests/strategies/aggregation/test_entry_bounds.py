@@ -62,11 +62,11 @@ def test_the_server_bounds_entries_and_remembers_them():
     assert step(open_, context, values)[3] == 0.0  # all are dense here, and three votes against two
     assert step(bounded, context, values)[3] == 0.0
     before = {name: array.copy() for name, array in bounded.state().items()}
-    step(bounded, context, values, preview=True)
+    other = [[2.0, 0, 0, 0]] * 5
+    step(bounded, context, other, preview=True)
     assert all(np.array_equal(array, before[name]) for name, array in bounded.state().items())
     resumed, _ = server(entry_malicious=2)
     resumed.load_state(before)
-    other = [[2.0, 0, 0, 0]] * 5
     np.testing.assert_array_equal(step(resumed, context, other), step(bounded, context, other))
     assert "entry-bounds/sizes" in before
     assert not any(name.startswith("entry-bounds") for name in open_.state())

@@ -15,7 +15,7 @@ from strategies.methods.fedcvr_bolt import (
 )
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
-from tests.support.selecting import select
+from tests.support.selecting import frequencies, select
 
 CLIENTS, SIZE, LAYER = 8, 12, slice(6, 12)
 
@@ -235,9 +235,10 @@ def grouped(number, clients=range(CLIENTS), failed=()):
     return outcome(RoundInfo(number, 10), clients, updates, failed=failed)
 
 
-def test_one_client_of_each_coalition_after_the_warm_up():
+def test_one_client_of_each_coalition_after_a_uniform_warm_up():
     method, roster = build(), make_roster(CLIENTS)
     method.roster = roster
+    np.testing.assert_allclose(frequencies(method, roster, 1, 2, 600), 0.25, atol=0.06)
     method.update(grouped(1))
     for seed in range(20):
         chosen = select(method, roster, 2, 2, seed).clients
