@@ -1,6 +1,7 @@
-"""Baselines of `fedsel bench round`: the same work in bare PyTorch, and in an untouched Flower app.
+"""Baselines of `fedsel bench round`: the same work in two loops without Flower, and in an untouched Flower app.
 
-Neither uses fedsel's clients, strategies or codec. They share only the architecture and the random data.
+The plain loop and the Flower app share only the architecture and the random data with fedsel. The best-effort loop uses
+fedsel's models, batches, local steps and compression.
 """
 
 import logging
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,12 +21,21 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_, parameters_to_vector, vector_to_parameters
 
-from fedsel_app.config import DataConfig
+from clients.compression.compressors import kept_count, top_indices
+from clients.training.steps import train
+from fedsel_app.config import DataConfig, PreprocessingConfig, TrainingConfig
+from fedsel_app.data.batches import DeviceData, batch_order
 from fedsel_app.data.dataset import Dataset, from_arrays
 from fedsel_app.models.architectures import ARCHITECTURES
+from fedsel_app.models.building import build
+from fedsel_app.models.device import prepare
+from fedsel_app.models.flat_model import FlatModel, evaluate
 from fedsel_app.seeds import Purpose, stream
 
 Vector = NDArray[np.float32]
+CPU = torch.device("cpu")
+NO_BUFFERS = np.zeros(0, np.float32)
+FORWARD_BATCH = 256
 
 
 @dataclass(frozen=True)
@@ -142,22 +152,62 @@ class PlainClients:
         return indices.numpy(), values.numpy()
 
 
-class Clients(Protocol):
-    """Clients of a task in one process: `PlainClients`, or another class that does the same work."""
+class BestEffortClients:
+    """All clients of a task in one process, with fedsel's models, batches, local steps and compression.
 
-    start: Vector
+    It has no Flower, Ray, codec or strategy. So the time of a round of the engine, divided by that of this loop, is the
+    cost of the engine alone.
+    """
+
+    def __init__(self, task: Task) -> None:
+        prepare(CPU, threads=1)
+        self._task = task
+        self._model = FlatModel(build(task.model, task.shape, task.classes, seed=0), CPU)
+        self._data = DeviceData(random_images(task), PreprocessingConfig(), CPU)
+        self._training = TrainingConfig(local_steps=task.steps, batch_size=task.batch)
+        self._rng = stream(0, Purpose.TRAIN)
+        self._residual: dict[int, Vector] = {}
+        self.start = self._model.export()
+
+    def _order(self, client: int, batches: int) -> list[NDArray[np.int64]]:
+        own = self._task.examples // self._task.clients
+        return [positions + client * own for positions in batch_order(own, self._task.batch, batches, self._rng)]
 
     def load(self, parameters: Vector) -> None:
         """Take the global model."""
+        self._model.load(parameters, NO_BUFFERS)
 
     def probe(self, client: int) -> float:
         """Loss of the loaded model on the client's mini-batches."""
+        drawn = np.concatenate(self._order(client, self._task.probe_batches))
+        chunks = np.split(drawn, range(FORWARD_BATCH, drawn.size, FORWARD_BATCH))
+        return evaluate(self._model, self._data.train_batches(chunks, None)).loss
 
     def test(self) -> float:
         """Accuracy of the loaded model on the test set."""
+        return evaluate(self._model, self._data.test_batches(FORWARD_BATCH)).score
 
-    def compressed(self, parameters: Vector, client: int) -> tuple[NDArray[Any], Vector]:
-        """Positions and values of an update's largest entries."""
+    def train(self, parameters: Vector, client: int) -> Vector:
+        """Change of the weights after the local steps of FedProx."""
+        self.load(parameters)
+        batches = self._data.train_batches(self._order(client, self._task.steps), None)
+        train(self._model, batches, self._training, self._training.lr)
+        return self._model.export() - parameters
+
+    def compressed(self, parameters: Vector, client: int) -> tuple[NDArray[np.uint32], Vector]:
+        """Largest entries of the update plus residual; the client keeps the rest as its residual."""
+        vector = self.train(parameters, client)
+        if client in self._residual:
+            vector += self._residual[client]
+        indices = top_indices(np.square(vector), kept_count(self._task.kept, vector.size, "ceil"))
+        values = vector[indices]
+        vector[indices] = 0.0
+        vector *= np.float32(0.9)
+        self._residual[client] = vector
+        return indices, values
+
+
+Clients = PlainClients | BestEffortClients
 
 
 def _serve(task: Task, make_clients: Callable[[Task], Clients], pipe: Connection) -> None:
@@ -172,9 +222,7 @@ def _serve(task: Task, make_clients: Callable[[Task], Clients], pipe: Connection
             pipe.send([clients.compressed(parameters, client) for client in share])
 
 
-def plain_rounds(
-    task: Task, rounds: int, workers: int, make_clients: Callable[[Task], Clients] = PlainClients
-) -> list[float]:
+def loop_rounds(task: Task, rounds: int, workers: int, make_clients: Callable[[Task], Clients]) -> list[float]:
     """Seconds of each round in worker processes with one thread each, which get their work through pipes."""
     context = multiprocessing.get_context("spawn")
     pipes, processes = [], []

@@ -22,17 +22,12 @@ def fastest(repeats: int, call: Callable[[], Result]) -> tuple[float, Result]:
 
     Time spent waiting for a core is left out, so a busy machine measures the same as an idle one.
     """
-    best, found = _timed(call)
-    for _ in range(repeats - 1):
-        seconds, found = _timed(call)
-        best = min(best, seconds)
+    best = math.inf
+    for _ in range(repeats):
+        start = time.thread_time()
+        found = call()
+        best = min(best, time.thread_time() - start)
     return best, found
-
-
-def _timed(call: Callable[[], Result]) -> tuple[float, Result]:
-    start = time.thread_time()
-    found = call()
-    return time.thread_time() - start, found
 
 
 SIZE = 2_781_514

@@ -21,8 +21,7 @@ from rich.table import Table
 from fedsel_app.config import ConfigError
 from fedsel_app.models.device import has_bf16
 from fedsel_app.records.run_folder import read_rounds
-from simulation.bench.baselines import TASKS, Task, flower_rounds, plain_rounds
-from simulation.bench.best_effort import best_effort_rounds
+from simulation.bench.baselines import TASKS, BestEffortClients, PlainClients, Task, flower_rounds, loop_rounds
 from simulation.deployment.flower_cli import DeploymentError
 
 WARM_UP = 1
@@ -46,20 +45,6 @@ class RoundTime:
     of_best_effort: float
 
 
-def engine_command(task: Task, rounds: int, engine: str, workers: int, strategy: str, *settings: str) -> list[str]:
-    """Arguments of the `fedsel run` that does a task's work in an engine."""
-    module = next(name for name, one in TASKS.items() if one is task)
-    values = [
-        *(f"data=simulation.bench.baselines:{module}", f"model={task.model}", "partition=iid"),
-        *(f"local-steps={task.steps}", f"batch-size={task.batch}", f"probe-batches={task.probe_batches}"),
-        *("link-cap=none", "curvature-layers=0", f"engine={engine}", f"workers={workers if engine == 'ray' else 0}"),
-        *("threads=1", f"eval-threads={workers if engine == 'ray' else 1}", "checkpoint-every=0", *settings),
-    ]
-    flags = [flag for value in values for flag in ("--set", value)]
-    sizes = ["--rounds", str(rounds), "--clients", str(task.clients), "--cohort", str(task.cohort)]
-    return ["run", "--strategy", strategy, *sizes, *flags]
-
-
 def engine_rounds(arguments: list[str]) -> list[float]:
     """Seconds of each round of a `fedsel run`, from rounds.jsonl."""
     with tempfile.TemporaryDirectory() as folder:
@@ -73,29 +58,37 @@ def engine_rounds(arguments: list[str]) -> list[float]:
 
 def engine_commands(task: Task, rounds: int, workers: int) -> dict[str, list[str]]:
     """Arguments of `fedsel run` for each contender; the inline engine, with one core, only if the steps are small."""
-    top_k = f"kept-fraction={task.kept}", "kept-warmup-rounds=0", "kept-cosine=0"
-    settings = {
-        "fedsel, Ray, hetero-select": ("ray", "hetero-select", *top_k),
-        "fedsel, inline, hetero-select": ("inline", "hetero-select", *top_k),
-        "fedsel, Ray, hetero-select, bf16": ("ray", "hetero-select", *top_k, "precision=bf16", "device=cpu"),
-        "fedsel, Ray, hetero-select, uncompressed": ("ray", "hetero-select", "compressor=none"),
-        "fedsel, Ray, random, uncompressed": ("ray", "random", "compressor=none"),
+    module = next(name for name, one in TASKS.items() if one is task)
+    shared = [
+        *(f"data=simulation.bench.baselines:{module}", f"model={task.model}", "partition=iid"),
+        *(f"rounds={rounds}", f"clients={task.clients}", f"cohort={task.cohort}", f"local-steps={task.steps}"),
+        *(f"batch-size={task.batch}", f"probe-batches={task.probe_batches}", "link-cap=none", "curvature-layers=0"),
+        *("threads=1", "checkpoint-every=0"),
+    ]
+    ray = "engine=ray", f"workers={workers}", f"eval-threads={workers}"
+    hetero_select = "strategy=hetero-select", f"kept-fraction={task.kept}", "kept-warmup-rounds=0", "kept-cosine=0"
+    own = {
+        "fedsel, Ray, hetero-select": (*ray, *hetero_select),
+        "fedsel, inline, hetero-select": ("engine=inline", "workers=0", "eval-threads=1", *hetero_select),
+        "fedsel, Ray, hetero-select, bf16": (*ray, *hetero_select, "precision=bf16", "device=cpu"),
+        "fedsel, Ray, hetero-select, uncompressed": (*ray, "strategy=hetero-select", "compressor=none"),
+        "fedsel, Ray, random, uncompressed": (*ray, "strategy=random", "compressor=none"),
     }
     if task.model != "logistic":
-        del settings["fedsel, inline, hetero-select"]
+        del own["fedsel, inline, hetero-select"]
     if not has_bf16(torch.device("cpu")):
-        del settings["fedsel, Ray, hetero-select, bf16"]
+        del own["fedsel, Ray, hetero-select, bf16"]
     return {
-        name: engine_command(task, rounds, engine, workers, strategy, *values)
-        for name, (engine, strategy, *values) in settings.items()
+        name: ["run", *(word for value in (*shared, *settings) for word in ("--set", value))]
+        for name, settings in own.items()
     }
 
 
 def contenders(task: Task, rounds: int, workers: int) -> dict[str, Callable[[], list[float]]]:
     """Functions that measure the rounds of each contender of a task, the two loops first."""
     return {
-        PLAIN: lambda: _in_fresh_process(plain_rounds, task, rounds, workers),
-        BEST_EFFORT: lambda: _in_fresh_process(best_effort_rounds, task, rounds, workers),
+        PLAIN: lambda: _in_fresh_process(loop_rounds, task, rounds, workers, PlainClients),
+        BEST_EFFORT: lambda: _in_fresh_process(loop_rounds, task, rounds, workers, BestEffortClients),
         **{name: partial(engine_rounds, words) for name, words in engine_commands(task, rounds, workers).items()},
         "untouched Flower FedAvg": lambda: _in_fresh_process(flower_rounds, task, rounds, workers),
     }
@@ -135,9 +128,9 @@ def measure(names: Sequence[str], rounds: int, workers: int, console: Console) -
 
 
 def _in_fresh_process(
-    measured: Callable[[Task, int, int], list[float]], task: Task, rounds: int, workers: int
+    measured: Callable[..., list[float]], task: Task, rounds: int, workers: int, *others: object
 ) -> list[float]:
     """Call `measured` in a fresh process with threads and caches of its own."""
     os.environ["OMP_NUM_THREADS"] = str(workers)
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(measured, task, rounds, workers).result()
+        return pool.submit(measured, task, rounds, workers, *others).result()

@@ -8,8 +8,7 @@ from rich.console import Console
 from clients.compression.compressors import kept_count
 from fedsel_app.cli import main
 from simulation.bench import rounds
-from simulation.bench.baselines import TASKS, PlainClients, Task
-from simulation.bench.best_effort import BestEffortClients
+from simulation.bench.baselines import TASKS, BestEffortClients, PlainClients, Task
 from simulation.bench.rounds import engine_commands, measure
 
 TINY = Task("tiny", "logistic", (1, 4, 4), examples=400, test_examples=50, clients=8, cohort=3, steps=4, batch=8)
