@@ -19,6 +19,11 @@ from rich.console import Console
 from fedsel_app.config.arguments import Subparsers, positive
 
 
+def positives(text: str) -> list[int]:
+    """Whole numbers above 0, separated by commas, for argparse. Raises ValueError for anything else."""
+    return [positive(number) for number in text.split(",")]
+
+
 @dataclass(frozen=True)
 class Bench:
     """Bench: its module, a description of its measurement, and its flags as argparse takes them."""
@@ -51,7 +56,12 @@ BENCHES = {
         "simulation.bench.deployed",
         "seconds and processor time of a deployed round, beside the same work in one process",
         {
-            "--local-steps": {"default": "5,500", "metavar": "N,...", "help": "numbers of local steps (5,500)"},
+            "--local-steps": {
+                "type": positives,
+                "default": "5,500",
+                "metavar": "N,...",
+                "help": "numbers of local steps (5,500)",
+            },
             "--supernodes": {
                 "type": positive,
                 "default": 3,

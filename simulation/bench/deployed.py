@@ -72,8 +72,7 @@ def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]
     """Print the times of a deployed round, and return the rows of the table."""
     if sys.platform != "linux":
         raise ConfigError("fedsel bench deploy reads processor times in /proc, which only Linux has.")
-    sizes = [int(size) for size in arguments.local_steps.split(",")]
-    found = [measure(size, arguments.supernodes, arguments.rounds, console) for size in sizes]
+    found = [measure(size, arguments.supernodes, arguments.rounds, console) for size in arguments.local_steps]
     title = f"A deployed round with {arguments.supernodes} SuperNodes, median of {arguments.rounds}"
     table = Table(title=title, caption="processor time: mean of the same rounds; ratio: all of it over the work's")
     for heading in ("local steps", "first s", "median s", "slowest s", "processor s", "work alone s", "ratio", *PARTS):

@@ -36,52 +36,15 @@ if TYPE_CHECKING:
 
     from simulation.python_interface.setting_keywords import SettingKeywords
 
-
-def trained_model(path: Path, settings: Mapping[str, Value]) -> nn.Module:
-    """Build the model of a run with these `settings` and the parameters in the file `path`: on the CPU, in eval mode.
-
-    Raises
-    ------
-    ConfigError
-        If the file is absent or damaged, the data set is not available, or the model is from a user's own Flower app.
-    """
-    config, device = _config(settings), torch.device("cpu")
-    try:
-        with path.open("rb") as file:
-            arrays = read_arrays(file)
-    except FileNotFoundError as error:
-        raise ConfigError(f"There is no {path} yet: the run is not finished.") from error
-    except (NpzError, OSError) as error:
-        raise ConfigError(f"The model {path} cannot be read: {error}.") from error
-    dataset = load(config.data, config.run.seed)
-    module = building.build(config.run.model, dataset.sample_shape, dataset.classes, config.run.seed)
-    model = flat_model.FlatModel(module, device, task_of(dataset, device))
-    model.load(arrays["parameters"], arrays["buffers"])
-    return model.module.eval()
-
-
-def test_data(settings: Mapping[str, Value]) -> tuple[Tensor, Tensor]:
-    """Samples of the server's test set, normalised for the model, and their targets.
-
-    Raises
-    ------
-    ConfigError
-        If the data set is not available, or is from a user's own Flower app.
-    """
-    config, device = _config(settings), torch.device("cpu")
-    examples = len(load(config.data, config.run.seed).y_test)
-    [batch] = device_data(config.data, config.preprocessing, config.run.seed, device).test_batches(examples)
-    return batch
-
-
-def _config(settings: Mapping[str, Value]) -> AppConfig:
-    if settings.get("data") == OWN_APP:
-        raise ConfigError("The model and data of this run are from your own Flower app: load model.npz with its code.")
-    return AppConfig.from_values(settings)
+CPU = torch.device("cpu")
 
 
 class RunResult(Run):
-    """Run that was read from its folder: the result of `run` and `load_run`."""
+    """Run that was read from its folder: the result of `run` and `load_run`.
+
+    Its models and its test data raise ConfigError if the data set is not available, if the run is one of a user's own
+    Flower app, or if the file of a model is absent or damaged.
+    """
 
     @property
     def settings(self) -> Mapping[str, Value]:
@@ -91,17 +54,42 @@ class RunResult(Run):
     @property
     def model(self) -> nn.Module:
         """Model of the last round, on the CPU and in eval mode. Its inputs must be normalised as in `test_data`."""
-        return trained_model(self.folder / "model.npz", self.settings)
+        return self._trained(self.folder / "model.npz")
 
     @property
     def best_model(self) -> nn.Module:
         """Model of the round with the best accuracy, on the CPU and in eval mode."""
-        return trained_model(self.folder / "best-model.npz", self.settings)
+        return self._trained(self.folder / "best-model.npz")
 
     @property
     def test_data(self) -> tuple[Tensor, Tensor]:
         """Samples of the server's test set, normalised for the model, and their targets."""
-        return test_data(self.settings)
+        config = self._app_config()
+        data = device_data(config.data, config.preprocessing, config.run.seed, CPU)
+        [batch] = data.test_batches(len(data.y_test))
+        return batch
+
+    def _trained(self, path: Path) -> nn.Module:
+        config = self._app_config()
+        try:
+            with path.open("rb") as file:
+                arrays = read_arrays(file)
+        except FileNotFoundError as error:
+            raise ConfigError(f"There is no {path} yet: the run is not finished.") from error
+        except (NpzError, OSError) as error:
+            raise ConfigError(f"The model {path} cannot be read: {error}.") from error
+        dataset = load(config.data, config.run.seed)
+        module = building.build(config.run.model, dataset.sample_shape, dataset.classes, config.run.seed)
+        model = flat_model.FlatModel(module, CPU, task_of(dataset, CPU))
+        model.load(arrays["parameters"], arrays["buffers"])
+        return model.module.eval()
+
+    def _app_config(self) -> AppConfig:
+        if self.settings.get("data") == OWN_APP:
+            raise ConfigError(
+                "The model and data of this run are from your own Flower app: load model.npz with its code."
+            )
+        return AppConfig.from_values(self.settings)
 
     def plot(self, metric: str = ACCURACY) -> Figure:
         """Figure of the score, or of another metric, against rounds, seconds, bytes sent and client updates."""

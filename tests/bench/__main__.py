@@ -5,7 +5,7 @@ import sys
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.arguments import positive
-from simulation.bench.commands import REPEATS, Bench, add_benches
+from simulation.bench.commands import REPEATS, Bench, add_benches, positives
 
 BENCHES = {
     "aggregate": Bench("tests.bench.aggregate", "ms of summing the updates of a cohort", REPEATS),
@@ -13,7 +13,12 @@ BENCHES = {
         "tests.bench.clients",
         "start-up, seconds a round and memory of a run by the number of clients",
         {
-            "--clients": {"default": "100,1000,10000", "metavar": "K,...", "help": "sizes (100,1000,10000)"},
+            "--clients": {
+                "type": positives,
+                "default": "100,1000,10000",
+                "metavar": "K,...",
+                "help": "sizes (100,1000,10000)",
+            },
             "--strategies": {"default": "random", "metavar": "NAME,...", "help": "selection methods (random)"},
             "--data": {"default": "synthetic", "choices": ("synthetic", "regression"), "help": "(synthetic)"},
             "--cohort": {"type": positive, "default": 50, "metavar": "M", "help": "clients that train a round (50)"},
@@ -27,7 +32,12 @@ BENCHES = {
         {
             "--tasks": {"default": "50-of-1000,100-of-100", "metavar": "NAME,...", "help": "tasks, by cohort (both)"},
             "--rounds": {"type": positive, "default": 5, "metavar": "N", "help": "rounds to measure (5)"},
-            "--workers": {"default": "1,2", "metavar": "N,...", "help": "numbers of processes to try (1,2)"},
+            "--workers": {
+                "type": positives,
+                "default": "1,2",
+                "metavar": "N,...",
+                "help": "numbers of processes to try (1,2)",
+            },
             "--data-path": {"default": "", "metavar": "FILE", "help": "npz file of CIFAR-10 (generated images)"},
         },
     ),

@@ -79,16 +79,13 @@ def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]
     names = arguments.strategies.split(",")
     if unknown := sorted(set(names) - set(STRATEGIES)):
         raise ConfigError(f"--strategies takes {', '.join(STRATEGIES)}. Got {', '.join(unknown)}.")
-    try:
-        sizes = sorted({int(size) for size in arguments.clients.split(",")})
-    except ValueError as error:
-        raise ConfigError(f"--clients takes whole numbers. Got {arguments.clients!r}.") from error
     settings = SHARED | DATA[arguments.data] | {"data": arguments.data, "engine": arguments.engine}
     settings |= {"cohort": arguments.cohort, "rounds": arguments.rounds + 1}
     table = Table(title=f"{arguments.data}, {arguments.cohort} clients a round, medians of {TURNS} runs")
     times = ("start s", "s a round", "of the fewest", "CPU s a round", "of the fewest")
     for heading in ("method", "clients", "engine", *times, "peak MiB"):
         table.add_column(heading, justify="left" if heading in ("method", "engine") else "right")
+    sizes = sorted({*arguments.clients})
     costs = [cost for name in names for cost in measure(settings | {"strategy": name}, sizes, console)]
     for cost in costs:
         measured = (cost.start_s, cost.round_s, cost.ratio, cost.cpu_s, cost.cpu_ratio, cost.peak_mib)

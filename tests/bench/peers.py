@@ -9,7 +9,6 @@ import argparse
 import importlib.util
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.records.run_folder import read_rounds
 from simulation.deployment.flower_cli import DeploymentError
+from simulation.flower_internals.transport import free_ports
 from tests.bench.peer_tasks import PEER_TASKS, SEED, PeerResult, PeerRun, PeerTask, read_result, write_run
 
 ROOT = Path(__file__).parents[2]
@@ -81,12 +81,12 @@ def fedsel_result(run: PeerRun, folder: Path) -> PeerResult:
         *("partition=iid", "solver=sgd", "momentum=0", "clip-norm=0", "compressor=none", "server-optimizer=mean"),
         *("engine=inline" if run.workers == 1 else "engine=ray", f"workers={0 if run.workers == 1 else run.workers}"),
         *("device=cpu", f"threads={run.threads}", f"eval-threads={run.threads * run.workers}", "checkpoint-every=0"),
-        f"eval-every={run.rounds}",
+        *(f"eval-every={run.rounds}", f"rounds={run.rounds}", f"clients={task.clients}", f"cohort={task.cohort}"),
+        *("strategy=random", f"seed={SEED}"),
     ]
-    sizes = {"rounds": run.rounds, "clients": task.clients, "cohort": task.cohort, "seed": SEED}
-    flags = [*(f for value in values for f in ("--set", value)), *(f for k, v in sizes.items() for f in (f"--{k}", v))]
     out = folder / "run"
-    command = ["-m", "fedsel_app.cli", "run", "--strategy", "random", *map(str, flags), "--out", str(out)]
+    flags = [flag for value in values for flag in ("--set", value)]
+    command = ["-m", "fedsel_app.cli", "run", *flags, "--out", str(out)]
     _wait([_started(command, run, folder / "errors-0")], folder)
     rows = read_rounds(out)
     clients = [json.loads(line) for line in (out / "clients.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -99,7 +99,7 @@ def fedsel_result(run: PeerRun, folder: Path) -> PeerResult:
 def peer_result(module: str, run: PeerRun, folder: Path, processes: int) -> PeerResult:
     """Carry out a peer's module in its own processes; the first one's result."""
     write_run(folder / "run.json", run)
-    addresses = ",".join(f"localhost:{port}" for port in _free_ports(processes))
+    addresses = ",".join(f"localhost:{port}" for port in free_ports(processes))
     started = []
     for rank in range(processes):
         ranks = {"PFL_WORKER_ADDRESSES": addresses, "PFL_WORKER_RANK": str(rank)} if processes > 1 else {}
@@ -200,7 +200,7 @@ def refuse_unequal(times: Sequence[PeerTime]) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
     """Print what a round and the start take in each task, and return all rows."""
-    names, workers = arguments.tasks.split(","), _numbers(arguments.workers)
+    names = arguments.tasks.split(",")
     if unknown := sorted(set(names) - set(PEER_TASKS)):
         raise ConfigError(f"--tasks takes {', '.join(PEER_TASKS)}. Got {', '.join(unknown)}.")
     path = str(Path(arguments.data_path).absolute()) if arguments.data_path else ""
@@ -215,7 +215,7 @@ def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]
         table = Table("contender", title=title)
         for heading in ("workers", "median s", "fastest s", "of fedsel", "start s", "examples a round", "loss"):
             table.add_column(heading, justify="right")
-        runs = [_peer_run(PEER_TASKS[name], path, WARM_UP + arguments.rounds, number) for number in workers]
+        runs = [_peer_run(PEER_TASKS[name], path, WARM_UP + arguments.rounds, number) for number in arguments.workers]
         difference = compare_models(present, PEER_TASKS[name], runs[0].data)
         console.print(
             f"{name}: after {EQUAL_ROUNDS} rounds in which nothing is drawn, models differ by {difference:.1e}."
@@ -239,26 +239,8 @@ def _peer_run(task: PeerTask, path: str, rounds: int, workers: int) -> PeerRun:
     return PeerRun(task, path, rounds, threads=max(1, (os.cpu_count() or 1) // workers), workers=workers)
 
 
-def _numbers(text: str) -> list[int]:
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        numbers = [0]
-    if min(numbers) < 1:
-        raise ConfigError(f"--workers takes numbers above 0 with commas between them. Got {text}.")
-    return numbers
-
-
 def _is_installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("localhost", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def _started(
