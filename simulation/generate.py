@@ -14,7 +14,7 @@ from fedsel_app.config import Value
 from fedsel_app.config.settings import Entry
 from simulation.experiments.configuration import known_defaults
 from simulation.experiments.listing import settings_page
-from simulation.python_interface.keywords import keyword_of, setting_entries
+from simulation.python_interface.keywords import keyword_entries, keyword_of
 
 ROOT = Path(__file__).parents[1]
 TABLE = re.compile(r"^\[tool\.flwr\.app\.config\]\n.*?(?=^\[tool\.setuptools\])", re.MULTILINE | re.DOTALL)
@@ -50,7 +50,7 @@ def nested(values: Mapping[str, Value]) -> dict[str, Any]:
 
 def keywords_stub() -> str:
     """Text of the stub of typed keywords."""
-    keywords = (f"    {keyword_of(entry.key)}: {_type(entry)}\n" for entry in setting_entries())
+    keywords = (f"    {keyword_of(entry.key)}: {_type(entry)}\n" for entry in keyword_entries())
     return f"{KEYWORDS}{''.join(keywords)}"
 
 

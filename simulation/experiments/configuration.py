@@ -14,6 +14,7 @@ from fedsel_app.config import (
     read_groups,
     refuse_unknown,
 )
+from fedsel_app.config.settings import Entry
 from simulation.experiments.node_configuration import client_settings
 from simulation.experiments.presets import Preset, PresetConfig, load_preset
 from simulation.experiments.validation import validate_combination
@@ -61,6 +62,11 @@ class SettingGroup(NamedTuple):
     prefix: str
     purpose: str
 
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Every setting of the group."""
+        return self.kind.entries(self.prefix)
+
 
 def setting_groups() -> list[SettingGroup]:
     """All groups of settings: the preset, the groups that methods share, and the group of each method."""
@@ -73,17 +79,21 @@ def setting_groups() -> list[SettingGroup]:
     return shared + [group for group in methods if group.kind.keys()]
 
 
+def setting_entries() -> list[Entry]:
+    """All settings of the app and of its methods."""
+    return [entry for group in setting_groups() for entry in group.entries]
+
+
 def known_defaults() -> dict[str, Value]:
     """Setting key -> default, of the app and of all its methods."""
-    return {key: value for group in setting_groups() for key, value in group.kind.defaults(group.prefix).items()}
+    return {entry.key: entry.default for entry in setting_entries()}
 
 
 def variant_values(variant: str) -> dict[str, Value]:
     """Setting key -> value in the paper's text or in the authors' code, for all settings for which they differ."""
     if variant == PresetConfig.variant:
         return {}
-    entries = [entry for group in setting_groups() for entry in group.kind.entries(group.prefix)]
-    return {entry.key: getattr(entry.variants, variant) for entry in entries if entry.variants}
+    return {entry.key: getattr(entry.variants, variant) for entry in setting_entries() if entry.variants}
 
 
 def with_variant(settings: Mapping[str, Value]) -> dict[str, Value]:

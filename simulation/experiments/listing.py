@@ -9,12 +9,14 @@ from rich.table import Table
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.settings import Entry
 from fedsel_app.config.words import MEANT, did_you_mean
-from simulation.experiments.configuration import known_defaults, setting_groups
+from simulation.experiments.configuration import known_defaults, setting_entries, setting_groups
 from simulation.experiments.presets import EQUAL, FOLDER, OWN, Preset, load_preset, preset_files, summary
 from simulation.experiments.protocols import differences, protocol_of, resolved
 
 GroupedEntries = Mapping[str, Sequence[Entry]]
 """Purpose of a group -> its settings."""
+Sections = dict[str, list[tuple[int, str]]]
+"""Heading -> the texts below it, each after its indent in characters."""
 
 
 def first_settings() -> GroupedEntries:
@@ -31,10 +33,12 @@ def matching_settings(word: str = "") -> GroupedEntries:
     ConfigError
         If there is none. The message names the nearest keys.
     """
-    groups = {group.purpose: group.kind.entries(group.prefix) for group in setting_groups()}
-    found = {purpose: [entry for entry in entries if _matches(entry, word)] for purpose, entries in groups.items()}
+    found = {
+        group.purpose: [entry for entry in group.entries if word.lower() in f"{entry.key}\n{_meaning(entry)}".lower()]
+        for group in setting_groups()
+    }
     if not any(found.values()):
-        words = " ".join(f"{entry.key} {entry.meaning}" for entries in groups.values() for entry in entries).split()
+        words = " ".join(f"{entry.key} {entry.meaning}" for entry in setting_entries()).split()
         meant = MEANT.get(word.lower().replace("_", "-"))
         hint = f" Did you mean '{meant}'?" if meant else did_you_mean(word.lower(), words)
         hint = hint or " `fedsel settings --all` lists all of them."
@@ -42,34 +46,31 @@ def matching_settings(word: str = "") -> GroupedEntries:
     return {purpose: entries for purpose, entries in found.items() if entries}
 
 
-def _matches(entry: Entry, word: str) -> bool:
-    return any(word.lower() in text.lower() for text in (entry.key, _meaning(entry)))
-
-
 def setting_lines(groups: GroupedEntries, width: int, *, choices: bool = False) -> list[str]:
     """Lines of at most `width` characters: a group's purpose, then each key with its default, then its meaning.
 
     With `choices` each choice has its own line with its meaning.
     """
-    lines: list[str] = []
+    sections: Sections = {}
     for purpose, entries in groups.items():
-        lines += ["", *_wrapped(purpose, width, 0)] if lines else _wrapped(purpose, width, 0)
+        sections[purpose] = []
         for entry in entries:
-            apart = choices and bool(entry.choices)
-            meaning = _meaning(entry, allowed=not apart)
-            lines += [*_wrapped(f"{entry.key} = {_shown(entry.default)}", width, 2), *_wrapped(meaning, width, 6)]
-            for choice, described in entry.choices.items() if apart else ():
-                lines += _wrapped(f"{choice}: {described}" if described else choice, width, 8)
-    return lines
+            apart = entry.choices if choices else {}
+            sections[purpose] += [
+                (2, f"{entry.key} = {_shown(entry.default)}"),
+                (6, _meaning(entry, allowed=not apart)),
+                *((8, f"{choice}: {described}" if described else choice) for choice, described in apart.items()),
+            ]
+    return _lines(sections, width)
 
 
 def preset_lines(width: int) -> list[str]:
     """Lines of at most `width` characters: the folder of a paper, then each preset with its first line."""
-    sections: dict[str, list[tuple[str, str]]] = {}
-    for name, path in preset_files().items():
-        folder = "" if path.parent == FOLDER else path.parent.name
-        sections.setdefault(folder, []).append((name, summary(name)))
-    return _lines({folder or "general": sections[folder] for folder in sorted(sections)}, width)
+    sections: Sections = {"general": []}
+    for name, path in sorted(preset_files().items(), key=lambda item: item[1].parent.name):
+        folder = "general" if path.parent == FOLDER else path.parent.name
+        sections.setdefault(folder, []).extend([(2, name), (6, summary(name))])
+    return _lines(sections, width)
 
 
 def preset_description(name: str, width: int) -> list[str]:
@@ -88,7 +89,7 @@ def preset_description(name: str, width: int) -> list[str]:
             _cited(own),
             *_set(resolved(own), {**settings, "strategy": method}),
         ]
-    return _lines({heading: [(line, "") for line in lines] for heading, lines in headed.items()}, width)
+    return _lines({heading: [(2, line) for line in lines] for heading, lines in headed.items()}, width)
 
 
 def _cited(preset: Preset) -> str:
@@ -135,18 +136,14 @@ def _departure_table(title: str, preset: Preset, keys: Iterable[str]) -> Table:
     return table
 
 
-def _lines(sections: dict[str, list[tuple[str, str]]], width: int) -> list[str]:
+def _lines(sections: Sections, width: int) -> list[str]:
     lines: list[str] = []
     for heading, items in sections.items():
-        lines += ["", *_wrapped(heading, width, 0)] if lines else _wrapped(heading, width, 0)
-        for item, meaning in items:
-            lines += [*_wrapped(item, width, 2), *_wrapped(meaning, width, 6)]
+        lines += [""] if lines else []
+        for indent, text in [(0, heading), *items]:
+            margin = " " * indent
+            lines += textwrap.wrap(text, width, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False)
     return lines
-
-
-def _wrapped(text: str, width: int, indent: int) -> list[str]:
-    margin = " " * indent
-    return textwrap.wrap(text, width, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False)
 
 
 def settings_page() -> str:

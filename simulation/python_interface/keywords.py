@@ -8,23 +8,22 @@ from typing import Any, Literal, TypeVar
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.settings import Entry
-from simulation.experiments.configuration import setting_groups
+from simulation.experiments.configuration import setting_entries
 
 Called = TypeVar("Called", bound=Callable[..., Any])
 OWN_PARAMETERS = ("strategy", "seed", "out", "resume", "state-dir")
 """Settings without a keyword: other parameters set them, or a simulation does not use them."""
 
 
-def setting_entries() -> list[Entry]:
+def keyword_entries() -> list[Entry]:
     """Settings of the app and of its methods that have a keyword."""
-    entries = (entry for group in setting_groups() for entry in group.kind.entries(group.prefix))
-    return [entry for entry in entries if entry.key not in OWN_PARAMETERS]
+    return [entry for entry in setting_entries() if entry.key not in OWN_PARAMETERS]
 
 
 @cache
 def setting_keys() -> dict[str, str]:
     """Keyword -> setting key."""
-    return {keyword_of(entry.key): entry.key for entry in setting_entries()}
+    return {keyword_of(entry.key): entry.key for entry in keyword_entries()}
 
 
 def keyword_of(key: str) -> str:
@@ -71,7 +70,7 @@ def listed(function: Called) -> Called:
             default=entry.default,
             annotation=choice[tuple(entry.choices)] if entry.closed else type(entry.default),
         )
-        for entry in setting_entries()
+        for entry in keyword_entries()
     ]
     vars(function)["__signature__"] = own.replace(parameters=[*first, *rest])
     return function

@@ -13,7 +13,7 @@ from simulation.experiments.configuration import (
     known_defaults,
     resolve,
     resolve_run_config,
-    setting_groups,
+    setting_entries,
 )
 from simulation.experiments.presets import flatten, load_preset, preset_files
 from simulation.generate import generated
@@ -86,8 +86,7 @@ def test_every_preset_resolves_and_says_only_what_is_known(name):
 
 
 def switches():
-    entries = [entry for group in setting_groups() for entry in group.kind.entries(group.prefix)]
-    return {entry.key: entry.variants for entry in entries if entry.variants}
+    return {entry.key: entry.variants for entry in setting_entries() if entry.variants}
 
 
 def test_a_variant_sets_every_setting_in_which_text_and_code_differ():
@@ -185,11 +184,6 @@ def test_what_is_no_strategy_is_refused():
     assert "must name a subclass of SelectionStrategy" in refusal({"strategy": f"{__name__}:LowestIdsConfig"})
     assert "has no such function or class" in refusal({"strategy": f"{__name__}:Absent"})
     assert "cannot be imported" in refusal({"strategy": "no_such_module:Mine"})
-
-
-def test_settings_that_exclude_one_another_are_refused():
-    assert refusal({"client-eval": True}).startswith("'client-eval' needs each client's own test part")
-    assert resolve({"client-eval": True, "holdout-fraction": 0.2}).evaluation.client_eval
 
 
 def test_under_flower_a_value_equal_to_its_default_counts_as_unset():
