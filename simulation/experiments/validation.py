@@ -53,16 +53,14 @@ READ_BY: dict[str, dict[str, tuple[str, ...]]] = {
 
 def validate_combination(settings: SharedSettings, strategy: type[SelectionStrategy], method: Settings) -> None:
     """Raise ConfigError for the first of these combinations that cannot be run."""
-    validate_replies(settings)
-    validate_client_evaluation(settings)
+    validate_clients(settings)
     validate_compression(settings)
     validate_solver(settings)
     validate_robust_aggregation(settings)
     validate_differential_privacy(settings)
     validate_private_method(settings, strategy, method)
     validate_participation(settings, strategy)
-    validate_label_counts(settings, strategy, method)
-    validate_over_selection(settings, strategy)
+    validate_method(settings, strategy, method)
     strategy.check_settings(method, settings)
 
 
@@ -78,15 +76,11 @@ def refuse_idle(given: Iterable[str], runs: Collection[Mapping[str, Value]]) -> 
             )
 
 
-def validate_replies(settings: SharedSettings) -> None:
-    """Raise ConfigError if the required number of replies exceeds the number of clients."""
+def validate_clients(settings: SharedSettings) -> None:
+    """Raise ConfigError if more replies are required than there are clients, or if test parts are needed but empty."""
     clients, least = settings.run.clients, settings.replies.min_returned
     if least > clients:
         raise ConfigError(f"The 'min-returned' parameter must be at most 'clients' ({clients}). Got {least}.")
-
-
-def validate_client_evaluation(settings: SharedSettings) -> None:
-    """Raise ConfigError for an evaluation on test parts that no client has."""
     if settings.evaluation.client_eval and settings.partition.holdout_fraction == 0:
         raise ConfigError("'client-eval' needs each client's own test part; set 'holdout-fraction' above 0.")
 
@@ -250,19 +244,16 @@ def validate_participation(settings: SharedSettings, strategy: type[SelectionStr
         )
 
 
-def validate_label_counts(settings: SharedSettings, strategy: type[SelectionStrategy], method: Settings) -> None:
-    """Raise ConfigError if the method needs the label counts, but clients do not share them."""
+def validate_method(settings: SharedSettings, strategy: type[SelectionStrategy], method: Settings) -> None:
+    """Raise ConfigError if clients do not share what the method needs, or if over-selection would change a cohort's
+    size that a search or the method determines.
+    """
     if strategy.needs(method).label_counts and not settings.privacy.share_label_counts:
         raise ConfigError(
             f"The strategy {strategy.name} reads how many examples of each class a client has; set "
             "'share-label-counts' to true, or choose another strategy."
         )
-
-
-def validate_over_selection(settings: SharedSettings, strategy: type[SelectionStrategy]) -> None:
-    """Raise ConfigError for over-selection if a search or the method determines the cohort's size."""
-    fixed = settings.participation.searches or not strategy.free_cohort
-    if settings.replies.over_selection and fixed:
+    if settings.replies.over_selection and (settings.participation.searches or not strategy.free_cohort):
         raise ConfigError(
             "A search or the method determines the cohort's size here, and 'over-selection' would change it: "
             "set 'over-selection' to 0."

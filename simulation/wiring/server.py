@@ -10,9 +10,8 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from fedsel_app.config import ExecutionConfig
 from fedsel_app.data.batches import DeviceData, device_data
-from fedsel_app.data.dataset import Dataset, load, load_surrogate, of_training_examples
+from fedsel_app.data.dataset import load, load_surrogate, of_training_examples
 from fedsel_app.data.partition import surrogate
 from fedsel_app.models import building, flat_model
 from fedsel_app.models.cost import forward_flops
@@ -32,7 +31,7 @@ from strategies.run_round import run_rounds
 
 EVALUATION_BATCH = 256
 DIVISIBLE_FLOPS = 1e8
-"""Operations per batch from which several threads are faster than one; they take a millisecond or two."""
+"""Operations of a batch from which several threads evaluate faster than one; they take a millisecond or two."""
 
 
 def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
@@ -44,14 +43,19 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
     require_precision(config.execution.precision, device)
     module = building.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
     model = flat_model.FlatModel(module, device, task_of(dataset, device), config.execution.precision)
-    data = device_data(config.data, config.preprocessing, run.seed, device)
-    threads = evaluation_threads(config.execution, model, dataset)
+    test_set = device_data(config.data, config.preprocessing, run.seed, device)
+    surrogate_set = make_surrogate_set(config, device)
+    divisible = EVALUATION_BATCH * forward_flops(model.module, dataset.sample_shape) >= DIVISIBLE_FLOPS
+    threads = config.execution.eval_threads if divisible else 1
     prepare(device, threads)
 
-    def evaluate(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> Evaluation:
+    def test(data: DeviceData, parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> flat_model.Result:
         prepare(device, threads)
         model.load(parameters, buffers)
-        result = flat_model.evaluate(model, data.test_batches(EVALUATION_BATCH))
+        return flat_model.evaluate(model, data.test_batches(EVALUATION_BATCH))
+
+    def evaluate(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> Evaluation:
+        result = test(test_set, parameters, buffers)
         return Evaluation(result.loss, result.score, result.metrics)
 
     return RunContext(
@@ -64,21 +68,13 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
         links=make_links(config.network, run.clients, run.seed),
         evaluate=evaluate,
         recorder=recorder,
-        surrogate=make_surrogate(config, model, device, threads),
+        surrogate=None if surrogate_set is None else lambda *vectors: test(surrogate_set, *vectors).loss,
         lowest_score=-np.inf if dataset.task == "regression" else 0.0,
     )
 
 
-def evaluation_threads(execution: ExecutionConfig, model: flat_model.FlatModel, dataset: Dataset) -> int:
-    """Number of torch threads of an evaluation: `eval-threads`, or 1 if the batches are too small to be divided."""
-    flops = EVALUATION_BATCH * forward_flops(model.module, dataset.sample_shape)
-    return execution.eval_threads if flops >= DIVISIBLE_FLOPS else 1
-
-
-def make_surrogate(
-    config: AppConfig, model: flat_model.FlatModel, device: torch.device, threads: int
-) -> Callable[[NDArray[np.float32], NDArray[np.float32]], float] | None:
-    """Surrogate loss: a model's loss on the server's surrogate set; None unless the participation policy uses one."""
+def make_surrogate_set(config: AppConfig, device: torch.device) -> DeviceData | None:
+    """The server's surrogate set; None unless the participation policy uses one."""
     if not config.participation.searches or config.search_loss.isp_loss != "surrogate":
         return None
     dataset, path = load(config.data, config.run.seed), config.search_loss.surrogate_path
@@ -87,14 +83,7 @@ def make_surrogate(
     else:
         _, examples = surrogate(config.partition, dataset.y_train, config.run.seed)
         dataset = of_training_examples(dataset, examples)
-    data = DeviceData(dataset, config.preprocessing, device)
-
-    def loss(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> float:
-        prepare(device, threads)
-        model.load(parameters, buffers)
-        return flat_model.evaluate(model, data.test_batches(EVALUATION_BATCH)).loss
-
-    return loss
+    return DeviceData(dataset, config.preprocessing, device)
 
 
 def open_run_folder(config: AppConfig, on_round: Callable[[dict[str, Any]], None] | None = None) -> RunFolder:
