@@ -1,7 +1,7 @@
 """Plan of a tuning: the runs of each trial, and the comparison that follows on other seeds."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,35 +57,30 @@ class Tuning:
 
     def defaults(self, strategy: str) -> dict[str, Value]:
         """Values of a strategy's tuned settings in its runs of `base`."""
-        config = next(run.config for run in self.base.runs if run.strategy == strategy)
-        values = config.values()
+        values = first_run(self.base, strategy).config.values()
         return {key: values[key] for key in self.spaces[strategy]}
 
     def trial_runs(self, strategy: str, number: int, settings: Mapping[str, Value]) -> list[PlannedRun]:
         """Runs of the trial `number` >= 1, one per tuning seed. Raises ConfigError for invalid `settings`."""
-        out, cell = self.out / "trials", {"trial": number}
+        run, cell = first_run(self.base, strategy), {"trial": number}
         return [
-            self._run(out, f"{strategy}-trial={number}-s{seed}", strategy, seed, settings, cell)
-            for seed in self.tuning_seeds
+            changed_run(run, self.out / "trials", f"trial={number}", seed, settings, cell) for seed in self.tuning_seeds
         ]
 
     def trial_comparison(self, runs: Sequence[PlannedRun]) -> Comparison:
         """Comparison of the trials' `runs` so far, in its own folder."""
         grid = {"trial": list(range(1, self.trials + 1))}
-        return self._comparison(self.out / "trials", runs, self.tuning_seeds, grid)
+        return replace(self.base, out=self.out / "trials", seeds=self.tuning_seeds, grid=grid, runs=runs)
 
     def comparison(self, best: Mapping[str, Best]) -> Comparison:
         """Comparison of the default settings with the best of each method, on the seeds of `base`."""
         runs = []
         for run in self.base.runs:
             one = best[run.strategy]
-            for cell, label, settings in (
-                (DEFAULT, DEFAULT, {}),
-                (TUNED, f"{TUNED}-trial={one['trial']}", one["settings"]),
-            ):
-                name = f"{run.strategy}-{label}-s{run.seed}"
-                runs.append(self._run(self.out, name, run.strategy, run.seed, settings, {CELL: cell}))
-        return self._comparison(self.out, runs, self.base.seeds, {CELL: [DEFAULT, TUNED]})
+            runs.append(changed_run(run, self.out, DEFAULT, run.seed, {}, {CELL: DEFAULT}))
+            label = f"{TUNED}-trial={one['trial']}"
+            runs.append(changed_run(run, self.out, label, run.seed, one["settings"], {CELL: TUNED}))
+        return replace(self.base, grid={CELL: [DEFAULT, TUNED]}, runs=runs)
 
     def write(self, best: Mapping[str, Best] | None = None) -> None:
         """Write tuning.json, with the best trial of each method once it is known."""
@@ -129,26 +124,23 @@ class Tuning:
             "settings": dict(self.base.settings),
         }
 
-    def _run(
-        self,
-        out: Path,
-        name: str,
-        strategy: str,
-        seed: int,
-        settings: Mapping[str, Value],
-        cell: Mapping[str, Value],
-    ) -> PlannedRun:
-        like = next(run for run in self.base.runs if run.strategy == strategy)
-        folder = out / "runs" / name
-        own = {key: value for key, value in like.config.values().items() if key not in ("out", "seed")}
-        config = resolve(own | dict(settings) | {"seed": seed, "out": str(folder)})
-        return PlannedRun(name, strategy, seed, cell, folder, config)
 
-    def _comparison(
-        self, out: Path, runs: Sequence[PlannedRun], seeds: Sequence[int], grid: Mapping[str, Sequence[Value]]
-    ) -> Comparison:
-        base = self.base
-        return Comparison(out, base.strategies, seeds, grid, base.settings, base.baseline, base.pipelines, runs)
+def first_run(comparison: Comparison, strategy: str) -> PlannedRun:
+    """The first run of a strategy in a comparison."""
+    return next(run for run in comparison.runs if run.strategy == strategy)
+
+
+def changed_run(
+    run: PlannedRun, out: Path, label: str, seed: int, settings: Mapping[str, Value], cell: Mapping[str, Value]
+) -> PlannedRun:
+    """`run` with another seed and other `settings`, in the comparison folder `out`; `label` is part of its name.
+
+    Raises ConfigError for invalid settings.
+    """
+    name = f"{run.strategy}-{label}-s{seed}"
+    folder = out / "runs" / name
+    config = resolve({**run.config.values(), **settings, "seed": seed, "out": str(folder)})
+    return PlannedRun(name, run.strategy, seed, cell, folder, config)
 
 
 def plan_tuning(base: Comparison, trials: int, tuning_seeds: Sequence[int], over: str, goal: str) -> Tuning:
@@ -170,7 +162,7 @@ def plan_tuning(base: Comparison, trials: int, tuning_seeds: Sequence[int], over
             raise ConfigError(f"'{key}' is in --over and is also set for all methods: remove one of the two.")
     spaces = {}
     for name in methods:
-        values = next(run.config for run in base.runs if run.strategy == name).values()
+        values = first_run(base, name).config.values()
         spaces[name] = {key: one for key, one in space.items() if key in values}
         if not spaces[name]:
             raise ConfigError(f"{name} has none of the settings of --over, so all its trials would be the same.")

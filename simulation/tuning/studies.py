@@ -38,14 +38,13 @@ class MethodStudy:
 
     def __init__(self, out: Path, strategy: str, space: Mapping[str, Range], *, maximize: bool, seed: int) -> None:
         self._optuna = import_optuna()
-        self._direction = "maximize" if maximize else "minimize"
         self._distributions = {key: self._distribution(one) for key, one in space.items()}
         self._seed = seed
         with warnings.catch_warnings(action="ignore"):
             self._study: Study = self._optuna.create_study(
                 storage=f"sqlite:///{out / STORAGE}",
                 study_name=strategy,
-                direction=self._direction,
+                direction="maximize" if maximize else "minimize",
                 load_if_exists=True,
             )
 
@@ -59,7 +58,7 @@ class MethodStudy:
         sampler = self._optuna.samplers.TPESampler(seed=self._seed + number, n_startup_trials=RANDOM_TRIALS)
         history = [trial for trial in self.trials[: number - 1] if trial.params.keys() == self._distributions.keys()]
         with warnings.catch_warnings(action="ignore"):
-            study = self._optuna.create_study(sampler=sampler, direction=self._direction)
+            study = self._optuna.create_study(sampler=sampler, direction=self._study.direction)
             study.add_trials(history)
             return dict(study.ask(self._distributions).params)
 
