@@ -22,9 +22,9 @@ def run_rounds(strategy, manager, rounds):
     return strategy.context.recorder.rows, parameters_to_ndarrays(server.parameters)
 
 
-def read_rows(folder: Path) -> list[dict[str, Any]]:
-    """The rows of a run folder, as they are written."""
-    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+def read_rows(folder: Path, name: str = "rounds.jsonl") -> list[dict[str, Any]]:
+    """The rows of a file of a run folder, as they are written."""
+    return [json.loads(line) for line in (folder / name).read_text(encoding="utf-8").splitlines()]
 
 
 def rounds(folder: Path) -> list[dict[str, Any]]:

@@ -1,7 +1,5 @@
 """Strategies in a user's app of Flower's Message API, with unchanged clients, and with clients changed by one line."""
 
-import json
-
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -14,8 +12,19 @@ from simulation.flower_app.requirements import requirements
 from simulation.flower_app.settings import app_config
 from strategies import STRATEGIES
 from tests.support.in_process import InProcessGrid
-from tests.support.own_app import CLIENTS, by_name, data, losses, model, node, register, run_app, trained
-from tests.support.rounds import bits, without_wall
+from tests.support.own_app import (
+    CLIENTS,
+    by_name,
+    data,
+    federated_average,
+    losses,
+    model,
+    node,
+    register,
+    run_app,
+    trained,
+)
+from tests.support.rounds import bits, read_rows, without_wall
 
 pytestmark = pytest.mark.usefixtures("task_identity")
 ROUNDS = 3
@@ -28,10 +37,6 @@ FUNCTIONS = {
     "label_counts": lambda context: np.bincount(data(context.node_config["partition-id"])[1], minlength=2),
     "gradient_deviation": lambda context, arrays: 1.0 + context.node_config["partition-id"],
 }
-
-
-def rows(folder, name="rounds.jsonl"):
-    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
 
 def started(name, app, folder=None, state_dir="", *, start=None, **settings):
@@ -66,7 +71,7 @@ def test_both_doors_give_the_same_bits(tmp_path, name):
     found = result.arrays.to_numpy_ndarrays()
     assert bits(found) == bits(final)
     assert [array.dtype for array in found] == [array.dtype for array in model()]
-    assert without_wall(rows(tmp_path / "one")) == without_wall(rows(tmp_path / "two"))
+    assert without_wall(read_rows(tmp_path / "one")) == without_wall(read_rows(tmp_path / "two"))
 
 
 @pytest.mark.parametrize(
@@ -75,24 +80,18 @@ def test_both_doors_give_the_same_bits(tmp_path, name):
 def test_clients_without_a_line_of_fedsels_take_part(tmp_path, name):
     seen = []
     result = started(name, register(ClientApp(), seen), tmp_path / "run", **settings_of(name))
-    assert all(row["aggregated"] == row["selected"] for row in rows(tmp_path / "run"))
-    assert set(result.train_metrics_clientapp) == {row["round"] for row in rows(tmp_path / "run")}
+    assert all(row["aggregated"] == row["selected"] for row in read_rows(tmp_path / "run"))
+    assert set(result.train_metrics_clientapp) == {row["round"] for row in read_rows(tmp_path / "run")}
     assert all(set(records) == {"arrays", "config", "fedsel"} for _, _, records in seen)
     assert all(records["config"]["mine"] == 7 for _, kind, records in seen if kind == "train")
     assert all(records["config"]["server-round"] >= 1 for _, _, records in seen)
 
 
 def test_random_is_federated_averaging_of_named_arrays(tmp_path):
-    """The handwritten loop averages the arrays of the selected clients, weighted by their examples."""
     result = started("random", register(ClientApp(), []), tmp_path / "run", links="simulated")
-    arrays = model()
-    for row in rows(tmp_path / "run"):
-        weights = np.array([len(data(client)[1]) for client in row["selected"]], np.float64)
-        replies = [trained(arrays, client) for client in row["selected"]]
-        arrays = [np.average(parts, axis=0, weights=weights) for parts in zip(*replies, strict=True)]
-        arrays[3] = np.array(0)
     assert list(result.arrays) == list(by_name(model()))
-    for found, expected in zip(result.arrays.to_numpy_ndarrays(), arrays, strict=True):
+    averaged = federated_average(row["selected"] for row in read_rows(tmp_path / "run"))
+    for found, expected in zip(result.arrays.to_numpy_ndarrays(), averaged, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -107,9 +106,9 @@ def test_the_result_has_the_metrics_of_flowers_own(tmp_path):
     result = started("random", app, tmp_path / "run", client_eval=True, start={"evaluate_fn": evaluate})
     assert tested == [(number, list(by_name(model()))) for number in range(ROUNDS + 1)]
     assert set(result.evaluate_metrics_serverapp) == set(range(ROUNDS + 1))
-    assert [row["accuracy"] for row in rows(tmp_path / "run")] == [0.75] * ROUNDS
-    assert rows(tmp_path / "run")[0]["metrics"] == {"loss": 0.25, "f1": 0.5}
-    first = rows(tmp_path / "run")[0]
+    assert [row["accuracy"] for row in read_rows(tmp_path / "run")] == [0.75] * ROUNDS
+    assert read_rows(tmp_path / "run")[0]["metrics"] == {"loss": 0.25, "f1": 0.5}
+    first = read_rows(tmp_path / "run")[0]
     mean = np.average(
         [losses(model(), *data(client)).mean() for client in first["selected"]],
         weights=[len(data(client)[1]) for client in first["selected"]],

@@ -15,18 +15,16 @@ from tests.support.own_app import (
     CountingClient,
     KnownClient,
     data,
+    federated_average,
     losses,
     model,
     run_app,
     trained,
 )
+from tests.support.rounds import read_rows
 
 pytestmark = pytest.mark.usefixtures("task_identity")
 SIZES = {"clients": CLIENTS, "cohort": 2}
-
-
-def rows(folder, name="rounds.jsonl"):
-    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
 
 def build(name, folder=None, **settings):
@@ -34,26 +32,20 @@ def build(name, folder=None, **settings):
 
 
 def test_random_with_an_unchanged_client_is_federated_averaging(tmp_path):
-    """The handwritten loop averages the arrays of the selected clients, weighted by their examples."""
     final = run_app(build("random", tmp_path / "run"), 3)
-    arrays = model()
-    for row in rows(tmp_path / "run"):
-        cohort = row["selected"]
-        assert row["aggregated"] == cohort
-        weights = np.array([len(data(client)[1]) for client in cohort], np.float64)
-        replies = [trained(arrays, client) for client in cohort]
-        arrays = [np.average(parts, axis=0, weights=weights) for parts in zip(*replies, strict=True)]
-        arrays[3] = np.array(0)
-    for found, expected, like in zip(final, arrays, model(), strict=True):
+    rows = read_rows(tmp_path / "run")
+    assert all(row["aggregated"] == row["selected"] for row in rows)
+    averaged = federated_average(row["selected"] for row in rows)
+    for found, expected, like in zip(final, averaged, model(), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
         assert found.dtype == like.dtype
-    told = {row["client"]: row["examples"] for row in rows(tmp_path / "run", "clients.jsonl")}
-    assert told == {client: 10 * (client + 1) for row in rows(tmp_path / "run") for client in row["selected"]}
+    told = {row["client"]: row["examples"] for row in read_rows(tmp_path / "run", "clients.jsonl")}
+    assert told == {client: 10 * (client + 1) for row in rows for client in row["selected"]}
 
 
 def test_a_loss_probe_is_the_unchanged_clients_evaluate(tmp_path):
     run_app(build("power-of-choice", tmp_path / "run"), 3)
-    first = rows(tmp_path / "run")[0]
+    first = read_rows(tmp_path / "run")[0]
     expected = [losses(model(), *data(client)).mean() for client in first["selected"]]
     np.testing.assert_allclose(first["probe_losses"], expected, rtol=1e-6)
     assert first["fit_losses"] == first["probe_losses"]
@@ -87,7 +79,7 @@ def test_a_need_that_the_clients_cannot_meet_is_refused_by_name(name, settings, 
 
 def test_a_stray_node_that_cannot_take_part_ends_no_run(tmp_path):
     run_app(build("oort", tmp_path / "run"), 3, mods=[selecting], nodes=[1, 2, 3, 4, 5], strays=[5])
-    assert [len(row["aggregated"]) for row in rows(tmp_path / "run")] == [2, 2, 2]
+    assert [len(row["aggregated"]) for row in read_rows(tmp_path / "run")] == [2, 2, 2]
 
 
 def test_the_mod_hands_the_users_arrays_and_config_on_and_compresses_with_error_feedback(tmp_path):
@@ -105,7 +97,7 @@ def test_the_mod_hands_the_users_arrays_and_config_on_and_compresses_with_error_
     before, sent, whole = (
         np.concatenate([arrays[place].ravel() for place in (0, 4, 5)]) for arrays in (model(), after, own)
     )
-    [row] = rows(tmp_path / "run")
+    [row] = read_rows(tmp_path / "run")
     assert np.count_nonzero(sent - before) == np.ceil(10 * row["kept_fractions"][0]) < 10
     [folder] = (tmp_path / "fedsel-state").glob("*/client-*")
     state, _ = StateStore(folder.parent).recall(client, ClientHistory(1, 1))
@@ -148,7 +140,7 @@ def test_the_users_curvature_and_losses_are_asked_for(tmp_path):
     mod = selecting(curvature=curvature, losses=own_losses, examples=lambda context: 7)
     run_app(build("power-of-choice", tmp_path / "run", **options), 1, mods=[mod], state_dir=tmp_path)
     assert sorted(asked) == ["curvature"] * 2 + ["losses"] * CLIENTS
-    assert [row["examples"] for row in rows(tmp_path / "run", "clients.jsonl")] == [7] * CLIENTS
+    assert [row["examples"] for row in read_rows(tmp_path / "run", "clients.jsonl")] == [7] * CLIENTS
 
 
 def test_unchanged_clients_are_numbered_by_ascending_node_id_unless_they_tell_theirs(tmp_path):
@@ -156,7 +148,7 @@ def test_unchanged_clients_are_numbered_by_ascending_node_id_unless_they_tell_th
     for kind, expected in (({}, {3: 10, 2: 20, 1: 30, 0: 40}), ({"kind": KnownClient}, {0: 10, 1: 20, 2: 30, 3: 40})):
         folder = tmp_path / str(len(kind))
         run_app(build("full", folder, cohort=CLIENTS, rounds=1), 1, nodes=[1000, 300, 20, 9], **kind)
-        assert {row["client"]: row["examples"] for row in rows(folder, "clients.jsonl")} == expected
+        assert {row["client"]: row["examples"] for row in read_rows(folder, "clients.jsonl")} == expected
 
 
 def test_the_users_central_test_is_recorded(tmp_path):
@@ -168,8 +160,8 @@ def test_the_users_central_test_is_recorded(tmp_path):
 
     run_app(build("random", tmp_path / "run", evaluate_fn=evaluate, eval_every=2), 3)
     assert asked == [(number, 6, {}) for number in (0, 2, 3)]
-    assert [row.get("accuracy") for row in rows(tmp_path / "run")] == [None, 0.75, 0.75]
-    assert rows(tmp_path / "run")[1]["metrics"] == {"f1": 0.5}
+    assert [row.get("accuracy") for row in read_rows(tmp_path / "run")] == [None, 0.75, 0.75]
+    assert read_rows(tmp_path / "run")[1]["metrics"] == {"f1": 0.5}
     assert json.loads((tmp_path / "run" / "config.json").read_text())["data"] == "flower-app"
 
 

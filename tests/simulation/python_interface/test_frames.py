@@ -8,6 +8,7 @@ import pytest
 from fedsel_app import load_comparison, load_run
 from fedsel_app.config import ConfigError
 from tests.support.report_runs import write_run
+from tests.support.rounds import read_rows
 
 SELECTED = [[0, 1], [1, 3], [3, 1]]
 CLIENT_ROWS = [
@@ -33,8 +34,7 @@ def folder(tmp_path):
 
 def test_the_rounds_are_the_lines_of_the_record(folder):
     frame = load_run(folder).rounds
-    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
-    for line, (_, row) in zip(lines, frame.iterrows(), strict=True):
+    for line, (_, row) in zip(read_rows(folder), frame.iterrows(), strict=True):
         numbers = line.pop("metrics")
         assert all(row[name] == value for name, value in (line | numbers).items() if value is not None)
         assert all(pandas.isna(row[name]) for name, value in line.items() if value is None and name in row)
