@@ -33,9 +33,9 @@ class Bench:
     flags: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-REPEATS = {
-    "--repeats": {"type": positive, "default": 15, "metavar": "N", "help": "measure N times, take the fastest (15)"}
-}
+COUNT: dict[str, Any] = {"type": positive, "metavar": "N"}
+NUMBERS: dict[str, Any] = {"type": positives, "metavar": "N,..."}
+REPEATS = {"--repeats": COUNT | {"default": 15, "help": "measure N times, take the fastest (15)"}}
 BENCHES = {
     "codec": Bench("simulation.bench.codec", "MB/s of the update codec, and its bits beside the entropy", REPEATS),
     "round": Bench(
@@ -43,37 +43,17 @@ BENCHES = {
         "seconds of a round, beside plain PyTorch, a best-effort loop and an untouched Flower app",
         {
             "--tasks": {"default": "mnist,cifar10", "metavar": "NAME,...", "help": "tasks: mnist, cifar10 (both)"},
-            "--rounds": {"type": positive, "default": 3, "metavar": "N", "help": "measured rounds of each turn (3)"},
-            "--workers": {
-                "type": positive,
-                "default": os.cpu_count(),
-                "metavar": "N",
-                "help": "processes (one a core)",
-            },
+            "--rounds": COUNT | {"default": 3, "help": "measured rounds of each turn (3)"},
+            "--workers": COUNT | {"default": os.cpu_count(), "help": "processes (one a core)"},
         },
     ),
     "deploy": Bench(
         "simulation.bench.deployed",
         "seconds and processor time of a deployed round, beside the same work in one process",
         {
-            "--local-steps": {
-                "type": positives,
-                "default": "5,500",
-                "metavar": "N,...",
-                "help": "numbers of local steps (5,500)",
-            },
-            "--supernodes": {
-                "type": positive,
-                "default": 3,
-                "metavar": "N",
-                "help": "SuperNodes; all of them train (3)",
-            },
-            "--rounds": {
-                "type": positive,
-                "default": 10,
-                "metavar": "N",
-                "help": "measured rounds after the first (10)",
-            },
+            "--local-steps": NUMBERS | {"default": "5,500", "help": "numbers of local steps (5,500)"},
+            "--supernodes": COUNT | {"default": 3, "help": "SuperNodes; all of them train (3)"},
+            "--rounds": COUNT | {"default": 10, "help": "measured rounds after the first (10)"},
         },
     ),
 }

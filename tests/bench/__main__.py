@@ -4,8 +4,7 @@ import argparse
 import sys
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.arguments import positive
-from simulation.bench.commands import REPEATS, Bench, add_benches, positives
+from simulation.bench.commands import COUNT, NUMBERS, REPEATS, Bench, add_benches
 
 BENCHES = {
     "aggregate": Bench("tests.bench.aggregate", "ms of summing the updates of a cohort", REPEATS),
@@ -13,16 +12,11 @@ BENCHES = {
         "tests.bench.clients",
         "start-up, seconds a round and memory of a run by the number of clients",
         {
-            "--clients": {
-                "type": positives,
-                "default": "100,1000,10000",
-                "metavar": "K,...",
-                "help": "sizes (100,1000,10000)",
-            },
+            "--clients": NUMBERS | {"default": "100,1000,10000", "help": "sizes (100,1000,10000)"},
             "--strategies": {"default": "random", "metavar": "NAME,...", "help": "selection methods (random)"},
             "--data": {"default": "synthetic", "choices": ("synthetic", "regression"), "help": "(synthetic)"},
-            "--cohort": {"type": positive, "default": 50, "metavar": "M", "help": "clients that train a round (50)"},
-            "--rounds": {"type": positive, "default": 20, "metavar": "N", "help": "rounds to count in each run (20)"},
+            "--cohort": COUNT | {"default": 50, "help": "clients that train a round (50)"},
+            "--rounds": COUNT | {"default": 20, "help": "rounds to count in each run (20)"},
             "--engine": {"default": "auto", "choices": ("auto", "inline", "ray"), "help": "(auto)"},
         },
     ),
@@ -31,13 +25,8 @@ BENCHES = {
         "seconds a round of fedsel, pfl-research and untouched Flower, on the same model, partition and steps",
         {
             "--tasks": {"default": "50-of-1000,100-of-100", "metavar": "NAME,...", "help": "tasks, by cohort (both)"},
-            "--rounds": {"type": positive, "default": 5, "metavar": "N", "help": "rounds to measure (5)"},
-            "--workers": {
-                "type": positives,
-                "default": "1,2",
-                "metavar": "N,...",
-                "help": "numbers of processes to try (1,2)",
-            },
+            "--rounds": COUNT | {"default": 5, "help": "rounds to measure (5)"},
+            "--workers": NUMBERS | {"default": "1,2", "help": "numbers of processes to try (1,2)"},
             "--data-path": {"default": "", "metavar": "FILE", "help": "npz file of CIFAR-10 (generated images)"},
         },
     ),
@@ -46,8 +35,8 @@ BENCHES = {
         "ms and memory of every method's choice by the number of clients",
         {
             "--strategies": {"default": "", "metavar": "NAME,...", "help": "selection methods (all)"},
-            "--clients": {"type": positive, "default": 1_000_000, "metavar": "K", "help": "the largest K (1000000)"},
-            "--cohort": {"type": positive, "default": 10, "metavar": "M", "help": "clients selected a round (10)"},
+            "--clients": COUNT | {"default": 1_000_000, "help": "the largest K (1000000)"},
+            "--cohort": COUNT | {"default": 10, "help": "clients selected a round (10)"},
             "--limit-s": {"type": float, "default": 60.0, "metavar": "S", "help": "longest that a round may take (60)"},
         },
     ),
@@ -55,7 +44,7 @@ BENCHES = {
         "tests.bench.start",
         "seconds of commands and of a small run by stage, beside `import torch, flwr.simulation`",
         {
-            "--repeats": {"type": positive, "default": 5, "metavar": "N", "help": "the median of N counts (5)"},
+            "--repeats": COUNT | {"default": 5, "help": "the median of N counts (5)"},
             "--engine": {"choices": ("auto", "inline", "ray"), "default": "auto", "help": "of the stages' run (auto)"},
         },
     ),
