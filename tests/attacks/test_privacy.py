@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import time
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from tests.support.in_process import run_config
 from tests.support.rounds import written
 from tests.support.sources import ROOT
 
-accountants = pytest.importorskip("opacus.accountants")
+pytestmark = pytest.mark.skipif(find_spec("opacus") is None, reason="needs opacus")
 
 PRIVATE = {"strategy": "random", "dp-clip-norm": 1.0, "weighting": "uniform"}
 SMALL = PRIVATE | {"clients": 4, "cohort": 2, "local-steps": 1, "rounds": 6, "checkpoint-every": 2}
@@ -157,7 +158,9 @@ def test_a_process_that_is_killed_has_counted_what_it_released(tmp_path):
 
 def opacus_epsilon(noise, rounds, delta=DELTA):
     """Epsilon of opacus' accountant, told of every release by itself."""
-    accountant = accountants.RDPAccountant()
+    from opacus.accountants import RDPAccountant
+
+    accountant = RDPAccountant()
     for _ in range(rounds):
         accountant.step(noise_multiplier=noise, sample_rate=1.0)
     return float(accountant.get_epsilon(delta))
@@ -279,12 +282,14 @@ TEN = [
 @pytest.mark.filterwarnings("ignore::Warning")
 @pytest.mark.parametrize(("noise", "rounds", "delta"), TEN)
 def test_epsilon_stands_beside_opacus(noise, rounds, delta):
+    from opacus.accountants import PRVAccountant
+
     releases = Releases()
     releases.count = rounds
     config = PrivacyConfig(dp_clip_norm=1.0, dp_noise_multiplier=noise, dp_delta=delta)
     told = Privacy(config, releases).epsilon()
     assert told == pytest.approx(opacus_epsilon(noise, rounds, delta), rel=1e-9)
-    numerical = accountants.PRVAccountant()
+    numerical = PRVAccountant()
     numerical.history = [(noise, 1.0, rounds)]
     lowest = numerical.get_epsilon(delta, eps_error=0.01)
     assert lowest - 0.02 <= told <= 1.2 * lowest + 0.02
