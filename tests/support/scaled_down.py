@@ -19,6 +19,7 @@ from fedsel_app.data import dataset
 from fedsel_app.data.sources.published import expected_shape
 from simulation.bench.commands import BENCHES
 from simulation.claims import runs as claim_runs
+from simulation.claims.claim import Claim
 from simulation.claims.measured import write_measured
 from simulation.comparison import compare
 from simulation.comparison.plan import Comparison
@@ -34,13 +35,25 @@ from simulation.wiring.folders import run_folder
 from tests.bench import __main__ as own_benches
 from tests.support.documentation import (
     PAGES,
+    commands,
     python_files,
 )
 from tests.support.in_process import run_config
 from tests.support.pictures import draw_blank_pictures
 
-SMALL = {"rounds": 1, "clients": 5, "cohort": 2, "local-steps": 1, "local-epochs": 0, "probe-batches": 1}
+SMALL = {
+    "rounds": 1,
+    "clients": 5,
+    "cohort": 2,
+    "local-steps": 1,
+    "local-epochs": 0,
+    "probe-batches": 1,
+    "isp-draws": 1,
+}
 PUBLISHED = "mnist", "fashion-mnist", "cifar10"
+synthetic = dataset.LOADERS["synthetic"]
+WORDS = {word for page in PAGES.values() for command in commands(page) for word in command.words}
+"""Words of all commands: the claims that they name stand for all claims."""
 
 
 def run_small(config: AppConfig) -> Path:
@@ -48,10 +61,11 @@ def run_small(config: AppConfig) -> Path:
     small = resolve(config.values() | SMALL)
     folder = run_folder(small)
     with pytest.MonkeyPatch.context() as few:
-        for name in PUBLISHED:
-            few.setitem(dataset.LOADERS, name, generated_few)
-        dataset.load.cache_clear()
+        if small.data.data in PUBLISHED:
+            few.setitem(dataset.LOADERS, small.data.data, generated_few)
+            dataset.load.cache_clear()
         run_config(folder, small)
+    if small.data.data in PUBLISHED:
         dataset.load.cache_clear()
     return folder
 
@@ -105,6 +119,12 @@ def generated_once(config: DataConfig, examples: int) -> dataset.Dataset:
     return dataset.from_arrays(arrays(*expected[:2], examples), config.data)
 
 
+@cache
+def synthetic_once(config: DataConfig) -> dataset.Dataset:
+    """The same data for every seed."""
+    return synthetic(config, 0)
+
+
 def arrays(shape: tuple[int, ...], classes: int, examples: int = 2000) -> dict[str, Any]:
     """Random images of `shape` with labels, `examples` to train and 20 to test."""
     rng = np.random.default_rng(0)
@@ -140,6 +160,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     draw_blank_pictures(monkeypatch)
     for name in PUBLISHED:
         monkeypatch.setitem(dataset.LOADERS, name, generated)
+    monkeypatch.setitem(dataset.LOADERS, "synthetic", lambda config, seed: synthetic_once(config))
+    named = {name: path for name, path in Claim.files().items() if name in WORDS}
+    monkeypatch.setattr(Claim, "files", lambda: named)
     for bench in (BENCHES | own_benches.BENCHES).values():
         monkeypatch.setattr(importlib.import_module(bench.module), "run", lambda arguments, console: [])
     yield tmp_path
