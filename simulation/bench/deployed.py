@@ -15,7 +15,6 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,49 +44,34 @@ Times = Mapping[int, tuple[str, float]]
 """Process id -> its part, and its processor time so far in seconds."""
 
 
-@dataclass(frozen=True)
-class DeployedRounds:
-    """Deployed rounds of one size.
-
-    Attributes
-    ----------
-    first_s, median_s, slowest_s : wall seconds of the first round, and of the others
-    cpu_s : processor seconds of a later round, summed over all processes of the deployment
-    work_cpu_s : processor seconds of a later round in one process
-    parts_cpu_s : processor seconds of a later round by `PARTS`
-    """
-
-    local_steps: int
-    rounds: int
-    first_s: float
-    median_s: float
-    slowest_s: float
-    cpu_s: float
-    work_cpu_s: float
-    ratio: float
-    parts_cpu_s: dict[str, float]
-
-
 def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
     """Print the times of a deployed round, and return the rows of the table."""
     if sys.platform != "linux":
         raise ConfigError("fedsel bench deploy reads processor times in /proc, which only Linux has.")
-    found = [measure(size, arguments.supernodes, arguments.rounds, console) for size in arguments.local_steps]
+    rows = [measure(size, arguments.supernodes, arguments.rounds, console) for size in arguments.local_steps]
     title = f"A deployed round with {arguments.supernodes} SuperNodes, median of {arguments.rounds}"
     table = Table(title=title, caption="processor time: mean of the same rounds; ratio: all of it over the work's")
     for heading in ("local steps", "first s", "median s", "slowest s", "processor s", "work alone s", "ratio", *PARTS):
         table.add_column(heading, justify="right")
-    for one in found:
-        walls = (f"{seconds:.2f}" for seconds in (one.first_s, one.median_s, one.slowest_s))
-        cpu = (f"{seconds:.3f}" for seconds in (one.cpu_s, one.work_cpu_s))
-        parts = (f"{one.parts_cpu_s[part]:.3f}" for part in PARTS)
-        table.add_row(str(one.local_steps), *walls, *cpu, f"{one.ratio:.2f}", *parts)
+    for row in rows:
+        walls = (f"{row[name]:.2f}" for name in ("first_s", "median_s", "slowest_s"))
+        cpu = (f"{row[name]:.3f}" for name in ("cpu_s", "work_cpu_s"))
+        parts = (f"{row['parts_cpu_s'][part]:.3f}" for part in PARTS)
+        table.add_row(str(row["local_steps"]), *walls, *cpu, f"{row['ratio']:.2f}", *parts)
     console.print(table)
-    return [asdict(one) for one in found]
+    return rows
 
 
-def measure(local_steps: int, supernodes: int, rounds: int, console: Console) -> DeployedRounds:
-    """Measure `rounds` rounds after the first, deployed and in one process."""
+def measure(local_steps: int, supernodes: int, rounds: int, console: Console) -> dict[str, Any]:
+    """Measure `rounds` rounds after the first, deployed and in one process.
+
+    Returns
+    -------
+    dict
+        Row of the table. `first_s`, `median_s` and `slowest_s` are wall seconds of the first round, and of the others.
+        `cpu_s` are processor seconds of a later round, summed over all processes of the deployment, `work_cpu_s` those
+        in one process, and `parts_cpu_s` those of each of `PARTS`.
+    """
     settings: dict[str, Value] = {"strategy": "random", "clients": supernodes, "cohort": supernodes}
     settings |= {"rounds": 1 + rounds, "local-steps": local_steps, "model": "logistic", "links": "simulated"}
     with tempfile.TemporaryDirectory(prefix="fedsel-bench-") as folder:
@@ -95,17 +79,17 @@ def measure(local_steps: int, supernodes: int, rounds: int, console: Console) ->
         work_cpu_s = _work(settings | {"out": f"{folder}/inline"}, rounds)
         walls_s, parts_cpu_s = _deployed(settings | {"out": f"{folder}/run"}, Path(folder), rounds)
     cpu_s = sum(parts_cpu_s.values())
-    return DeployedRounds(
-        local_steps=local_steps,
-        rounds=rounds,
-        first_s=walls_s[0],
-        median_s=statistics.median(walls_s[1:]),
-        slowest_s=max(walls_s[1:]),
-        cpu_s=cpu_s,
-        work_cpu_s=work_cpu_s,
-        ratio=cpu_s / work_cpu_s,
-        parts_cpu_s=parts_cpu_s,
-    )
+    return {
+        "local_steps": local_steps,
+        "rounds": rounds,
+        "first_s": walls_s[0],
+        "median_s": statistics.median(walls_s[1:]),
+        "slowest_s": max(walls_s[1:]),
+        "cpu_s": cpu_s,
+        "work_cpu_s": work_cpu_s,
+        "ratio": cpu_s / work_cpu_s,
+        "parts_cpu_s": parts_cpu_s,
+    }
 
 
 def _work(settings: dict[str, Value], rounds: int) -> float:

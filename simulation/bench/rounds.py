@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -31,18 +30,6 @@ TURNS = 2
 """Number of runs of each contender. The contenders take turns, because the speed of a machine drifts."""
 
 PLAIN, BEST_EFFORT = "plain PyTorch loop", "best-effort loop"
-
-
-@dataclass(frozen=True)
-class RoundTime:
-    """Seconds per round of a contender: median, fastest, and the median divided by that of each of the two loops."""
-
-    task: str
-    what: str
-    median_s: float
-    fastest_s: float
-    of_plain: float
-    of_best_effort: float
 
 
 def engine_rounds(arguments: list[str]) -> list[float]:
@@ -103,16 +90,19 @@ def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]
     table = Table(title=f"Seconds a round, {arguments.workers} processes of one thread, median of {rounds}")
     for heading in ("task", "what", "median s", "fastest s", "of the plain loop", "of best effort"):
         table.add_column(heading, justify="left" if heading in ("task", "what") else "right")
-    times = list(measure(tasks, arguments.rounds, arguments.workers, console))
-    for one in times:
-        cells = (f"{one.median_s:.2f}", f"{one.fastest_s:.2f}", f"{one.of_plain:.2f}", f"{one.of_best_effort:.2f}")
-        table.add_row(one.task, one.what, *cells, end_section=one.what == times[-1].what)
+    rows = list(measure(tasks, arguments.rounds, arguments.workers, console))
+    for row in rows:
+        cells = (f"{row[name]:.2f}" for name in ("median_s", "fastest_s", "of_plain", "of_best_effort"))
+        table.add_row(row["task"], row["what"], *cells, end_section=row["what"] == rows[-1]["what"])
     console.print(table)
-    return [asdict(one) for one in times]
+    return rows
 
 
-def measure(names: Sequence[str], rounds: int, workers: int, console: Console) -> Iterator[RoundTime]:
-    """Measure every contender at the tasks of `TASKS` in `names`, with `rounds` measured rounds per turn."""
+def measure(names: Sequence[str], rounds: int, workers: int, console: Console) -> Iterator[dict[str, Any]]:
+    """Measure every contender at the tasks of `TASKS` in `names`, with `rounds` measured rounds per turn.
+
+    Each row has a contender's seconds per round, and their median divided by that of each of the two loops.
+    """
     for name in names:
         runs = contenders(TASKS[name], WARM_UP + rounds, workers)
         seconds: dict[str, list[float]] = {what: [] for what in runs}
@@ -123,8 +113,14 @@ def measure(names: Sequence[str], rounds: int, workers: int, console: Console) -
                 console.print(f"{name}, {what}: {statistics.median(measured):.2f} s a round", highlight=False)
         medians = {what: statistics.median(measured) for what, measured in seconds.items()}
         for what, median_s in medians.items():
-            ratios = median_s / medians[PLAIN], median_s / medians[BEST_EFFORT]
-            yield RoundTime(TASKS[name].name, what, median_s, min(seconds[what]), *ratios)
+            yield {
+                "task": TASKS[name].name,
+                "what": what,
+                "median_s": median_s,
+                "fastest_s": min(seconds[what]),
+                "of_plain": median_s / medians[PLAIN],
+                "of_best_effort": median_s / medians[BEST_EFFORT],
+            }
 
 
 def _in_fresh_process(

@@ -61,5 +61,5 @@ def test_every_contender_runs(monkeypatch):
     monkeypatch.setattr(rounds, "has_bf16", lambda device: False)
     results = list(measure(["mnist"], 2, 1, Console(quiet=True)))
     assert len(results) == 7
-    assert results[0].of_plain == results[1].of_best_effort == 1.0
-    assert all(result.fastest_s > 0 for result in results)
+    assert results[0]["of_plain"] == results[1]["of_best_effort"] == 1.0
+    assert all(result["fastest_s"] > 0 for result in results)
