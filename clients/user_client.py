@@ -213,9 +213,7 @@ class UserClient:
             compute_s = time.perf_counter() - started_s
             name, record = users_arrays(_content(reply), name)
             metrics = _scalars(reply.content, ConfigRecord, MetricRecord)
-            if Report.GRADIENT_DEVIATION in instruction.reports and functions.gradient_deviation is not None:
-                deviation = functions.gradient_deviation(self.context, self._form(record))
-                measured[Report.GRADIENT_DEVIATION] = float(deviation)
+            measured |= self._reports_after(instruction, record)
             parameters, moved = layout.flatten(self._arrays(record))
             steps, lr = (0, 0.0) if control is None else reported_steps(metrics)
             curvature = None
@@ -236,6 +234,13 @@ class UserClient:
         reply.content[name] = ArrayRecord(sent)
         put_answer(reply.content, numbers.to_config())
         return reply
+
+    def _reports_after(self, instruction: AppTrainInstruction, trained: ArrayRecord) -> dict[Report, float]:
+        """The gradient deviation of the trained model, if the server requests it and the user has a function for it."""
+        function = self.functions.gradient_deviation
+        if Report.GRADIENT_DEVIATION not in instruction.reports or function is None:
+            return {}
+        return {Report.GRADIENT_DEVIATION: float(function(self.context, self._form(trained)))}
 
     def _curvature(
         self,

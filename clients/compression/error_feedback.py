@@ -49,20 +49,10 @@ def upload(
 ) -> tuple[Update, dict[str, NDArray[Any]]]:
     """Compress the local change `delta`, float32 (N,). Returns the update to send and the arrays to store.
 
-    Parameters
-    ----------
-    state
-        Arrays that were stored last.
-    curvature
-        Function from the layers' shares of the last mask to the diagonal curvature by layer; None: score only by
-        magnitude.
-    seed, client
-        Seed of the run, and the client's partition id.
+    `state` has the arrays that were stored last. `curvature` takes the layers' shares of the last mask and returns the
+    diagonal curvature by layer; None: top-k scores only by magnitude. `client` is the client's partition id.
 
-    Raises
-    ------
-    StateError
-        If the server has an estimate of this client's update and the client does not.
+    Raises StateError if the server has an estimate of this client's update and the client does not.
     """
     if compression.lossless:
         return Update(delta.size, None, delta), {}
@@ -72,7 +62,7 @@ def upload(
             f"Client {client} has no estimate of its update, but the server has one. Keep the 'state-dir' of a"
             f" run until it ends."
         )
-    server_round, vector = instruction.server_round, delta
+    vector = delta
     if estimated:
         vector = delta - state["estimate"]
     elif "residual" in state:
@@ -80,18 +70,10 @@ def upload(
     kept: dict[str, NDArray[Any]] = {}
     if compression.compressor == "top-k":
         update, kept = _top_k(vector, state, layers, compression, instruction.kept_fraction, curvature)
-    elif compression.compressor == "rand-k":
-        count = kept_count(instruction.kept_fraction, vector.size, compression.kept_rounding)
-        drawn = seeded_indices(seed, server_round, client, vector.size, count)
-        update = rand_k(vector, drawn, unbiased=not compression.error_feedback)
-    elif compression.compressor == "qsgd":
-        levels, bucket = compression.qsgd_levels, compression.qsgd_bucket
-        rng = stream(seed, Purpose.COMPRESS, server_round, client)
-        update = qsgd(vector, levels, bucket, rng, unbiased=not compression.error_feedback)
     else:
-        update = Update(vector.size, None, vector)
+        update = _other_than_top_k(vector, compression, instruction, seed, client)
     if compression.value_bits < 32:
-        noise = None if compression.error_feedback else stream(seed, Purpose.ROUNDING, server_round, client)
+        noise = None if compression.error_feedback else stream(seed, Purpose.ROUNDING, instruction.server_round, client)
         update = rounded(update, compression.value_bits, noise)
     if estimated:
         kept["estimate"] = state["estimate"].copy()
@@ -101,6 +83,20 @@ def upload(
     elif compression.error_feedback and (update.indices is not None or update.quantised is not None):
         kept["residual"] = (vector - update.dense()) * np.float32(instruction.residual_decay)
     return update, kept
+
+
+def _other_than_top_k(
+    vector: Vector, compression: CompressionConfig, instruction: TrainInstruction, seed: int, client: int
+) -> Update:
+    """The update of the compressor rand-k, qsgd or none."""
+    unbiased, server_round = not compression.error_feedback, instruction.server_round
+    if compression.compressor == "rand-k":
+        count = kept_count(instruction.kept_fraction, vector.size, compression.kept_rounding)
+        return rand_k(vector, seeded_indices(seed, server_round, client, vector.size, count), unbiased=unbiased)
+    if compression.compressor == "qsgd":
+        rng = stream(seed, Purpose.COMPRESS, server_round, client)
+        return qsgd(vector, compression.qsgd_levels, compression.qsgd_bucket, rng, unbiased=unbiased)
+    return Update(vector.size, None, vector)
 
 
 def restore_untaken(state: State, unacknowledged: State, taken: float, seed: int) -> dict[str, NDArray[Any]]:
