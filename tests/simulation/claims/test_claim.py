@@ -100,6 +100,13 @@ def test_no_measured_run_ended_while_its_method_was_uniform():
                 assert (values.get("rounds_to_target") or inf) > uniform, (claim.name, side.strategy, seed)
 
 
+def test_no_method_of_a_ranking_is_uniform_in_more_than_a_third_of_the_rounds():
+    for ranking in rankings():
+        for side in ranking.sides:
+            rounds = ranking.configuration(side, 1).run.rounds
+            assert ranking.uniform_rounds(side) <= rounds / 3, (ranking.name, side.name)
+
+
 def test_a_ranking_has_all_methods():
     for ranking in rankings():
         assert sorted(ranking.strategies) == sorted(STRATEGIES), ranking.name
