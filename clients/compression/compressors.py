@@ -144,7 +144,7 @@ def qsgd(vector: Vector, levels: int, bucket: int, rng: np.random.Generator, *, 
 
 def rounded(update: Update, bits: int, rng: np.random.Generator | None) -> Update:
     """Round the values of `update` to `bits`, 16, 8 or 4, as `round_values` does."""
-    # Values that are not finite stay so, and `wire.encode` refuses them.
+    # For values that are not finite: `wire.encode` refuses them.
     with np.errstate(invalid="ignore"):
         grid = round_values(update.values, bits, rng)
         return Update(update.size, update.indices, grid.values(), grid)

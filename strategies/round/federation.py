@@ -53,10 +53,13 @@ def sent_model(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) ->
 
 
 def rounded_model(model: SentModel, bits: int) -> SentModel:
-    """The model with its parameters rounded to `bits`, 16, 8 or 4; the same for 32. Raises WireError unless finite."""
-    if bits == 32:
-        return model
+    """The model with its parameters rounded to `bits`, 16, 8 or 4; the same model for 32.
+
+    A model that is not finite is not rounded either: the clients refuse it, and say that training diverged.
+    """
     parameters, *others = model.arrays
+    if bits == 32 or not np.isfinite(parameters).all():
+        return model
     section = encode_values(round_values(parameters, bits))
     return SentModel((np.frombuffer(section, np.uint8), *others))
 

@@ -43,3 +43,14 @@ def test_a_probe_sends_the_model_in_few_bits(bits, levels):
         sent = np.load(io.BytesIO(tensor)).tobytes()
         assert sent == np.array(4.0, "<f4").tobytes() + bytes(level % 256 for level in levels)
     assert row["probe_bytes"] == 3 * (4 + len(levels) + 8)
+
+
+def test_a_model_that_is_not_finite_is_sent_as_it_is_for_the_clients_to_refuse():
+    strategy = HeteroSelect(context_of(HeteroSelectConfig(), rounds=1, probe_bits=8))
+    strategy.run.parameters[1] = np.inf
+    proxies = [StubProxy(client, loss=ValueError("the global model diverged")) for client in range(3)]
+    [row], _ = run_round(strategy, proxies)
+    for proxy in proxies:
+        [ins] = [ins for kind, ins in proxy.asked if kind == "evaluate"]
+        assert np.load(io.BytesIO(ins.parameters.tensors[0])).tolist() == strategy.run.parameters.tolist()
+    assert [failure["reason"] for failure in row["failures"]] == 3 * ["loss probe: the global model diverged"]
