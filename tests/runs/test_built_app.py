@@ -8,8 +8,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from flwr.cli.app import typer_click_object
 
-from simulation.deployment.flower_cli import tool
 from tests.support.in_process import run_in_process
 from tests.support.programs import SMALL, flower_home
 from tests.support.rounds import rounds
@@ -28,6 +28,14 @@ def carry_out(command: list[str], folder: Path, **variables: str) -> str:
     return done.stdout
 
 
+def flwr(arguments: list[str], folder: Path) -> None:
+    """Carry out a command of Flower in this process, as if in `folder`, which is FLWR_HOME as well."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("FLWR_HOME", str(folder))
+        typer_click_object.main(arguments, standalone_mode=False)
+
+
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Bundle that `flwr build` makes of the checkout, in a copy whose folder has a name as Flower wants it."""
@@ -37,7 +45,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
         shutil.copy(ROOT / name, checkout)
     empty = tmp_path_factory.mktemp("built")
-    carry_out([tool("flwr"), "build", "--app", str(checkout)], empty)
+    flwr(["build", "--app", str(checkout)], empty)
     (built,) = empty.iterdir()
     return built
 
@@ -46,7 +54,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder into which `flwr install` has put the bundle."""
     home = tmp_path_factory.mktemp("empty")
-    carry_out([tool("flwr"), "install", str(bundle)], home, FLWR_HOME=str(home))
+    flwr(["install", str(bundle)], home)
     (folder,) = (home / "apps").iterdir()
     return folder
 

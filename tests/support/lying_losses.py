@@ -29,5 +29,5 @@ def run_with_lying_losses(folder, monkeypatch, liars=LIARS, **settings):
     with monkeypatch.context() as patch:
         patch.setattr(SelectionClient, "fit", lying_fit)
         patch.setattr(SelectionClient, "evaluation", lying_evaluation)
-        _, rows = run_in_process(folder, **SETTINGS, **settings)
+        _, rows = run_in_process(folder, **SETTINGS | settings)
     return rows
