@@ -4,13 +4,15 @@ A finished run is not changed, a run with a checkpoint continues from it, and an
 the same command completes a comparison that was killed.
 """
 
+import math
 import statistics
+from collections.abc import Sequence
 
-import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
 from fedsel_app.records.run_folder import read_summary
+from fedsel_app.records.schema import Row
 from fedsel_app.records.summary import averaged_text
 from simulation.comparison.placement import cores_each
 from simulation.comparison.plan import Comparison
@@ -62,31 +64,35 @@ def plan_table(comparison: Comparison, jobs: int) -> Table:
 
 def results_table(comparison: Comparison) -> Table:
     """Table of means ± standard deviations over the seeds, one line per strategy and cell of the grid."""
-    rows = [
-        {"label": " ".join([run.strategy, *(f"{key}={value}" for key, value in run.cell.items())])}
-        | (read_summary(run.folder) or {})
-        for run in comparison.runs
-    ]
-    summaries = pd.DataFrame(rows).reindex(columns=["label", "failure_count", *MEASURES])
-    known = [key for key in MEASURES if summaries[key].notna().any()]
+    summaries: dict[str, list[Row | None]] = {}
+    for run in comparison.runs:
+        label = " ".join([run.strategy, *(f"{key}={value}" for key, value in run.cell.items())])
+        summaries.setdefault(label, []).append(read_summary(run.folder))
+    finished = {label: [summary for summary in runs if summary] for label, runs in summaries.items()}
+    known = [key for key in MEASURES if any(known_numbers(runs, key) for runs in finished.values())]
     title = f"Mean ± standard deviation over the seeds {', '.join(map(str, comparison.seeds))}"
     counts = {-(-run.config.run.rounds // run.config.evaluation.eval_every) for run in comparison.runs}
     averaged = " or ".join(dict.fromkeys(averaged_text(count) for count in sorted(counts)))
     caption = f"{comparison.kind} Stable accuracy: {averaged}.".lstrip()
     numbers = "runs", *(MEASURES[key][0] for key in known), "client failures"
     table = whole_table("strategy", numbers=numbers, title=title, caption=caption)
-    for label, runs in summaries.groupby("label", sort=False):
-        finished = runs.dropna(subset="failure_count")
-        cells = [mean_and_deviation(finished[key], MEASURES[key][1]) for key in known]
-        table.add_row(label, f"{len(finished)}/{len(runs)}", *cells, f"{finished['failure_count'].sum():.0f}")
+    for label, runs in finished.items():
+        cells = [mean_and_deviation(known_numbers(runs, key), len(runs), MEASURES[key][1]) for key in known]
+        failures = sum(run["failure_count"] for run in runs)
+        table.add_row(label, f"{len(runs)}/{len(summaries[label])}", *cells, str(failures))
     return table
 
 
-def mean_and_deviation(numbers: pd.Series, form: str) -> str:
-    """Mean ± standard deviation (n - 1) over the runs with the number, and their share if some lack it."""
-    values = numbers.dropna().tolist()
-    if not values:
+def known_numbers(summaries: Sequence[Row], key: str) -> list[float]:
+    """Numbers under `key` of the runs that have one: a run that has not reached the target has no time to it."""
+    numbers = [summary.get(key) for summary in summaries]
+    return [number for number in numbers if number is not None and not math.isnan(number)]
+
+
+def mean_and_deviation(numbers: Sequence[float], runs: int, form: str) -> str:
+    """Mean ± standard deviation (n - 1) over the runs with the number, and their share if some of `runs` lack it."""
+    if not numbers:
         return "–"
-    deviation = f" ± {statistics.stdev(values):{form}}" if len(values) > 1 else ""
-    share = f" ({len(values)} of {len(numbers)})" if len(values) < len(numbers) else ""
-    return f"{statistics.fmean(values):{form}}{deviation}{share}"
+    deviation = f" ± {statistics.stdev(numbers):{form}}" if len(numbers) > 1 else ""
+    share = f" ({len(numbers)} of {runs})" if len(numbers) < runs else ""
+    return f"{statistics.fmean(numbers):{form}}{deviation}{share}"
