@@ -1,4 +1,4 @@
-"""Folder from which Flower bundles fedsel as an app: the checkout, or a copy of the installed packages."""
+"""Folder from which Flower bundles fedsel as an app: a copy of the packages, without the rest of a checkout."""
 
 import fcntl
 import hashlib
@@ -12,23 +12,27 @@ from fedsel_app.imports import ROOT
 from fedsel_app.records.fedsel_folder import MARKER, make_fedsel_folder
 
 CARRIED = Path(__file__).with_name("checkout_files")
-"""Folder of the bundle's files that belong to no package. Only a wheel has it: ``setup.py`` copies them there."""
+"""Folder in a wheel, made by ``setup.py``, with the files of the checkout that the bundle needs."""
+BESIDE = ("pyproject.toml", "README.md", "LICENSE")
+"""Names of these files, which belong to no package."""
 
 
 def app_folder() -> Path:
-    """Folder from which Flower bundles the app: the checkout or, where fedsel runs from a wheel, a copy in the cache.
+    """Folder from which Flower bundles the app: a copy in the cache, because Flower reads the names of all files there.
 
-    The bundle of the copy equals the bundle of the checkout bit for bit. The copy is in ``$XDG_CACHE_HOME/fedsel``, or
-    in ``~/.cache/fedsel``, under the hash of its files. A copy with other files than the installed ones is made again.
+    A checkout also has a virtual environment with tens of thousands of files, and its bundle is the same bit for bit.
+    The copy is in ``$XDG_CACHE_HOME/fedsel``, or in ``~/.cache/fedsel``, under the hash of its files. A copy with other
+    files is made again.
 
     Raises
     ------
     ConfigError
         If the copy cannot be written.
     """
-    if not CARRIED.is_dir():
-        return ROOT
-    files = {name: data for top in PACKAGES for name, data in _files(ROOT / top, ROOT).items()} | _files(CARRIED)
+    beside = CARRIED if CARRIED.is_dir() else ROOT
+    files = {Path(name): (beside / name).read_bytes() for name in BESIDE}
+    for package in PACKAGES:
+        files |= _files(ROOT / package, ROOT)
     digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
     try:
         cache = _cache_folder()
@@ -36,14 +40,14 @@ def app_folder() -> Path:
         folder = cache / digest / "fedsel"  # Flower wants the app's name as the folder's
         with (cache / MARKER).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if _files(folder) != files:
+            if _files(folder, folder) != files:
                 shutil.rmtree(folder, ignore_errors=True)
                 for name, data in files.items():
                     (folder / name).parent.mkdir(parents=True, exist_ok=True)
                     (folder / name).write_bytes(data)
     except (OSError, RuntimeError) as error:
         raise ConfigError(
-            f"The app for Flower cannot be put together from the installed packages: {error} "
+            f"The app for Flower cannot be put together from the packages: {error} "
             "Set XDG_CACHE_HOME to a folder in which you may write."
         ) from error
     return folder
@@ -55,9 +59,9 @@ def _cache_folder() -> Path:
     return (Path(named) if os.path.isabs(named) else Path.home() / ".cache") / "fedsel"
 
 
-def _files(folder: Path, root: Path | None = None) -> dict[Path, bytes]:
-    """Files below `folder`, their names relative to `root` (by default `folder`); without bytecode and `CARRIED`."""
-    found = {path.relative_to(root or folder): path for path in folder.rglob("*") if path.is_file()}
+def _files(folder: Path, root: Path) -> dict[Path, bytes]:
+    """Files below `folder`, their names relative to `root`, without bytecode and `CARRIED`."""
+    found = {path.relative_to(root): path for path in folder.rglob("*") if path.is_file()}
     return {
         name: path.read_bytes() for name, path in found.items() if not {"__pycache__", CARRIED.name} & {*name.parts}
     }

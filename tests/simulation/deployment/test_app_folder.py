@@ -1,4 +1,4 @@
-"""App folder of a wheel: its bundle is bit-identical to that of the checkout, and no file of the user changes."""
+"""App folder: its bundle is bit-identical to that of the checkout, and no file of the user changes."""
 
 import hashlib
 import os
@@ -46,14 +46,18 @@ def digest(app: Path) -> str:
 
 
 def test_a_wheel_gives_the_bundle_of_the_checkout_and_mends_its_copy(wheel, tmp_path):
-    folder = Path(shown(wheel, tmp_path).stdout.strip())
+    folder, checkout = Path(shown(wheel, tmp_path).stdout.strip()), digest(ROOT)
     assert folder.is_relative_to(tmp_path / "fedsel")
-    assert digest(folder) == digest(ROOT)
+    assert digest(folder) == checkout
     (folder / "README.md").write_text("")
     (folder / "strategies" / "foreign.py").touch()
-    assert digest(folder) != digest(ROOT)
+    assert digest(folder) != checkout
     assert shown(wheel, tmp_path).stdout.strip() == str(folder)
-    assert digest(folder) == digest(ROOT)
+    assert digest(folder) == checkout
+
+
+def test_a_checkout_gives_the_same_copy(wheel, tmp_path):
+    assert shown(ROOT, tmp_path).stdout == shown(wheel, tmp_path).stdout
 
 
 def test_a_folder_of_the_users_in_the_cache_is_left_alone(wheel, tmp_path):
