@@ -86,7 +86,7 @@ def test_arms_differ_in_nothing_that_their_file_does_not_name():
 
 def test_random_selection_with_equal_weights_stands_in_every_ranking():
     for ranking in rankings():
-        (side,) = (side for side in ranking.sides if side.name == "random, equal weights")
+        (side,) = (side for side in ranking.sides if side.name == "random (equal weights)")
         assert side.strategy == "random", ranking.name
         assert ranking.configuration(side, 1).aggregation.weighting == "uniform", ranking.name
 

@@ -45,6 +45,17 @@ def test_the_preset_recommended_selects_with_the_first_at_equal_bytes():
     assert sentence.startswith(f"use {resolve({'preset': 'recommended'}).run.strategy}, ")
 
 
+def test_the_preset_recommended_has_the_variant_of_hetero_select_that_is_best_at_equal_bytes():
+    chosen = resolve({"preset": "recommended", "strategy": "hetero-select"}).method
+    for ranking in rankings():
+        (metric,) = (metric for metric in ranking.metrics if metric.key == "accuracy_at_traffic_mb")
+        sides = {side.name: side for side in ranking.sides}
+        order = [sides[place.strategy] for place in places(ranking, metric, shipped())]
+        best, *others = (side for side in order if side.strategy == "hetero-select")
+        if others:  # where its variants were run
+            assert ranking.configuration(best, 1).method.loss_source == chosen.loss_source == "last-fit", ranking.name
+
+
 def test_at_least_24_claims_are_decided_or_shown_undecidable_with_five_seeds_each():
     settled = [
         found
@@ -138,17 +149,17 @@ def test_a_variant_is_told_by_its_name_once_it_was_run():
         budgets={"accuracy_at_rounds": 5},
         seed_count=5,
         variants={
-            "random, equal weights": {"strategy": "random", "weighting": "uniform"},
-            "random, more steps": {"strategy": "random", "local-steps": 100},
+            "random (equal weights)": {"strategy": "random", "weighting": "uniform"},
+            "random (more steps)": {"strategy": "random", "local-steps": 100},
         },
     )
-    scores = {"random": 0.8, "oort": 0.7, "random, equal weights": 0.9}
+    scores = {"random": 0.8, "oort": 0.7, "random (equal weights)": 0.9}
     (metric,) = ranking.metrics
-    assert places(ranking, metric, Named(scores))[0].strategy == "random, equal weights"
-    del scores["random, equal weights"]
+    assert places(ranking, metric, Named(scores))[0].strategy == "random (equal weights)"
+    del scores["random (equal weights)"]
     assert [place.strategy for place in places(ranking, metric, Named(scores))] == ["random", "oort"]
     assert ranking_table(ranking, Named(scores)).caption.endswith(
-        " Not run yet: random, equal weights; random, more steps."
+        " Not run yet: random (equal weights); random (more steps)."
     )
 
 
