@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedsel_app.models.convolution import Conv2d
+
 Shape = tuple[int, ...]
 
 
@@ -72,7 +74,7 @@ def _network(
     shape = sample_shape
     for layer in convolutions:
         channels, *sides = shape
-        modules.append(nn.Conv2d(channels, layer.channels, layer.kernel, layer.stride, layer.padding))
+        modules.append(Conv2d(channels, layer.channels, layer.kernel, layer.stride, layer.padding))
         sides = [(side + 2 * layer.padding - layer.kernel) // layer.stride + 1 for side in sides]
         if layer.pooled:
             modules.append(HalvingMax())
