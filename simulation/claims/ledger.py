@@ -41,18 +41,21 @@ COUNTED = {
     UNDECIDED: ("undecided", "undecided"),
     NOT_RUN: ("not run", "not run"),
 }
+COMPARED = (
+    "A claim compares two methods, or two settings of one, on the same seeds with a paired t test, and holds only if "
+    "it holds in every measure that its sentence names. Nearly all runs are smaller than in the papers, so a claim "
+    "that does not hold here may still be right at its paper's scale. A ranking compares the accuracy of all methods "
+    "on one workload (data set, model and skew), at equal bytes of all traffic, equal simulated seconds or equal "
+    "rounds."
+)
 METHOD = (
-    "Both sides of a claim ran on the same seeds, which fix the clients' data, their links and the initial weights. A "
-    "paired t test gives the verdict. A claim holds only if it holds in every measure that its sentence names. "
-    "Nearly all claims ran at a smaller scale than in the paper. If a claim does not hold here, the paper may still be "
-    "right at its own scale. Undecided: there are too few seeds for a verdict, or too many runs missed their target. A "
-    "superseded claim is not counted: its sides turned out to differ in more than the method, or its set-up could not "
-    "tell them apart. A ranking compares the accuracy of all methods on one workload (data set, model and skew), at "
-    "equal bytes of all traffic, equal simulated seconds or equal rounds. Tied: no significant difference from the "
-    "first method."
+    "The seeds fix the clients' data, their links and the initial weights. Undecided: there are too few seeds for a "
+    "verdict, or too many runs missed their target. A superseded claim is not counted: its sides turned out to differ "
+    "in more than the method, or its set-up could not tell them apart. Tied: no significant difference from the first "
+    "method."
 )
 FEW = 5
-"""Papers with at most this number of claims share one line of the opening."""
+"""Papers with at most this number of claims share one line of the counts."""
 OTHERS = "Baselines"
 CAPTION = (
     "The tables show means over the seeds of the stage that gives the verdict. The advantage of the claimed side is "
@@ -70,7 +73,9 @@ STAGE_NUMBERS = {"first_stage": 1, "second_stage": 2}
 def write_ledger(out: Path, claims: Sequence[Claim], rankings: Sequence[Ranking], measured: Measured) -> list[Path]:
     """Write ledger.md, ledger.html and ledger.svg into the folder `out`. Returns their paths."""
     verdicts = decide(claims, measured)
-    opening = opening_lines(claims, rankings, verdicts, measured)
+    outcome = summary(claims, rankings, verdicts, measured)
+    counts = paper_counts(claims, verdicts)
+    method = [METHOD, _stages(claims, verdicts), CAPTION]
     tables = [paper_table(paper, claims, verdicts) for paper in _papers(claims)]
     tables += [ranking_table(ranking, measured) for ranking in rankings]
     notes = [note(claim, verdicts[claim.name]) for claim in claims]
@@ -79,15 +84,16 @@ def write_ledger(out: Path, claims: Sequence[Claim], rankings: Sequence[Ranking]
     with rc_context({"svg.hashsalt": "fedsel"}):
         interval_figure(claims, verdicts).savefig(picture, metadata={"Date": None})
     markdown = out / "ledger.md"
-    write_text(markdown, markdown_page(opening, tables, notes))
+    write_text(markdown, markdown_page(outcome, counts, method, tables, notes))
     page = out / "ledger.html"
     text = html(
         "ledger",
         title="Ledger of claims",
-        opening=[f"{heading}: {sentence}" for heading, sentence in opening],
-        command=COMMAND,
+        summary=outcome,
         drawing=base64.b64encode(picture.read_bytes()).decode(),
-        caption=CAPTION,
+        counts=[f"{paper}: {sentence}" for paper, sentence in counts],
+        command=COMMAND,
+        method=method,
         tables=tables,
         notes=[f"{name}: {sentence}" for name, sentence in notes],
     )
@@ -99,16 +105,18 @@ def _papers(claims: Sequence[Claim]) -> list[str]:
     return list(dict.fromkeys(claim.paper for claim in claims))
 
 
-def opening_lines(
+def summary(
     claims: Sequence[Claim], rankings: Sequence[Ranking], verdicts: dict[str, Standing], measured: Measured
-) -> list[tuple[str, str]]:
-    """Opening lines of the ledger, each a heading with a sentence or two: the claims by paper, and advice."""
-    standing = [claim for claim in claims if not claim.superseded]
-    lines = [
-        (f"{len(standing)} claims of the papers", f"{_counts(standing, verdicts)}."),
-        ("How they were decided", METHOD),
-    ]
-    lines.append(("Fresh seeds", _stages(standing, verdicts)))
+) -> str:
+    """The outcome of all claims and rankings in about ten sentences."""
+    standing = _standing(claims)
+    total = f"{len(standing)} claims of the papers: {_counts(standing, verdicts)}."
+    return " ".join([total, COMPARED, *advice(rankings, measured)])
+
+
+def paper_counts(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> list[tuple[str, str]]:
+    """Each paper with many claims, and all others together: their verdicts, and the names of those that hold."""
+    standing, lines = _standing(claims), []
     papers = [paper for paper in _papers(claims) if sum(claim.paper == paper for claim in standing) > FEW]
     for paper in [*papers, OTHERS]:
         family = [
@@ -117,7 +125,11 @@ def opening_lines(
         holding = [claim.name for claim in family if verdicts[claim.name].word == HOLDS]
         if family:
             lines.append((paper, f"{_counts(family, verdicts)}. These hold: {', '.join(holding) or 'none'}."))
-    return [*lines, *advice(rankings, measured)]
+    return lines
+
+
+def _standing(claims: Sequence[Claim]) -> list[Claim]:
+    return [claim for claim in claims if not claim.superseded]
 
 
 def _counts(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
@@ -128,11 +140,12 @@ def _counts(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
 
 def _stages(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
     """Sentences on the claims with a second stage, and on the repeated claims with the number of equal verdicts."""
-    stated = [verdicts[claim.name] for claim in claims if claim.second_stage]
+    standing = _standing(claims)
+    stated = [verdicts[claim.name] for claim in standing if claim.second_stage]
     ran = [found for found in stated if found.word_in("second_stage") != NOT_RUN]
     repeated = [
         (found.word_in("first_stage"), found.word_in("again"))
-        for claim in claims
+        for claim in standing
         if claim.again and (found := verdicts[claim.name]).word_in("again") != NOT_RUN
     ]
     same = sum(first == again for first, again in repeated)
@@ -336,15 +349,21 @@ def interval_figure(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> F
     return figure
 
 
-def markdown_page(opening: Sequence[tuple[str, str]], tables: Sequence[Table], notes: Sequence[tuple[str, str]]) -> str:
+def markdown_page(
+    outcome: str,
+    counts: Sequence[tuple[str, str]],
+    method: Sequence[str],
+    tables: Sequence[Table],
+    notes: Sequence[tuple[str, str]],
+) -> str:
     """Markdown of the ledger."""
-    lines = [
-        *("# Ledger", ""),
-        *(_item(f"**{heading}:** {text}") for heading, text in opening),
-        *("", "```bash", COMMAND, "fedsel claims report --runs runs/claims --out docs", "```", ""),
-        *("![advantages of the claims with their intervals](ledger.svg)", ""),
-    ]
-    lines += [_wrapped(CAPTION), ""]
+    lines = ["# Ledger", "", _wrapped(markdown_text(outcome)), ""]
+    lines += ["![advantages of the claims with their intervals](ledger.svg)", ""]
+    lines += ["## Claims by paper", "", *(_item(f"**{paper}:** {text}") for paper, text in counts), ""]
+    lines += ["## How the claims were decided", ""]
+    lines += ["```bash", COMMAND, "fedsel claims report --runs runs/claims --out docs", "```", ""]
+    for paragraph in method:
+        lines += [_wrapped(paragraph), ""]
     for table in tables:
         lines += [f"## {table.title}", "", replace(table, caption="").markdown().rstrip(), ""]
         lines += [_wrapped(table.caption), ""] if table.caption else []

@@ -135,12 +135,12 @@ def ranking_advice(ranking: Ranking, measured: Measured) -> str:
     return " ".join(sentences)
 
 
-def advice(rankings: Sequence[Ranking], measured: Measured) -> list[tuple[str, str]]:
-    """Heading and sentences per currency: the methods that are first or tied with the first in most rankings.
+def advice(rankings: Sequence[Ranking], measured: Measured) -> list[str]:
+    """Two sentences per currency: the methods that are first or tied in most rankings, and how random selection does.
 
     Rankings without runs are left out. The methods stand in the order of their mean places.
     """
-    lines = []
+    sentences = []
     for key, currency in CURRENCIES.items():
         orders = {
             ranking.name: order
@@ -149,11 +149,11 @@ def advice(rankings: Sequence[Ranking], measured: Measured) -> list[tuple[str, s
             if metric.key == key and (order := places(ranking, metric, measured))
         }
         if orders:
-            lines.append((currency, _sentence(orders)))
-    return lines
+            sentences.append(f"{currency}, {_sentences(orders)}")
+    return sentences
 
 
-def _sentence(orders: dict[str, list[Place]]) -> str:
+def _sentences(orders: dict[str, list[Place]]) -> str:
     tied = Counter(place.strategy for order in orders.values() for place in order if not place.behind)
     mean_place = {
         name: np.mean([[place.strategy for place in order].index(name) for order in orders.values()])
@@ -161,13 +161,15 @@ def _sentence(orders: dict[str, list[Place]]) -> str:
     }
     most = max(tied[name] for name in mean_place)
     best = sorted((name for name in mean_place if tied[name] == most), key=lambda name: (mean_place[name], name))
+    best = ["full (all clients train)" if name == "full" else name for name in best]
     names = " or ".join([", ".join(best[:-1]), best[-1]] if len(best) > 1 else best)
     random = {name: place for name, order in orders.items() for place in order if place.strategy == RANDOM}
-    tied_random = [name for name, place in random.items() if not place.behind]
+    behind = [name for name, place in random.items() if place.behind]
     points = 100 * np.mean([orders[name][0].accuracy.mean - place.accuracy.mean for name, place in random.items()])
     return (
-        f"use {names}: first or tied in {most} of {len(orders)} workloads. Random selection is tied in "
-        f"{_listed(tied_random, orders)}, and {points:.1f} points of accuracy behind the first on average."
+        f"use {names}: first, or not significantly behind the first, in {most} of {len(orders)} workloads. Random "
+        f"selection is {points:.1f} points of accuracy behind the first on average, significantly so in "
+        f"{_listed(behind, orders)}."
     )
 
 

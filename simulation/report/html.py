@@ -137,10 +137,15 @@ LEDGER = """{% extends "base" %}
 {% from "parts" import show, said with context %}
 {% block body %}
 <h1>{{ title }}</h1>
-{{ said(opening) }}
-<p class="soft"><code>{{ command }}</code></p>
+<p>{{ summary }}</p>
 <img alt="advantages of the claims with their intervals" src="data:image/svg+xml;base64,{{ drawing }}">
-<p class="soft">{{ caption }}</p>
+<h2>Claims by paper</h2>
+{{ said(counts) }}
+<h2>How the claims were decided</h2>
+<p class="soft"><code>{{ command }}</code></p>
+{% for paragraph in method %}
+<p class="soft">{{ paragraph }}</p>
+{% endfor %}
 {% for table in tables %}
 {{ show(table, table.rows|length) }}
 {% endfor %}
