@@ -103,8 +103,12 @@ class FlatModel:
         """Outputs of the module in its precision, as float32."""
         if not self._bf16:
             return self.module(x)  # type: ignore[no-any-return]
-        with torch.autocast(x.device.type, torch.bfloat16):
+        with self.autocast():
             return self.module(x).float()  # type: ignore[no-any-return]
+
+    def autocast(self) -> torch.autocast:
+        """Context in which the module runs in its precision. Within one context, weights are converted only once."""
+        return torch.autocast(self.parameters.device.type, torch.bfloat16, enabled=self._bf16)
 
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
         """Loss of each example, float32 (n,)."""
@@ -205,11 +209,11 @@ def batch_losses(model: FlatModel, batches: Iterable[tuple[Tensor, Tensor]]) -> 
 
 @contextmanager
 def evaluating(model: FlatModel) -> Iterator[None]:
-    """Run the block with the model in eval mode and without gradients, and restore its mode."""
+    """Run the block, which does not change the weights, in eval mode and without gradients, and restore the mode."""
     training = model.module.training
     model.module.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), model.autocast():
             yield
     finally:
         model.module.train(training)

@@ -10,7 +10,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.models.architectures import ARCHITECTURES, HalvingMax
 from fedsel_app.models.array_layout import LayerSlice
 from fedsel_app.models.building import build
-from fedsel_app.models.flat_model import FlatModel, evaluate
+from fedsel_app.models.flat_model import FlatModel, batch_losses, evaluate
 from tests.support.training import CPU, TorchOptimizer
 
 
@@ -287,6 +287,19 @@ def test_evaluation_in_bf16_sums_losses_of_fp32():
     assert models["bf16"].losses(*data).dtype == torch.float32
     assert half.loss == pytest.approx(full.loss, rel=0.01)
     assert half.loss != full.loss
+
+
+def test_an_evaluation_in_bf16_follows_the_weights():
+    """Within one evaluation the weights in bf16 are kept; the next one converts the new weights."""
+    model, fresh = (FlatModel(build("cnn", (1, 8, 8), 10, seed=0), CPU, precision="bf16") for _ in range(2))
+    generator = torch.Generator().manual_seed(3)
+    batches = [(torch.randn(8, 1, 8, 8, generator=generator), torch.arange(8)) for _ in range(3)]
+    one_by_one = [float(model.losses(x, y).detach().double().sum()) for x, y in batches]
+    assert [loss for loss, _ in batch_losses(model, batches)] == pytest.approx(one_by_one, rel=1e-6)
+    model.backward(*batches[0])
+    model.parameters.sub_(model.gradient)
+    fresh.load(model.export())
+    assert batch_losses(model, batches) == batch_losses(fresh, batches)
 
 
 def test_load_and_export_are_copies():
