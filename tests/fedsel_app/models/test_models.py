@@ -298,7 +298,7 @@ def test_an_evaluation_in_bf16_follows_the_weights():
     assert [loss for loss, _ in batch_losses(model, batches)] == pytest.approx(one_by_one, rel=1e-6)
     model.backward(*batches[0])
     model.parameters.sub_(model.gradient)
-    fresh.load(model.export())
+    fresh.load(model.export(), model.buffers_vector())
     assert batch_losses(model, batches) == batch_losses(fresh, batches)
 
 
