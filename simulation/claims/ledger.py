@@ -144,16 +144,23 @@ def _stages(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
     stated = [verdicts[claim.name] for claim in standing if claim.second_stage]
     ran = [found for found in stated if found.word_in("second_stage") != NOT_RUN]
     repeated = [
-        (found.word_in("first_stage"), found.word_in("again"))
+        (claim, found)
         for claim in standing
         if claim.again and (found := verdicts[claim.name]).word_in("again") != NOT_RUN
     ]
-    same = sum(first == again for first, again in repeated)
-    return (
+    other = [(claim, found) for claim, found in repeated if found.word_in("first_stage") != found.word_in("again")]
+    sentences = [
         f"{len(stated)} claims have a second stage with fresh seeds. The number of these seeds and the rule were "
         f"committed before any of their runs. The second stage has run for {len(ran)} of these claims. "
-        f"{len(repeated)} other decided claims were repeated on ten fresh seeds: {same} have the same verdict again."
-    )
+        f"{len(repeated)} other decided claims were repeated on ten fresh seeds: {len(repeated) - len(other)} have the "
+        "same verdict again."
+    ]
+    for claim, found in other:
+        first, again = (
+            f"{found.word_in(name)} ({advantage_text(found.stages[name][0])})" for name in ("first_stage", "again")
+        )
+        sentences.append(f"{claim.name}: {first} on the first seeds, {again} on the fresh ones. {claim.not_again}")
+    return " ".join(sentences)
 
 
 def paper_table(paper: str, claims: Sequence[Claim], verdicts: dict[str, Standing]) -> Table:

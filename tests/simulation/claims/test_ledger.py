@@ -61,6 +61,14 @@ def test_at_least_24_claims_are_decided_or_shown_undecidable_with_five_seeds_eac
     assert sum(found.verdicts[0].pairs.advantages.size >= 5 for found in settled) >= 24
 
 
+def test_the_page_discusses_every_verdict_that_did_not_come_again():
+    for claim in claims():
+        found = verdicts()[claim.name]
+        words = {found.word_in(name) for name in ("first_stage", "again") if name in found.stages}
+        repeated = claim.again and not claim.superseded and NOT_RUN not in words
+        assert bool(claim.not_again) == bool(repeated and len(words) == 2), claim.name
+
+
 def test_every_measured_run_belongs_to_a_study():
     asked = {
         identity(study.configuration(side, seed))
