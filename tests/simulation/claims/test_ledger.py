@@ -62,11 +62,11 @@ def test_at_least_24_claims_are_decided_or_shown_undecidable_with_five_seeds_eac
 
 
 def test_the_page_discusses_every_verdict_that_did_not_come_again():
-    for claim in claims():
-        found = verdicts()[claim.name]
+    for stated in claims():
+        found = verdicts()[stated.name]
         words = {found.word_in(name) for name in ("first_stage", "again") if name in found.stages}
-        repeated = claim.again and not claim.superseded and NOT_RUN not in words
-        assert bool(claim.not_again) == bool(repeated and len(words) == 2), claim.name
+        repeated = stated.again and not stated.superseded and NOT_RUN not in words
+        assert bool(stated.not_again) == bool(repeated and len(words) == 2), stated.name
 
 
 def test_every_measured_run_belongs_to_a_study():
