@@ -164,7 +164,7 @@ class Claim(Study):
     known_before : results of these or similar runs that were known when the file was written
     cannot_tell : why the set-up cannot distinguish the sides, if that was found
     superseded : why the claim is no longer valid, and what replaces it
-    not_again : what it means that the repetition had another verdict
+    not_again : what it means that the repetition had another verdict in one of the metrics
     not_before : round before which no run of a pilot reached its target; needed if a method selects uniformly at
         first and a run may end at its target
     """

@@ -49,10 +49,14 @@ COMPARED = (
     "rounds."
 )
 METHOD = (
-    "The seeds fix the clients' data, their links and the initial weights. Undecided: there are too few seeds for a "
-    "verdict, or too many runs missed their target. A superseded claim is not counted: its sides turned out to differ "
-    "in more than the method, or its set-up could not tell them apart. Tied: no significant difference from the first "
-    "method."
+    "The seeds fix the clients' data, their links and the initial weights. In ACM's terms a claim tests replicability:"
+    " other people repeat an experiment with a code of their own. Fresh seeds test repeatability: the same people "
+    "repeat their own experiment. Claims on one set-up share runs, so their verdicts are not independent. Undecided: "
+    "there are too few seeds for a verdict, or too many runs missed their target. A superseded claim is not counted: "
+    "its sides turned out to differ in more than the method, its set-up could not tell them apart or varied too much, "
+    "or it was half of another claim. The section Rules has the reason for each. Tied: no significant difference from "
+    "the first method. A ranking tests every method against the first, and against random selection (paired t tests, "
+    "Holm over the methods)."
 )
 FEW = 5
 """Papers with at most this number of claims share one line of the counts."""
@@ -60,11 +64,12 @@ OTHERS = "Baselines"
 CAPTION = (
     "The tables show means over the seeds of the stage that gives the verdict. The advantage of the claimed side is "
     "paired by seed and has a 95% interval. For a cost it is the share saved, and for a score the difference. Each p "
-    "is the p-value of one test, adjusted (Holm) for the number of tests in the paper or in the whole ledger. The p in "
-    "the paper decides the verdict. A run that missed its target counts with its whole cost. A seed on which both "
-    "sides missed the target is left out. Stage 1 has seeds from 1 on. Stage 2 has fresh seeds, from 2001 on. Their "
-    "number was committed with the rule before the first of their runs. The verdict of stage 2 uses only these seeds, "
-    "and needs all of them. Again: a claim that stage 1 decided, repeated on ten fresh seeds."
+    "is the p-value of one test, adjusted (Holm) for the number of tests of the same stage, in the paper or in the "
+    "whole ledger. Superseded claims are adjusted apart. The p in the paper decides the verdict. A run that missed its"
+    " target counts with its whole cost. A seed on which both sides missed the target is left out. Stage 1 has seeds "
+    "from 1 on. Stage 2 has fresh seeds, from 2001 on. Their number was committed with the rule before the first of "
+    "their runs. The verdict of stage 2 uses only these seeds, and needs all of them. Again: a claim that stage 1 "
+    "decided, repeated on ten fresh seeds."
 )
 STAGE_TITLES = {"first_stage": "Stage 1", "second_stage": "Stage 2", "again": "Again"}
 STAGE_NUMBERS = {"first_stage": 1, "second_stage": 2}
@@ -139,27 +144,35 @@ def _counts(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
 
 
 def _stages(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
-    """Sentences on the claims with a second stage, and on the repeated claims with the number of equal verdicts."""
+    """Sentences on the second stages, on the repetitions, and on each verdict that did not come again."""
     standing = _standing(claims)
-    stated = [verdicts[claim.name] for claim in standing if claim.second_stage]
-    ran = [found for found in stated if found.word_in("second_stage") != NOT_RUN]
+    stated = [claim for claim in standing if claim.second_stage]
+    ran = [claim for claim in stated if verdicts[claim.name].word_in("second_stage") != NOT_RUN]
+    unsized = sum(claim.second_stage.effect is None for claim in stated if claim.second_stage)
+    dropped = [verdicts[claim.name] for claim in claims if claim.superseded and claim.second_stage]
+    open_still = sum(found.word == UNDECIDED for found in dropped)
     repeated = [
         (claim, found)
         for claim in standing
         if claim.again and (found := verdicts[claim.name]).word_in("again") != NOT_RUN
     ]
-    other = [(claim, found) for claim, found in repeated if found.word_in("first_stage") != found.word_in("again")]
+    same = sum(found.word_in("first_stage") == found.word_in("again") for _, found in repeated)
     sentences = [
         f"{len(stated)} claims have a second stage with fresh seeds. The number of these seeds and the rule were "
-        f"committed before any of their runs. The second stage has run for {len(ran)} of these claims. "
-        f"{len(repeated)} other decided claims were repeated on ten fresh seeds: {len(repeated) - len(other)} have the "
-        "same verdict again."
+        f"committed before any of their runs; {unsized} numbers have no power analysis. The second stage has run for "
+        f"{len(ran)} of these claims. {len(dropped)} superseded claims had one too, and {open_still} of them stayed "
+        "undecided; claims in other set-ups replace them. Further second stages were stated and not run; the reasons "
+        f"are under Rules. {len(repeated)} other decided claims were repeated on ten fresh seeds: {same} have the same "
+        "verdict again."
     ]
-    for claim, found in other:
-        first, again = (
-            f"{found.word_in(name)} ({advantage_text(found.stages[name][0])})" for name in ("first_stage", "again")
-        )
-        sentences.append(f"{claim.name}: {first} on the first seeds, {again} on the fresh ones. {claim.not_again}")
+    for claim, found in repeated:
+        both = zip(found.stages["first_stage"], found.stages["again"], strict=True)
+        for first, again in list(both)[: found.deciding]:
+            if first.word != again.word:
+                sentences.append(
+                    f"{claim.name}, {first.pairs.metric.name}: {first.word} ({advantage_text(first)}) on the first "
+                    f"seeds, {again.word} ({advantage_text(again)}) on the fresh ones. {claim.not_again}"
+                )
     return " ".join(sentences)
 
 
@@ -222,7 +235,7 @@ def verdict_text(claim: Claim, verdict: Verdict) -> str:
         return f"not part of the claim: {verdict.word}"
     parts = [verdict.word]
     if verdict.word == UNDECIDED and verdict.p < LEVEL:
-        parts.append("no verdict, because runs missed the target")
+        parts.append("no verdict at any number of seeds, because runs missed the target")
     elif verdict.word == UNDECIDED:
         parts.append(f"a verdict needs {_seeds(verdict.seeds_needed)}")
     if any(verdict.pairs.missed):

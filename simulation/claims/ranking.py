@@ -21,6 +21,12 @@ from simulation.report.tables import capital
 
 RANDOM = "random"
 """Method in every ranking, to compare the others with."""
+EXPLAINED = {
+    "full": "full (all clients train)",
+    RANDOM: "random (uniform draws)",
+    "random-weighted": "random-weighted (draws by number of examples)",
+}
+"""Names of methods that the advice explains."""
 CURRENCIES = {
     "accuracy_at_traffic_mb": "Where every byte counts",
     "accuracy_at_time_s": "Where simulated seconds count (all uplinks send at once, downloads take no time)",
@@ -93,11 +99,13 @@ class Place:
     ----------
     strategy : the method, or the name of a variant
     behind : True if it is significantly behind the first (paired t tests, Holm over the methods)
+    beats_random : True if it is significantly ahead of random selection (the same tests)
     """
 
     strategy: str
     accuracy: Estimate
     behind: bool
+    beats_random: bool = False
 
 
 def places(ranking: Ranking, metric: Metric, measured: Measured) -> list[Place]:
@@ -115,10 +123,16 @@ def places(ranking: Ranking, metric: Metric, measured: Measured) -> list[Place]:
         return []
     scores: dict[str, Floats] = {name: common[name].to_numpy() for name in shown}
     order = sorted(scores, key=lambda name: (-scores[name].mean(), name))
-    first, *others = order
-    adjusted = holm([paired(scores[name], scores[first]).p for name in others])
-    behind = {first: False, **{name: p < LEVEL for name, p in zip(others, adjusted, strict=True)}}
-    return [Place(name, t_interval(scores[name]), behind[name]) for name in order]
+    behind, off_random = _differing(scores, order[0]), _differing(scores, RANDOM)
+    before_random = set(order[: order.index(RANDOM)])
+    return [Place(name, t_interval(scores[name]), name in behind, name in off_random & before_random) for name in order]
+
+
+def _differing(scores: Mapping[str, Floats], reference: str) -> set[str]:
+    """Methods whose scores differ significantly from those of the `reference`."""
+    others = [name for name in scores if name != reference]
+    adjusted = holm([paired(scores[name], scores[reference]).p for name in others])
+    return {name for name, p in zip(others, adjusted, strict=True) if p < LEVEL}
 
 
 def ranking_advice(ranking: Ranking, measured: Measured) -> str:
@@ -161,15 +175,17 @@ def _sentences(orders: dict[str, list[Place]]) -> str:
     }
     most = max(tied[name] for name in mean_place)
     best = sorted((name for name in mean_place if tied[name] == most), key=lambda name: (mean_place[name], name))
-    best = ["full (all clients train)" if name == "full" else name for name in best]
+    best = [EXPLAINED.get(name, name) for name in best]
     names = " or ".join([", ".join(best[:-1]), best[-1]] if len(best) > 1 else best)
     random = {name: place for name, order in orders.items() for place in order if place.strategy == RANDOM}
-    behind = [name for name, place in random.items() if place.behind]
+    beaten = [
+        name for name, order in orders.items() if random[name].behind or any(place.beats_random for place in order)
+    ]
     points = 100 * np.mean([orders[name][0].accuracy.mean - place.accuracy.mean for name, place in random.items()])
     return (
-        f"use {names}: first, or not significantly behind the first, in {most} of {len(orders)} workloads. Random "
-        f"selection is {points:.1f} points of accuracy behind the first on average, significantly so in "
-        f"{_listed(behind, orders)}."
+        f"use {names}: first, or not significantly behind the first, in {most} of {len(orders)} workloads. A method is "
+        f"significantly more accurate than random selection in {_listed(beaten, orders)}, and the first is "
+        f"{points:.1f} points ahead of it on average."
     )
 
 

@@ -46,7 +46,7 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import Settings, setting
+from fedsel_app.config import RunConfig, Settings, setting
 from fedsel_app.messages.scalars import Report
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
@@ -213,6 +213,11 @@ class Oort(SelectionStrategy[OortConfig]):
         """The utilities achieved in the pacer's window."""
         self._pace = self.config.pacer_percentile if self._official else 0.0
         """State of the pacer: the percentile of T, or its number of steps."""
+
+    @classmethod
+    def uniform_rounds(cls, config: OortConfig, run: RunConfig) -> int:
+        """Round 1 under the official rule."""
+        return int(config.rule == "official")
 
     @classmethod
     def needs(cls, config: OortConfig) -> Needs:

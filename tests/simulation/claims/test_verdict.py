@@ -84,7 +84,9 @@ def test_a_target_missed_by_the_claimed_side_confirms_nothing():
     cheap = {seed: missed(None, 20.0) for seed in range(1, SEEDS + 1)}
     found = decide(claims, Runs({CHEAT: cheap, HONEST: near}))
     assert (found["c"].word, found["d"].word) == (UNDECIDED, UNDECIDED)
-    assert "no verdict, because runs missed the target" in verdict_text(claims[0], found["c"].verdicts[0])
+    assert "no verdict at any number of seeds, because runs missed the target" in verdict_text(
+        claims[0], found["c"].verdicts[0]
+    )
 
 
 def test_seeds_on_which_neither_reached_the_target_are_left_out():
