@@ -49,14 +49,13 @@ COMPARED = (
     "rounds."
 )
 METHOD = (
-    "The seeds fix the clients' data, their links and the initial weights. In ACM's terms a claim tests replicability:"
-    " other people repeat an experiment with a code of their own. Fresh seeds test repeatability: the same people "
-    "repeat their own experiment. Claims on one set-up share runs, so their verdicts are not independent. Undecided: "
-    "there are too few seeds for a verdict, or too many runs missed their target. A superseded claim is not counted: "
-    "its sides turned out to differ in more than the method, its set-up could not tell them apart or varied too much, "
-    "or it was half of another claim. The section Rules has the reason for each. Tied: no significant difference from "
-    "the first method. A ranking tests every method against the first, and against random selection (paired t tests, "
-    "Holm over the methods)."
+    "The seeds fix the clients' data, their links and the initial weights. In ACM's terms a claim tests "
+    "replicability: other people repeat an experiment with a code of their own. Fresh seeds test repeatability: the "
+    "same people repeat their own experiment. Claims on one set-up share runs, so their verdicts are not independent. "
+    "Undecided: there are too few seeds for a verdict, or too many runs missed their target. A superseded claim is "
+    "not counted: its sides turned out to differ in more than the method, its set-up could not tell them apart or "
+    "varied too much, or it was half of another claim. The section Rules has the reason for each. A ranking tests "
+    "every method against the first, and against random selection (paired t tests, Holm over the methods)."
 )
 FEW = 5
 """Papers with at most this number of claims share one line of the counts."""
@@ -65,11 +64,10 @@ CAPTION = (
     "The tables show means over the seeds of the stage that gives the verdict. The advantage of the claimed side is "
     "paired by seed and has a 95% interval. For a cost it is the share saved, and for a score the difference. Each p "
     "is the p-value of one test, adjusted (Holm) for the number of tests of the same stage, in the paper or in the "
-    "whole ledger. Superseded claims are adjusted apart. The p in the paper decides the verdict. A run that missed its"
-    " target counts with its whole cost. A seed on which both sides missed the target is left out. Stage 1 has seeds "
-    "from 1 on. Stage 2 has fresh seeds, from 2001 on. Their number was committed with the rule before the first of "
-    "their runs. The verdict of stage 2 uses only these seeds, and needs all of them. Again: a claim that stage 1 "
-    "decided, repeated on ten fresh seeds."
+    "whole ledger. Superseded claims are adjusted apart. The p in the paper decides the verdict. A run that missed "
+    "its target counts with its whole cost. A seed on which both sides missed the target is left out. Stage 1 has "
+    "seeds from 1 on. Stage 2 has fresh seeds, from 2001 on. The verdict of stage 2 uses only these seeds, and needs "
+    "all of them. Again: a claim that stage 1 decided, repeated on ten fresh seeds."
 )
 STAGE_TITLES = {"first_stage": "Stage 1", "second_stage": "Stage 2", "again": "Again"}
 STAGE_NUMBERS = {"first_stage": 1, "second_stage": 2}
@@ -146,9 +144,9 @@ def _counts(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
 def _stages(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
     """Sentences on the second stages, on the repetitions, and on each verdict that did not come again."""
     standing = _standing(claims)
-    stated = [claim for claim in standing if claim.second_stage]
-    ran = [claim for claim in stated if verdicts[claim.name].word_in("second_stage") != NOT_RUN]
-    unsized = sum(claim.second_stage.effect is None for claim in stated if claim.second_stage)
+    stated = {claim.name: claim.second_stage for claim in standing if claim.second_stage}
+    ran = sum(verdicts[name].word_in("second_stage") != NOT_RUN for name in stated)
+    unsized = sum(stage.effect is None for stage in stated.values())
     dropped = [verdicts[claim.name] for claim in claims if claim.superseded and claim.second_stage]
     open_still = sum(found.word == UNDECIDED for found in dropped)
     repeated = [
@@ -160,7 +158,7 @@ def _stages(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
     sentences = [
         f"{len(stated)} claims have a second stage with fresh seeds. The number of these seeds and the rule were "
         f"committed before any of their runs; {unsized} numbers have no power analysis. The second stage has run for "
-        f"{len(ran)} of these claims. {len(dropped)} superseded claims had one too, and {open_still} of them stayed "
+        f"{ran} of these claims. {len(dropped)} superseded claims had one too, and {open_still} of them stayed "
         "undecided; claims in other set-ups replace them. Further second stages were stated and not run; the reasons "
         f"are under Rules. {len(repeated)} other decided claims were repeated on ten fresh seeds: {same} have the same "
         "verdict again."

@@ -105,7 +105,7 @@ class Place:
     strategy: str
     accuracy: Estimate
     behind: bool
-    beats_random: bool = False
+    beats_random: bool
 
 
 def places(ranking: Ranking, metric: Metric, measured: Measured) -> list[Place]:
@@ -123,9 +123,9 @@ def places(ranking: Ranking, metric: Metric, measured: Measured) -> list[Place]:
         return []
     scores: dict[str, Floats] = {name: common[name].to_numpy() for name in shown}
     order = sorted(scores, key=lambda name: (-scores[name].mean(), name))
-    behind, off_random = _differing(scores, order[0]), _differing(scores, RANDOM)
-    before_random = set(order[: order.index(RANDOM)])
-    return [Place(name, t_interval(scores[name]), name in behind, name in off_random & before_random) for name in order]
+    behind = _differing(scores, order[0])
+    beating = _differing(scores, RANDOM).intersection(order[: order.index(RANDOM)])
+    return [Place(name, t_interval(scores[name]), name in behind, name in beating) for name in order]
 
 
 def _differing(scores: Mapping[str, Floats], reference: str) -> set[str]:
