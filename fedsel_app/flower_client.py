@@ -6,9 +6,8 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from clients.flower_client import answer
-from simulation.experiments.configuration import resolve_run_config
-from simulation.experiments.node_configuration import refuse_choices
-from simulation.wiring.client import client_of
+from fedsel_app.wiring.client import client_of
+from fedsel_app.wiring.client_settings import settings_of_client
 
 app = ClientApp()
 
@@ -21,10 +20,8 @@ def answer_message(message: Message, context: Context) -> Message:
 
     Raises ConfigError if the server sets paths or code. In a simulation the machine's user has made all settings.
     """
-    if not in_simulation():
-        refuse_choices(context.run_config, context.node_config)
-    config = resolve_run_config(context.run_config, context.node_config)
-    return answer(message, client_of(config, context))
+    settings = settings_of_client(context.run_config, context.node_config, trusted=in_simulation())
+    return answer(message, client_of(settings, context))
 
 
 def in_simulation() -> bool:

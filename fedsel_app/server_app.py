@@ -9,9 +9,9 @@ from flwr.serverapp import Grid, ServerApp
 from fedsel_app.config import ConfigError
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.run_folder import describe
-from simulation.experiments.configuration import resolve_run_config
-from simulation.flower_internals.grid import reply_event
-from simulation.wiring.server import run_with
+from fedsel_app.wiring.configuration import resolve_run_config
+from fedsel_app.wiring.reply_event import reply_event
+from fedsel_app.wiring.server import run_with
 from strategies.round.flower_grid import FlowerGrid
 
 app = ServerApp()

@@ -1,1 +1,1 @@
-"""Runs: their wiring, simulation and deployment, comparisons, reports, benchmarks and presets."""
+"""Tools of one machine, which are never bundled: simulation, comparison, report, deployment, guard and laboratory."""

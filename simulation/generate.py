@@ -12,7 +12,7 @@ import tomli_w
 
 from fedsel_app.config import Value
 from fedsel_app.config.settings import Entry
-from simulation.experiments.configuration import known_defaults
+from fedsel_app.wiring.configuration import known_defaults
 from simulation.experiments.listing import settings_page
 from simulation.python_interface.keywords import keyword_entries, keyword_of
 

@@ -11,7 +11,7 @@ import simulation.report.progress
 import simulation.report.run_report  # noqa: F401
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.data.dataset import LOADERS, load
-from simulation.experiments.configuration import resolve
+from fedsel_app.wiring.configuration import resolve
 
 # Child processes do not inherit the threads of a pool, and would wait for them forever.
 torch.set_num_threads(1)

@@ -20,7 +20,20 @@ FLOWER_INTERNALS = tuple(
     f"flwr.{name}"
     for name in ("cli.", "compat.", "proto.", "server.superlink", "simulation.", "supercore", "superlink", "supernode")
 )
-ENTRY_POINTS = {f"fedsel_app/{name}.py" for name in ("__init__", "server_app", "flower_client", "cli")}
+ENTRY_POINTS = {*(f"fedsel_app/{name}.py" for name in ("__init__", "server_app", "flower_client")), "simulation/cli.py"}
+WIRING = {name for name in NAMES if name.startswith("fedsel_app/wiring/")}
+OF_CLIENTS = {"fedsel_app/flower_client.py", *(f"fedsel_app/wiring/client{end}.py" for end in ("", "_settings"))}
+GUARD_KNOWS = {
+    "clients.upload_time.UPLOAD_FILE",
+    "fedsel_app.config.ConfigError",
+    "fedsel_app.config.ReplyConfig",
+    "fedsel_app.config.Value",
+    "fedsel_app.network.links.LEAST_BYTES",
+    "fedsel_app.network.reply_timeout.ReplyTimeout",
+    "fedsel_app.records.fedsel_folder.PRIVATE",
+    "simulation.processes.exit_on_signals",
+}
+PRIVATE_PARTS_OUTSIDE_THE_GUARD = {"simulation/engines/flower_engine.py", "fedsel_app/wiring/reply_event.py"}
 FORBIDDEN = {
     "strategies": {"clients", "simulation", "torch"},
     "clients": {"strategies", "simulation"},
@@ -61,9 +74,30 @@ def test_leaves_need_numpy_and_the_standard_library_only():
 
 
 def test_imports_run_one_way():
-    for name in sorted({*NAMES} - ENTRY_POINTS):
+    for name in sorted({*NAMES} - ENTRY_POINTS - WIRING):
         roots = {used.split(".")[0] for used in imports(name)}
         assert not roots & FORBIDDEN[name.split("/")[0]], name
+
+
+def test_the_wall_stands():
+    """What is bundled imports nothing of `simulation`, clients import nothing of `strategies`, and nothing imports the
+    laboratory.
+    """
+    for name in {*NAMES} - {"fedsel_app/__init__.py"}:
+        used = imports(name)
+        if not name.startswith("simulation/"):
+            assert not [module for module in used if module.split(".")[0] == "simulation"], name
+        if not name.startswith("simulation/laboratory/"):
+            assert not [module for module in used if module.startswith("simulation.laboratory")], name
+        if name in OF_CLIENTS:
+            assert not [module for module in used if module.split(".")[0] == "strategies"], name
+
+
+def test_the_guard_knows_a_handful_of_names_of_fedsel():
+    guard = [name for name in NAMES if name.startswith("simulation/guard/")]
+    used = {module for name in guard for module in imports(name) if module.split(".")[0] in FORBIDDEN}
+    foreign = {module for module in used if not module.startswith("simulation.guard")}
+    assert foreign - {known.rpartition(".")[0] for known in GUARD_KNOWS} == GUARD_KNOWS
 
 
 def test_nothing_imports_an_entry_point():
@@ -71,14 +105,14 @@ def test_nothing_imports_an_entry_point():
     assert [name for name in NAMES if modules & set(imports(name))] == []
 
 
-def test_flowers_internals_are_named_in_one_package():
+def test_flowers_internals_are_named_in_the_guard_and_in_two_files():
     private = {
         name
         for name in NAMES
         if any(used.startswith(FLOWER_INTERNALS) and used != "flwr.simulation.run_simulation" for used in imports(name))
     }
-    outside = {name for name in private if not name.startswith("simulation/flower_internals/")}
-    assert outside == set()
+    outside = {name for name in private if not name.startswith("simulation/guard/")}
+    assert outside == PRIVATE_PARTS_OUTSIDE_THE_GUARD
 
 
 def room(module: str) -> str:

@@ -5,11 +5,11 @@ import re
 import pytest
 import torch
 
-from fedsel_app.config.arguments import parse_setting
 from fedsel_app.models.architectures import ARCHITECTURES
 from fedsel_app.models.building import build
-from simulation.experiments.configuration import known_defaults, resolve
-from simulation.experiments.presets import preset_files
+from fedsel_app.presets.preset import preset_files
+from fedsel_app.wiring.configuration import known_defaults, resolve
+from simulation.command_line.arguments import parse_setting
 from simulation.report.method_table import Scale, method_rows
 from strategies import STRATEGIES
 from tests.support.documentation import PAGES, README, code_spans, commands

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from fedsel_app.cli import parser
-from fedsel_app.config.parser import EXAMPLES
+from simulation.cli import parser
+from simulation.command_line.parser import EXAMPLES
 from tests.support.sources import ROOT
 
 DOCS = ROOT / "docs"

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from fedsel_app.cli import parser
-from fedsel_app.config.parser import EXAMPLES
+from simulation.cli import parser
+from simulation.command_line.parser import EXAMPLES
 
 
 def page() -> str:

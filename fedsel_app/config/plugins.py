@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import entry_points
 from typing import Any
 
 from fedsel_app.config.settings import ConfigError
@@ -78,6 +79,16 @@ def load_object(path: str, setting: str) -> Callable[..., Any]:
             f"{did_you_mean(name, [each for each in vars(module) if not each.startswith('_')])}"
         )
     return loaded  # type: ignore[no-any-return]
+
+
+def registered(setting: str, name: str) -> Any:
+    """Object that an installed package registers as the value `name` of `setting`: the entry point `fedsel.SETTING`.
+
+    Raises ConfigError if no installed package has it.
+    """
+    for found in entry_points(group=f"fedsel.{setting}", name=name):
+        return found.load()
+    raise ConfigError(f"The '{setting}' parameter {name} comes with the package fedsel: install it on this machine.")
 
 
 def call(path: str, setting: str, *arguments: Any) -> Any:

@@ -12,18 +12,7 @@ from numpy.typing import NDArray
 from fedsel_app.config import ConfigError, DataConfig, plugins
 from fedsel_app.data.arrays import MOST_CLASSES, TASKS, check_labels, check_samples, check_targets, moments, read_npz
 from fedsel_app.data.partition import holdout
-from fedsel_app.data.sources import (
-    csv_table,
-    digits,
-    ecg,
-    hugging_face,
-    image_folders,
-    leaf,
-    ptb_xl,
-    regression,
-    synthetic,
-    torchvision_sets,
-)
+from fedsel_app.data.sources import csv_table, digits, hugging_face, image_folders, torchvision_sets
 from fedsel_app.seeds import Purpose, stream
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
@@ -94,6 +83,9 @@ def load(config: DataConfig, seed: int) -> Dataset:
         return LOADERS[config.data](config, seed)
     if config.from_datasets:
         return _hugging_face(config, seed)
+    if ":" not in config.data:
+        made: Dataset = plugins.registered("data", config.data)(config, seed)
+        return made
     made = plugins.call(config.data, "data", config)
     if isinstance(made, Dataset):
         return made
@@ -243,10 +235,6 @@ def _torchvision(config: DataConfig, seed: int) -> Dataset:
     return from_arrays(arrays, f"The folder '{config.folder}'")
 
 
-def _femnist(config: DataConfig, seed: int) -> Dataset:
-    return from_arrays(leaf.read(config.folder), f"The folder '{config.folder}'", leaf.CLASSES)
-
-
 def _tiny_imagenet(config: DataConfig, seed: int) -> Dataset:
     arrays, classes = image_folders.read_tiny_imagenet(config.folder, config.image_size)
     return from_arrays(arrays, f"The folder '{config.folder}'", classes)
@@ -259,41 +247,11 @@ def _image_folder(config: DataConfig, seed: int) -> Dataset:
     return from_arrays(arrays, f"The folder '{config.folder}'", classes)
 
 
-def _ptb_xl(config: DataConfig, seed: int) -> Dataset:
-    return from_arrays(ptb_xl.read(config.folder, config.ptb_xl_hz), f"The folder '{config.folder}'")
-
-
-def _ecg(config: DataConfig, seed: int) -> Dataset:
-    return from_arrays(ecg.generate(config.ecg_examples, config.test_fraction, seed), "The data set 'ecg'")
-
-
-def _synthetic(config: DataConfig, seed: int) -> Dataset:
-    clients, alpha, beta = config.synthetic_clients, config.synthetic_alpha, config.synthetic_beta
-    arrays = synthetic.generate(clients, alpha, beta, config.test_fraction, seed)
-    made = from_arrays(arrays, "The data set 'synthetic'", synthetic.CLASSES)
-    # One scale for all features, because the data set defines inputs with decreasing variances.
-    mean, std = moments(made.x_train[:, None])
-    return replace(made, mean=mean, std=std)
-
-
-def _regression(config: DataConfig, seed: int) -> Dataset:
-    clients, clusters, intercept = config.synthetic_clients, config.regression_clusters, config.regression_intercept
-    arrays = regression.generate(clients, clusters, intercept, config.test_fraction, seed)
-    made = from_arrays(arrays, "The data set 'regression'")
-    # The inputs are not shifted: after a shift, a linear law through the origin would need an intercept.
-    return replace(made, mean=np.zeros_like(made.mean), std=np.ones_like(made.std))
-
-
 LOADERS: dict[str, Callable[[DataConfig, int], Dataset]] = {
     "digits": _digits,
     "npz": _npz,
     "csv": _csv,
     **dict.fromkeys(torchvision_sets.SETS, _torchvision),
-    "femnist": _femnist,
     "tiny-imagenet": _tiny_imagenet,
     "image-folder": _image_folder,
-    "ptb-xl": _ptb_xl,
-    "ecg": _ecg,
-    "synthetic": _synthetic,
-    "regression": _regression,
 }

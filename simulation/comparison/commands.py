@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from fedsel_app.config.arguments import (
+from simulation.command_line.arguments import (
     FAILURE,
     Subparsers,
     add_engine,

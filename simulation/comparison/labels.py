@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from clients.examples import client_examples
 from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
 from fedsel_app.data.dataset import load
+from fedsel_app.wiring.configuration import AppConfig
 from simulation.comparison.runs import Run
 from simulation.comparison.statistics import Floats, coverage
-from simulation.experiments.configuration import AppConfig
 
 UNKNOWN_LABELS = "only the clients know their data"
 

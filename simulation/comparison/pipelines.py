@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedsel_app.config import Value
+from fedsel_app.presets.preset import EQUAL, OWN, Preset
 from fedsel_app.records.run_folder import PLACE
-from simulation.experiments.presets import EQUAL, OWN, Preset
 from simulation.experiments.protocols import protocol_of
 
 WITHOUT_EFFECT = {*PLACE, "client-gpus"}

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+from fedsel_app.wiring.configuration import AppConfig
 from simulation.engines.choice import usable_cores
-from simulation.experiments.configuration import AppConfig
 
 
 def default_jobs(configs: Sequence[AppConfig], gpus: int) -> int:

@@ -15,8 +15,11 @@ from typing import Any
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.data.dataset import load
+from fedsel_app.presets.preset import load_preset
 from fedsel_app.records.files import write_text
 from fedsel_app.records.reading import read_object
+from fedsel_app.wiring.configuration import AppConfig, resolve
+from fedsel_app.wiring.validation import refuse_idle
 from simulation.comparison.pipelines import (
     WITHOUT_EFFECT,
     Pipelines,
@@ -26,10 +29,7 @@ from simulation.comparison.pipelines import (
 )
 from simulation.comparison.plan_file import PLAN_VERSION, read_plan
 from simulation.engines.choice import choose
-from simulation.experiments.configuration import AppConfig, resolve
-from simulation.experiments.presets import load_preset
-from simulation.experiments.validation import refuse_idle
-from simulation.wiring.preflight import refuse_unrunnable
+from simulation.experiments.preflight import refuse_unrunnable
 from strategies import STRATEGIES, find_strategy
 from strategies.base import SelectionStrategy
 

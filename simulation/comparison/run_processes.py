@@ -39,7 +39,7 @@ from simulation.engines.choice import choose
 ROUND = "round"
 TIMEOUTS = 2.0
 """Reply timeouts in a round."""
-FEDSEL = (sys.executable, "-P", "-m", "fedsel_app.cli")
+FEDSEL = (sys.executable, "-P", "-m", "simulation.cli")
 PREPARATION = "simulation.preparation"
 POLL_S = 0.05
 GRACE_S = 3.0

@@ -1,26 +1,36 @@
-"""Folder from which Flower bundles fedsel as an app: a copy of the packages, without the rest of a checkout."""
+"""Copies of fedsel's packages without the rest of a checkout: the app that Flower bundles, or everything to install."""
 
 import fcntl
 import hashlib
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.plugins import PACKAGES
 from fedsel_app.imports import ROOT
 from fedsel_app.records.fedsel_folder import MARKER, make_fedsel_folder
 
 CARRIED = Path(__file__).with_name("checkout_files")
 """Folder in a wheel, made by ``setup.py``, with the files of the checkout that the bundle needs."""
+BUNDLED = ("fedsel_app", "strategies", "clients")
+"""Packages of the app, which Flower sends to every server and client: the `fab-include` of pyproject.toml."""
 BESIDE = ("pyproject.toml", "README.md", "LICENSE")
 """Names of these files, which belong to no package."""
 
 
 def app_folder() -> Path:
-    """Folder from which Flower bundles the app: a copy in the cache, because Flower reads the names of all files there.
+    """Folder from which Flower bundles the app. Raises ConfigError as `copy_of` does.
 
-    A checkout also has a virtual environment with tens of thousands of files, and its bundle is the same bit for bit.
+    It is a copy, because Flower reads the names of all files in the folder. A checkout also has a virtual environment
+    with tens of thousands of files, and its bundle is the same bit for bit.
+    """
+    return copy_of(BUNDLED)
+
+
+def copy_of(packages: Sequence[str]) -> Path:
+    """Folder with a copy of some of fedsel's packages, and of the files `BESIDE` them.
+
     The copy is in ``$XDG_CACHE_HOME/fedsel``, or in ``~/.cache/fedsel``, under the hash of its files. A copy with other
     files is made again.
 
@@ -31,7 +41,7 @@ def app_folder() -> Path:
     """
     beside = CARRIED if CARRIED.is_dir() else ROOT
     files = {Path(name): (beside / name).read_bytes() for name in BESIDE}
-    for package in PACKAGES:
+    for package in packages:
         files |= _files(ROOT / package, ROOT)
     digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
     try:

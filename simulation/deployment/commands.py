@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.arguments import Subparsers, folder, parse_setting, positive
+from simulation.command_line.arguments import Subparsers, folder, parse_setting, positive
 from simulation.federation.machine import FILE, read_machine, with_settings, write_machine
 
 FILES = {".npz": "npz", ".csv": "csv"}
@@ -31,8 +31,8 @@ def _make(arguments: argparse.Namespace) -> None:
     from simulation.deployment.app_folder import app_folder
     from simulation.federation.folders import SIGNING, provision, share_signature
     from simulation.federation.keys import signing_key
-    from simulation.flower_internals.app_signature import sign_app
-    from simulation.flower_internals.transport import Endpoints
+    from simulation.guard.app_signature import sign_app
+    from simulation.guard.transport import Endpoints
 
     app, port = app_folder(), arguments.port or Endpoints().fleet_port
     made = provision(arguments.folder, arguments.server, arguments.clients, port, keep_authority=arguments.keep_ca_key)
@@ -105,7 +105,7 @@ def sign(arguments: argparse.Namespace) -> int:
     """`fedsel sign`: sign the app, so that clients that trust the signer import it."""
     from simulation.deployment.app_folder import app_folder
     from simulation.federation.keys import signing_key
-    from simulation.flower_internals.app_signature import sign_app
+    from simulation.guard.app_signature import sign_app
 
     signed = sign_app(app_folder(), arguments.folder, signing_key(arguments.folder))
     print(

@@ -14,7 +14,7 @@ from pathlib import Path
 from cryptography import x509
 
 from simulation.federation.machine import HERE_RELEASE, Machine, address
-from simulation.flower_internals.fleet_connection import AHEAD_S, BEHIND_S, WRONG_CLOCK, why_refused
+from simulation.guard.fleet_connection import AHEAD_S, BEHIND_S, WRONG_CLOCK, why_refused
 
 TIMEOUT_S = 5.0
 NOT_YET, EXPIRED = 9, 10

@@ -13,14 +13,15 @@ from rich.console import Console
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.records.files import RecordError
+from fedsel_app.wiring.configuration import AppConfig, known_defaults
+from fedsel_app.wiring.node_configuration import ALLOWED, code_in, node_config_text
+from fedsel_app.wiring.server import run_folder
 from simulation.deployment.app_folder import app_folder
-from simulation.deployment.command_lines import CONNECTION, commands_elsewhere
 from simulation.deployment.flower_cli import DeploymentError, submit
 from simulation.deployment.local_deployment import Deployment
-from simulation.experiments.configuration import AppConfig, known_defaults
-from simulation.experiments.node_configuration import ALLOWED, code_in, node_config_text
+from simulation.experiments.run_folders import discard_states
 from simulation.federation.folders import Federation
-from simulation.wiring.folders import discard_states, run_folder
+from simulation.guard.command_lines import CONNECTION, commands_elsewhere
 
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
 FLOWERS_NOTES = re.compile(r"(\x1b\[\d+m)?INFO\b|Using SuperLink: |Successfully installed fedsel ")
@@ -85,7 +86,7 @@ def run_deployed(
 def _deployable(config: AppConfig, *, node_keys: bool) -> AppConfig:
     """Settings for processes on this machine. Raises ConfigError if the run is not possible."""
     # Loads torch, which `fedsel submit` and `fedsel status` do not need.
-    from simulation.wiring.preflight import refuse_unrunnable
+    from simulation.experiments.preflight import refuse_unrunnable
 
     config = with_absolute_paths(config, local=True)
     refuse_unrunnable(config)

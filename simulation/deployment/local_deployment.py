@@ -17,17 +17,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedsel_app.config import ConfigError
 from fedsel_app.records.fedsel_folder import ForeignFolderError, make_fedsel_folder, temporary_folder, working_in
 from simulation import processes
-from simulation.deployment.command_lines import (
+from simulation.deployment.flower_cli import DeploymentError, environment
+from simulation.federation.folders import Federation, provision
+from simulation.guard.app_signature import TRUSTED, sign_app
+from simulation.guard.command_lines import (
     SUPERLINK_MODULE,
     SUPERNODE_MODULE,
     connection_toml,
     superlink_arguments,
     supernode_arguments,
 )
-from simulation.deployment.flower_cli import DeploymentError, environment
-from simulation.federation.folders import Federation, provision
-from simulation.flower_internals.app_signature import TRUSTED, sign_app
-from simulation.flower_internals.transport import HERE, Endpoints, free_ports
+from simulation.guard.transport import HERE, Endpoints, free_ports
 
 START_TIMEOUT_S = 90.0
 START_TIMEOUT_PER_SUPERNODE_S = 10.0

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from fedsel_app.config.plugins import PACKAGES
-from simulation.deployment.app_folder import app_folder
+from simulation.deployment.app_folder import copy_of
 from simulation.federation.machine import Machine
 
 
@@ -50,7 +50,7 @@ def compose_file(folder: Path, machine: Machine) -> str:
     return f"""services:
   {machine.name}:
     build:
-      context: {_quoted(app_folder())}
+      context: {_quoted(copy_of(PACKAGES))}
       dockerfile_inline: |
         FROM python:3.11-slim
         COPY pyproject.toml README.md LICENSE /fedsel/

@@ -16,14 +16,14 @@ from pathlib import Path
 from fedsel_app.config import Value
 from fedsel_app.imports import uncollected_imports
 from fedsel_app.records.fedsel_folder import make_fedsel_folder, temporary_folder, working_in
-from simulation.deployment.command_lines import superlink_arguments, supernode_arguments
+from fedsel_app.wiring.node_configuration import node_config_text
 from simulation.deployment.connection import client_obstacle, other_release
 from simulation.deployment.flower_cli import DeploymentError, environment
-from simulation.experiments.node_configuration import node_config_text
 from simulation.federation.folders import LOG, client_numbers
 from simulation.federation.machine import HERE_RELEASE, Machine, read_machine, with_settings, write_machine
-from simulation.flower_internals.app_signature import TRUSTED
-from simulation.flower_internals.transport import ANYWHERE, HERE, free_ports
+from simulation.guard.app_signature import TRUSTED
+from simulation.guard.command_lines import superlink_arguments, supernode_arguments
+from simulation.guard.transport import ANYWHERE, HERE, free_ports
 
 HOME, STATE, DATABASE = "flwr", "state", "superlink.db"
 """In a machine's folder: FLWR_HOME, a client's residuals, and the server's list of SuperNodes."""
@@ -125,7 +125,7 @@ def _serve(folder: Path, machine: Machine) -> None:
         _refuse_taken(port)
     sys.argv = ["fedsel start", *superlink_arguments(folder, folder / DATABASE), *at.arguments]
     with uncollected_imports():
-        from simulation.flower_internals.superlink import run_superlink
+        from simulation.guard.superlink import run_superlink
     named = ", ".join(f"client-{number}" for number in client_numbers(folder)) or "none yet"
     say(f"Server {machine.server}, Flower {HERE_RELEASE}. Port {machine.port} is for clients: {named}.")
     say(f"Port {machine.control_port} is for `fedsel submit`. The records of runs are written to {folder / 'runs'}.")
@@ -142,7 +142,7 @@ def _take_part(folder: Path, machine: Machine) -> None:
     signed = trusted if trusted.exists() else None
     sys.argv = ["fedsel start", *supernode_arguments(machine.fleet, node_config, folder, signed), "--host", HERE]
     with uncollected_imports():
-        from simulation.deployment import supernode
+        from simulation.guard import supernode_process as supernode
     here = f"Connected to {machine.fleet} as {machine.name}."
     plain_log(folder / LOG, {"SuperNode ID": here, LOST: f"{machine.fleet} does not answer. Trying again.", BACK: here})
     try:

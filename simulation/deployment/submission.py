@@ -15,16 +15,16 @@ from rich.table import Table
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.records.fedsel_folder import make_private_folder
+from fedsel_app.wiring.configuration import AppConfig, resolve
 from simulation.deployment.app_folder import app_folder
-from simulation.deployment.command_lines import CONNECTION, connection_toml
 from simulation.deployment.connection import obstacle
 from simulation.deployment.deployed_run import app_values, show_line
 from simulation.deployment.flower_cli import DeploymentError, environment, flwr, submit, tool
-from simulation.experiments.configuration import AppConfig, resolve
 from simulation.federation.folders import SIGNING
 from simulation.federation.machine import Machine, read_machine
-from simulation.flower_internals.app_signature import is_signed
-from simulation.flower_internals.control_account import keep_token
+from simulation.guard.app_signature import is_signed
+from simulation.guard.command_lines import CONNECTION, connection_toml
+from simulation.guard.control_account import keep_token
 
 SUBMITTED = "submitted"
 """Folder in the admin's folder with the settings of each submitted run, by the run's name."""

@@ -14,7 +14,7 @@ import torch
 
 from fedsel_app.config import ConfigError
 from fedsel_app.models.device import choose_device
-from simulation.experiments.configuration import AppConfig
+from fedsel_app.wiring.configuration import AppConfig
 
 MANY_UPDATES = 500
 """Number of client updates from which a run probably saves more than the dozen seconds that Ray needs to start."""

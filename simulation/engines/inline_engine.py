@@ -12,11 +12,11 @@ from flwr.common import ndarrays_to_parameters
 from clients.client import SelectionClient
 from fedsel_app.messages.instructions import read_evaluate_instruction
 from fedsel_app.models.flat_model import FlatModel
-from simulation.experiments.configuration import AppConfig
-from simulation.wiring.client import own_client
-from simulation.wiring.folders import INTERRUPTED, discard_states, run_folder, stop_sentence
-from simulation.wiring.preflight import refuse_unrunnable
-from simulation.wiring.server import run_with
+from fedsel_app.wiring.client import own_client
+from fedsel_app.wiring.configuration import AppConfig
+from fedsel_app.wiring.server import run_folder, run_with
+from simulation.experiments.preflight import refuse_unrunnable
+from simulation.experiments.run_folders import INTERRUPTED, discard_states, stop_sentence
 from strategies.round.federation import ALL, Answer, Answers, Message, NodeError, Reply, Until
 
 

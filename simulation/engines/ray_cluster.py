@@ -16,7 +16,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records.fedsel_folder import make_fedsel_folder
-from simulation.flower_internals.engine import cluster_workers
+from simulation.engines.flower_engine import cluster_workers
 
 CONNECT_TIMEOUT_S = 10
 NODE_TIMEOUT_S = 120

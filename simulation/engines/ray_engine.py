@@ -17,12 +17,12 @@ from flwr.serverapp import Grid, ServerApp
 from clients.state import STATE_FOLDER
 from fedsel_app.config import ConfigError
 from fedsel_app.network.reply_timeout import ReplyTimeout
+from fedsel_app.wiring.client import make_client_app
+from fedsel_app.wiring.configuration import AppConfig
+from fedsel_app.wiring.server import run_folder, run_with
 from simulation.engines.choice import worker_count
-from simulation.experiments.configuration import AppConfig
-from simulation.wiring.client import make_client_app
-from simulation.wiring.folders import INTERRUPTED, discard_states, run_folder, stop_sentence
-from simulation.wiring.preflight import refuse_unrunnable
-from simulation.wiring.server import run_with
+from simulation.experiments.preflight import refuse_unrunnable
+from simulation.experiments.run_folders import INTERRUPTED, discard_states, stop_sentence
 from strategies.round.flower_grid import FlowerGrid
 
 FAILED = 1
@@ -47,9 +47,9 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
         protect_ports()
     from flwr.simulation import run_simulation
 
+    from fedsel_app.wiring.reply_event import reply_event
+    from simulation.engines.flower_engine import RESTARTS, WorkerWatch, watched_engine
     from simulation.engines.ray_cluster import join
-    from simulation.flower_internals.engine import RESTARTS, WorkerWatch, watched_engine
-    from simulation.flower_internals.grid import reply_event
 
     if not verbose:
         logging.getLogger("flwr").setLevel(logging.CRITICAL)

@@ -1,1 +1,1 @@
-"""Experiments: the resolved configuration of a run, and the presets, one for each table of the papers."""
+"""Experiments: what a run would do, before it runs: listings, protocols of papers, preflight checks and folders."""

@@ -7,7 +7,7 @@ from shutil import get_terminal_size
 
 from rich.console import Console
 
-from fedsel_app.config.arguments import Subparsers
+from simulation.command_line.arguments import Subparsers
 
 
 def register(commands: Subparsers) -> None:
@@ -46,7 +46,7 @@ def settings(arguments: argparse.Namespace) -> int:
 
 def presets(arguments: argparse.Namespace) -> int:
     """`fedsel presets`: list the presets by paper, or print one: protocols, settings, departures."""
-    from simulation.experiments.configuration import resolve
+    from fedsel_app.wiring.configuration import resolve
     from simulation.experiments.listing import departure_tables, preset_description, preset_lines
 
     width = get_terminal_size().columns

@@ -9,8 +9,8 @@ from rich.table import Table
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.settings import Entry
 from fedsel_app.config.words import MEANT, did_you_mean
-from simulation.experiments.configuration import known_defaults, setting_entries, setting_groups
-from simulation.experiments.presets import EQUAL, FOLDER, OWN, Preset, load_preset, preset_files, summary
+from fedsel_app.presets.preset import EQUAL, FOLDER, OWN, Preset, load_preset, preset_files, summary
+from fedsel_app.wiring.configuration import known_defaults, setting_entries, setting_groups
 from simulation.experiments.protocols import differences, protocol_of, resolved
 
 GroupedEntries = Mapping[str, Sequence[Entry]]

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.plugins import unknown_name
-from simulation.experiments.configuration import known_defaults, with_variant
-from simulation.experiments.presets import Preset, flatten, read_toml
+from fedsel_app.presets.layers import with_variant
+from fedsel_app.presets.preset import Preset, flatten, read_toml
+from fedsel_app.wiring.configuration import known_defaults, setting_entries
 
 NOT_STATED = "not stated"
 """Value of a setting that neither a paper nor its authors' code states. Any other text describes what is known."""
@@ -68,7 +69,7 @@ def protocol_of(preset: Preset) -> Protocol:
 
 def resolved(preset: Preset) -> dict[str, Value]:
     """Setting key -> value, the defaults included."""
-    return known_defaults() | with_variant(preset.settings)
+    return known_defaults() | with_variant(preset.settings, setting_entries())
 
 
 def differences(settings: Mapping[str, Value], protocol: Protocol) -> list[str]:

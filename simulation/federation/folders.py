@@ -23,7 +23,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.records.fedsel_folder import PRIVATE, make_private_folder
 from simulation.federation.keys import VALID, Authority, client_key
 from simulation.federation.machine import FILE, HERE_RELEASE, Machine, read_machine, write_machine
-from simulation.flower_internals.app_signature import SIGNATURES, TRUSTED
+from simulation.guard.app_signature import SIGNATURES, TRUSTED
 
 OWNER_ALONE, EVERYBODY = 0o600, 0o644
 SIGNING, LOG = "signing", "log.txt"

@@ -9,8 +9,8 @@ from typing import Any
 import tomli_w
 
 from fedsel_app.config import ConfigError, Value
-from simulation.experiments.node_configuration import ALLOWED, CLIENT_SETTINGS
-from simulation.flower_internals.transport import ANYWHERE, CONTROL_OVER_GRPC, FLEET_OVER_GRPC, RELEASE, Endpoints
+from fedsel_app.wiring.node_configuration import ALLOWED, CLIENT_SETTINGS
+from simulation.guard.transport import ANYWHERE, CONTROL_OVER_GRPC, FLEET_OVER_GRPC, RELEASE, Endpoints
 
 FILE = "machine.toml"
 ROLES = ("server", "client", "admin")

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 
 from fedsel_app.messages.answers import Ability
 from fedsel_app.messages.scalars import Report
-from simulation.experiments.configuration import AppConfig
+from fedsel_app.wiring.configuration import AppConfig
 
 
 def requirements(config: AppConfig) -> Iterator[tuple[str, Ability | None]]:

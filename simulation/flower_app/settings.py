@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import GROUPS, ConfigError, Settings, Value
 from fedsel_app.messages.scalars import Config
-from simulation.experiments.configuration import AppConfig
+from fedsel_app.wiring.configuration import AppConfig
 from strategies import find_strategy
 
 OWN_APP = "flower-app"

@@ -24,7 +24,7 @@ from fedsel_app.messages.user_apps import AppTrainInstruction, app_enrolment, em
 from fedsel_app.models.array_layout import ArrayLayout
 from fedsel_app.records.schema import EnrolmentRecord
 from fedsel_app.wire.codec import Update, encode
-from simulation.experiments.configuration import AppConfig
+from fedsel_app.wiring.configuration import AppConfig
 from simulation.flower_app.requirements import unmet
 from strategies.round.federation import (
     ALL,

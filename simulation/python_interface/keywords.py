@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.settings import Entry
-from simulation.experiments.configuration import setting_entries
+from fedsel_app.wiring.configuration import setting_entries
 
 Called = TypeVar("Called", bound=Callable[..., Any])
 OWN_PARAMETERS = ("strategy", "seed", "out", "resume", "state-dir")

@@ -21,12 +21,12 @@ from fedsel_app.config.plugins import code_arguments
 from fedsel_app.records.reading import check_round, read_rows
 from fedsel_app.records.run_folder import PLACE
 from fedsel_app.records.schema import Row
+from fedsel_app.wiring.configuration import AppConfig
+from fedsel_app.wiring.server import run_folder
 from simulation import processes
 from simulation.comparison.run_processes import FEDSEL, GRACE_S, failure_reason
 from simulation.engines import inline_engine
-from simulation.experiments.configuration import AppConfig
-from simulation.wiring.folders import run_folder
-from simulation.wiring.preflight import refuse_unrunnable
+from simulation.experiments.preflight import refuse_unrunnable
 
 POLL_S = 0.2
 OF_FOLDERS = ("out", "resume", "state-dir")

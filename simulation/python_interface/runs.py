@@ -18,18 +18,19 @@ from fedsel_app.models.tasks import task_of
 from fedsel_app.npz import NpzError, read_arrays
 from fedsel_app.records.run_folder import completed_rounds, read_rounds
 from fedsel_app.records.schema import Row
+from fedsel_app.wiring.configuration import AppConfig, resolve
+from fedsel_app.wiring.server import run_folder
 from simulation.comparison.measures import ACCURACY, metric_of
 from simulation.comparison.results import Group
 from simulation.comparison.runs import Run, read_run
 from simulation.engines.choice import choose
-from simulation.experiments.configuration import AppConfig, resolve
+from simulation.experiments.run_folders import resolve_resumed
 from simulation.flower_app.settings import OWN_APP
 from simulation.python_interface.keywords import listed, setting_values
 from simulation.python_interface.places import simulate_apart, simulate_inline
 from simulation.report.drawing import Style
 from simulation.report.figures import accuracy_plot
 from simulation.report.progress import RunDisplay
-from simulation.wiring.folders import resolve_resumed, run_folder
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.data import data_name
+from fedsel_app.wiring.configuration import resolve
 from simulation.comparison.labels import label_counts
-from simulation.experiments.configuration import resolve
 
 FORMATS = (".pdf", ".png", ".svg")
 DOTS_PER_INCH = 144

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from fedsel_app.config.arguments import FAILURE, Subparsers
+from simulation.command_line.arguments import FAILURE, Subparsers
 from simulation.terminal import whole_table, wide_console
 
 

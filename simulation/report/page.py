@@ -12,9 +12,9 @@ from rich.console import Console
 
 from fedsel_app.config.data import data_name
 from fedsel_app.records.files import write_text
+from fedsel_app.wiring.configuration import known_defaults
 from simulation.comparison.measures import ACCURACY, EvaluatedMetric, Numbers, metric_of
 from simulation.comparison.results import Comparison, Group
-from simulation.experiments.configuration import known_defaults
 from simulation.experiments.pipeline import pipeline_text
 from simulation.report.answer import print_lines, print_table, ranking_table, verdict
 from simulation.report.audit import (

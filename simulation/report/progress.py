@@ -11,12 +11,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fedsel_app.config import ConfigError
 from fedsel_app.data.dataset import load
-from fedsel_app.data.sources.published import expected_shape
 from fedsel_app.models import building
 from fedsel_app.records.run_folder import describe
 from fedsel_app.records.schema import schedule_round
+from fedsel_app.wiring.configuration import AppConfig
 from simulation.engines.choice import choose
-from simulation.experiments.configuration import AppConfig
+from simulation.experiments.published import expected_shape
 from strategies.round.clients import SCALAR_BYTES
 
 LEAST_LEFT_S = 60.0

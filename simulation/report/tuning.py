@@ -8,10 +8,9 @@ import numpy as np
 from simulation.comparison.measures import EvaluatedMetric, Measure, Numbers
 from simulation.comparison.results import Comparison, Group
 from simulation.comparison.statistics import FEWEST_PAIRS, Paired, paired
+from simulation.comparison.tuning_file import CELL, DEFAULT, GOALS, TUNED, read_tuning, settings_text
 from simulation.report.findings import SCALES, interval, judged, pairs_text
 from simulation.report.tables import Column, Table, capital, number_text
-from simulation.tuning.plan import GOALS
-from simulation.tuning.tuning_file import CELL, DEFAULT, TUNED, read_tuning, settings_text
 
 KIND = "Each method with the settings of its best trial."
 """Sentence on the settings that all tuned methods share."""

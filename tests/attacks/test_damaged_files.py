@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from clients.state import ClientHistory, StateError, StateStore
-from fedsel_app.cli import main
 from fedsel_app.npz import read_arrays
 from fedsel_app.records.schema import RoundRecord, as_row
+from fedsel_app.wiring.configuration import resolve
+from simulation.cli import main
 from simulation.deployment.local_deployment import Deployment
-from simulation.experiments.configuration import resolve
 from tests.support.in_process import run_config, run_in_process
 from tests.support.report_runs import write_plan
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedsel_app.cli import main
 from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.data.dataset import load
+from simulation.cli import main
 
 
 def npz(folder, **other):

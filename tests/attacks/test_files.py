@@ -11,18 +11,18 @@ import pytest
 from flwr.superlink.federation import NoOpFederationManager
 
 from clients.state import STATE_FOLDER, ClientHistory, StateError, StateStore, user_state_folder
-from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
 from fedsel_app.records.fedsel_folder import ForeignFolderError, is_fedsel_folder, make_fedsel_folder
 from fedsel_app.records.run_folder import RunFolder
+from fedsel_app.wiring.client import client_of
+from fedsel_app.wiring.configuration import resolve
+from simulation.cli import main
 from simulation.comparison.plan import plan
 from simulation.deployment.local_deployment import Deployment
-from simulation.experiments.configuration import resolve
 from simulation.federation.folders import provision
-from simulation.flower_internals.superlink import in_memory_factories
+from simulation.guard.superlink import in_memory_factories
 from simulation.report import page
 from simulation.report.page import write_report
-from simulation.wiring.client import client_of
 from tests.support.in_process import run_in_process
 from tests.support.report_runs import write_plan, write_run
 from tests.support.users_files import checkout, tree, written
@@ -99,7 +99,7 @@ def test_fall_15_states_lie_in_the_users_own_folder(tmp_path, monkeypatch):
     assert user_state_folder() == tmp_path / "fedsel"
     stores = []
     monkeypatch.setattr(
-        "simulation.wiring.client.SelectionClient", lambda context: stores.append(context.store) or Mock()
+        "fedsel_app.wiring.client.SelectionClient", lambda context: stores.append(context.store) or Mock()
     )
     client_of(resolve({"clients": 2, "cohort": 1}), Mock(node_config={"partition-id": 0}))(None)
     assert [store.folder for store in stores] == [tmp_path / "fedsel" / STATE_FOLDER]

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from fedsel_app.cli import main
 from fedsel_app.records.files import RecordError
+from simulation.cli import main
 from simulation.deployment.deployed_run import PROBE_BYTES, refuse_full
 from simulation.engines import ray_engine
 from tests.support.full_disk import no_file_above

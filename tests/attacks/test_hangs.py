@@ -12,18 +12,18 @@ from types import SimpleNamespace
 import pytest
 
 from fedsel_app.network.reply_timeout import LEAST_S, ReplyTimeout
+from fedsel_app.wiring.configuration import resolve
+from fedsel_app.wiring.node_configuration import node_config_text
 from simulation.comparison import run_processes, warm_server
 from simulation.comparison.run_processes import FEDSEL, RoundWatch
 from simulation.deployment import flower_cli
 from simulation.deployment.app_folder import app_folder
-from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import ANSWER_S, SILENCE_S, show, submit
 from simulation.deployment.local_deployment import Deployment
-from simulation.experiments.configuration import resolve
-from simulation.experiments.node_configuration import node_config_text
-from simulation.flower_internals import engine
-from simulation.flower_internals.engine import NO_NODE, START_S, WorkerWatch
+from simulation.engines import flower_engine as engine
+from simulation.engines.flower_engine import NO_NODE, START_S, WorkerWatch
+from simulation.guard.command_lines import CONNECTION
 from strategies.methods.random_selection import RandomSelection
 from strategies.round.flower_manager import FlowerManager
 from strategies.run_round import run_rounds as run_federation
@@ -371,7 +371,7 @@ def test_a_deployment_goes_on_without_who_is_frozen_and_ends_without_its_server(
         def failed(after):
             return any(failure["client"] == 1 for row in read_rows(folder)[after:] for failure in row["failures"])
 
-        for what, program in (("SuperNode", "simulation.deployment.supernode"), ("app process", "app_process.py")):
+        for what, program in (("SuperNode", "simulation.guard.supernode_process"), ("app process", "app_process.py")):
             before = written(folder)
             await_that(lambda before=before: written(folder) >= before + 3 and training(node), run)
             before, [pid] = written(folder), running(node, program)

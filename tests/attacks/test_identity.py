@@ -14,15 +14,15 @@ import pytest
 from fedsel_app.config import EnrolmentConfig
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.reported_values import one_line
+from fedsel_app.wiring.configuration import resolve
 from simulation import processes
 from simulation.deployment.app_folder import app_folder
-from simulation.deployment.command_lines import CONNECTION, SUPERNODE_MODULE, supernode_arguments
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import environment, submit
 from simulation.deployment.local_deployment import Deployment
-from simulation.experiments.configuration import resolve
 from simulation.federation.folders import provision
-from simulation.flower_internals.transport import free_ports
+from simulation.guard.command_lines import CONNECTION, SUPERNODE_MODULE, supernode_arguments
+from simulation.guard.transport import free_ports
 from strategies.methods.random_selection import RandomSelection
 from strategies.round import clients as connected
 from strategies.round.enrolment import assign

@@ -22,9 +22,9 @@ from rich.console import Console
 from simulation.deployment import deployed_run
 from simulation.deployment.flower_cli import RunResult
 from simulation.deployment.local_deployment import Deployment
-from simulation.flower_internals import port_limits
-from simulation.flower_internals.port_limits import hide_schema, limited_app, server_options, shows_key, unread_refusal
-from simulation.flower_internals.transport import FLEET_OVER_GRPC, HERE
+from simulation.guard import port_limits
+from simulation.guard.port_limits import hide_schema, limited_app, server_options, shows_key, unread_refusal
+from simulation.guard.transport import FLEET_OVER_GRPC, HERE
 from tests.support import floods
 from tests.support.floods import MB, METHOD, together
 from tests.support.processes import SUPERLINK, looks_in_proc, memory_mb, nodes, running
@@ -201,7 +201,7 @@ def test_a_gigabyte_without_a_key_leaves_the_memory_of_a_superlink(tmp_path):
     """N4: 175 MB became 1,851 by three calls over gRPC, and 2,151 by one body over HTTP."""
     with Deployment(tmp_path / "processes", nodes(tmp_path / "state")[:1]) as deployment:
         superlink = deployment._children[SUPERLINK]
-        [pid] = running(superlink, "simulation.deployment.superlink")
+        [pid] = running(superlink, "simulation.guard.superlink_process")
         rest, arguments = memory_mb(pid), superlink.process.args
         http = f"{HERE}:{arguments[arguments.index('--port') + 1]}"
         authority, peaks = deployment.federation.authority.read_bytes(), {}

@@ -13,8 +13,8 @@ import pytest
 from fedsel_app.config import ConfigError, PrivacyConfig
 from fedsel_app.records.releases import ReleaseFile, Releases
 from fedsel_app.records.run_folder import RunFolder, read_summary
+from fedsel_app.wiring.configuration import resolve
 from simulation.comparison.run_processes import FEDSEL
-from simulation.experiments.configuration import resolve
 from strategies import STRATEGIES, Needs, Selection, SelectionStrategy, run_round
 from strategies.aggregation.privacy import Privacy
 from strategies.method import SENT

@@ -16,7 +16,7 @@ print("The cluster ran it:", ray.get(ray.remote(num_cpus=0)(lambda: 42).remote()
 RUN = """
 import json, os, subprocess, sys
 from simulation.engines import ray_engine
-from simulation.experiments.configuration import resolve
+from fedsel_app.wiring.configuration import resolve
 
 def call(row):
     import ray

@@ -18,15 +18,15 @@ import grpc
 import pytest
 import uvicorn
 
+from fedsel_app.wiring.configuration import resolve
 from simulation.deployment.app_folder import app_folder
-from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import submit
 from simulation.deployment.local_deployment import Deployment
-from simulation.experiments.configuration import resolve
 from simulation.federation.folders import provision
-from simulation.flower_internals.port_limits import server_options
-from simulation.flower_internals.transport import free_ports
+from simulation.guard.command_lines import CONNECTION
+from simulation.guard.port_limits import server_options
+from simulation.guard.transport import free_ports
 from tests.support.floods import MB, METHOD
 from tests.support.processes import nodes
 from tests.support.rounds import read_rows

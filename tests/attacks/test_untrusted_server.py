@@ -17,13 +17,13 @@ from flwr.common.config import parse_config_args
 from fedsel_app.config import ConfigError
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.reported_values import one_line
+from fedsel_app.wiring.configuration import known_defaults, resolve
+from fedsel_app.wiring.node_configuration import node_config_text
 from simulation.deployment.app_folder import app_folder
-from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values, client_nodes
 from simulation.deployment.flower_cli import environment, flwr, submit
 from simulation.deployment.local_deployment import Deployment
-from simulation.experiments.configuration import known_defaults, resolve
-from simulation.experiments.node_configuration import node_config_text
+from simulation.guard.command_lines import CONNECTION
 from tests.support.client_messages import node_enrolment
 from tests.support.flower_state import task_identity
 from tests.support.processes import await_that, looks_in_proc

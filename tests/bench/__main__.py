@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from fedsel_app.config import ConfigError
-from simulation.bench.commands import COUNT, NUMBERS, REPEATS, Bench, add_benches
+from simulation.laboratory.bench.commands import COUNT, NUMBERS, REPEATS, Bench, add_benches
 
 BENCHES = {
     "aggregate": Bench("tests.bench.aggregate", "ms of summing the updates of a cohort", REPEATS),

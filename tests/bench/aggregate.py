@@ -15,7 +15,7 @@ from rich.table import Table
 from fedsel_app.config import Settings
 from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.wire.codec import Update, add_weighted
-from simulation.bench.codec import SIZE, drawn, fastest
+from simulation.laboratory.bench.codec import SIZE, drawn, fastest
 from strategies.aggregation.server_state import ServerState
 from strategies.roster import Selection
 from strategies.round.replies import Decoded, Replies

@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fedsel_app.config import ConfigError
+from fedsel_app.wiring.configuration import AppConfig, resolve
 from simulation.engines.choice import choose
-from simulation.experiments.configuration import AppConfig, resolve
 from strategies import STRATEGIES
 
 DATA = {"synthetic": {"model": "logistic"}, "regression": {"model": "linear"}}

@@ -19,7 +19,7 @@ from fedsel_app.seeds import Purpose, stream
 
 SEED = 1
 CPU = torch.device("cpu")
-GENERATED = "simulation.bench.baselines:cifar10"
+GENERATED = "simulation.laboratory.bench.baselines:cifar10"
 FORWARD_BATCH = 256
 
 

@@ -29,7 +29,7 @@ from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.records.run_folder import read_rounds
 from simulation.deployment.flower_cli import DeploymentError
-from simulation.flower_internals.transport import free_ports
+from simulation.guard.transport import free_ports
 from tests.bench.peer_tasks import PEER_TASKS, SEED, PeerResult, PeerRun, PeerTask, read_result, write_run
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +86,7 @@ def fedsel_result(run: PeerRun, folder: Path) -> PeerResult:
     ]
     out = folder / "run"
     flags = [flag for value in values for flag in ("--set", value)]
-    command = ["-m", "fedsel_app.cli", "run", *flags, "--out", str(out)]
+    command = ["-m", "simulation.cli", "run", *flags, "--out", str(out)]
     _wait([_started(command, run, folder / "errors-0")], folder)
     rows = read_rounds(out)
     clients = [json.loads(line) for line in (out / "clients.jsonl").read_text(encoding="utf-8").splitlines()]

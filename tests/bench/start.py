@@ -18,7 +18,7 @@ from rich.table import Table
 
 from simulation.deployment.flower_cli import DeploymentError
 
-FEDSEL = ("-P", "-m", "fedsel_app.cli")
+FEDSEL = ("-P", "-m", "simulation.cli")
 BARE_IMPORTS = 'python -c "import torch, flwr.simulation"'
 RUN = "fedsel run"
 COMMANDS = {

@@ -47,9 +47,9 @@ def carry_out(folder: Path, values: list[str], stages: Stages) -> None:
         stages.end("import Flower's client and server")
         from rich.console import Console
 
-        from fedsel_app.config.arguments import parse_setting
+        from fedsel_app.wiring.configuration import resolve
+        from simulation.command_line.arguments import parse_setting
         from simulation.engines.choice import choose
-        from simulation.experiments.configuration import resolve
         from simulation.report.progress import RunDisplay
 
         stages.end("import fedsel")

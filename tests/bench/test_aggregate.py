@@ -1,7 +1,7 @@
 """`python -m tests.bench aggregate`: the bytes that a sum must touch, and its table."""
 
 from fedsel_app.wire.codec import Update
-from simulation.bench import codec
+from simulation.laboratory.bench import codec
 from tests.bench import aggregate
 
 

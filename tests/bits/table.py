@@ -25,8 +25,8 @@ from threadpoolctl import threadpool_limits
 from torch import nn
 
 from clients.selecting import selecting
+from fedsel_app.wiring.configuration import resolve
 from simulation.engines import inline_engine
-from simulation.experiments.configuration import resolve
 from simulation.flower_app.strategy import strategy
 from tests.bits.cases import BASE, CASES, OWN_APPS, Settings
 from tests.support import own_app

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from fedsel_app.wiring.configuration import resolve
 from simulation.deployment.app_folder import app_folder
-from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import submit
 from simulation.deployment.local_deployment import Deployment
-from simulation.experiments.configuration import resolve
+from simulation.guard.command_lines import CONNECTION
 from tests.bits.cases import BASE, CASES, METHODS, OWN_APPS
 from tests.bits.table import COMMAND, case_bits, folder_bits, machine, processor, read_table
 from tests.support.engines import deployment_of, engine, ray

@@ -19,8 +19,8 @@ from fedsel_app.messages.instructions import (
 from fedsel_app.messages.records import clients_named, question, read_arrays
 from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.codec import WireError
-from simulation.experiments.configuration import resolve
-from simulation.wiring.client import client_of, make_client_app
+from fedsel_app.wiring.client import client_of, make_client_app
+from fedsel_app.wiring.configuration import resolve
 from tests.support.client_messages import NORMED, ask, changed, initial, instruction, message, read_answer
 from tests.support.flower_state import task_identity
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from fedsel_app.cli import main
+from simulation.cli import main
 from simulation.report import progress
 from simulation.report.progress import RunDisplay
 

@@ -6,7 +6,7 @@ import pytest
 from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.messages.answers import EnrolAnswer
-from simulation.experiments.configuration import known_defaults
+from fedsel_app.wiring.configuration import known_defaults
 from tests.support.client_messages import node_enrolment
 from tests.support.flower_state import task_identity
 

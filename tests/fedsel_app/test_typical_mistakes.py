@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedsel_app.cli import main
+from simulation.cli import main
 
 CHOICES = "See `fedsel {} --help`."
 MISTAKES = {

@@ -12,10 +12,10 @@ import torch
 from flwr.common import parameters_to_ndarrays
 
 from clients.state import ClientHistory, StateStore
-from fedsel_app.config.arguments import parse_setting
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.wire.codec import Update, decode
-from simulation.experiments.configuration import resolve
+from fedsel_app.wiring.configuration import resolve
+from simulation.command_line.arguments import parse_setting
 from tests.support.in_process import run_config
 
 BASE = {

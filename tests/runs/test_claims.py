@@ -3,10 +3,10 @@
 import pytest
 from rich.console import Console
 
-from simulation.claims.claim import Claim, Rule, Stage
-from simulation.claims.measured import identity, read_measured
-from simulation.claims.runs import FILE, asked_runs, missing_runs, run_claims
-from simulation.claims.study import Side
+from simulation.laboratory.claims.claim import Claim, Rule, Stage
+from simulation.laboratory.claims.measured import identity, read_measured
+from simulation.laboratory.claims.runs import FILE, asked_runs, missing_runs, run_claims
+from simulation.laboratory.claims.study import Side
 from tests.support.stubbed_runs import events, stub, stubbed_runs
 
 SMALL = {"clients": 6, "cohort": 2, "rounds": 2, "weighting": "uniform"}

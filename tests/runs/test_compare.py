@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedsel_app.cli import main
+from fedsel_app.wiring.configuration import resolve
+from simulation.cli import main
 from simulation.comparison import compare as comparing
 from simulation.comparison import placement, run_processes
 from simulation.comparison.plan import plan
-from simulation.experiments.configuration import resolve
 from tests.support.processes import looks_in_proc, mentioning
 from tests.support.stubbed_runs import compare_arguments, compared, events, records, stub, stubbed_runs
 

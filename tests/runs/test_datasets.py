@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_wine
 
+from fedsel_app.wiring.configuration import resolve
+from fedsel_app.wiring.node_configuration import node_config_text
 from simulation.comparison.labels import label_counts
 from simulation.deployment.app_folder import app_folder
-from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values, client_nodes
 from simulation.deployment.flower_cli import submit
 from simulation.deployment.local_deployment import Deployment
-from simulation.experiments.configuration import resolve
-from simulation.experiments.node_configuration import node_config_text
+from simulation.guard.command_lines import CONNECTION
 from tests.support.in_process import run_in_process
 
 datasets = pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")

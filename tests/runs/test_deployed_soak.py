@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedsel_app.wiring.configuration import resolve
 from simulation.deployment.app_folder import app_folder
-from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import submit
 from simulation.deployment.local_deployment import Deployment
-from simulation.experiments.configuration import resolve
+from simulation.guard.command_lines import CONNECTION
 from tests.support.processes import SUPERLINK, kill, nodes, resident_mb, start_again, training
 from tests.support.rounds import rounds, written
 
@@ -29,9 +29,9 @@ def watched(deployment: Deployment) -> dict[str, float]:
     """MiB of the processes that live as long as the run does."""
     link, undisturbed = deployment._children[SUPERLINK], deployment._children[1]
     return {
-        "SuperLink": resident_mb(link, "simulation.deployment.superlink"),
+        "SuperLink": resident_mb(link, "simulation.guard.superlink_process"),
         "ServerApp": resident_mb(link, "flwr-serverapp"),
-        "SuperNode": resident_mb(undisturbed, "simulation.deployment.supernode"),
+        "SuperNode": resident_mb(undisturbed, "simulation.guard.supernode_process"),
         "app process": resident_mb(undisturbed, "app_process.py"),
     }
 

@@ -19,10 +19,10 @@ import pytest
 from flwr.cli.app import typer_click_object
 from flwr.common.config import parse_config_args
 
-from fedsel_app.cli import main
-from simulation.deployment.command_lines import commands_elsewhere
-from simulation.experiments.configuration import known_defaults, resolve_run_config
-from simulation.flower_internals.transport import FLEET_OVER_GRPC
+from fedsel_app.wiring.configuration import known_defaults, resolve_run_config
+from simulation.cli import main
+from simulation.guard.command_lines import commands_elsewhere
+from simulation.guard.transport import FLEET_OVER_GRPC
 from tests.bench import __main__ as own_benches
 from tests.support.documentation import (
     PAGES,

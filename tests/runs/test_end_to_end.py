@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from fedsel_app.wiring.configuration import resolve
 from simulation.engines import inline_engine
-from simulation.experiments.configuration import resolve
-from simulation.flower_internals.transport import FLEET_STARTS
+from simulation.guard.transport import FLEET_STARTS
 from tests.support.processes import mentioning
 from tests.support.programs import PROGRAM, SMALL, fedsel, flower_home
 from tests.support.rounds import rounds

@@ -4,12 +4,12 @@ import json
 
 import numpy as np
 
-from fedsel_app.cli import main
 from fedsel_app.data.client_parts import client_parts
 from fedsel_app.data.dataset import load
 from fedsel_app.models import building
 from fedsel_app.seeds import Purpose, stream
-from simulation.experiments.configuration import resolve
+from fedsel_app.wiring.configuration import resolve
+from simulation.cli import main
 
 SEED, ROUNDS, CLIENTS, COHORT, EPOCHS, BATCH, RATE = 3, 8, 20, 5, 5, 10, 0.05
 

@@ -14,9 +14,9 @@ from fedsel_app.config import Value
 from fedsel_app.records.run_folder import read_rounds
 from simulation import processes
 from simulation.comparison.watch import read_run
-from simulation.deployment.command_lines import CONNECTION, connection_toml
 from simulation.deployment.flower_cli import environment, submit, tool
 from simulation.deployment.local_deployment import GRACE_S, Deployment, free_ports
+from simulation.guard.command_lines import CONNECTION, connection_toml
 from simulation.report.page import write_report
 from tests.support.sources import ROOT
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.flower_internals.transport import FLEET_STARTS
+from simulation.guard.transport import FLEET_STARTS
 from tests.support.programs import SMALL, fedsel
 from tests.support.rounds import rounds
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import ConfigError
-from simulation.experiments.configuration import resolve
-from simulation.wiring.preflight import refuse_unrunnable
+from fedsel_app.wiring.configuration import resolve
+from simulation.experiments.preflight import refuse_unrunnable
 from strategies import STRATEGIES
 from tests.support.in_process import run_in_process
 

@@ -12,7 +12,7 @@ import pytest
 from fedsel_app.data.client_parts import client_parts
 from fedsel_app.data.dataset import load
 from fedsel_app.models.building import build
-from simulation.experiments.configuration import resolve
+from fedsel_app.wiring.configuration import resolve
 from tests.support.in_process import run_config
 
 CLIENTS, COHORT, ROUNDS, STEPS, SEED = 8, 4, 10, 5, 42

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedsel_app.wiring.configuration import AppConfig, resolve
 from simulation.deployment.app_folder import app_folder
-from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import DeploymentError, RunResult, submit
 from simulation.deployment.local_deployment import Deployment
-from simulation.experiments.configuration import AppConfig, resolve
-from simulation.flower_internals.transport import FLEET_STARTS
+from simulation.guard.command_lines import CONNECTION
+from simulation.guard.transport import FLEET_STARTS
 from tests.support.in_process import run_config
 from tests.support.processes import SUPERLINK, await_text, await_that, kill, nodes, start_again, training
 from tests.support.rounds import rounds, written

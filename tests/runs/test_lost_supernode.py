@@ -11,12 +11,12 @@ from flwr.common import NDArrays
 
 from clients.client import SelectionClient
 from fedsel_app.messages.instructions import read_fit_instruction
+from fedsel_app.wiring.configuration import resolve
 from simulation.deployment.app_folder import app_folder
-from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import submit
 from simulation.deployment.local_deployment import Deployment
-from simulation.experiments.configuration import resolve
+from simulation.guard.command_lines import CONNECTION
 from tests.support.in_process import run_config
 from tests.support.processes import await_that, kill, nodes, start_again, training
 from tests.support.rounds import read_rows, written

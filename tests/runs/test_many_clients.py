@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import ConfigError
-from fedsel_app.data.sources import synthetic
-from simulation.experiments.configuration import resolve
-from simulation.wiring.preflight import refuse_unrunnable
+from fedsel_app.wiring.configuration import resolve
+from simulation.experiments.preflight import refuse_unrunnable
+from simulation.laboratory.data_sets import synthetic
 from tests.support.in_process import run_config
 
 EXAMPLES, COHORT = 20_000, 3

@@ -3,8 +3,8 @@
 import pytest
 
 from fedsel_app.config import ConfigError
+from fedsel_app.wiring.configuration import resolve
 from simulation.engines.ray_engine import simulate
-from simulation.experiments.configuration import resolve
 from strategies import STRATEGIES
 from tests.support.engines import AT_ONCE, engine
 from tests.support.rounds import read_rows

@@ -8,18 +8,18 @@ import flwr.simulation
 import pytest
 
 from clients.state import STATE_FOLDER, ClientHistory, StateStore, remove_states
-from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
 from fedsel_app.records.fedsel_folder import MARKER, ForeignFolderError, is_fedsel_folder, make_fedsel_folder
+from fedsel_app.wiring.configuration import resolve, resolve_run_config
+from fedsel_app.wiring.server import open_run_folder
+from simulation.cli import main
 from simulation.comparison.plan import plan
 from simulation.comparison.run_processes import RunProcesses, prepare
 from simulation.deployment import deployed_run
 from simulation.deployment.flower_cli import DeploymentError, RunResult
 from simulation.deployment.local_deployment import Deployment
 from simulation.engines.ray_engine import simulate
-from simulation.experiments.configuration import resolve, resolve_run_config
 from simulation.report.page import write_report
-from simulation.wiring.server import open_run_folder
 from tests.support.in_process import run_config, run_in_process
 from tests.support.pictures import draw_blank_pictures
 from tests.support.users_files import checkout, tree, written

@@ -10,7 +10,7 @@ from flwr.common import parameters_to_ndarrays
 import clients.client
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.wire.codec import Update, decode
-from simulation.experiments.configuration import resolve
+from fedsel_app.wiring.configuration import resolve
 from tests.support.in_process import run_config
 
 OWN, EQUAL = "hetero-select-table-3-mnist-small", "hetero-select-equal-table-3-mnist-small"

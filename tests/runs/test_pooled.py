@@ -5,7 +5,7 @@ import json
 import pytest
 
 from clients import client as client_module
-from simulation.experiments.configuration import resolve
+from fedsel_app.wiring.configuration import resolve
 from tests.support.client_messages import NORMED
 from tests.support.in_process import run_config
 from tests.support.rounds import without_wall

@@ -7,7 +7,7 @@ import pytest
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records.run_folder import read_checkpoint
-from simulation.experiments.configuration import resolve
+from fedsel_app.wiring.configuration import resolve
 from tests.support.client_messages import NORMED
 from tests.support.in_process import run_config
 from tests.support.rounds import rounds

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from fedsel_app.wiring.configuration import resolve
 from simulation.deployment.app_folder import app_folder
-from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import submit
 from simulation.deployment.local_deployment import Deployment
 from simulation.engines import inline_engine
-from simulation.experiments.configuration import resolve
+from simulation.guard.command_lines import CONNECTION
 from strategies import STRATEGIES
 from tests.support.engines import AT_ONCE, SPAWN, Settings, deployment_of, engine, inline, ray
 from tests.support.programs import fedsel, flower_home

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsel_app.cli import main
 from fedsel_app.config import Value
 from fedsel_app.network.links import Floats, SimulatedLinks
+from simulation.cli import main
 from tests.support.namespaces import NamespaceMachine, machines, refused
 from tests.support.sources import ROOT
 

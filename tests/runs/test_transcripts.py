@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsel_app.cli import main
+from simulation.cli import main
 from tests.support.documentation import BLOCK, PAGES, python_files
 from tests.support.transcripts import SHARE, alike
 

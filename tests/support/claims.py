@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from functools import cache
 
-from simulation.claims.claim import Claim, Rule, Stage
-from simulation.claims.measured import SHIPPED, read_measured
-from simulation.claims.ranking import Ranking
-from simulation.claims.study import Side
-from simulation.claims.verdict import decide
+from simulation.laboratory.claims.claim import Claim, Rule, Stage
+from simulation.laboratory.claims.measured import SHIPPED, read_measured
+from simulation.laboratory.claims.ranking import Ranking
+from simulation.laboratory.claims.study import Side
+from simulation.laboratory.claims.verdict import decide
 
 SEEDS = 10
 HONEST, TWIN, CHEAT = "random", "random-weighted", "oort"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from fedsel_app.wiring.configuration import resolve
+from fedsel_app.wiring.node_configuration import node_config_text
 from simulation.deployment.local_deployment import Deployment
 from simulation.engines import inline_engine, ray_engine
-from simulation.experiments.configuration import resolve
-from simulation.experiments.node_configuration import node_config_text
 
 SPAWN = multiprocessing.get_context("spawn")
 AT_ONCE = {

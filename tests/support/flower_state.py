@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from simulation.flower_internals.transport import RELEASE
+from simulation.guard.transport import RELEASE
 
 
 def messages_at_node(state: Any, *, is_reply: bool) -> Any:

@@ -6,19 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Context, Error, Message, RecordDict
 from flwr.common import FitIns, FitRes, Parameters
 
+from fedsel_app.wiring.configuration import AppConfig, resolve
+from fedsel_app.wiring.server import make_strategy, open_run_folder
 from simulation.engines.inline_engine import Inline
-from simulation.experiments.configuration import AppConfig, resolve
-from simulation.wiring.client import make_client_app
-from simulation.wiring.server import make_strategy, open_run_folder
 from strategies.base import SelectionStrategy
 from strategies.round.federation import ALL, Federation, Reply
 from strategies.round.federation import Message as Asked
 from strategies.round.flower_grid import FlowerGrid
 from strategies.round.flower_manager import as_parameters, reply_of
 from strategies.run_round import run_rounds
+from tests.support.in_process_grid import grid_of
 from tests.support.proxies import OK
 
 ReplyHook = Callable[[int, FitIns, FitRes], FitRes]
@@ -49,53 +48,6 @@ class Hooked(Inline):
         ins = FitIns(as_parameters(message.model), message.instruction.to_config())
         parameters = Parameters(list(answer.tensors), "numpy.ndarray")
         return reply_of(self._on_fit(client, ins, FitRes(OK, parameters, answer.examples, dict(answer.metrics))))
-
-
-class InProcessGrid:
-    """Flower's grid for a ClientApp in this process, which answers each message when it is pushed."""
-
-    def __init__(self, app, contexts: dict[int, Context]) -> None:
-        self._app, self._contexts = app, contexts
-        self._replies: dict[str, Any] = {}
-        self.pushed: list[Any] = []
-
-    def get_node_ids(self):
-        return list(self._contexts)
-
-    def push_messages(self, messages):
-        ids = []
-        for message in messages:
-            number = str(len(self.pushed))
-            message.metadata.__dict__["_message_id"] = number
-            self.pushed.append(message)
-            self._replies[number] = self._answer(message)
-            ids.append(number)
-        return ids
-
-    def _answer(self, message):
-        """The app's answer; its exception becomes an error, as in Flower's engines."""
-        try:
-            return self._app(message, self._contexts[message.metadata.dst_node_id])
-        except Exception as error:  # noqa: BLE001 - it is the answer
-            return Message(Error(code=2, reason=str(error)), reply_to=message)
-
-    def pull_messages(self, message_ids):
-        return [self._replies.pop(number) for number in message_ids if number in self._replies]
-
-
-def grid_of(config: AppConfig) -> InProcessGrid:
-    """A grid of a run's own clients."""
-    contexts = {
-        client + 1: Context(
-            run_id=1,
-            node_id=client + 1,
-            node_config={"partition-id": client, "num-partitions": config.run.clients},
-            state=RecordDict(),
-            run_config={},
-        )
-        for client in range(config.run.clients)
-    }
-    return InProcessGrid(make_client_app(config, pooled=True), contexts)
 
 
 def run_in_process(

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from fedsel_app.wiring.node_configuration import node_config_text
 from simulation import processes
 from simulation.deployment.flower_cli import RunResult, environment
 from simulation.deployment.local_deployment import Deployment
-from simulation.experiments.node_configuration import node_config_text
 
 SUPERLINK = 0
 """Position of the SuperLink among a deployment's children; SuperNode n has position n + 1."""

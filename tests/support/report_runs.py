@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsel_app.records.schema import RoundRecord, as_row
-from simulation.experiments.configuration import resolve
+from fedsel_app.wiring.configuration import resolve
 
 UPLINK = 250_000
 

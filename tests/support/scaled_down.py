@@ -16,22 +16,23 @@ import pytest
 
 from fedsel_app.config import DataConfig, Value
 from fedsel_app.data import dataset
-from fedsel_app.data.sources.published import expected_shape
-from simulation.bench.commands import BENCHES
-from simulation.claims import runs as claim_runs
-from simulation.claims.claim import Claim
-from simulation.claims.measured import write_measured
+from fedsel_app.wiring import server
+from fedsel_app.wiring.configuration import AppConfig, known_defaults, resolve, resolve_run_config
+from fedsel_app.wiring.server import run_folder
 from simulation.comparison import compare
 from simulation.comparison.plan import Comparison
+from simulation.comparison.tuning_file import Best
 from simulation.deployment import deployed_run, start, submission
 from simulation.deployment.flower_cli import RunResult
 from simulation.engines import inline_engine, ray_engine
-from simulation.experiments.configuration import AppConfig, known_defaults, resolve, resolve_run_config
-from simulation.tuning import tune
-from simulation.tuning.plan import Tuning
-from simulation.tuning.tuning_file import Best
-from simulation.wiring import folders
-from simulation.wiring.folders import run_folder
+from simulation.experiments.published import expected_shape
+from simulation.laboratory.bench.commands import BENCHES
+from simulation.laboratory.claims import runs as claim_runs
+from simulation.laboratory.claims.claim import Claim
+from simulation.laboratory.claims.measured import write_measured
+from simulation.laboratory.data_sets import synthetic
+from simulation.laboratory.tuning import tune
+from simulation.laboratory.tuning.plan import Tuning
 from tests.bench import __main__ as own_benches
 from tests.support.documentation import (
     PAGES,
@@ -51,7 +52,6 @@ SMALL = {
     "isp-draws": 1,
 }
 PUBLISHED = "mnist", "fashion-mnist", "cifar10"
-synthetic = dataset.LOADERS["synthetic"]
 WORDS = {word for page in PAGES.values() for command in commands(page) for word in command.words}
 """Words of all commands: the claims that they name stand for all claims."""
 
@@ -122,7 +122,7 @@ def generated_once(config: DataConfig, examples: int) -> dataset.Dataset:
 @cache
 def synthetic_once(config: DataConfig) -> dataset.Dataset:
     """The same data for every seed."""
-    return synthetic(config, 0)
+    return synthetic.load(config, 0)
 
 
 def arrays(shape: tuple[int, ...], classes: int, examples: int = 2000) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(str(tmp_path))
     # The names of run folders contain the time.
     seconds = (datetime.fromtimestamp(second) for second in itertools.count())
-    monkeypatch.setattr(folders, "datetime", SimpleNamespace(now=lambda: next(seconds)))
+    monkeypatch.setattr(server, "datetime", SimpleNamespace(now=lambda: next(seconds)))
     for engine in (inline_engine, ray_engine):
         monkeypatch.setattr(engine, "simulate", simulate_small)
     monkeypatch.setattr(compare, "compare", compare_small)

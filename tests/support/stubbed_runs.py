@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsel_app.cli import main
+from simulation.cli import main
 from simulation.comparison import run_processes
 
 ARGUMENTS = ["--clients", "6", "--cohort", "2", "--rounds", "2", "--seeds", "1,2"]

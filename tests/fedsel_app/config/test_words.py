@@ -2,11 +2,11 @@
 
 import pytest
 
-from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
 from fedsel_app.config.words import ALIASES, MEANT, SHARES
+from fedsel_app.wiring.configuration import known_defaults, resolve
+from simulation.cli import main
 from simulation.comparison.plan import plan
-from simulation.experiments.configuration import known_defaults, resolve
 
 
 def test_every_other_word_means_a_setting_and_is_no_setting_itself():

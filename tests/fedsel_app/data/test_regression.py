@@ -6,8 +6,8 @@ import pytest
 from fedsel_app.config import DataConfig, PartitionConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.data.partition import split
-from fedsel_app.data.sources.regression import generate
-from simulation.experiments.configuration import resolve
+from fedsel_app.wiring.configuration import resolve
+from simulation.laboratory.data_sets.regression import generate
 
 
 def per_client(made, key):

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedsel_app.wiring.configuration import resolve
 from simulation.deployment.app_folder import app_folder
-from simulation.deployment.command_lines import CONNECTION
 from simulation.deployment.deployed_run import app_values, client_nodes
 from simulation.deployment.flower_cli import submit
 from simulation.deployment.local_deployment import Deployment
-from simulation.experiments.configuration import resolve
-from simulation.flower_internals.transport import free_ports
+from simulation.guard.command_lines import CONNECTION
+from simulation.guard.transport import free_ports
 from tests.support.rounds import read_rows
 from tests.support.throttle import Throttle
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from clients.state import ClientHistory, StateError, StateStore
-from fedsel_app import cli
 from fedsel_app.records.files import RecordError
 from fedsel_app.records.run_folder import CHECKPOINT, RunFolder, read_checkpoint, read_rounds
 from fedsel_app.records.schema import RoundRecord
+from simulation import cli
 from tests.support.full_disk import no_file_above
 
 CONFIG = {"target": 0.9, "strategy": "random", "seed": 1}

@@ -12,8 +12,8 @@ from fedsel_app.config import ConfigError
 from fedsel_app.config.run import TRACKERS
 from fedsel_app.records.run_folder import read_rounds
 from fedsel_app.records.trackers import KINDS, MODULES, EventFiles, numbers
-from simulation.experiments.configuration import resolve
-from simulation.wiring.preflight import refuse_unrunnable
+from fedsel_app.wiring.configuration import resolve
+from simulation.experiments.preflight import refuse_unrunnable
 from tests.support.in_process import run_in_process
 
 SMALL = {"rounds": 3, "clients": 4, "cohort": 2, "local_steps": 1, "strategy": "random"}

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.arguments import parse_grid
+from simulation.command_line.arguments import parse_grid
 from simulation.comparison.plan import plan
 
 SMALL = {"clients": 6, "cohort": 2, "rounds": 2}

@@ -7,9 +7,9 @@ import time
 import pytest
 from rich.console import Console
 
-from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
 from fedsel_app.records.schema import RoundRecord, as_row
+from simulation.cli import main
 from simulation.comparison import watch as watching
 from simulation.comparison.watch import last_round, read_progress, watch
 

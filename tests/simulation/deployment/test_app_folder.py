@@ -77,7 +77,7 @@ def test_a_wheel_deploys_from_a_folder_with_packages_of_the_users(wheel, tmp_pat
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise RuntimeError('the user\\'s own')")
     variables = os.environ | {"PYTHONPATH": str(wheel), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    begin = [sys.executable, "-c", "import sys, fedsel_app.cli as cli; sys.exit(cli.main(sys.argv[1:]))"]
+    begin = [sys.executable, "-c", "import sys, simulation.cli as cli; sys.exit(cli.main(sys.argv[1:]))"]
     deploy = [*begin, "deploy", "--clients", "3", "--cohort", "2", "--rounds", "2", "--out", "run"]
     done = subprocess.run(deploy, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -16,8 +16,8 @@ from simulation.deployment.connection import client_obstacle, obstacle, other_re
 from simulation.federation import keys
 from simulation.federation.folders import Federation, provision
 from simulation.federation.machine import HERE_RELEASE, Machine
-from simulation.flower_internals.fleet_connection import WRONG_CLOCK
-from simulation.flower_internals.transport import free_ports
+from simulation.guard.fleet_connection import WRONG_CLOCK
+from simulation.guard.transport import free_ports
 
 
 def client(port: int, server: str = "127.0.0.1") -> Machine:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from fedsel_app.wiring.configuration import resolve
 from simulation.deployment import deployed_run
-from simulation.deployment.command_lines import commands_elsewhere
 from simulation.deployment.deployed_run import run_submitted, show_line
 from simulation.deployment.flower_cli import RunResult
-from simulation.experiments.configuration import resolve
+from simulation.guard.command_lines import commands_elsewhere
 from tests.support.documentation import PAGES, commands
 
 

@@ -12,21 +12,21 @@ from pathlib import Path
 import pytest
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.arguments import parse_setting
 from fedsel_app.records.fedsel_folder import make_fedsel_folder
 from simulation import processes
+from simulation.command_line.arguments import parse_setting
 from simulation.deployment.app_folder import app_folder
-from simulation.deployment.command_lines import (
+from simulation.deployment.flower_cli import DeploymentError, environment, submit
+from simulation.deployment.local_deployment import Deployment, connected, refused
+from simulation.federation.folders import Federation, provision
+from simulation.guard.command_lines import (
     CONNECTION,
     SUPERNODE_MODULE,
     commands_elsewhere,
     connection_toml,
     supernode_arguments,
 )
-from simulation.deployment.flower_cli import DeploymentError, environment, submit
-from simulation.deployment.local_deployment import Deployment, connected, refused
-from simulation.federation.folders import Federation, provision
-from simulation.flower_internals.transport import FLEET_STARTS, free_ports
+from simulation.guard.transport import FLEET_STARTS, free_ports
 from tests.support.processes import await_text, looks_in_proc, mentioning
 
 NODE_CONFIGS = ["partition-id=0 num-partitions=2", "partition-id=1 num-partitions=2"]
@@ -229,7 +229,7 @@ def test_failed_runs_and_failed_commands_are_told(tmp_path, tiny_app):
 DEPLOY_AND_SUBMIT = """
     import signal, sys
     from pathlib import Path
-    from simulation.deployment.command_lines import CONNECTION
+    from simulation.guard.command_lines import CONNECTION
     from simulation.deployment.local_deployment import Deployment
     from simulation.deployment.flower_cli import submit
     signal.signal(signal.SIGINT, signal.default_int_handler)

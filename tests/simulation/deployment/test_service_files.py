@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedsel_app.cli import main
+from simulation.cli import main
 from simulation.federation.folders import Federation, provision
 from simulation.federation.machine import read_machine
-from simulation.flower_internals.transport import FLEET_OVER_GRPC
+from simulation.guard.transport import FLEET_OVER_GRPC
 
 
 @pytest.fixture(scope="module")

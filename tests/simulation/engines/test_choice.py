@@ -3,9 +3,9 @@
 import pytest
 
 from fedsel_app.config import ConfigError
+from fedsel_app.wiring.configuration import resolve
 from simulation.engines import choice
 from simulation.engines.choice import choose
-from simulation.experiments.configuration import resolve
 
 
 @pytest.fixture(autouse=True)

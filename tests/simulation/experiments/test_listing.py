@@ -2,9 +2,9 @@
 
 import pytest
 
-from simulation.experiments.configuration import known_defaults
+from fedsel_app.presets.preset import preset_files, summary
+from fedsel_app.wiring.configuration import known_defaults
 from simulation.experiments.listing import first_settings, matching_settings, preset_lines, setting_lines
-from simulation.experiments.presets import preset_files, summary
 
 
 def keys(groups):

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from fedsel_app.config import ConfigError
-from simulation.experiments.configuration import resolve
-from simulation.experiments.presets import load_preset
+from fedsel_app.presets.preset import load_preset
+from fedsel_app.wiring.configuration import resolve
 
 METHODS = """
 rounds = 3

@@ -2,7 +2,7 @@
 
 import pytest
 
-from simulation.experiments.configuration import resolve
+from fedsel_app.wiring.configuration import resolve
 from simulation.experiments.pipeline import pipeline_text
 
 DEFAULT = (

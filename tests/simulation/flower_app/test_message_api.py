@@ -11,7 +11,7 @@ from fedsel_app.config import ConfigError
 from simulation.flower_app.requirements import requirements
 from simulation.flower_app.settings import app_config
 from strategies import STRATEGIES
-from tests.support.in_process import InProcessGrid
+from tests.support.in_process_grid import InProcessGrid
 from tests.support.own_app import (
     CLIENTS,
     by_name,

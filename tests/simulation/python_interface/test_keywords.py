@@ -6,7 +6,7 @@ import pytest
 
 import fedsel_app
 from fedsel_app.config import ConfigError
-from simulation.experiments.configuration import known_defaults
+from fedsel_app.wiring.configuration import known_defaults
 from simulation.python_interface.keywords import OWN_PARAMETERS, key_of, setting_keys, setting_values
 
 

@@ -4,8 +4,8 @@ import csv
 
 import pytest
 
-from fedsel_app.cli import main
 from fedsel_app.records.summary import averaged_text
+from simulation.cli import main
 from tests.support.pictures import draw_blank_pictures
 from tests.support.report_runs import write_comparison, write_plan, write_run
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedsel_app.cli import main
 from fedsel_app.config import DataConfig, PartitionConfig
+from simulation.cli import main
 from simulation.comparison.labels import label_counts
 from simulation.report.class_distribution import class_distribution_figure
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from fedsel_app.cli import main
+from simulation.cli import main
 from simulation.comparison.statistics import t_interval
 from simulation.report import page
 from simulation.report.findings import SIGNIFICANT, TOO_FEW

@@ -4,8 +4,8 @@ import csv
 
 import pytest
 
-from fedsel_app.cli import main
 from fedsel_app.config import ConfigError
+from simulation.cli import main
 from simulation.comparison.measures import metric_of
 from simulation.comparison.results import Comparison
 from simulation.report import page

@@ -8,8 +8,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from fedsel_app.cli import main
 from fedsel_app.config import ConfigError, Settings, setting
+from simulation.cli import main
 from strategies import find_strategy
 from strategies.base import SelectionStrategy
 from strategies.methods.oort import Oort

@@ -1,0 +1,1 @@
+"""Presets: named settings to start from, with a folder for each paper."""

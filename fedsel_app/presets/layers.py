@@ -1,0 +1,44 @@
+"""Layers of a run's settings: defaults, a preset, the user's settings, each with the values of its variant."""
+
+from collections.abc import Iterable, Mapping
+
+from fedsel_app.config import RunConfig, Value
+from fedsel_app.config.settings import Entry
+from fedsel_app.presets.preset import PresetConfig, load_preset
+
+
+def variant_values(variant: str, entries: Iterable[Entry]) -> dict[str, Value]:
+    """Setting key -> value in the paper's text or in the authors' code, for the `entries` for which they differ."""
+    if variant == PresetConfig.variant:
+        return {}
+    return {entry.key: getattr(entry.variants, variant) for entry in entries if entry.variants}
+
+
+def with_variant(settings: Mapping[str, Value], entries: Iterable[Entry]) -> dict[str, Value]:
+    """`settings` with the values of their `variant` added. The values in `settings` take precedence."""
+    variant = PresetConfig.from_values(settings).variant
+    return variant_values(variant, entries) | {key: value for key, value in settings.items() if key != "variant"}
+
+
+def layered(overrides: Mapping[str, Value], entries: Iterable[Entry]) -> dict[str, Value]:
+    """Values of the preset in `overrides` with its settings for the strategy, and `overrides` on top of them.
+
+    Raises ConfigError as `load_preset` does.
+    """
+    settings = {key: value for key, value in overrides.items() if key != "preset"}
+    upper = with_variant(settings, entries)
+    if not (name := str(overrides.get("preset", ""))):
+        return upper
+    preset = load_preset(name)
+    strategy = settings.get("strategy", preset.settings.get("strategy", RunConfig.strategy))
+    return {**with_variant(preset.of_method(str(strategy)).settings, entries), **upper}
+
+
+def chosen(run_config: Mapping[str, Value], entries: Iterable[Entry]) -> dict[str, Value]:
+    """Values in the run configuration of Flower that its user has set.
+
+    Flower passes its table of defaults with the user's values already inserted. So a value that equals its default
+    counts as not set, and a preset's value takes precedence.
+    """
+    defaults = {entry.key: entry.default for entry in entries}
+    return {key: value for key, value in run_config.items() if defaults.get(key) != value}

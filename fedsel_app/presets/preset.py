@@ -1,0 +1,218 @@
+"""Presets: named settings to start from. Each paper has a folder of presets; general presets are outside the folders.
+
+A preset also names its `protocol`, a table of the file protocol.toml in its folder, and lists its `departures` from it:
+see `simulation.experiments.protocols`. `strategies` are the strategies in the paper's table; a comparison uses them
+unless it names others. A table ``[methods.NAME]`` is itself a preset on top of this one. It has the settings that
+differ in the runs of the strategy NAME, with their protocol and departures.
+"""
+
+import tomllib
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from fedsel_app.config import ConfigError, Settings, Value, setting
+from fedsel_app.config.plugins import unknown_name
+
+FOLDER = Path(__file__).parent
+FOLDER_POINTS = "fedsel.presets"
+"""Group of entry points: packages that register have folders of further presets."""
+PROTOCOL_FILE = "protocol.toml"
+"""Name of the file with a paper's protocols in the paper's folder. The file is not a preset."""
+EQUAL = "Everything equal but the method"
+OWN = "Each method on its own paper's pipeline"
+"""Names of the two kinds of comparison: without and with settings for single methods."""
+
+
+@dataclass(frozen=True)
+class PresetConfig(Settings):
+    """Preset: named settings to start from."""
+
+    preset: str = setting("", "named settings to start from: a name of `fedsel presets`, or a .toml file", first=True)
+    variant: str = setting(
+        "default",
+        "source of all settings whose values in a paper's text and in its authors' code differ; each of them can still"
+        " be set alone",
+        choices={
+            "default": "the default of each setting",
+            "text": "the paper's text",
+            "code": "the authors' code",
+        },
+        first=True,
+    )
+
+
+class Departure(NamedTuple):
+    """Departure of a preset from its protocol in one setting: the preset's value, and the reason."""
+
+    ours: Value
+    why: str
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Preset: the content of its file and of the files of its bases.
+
+    Attributes
+    ----------
+    settings : setting key -> value
+    protocols : file of each protocol and its name in the file; later protocols override earlier ones
+    departures : setting key -> listed departure from the protocol
+    methods : strategy -> preset with what differs in its runs; None: as in the base
+    strategies : strategies of a comparison that names no others
+    """
+
+    settings: Mapping[str, Value] = field(default_factory=dict)
+    protocols: tuple[tuple[Path, str], ...] = ()
+    departures: Mapping[str, Departure] = field(default_factory=dict)
+    methods: Mapping[str, Self] | None = None
+    strategies: tuple[str, ...] = ()
+
+    def overlaid(self, upper: Self) -> Self:
+        """Preset `upper` on top of this one. Its settings apply to every method, and only it lists their departures."""
+        lower = self.without(upper.settings)
+        return replace(
+            upper,
+            settings={**lower.settings, **upper.settings},
+            protocols=upper.protocols or self.protocols,
+            departures={**lower.departures, **upper.departures},
+            methods=lower.methods if upper.methods is None else upper.methods,
+            strategies=upper.strategies or self.strategies,
+        )
+
+    def without(self, keys: Container[str]) -> Self:
+        """This preset without the settings `keys` and their listed departures."""
+        return replace(
+            self,
+            settings={key: value for key, value in self.settings.items() if key not in keys},
+            departures={key: entry for key, entry in self.departures.items() if key not in keys},
+            methods=self.methods and {name: own.without(keys) for name, own in self.methods.items()},
+        )
+
+    def of_method(self, name: str) -> Self:
+        """Preset of the runs of the strategy `name`: this preset with the preset of `name` in `methods` on top."""
+        own = (self.methods or {}).get(name)
+        joined = self.overlaid(replace(own, protocols=self.protocols + own.protocols)) if own else self
+        return replace(joined, settings={**joined.settings, "strategy": name}, methods=None)
+
+
+@cache
+def preset_files() -> dict[str, Path]:
+    """Preset name -> file, in the order of the names: the presets of the app and of packages that register theirs."""
+    packages = [str(found.load().__file__) for found in entry_points(group=FOLDER_POINTS)]
+    folders = [FOLDER, *(Path(package).parent for package in packages)]
+    files = [path for folder in folders for path in folder.rglob("*.toml") if path.name != PROTOCOL_FILE]
+    return {path.stem: path for path in sorted(files, key=lambda path: path.stem)}
+
+
+def summary(name: str) -> str:
+    """First line of a preset's file: the paper, the data set and the model."""
+    return preset_files()[name].read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+
+
+def load_preset(name: str, above: tuple[Path, ...] = ()) -> Preset:
+    """Preset that comes with fedsel, or a TOML file of setting keys.
+
+    A preset may start from another one, which ``base`` names. If that is a file, its path is relative to the preset's
+    folder. `above` are the presets whose bases led to this one.
+
+    Raises
+    ------
+    ConfigError
+        If the preset does not exist, cannot be read, is not TOML, or starts from itself.
+    """
+    path = Path(name) if name.endswith(".toml") else preset_files().get(name)
+    if path is None:
+        raise unknown_name("preset", name, preset_files(), "a .toml file")
+    if not path.is_file():
+        raise ConfigError(f"There is no preset file {path}.")
+    if path.resolve() in above:
+        raise ConfigError(f"The preset {path} starts from itself through 'base': remove one 'base' of this circle.")
+    table = read_toml(path)
+    base, methods, strategies = table.pop("base", ""), table.pop("methods", None), table.pop("strategies", [])
+    if not isinstance(base, str):
+        raise ConfigError(f"The 'base' of the preset {path} must be the name of another preset. Got {base!r}.")
+    if base.endswith(".toml"):
+        base = str(path.parent / base)
+    if not isinstance(strategies, list) or not all(isinstance(name, str) for name in strategies):
+        raise ConfigError(f"The 'strategies' of the preset {path} must be a list of names. Got {strategies!r}.")
+    named = None if methods is None else _methods(methods, path)
+    own = replace(_preset(table, path), methods=named, strategies=tuple(strategies))
+    return load_preset(base, (*above, path.resolve())).overlaid(own) if base else own
+
+
+def _preset(table: dict[str, object], path: Path) -> Preset:
+    protocol, listed = table.pop("protocol", ""), table.pop("departures", [])
+    if not isinstance(protocol, str):
+        raise ConfigError(f"The 'protocol' of the preset {path} must be the name of a protocol. Got {protocol!r}.")
+    protocols = ((_protocol_file(path), protocol),) if protocol else ()
+    return Preset(flatten(table), protocols, _departures(listed, path))
+
+
+def _protocol_file(path: Path) -> Path:
+    """File of the protocols of the preset at `path`: in its folder, or else in the app's folder of the same paper."""
+    own = path.with_name(PROTOCOL_FILE)
+    return own if own.is_file() else FOLDER / path.parent.name / PROTOCOL_FILE
+
+
+def _methods(tables: object, path: Path) -> dict[str, Preset]:
+    """Strategy -> preset of its runs, of the tables [methods.NAME]; none of them names another strategy."""
+    methods: dict[str, Preset] = {}
+    for name, table in tables.items() if isinstance(tables, Mapping) else [("NAME", tables)]:
+        if not isinstance(table, dict) or "strategy" in table:
+            raise ConfigError(
+                f"[methods.{name}] in the preset {path} must be a table of settings for the strategy {name}, "
+                "and 'strategy' none of them."
+            )
+        methods[name] = _preset(table, path)
+    return methods
+
+
+def read_toml(path: Path) -> dict[str, object]:
+    """Table of a TOML file.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"The preset {path} cannot be read: {error}.") from error
+
+
+def _departures(listed: object, path: Path) -> dict[str, Departure]:
+    """Setting key -> departure, from the entries in `listed`, each with a ``why`` and the settings it explains."""
+    departures: dict[str, Departure] = {}
+    for entry in listed if isinstance(listed, list) else [listed]:
+        settings = flatten(entry) if isinstance(entry, Mapping) else {}
+        why = settings.pop("why", None)
+        if not isinstance(why, str) or not settings:
+            raise ConfigError(
+                f"Each entry of [[departures]] in the preset {path} must have a 'why' and settings that it explains."
+            )
+        departures |= {key: Departure(ours, why) for key, ours in settings.items()}
+    return departures
+
+
+def flatten(table: Mapping[str, object], prefix: str = "") -> dict[str, Value]:
+    """Flatten nested TOML tables: join the keys with dots, as Flower does.
+
+    Raises
+    ------
+    ConfigError
+        For a value that is neither a boolean, a number nor text.
+    """
+    flat: dict[str, Value] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        elif isinstance(value, bool | int | float | str):
+            flat[prefix + key] = value
+        else:
+            raise ConfigError(f"The '{prefix}{key}' parameter must be true or false, a number or text. Got {value!r}.")
+    return flat

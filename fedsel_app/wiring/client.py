@@ -1,0 +1,59 @@
+"""Client of a run: a new object for each message, built from the run's settings and the node's partition id."""
+
+from functools import partial
+from pathlib import Path
+
+from flwr.app import Message
+from flwr.clientapp import ClientApp
+from flwr.common import Context
+
+from clients.client import ClientContext, SelectionClient
+from clients.flower_client import ClientOf, answer
+from clients.state import STATE_FOLDER, StateStore, user_state_folder
+from fedsel_app.config import ConfigError, SharedSettings
+from fedsel_app.imports import AfterImports
+
+
+def client_of(settings: SharedSettings, context: Context, *, pooled: bool = False) -> ClientOf:
+    """Builder of the clients that may answer a message: the node's own client; if `pooled`, all clients.
+
+    A client's state is stored in `state-dir`, or in the user's own folder if that is empty; see `clients.state`.
+
+    Raises
+    ------
+    ConfigError
+        If the node configuration lacks the partition id. The builder raises it if it is not `pooled` and is asked for
+        another client.
+    """
+    if "partition-id" not in context.node_config:
+        raise ConfigError(
+            "The node configuration lacks 'partition-id', by which a server knows a client: add partition-id=0 to "
+            "the --node-config of the first, 1 to that of the second, and so on."
+        )
+    own = int(context.node_config["partition-id"])
+
+    def build(client: int | None) -> SelectionClient:
+        if client not in (None, own) and not pooled:
+            raise ConfigError(f"Client {own} answers for itself alone, and was asked for client {client}.")
+        return own_client(settings, own if client is None else client, simulated=pooled)
+
+    return build
+
+
+def own_client(settings: SharedSettings, client: int, *, simulated: bool) -> SelectionClient:
+    """Build the client of a partition id. Its state is stored in `state-dir`, or in the user's own folder."""
+    base = Path(settings.records.state_dir or user_state_folder()) / STATE_FOLDER
+    store = StateStore(base, begins_anew=not simulated)
+    return SelectionClient(ClientContext(client=client, **settings.groups(), store=store))
+
+
+def make_client_app(settings: SharedSettings, *, pooled: bool = False) -> ClientApp:
+    """Build a ClientApp of fedsel's own clients, for a run in this process and its workers; see `client_of`."""
+    app, handler = ClientApp(), AfterImports(partial(_answer, SharedSettings(**settings.groups()), pooled=pooled))
+    for register in (app.query, app.train, app.evaluate):
+        register()(handler)
+    return app
+
+
+def _answer(settings: SharedSettings, message: Message, context: Context, *, pooled: bool) -> Message:
+    return answer(message, client_of(settings, context, pooled=pooled))

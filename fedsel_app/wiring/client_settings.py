@@ -1,0 +1,47 @@
+"""Settings of a client: the run configuration of its server, and the node configuration of its owner on top."""
+
+from collections.abc import Mapping
+from functools import cache, lru_cache
+
+from fedsel_app.config import GROUPS, Settings, SharedSettings, Value, read_groups, refuse_unknown
+from fedsel_app.config.settings import Entry
+from fedsel_app.presets.layers import chosen, layered
+from fedsel_app.presets.preset import PresetConfig
+from fedsel_app.wiring.node_configuration import client_settings, refuse_choices
+
+
+@cache
+def shared_entries() -> tuple[Entry, ...]:
+    """Settings that do not belong to a single method: those that a client reads are among them."""
+    kinds: tuple[type[Settings], ...] = (PresetConfig, *GROUPS.values())
+    return tuple(entry for kind in kinds for entry in kind.entries())
+
+
+def settings_of_client(
+    run_config: Mapping[str, Value], node_config: Mapping[str, Value], *, trusted: bool
+) -> SharedSettings:
+    """Settings of a client in a run. They are resolved once for all messages of a run.
+
+    `trusted`: the user of this machine has made the run configuration, as in a simulation.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown key, a value out of range, a key of `node_config` that is not a setting of a single client, and
+        unless `trusted`, for a path or for code that the server chooses and the client's owner does not allow.
+    """
+    return _resolved(tuple(sorted(run_config.items())), tuple(sorted(node_config.items())), trusted)
+
+
+Items = tuple[tuple[str, Value], ...]
+
+
+@lru_cache(maxsize=2, typed=True)
+def _resolved(run_config: Items, node_config: Items, trusted: bool) -> SharedSettings:
+    if not trusted:
+        refuse_choices(dict(run_config), dict(node_config))
+    entries, own = shared_entries(), client_settings(dict(node_config))
+    # The server has checked the settings of its method, whose keys have a dot.
+    shared = {key: value for key, value in run_config if "." not in key}
+    refuse_unknown(shared, [entry.key for entry in entries])
+    return SharedSettings(**read_groups(layered(chosen(shared, entries) | own, entries)))

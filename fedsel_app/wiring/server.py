@@ -1,0 +1,118 @@
+"""Server of a run: the strategy with its model, test set, links and run folder, and its rounds."""
+
+from collections.abc import Callable
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from fedsel_app.data.batches import DeviceData, device_data
+from fedsel_app.data.dataset import load, load_surrogate, of_training_examples
+from fedsel_app.data.partition import surrogate
+from fedsel_app.models import building, flat_model
+from fedsel_app.models.cost import forward_flops
+from fedsel_app.models.device import choose_device, prepare, require_precision
+from fedsel_app.models.tasks import task_of
+from fedsel_app.network.links import make_links
+from fedsel_app.records.run_folder import Recorder, RunFolder
+from fedsel_app.records.trackers import add_trackers
+from fedsel_app.wiring.configuration import AppConfig
+from fedsel_app.wiring.validation import validate_task
+from strategies.base import SelectionStrategy
+from strategies.round.federation import Federation
+from strategies.round.method_checks import build
+from strategies.run_context import Evaluation, RunContext
+from strategies.run_round import run_rounds
+
+EVALUATION_BATCH = 256
+DIVISIBLE_FLOPS = 1e8
+"""Operations of a batch from which several threads evaluate faster than one; they take a millisecond or two."""
+
+
+def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
+    """Context of a strategy: the initial model, the evaluation on the test set, the links and all settings."""
+    run = config.run
+    dataset = load(config.data, run.seed)
+    validate_task(config.strategy, config.method, dataset.task)
+    device = choose_device(config.execution.device)
+    require_precision(config.execution.precision, device)
+    module = building.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
+    model = flat_model.FlatModel(module, device, task_of(dataset, device), config.execution.precision)
+    test_set = device_data(config.data, config.preprocessing, run.seed, device)
+    surrogate_set = make_surrogate_set(config, device)
+    divisible = EVALUATION_BATCH * forward_flops(model.module, dataset.sample_shape) >= DIVISIBLE_FLOPS
+    threads = config.execution.eval_threads if divisible else 1
+    prepare(device, threads)
+
+    def test(data: DeviceData, parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> flat_model.Result:
+        prepare(device, threads)
+        model.load(parameters, buffers)
+        return flat_model.evaluate(model, data.test_batches(EVALUATION_BATCH))
+
+    def evaluate(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> Evaluation:
+        result = test(test_set, parameters, buffers)
+        return Evaluation(result.loss, result.score, result.metrics)
+
+    return RunContext(
+        **config.groups(),
+        method=config.method,
+        initial=model.export(),
+        buffers=model.buffers_vector(),
+        layers=model.layers,
+        classes=dataset.classes,
+        links=make_links(config.network, run.clients, run.seed),
+        evaluate=evaluate,
+        recorder=recorder,
+        surrogate=None if surrogate_set is None else lambda *vectors: test(surrogate_set, *vectors).loss,
+        lowest_score=-np.inf if dataset.task == "regression" else 0.0,
+    )
+
+
+def make_surrogate_set(config: AppConfig, device: torch.device) -> DeviceData | None:
+    """The server's surrogate set; None unless the participation policy uses one."""
+    if not config.participation.searches or config.search_loss.isp_loss != "surrogate":
+        return None
+    dataset, path = load(config.data, config.run.seed), config.search_loss.surrogate_path
+    if path:
+        dataset = load_surrogate(Path(path), dataset)
+    else:
+        _, examples = surrogate(config.partition, dataset.y_train, config.run.seed)
+        dataset = of_training_examples(dataset, examples)
+    return DeviceData(dataset, config.preprocessing, device)
+
+
+def run_folder(config: AppConfig) -> Path:
+    """Absolute path of the run folder: `out`, or runs/STRATEGY-DATA-sSEED-TIME in the working directory."""
+    if config.records.out:
+        return Path(config.records.out).expanduser().absolute()
+    name = f"{config.run.strategy}-{config.data.data}-s{config.run.seed}-{datetime.now():%Y%m%d-%H%M%S}"
+    return Path("runs").absolute() / name.replace("/", "-").replace(":", "-")
+
+
+def open_run_folder(config: AppConfig, on_round: Callable[[dict[str, Any]], None] | None = None) -> RunFolder:
+    """Open the folder of a new or resumed run; `on_round` and the trackers receive its rounds."""
+    folder = RunFolder(run_folder(config), config.values(), resume=config.records.resume)
+    folder.listeners += [on_round] if on_round else []
+    add_trackers(folder, config.records.trackers)
+    return folder
+
+
+def make_strategy(config: AppConfig, folder: RunFolder) -> SelectionStrategy:
+    """Build the strategy of a run; resume it if `folder` has a checkpoint."""
+    # With one BLAS thread the sums in the methods' linear algebra have the same order in every engine.
+    threadpool_limits(1, user_api="blas")
+    strategy = build(config.strategy, make_run_context(config, folder))
+    if folder.saved is not None:
+        strategy.run.restore(folder.saved)
+    return strategy
+
+
+def run_with(federation: Federation, config: AppConfig, on_round: Callable[[dict[str, Any]], None]) -> None:
+    """Run the rounds of a run with the clients of `federation`; with `resume` only the remaining rounds."""
+    with closing(open_run_folder(config, on_round)) as folder:
+        run_rounds(make_strategy(config, folder), federation)

@@ -1,0 +1,211 @@
+"""Command line: `fedsel` and its subcommands. Each returns the exit code."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib.metadata import entry_points, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from fedsel_app.config import ConfigError, Value
+from fedsel_app.config.plugins import named_by
+from fedsel_app.imports import set_defaults, uncollected_imports
+from simulation.command_line.arguments import (
+    FAILURE,
+    Subparsers,
+    add_engine,
+    add_settings,
+    add_whole_numbers,
+    folder,
+    overrides,
+    parse_grid,
+)
+from simulation.command_line.parser import USAGE_ERROR, Parser, refuse_unread
+from simulation.comparison import commands as comparison
+from simulation.deployment import commands as deployment
+from simulation.deployment.flower_cli import DeploymentError
+from simulation.experiments import commands as experiments
+from simulation.report import commands as report_commands
+
+if TYPE_CHECKING:
+    from fedsel_app.wiring.configuration import AppConfig
+
+INTERRUPTED = 130
+
+set_defaults()
+
+
+def configuration(arguments: argparse.Namespace, **defaults: Value) -> "AppConfig":
+    """Configuration of a new run or, with --resume, of the run in that folder."""
+    from fedsel_app.wiring.configuration import resolve
+    from fedsel_app.wiring.validation import refuse_idle
+
+    values = overrides(arguments)
+    if not arguments.resume:
+        config = resolve(defaults | values)
+        refuse_idle(values, [config.values()])
+        return config
+    from simulation.experiments.run_folders import resolve_resumed
+
+    return resolve_resumed(Path(arguments.resume), values)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """`fedsel run`: simulate one run, or print its configuration and plan."""
+    with uncollected_imports():
+        from fedsel_app.data.dataset import load
+        from fedsel_app.records.run_folder import completed_rounds
+        from fedsel_app.wiring.server import run_folder
+        from simulation.engines.choice import choose
+        from simulation.experiments.pipeline import pipeline_text
+        from simulation.report.progress import RunDisplay, print_plan
+
+        if not arguments.dry_run:
+            from simulation.report.run_report import report_run
+
+    config = configuration(arguments)
+    console = Console()
+    if arguments.dry_run:
+        print_plan(config, console)
+        return 0
+    choice = choose(config)
+    data = load(config.data, config.run.seed).description
+    method = f"Method: {config.run.strategy}; {pipeline_text(config.values())}"
+    console.print(f"{method}\nEngine: {choice}\nData: {data}", markup=False, highlight=False, soft_wrap=True)
+    completed = completed_rounds(run_folder(config)) if config.records.resume else 0
+    with RunDisplay(config.run.rounds, console, completed, measured=config.network.links == "measured") as display:
+        folder = choice.simulate(config, display.show, verbose=arguments.verbose)
+    report_run(folder, console)
+    return 0
+
+
+def partition(arguments: argparse.Namespace) -> int:
+    """`fedsel partition`: draw the number of training examples by class and client, in one panel for each cell of a
+    grid.
+    """
+    from simulation.report.class_distribution import draw_class_distribution
+
+    grid = dict(parse_grid(text) for text in arguments.grid)
+    print(*draw_class_distribution(overrides(arguments), grid, arguments.picture), sep="\n")
+    print(f"Picture: {arguments.picture}")
+    return 0
+
+
+def deploy(arguments: argparse.Namespace) -> int:
+    """`fedsel deploy`: run with real server and client processes on this machine."""
+    from simulation.deployment.deployed_run import run_deployed
+    from simulation.federation.folders import Federation
+
+    config = configuration(arguments, links="measured")
+    federation = arguments.federation and Federation(arguments.federation)
+    return run_deployed(config, Console(), federation, insecure=arguments.insecure)
+
+
+def submit(arguments: argparse.Namespace) -> int:
+    """`fedsel submit`: submit a run to a federation or to Flower, and wait for its end."""
+    from simulation.federation.machine import FILE
+
+    admin = Path(arguments.superlink).absolute()
+    if not (admin / FILE).is_file():
+        from simulation.deployment.deployed_run import run_submitted
+
+        return run_submitted(configuration(arguments), arguments.superlink, arguments.federation_config, Console())
+    from simulation.deployment.submission import resumed, run_defaults, submit_run
+
+    if arguments.resume:
+        config = resumed(admin, arguments.resume, overrides(arguments))
+    else:
+        config = configuration(arguments, **run_defaults(admin))
+    return submit_run(admin, config, Console())
+
+
+def parser() -> Parser:
+    """Parser of all subcommands and their arguments."""
+    top = Parser(prog="fedsel", description="Federated learning on Flower: simulate, compare, deploy.")
+    top.add_argument("--version", action="version", version=f"fedsel {version('fedsel')}")
+    commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    register_runs(commands)
+    comparison.register(commands)
+    register_partition(commands)
+    report_commands.register(commands)
+    deployment.register(commands)
+    experiments.register(commands)
+    for registered in entry_points(group="fedsel.commands"):
+        registered.load()(commands)
+    top.show_examples("fedsel")
+    for name, command in commands.choices.items():
+        command.show_examples(name)
+    return top
+
+
+def register_runs(commands: Subparsers) -> None:
+    """Add `run`, `deploy` and `submit` to the commands of `fedsel`. Each carries out one run."""
+    one = commands.add_parser("run", help="simulate one run on this machine")
+    add_run_settings(one)
+    add_engine(one)
+    one.add_argument("--dry-run", action="store_true", help="print the configuration and the plan, and stop")
+    one.add_argument("--verbose", action="store_true", help="show Flower's own log")
+    one.set_defaults(call=run)
+
+    real = commands.add_parser("deploy", help="run with real server and client processes on this machine")
+    add_run_settings(real)
+    safety = real.add_mutually_exclusive_group()
+    safety.add_argument("--insecure", action="store_true", help="use neither TLS nor keys of the clients")
+    safety.add_argument(
+        "--federation", type=folder, metavar="DIR", help="folders of `fedsel provision` (new ones for this run)"
+    )
+    real.set_defaults(call=deploy)
+
+    sent = commands.add_parser("submit", help="run on a federation, and wait until the run ends")
+    add_run_settings(sent)
+    sent.add_argument("superlink", help="admin's folder, or a connection of Flower's config.toml; `local` simulates")
+    sent.add_argument("--federation-config", help="settings of a simulation, as in `flwr run`")
+    sent.set_defaults(call=submit)
+
+
+def add_run_settings(command: argparse.ArgumentParser) -> None:
+    """Add the arguments that start or resume one run."""
+    command.add_argument("--strategy", help="selection method, or package.module:Class")
+    add_settings(command, "rounds", "clients", "cohort")
+    command.add_argument("--resume", metavar="DIR", help="continue the interrupted run in this folder")
+    add_whole_numbers(command, "seed")
+    command.add_argument("--out", type=lambda text: str(Path(text).absolute()), help="run folder")
+
+
+def register_partition(commands: Subparsers) -> None:
+    """Add `partition` to the commands of `fedsel`."""
+    drawn = commands.add_parser("partition", help="draw which classes each client has")
+    add_settings(drawn, "clients", "seed")
+    drawn.add_argument("--grid", action="append", default=[], metavar="KEY=V1,V2", help="draw a panel for each value")
+    drawn.add_argument("--out", dest="picture", required=True, type=folder, metavar="FILE", help="a .png, .pdf or .svg")
+    drawn.set_defaults(call=partition)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Exit codes: 0 done, 1 failed, 2 wrong settings, 130 interrupted."""
+    words = sys.argv[1:] if argv is None else argv
+    arguments, unread = parser().parse_known_args(words)
+    try:
+        if unread:
+            from fedsel_app.wiring.configuration import known_defaults
+
+            refuse_unread(arguments, words, unread, known_defaults())
+        with named_by(words):
+            code: int = arguments.call(arguments)
+    except ConfigError as error:
+        print(f"fedsel: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except (OSError, DeploymentError) as error:
+        print(f"fedsel: {error}", file=sys.stderr)
+        return FAILURE
+    except KeyboardInterrupt:
+        going_on = "; repeat the command to continue from here" if arguments.command in ("compare", "tune") else ""
+        print(f"fedsel: interrupted{going_on}", file=sys.stderr)
+        return INTERRUPTED
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

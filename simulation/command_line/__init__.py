@@ -1,0 +1,1 @@
+"""Command line: the parser, and arguments that several commands share."""

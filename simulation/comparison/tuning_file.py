@@ -1,0 +1,72 @@
+"""File tuning.json in the folder of a tuning: its plan and, after all trials, the best trial of each method."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict
+
+from fedsel_app.config import ConfigError, Value
+from fedsel_app.records.reading import read_object
+from simulation.comparison.measures import (
+    ACCURACY,
+    CLIENT_UPDATES,
+    ROUNDS,
+    SECONDS,
+    UPLINK_MB,
+    EvaluatedMetric,
+    Measure,
+)
+
+NAME = "tuning.json"
+VERSION = 1
+CELL = "settings"
+"""Key of the grid for the two kinds of runs: with default and with tuned settings."""
+DEFAULT, TUNED = "default", "tuned"
+SCORE = EvaluatedMetric(ACCURACY, ACCURACY)
+GOALS: dict[str, Measure] = {
+    measure.key: measure for measure in (SCORE.stable, SCORE.final, ROUNDS, SECONDS, UPLINK_MB, CLIENT_UPDATES)
+}
+"""Key in summary.json -> measure that can rank trials."""
+
+
+class Best(TypedDict):
+    """Best trial of a method: its number (from 1) and settings, the values of all trials, and number -> failure."""
+
+    trial: int
+    settings: dict[str, Value]
+    values: list[float | None]
+    failures: dict[str, str]
+
+
+class TuningFile(TypedDict):
+    """Content of the file: `over` has the text of each setting's range, `metric` is the key of the goal."""
+
+    version: int
+    strategies: list[str]
+    trials: int
+    tuning_seeds: list[int]
+    over: dict[str, str]
+    metric: str
+    settings: dict[str, Value]
+    best: NotRequired[dict[str, Best]]
+
+
+def read_tuning(folder: Path) -> dict[str, Any] | None:
+    """The content of tuning.json in `folder`; None if there is no such file.
+
+    Raises
+    ------
+    ConfigError
+        If the file is damaged or has another version.
+    """
+    path = folder / NAME
+    tuning = read_object(path, TuningFile, ["version", "strategies", "trials", "tuning_seeds", "over", "metric"])
+    if tuning is not None and tuning["version"] != VERSION:
+        raise ConfigError(f"{path} is not a tuning that this version of fedsel can read.")
+    return tuning
+
+
+def settings_text(settings: Mapping[str, Value]) -> str:
+    """Settings of a trial as text; numbers have four significant digits."""
+    return ", ".join(
+        f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in settings.items()
+    )

@@ -1,0 +1,56 @@
+"""Preflight checks of a run: folders, device, data and partition, before any process starts."""
+
+import os
+
+from fedsel_app.config import ConfigError
+from fedsel_app.data.client_parts import client_parts
+from fedsel_app.data.dataset import load
+from fedsel_app.models import building
+from fedsel_app.models.device import choose_device, require_precision
+from fedsel_app.records.fedsel_folder import refuse_used
+from fedsel_app.records.releases import Releases
+from fedsel_app.records.run_folder import refuse_damaged
+from fedsel_app.records.trackers import refuse_absent
+from fedsel_app.wiring.configuration import AppConfig
+from fedsel_app.wiring.server import run_folder
+from simulation.experiments.run_folders import refuse_foreign_states
+from strategies.aggregation.privacy import Privacy
+
+PAIR_TABLES = 4
+"""Number of K x K float64 tables in memory at the peak of a method that compares all pairs of clients (measured)."""
+
+
+def refuse_unrunnable(config: AppConfig) -> None:
+    """Raise ConfigError if the run would fail after its processes have started.
+
+    Reasons: privacy without its accountant, a used or damaged run folder, a missing device or precision, too little
+    memory for the strategy, missing data, or a model or partition that does not fit the data.
+    """
+    run = config.run
+    if config.privacy.dp_clip_norm:
+        Privacy(config.privacy, Releases())
+    if config.records.resume:
+        refuse_damaged(run_folder(config))
+    else:
+        refuse_used(run_folder(config))
+    refuse_foreign_states(run_folder(config), resume=config.records.resume)
+    require_precision(config.execution.precision, choose_device(config.execution.device))
+    refuse_absent(config.records.trackers)
+    _refuse_large(config)
+    dataset = load(config.data, run.seed)
+    building.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
+    client_parts(config.partition, dataset, run.clients, run.seed)
+
+
+def _refuse_large(config: AppConfig) -> None:
+    """Raise ConfigError if the strategy compares all pairs of clients and its tables do not fit in memory."""
+    if not config.strategy.needs(config.method).pairs:
+        return
+    clients, memory_bytes = config.run.clients, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    needed_bytes = PAIR_TABLES * 8 * clients**2
+    if needed_bytes > memory_bytes:
+        raise ConfigError(
+            f"The strategy {config.run.strategy} compares every two of the clients, which takes "
+            f"{needed_bytes / 2**30:,.1f} GiB for {clients:,} of them, and this machine has "
+            f"{memory_bytes / 2**30:,.1f} GiB. Lower 'clients', or choose another strategy."
+        )

@@ -1,0 +1,34 @@
+"""Published data sets: sample shape, outputs and number of examples, which are known without the files."""
+
+from fedsel_app.config import DataConfig
+from fedsel_app.data.sources.image_folders import TINY_SIDE
+
+Expected = tuple[tuple[int, ...], int, int]
+
+SETS: dict[str, Expected] = {
+    "mnist": ((1, 28, 28), 10, 60_000),
+    "fashion-mnist": ((1, 28, 28), 10, 60_000),
+    "cifar10": ((3, 32, 32), 10, 50_000),
+    "cifar100": ((3, 32, 32), 100, 50_000),
+    # 90% of the 805,263 that LEAF counts.
+    "femnist": ((1, 28, 28), 62, 724_736),
+    "tiny-imagenet": ((3, TINY_SIDE, TINY_SIDE), 200, 100_000),
+    # Version 1.0.3: 12 leads, 10 s at 100 Hz; 21,799 records, 2,198 of them in fold 10.
+    "ptb-xl": ((12, 1000), 6, 19_601),
+}
+"""Setting -> shape of a sample, outputs of a model, and training examples."""
+
+
+def expected_shape(config: DataConfig) -> Expected | None:
+    """Shape of a sample, outputs of a model (`Dataset.classes`) and training examples of a set that must be fetched.
+
+    None if only the files or the user's function show them, and for sets that need no files.
+    """
+    if config.data not in SETS:
+        return None
+    shape, classes, examples = SETS[config.data]
+    if config.data == "tiny-imagenet" and config.image_size:
+        shape = (shape[0], config.image_size, config.image_size)
+    if config.data == "ptb-xl":
+        shape = (shape[0], 10 * config.ptb_xl_hz)
+    return shape, classes, examples

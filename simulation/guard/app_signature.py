@@ -1,0 +1,73 @@
+"""App signature: SuperNodes with ``--trusted-entities`` import only an app that a trusted key has signed.
+
+A run brings its app as a bundle (FAB), and Flower's SuperNode can verify an Ed25519 signature of the bundle. Flower's
+SuperLink has signatures only for apps on Flower Hub. The one of `simulation.guard.superlink_process` also hands out the
+signatures in the file `SIGNATURES` of its FLWR_HOME. Neither server nor clients need the private key.
+
+It uses `build_fab_from_disk` and Flower's formats of the signed text and of a signature. A command of `flwr` that signs
+a local app would replace this file.
+"""
+
+import base64
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from fedsel_app.config import ConfigError
+
+SIGNATURES, TRUSTED = "signatures.json", "trusted.yaml"
+"""Files of a folder of signatures: the first for the SuperLink, the second for the SuperNodes."""
+
+
+def sign_app(app: Path, folder: Path, key: Ed25519PrivateKey) -> str:
+    """Sign the app as it is now, and write the signature and the trusted public key to `folder`.
+
+    Returns the SHA-256 of the bundle. Raises ConfigError if `folder` cannot be written.
+    """
+    from flwr.cli.build import build_fab_from_disk
+    from flwr.supercore.primitives.asymmetric_ed25519 import create_message_to_sign
+
+    content = build_fab_from_disk(app)
+    digest, signed_at = hashlib.sha256(content), int(time.time())
+    signature = base64.urlsafe_b64encode(key.sign(create_message_to_sign(digest.digest(), signed_at))).decode()
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    name = f"fpk_{hashlib.sha256(public.encode()).hexdigest()[:32]}"
+    signed = _read(folder)
+    signed[digest.hexdigest()] = dict(signed.get(digest.hexdigest(), {})) | {
+        name: json.dumps({"signed_at": signed_at, "signature": signature})
+    }
+    try:
+        (folder / SIGNATURES).write_text(json.dumps(signed, indent=1), encoding="utf-8")
+        (folder / TRUSTED).write_text(f"{name}: {public}\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"The signature cannot be written to {folder}: {error}.") from error
+    return digest.hexdigest()
+
+
+def is_signed(app: Path, folder: Path) -> bool:
+    """True if `folder` has a signature of the app as it is now."""
+    from flwr.cli.build import build_fab_from_disk
+
+    return bool(signatures_of(folder, hashlib.sha256(build_fab_from_disk(app)).hexdigest()))
+
+
+def signatures_of(folder: Path, bundle: str) -> dict[str, str]:
+    """Signatures in `folder` of the bundle with this SHA-256, in Flower's form; empty without any."""
+    signed = _read(folder).get(bundle, {})
+    return {"valid_license": "Valid"} | dict(signed) if signed else {}
+
+
+def _read(folder: Path) -> dict[str, Mapping[str, str]]:
+    path = folder / SIGNATURES
+    try:
+        signed = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"The signatures in {path} cannot be read: {error}.") from error
+    if not isinstance(signed, dict) or not all(isinstance(entry, dict) for entry in signed.values()):
+        raise ConfigError(f"The file {path} has no signatures. Run `fedsel sign` again.")
+    return signed

@@ -1,0 +1,111 @@
+"""Commands on claims: `fedsel claims` lists them, `fedsel claims run` decides them, `... report` writes the ledger."""
+
+import argparse
+import re
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedsel_app.config import ConfigError
+from simulation.command_line.arguments import FAILURE, Subparsers, folder, parse_setting, positive
+
+if TYPE_CHECKING:
+    from simulation.laboratory.claims.measured import Measured
+
+SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def seconds(text: str) -> float:
+    """Time from the command line in seconds: a number followed by s, m or h."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90s, 30m or 2h")
+    return float(found[1]) * SECONDS[found[2]]
+
+
+def listed(arguments: argparse.Namespace) -> int:
+    """`fedsel claims`: one line per claim, with its source, scale, cost and verdict."""
+    from simulation.laboratory.claims.listing import claims_table
+    from simulation.terminal import wide_console
+
+    wide_console().print(claims_table(_measured(arguments)))
+    return 0
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """`fedsel claims run`: carry out the missing runs of the named claims and rankings, or of all."""
+    from rich.console import Console
+
+    from simulation.laboratory.claims.claim import Claim
+    from simulation.laboratory.claims.ranking import Ranking
+    from simulation.laboratory.claims.runs import run_claims
+    from simulation.laboratory.claims.study import Study
+
+    if bool(arguments.names) == arguments.all:
+        raise ConfigError("`fedsel claims run` takes names from the list of `fedsel claims`, or --all.")
+    studies: list[Study]
+    if arguments.all:
+        studies = [study for study in (*Claim.load(), *Ranking.load()) if not study.left_open]
+    else:
+        rankings = [name for name in arguments.names if name in Ranking.files()]
+        claims = [name for name in arguments.names if name not in rankings]
+        studies = [*Claim.load(claims), *Ranking.load(rankings)]
+    place = dict(parse_setting(text) for text in arguments.set)
+    failures = run_claims(studies, arguments.runs, place, arguments.jobs or 0, arguments.budget, Console())
+    for name, reason in failures.items():
+        print(f"{name} failed: {reason}")
+    print(f"Next: fedsel claims report --runs {arguments.runs} --out DIR")
+    return FAILURE if failures else 0
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """`fedsel claims report`: write the ledger as Markdown and as a page, and its picture."""
+    from simulation.laboratory.claims.claim import Claim
+    from simulation.laboratory.claims.ledger import write_ledger
+    from simulation.laboratory.claims.ranking import Ranking
+
+    page, markdown, picture = write_ledger(arguments.out, Claim.load(), Ranking.load(), _measured(arguments))
+    print(f"Ledger: {page}\nMarkdown: {markdown}\nPicture: {picture}")
+    return 0
+
+
+def _measured(arguments: argparse.Namespace) -> "Measured":
+    from simulation.laboratory.claims.measured import SHIPPED, read_measured
+    from simulation.laboratory.claims.runs import FILE
+
+    path = SHIPPED if arguments.runs is None else arguments.runs / FILE
+    if not path.is_file():
+        raise ConfigError(f"There are no measured runs in {path}: `fedsel claims run` carries them out.")
+    return read_measured(path)
+
+
+def register(commands: Subparsers) -> None:
+    """Add `claims` to the commands of `fedsel`."""
+    claims = commands.add_parser("claims", help="list the papers' claims, run and decide them")
+    where: dict[str, Any] = {
+        "dest": "runs",
+        "type": folder,
+        "metavar": "DIR",
+        "help": "folder of the runs (the runs that come with fedsel)",
+    }
+    claims.add_argument("--runs", **where)
+    claims.set_defaults(call=listed)
+    below = claims.add_subparsers(metavar="COMMAND")
+
+    carried = below.add_parser("run", help="carry out the missing runs of claims")
+    carried.add_argument("names", nargs="*", metavar="NAME", help="claims and rankings to run")
+    carried.add_argument("--all", action="store_true", help="all claims and rankings, except those that are left open")
+    carried.add_argument("--out", dest="runs", required=True, type=folder, metavar="DIR", help="folder of the runs")
+    carried.add_argument(
+        "--budget", type=seconds, default=inf, metavar="TIME", help="stop after this time, such as 30m"
+    )
+    carried.add_argument("--jobs", type=positive, metavar="N", help="runs at the same time (what cores and GPUs allow)")
+    carried.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="set where the data are, such as data-path=data"
+    )
+    carried.set_defaults(call=run)
+
+    written = below.add_parser("report", help="write the ledger as Markdown, a page and a picture")
+    written.add_argument("--runs", **where)
+    written.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for the ledger")
+    written.set_defaults(call=report)

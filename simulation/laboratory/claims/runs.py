@@ -1,0 +1,138 @@
+"""Runs of claims (`fedsel claims run`). Claims share runs: each runs once and is measured when it ends."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fedsel_app.config import ConfigError, Value
+from fedsel_app.records.run_folder import PLACE
+from fedsel_app.wiring.configuration import AppConfig
+from simulation.comparison.pipelines import Pipelines
+from simulation.comparison.placement import default_jobs, gpu_count
+from simulation.comparison.plan import Comparison, PlannedRun
+from simulation.comparison.run_processes import carry_out
+from simulation.comparison.runs import Run, read_run
+from simulation.laboratory.claims.measured import (
+    PLACE_OF_DATA,
+    Measured,
+    has_all,
+    identity,
+    read_measured,
+    run_of,
+    write_measured,
+)
+from simulation.laboratory.claims.metrics import Metric, measured_values
+from simulation.laboratory.claims.study import Study
+
+FILE = "measured.jsonl"
+
+
+@dataclass(frozen=True)
+class AskedRun:
+    """Run that claims need, and the metrics that they need from it."""
+
+    identity: str
+    config: AppConfig
+    metrics: tuple[Metric, ...]
+
+
+def asked_runs(studies: Sequence[Study]) -> list[AskedRun]:
+    """Runs of all `studies`, each once: one study after the other, seed by seed."""
+    runs: dict[str, AskedRun] = {}
+    for study in studies:
+        for seed in study.seeds:
+            for side in study.sides:
+                name = run_of(study, side, seed)
+                before = runs[name].metrics if name in runs else ()
+                joined = tuple({metric.column: metric for metric in (*before, *study.metrics)}.values())
+                runs[name] = AskedRun(name, study.configuration(side, seed), joined)
+    return list(runs.values())
+
+
+def missing_runs(studies: Sequence[Study], measured: Measured) -> list[AskedRun]:
+    """Runs of `studies` that were not measured."""
+    return [
+        run
+        for run in asked_runs(studies)
+        if run.identity not in measured.rows or not has_all(measured.rows[run.identity], run.metrics)
+    ]
+
+
+def run_claims(
+    studies: Sequence[Study], out: Path, place: Mapping[str, Value], jobs: int, budget_s: float, console: Console
+) -> dict[str, str]:
+    """Carry out and measure the runs that are missing in `out`. Returns failed run -> reason.
+
+    `place` has settings that change no number, such as the folder of the data.
+
+    Raises
+    ------
+    ConfigError
+        For another setting in `place`, or a run that would be refused.
+    """
+    for key in place:
+        if key not in {*PLACE, *PLACE_OF_DATA} - {"out", "resume"}:
+            raise ConfigError(
+                f"The claims fix '{key}'. --set takes settings that do not change results, such as "
+                f"{' or '.join(sorted(PLACE_OF_DATA))}."
+            )
+    missing = missing_runs(studies, read_measured(out / FILE))
+    if not missing:
+        console.print(f"Nothing is missing: all runs are measured in {out / FILE}.", soft_wrap=True)
+        return {}
+    asked = {_name(run): run for run in missing}
+    planned = [_planned(run, out, place) for run in missing]
+    strategies = list(dict.fromkeys(run.strategy for run in planned))
+    seeds = sorted({run.seed for run in planned})
+    comparison = Comparison(out, strategies, seeds, {}, {}, strategies[0], Pipelines(), planned)
+    replace(comparison, runs=list({_without_seed(run.config): run for run in planned}.values())).check()
+
+    def measure(run: PlannedRun) -> None:
+        keep(out / FILE, asked[run.name], run.folder)
+
+    for run in planned:
+        if run.finished:
+            measure(run)
+    jobs = jobs or default_jobs([run.config for run in planned], gpu_count())
+    return carry_out(comparison, jobs, console, finished=measure, budget_s=budget_s)
+
+
+def keep(path: Path, asked: AskedRun, folder: Path) -> None:
+    """Add the run in `folder` to the measured runs. Values that other claims measured before are kept."""
+    rows: dict[str, Mapping[str, Any]] = dict(read_measured(path).rows)
+    run = read_run(folder, asked.identity, {}, Run)
+    if run is None:
+        raise ConfigError(f"{folder} has no run.")
+    before = rows[asked.identity]["values"] if asked.identity in rows else {}
+    rows[asked.identity] = {
+        "run": asked.identity,
+        "strategy": run.strategy,
+        "seed": run.seed,
+        "wall_s": round(float(sum(row["wall_s"] for row in run.rows)), 2),
+        "values": before | {key: _short(value) for key, value in measured_values(run, list(asked.metrics)).items()},
+    }
+    write_measured(path, rows)
+
+
+def _planned(asked: AskedRun, out: Path, place: Mapping[str, Value]) -> PlannedRun:
+    name = _name(asked)
+    values = {**asked.config.values(), **place, "out": str(out / "runs" / name)}
+    config = AppConfig.from_values(values)
+    return PlannedRun(name, config.run.strategy, config.run.seed, {}, out / "runs" / name, config)
+
+
+def _without_seed(config: AppConfig) -> str:
+    """Identity of a run without its seed, which no check depends on."""
+    return identity(replace(config, run=replace(config.run, seed=0)))
+
+
+def _name(asked: AskedRun) -> str:
+    return f"{asked.config.run.strategy}-s{asked.config.run.seed}-{asked.identity}"
+
+
+def _short(value: float | None) -> float | None:
+    """Value with eight significant digits."""
+    return None if value is None else float(f"{value:.8g}")

@@ -1,0 +1,59 @@
+"""Command `fedsel tune`: the same number of trials for every method, then a comparison on other seeds."""
+
+import argparse
+
+from simulation.command_line.arguments import FAILURE, Subparsers, overrides, parse_seeds, positive
+from simulation.comparison.commands import add_strategies, strategies_of
+from simulation.terminal import wide_console
+
+
+def register(commands: Subparsers) -> None:
+    """Add `tune` to the commands of `fedsel`."""
+    tuned = commands.add_parser("tune", help="search for the best settings of each method, then compare the methods")
+    add_strategies(tuned)
+    tuned.add_argument(
+        "--trials",
+        type=positive,
+        default=10,
+        metavar="N",
+        help="trials for each method, the first with the default settings (10)",
+    )
+    tuned.add_argument(
+        "--over",
+        required=True,
+        metavar="KEY,KEY=LOW..HIGH,KEY=A|B",
+        help="settings to search, each with or without a range",
+    )
+    tuned.add_argument("--tuning-seeds", default="101,102", metavar="SEED,...", help="seeds of the trials (101,102)")
+    tuned.add_argument(
+        "--metric",
+        default="stable_accuracy",
+        metavar="NAME",
+        help="number of summary.json whose mean over the tuning seeds ranks the trials (stable_accuracy)",
+    )
+    tuned.set_defaults(call=tune)
+
+
+def tune(arguments: argparse.Namespace) -> int:
+    """`fedsel tune`: tune every method with the same number of trials, and compare; or print the plan."""
+    from fedsel_app.config import ConfigError
+    from simulation.comparison.placement import default_jobs, gpu_count
+    from simulation.comparison.plan import plan
+    from simulation.comparison.tuning_file import GOALS
+    from simulation.laboratory.tuning.plan import plan_tuning
+    from simulation.laboratory.tuning.studies import import_optuna
+    from simulation.laboratory.tuning.tune import tune
+
+    import_optuna()
+    if arguments.metric not in GOALS:
+        raise ConfigError(f"--metric takes one of {', '.join(GOALS)}. Got {arguments.metric!r}.")
+    seeds, tuning_seeds = parse_seeds(arguments.seeds), parse_seeds(arguments.tuning_seeds)
+    strategies = strategies_of(arguments)
+    base = plan(arguments.folder, strategies, seeds, overrides(arguments), {}, arguments.baseline)
+    tuning = plan_tuning(base, arguments.trials, tuning_seeds, arguments.over, arguments.metric)
+    tuning.check()
+    jobs = arguments.jobs or default_jobs([run.config for run in base.runs], gpu_count())
+    if arguments.dry_run:
+        print(*tuning.lines(), f"Side by side: {jobs}", sep="\n")
+        return 0
+    return FAILURE if tune(tuning, jobs, wide_console()) else 0

@@ -1,1 +1,0 @@
-"""Wiring: builds a run's server and clients from its settings, and checks beforehand that it can run."""

@@ -1,0 +1,209 @@
+"""Configuration of a run: defaults, presets, users' values, and Flower's run configuration."""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from fedsel_app.config import ConfigError, Settings, setting
+from fedsel_app.presets.preset import flatten, load_preset, preset_files
+from fedsel_app.wiring.configuration import (
+    known_defaults,
+    resolve,
+    resolve_run_config,
+    setting_entries,
+)
+from simulation.generate import generated
+from strategies import STRATEGIES
+from strategies.base import SelectionStrategy
+from strategies.roster import Needs, Selection
+
+PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
+
+
+@dataclass(frozen=True)
+class LowestIdsConfig(Settings):
+    skip: int = setting(0, "ids that are left out", low=0)
+
+
+class LowestIds(SelectionStrategy):
+    """Selection method of a user: the lowest ids."""
+
+    name: ClassVar[str] = "lowest-ids"
+    paper: ClassVar[str] = "none"
+    Config: ClassVar[type[Settings]] = LowestIdsConfig
+
+    @classmethod
+    def needs(cls, config):
+        return Needs(links=True)
+
+    def select(self, roster, now, count, rng):
+        return Selection(roster.ids[:count], np.ones(count))
+
+
+OWN = f"{__name__}:LowestIds"
+
+
+def refusal(values):
+    with pytest.raises(ConfigError) as error:
+        resolve(values)
+    return str(error.value)
+
+
+def test_what_is_generated_from_the_settings_is_up_to_date():
+    stale = [str(path) for path, text in generated().items() if path.read_text(encoding="utf-8") != text]
+    assert stale == [], "run `python -m simulation.generate`"
+
+
+def test_the_table_of_pyproject_holds_the_defaults_and_their_types():
+    table = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
+    typed = {key: (type(value), value) for key, value in flatten(table).items()}
+    assert typed == {key: (type(value), value) for key, value in known_defaults().items()}
+
+
+def test_nothing_set_gives_the_defaults():
+    config = resolve({})
+    defaults = known_defaults()
+    assert config.values() == {key: defaults[key] for key in config.values()}
+    assert config.strategy is STRATEGIES["hetero-select"]
+
+
+def test_values_resolve_to_the_same_configuration():
+    config = resolve({"preset": "paper", "strategy": "random", "rounds": 3, "links": "measured"})
+    assert resolve(config.values()) == config
+
+
+@pytest.mark.parametrize("name", preset_files())
+def test_every_preset_resolves_and_says_only_what_is_known(name):
+    values = resolve({"preset": name}).values()
+    preset = load_preset(name).settings
+    assert preset
+    assert preset.keys() <= known_defaults().keys()
+    assert {key: (preset | values)[key] for key in preset} == preset
+
+
+def switches():
+    return {entry.key: entry.variants for entry in setting_entries() if entry.variants}
+
+
+def test_a_variant_sets_every_setting_in_which_text_and_code_differ():
+    assert len(switches()) == 24
+    for variant in ("text", "code"):
+        strategies = {key.partition(".")[0] for key in switches() if "." in key}
+        for strategy in strategies:
+            values = resolve({"variant": variant, "strategy": strategy}).values()
+            of_run = {key: both for key, both in switches().items() if "." not in key or key.startswith(f"{strategy}.")}
+            assert {key: values[key] for key in of_run} == {key: getattr(both, variant) for key, both in of_run.items()}
+    assert resolve({"variant": "default"}) == resolve({})
+
+
+def test_both_values_of_a_switch_are_allowed_and_one_is_the_default():
+    defaults = known_defaults()
+    for key, (text, code) in switches().items():
+        assert text != code
+        assert defaults[key] == text or key == "isp-mix-first", key
+        assert [
+            resolve({"strategy": key.partition(".")[0] if "." in key else "random", key: value})
+            for value in (text, code)
+        ]
+
+
+def test_a_switch_is_still_set_alone_and_a_variant_goes_over_a_preset():
+    config = resolve({"variant": "code", "kept-rounding": "ceil"})
+    assert (config.compression.kept_rounding, config.budget.cosine_from) == ("ceil", "warmup")
+    config = resolve({"preset": "paper", "variant": "text", "curvature-signs": "all"})
+    assert (config.compression.kept_rounding, config.compression.curvature_signs) == ("ceil", "all")
+    assert config.data.data == "cifar10"
+
+
+def test_a_preset_may_name_a_variant_beneath_its_own_settings(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('variant = "code"\nkept-rounding = "ceil"\n', encoding="utf-8")
+    config = resolve({"preset": str(path), "link-cap": "none"})
+    values = config.compression.kept_rounding, config.budget.cosine_from, config.budget.link_cap
+    assert values == ("ceil", "warmup", "none")
+
+
+def test_an_unknown_variant_is_refused():
+    assert refusal({"variant": "cod"}) == (
+        "The 'variant' parameter must be one of default, text, code. Got 'cod'. Did you mean 'code'?"
+    )
+
+
+def test_what_is_set_wins_over_the_preset_and_the_preset_over_the_defaults():
+    config = resolve({"preset": "paper", "rounds": 7, "hetero-select.average-decay": 0.5})
+    assert config.run.rounds == 7
+    assert config.method.average_decay == 0.5
+    assert config.run.clients == load_preset("paper").settings["clients"] != known_defaults()["clients"]
+    assert config.run.seed == known_defaults()["seed"]
+
+
+def test_a_preset_can_be_a_file(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text("rounds = 3\nlr = 1\n\n[hetero-select]\ntemperature = 2.5\n", encoding="utf-8")
+    config = resolve({"preset": str(path), "rounds": 4})
+    assert (config.run.rounds, config.training.lr, config.method.temperature) == (4, 1.0, 2.5)
+
+
+def test_a_preset_that_cannot_be_read_is_named(tmp_path):
+    broken, missing, nested = tmp_path / "broken.toml", tmp_path / "missing.toml", tmp_path / "nested.toml"
+    broken.write_text("rounds = = 3", encoding="utf-8")
+    nested.write_text("rounds = [1, 2]", encoding="utf-8")
+    assert refusal({"preset": str(missing)}) == f"There is no preset file {missing}."
+    assert refusal({"preset": str(broken)}).startswith(f"The preset {broken} cannot be read: ")
+    assert refusal({"preset": str(nested)}) == (
+        "The 'rounds' parameter must be true or false, a number or text. Got [1, 2]."
+    )
+
+
+def test_unknown_names_are_refused_with_the_known_ones():
+    assert refusal({"preset": "papr"}) == (
+        "There is no preset 'papr'. Did you mean 'paper'? `fedsel presets` lists all of them."
+    )
+    assert refusal({"strategy": "hetro-select"}) == (
+        f"The 'strategy' parameter must be one of {', '.join(STRATEGIES)}, or package.module:name. "
+        "Got 'hetro-select'. Did you mean 'hetero-select'?"
+    )
+    assert refusal({"loacl-steps": 3}) == "There is no setting 'loacl-steps'. Did you mean 'local-steps'?"
+    assert "Did you mean 'hetero-select.loss-weight'?" in refusal({"hetero-select.los-weight": 1.0})
+
+
+def test_a_strategy_of_ones_own_brings_its_settings():
+    config = resolve({"strategy": OWN, "lowest-ids.skip": 2})
+    assert config.strategy is LowestIds
+    assert config.method == LowestIdsConfig(skip=2)
+    assert config.values()["lowest-ids.skip"] == 2
+    assert resolve(config.values()) == config
+    assert "Did you mean 'lowest-ids.skip'?" in refusal({"strategy": OWN, "lowest-ids.skp": 2})
+
+
+def test_what_is_no_strategy_is_refused():
+    assert "must name a subclass of SelectionStrategy" in refusal({"strategy": f"{__name__}:LowestIdsConfig"})
+    assert "has no such function or class" in refusal({"strategy": f"{__name__}:Absent"})
+    assert "cannot be imported" in refusal({"strategy": "no_such_module:Mine"})
+
+
+def test_under_flower_a_value_equal_to_its_default_counts_as_unset():
+    """Flower's run configuration is pyproject's table with the user's values inserted."""
+    preset = load_preset("paper").settings
+    table = known_defaults()
+    assert resolve_run_config(table) == resolve({})
+    config = resolve_run_config(table | {"preset": "paper", "rounds": 3, "seed": 7})
+    assert config == resolve({"preset": "paper", "rounds": 3, "seed": 7})
+    assert preset["clients"] != table["clients"]
+    again = resolve_run_config(table | {"preset": "paper", "clients": table["clients"]})
+    assert again.run.clients == preset["clients"]
+
+
+def test_tables_become_dotted_keys():
+    assert flatten({"a": 1, "b": {"c": "x", "d": {"e": True}}, "f.g": 0.5}) == {
+        "a": 1,
+        "b.c": "x",
+        "b.d.e": True,
+        "f.g": 0.5,
+    }
+    with pytest.raises(ConfigError, match=r"^The 'b\.c' parameter must be true or false, a number or text\. Got \[1\]"):
+        flatten({"b": {"c": [1]}})

@@ -1,0 +1,85 @@
+"""Combinations of settings that exclude one another are refused with a sentence that says what to do."""
+
+import pytest
+
+from fedsel_app.config import ConfigError
+from fedsel_app.wiring.configuration import resolve
+from fedsel_app.wiring.validation import validate_task
+from strategies import STRATEGIES
+
+ROBUST = {"strategy": "random", "aggregation": "median", "error-feedback": False}
+PRIVATE = {"strategy": "random", "dp-clip-norm": 1.0, "weighting": "uniform"}
+SEARCHING = {"strategy": "random", "participation": "isp"}
+
+REFUSED = [
+    ({"clients": 5, "cohort": 2, "min-returned": 6}, "'min-returned' parameter must be at most 'clients' (5). Got 6."),
+    ({"client-eval": True}, "'client-eval' needs each client's own test part"),
+    (ROBUST | {"weighting": "examples"}, "'weighting' examples would be ignored"),
+    (ROBUST | {"weighting": "score"}, "'weighting' score would be ignored"),
+    (ROBUST | {"solver": "scaffold"}, "The 'solver' scaffold has means of its own"),
+    (ROBUST | {"aggregation": "krum", "krum-malicious": 2, "cohort": 6}, "a cohort of 7 at least"),
+    (PRIVATE | {"weighting": "method"}, "set 'weighting' to uniform"),
+    (PRIVATE | {"aggregation": "median"}, "'aggregation' to mean"),
+    (PRIVATE | {"solver": "scaffold"}, "The 'solver' scaffold has sums of its own"),
+    (PRIVATE | {"participation": "isp", "holdout-fraction": 0.2}, "set 'participation' to another"),
+    ({"participation": "sometimes"}, "'participation' parameter must be one of"),
+    (SEARCHING, "'holdout-fraction' above 0"),
+    (SEARCHING | {"isp-loss": "surrogate"}, "'surrogate-path'"),
+    (SEARCHING | {"participation": "isp-ri", "surrogate-path": "x.npz"}, "'isp-loss'"),
+    (SEARCHING | {"surrogate-path": "x.npz", "surrogate-examples": 9}, "set one of the two"),
+    ({"surrogate-examples": 9, "partition": "own", "clients": 1, "cohort": 1}, "no node has the whole training set"),
+    (SEARCHING | {"over-selection": 0.3, "holdout-fraction": 0.2}, "set 'over-selection' to 0"),
+    ({"strategy": "fed-cbs", "share-label-counts": False}, "set 'share-label-counts' to true"),
+]
+
+
+@pytest.mark.parametrize(("values", "sentence"), REFUSED, ids=[sentence for _, sentence in REFUSED])
+def test_combinations_that_cannot_be_run_are_refused(values, sentence):
+    with pytest.raises(ConfigError) as error:
+        resolve(values)
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"client-eval": True, "holdout-fraction": 0.2},
+        ROBUST,
+        PRIVATE,
+        SEARCHING | {"holdout-fraction": 0.2},
+        SEARCHING | {"isp-loss": "surrogate", "surrogate-examples": 100},
+        {"strategy": "random", "surrogate-examples": 100},
+        {"strategy": "oort", "share-label-counts": False},
+    ],
+)
+def test_their_neighbours_can_be_run(values):
+    resolve(values)
+
+
+def test_a_method_that_decides_its_own_cohort_refuses_every_policy_but_fixed():
+    values = {"strategy": "strategies.methods.terraform:Terraform", "holdout-fraction": 0.2}
+    assert resolve(values).participation.participation == "fixed"
+    for policy in ("isp", "isp-ri", "adafl-full", "decay"):
+        with pytest.raises(ConfigError, match="The strategy terraform decides itself how many clients train"):
+            resolve(values | {"participation": policy})
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_methods_that_read_classes_refuse_data_without_them(name):
+    config = resolve({"strategy": name})
+    validate_task(config.strategy, config.method, "classification")
+    for task in ("multi-label", "regression"):
+        if name in ("hetero-select-stable", "fed-cbs", "hics-fl"):
+            with pytest.raises(
+                ConfigError, match=rf"The strategy {name} reads .* and a {task} data set has no classes.*'strategy'"
+            ):
+                validate_task(config.strategy, config.method, task)
+        else:
+            validate_task(config.strategy, config.method, task)
+
+
+@pytest.mark.parametrize("magnitude", ["bias", "weights"])
+def test_terraform_cannot_tell_biases_from_weights_without_classes(magnitude):
+    config = resolve({"strategy": "terraform", "terraform.magnitude": magnitude})
+    with pytest.raises(ConfigError, match="terraform reads the biases of the classes"):
+        validate_task(config.strategy, config.method, "regression")

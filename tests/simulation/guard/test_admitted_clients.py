@@ -1,0 +1,67 @@
+"""Admitted clients: the keys in Flower's link state follow the files in a folder of public keys."""
+
+import shutil
+
+import pytest
+from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL
+from flwr.superlink.federation import NoOpFederationManager
+
+from simulation.federation.folders import provision
+from simulation.guard.admitted_clients import admit_once
+from simulation.guard.superlink import in_memory_factories
+
+
+@pytest.fixture
+def admitted(tmp_path):
+    made = provision(tmp_path / "federation", ["localhost"], 2, 9092)
+    _, links = in_memory_factories(str(tmp_path / "superlink.db"), NoOpFederationManager())
+    said, told = [], {}
+
+    def look():
+        admit_once(links.state(), made.server / "clients", told, said.append)
+        return {node.owner_name: node.status for node in links.state().get_node_info()}
+
+    return made, links.state(), look, said
+
+
+def node_of(state, name):
+    [node] = [node.node_id for node in state.get_node_info() if node.owner_name == name]
+    return node
+
+
+def test_who_has_a_key_in_the_folder_is_registered_and_told_of_when_it_comes_and_goes(admitted):
+    _, state, look, said = admitted
+    look()
+    assert look() == {"client-0": "registered", "client-1": "registered"}
+    assert said == []
+    state.activate_node(node_of(state, "client-1"), HEARTBEAT_DEFAULT_INTERVAL)
+    assert look() == {"client-0": "registered", "client-1": "online"}
+    state.deactivate_node(node_of(state, "client-1"))
+    look()
+    look()
+    assert said == ["client-1 is connected.", "client-1 is not connected any more."]
+
+
+def test_a_key_that_is_removed_is_unknown_at_once_and_may_come_back(admitted):
+    made, state, look, said = admitted
+    look()
+    node = node_of(state, "client-0")
+    state.activate_node(node, HEARTBEAT_DEFAULT_INTERVAL)
+    look()
+    key = next(info.public_key for info in state.get_node_info() if info.node_id == node)
+    public = made.public_key(0)
+    shutil.move(public, made.folder)
+    look()
+    assert state.get_node_id_by_public_key(key) is None
+    shutil.move(made.folder / public.name, public)
+    look()
+    assert state.get_node_id_by_public_key(key) not in (None, node)
+    assert said == ["client-0 is connected.", "client-0 is revoked."]
+
+
+def test_a_key_that_cannot_be_read_is_told_once_and_keeps_nobody_else_out(admitted):
+    made, _, look, said = admitted
+    made.public_key(0).write_text("no key")
+    look()
+    assert look() == {"client-1": "registered"}
+    assert said == ["The public key of client-0 cannot be read: copy it again."]

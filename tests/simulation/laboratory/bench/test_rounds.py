@@ -1,0 +1,65 @@
+"""Baselines of `fedsel bench round`: the plain loop does its work; all contenders run, on a tiny task."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from clients.compression.compressors import kept_count
+from simulation.cli import main
+from simulation.laboratory.bench import rounds
+from simulation.laboratory.bench.baselines import TASKS, BestEffortClients, PlainClients, Task
+from simulation.laboratory.bench.rounds import engine_commands, measure
+
+TINY = Task("tiny", "logistic", (1, 4, 4), examples=400, test_examples=50, clients=8, cohort=3, steps=4, batch=8)
+
+
+@pytest.mark.parametrize("kind", [PlainClients, BestEffortClients])
+def test_training_lowers_the_loss_and_starts_from_what_it_is_given(kind):
+    torch.manual_seed(0)
+    clients = kind(TINY)
+    given = clients.start.copy()
+    change = clients.train(clients.start, 2)
+    assert np.array_equal(clients.start, given)
+    before = np.mean([_loss(clients, clients.start) for _ in range(20)])
+    after = np.mean([_loss(clients, clients.start + np.asarray(change)) for _ in range(20)])
+    assert after < before
+
+
+def _loss(clients, parameters):
+    clients.load(parameters)
+    return clients.probe(2)
+
+
+@pytest.mark.parametrize("kind", [PlainClients, BestEffortClients])
+def test_the_largest_fifth_is_sent_and_the_rest_comes_with_the_next(kind):
+    torch.manual_seed(0)
+    clients = kind(TINY)
+    indices, values = clients.compressed(clients.start, 1)
+    size = clients.start.size
+    assert len(indices) == len(values) == kept_count(0.2, size, "floor" if kind is PlainClients else "ceil")
+    kept = np.asarray(clients._residual[1])
+    assert np.count_nonzero(kept[indices]) == 0
+    assert np.abs(values).min() >= np.abs(kept / 0.9).max() - 1e-7
+
+
+def test_every_run_of_fedsel_has_settings_that_it_reads(monkeypatch, tmp_path):
+    monkeypatch.setattr(rounds, "has_bf16", lambda device: True)
+    for key, task in TASKS.items():
+        few = replace(task, examples=1000, test_examples=10)
+        monkeypatch.setitem(TASKS, key, few)
+        for name, command in engine_commands(few, 2, 2).items():
+            assert main([*command, "--out", str(tmp_path / "run"), "--dry-run"]) == 0, name
+
+
+@pytest.mark.slow
+def test_every_contender_runs(monkeypatch):
+    task = Task("tiny", "logistic", (1, 28, 28), examples=600, test_examples=100, clients=6, cohort=2, steps=2)
+    monkeypatch.setitem(TASKS, "mnist", task)
+    monkeypatch.setattr(rounds, "has_bf16", lambda device: False)
+    results = list(measure(["mnist"], 2, 1, Console(quiet=True)))
+    assert len(results) == 7
+    assert results[0]["of_plain"] == results[1]["of_best_effort"] == 1.0
+    assert all(result["fastest_s"] > 0 for result in results)

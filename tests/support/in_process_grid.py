@@ -1,0 +1,55 @@
+"""Flower's grid in this process, for the ClientApp of a run. It needs nothing of `simulation`."""
+
+from typing import Any
+
+from flwr.app import Context, Error, Message, RecordDict
+
+from fedsel_app.wiring.client import make_client_app
+from fedsel_app.wiring.configuration import AppConfig
+
+
+class InProcessGrid:
+    """Flower's grid for a ClientApp in this process, which answers each message when it is pushed."""
+
+    def __init__(self, app, contexts: dict[int, Context]) -> None:
+        self._app, self._contexts = app, contexts
+        self._replies: dict[str, Any] = {}
+        self.pushed: list[Any] = []
+
+    def get_node_ids(self):
+        return list(self._contexts)
+
+    def push_messages(self, messages):
+        ids = []
+        for message in messages:
+            number = str(len(self.pushed))
+            message.metadata.__dict__["_message_id"] = number
+            self.pushed.append(message)
+            self._replies[number] = self._answer(message)
+            ids.append(number)
+        return ids
+
+    def _answer(self, message):
+        """The app's answer; its exception becomes an error, as in Flower's engines."""
+        try:
+            return self._app(message, self._contexts[message.metadata.dst_node_id])
+        except Exception as error:  # noqa: BLE001 - it is the answer
+            return Message(Error(code=2, reason=str(error)), reply_to=message)
+
+    def pull_messages(self, message_ids):
+        return [self._replies.pop(number) for number in message_ids if number in self._replies]
+
+
+def grid_of(config: AppConfig) -> InProcessGrid:
+    """A grid of a run's own clients."""
+    contexts = {
+        client + 1: Context(
+            run_id=1,
+            node_id=client + 1,
+            node_config={"partition-id": client, "num-partitions": config.run.clients},
+            state=RecordDict(),
+            run_config={},
+        )
+        for client in range(config.run.clients)
+    }
+    return InProcessGrid(make_client_app(config, pooled=True), contexts)

@@ -1,0 +1,32 @@
+"""What the server app and the client app import of fedsel, and what the bundle holds."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.sources import ROOT
+
+TOPS = ("fedsel_app", "strategies", "clients", "simulation")
+IMPORTED = "import sys, {app}; print(*sorted(name for name in sys.modules if name.split('.')[0] in {tops}), sep='\\n')"
+SERVER, CLIENT = "fedsel_app.server_app", "fedsel_app.flower_client"
+
+
+def closure(app: str) -> list[str]:
+    """Modules of fedsel that a process has imported after it has imported the entry point `app`."""
+    command = [sys.executable, "-c", IMPORTED.format(app=app, tops=TOPS)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("app", "most", "foreign"),
+    [(SERVER, 130, ("simulation", "strategies.testing")), (CLIENT, 75, ("simulation", "strategies"))],
+)
+def test_an_app_imports_little_of_fedsel_and_nothing_from_behind_the_wall(
+    app: str, most: int, foreign: tuple[str, ...]
+) -> None:
+    modules = closure(app)
+    print(f"{app}: {len(modules)} modules of fedsel")
+    assert [name for name in modules if name.startswith(foreign)] == []
+    assert len(modules) <= most
