@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from fedsel_app.config import ConfigError, DataConfig, plugins
 from fedsel_app.data.arrays import MOST_CLASSES, TASKS, check_labels, check_samples, check_targets, moments, read_npz
 from fedsel_app.data.partition import holdout
-from fedsel_app.data.sources import csv_table, digits, hugging_face, image_folders, torchvision_sets
 from fedsel_app.seeds import Purpose, stream
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
@@ -193,6 +192,8 @@ def _outputs(y: NDArray[Any], task: str) -> int:
 
 
 def _digits(config: DataConfig, seed: int) -> Dataset:
+    from fedsel_app.data.sources import digits
+
     images, labels = digits.read()
     arrays = {"x_train": images, "y_train": labels}
     _hold_out(arrays, config, seed)
@@ -200,6 +201,8 @@ def _digits(config: DataConfig, seed: int) -> Dataset:
 
 
 def _hugging_face(config: DataConfig, seed: int) -> Dataset:
+    from fedsel_app.data.sources import hugging_face
+
     arrays, classes, columns = hugging_face.read(config, seed)
     if "x_test" not in arrays:
         train = _hold_out(arrays, config, seed)
@@ -219,6 +222,8 @@ def _hold_out(arrays: dict[str, Any], config: DataConfig, seed: int) -> NDArray[
 
 
 def _csv(config: DataConfig, seed: int) -> Dataset:
+    from fedsel_app.data.sources import csv_table
+
     arrays, classes = csv_table.read(config)
     _hold_out(arrays, config, seed)
     return from_arrays(arrays, f"The table '{Path(config.data_path).resolve()}'", classes)
@@ -231,16 +236,22 @@ def _npz(config: DataConfig, seed: int) -> Dataset:
 
 
 def _torchvision(config: DataConfig, seed: int) -> Dataset:
+    from fedsel_app.data.sources import torchvision_sets
+
     arrays = torchvision_sets.read(config.data, config.folder, download=config.download)
     return from_arrays(arrays, f"The folder '{config.folder}'")
 
 
 def _tiny_imagenet(config: DataConfig, seed: int) -> Dataset:
+    from fedsel_app.data.sources import image_folders
+
     arrays, classes = image_folders.read_tiny_imagenet(config.folder, config.image_size)
     return from_arrays(arrays, f"The folder '{config.folder}'", classes)
 
 
 def _image_folder(config: DataConfig, seed: int) -> Dataset:
+    from fedsel_app.data.sources import image_folders
+
     arrays, classes = image_folders.read_image_folder(config.folder, config.image_size)
     if "x_test" not in arrays:
         _hold_out(arrays, config, seed)
@@ -251,7 +262,7 @@ LOADERS: dict[str, Callable[[DataConfig, int], Dataset]] = {
     "digits": _digits,
     "npz": _npz,
     "csv": _csv,
-    **dict.fromkeys(torchvision_sets.SETS, _torchvision),
+    **dict.fromkeys(("mnist", "fashion-mnist", "cifar10", "cifar100"), _torchvision),
     "tiny-imagenet": _tiny_imagenet,
     "image-folder": _image_folder,
 }

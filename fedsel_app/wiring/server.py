@@ -20,7 +20,6 @@ from fedsel_app.models.device import choose_device, prepare, require_precision
 from fedsel_app.models.tasks import task_of
 from fedsel_app.network.links import make_links
 from fedsel_app.records.run_folder import Recorder, RunFolder
-from fedsel_app.records.trackers import add_trackers
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.validation import validate_task
 from strategies.base import SelectionStrategy
@@ -98,7 +97,10 @@ def open_run_folder(config: AppConfig, on_round: Callable[[dict[str, Any]], None
     """Open the folder of a new or resumed run; `on_round` and the trackers receive its rounds."""
     folder = RunFolder(run_folder(config), config.values(), resume=config.records.resume)
     folder.listeners += [on_round] if on_round else []
-    add_trackers(folder, config.records.trackers)
+    if config.records.trackers:
+        from fedsel_app.records.trackers import add_trackers
+
+        add_trackers(folder, config.records.trackers)
     return folder
 
 
