@@ -5,7 +5,7 @@ A method is a final subclass of `strategies.base.SelectionStrategy`, which runs 
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Generic, Literal, cast, get_args
+from typing import Any, ClassVar, Generic, cast, get_args
 
 import numpy as np
 from typing_extensions import TypeVar
@@ -18,10 +18,6 @@ from strategies.roster import Ints, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
 
 ConfigT = TypeVar("ConfigT", bound=Settings, default=Any)
-Sent = Literal["updates", "losses", "reports", "label counts", "examples"]
-"""Kinds of data that clients send: updates, losses (before selection and in training), reports, and enrolment data."""
-SENT: tuple[Sent, ...] = get_args(Sent)
-"""All kinds."""
 
 
 class SelectionMethod(ABC, Generic[ConfigT]):
@@ -37,8 +33,6 @@ class SelectionMethod(ABC, Generic[ConfigT]):
         participation)
     explores : every client is selected over many rounds
     free_cohort : a participation policy or over-selection may set the cohort's size
-    looks_at : kinds of data from clients on which cohorts, kept fractions or learning rates depend, under any settings
-        of the method; None: not declared. Differential privacy needs a method that looks at nothing: ()
     state_fields : attributes that `update` changes, arrays and numbers; a checkpoint saves them
     last_updates : each client's last update, if `needs` asks for updates
     """
@@ -49,7 +43,6 @@ class SelectionMethod(ABC, Generic[ConfigT]):
     exact_cohort: ClassVar[bool] = True
     explores: ClassVar[bool] = True
     free_cohort: ClassVar[bool] = True
-    looks_at: ClassVar[tuple[Sent, ...] | None] = None
     state_fields: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:

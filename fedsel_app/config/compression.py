@@ -19,6 +19,7 @@ class CompressionConfig(Settings):
             "none": "all entries",
         },
         first=True,
+        private=True,
     )
     value_bits: int = setting(
         32,
@@ -27,16 +28,21 @@ class CompressionConfig(Settings):
         low=4,
         high=32,
         first=True,
+        private=True,
     )
     top_k_scope: str = setting(
         "global",
         "what the kept fraction is a fraction of",
         choices={"global": "of the whole model", "layer": "of each layer"},
+        private=True,
     )
-    qsgd_levels: int = setting(16, "number of levels s of the compressor qsgd", low=1, high=32767)
-    qsgd_bucket: int = setting(128, "number of entries that share one norm in the compressor qsgd", low=1)
+    qsgd_levels: int = setting(16, "number of levels s of the compressor qsgd", low=1, high=32767, private=True)
+    qsgd_bucket: int = setting(128, "number of entries that share one norm in the compressor qsgd", low=1, private=True)
     error_feedback: bool = setting(
-        True, "keeps what was not sent, the residual, and adds it to the next update of the client", first=True
+        True,
+        "keeps what was not sent, the residual, and adds it to the next update of the client",
+        first=True,
+        private=True,
     )
     error_feedback_scheme: str = setting(
         "ef14",
@@ -45,42 +51,51 @@ class CompressionConfig(Settings):
             "ef14": "adds the residual to the next update",
             "ef21": "sends the change of an estimate of the update that client and server both keep",
         },
+        private=True,
     )
     kept_rounding: str = setting(
         "ceil",
         "number of kept entries of N at the kept fraction theta",
         choices={"ceil": "ceil(theta N)", "floor": "max(1, floor(theta N))"},
         variants=("ceil", "floor"),
+        private=True,
     )
     curvature_layers: int = setting(
         3,
         "number of layers in a round whose entries are scored by v^2 / |H|, with the curvature H; all other layers are"
         " scored by magnitude, and 0 scores every layer so",
         low=0,
+        private=True,
     )
     curvature_scale: str = setting(
         "literal",
         "scale of |H|",
         choices={"literal": "as measured", "layer-mean": "divided by the mean of its layer"},
+        private=True,
     )
-    curvature_floor: float = setting(1e-6, "smallest |H|; smaller ones are clamped to it (literal)", above=0.0)
+    curvature_floor: float = setting(
+        1e-6, "smallest |H|; smaller ones are clamped to it (literal)", above=0.0, private=True
+    )
     curvature_batch: str = setting(
         "plain",
         "mini-batch of the curvature probe",
         choices={"plain": "unchanged, in eval mode", "training": "augmented, in train mode"},
         variants=("plain", "training"),
+        private=True,
     )
     curvature_signs: str = setting(
         "chosen",
         "layers on which the curvature probe draws random signs",
         choices={"chosen": "those of curvature-layers", "all": "every layer"},
         variants=("chosen", "all"),
+        private=True,
     )
     curvature_explore: float = setting(
         0.2,
         "share of the draw of curvature-layers that is uniform; the rest follows layer-importance",
         low=0.0,
         high=1.0,
+        private=True,
     )
     layer_importance: str = setting(
         "mask-share",
@@ -90,6 +105,7 @@ class CompressionConfig(Settings):
             "kept-share": "the share of its own entries that was kept last",
         },
         variants=("mask-share", "kept-share"),
+        private=True,
     )
 
     def __post_init__(self) -> None:
@@ -128,10 +144,15 @@ class ResidualConfig(Settings):
             "adaptive": "between residual-decay-min and residual-decay-max, larger the less is sent",
             "static": "residual-decay-static",
         },
+        private=True,
     )
-    residual_decay_static: float = setting(0.9, "factor of the static decay", low=0.0, high=1.0)
-    residual_decay_min: float = setting(0.85, "factor of the adaptive decay at kept fraction 1", low=0.0, high=1.0)
-    residual_decay_max: float = setting(0.97, "factor of the adaptive decay at kept fraction 0", low=0.0, high=1.0)
+    residual_decay_static: float = setting(0.9, "factor of the static decay", low=0.0, high=1.0, private=True)
+    residual_decay_min: float = setting(
+        0.85, "factor of the adaptive decay at kept fraction 1", low=0.0, high=1.0, private=True
+    )
+    residual_decay_max: float = setting(
+        0.97, "factor of the adaptive decay at kept fraction 0", low=0.0, high=1.0, private=True
+    )
 
     def beta(self, kept_fraction: float) -> float:
         """Residual decay of a round whose average kept fraction is theta_t (paper: Eq. 9)."""
@@ -145,31 +166,50 @@ class BudgetConfig(Settings):
     """Communication budget: the kept fractions of top-k and rand-k, for a round and for each client."""
 
     kept_fraction: float = setting(
-        0.2, "average share of the entries that is sent, over the run: theta_avg", above=0.0, high=1.0, first=True
+        0.2,
+        "average share of the entries that is sent, over the run: theta_avg",
+        above=0.0,
+        high=1.0,
+        first=True,
+        private=True,
     )
     kept_cosine: float = setting(
-        0.4, "amplitude alpha_cos of the cosine schedule of the kept fraction; 0 keeps it constant", low=0.0, high=1.0
+        0.4,
+        "amplitude alpha_cos of the cosine schedule of the kept fraction; 0 keeps it constant",
+        low=0.0,
+        high=1.0,
+        private=True,
     )
-    kept_floor: float = setting(0.08, "smallest kept fraction of a round", low=0.0, high=1.0)
+    kept_floor: float = setting(0.08, "smallest kept fraction of a round", low=0.0, high=1.0, private=True)
     kept_min: float = setting(
-        0.01, "smallest kept fraction of a client, theta_min", above=0.0, high=1.0, variants=(0.01, 0.005)
+        0.01,
+        "smallest kept fraction of a client, theta_min",
+        above=0.0,
+        high=1.0,
+        variants=(0.01, 0.005),
+        private=True,
     )
-    kept_warmup_rounds: int = setting(1, "number of first rounds with kept fraction 1, before the schedule", low=0)
+    kept_warmup_rounds: int = setting(
+        1, "number of first rounds with kept fraction 1, before the schedule", low=0, private=True
+    )
     kept_warmup_full: bool = setting(
         True,
         "sends every entry in the warm-up rounds; false lets scores and links reduce them",
         variants=(True, False),
+        private=True,
     )
     cosine_from: str = setting(
         "round-1",
         "first round of the cosine schedule, which ends with the run",
         choices={"round-1": "round 1", "warmup": "the first round after the warm-up"},
         variants=("round-1", "warmup"),
+        private=True,
     )
     allocation: str = setting(
         "score",
         "how the kept fraction of a round is shared among its clients",
         choices={"score": "in proportion to their scores", "uniform": "equally"},
+        private=True,
     )
     link_cap: str = setting(
         "transfer",
@@ -180,4 +220,5 @@ class BudgetConfig(Settings):
             "none": "no bound",
         },
         variants=("transfer", "round"),
+        private=("transfer", "none"),
     )

@@ -16,11 +16,16 @@ class NetworkConfig(Settings):
         first=True,
     )
     uplink_min_bits_per_s: float = setting(
-        1e6, "slowest uplink in bits per second; each client draws one in each round", above=0.0
+        1e6,
+        "slowest uplink in bits per second; each client draws one in each round",
+        above=0.0,
+        private=True,
     )
-    uplink_max_bits_per_s: float = setting(5e6, "fastest uplink in bits per second", above=0.0)
-    step_min_s: float = setting(0.1, "shortest time of a local step in seconds; each client draws one", low=0.0)
-    step_max_s: float = setting(0.5, "longest time of a local step in seconds", low=0.0)
+    uplink_max_bits_per_s: float = setting(5e6, "fastest uplink in bits per second", above=0.0, private=True)
+    step_min_s: float = setting(
+        0.1, "shortest time of a local step in seconds; each client draws one", low=0.0, private=True
+    )
+    step_max_s: float = setting(0.5, "longest time of a local step in seconds", low=0.0, private=True)
     link_coupling: str = setting(
         "independent",
         "how uplinks depend on the data",
@@ -33,9 +38,12 @@ class NetworkConfig(Settings):
         "wire",
         "bytes that the simulated clock transfers",
         choices={"wire": "those of the encoded messages", "paper": "4 for each value sent, as the papers count"},
+        private=True,
     )
     clock_probes: bool = setting(
-        True, "the simulated clock counts loss probes; a forward pass takes a third of a local step"
+        True,
+        "the simulated clock counts loss probes; a forward pass takes a third of a local step",
+        private=True,
     )
 
     def __post_init__(self) -> None:
@@ -50,20 +58,27 @@ class NetworkConfig(Settings):
 class EnrolmentConfig(Settings):
     """Enrolment: how clients connect and prove their identity."""
 
-    connect_timeout_s: int = setting(120, "seconds that the server waits for the clients to connect", low=1)
+    connect_timeout_s: int = setting(
+        120, "seconds that the server waits for the clients to connect", low=1, private=True
+    )
     min_available_clients: int = setting(
-        0, "number of clients that suffice to start after connect-timeout-s; 0 needs all", low=0
+        0,
+        "number of clients that suffice to start after connect-timeout-s; 0 needs all",
+        low=0,
+        private=True,
     )
     enrol_timeout_s: float = setting(
         60.0,
         "seconds that a connected node has to state its identity; a node that fails to is asked again at growing"
         " intervals",
         above=0.0,
+        private=True,
     )
     node_keys: bool = setting(
         False,
         "every SuperNode has a key of its own, so that no other node can take over its partition id, even while it is"
         " away (`fedsel deploy` sets this)",
+        private=True,
     )
 
 
@@ -90,7 +105,12 @@ class ReplyConfig(Settings):
         "seconds that a client has for its first reply of a kind; later it has 10 times the slowest reply of that kind,"
         " at least 2 minutes. 0 sets no limit",
         low=0.0,
+        private=True,
     )
     client_failure_rate: float = setting(
-        0.0, "probability that the reply of a selected client is lost, to simulate failures", low=0.0, high=1.0
+        0.0,
+        "probability that the reply of a selected client is lost, to simulate failures",
+        low=0.0,
+        high=1.0,
+        private=True,
     )

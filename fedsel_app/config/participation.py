@@ -22,16 +22,23 @@ class ParticipationConfig(Settings):
             "isp-ri": "the number with the best improvement per client, by the same search",
         },
         first=True,
+        private=("fixed", "adafl-full", "adafl-econom", "adafl-staged", "decay"),
     )
-    growth_first: int = setting(0, "first cohort of adafl-full and adafl-econom; 0 takes the papers' 10 and 5", low=0)
-    growth_last: int = setting(20, "last cohort of adafl-econom", low=1)
-    growth_every: float = setting(40.0, "number of rounds in which adafl-econom grows by one client", above=0.0)
-    growth_warmup: int = setting(12, "number of rounds before adafl-econom begins to grow", low=0)
-    stages: int = setting(5, "number of stages in adafl-staged, of equal length", low=1)
-    stage_first: float = setting(0.1, "share of all clients in the first stage", above=0.0, high=1.0)
-    stage_last: float = setting(0.5, "share of all clients in the last stage", above=0.0, high=1.0)
-    decay_rate: float = setting(0.01, "share of the cohort that decay loses in each round", low=0.0, below=1.0)
-    decay_last: int = setting(1, "smallest cohort of decay", low=1)
+    growth_first: int = setting(
+        0, "first cohort of adafl-full and adafl-econom; 0 takes the papers' 10 and 5", low=0, private=True
+    )
+    growth_last: int = setting(20, "last cohort of adafl-econom", low=1, private=True)
+    growth_every: float = setting(
+        40.0, "number of rounds in which adafl-econom grows by one client", above=0.0, private=True
+    )
+    growth_warmup: int = setting(12, "number of rounds before adafl-econom begins to grow", low=0, private=True)
+    stages: int = setting(5, "number of stages in adafl-staged, of equal length", low=1, private=True)
+    stage_first: float = setting(0.1, "share of all clients in the first stage", above=0.0, high=1.0, private=True)
+    stage_last: float = setting(0.5, "share of all clients in the last stage", above=0.0, high=1.0, private=True)
+    decay_rate: float = setting(
+        0.01, "share of the cohort that decay loses in each round", low=0.0, below=1.0, private=True
+    )
+    decay_last: int = setting(1, "smallest cohort of decay", low=1, private=True)
 
     @property
     def searches(self) -> bool:

@@ -10,12 +10,20 @@ class PrivacyConfig(Settings):
     """Privacy of the clients: differential privacy and the sharing of label counts."""
 
     dp_clip_norm: float = setting(
-        0.0, "norm to which each update is clipped for differential privacy; 0 switches it off", low=0.0
+        0.0,
+        "norm to which each update is clipped for differential privacy; 0 switches it off",
+        low=0.0,
+        private=True,
     )
     dp_noise_multiplier: float = setting(
-        1.0, "standard deviation of the noise of differential privacy, in multiples of dp-clip-norm", above=0.0
+        1.0,
+        "standard deviation of the noise of differential privacy, in multiples of dp-clip-norm",
+        above=0.0,
+        private=True,
     )
-    dp_delta: float = setting(1e-5, "delta at which the run reports its epsilon", above=0.0, below=1.0)
+    dp_delta: float = setting(1e-5, "delta at which the run reports its epsilon", above=0.0, below=1.0, private=True)
     share_label_counts: bool = setting(
-        True, "clients report their number of examples of each class, to methods that need it"
+        True,
+        "clients report their number of examples of each class, to methods that need it",
+        private=True,
     )

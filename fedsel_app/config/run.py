@@ -11,12 +11,18 @@ TRACKERS = ("tensorboard", "mlflow", "wandb")
 class RunConfig(Settings):
     """Federation: method, model, rounds, clients and seed."""
 
-    strategy: str = setting("hetero-select", "selection method, or package.module:Class", first=True)
-    model: str = setting("logistic", "model architecture, or package.module:function", first=True)
-    rounds: int = setting(20, "number of communication rounds, T", low=1, first=True)
-    clients: int = setting(20, "number of clients in the federation, K", low=1, high=10_000_000, first=True)
-    cohort: int = setting(5, "number of clients selected in each round, M", low=1, first=True)
-    seed: int = setting(42, "seed of every random draw; the same seed gives the same bits", low=0, first=True)
+    strategy: str = setting(
+        "hetero-select", "selection method, or package.module:Class", first=True, private=("random", "full")
+    )
+    model: str = setting("logistic", "model architecture, or package.module:function", first=True, private=True)
+    rounds: int = setting(20, "number of communication rounds, T", low=1, first=True, private=True)
+    clients: int = setting(
+        20, "number of clients in the federation, K", low=1, high=10_000_000, first=True, private=True
+    )
+    cohort: int = setting(5, "number of clients selected in each round, M", low=1, first=True, private=True)
+    seed: int = setting(
+        42, "seed of every random draw; the same seed gives the same bits", low=0, first=True, private=True
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -29,10 +35,16 @@ class EvaluationConfig(Settings):
     """Evaluation: when and on what the global model is evaluated, its target, and the loss probes of clients."""
 
     eval_every: int = setting(
-        1, "number of rounds between two evaluations of the global model on the test set", low=1, first=True
+        1,
+        "number of rounds between two evaluations of the global model on the test set",
+        low=1,
+        first=True,
+        private=True,
     )
     client_eval: bool = setting(
-        False, "also evaluates the global model on the test part of each client (needs holdout-fraction above 0)"
+        False,
+        "also evaluates the global model on the test part of each client (needs holdout-fraction above 0)",
+        private=True,
     )
     target: float = setting(
         0.9,
@@ -41,13 +53,17 @@ class EvaluationConfig(Settings):
         above=0.0,
         high=1.0,
         first=True,
+        private=True,
     )
-    stop_at_target: bool = setting(False, "ends the run in the round that reaches the target")
-    probe_batches: int = setting(8, "number of mini-batches in a loss probe, for methods that probe", low=1)
+    stop_at_target: bool = setting(False, "ends the run in the round that reaches the target", private=True)
+    probe_batches: int = setting(
+        8, "number of mini-batches in a loss probe, for methods that probe", low=1, private=True
+    )
     probe_bits: int = setting(
         32,
         "bits of each parameter of the model that is sent for a loss probe: 32, 16, 8 or 4. Fewer than 32 are rounded"
         " as with value-bits, so the loss is that of the rounded model",
+        private=True,
     )
     probe_batch: str = setting(
         "plain",
@@ -57,6 +73,7 @@ class EvaluationConfig(Settings):
             "training": "the examples are augmented, and each mini-batch has the same weight",
         },
         variants=("plain", "training"),
+        private=True,
     )
 
     def __post_init__(self) -> None:
@@ -69,15 +86,23 @@ class RecordConfig(Settings):
     """Records: the run folder, checkpoints, trackers and the states of clients."""
 
     checkpoint_every: int = setting(
-        10, "number of rounds between two checkpoints, from which a run can be resumed; 0 writes none", low=0
+        10,
+        "number of rounds between two checkpoints, from which a run can be resumed; 0 writes none",
+        low=0,
+        private=True,
     )
-    resume: bool = setting(False, "resumes the run in `out` from its last checkpoint")
-    track: str = setting("", f"trackers that receive every round, separated by commas: {', '.join(TRACKERS)}")
-    out: str = setting("", "run folder; empty: a new folder below runs/ in the working directory", first=True)
+    resume: bool = setting(False, "resumes the run in `out` from its last checkpoint", private=True)
+    track: str = setting(
+        "", f"trackers that receive every round, separated by commas: {', '.join(TRACKERS)}", private=True
+    )
+    out: str = setting(
+        "", "run folder; empty: a new folder below runs/ in the working directory", first=True, private=True
+    )
     state_dir: str = setting(
         "",
         "folder for the states of a deployed client, set in its --node-config; empty: ~/.local/state/fedsel."
         " A simulation keeps the states in `out`",
+        private=True,
     )
 
     def __post_init__(self) -> None:

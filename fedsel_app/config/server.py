@@ -18,6 +18,7 @@ class AggregationConfig(Settings):
             "examples": "in proportion to the clients' examples",
             "uniform": "equal",
         },
+        private=("uniform",),
     )
     aggregation: str = setting(
         "mean",
@@ -60,6 +61,7 @@ class AggregationConfig(Settings):
         "norm above which an update is left out, in multiples of the round's median norm; 0 keeps every update."
         " It has no effect with dp-clip-norm",
         low=0.0,
+        private=True,
     )
 
     @property
@@ -108,13 +110,19 @@ class ServerOptimizerConfig(Settings):
             "fedadagrad": "as fedadam, with V the sum of squares",
         },
         first=True,
+        private=True,
     )
-    server_momentum: float = setting(0.5, "decay beta_s of the server's momentum", low=0.0, below=1.0)
-    server_lr: float = setting(1.0, "server learning rate", above=0.0, first=True)
-    server_beta1: float = setting(0.9, "decay of M in fedadam, fedyogi and fedadagrad", low=0.0, below=1.0)
-    server_beta2: float = setting(0.99, "decay of V in fedadam and fedyogi", low=0.0, below=1.0)
+    server_momentum: float = setting(0.5, "decay beta_s of the server's momentum", low=0.0, below=1.0, private=True)
+    server_lr: float = setting(1.0, "server learning rate", above=0.0, first=True, private=True)
+    server_beta1: float = setting(
+        0.9, "decay of M in fedadam, fedyogi and fedadagrad", low=0.0, below=1.0, private=True
+    )
+    server_beta2: float = setting(0.99, "decay of V in fedadam and fedyogi", low=0.0, below=1.0, private=True)
     server_tau: float = setting(
-        1e-3, "tau of fedadam, fedyogi and fedadagrad; V of each entry starts at tau^2", above=0.0
+        1e-3,
+        "tau of fedadam, fedyogi and fedadagrad; V of each entry starts at tau^2",
+        above=0.0,
+        private=True,
     )
 
 
@@ -127,9 +135,13 @@ class CalibrationConfig(Settings):
         "number of selected clients that recompute the BatchNorm statistics; 0 takes all",
         low=0,
         variants=(0, 3),
+        private=True,
     )
     calibration_batches: int = setting(
-        20, "number of mini-batches of each of them; with sequential, of all of them together", low=1
+        20,
+        "number of mini-batches of each of them; with sequential, of all of them together",
+        low=1,
+        private=True,
     )
     calibration_form: str = setting(
         "average",
@@ -142,6 +154,7 @@ class CalibrationConfig(Settings):
             " as when whole models are averaged (ISP's code)",
         },
         variants=("average", "sequential"),
+        private=True,
     )
 
     @property

@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from fedsel_app.config.words import did_you_mean, nearest_setting
 
@@ -68,6 +68,7 @@ class Entry(NamedTuple):
     bounds : of a number
     variants : its values in the paper's text and in the authors' code; None if they are the same
     first : whether it is one of the settings that a user sets first
+    private : its values with differential privacy: see `setting`
     """
 
     key: str
@@ -78,6 +79,12 @@ class Entry(NamedTuple):
     bounds: Bounds
     variants: Variants | None
     first: bool
+    private: tuple[Value, ...] | Literal[True]
+
+    @property
+    def private_values(self) -> tuple[Value, ...]:
+        """Its values with differential privacy; empty: all."""
+        return () if self.private is True else self.private or (self.default,)
 
     @property
     def allowed(self) -> str:
@@ -120,6 +127,7 @@ def setting(
     closed: bool = True,
     variants: tuple[Value, Value] | None = None,
     first: bool = False,
+    private: tuple[Value, ...] | Literal[True] = (),
     **bounds: float,
 ) -> Any:
     """Declare one setting.
@@ -133,6 +141,8 @@ def setting(
         checks the value itself
     variants : its values in the paper's text and in the authors' code, if the two differ: see `Variants`
     first : True if `fedsel settings` lists it without --all, because users often set it
+    private : the values for which the proof of differential privacy holds (docs/security.md); True: all values. Empty:
+        nobody has proven it, so that only the default value runs with differential privacy
     bounds : of a number, see `Bounds`
     """
     metadata = {
@@ -143,6 +153,7 @@ def setting(
         "bounds": Bounds(**bounds),
         "variants": variants and Variants(*variants),
         "first": first,
+        "private": private,
     }
     return field(default=default, metadata=metadata)
 

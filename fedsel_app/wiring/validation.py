@@ -4,16 +4,11 @@ Every function raises ConfigError for one kind of combination, and otherwise ret
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from functools import cache
 from itertools import product
 
 from fedsel_app.config import ConfigError, Settings, SharedSettings, Value
 from fedsel_app.config.participation import ISPConfig, SearchLossConfig
-from strategies import STRATEGIES
 from strategies.base import SelectionStrategy
-from strategies.method import Sent
-from strategies.testing.blindness import seen_to_look_at
-from strategies.testing.checked_method import MethodUnderTest
 
 SECOND_MOMENT = ("fedadam", "fedyogi", "fedadagrad")
 READ_BY: dict[str, dict[str, tuple[str, ...]]] = {
@@ -58,7 +53,6 @@ def validate_combination(settings: SharedSettings, strategy: type[SelectionStrat
     validate_solver(settings)
     validate_robust_aggregation(settings)
     validate_differential_privacy(settings)
-    validate_private_method(settings, strategy, method)
     validate_participation(settings, strategy)
     validate_method(settings, strategy, method)
     strategy.check_settings(method, settings)
@@ -163,56 +157,27 @@ def validate_robust_aggregation(settings: SharedSettings) -> None:
 
 
 def validate_differential_privacy(settings: SharedSettings) -> None:
-    """Raise ConfigError for settings under which the noise would not protect the clients' updates."""
-    if not settings.privacy.dp_clip_norm:
+    """With differential privacy, raise ConfigError for values for which nobody has proven that epsilon holds."""
+    privacy, largest = settings.privacy, 1.0 / settings.run.clients
+    if not privacy.dp_clip_norm:
         return
-    config, solver = settings.aggregation, settings.training.solver
-    if config.weighting != "uniform" or config.aggregation != "mean":
+    groups = settings.groups().values()
+    chosen = [pair for group in groups for pair in zip(group.entries(), group.values().values(), strict=True)]
+    unproven = [
+        f"'{entry.key}' to {' or '.join(map(str, entry.private_values))} (it is {value})"
+        for entry, value in chosen
+        if entry.private_values and value not in entry.private_values
+    ]
+    if unproven:
         raise ConfigError(
-            "With 'dp-clip-norm' a client's share in the model must be known beforehand: set 'weighting' to uniform "
-            f"and 'aggregation' to mean. Got {config.weighting} and {config.aggregation}."
+            f"Set {', '.join(unproven)}, or set 'dp-clip-norm' to 0. Only for these values it is proven that one "
+            "client's data move the sum of the updates by at most one clip norm, so that the epsilon holds."
         )
-    if solver not in ("sgd", "fedprox"):
+    if privacy.dp_delta > largest:
         raise ConfigError(
-            f"The 'solver' {solver} has sums of its own that 'dp-clip-norm' does not protect: "
-            "set 'solver' to sgd or fedprox."
+            f"The 'dp-delta' parameter must be at most 1 / 'clients', {largest:g}. Got {privacy.dp_delta:g}. A larger "
+            "one would allow that all data of one client are published."
         )
-    if settings.participation.searches:
-        raise ConfigError(
-            "A 'participation' that searches tries many models, and every one of them would spend privacy: set "
-            "'participation' to another with 'dp-clip-norm'."
-        )
-
-
-def validate_private_method(settings: SharedSettings, strategy: type[SelectionStrategy], method: Settings) -> None:
-    """With differential privacy, raise ConfigError if the method or the links depend on what clients send."""
-    if not settings.privacy.dp_clip_norm:
-        return
-    if settings.network.link_coupling != "independent" or settings.budget.link_cap == "round":
-        raise ConfigError(
-            "With 'dp-clip-norm' a client's kept fraction may not follow the others' data: set 'link-coupling' to "
-            "independent, and 'link-cap' to transfer or none."
-        )
-    looks_at = strategy.looks_at
-    if looks_at is None:
-        raise ConfigError(
-            f"The strategy {settings.run.strategy} does not say what it looks at, and 'dp-clip-norm' is for methods "
-            "that look at nothing which clients send. If it does not, write 'looks_at = ()' into its class; else set "
-            "'strategy' to random or full, or 'dp-clip-norm' to 0."
-        )
-    if not looks_at and strategy not in STRATEGIES.values():
-        looks_at = _seen_to_look_at(strategy, method)
-    if looks_at:
-        raise ConfigError(
-            f"The strategy {settings.run.strategy} looks at what clients send ({', '.join(looks_at)}), which gets no "
-            "noise, so that one client's data would change what later rounds take from the others, and the epsilon "
-            "of 'dp-clip-norm' would be too small. Set 'strategy' to random or full, or 'dp-clip-norm' to 0."
-        )
-
-
-@cache
-def _seen_to_look_at(strategy: type[SelectionStrategy], method: Settings) -> tuple[Sent, ...]:
-    return tuple(seen_to_look_at(MethodUnderTest(strategy, vars(method))))
 
 
 def validate_participation(settings: SharedSettings, strategy: type[SelectionStrategy]) -> None:

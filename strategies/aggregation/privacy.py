@@ -7,9 +7,9 @@ arXiv 1710.06963; R. C. Geyer, T. Klein, M. Nabi, arXiv 1712.07557. The round's 
 It protects whether the data of any one client took part, against everybody who sees the global models, including
 clients. The server sees every update and is trusted. The comparison is with a client without data, whose updates are
 zero. Participation is public: who takes part, when, and how fast its link and its computer are. Everything else that a
-client sends must not change the other clients' part of the sum, so methods that look at it are refused
-(`strategies.testing.blindness`). The server's records contain no noise. The decoded update is clipped: a residual that
-a client keeps is sent in a later round and counts there.
+client sends must not change the other clients' part of the sum. A setting has only the values for which that is proven
+(`private` in `fedsel_app.config.settings.setting`; docs/security.md has the proof). The server's records contain no
+noise. The decoded update is clipped: a residual that a client keeps is sent in a later round and counts there.
 
 The accountant of opacus counts T releases of the Gaussian mechanism, and assumes that a client took part in each of
 them. Subsampling amplifies privacy only if cohorts are uniform and secret, so fedsel does not use it. So epsilon is too
@@ -75,10 +75,10 @@ class Privacy:
         return aggregate, weights
 
     def epsilon(self) -> float:
-        """Privacy loss epsilon of the releases so far, at `dp-delta`."""
+        """Privacy loss epsilon of the releases so far, at `dp-delta`; at least 0."""
         accountant, count = self._accountants.RDPAccountant(), self._releases.count
         accountant.history = [(self._config.dp_noise_multiplier, 1.0, count)]
-        return float(accountant.get_epsilon(self._config.dp_delta)) if count else 0.0
+        return max(float(accountant.get_epsilon(self._config.dp_delta)), 0.0) if count else 0.0
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The number of releases. A resumed run checks with it that no release is missing."""

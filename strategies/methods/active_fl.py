@@ -95,7 +95,6 @@ class ActiveFL(SelectionStrategy[ActiveFLConfig]):
 
     name = "active-fl"
     paper = "Goetz et al. 2019 (AFL)"
-    looks_at = ("losses", "reports", "examples")
     explores = False
     state_fields = ("_valuations",)
 

@@ -61,7 +61,6 @@ class AdaFL(SelectionStrategy[AdaFLConfig]):
 
     name = "adafl"
     paper = "Chen et al. 2021 (AdaFL, attention), reconstructed"
-    looks_at = ("updates", "examples")
     state_fields = ("_attention",)
 
     def __init__(self, context: RunContext) -> None:

@@ -102,7 +102,6 @@ class AdaSample(SelectionStrategy[AdaSampleConfig]):
 
     name = "adasample"
     paper = "Luo et al. 2022, INFOCOM (reconstructed)"
-    looks_at = ("updates", "examples")
     exact_cohort = False
     state_fields = ("_norms",)
 

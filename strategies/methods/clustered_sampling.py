@@ -61,7 +61,6 @@ class ClusteredSampling(SelectionStrategy[ClusteredSamplingConfig]):
 
     name = "clustered-sampling"
     paper = "Fraboni et al. 2021, arXiv:2105.05883"
-    looks_at = ("updates", "examples")
     exact_cohort = False
     state_fields = ("_gram",)
 

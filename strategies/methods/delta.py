@@ -91,7 +91,6 @@ class Delta(SelectionStrategy[DeltaConfig]):
 
     name = "delta"
     paper = "Wang et al. 2023, arXiv:2205.13925"
-    looks_at = ("updates", "reports", "examples")
     exact_cohort = False
     state_fields = ("_probabilities",)
 

@@ -84,7 +84,6 @@ class DivFL(SelectionStrategy[DivFLConfig]):
 
     name = "divfl"
     paper = "Balakrishnan et al. 2022, ICLR"
-    looks_at = ("updates",)
     exact_cohort = False
     state_fields = ("_gram",)
 

@@ -78,7 +78,6 @@ class FedCBS(SelectionStrategy[FedCBSConfig]):
 
     name = "fed-cbs"
     paper = "Zhang et al. 2023, ICML"
-    looks_at = ("label counts",)
 
     @classmethod
     def needs(cls, config: FedCBSConfig) -> Needs:

@@ -197,7 +197,6 @@ class FedCG(SelectionStrategy[FedCGConfig]):
 
     name = "fedcg"
     paper = "Jiang et al. 2022, arXiv:2212.09483 (reconstructed)"
-    looks_at = ("updates", "examples")
     state_fields = ("_gram",)
 
     def __init__(self, context: RunContext) -> None:

@@ -140,7 +140,6 @@ class FedCor(SelectionStrategy[FedCorConfig]):
 
     name = "fedcor"
     paper = "Tang et al. 2022, arXiv:2103.13822"
-    looks_at = ("losses", "examples")
     state_fields = ("_embeddings", "_annealing", "_before", "_changes", "_rounds")
 
     def __init__(self, context: RunContext) -> None:

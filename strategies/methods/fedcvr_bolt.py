@@ -211,7 +211,6 @@ class FedCVRBolt(SelectionStrategy[FedCVRBoltConfig]):
 
     name = "fedcvr-bolt"
     paper = "Licciardi et al. 2025 (FedCVR-Bolt)"
-    looks_at = ("updates", "examples")
     state_fields = ("_models", "_expected", "_products", "_diagonal", "_alpha", "_labels", "_age")
 
     def __init__(self, context: RunContext) -> None:

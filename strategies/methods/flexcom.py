@@ -41,7 +41,6 @@ class FlexCom(SelectionStrategy[FlexComConfig]):
 
     name = "flexcom"
     paper = "Li et al. 2021, INFOCOM (reconstructed)"
-    looks_at = ("examples",)
 
     @classmethod
     def needs(cls, config: FlexComConfig) -> Needs:

@@ -22,7 +22,6 @@ class FullParticipation(SelectionStrategy):
 
     name = "full"
     paper = "McMahan et al. 2017: all clients, FedAvg with C = 1"
-    looks_at = ()
     exact_cohort = False
     free_cohort = False
 

@@ -142,7 +142,6 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
 
     name = "hetero-select"
     paper = "Masud, Jahin & Hasan 2026, arXiv:2508.06692"
-    looks_at = ("updates", "losses")
     state_fields = ("_diversity", "_average", "_last_probed")
 
     def __init__(self, context: RunContext) -> None:

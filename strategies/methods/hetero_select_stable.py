@@ -117,7 +117,6 @@ class HeteroSelectStable(SelectionStrategy[HeteroSelectStableConfig]):
 
     name = "hetero-select-stable"
     paper = "Masud, Jahin and Hasan (HeteRo-Select, stability)"
-    looks_at = ("updates", "losses", "label counts")
     state_fields = ("_losses_before", "_square_norms")
 
     def __init__(self, context: RunContext) -> None:

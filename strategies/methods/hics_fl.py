@@ -111,7 +111,6 @@ class HiCSFL(SelectionStrategy[HiCSFLConfig]):
 
     name = "hics-fl"
     paper = "Chen & Vikalo 2024, arXiv:2310.00198"
-    looks_at = ("updates", "examples")
     exact_cohort = False
     state_fields = ("_vectors", "_known")
 

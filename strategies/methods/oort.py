@@ -198,7 +198,6 @@ class Oort(SelectionStrategy[OortConfig]):
 
     name = "oort"
     paper = "Lai et al. 2021 (Oort; paper rule reconstructed, or the authors' selector)"
-    looks_at = ("reports", "examples")
     state_fields = ("_utilities", "_last", "_achieved", "_pace")
 
     def __init__(self, context: RunContext) -> None:

@@ -66,7 +66,6 @@ class OptRate(SelectionStrategy):
 
     name = "optrate"
     paper = "Cui et al. 2022, INFOCOM (reconstructed)"
-    looks_at = ("updates",)
     state_fields = ("_error", "_measured_in")
 
     def __init__(self, context: RunContext) -> None:

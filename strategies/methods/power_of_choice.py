@@ -68,7 +68,6 @@ class PowerOfChoice(SelectionStrategy[PowerOfChoiceConfig]):
 
     name = "power-of-choice"
     paper = "Cho, Wang and Joshi 2020 (pow-d, cpow-d, rpow-d, adapow-d)"
-    looks_at = ("losses", "examples")
     explores = False
 
     @classmethod

@@ -20,7 +20,6 @@ class RandomSelection(SelectionStrategy):
 
     name = "random"
     paper = "McMahan et al. 2017: only the draw of FedAvg (`--preset fedavg` is FedAvg)"
-    looks_at = ()
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """Uniform draw of `count` available clients."""

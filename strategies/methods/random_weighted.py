@@ -25,7 +25,6 @@ class RandomWeighted(SelectionStrategy):
 
     name = "random-weighted"
     paper = "Li et al. 2020 (FedProx); HBase in Terraform"
-    looks_at = ("examples",)
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """`count` sequential draws with probabilities in proportion to the training examples."""

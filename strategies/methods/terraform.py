@@ -112,7 +112,6 @@ class Terraform(SelectionStrategy[TerraformConfig]):
 
     name = "terraform"
     paper = "Balivada et al. (Terraform)"
-    looks_at = ("updates", "losses", "examples")
     exact_cohort = False
     free_cohort = False
     state_fields = ("_round", "_iteration", "_hard")

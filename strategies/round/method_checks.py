@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, Settings
 from fedsel_app.config.plugins import user_code
-from strategies.method import SENT, SelectionMethod
+from strategies.method import SelectionMethod
 from strategies.roster import Ints, Needs, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
 
@@ -72,8 +72,6 @@ def _class_fault(method: type[SelectionMethod[Any]], known: Mapping[str, type[Se
             return f"its {promise} must be True or False. Got {value!r}."
     if not (isinstance(method.state_fields, tuple) and all(isinstance(name, str) for name in method.state_fields)):
         return f'its state_fields must be a tuple of names, such as ("counts",). Got {method.state_fields!r}.'
-    if not (method.looks_at is None or (isinstance(method.looks_at, tuple) and {*method.looks_at} <= {*SENT})):
-        return f"its looks_at must be a tuple of names among {', '.join(SENT)}. Got {method.looks_at!r}."
     return _function_fault(method) or _settings_fault(method) or _needs_fault(method)
 
 

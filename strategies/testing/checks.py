@@ -16,7 +16,6 @@ from strategies.base import SelectionStrategy
 from strategies.roster import Selection
 from strategies.round.method_checks import candidates_fault, parts_of
 from strategies.run_round import run_round as run_whole_round
-from strategies.testing.blindness import check_looks_at
 from strategies.testing.checked_method import (
     CLIENTS,
     COHORT,
@@ -294,6 +293,3 @@ def _coverage(tested: MethodUnderTest) -> None:
             run_round(federation, number)
         starved = np.flatnonzero(selections == 0).tolist()
         require(not starved, f"in {MANY} rounds of {COHORT} clients it never selected {starved} of {CROWD}.")
-
-
-_register("looks-at")(check_looks_at)

@@ -1,7 +1,6 @@
-"""Differential privacy that counts wrong: killed and resumed runs, and methods that look at what clients send."""
+"""Differential privacy that counts wrong: killed and resumed runs, and settings for which it is not proven."""
 
 import os
-import re
 import signal
 import subprocess
 import time
@@ -15,17 +14,12 @@ from fedsel_app.records.releases import ReleaseFile, Releases
 from fedsel_app.records.run_folder import RunFolder, read_summary
 from fedsel_app.wiring.configuration import resolve
 from simulation.comparison.run_processes import FEDSEL
-from strategies import STRATEGIES, Needs, Selection, SelectionStrategy, run_round
+from simulation.experiments.configuration import resolve
+from strategies import STRATEGIES, Selection, SelectionStrategy, run_round
 from strategies.aggregation.privacy import Privacy
-from strategies.method import SENT
 from strategies.methods.random_selection import RandomSelection
-from strategies.roster import Outcome
-from strategies.testing import CHECKS, ContractError
-from strategies.testing.blindness import MOST, moves, seen_to_look_at
-from strategies.testing.checked_method import MethodUnderTest
 from tests.support.in_process import run_config
 from tests.support.rounds import written
-from tests.support.sources import ROOT
 
 pytestmark = pytest.mark.skipif(find_spec("opacus") is None, reason="needs opacus")
 
@@ -166,109 +160,27 @@ def opacus_epsilon(noise, rounds, delta=DELTA):
     return float(accountant.get_epsilon(delta))
 
 
-# Methods that look at what clients send -------------------------------------------------------------------------
-
-BLIND = {"random", "full"}
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_only_methods_that_look_at_nothing_run_with_differential_privacy(name):
-    values = PRIVATE | {"strategy": name}
-    if name in BLIND:
-        resolve(values)
-        return
-    looks_at = STRATEGIES[name].looks_at
-    with pytest.raises(ConfigError) as refused:
-        resolve(values)
-    assert f"The strategy {name} looks at what clients send ({', '.join(looks_at)})" in str(refused.value)
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_what_is_refused_was_measured(name):
-    """The red team's measurement: one client sends something else, and the others' part in the un-noised sum moves."""
-    tested = MethodUnderTest(STRATEGIES[name])
-    assert bool(seen_to_look_at(tested, STRATEGIES[name].looks_at)) == (name not in BLIND)
-
-
-def test_a_blind_method_moves_the_sum_by_one_clip_norm():
-    assert max(moves(MethodUnderTest(RandomSelection), ["updates", "losses", "examples"])) <= MOST
-
-
-def test_the_page_has_a_row_for_each_method():
-    page = (ROOT / "docs/security.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| `([a-z-]+)` \| (\d\.\d\d(?: \| [^|]+)+) \|$", page, re.MULTILINE))
-    assert rows.keys() == STRATEGIES.keys()
-    for name, row in rows.items():
-        *numbers, outcome = row.split(" | ")
-        seen = {sent for sent, number in zip(SENT, numbers, strict=True) if float(number) > 1.0}
-        assert outcome == ("runs" if name in BLIND else "refused")
-        assert seen <= set(STRATEGIES[name].looks_at)
-        assert bool(seen) == (name not in BLIND)
-
-
-class ByNorm(SelectionStrategy):
-    """Selects the clients with the largest updates, and says that it looks at nothing."""
-
-    name, paper = "by-norm", "nowhere"
-    looks_at = ()
-
-    def __init__(self, context):
-        super().__init__(context)
-        self.norms = np.full(context.run.clients, np.inf)
-
-    @classmethod
-    def needs(cls, config):
-        return Needs()
-
-    def select(self, roster, round_info, count, rng):
-        order = rng.permutation(roster.ids)
-        return Selection(np.sort(order[np.argsort(-self.norms[order], kind="stable")][:count]))
-
-    def update(self, outcome: Outcome):
-        self.norms[outcome.clients] = [update.norm() for update in outcome.updates]
-
-
-class Silent(ByNorm):
-    """Says nothing of what it looks at."""
-
-    looks_at = None
+# Methods and settings for which nothing is proven ----------------------------------------------------------------
 
 
 class Waits(SelectionStrategy):
-    """Looks at nothing, as the method of the README."""
+    """Looks at nothing that clients send, as the method of the README."""
 
     name, paper = "waits", "README"
-    looks_at = ()
 
     def select(self, roster, round_info, count, rng):
         order = rng.permutation(roster.ids)
         return Selection(np.sort(order[np.argsort(roster.last_selected[order], kind="stable")][:count]))
 
 
-def test_the_contract_suite_finds_out_what_a_method_of_ones_own_looks_at():
-    CHECKS["looks-at"](Waits)
-    CHECKS["looks-at"](Silent)
-    with pytest.raises(ContractError, match="its 'looks_at' omits updates"):
-        CHECKS["looks-at"](ByNorm)
-
-
-@pytest.mark.parametrize(
-    ("method", "sentence"),
-    [
-        ("ByNorm", r"ByNorm looks at what clients send \(updates\)"),
-        ("Silent", "does not say what it looks at"),
-    ],
-)
-def test_methods_of_ones_own_are_refused_as_well(method, sentence):
-    with pytest.raises(ConfigError, match=sentence):
-        resolve(PRIVATE | {"strategy": f"tests.attacks.test_privacy:{method}"})
-    resolve(PRIVATE | {"strategy": "tests.attacks.test_privacy:Waits"})
-
-
-@pytest.mark.parametrize("values", [{"link-coupling": "inverted-loss"}, {"link-cap": "round"}])
-def test_kept_fractions_that_follow_the_others_are_refused(values):
-    with pytest.raises(ConfigError, match="kept fraction may not follow"):
-        resolve(PRIVATE | values)
+@pytest.mark.parametrize("name", [*STRATEGIES, "tests.attacks.test_privacy:Waits"])
+def test_only_random_and_full_run_with_differential_privacy(name):
+    values = PRIVATE | {"strategy": name}
+    if name in ("random", "full"):
+        resolve(values)
+        return
+    with pytest.raises(ConfigError, match=f"Set 'strategy' to random or full .it is {name}"):
+        resolve(values)
 
 
 # Epsilon beside opacus' -----------------------------------------------------------------------------------------

@@ -67,6 +67,13 @@ def test_epsilon_is_just_above_the_exact_one(noise, rounds):
     assert exact < spent.epsilon() < 1.15 * exact
 
 
+def test_epsilon_is_never_negative():
+    releases = Releases()
+    releases.count = 1
+    config = PrivacyConfig(dp_clip_norm=1.0, dp_noise_multiplier=10.0, dp_delta=0.5)
+    assert privacy.Privacy(config, releases).epsilon() == 0.0
+
+
 def test_the_server_accounts_only_what_it_releases():
     from strategies.roster import Selection
     from strategies.round.flower_manager import reply_of

@@ -65,10 +65,6 @@ class Inexact(Sound):
     exact_cohort = "no"
 
 
-class Watching(Sound):
-    looks_at = "losses"
-
-
 class Needy(Sound):
     @classmethod
     def needs(cls, config):
@@ -147,11 +143,6 @@ def module(monkeypatch):
         ("Impostor", "its name 'oort' is the name of a method of fedsel. Give it another."),
         ("Stateless", "its state_fields must be a tuple of names, such as (\"counts\",). Got 'counts'."),
         ("Inexact", "its exact_cohort must be True or False. Got 'no'."),
-        (
-            "Watching",
-            "its looks_at must be a tuple of names among updates, losses, reports, label counts, examples. "
-            "Got 'losses'.",
-        ),
         ("Needy", "its `needs` must return a Needs(...). Got a set, {'losses'}."),
         ("Constructed", "its `__init__` must have the parameters (self, context). Got (self)."),
         ("Loose", "its settings Undecorated must be a dataclass: put @dataclass(frozen=True) above them."),
