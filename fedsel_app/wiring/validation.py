@@ -48,11 +48,11 @@ READ_BY: dict[str, dict[str, tuple[str, ...]]] = {
 
 def validate_combination(settings: SharedSettings, strategy: type[SelectionStrategy], method: Settings) -> None:
     """Raise ConfigError for the first of these combinations that cannot be run."""
+    validate_differential_privacy(settings)
     validate_clients(settings)
     validate_compression(settings)
     validate_solver(settings)
     validate_robust_aggregation(settings)
-    validate_differential_privacy(settings)
     validate_participation(settings, strategy)
     validate_method(settings, strategy, method)
     strategy.check_settings(method, settings)

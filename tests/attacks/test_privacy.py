@@ -14,7 +14,6 @@ from fedsel_app.records.releases import ReleaseFile, Releases
 from fedsel_app.records.run_folder import RunFolder, read_summary
 from fedsel_app.wiring.configuration import resolve
 from simulation.comparison.run_processes import FEDSEL
-from simulation.experiments.configuration import resolve
 from strategies import STRATEGIES, Selection, SelectionStrategy, run_round
 from strategies.aggregation.privacy import Privacy
 from strategies.methods.random_selection import RandomSelection
@@ -183,7 +182,7 @@ def test_only_random_and_full_run_with_differential_privacy(name):
         resolve(values)
 
 
-# Epsilon beside opacus' -----------------------------------------------------------------------------------------
+# Epsilon beside opacus' and Flower's --------------------------------------------------------------------------------
 
 TEN = [
     *((0.5, 1, 1e-5), (0.7, 3, 1e-5), (1.0, 1, 1e-5), (1.0, 10, 1e-5), (1.0, 14, 1e-5)),
@@ -191,17 +190,35 @@ TEN = [
 ]
 
 
+def told_epsilon(noise, rounds, delta):
+    """Epsilon of fedsel after this number of releases."""
+    releases = Releases()
+    releases.count = rounds
+    return Privacy(PrivacyConfig(dp_clip_norm=1.0, dp_noise_multiplier=noise, dp_delta=delta), releases).epsilon()
+
+
 @pytest.mark.filterwarnings("ignore::Warning")
 @pytest.mark.parametrize(("noise", "rounds", "delta"), TEN)
 def test_epsilon_stands_beside_opacus(noise, rounds, delta):
     from opacus.accountants import PRVAccountant
 
-    releases = Releases()
-    releases.count = rounds
-    config = PrivacyConfig(dp_clip_norm=1.0, dp_noise_multiplier=noise, dp_delta=delta)
-    told = Privacy(config, releases).epsilon()
+    told = told_epsilon(noise, rounds, delta)
     assert told == pytest.approx(opacus_epsilon(noise, rounds, delta), rel=1e-9)
     numerical = PRVAccountant()
     numerical.history = [(noise, 1.0, rounds)]
     lowest = numerical.get_epsilon(delta, eps_error=0.01)
     assert lowest - 0.02 <= told <= 1.2 * lowest + 0.02
+
+
+@pytest.mark.parametrize(("noise", "rounds", "delta"), TEN)
+def test_epsilon_stands_beside_flower(noise, rounds, delta):
+    pytest.importorskip("dp_accounting", reason="Flower's accountant needs it: flwr[dp]")
+    from flwr.serverapp import GaussianPrivacyEvent, NeighboringRelation, RdpAccountant, SamplingMethod
+    from flwr.serverapp import PrivacyConfig as FlowersConfig
+
+    told, clients = told_epsilon(noise, rounds, delta), 20
+    relation, sampling = NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.NO_AMPLIFICATION
+    flowers = RdpAccountant(FlowersConfig(delta, clients, relation, sampling))
+    flowers.compose(GaussianPrivacyEvent(noise, clients, clients), rounds)
+    print(f"noise {noise:g}, {rounds} releases, delta {delta:g}: {told:.4f}, Flower {flowers.get_epsilon(delta):.4f}")
+    assert told == pytest.approx(flowers.get_epsilon(delta), rel=1e-3)
