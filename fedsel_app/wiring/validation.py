@@ -164,7 +164,7 @@ def validate_differential_privacy(settings: SharedSettings) -> None:
     groups = settings.groups().values()
     chosen = [pair for group in groups for pair in zip(group.entries(), group.values().values(), strict=True)]
     unproven = [
-        f"'{entry.key}' to {' or '.join(map(str, entry.private_values))} (it is {value})"
+        f"'{entry.key}' to {' or '.join(str(proven) or 'empty' for proven in entry.private_values)} (it is {value})"
         for entry, value in chosen
         if entry.private_values and value not in entry.private_values
     ]
