@@ -13,25 +13,22 @@ record                  kind          content
 In addition, a user's client has an ArrayRecord, a ConfigRecord and a MetricRecord of its own, with any other names.
 """
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
 from fedsel_app.messages.instructions import Instruction
 from fedsel_app.messages.scalars import Config, Scalar
 from fedsel_app.wire.codec import WireError
+from fedsel_app.wire.npy import read_array
 
 FEDSEL = "fedsel"
 ARRAYS = "arrays"
 CONTROL = "fedsel.control"
 ERROR = "error"
 """Key of the text of an exception, which replaces the numbers of one of several clients."""
-ONE_READER = threading.Lock()
-"""Lock for reading an array: NumPy parses its header with `ast`, which sometimes fails in several threads."""
 
 
 def named(record: str, client: int | None = None) -> str:
@@ -77,7 +74,7 @@ def put_answer(
 
 
 def named_arrays(record: ArrayRecord) -> dict[str, NDArray[Any]]:
-    """The arrays of a record by their names, in its order. Raises WireError if one of them cannot be read."""
+    """Copies of a record's arrays by their names, in its order. Raises WireError if one of them cannot be read."""
     return {name: _read(name, array) for name, array in record.items()}
 
 
@@ -109,10 +106,6 @@ def users_part(content: RecordDict) -> RecordDict:
 
 def _read(name: str, array: Array) -> NDArray[Any]:
     try:
-        with ONE_READER:
-            read: object = array.numpy()
-    except Exception as error:
-        raise WireError(f"the array '{name}' cannot be read ({error})") from error
-    if not isinstance(read, np.ndarray):
-        raise WireError(f"the array '{name}' is not a NumPy array")
-    return read
+        return read_array(array.data).copy(order="K")
+    except WireError as error:
+        raise WireError(f"the array '{name}' cannot be read: {error}") from error

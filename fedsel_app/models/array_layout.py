@@ -78,12 +78,18 @@ class ArrayLayout:
     Raises
     ------
     ConfigError
-        If a position or a name has no float array, or if no array is left to train.
+        If an array holds anything but real numbers and truth values, if a position or a name has no float array, or if
+        no array is left to train.
     """
 
     def __init__(self, arrays: Arrays, statistics: Collection[int] | Collection[str] | None = None) -> None:
         self.names = tuple(arrays) if isinstance(arrays, Mapping) else ()
         self._arrays = [np.array(array) for array in (arrays.values() if isinstance(arrays, Mapping) else arrays)]
+        if odd := [at for at, array in enumerate(self._arrays) if array.dtype.kind not in "biuf" or array.itemsize > 8]:
+            raise ConfigError(
+                "The model's arrays must hold real numbers or truth values, of at most 8 bytes each; the array at "
+                f"position {odd[0]} has the dtype {self._arrays[odd[0]].dtype}."
+            )
         floats = [position for position, array in enumerate(self._arrays) if _is_float(array)]
         chosen = self._statistics() if statistics is None else sorted({self._position(place) for place in statistics})
         if wrong := [position for position in chosen if position not in floats]:

@@ -6,7 +6,7 @@ all rounds. Flower's legacy server calls the methods of its `Strategy` interface
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import fields
 from functools import partial
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.common import (
     EvaluateIns,
     EvaluateRes,
@@ -30,7 +30,6 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
-from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
@@ -42,6 +41,7 @@ from fedsel_app.records.reading import check_client, read_rows
 from fedsel_app.records.run_folder import RunFolder, UnkeptRecords, describe
 from fedsel_app.records.schema import Row
 from fedsel_app.records.trackers import add_trackers
+from simulation.flower_app.client_metrics import mean_metrics, numbers
 from simulation.flower_app.settings import AppOptions, EvaluateFn, app_config, recorded
 from simulation.flower_app.transports import UserGrid, UserManager
 from simulation.flower_app.user_clients import UserClients
@@ -216,13 +216,14 @@ class AppStrategy(Strategy):
                 break
             self._limited(partial(run_round, self._inner, users, number))
             self._refuse_fruitless(number)
-            if metrics := users.metrics:
-                key = self._options.weighted_by_key
-                replies = [
-                    RecordDict({"metrics": MetricRecord(numbers(users) | {key: examples})})
-                    for examples, users in metrics.values()
-                ]
-                result.train_metrics_clientapp[number] = aggregate_metricrecords(replies, key)
+            roster = self._inner.roster
+            accepted = {
+                client: users.metrics[client] for client in users.metrics if roster.last_returned[client] == number
+            }
+            if accepted:
+                means = mean_metrics(accepted, roster.examples, number)
+                means.pop(self._options.weighted_by_key, None)
+                result.train_metrics_clientapp[number] = means
             if run.record.client_loss is not None:
                 score = {} if run.record.client_accuracy is None else {SCORE: run.record.client_accuracy}
                 result.evaluate_metrics_clientapp[number] = MetricRecord({"loss": run.record.client_loss, **score})
@@ -337,11 +338,6 @@ class AppStrategy(Strategy):
             return None
         found = numbers(self._tested[1])
         return Evaluation(float(self._tested[0]), found.pop(SCORE, math.nan), found)
-
-
-def numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """The numeric values among a user's metrics."""
-    return {name: float(value) for name, value in metrics.items() if isinstance(value, int | float)}
 
 
 def _resume(strategy: SelectionStrategy, folder: RunFolder) -> tuple[dict[str, int], dict[int, int]]:

@@ -8,7 +8,6 @@ import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import replace
-from io import BytesIO
 from typing import Any, cast
 
 import numpy as np
@@ -18,13 +17,15 @@ from numpy.typing import NDArray
 from fedsel_app.config import ConfigError
 from fedsel_app.messages.answers import MOST_EXAMPLES, Ability, EnrolAnswer, TrainAnswer
 from fedsel_app.messages.instructions import ProbeInstruction, TrainInstruction
-from fedsel_app.messages.reported_values import lower_median, one_line, winsorised
-from fedsel_app.messages.scalars import Config, Report
+from fedsel_app.messages.reported_values import lower_median, one_line, refuse_endless, winsorised
+from fedsel_app.messages.scalars import Report
 from fedsel_app.messages.user_apps import AppTrainInstruction, app_enrolment, embedded, reported_loss, users_part
 from fedsel_app.models.array_layout import ArrayLayout
 from fedsel_app.records.schema import EnrolmentRecord
-from fedsel_app.wire.codec import Update, encode
+from fedsel_app.wire.codec import Update, WireError, encode
+from fedsel_app.wire.npy import read_array
 from fedsel_app.wiring.configuration import AppConfig
+from simulation.flower_app.client_metrics import numbers
 from simulation.flower_app.requirements import unmet
 from strategies.round.federation import (
     ALL,
@@ -44,8 +45,6 @@ MIXED = (
     "Some clients report a partition id and others do not, so two clients may be taken for the same one: use fedsel's "
     "client app for all clients or for none, or let every get_properties return its 'partition-id'."
 )
-HEADER_BYTES = 256
-"""Upper bound in bytes for NumPy's header of an array."""
 
 
 def numbered(known: Mapping[str, int], connected: Collection[str]) -> dict[str, int]:
@@ -79,7 +78,7 @@ class UserClients:
     enrolments : node -> its enrolment answer, for the nodes that can take part
     refusal : reason, as a sentence, why the last refused client cannot take part; empty if all can
     last_failure : sentence about the last failed message; empty if none failed
-    metrics : partition id -> examples and the user's own metrics from the round's training
+    metrics : partition id -> the numbers among the user's own metrics from the round's training
     """
 
     simulated = False
@@ -96,7 +95,7 @@ class UserClients:
         self._config, self._layout, self._run, self._numbers = config, layout, run, numbers
         self.refusal = self.last_failure = ""
         self.enrolments: dict[str, EnrolAnswer] = {}
-        self.metrics: dict[int, tuple[int, Config]] = {}
+        self.metrics: dict[int, dict[str, float]] = {}
         self._examples = np.zeros(config.run.clients, np.int64)
         for client, examples in known_examples.items():
             self._examples[client] = examples
@@ -125,9 +124,12 @@ class UserClients:
         found: Answers = {}
         for node, answer in answers.items():
             try:
-                found[node] = read(of_node[node], answer) if isinstance(answer, Reply) else answer
-            except (ConfigError, TypeError, ValueError) as error:
-                found[node] = NodeError(node, str(error))
+                if isinstance(answer, Reply):
+                    refuse_endless(answer.metrics)
+                    answer = read(of_node[node], answer)
+            except Exception as error:  # noqa: BLE001 - any exception from a client's reply is that client's failure
+                answer = NodeError(node, str(error))
+            found[node] = answer
             if isinstance(failure := found[node], Exception):
                 self._note_failure(of_node[node], failure)
         if isinstance(messages[0].instruction, TrainInstruction):
@@ -247,35 +249,38 @@ class UserClients:
         client, instruction = message.client or 0, cast(TrainInstruction, message.instruction)
         if not isinstance(reply.examples, int) or not 1 <= reply.examples <= MOST_EXAMPLES:
             raise ValueError(f"Client {client} reports {reply.examples} training examples. It must report at least 1.")
-        self._examples[client] = reply.examples
-        self.metrics[client] = reply.examples, users_part(reply.metrics)
-        steps = float(self._config.training.steps(reply.examples))
+        steps, tensors = float(self._config.training.steps(reply.examples)), reply.tensors
         if self.enrolments[message.node].abilities is not None:
             own = embedded(reply.metrics)
             reports = [report for report in Report if report in own]
             answer = replace(TrainAnswer.from_metrics(own, reports, loss_optional=True), work_steps=steps)
-            return replace(reply, metrics=answer.to_config())
-        measured = {Report.INITIAL_LOSS: float(reply.loss)} if Report.INITIAL_LOSS in instruction.reports else {}
-        answer = TrainAnswer(reported_loss(reply.metrics), steps, reply.arrived_s, reports=measured)
-        after, statistics = self._layout.flatten(self._arrays(reply.tensors))
+        else:
+            measured = {Report.INITIAL_LOSS: float(reply.loss)} if Report.INITIAL_LOSS in instruction.reports else {}
+            answer = TrainAnswer(reported_loss(reply.metrics), steps, reply.arrived_s, reports=measured)
+            tensors = self._update(message, tensors)
+        self.metrics[client] = numbers(users_part(reply.metrics))
+        self._examples[client] = reply.examples
+        return replace(reply, metrics=answer.to_config(), tensors=tensors)
+
+    def _update(self, message: Message, tensors: Sequence[bytes]) -> Sequence[bytes]:
+        """The update, and the statistics if the round needs them, from a client's whole model."""
+        client, instruction = message.client or 0, cast(TrainInstruction, message.instruction)
         before, _ = self._layout.flatten(self.users_model(message.model).arrays)
-        update = Update(after.size, None, after - before)
+        with np.errstate(over="ignore", invalid="ignore"):  # `encode` refuses an update that is not finite
+            after, statistics = self._layout.flatten(self._arrays(tensors))
+            update = Update(after.size, None, after - before)
         payload = np.frombuffer(encode(update, client=client, server_round=instruction.server_round), np.uint8)
         sent: list[NDArray[Any]] = [payload, *([statistics] if instruction.statistics else [])]
-        return replace(reply, metrics=answer.to_config(), tensors=ndarrays_to_parameters(sent).tensors)
+        return ndarrays_to_parameters(sent).tensors
 
     def _arrays(self, tensors: Sequence[bytes]) -> list[NDArray[Any]]:
-        """A client's whole model. Raises ValueError before it reads more arrays, or longer ones, than the model has."""
-        shapes = self._layout.shapes
-        too_long = any(
-            len(tensor) > HEADER_BYTES + 8 * math.prod(shape) for tensor, shape in zip(tensors, shapes, strict=False)
-        )
-        if len(tensors) != len(shapes) or too_long:
+        """A client's whole model. Raises ValueError before it reads more arrays than the model has."""
+        if len(tensors) != (count := len(self._layout.shapes)):
             raise ValueError(
-                f"The model has {len(shapes)} arrays, and {len(tensors)} of {sum(map(len, tensors))} bytes came: a "
+                f"The model has {count} arrays, and {len(tensors)} of {sum(map(len, tensors))} bytes came: a "
                 "client's training returns all arrays that it got, in their order."
             )
-        return [np.load(BytesIO(tensor), allow_pickle=False) for tensor in tensors]
+        return [_array(position, tensor) for position, tensor in enumerate(tensors)]
 
     # Evaluation -----------------------------------------------------------------------------------------------
 
@@ -289,3 +294,10 @@ class UserClients:
         """Keep the last failure, for the error of a run to which no client contributed."""
         name = f"Client {message.client}" if message.client is not None else f"Node {message.node}"
         self.last_failure = f"{name}: {one_line(error)}"
+
+
+def _array(position: int, tensor: bytes) -> NDArray[Any]:
+    try:
+        return read_array(tensor)
+    except WireError as error:
+        raise WireError(f"The array {position} of its reply cannot be read: {error}") from error

@@ -1,8 +1,6 @@
 """Validation: checks the arrays that clients send before they are used. `messages` checks the scalars."""
 
 from collections.abc import Sequence
-from io import BytesIO
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,29 +8,17 @@ from numpy.typing import NDArray
 from fedsel_app.messages.answers import LARGEST
 from fedsel_app.wire.codec import Update, WireError
 from fedsel_app.wire.codec import decode as wire_decode
+from fedsel_app.wire.npy import read_array
 
 MOST_BYTES_A_PARAMETER = 8
 
 
 def unpack_array(tensor: bytes, dtype: type[np.generic], most: int) -> NDArray[np.generic]:
-    """Decode an array in Flower's format, with `dtype` and at most `most` entries. Raises WireError for any other.
-
-    Its header is compared with the expected one and never parsed.
-    """
-    kind = np.dtype(dtype)
-    head = len(array_header(0, kind))
-    count, rest = divmod(len(tensor) - head, kind.itemsize)
-    if rest or not 0 <= count <= most or tensor[:head] != array_header(count, kind):
-        raise WireError(f"expected at most {most} {kind} in NumPy's format, got {len(tensor)} bytes in another")
-    return np.frombuffer(tensor, kind, count, head) if count else np.zeros(0, kind)
-
-
-def array_header(count: int, kind: np.dtype[Any]) -> bytes:
-    """NumPy's header of a one-dimensional array. Its length is the same for every count."""
-    stream = BytesIO()
-    fields = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": (count,)}
-    np.lib.format.write_array_header_1_0(stream, fields)
-    return stream.getvalue()
+    """Decode an array (n,) of `dtype` with at most `most` entries, as a view. Raises WireError for any other."""
+    array: NDArray[np.generic] = read_array(tensor)
+    if array.dtype != dtype or array.ndim != 1 or array.size > most:
+        raise WireError(f"expected at most {most} {np.dtype(dtype)} in NumPy's format, got {array.dtype} {array.shape}")
+    return array
 
 
 def unpack_statistics(tensors: Sequence[bytes], variances: NDArray[np.bool_]) -> NDArray[np.float64]:

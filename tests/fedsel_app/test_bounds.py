@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from fedsel_app.messages.reported_values import lower_median, winsorised
+from fedsel_app.messages.reported_values import lower_median, refuse_endless, winsorised
+from fedsel_app.wire.codec import WireError
 
 NAN, INF = float("nan"), float("inf")
 
@@ -34,3 +35,23 @@ def test_winsorising_by_hand(values, multiple, expected):
 
 def test_the_median_may_be_that_of_a_larger_group():
     np.testing.assert_array_equal(winsorised(np.array([50.0, 3.0]), 2.0, np.array([50.0, 1.0, 3.0, 2.0])), [4.0, 3.0])
+
+
+MIB = 2**20
+FULL = [
+    {f"m{number}": 1.0 for number in range(1000)},
+    {"m": b"x" * (MIB - 1)},
+    {"m" * (MIB - 8): 1},
+    {"curve": [0.5] * (MIB // 8 - 1)},
+    {"words": ["12345678", "1"] * 100_000, "m": "x" * (MIB - 900_006)},
+]
+"""Metrics that reach one of the bounds: their number, or the bytes of a name, of text, or of 8 bytes a number."""
+
+
+@pytest.mark.parametrize("metrics", FULL, ids=["number", "bytes", "name", "list", "words"])
+def test_metrics_are_taken_up_to_their_bounds(metrics):
+    refuse_endless(metrics)
+    with pytest.raises(
+        WireError, match=r"a reply may have at most 1000 metrics, and 1001|at most 1048576 bytes, and 10"
+    ):
+        refuse_endless(metrics | {"one more": 1.0})

@@ -1,0 +1,329 @@
+"""Hostile replies to a train message: bad arrays, bad records and bad metrics, for both of Flower's APIs.
+
+``python -m tests.support.hostile_replies API LINE FOLDER`` carries out a run with all of them within a bound on memory.
+"""
+
+import gzip
+import io
+import pickle
+import resource
+import sys
+import zipfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable
+
+import fedsel_app
+from clients.selecting import selecting
+from simulation.flower_app.strategy import AppStrategy
+from tests.support.flower_state import become_task
+from tests.support.in_process_grid import InProcessGrid
+from tests.support.own_app import CLIENTS, NAMES, by_name, model, node, register, run_app
+
+GIB = 2**30
+HEAD = 10
+"""Bytes before the header: the magic string, the version, and the length of the header."""
+MOST_ADDRESSES = GIB
+"""Address space for all hostile replies of a run, and for the stacks and heaps of its threads."""
+
+
+def saved(array, **keywords) -> bytes:
+    """The array as `numpy.save` writes it."""
+    stream = io.BytesIO()
+    np.save(stream, array, **keywords)
+    return stream.getvalue()
+
+
+def zipped(array) -> bytes:
+    stream = io.BytesIO()
+    np.savez_compressed(stream, array)
+    return stream.getvalue()
+
+
+def bomb() -> bytes:
+    """A zip archive of 200 kB that contains an array of 200 MB."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("arr_0.npy", "w") as member:
+        member.write(headed("{'descr': '|u1', 'fortran_order': False, 'shape': (200000000,), }"))
+        for _ in range(200):
+            member.write(bytes(10**6))
+    return stream.getvalue()
+
+
+def headed(header: str | bytes, body: bytes = b"", *, version: int = 1) -> bytes:
+    """An array with any header."""
+    text = header.encode("latin1") if isinstance(header, str) else header
+    length = len(text).to_bytes(2 if version == 1 else 4, "little")
+    return b"\x93NUMPY" + bytes([version, 0]) + length + text + body
+
+
+def claiming(shape: str, descr: str = "'<f4'", order: str = "False") -> Callable[[bytes], bytes]:
+    """An array whose header says this, with 24 bytes of values."""
+    return lambda honest: headed(f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}\n", bytes(24))
+
+
+def filled(value: float, dtype: type = np.float64) -> Callable[[bytes], bytes]:
+    """The honest array with this value in all places."""
+    return lambda honest: saved(np.full(np.load(io.BytesIO(honest)).shape, value, dtype))
+
+
+def cast_to(dtype: str) -> Callable[[bytes], bytes]:
+    """The honest array with another dtype."""
+    return lambda honest: saved(np.load(io.BytesIO(honest)).astype(dtype))
+
+
+UNREADABLE: dict[str, Callable[[bytes], bytes]] = {
+    "no bytes": lambda honest: b"",
+    "one byte": lambda honest: honest[:1],
+    "the magic string alone": lambda honest: honest[:6],
+    "no header": lambda honest: honest[:HEAD],
+    "half a header": lambda honest: honest[:60],
+    "no values": lambda honest: honest[:128],
+    "the last byte missing": lambda honest: honest[:-1],
+    "a byte too many": lambda honest: honest + b"\0",
+    "two arrays": lambda honest: honest + honest,
+    "another start": lambda honest: b"\x92" + honest[1:],
+    "version 2": lambda honest: honest[:6] + b"\2\0" + honest[8:],
+    "version 9": lambda honest: honest[:6] + b"\x09\0" + honest[8:],
+    "a header of 4 GiB": lambda honest: honest[:6] + b"\2\0\xff\xff\xff\xff" + honest[12:],
+    "npz": lambda honest: zipped(np.load(io.BytesIO(honest))),
+    "npz of 200 MB": lambda honest: bomb(),
+    "an empty zip": lambda honest: b"PK\5\6" + bytes(18),
+    "the start of a zip": lambda honest: b"PK\3\4" + honest,
+    "gzip": gzip.compress,
+    "a pickle": lambda honest: pickle.dumps([1.0] * 6),
+    "JSON": lambda honest: b"[[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]",
+    "objects": lambda honest: saved(np.array([None] * 6), allow_pickle=True),
+    "objects in its header": claiming("(6,)", "'|O'"),
+    "a shape of 2^70": claiming(f"({2**70},)"),
+    "a shape of 2^64": claiming(f"({2**32}, {2**32})"),
+    "an empty shape of 2^62": claiming(f"({2**62}, 0)"),
+    "an empty shape of 10^17 twice": lambda honest: headed(
+        f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({10**17}, 0, {10**17}), }}\n"
+    ),
+    "3.6 TiB": claiming(f"({10**12},)"),
+    "60 GiB": claiming(f"({60 * GIB // 4},)"),
+    "1 GiB": claiming(f"({GIB // 4},)"),
+    "1 GiB of strings": claiming("(1,)", f"'|S{GIB}'"),
+    "an itemsize of 2^31": claiming("(0,)", f"'<f{2**31}'"),
+    "a negative shape": claiming("(-6,)"),
+    "a shape of -1": claiming("(-1,)"),
+    "a shape of truth values": claiming("(True, True, 6)"),
+    "a shape of floats": claiming("(6.0,)"),
+    "a list as shape": claiming("[6]"),
+    "a shape of 5,000 digits": claiming(f"({'9' * 5000},)"),
+    "100 dimensions": claiming(f"({', '.join(['1'] * 100)}, 6)"),
+    "3,000 dimensions of 10^17": claiming(f"({', '.join([str(10**17)] * 3000)})"),
+    "10,000 dimensions": claiming(f"({', '.join(['1'] * 10_000)}, 6)"),
+    "140 nested brackets": claiming("(" * 140 + ")" * 140),
+    "5,000 nested brackets": claiming("(" * 5000 + ")" * 5000),
+    "5,000 minus signs": claiming(f"({'-' * 5000}6,)"),
+    "brackets alone": lambda honest: headed("(" * 60_000),
+    "spaces alone": lambda honest: headed(" " * 65_535),
+    "code as header": lambda honest: headed("__import__('os').abort()"),
+    "no text as header": lambda honest: headed(b"\xff\xfe\0\0"),
+    "no shape": lambda honest: headed("{'descr': '<f4', 'fortran_order': False, }\n", bytes(24)),
+    "another key": lambda honest: headed(
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (6,), 'x': 1, }\n", bytes(24)
+    ),
+    "an order of 7": claiming("(6,)", order="7"),
+    "a structure": claiming("(6,)", "[('a', '<f4')]"),
+    "1,000 nested structures": claiming("(6,)", "[('a', " * 1000 + "'<f4'" + ")]" * 1000),
+    "a structure of 2^62 bytes": claiming("(1,)", f"[('a', '<f4', ({2**60},))]"),
+    "no dtype": claiming("(6,)", "None"),
+    "an unknown dtype": claiming("(6,)", "'<q9'"),
+    "complex64": cast_to("complex64"),
+    "complex128": cast_to("complex128"),
+    "long doubles": cast_to("longdouble"),
+    "text": cast_to("<U8"),
+    "byte strings": cast_to("|S8"),
+    "dates": claiming("(3,)", "'<M8[s]'"),
+    "durations": claiming("(3,)", "'<m8[s]'"),
+    "void": claiming("(6,)", "'|V4'"),
+}
+"""Name -> the bytes that replace an honest array of the user's model, or of fedsel's line."""
+FOREIGN: dict[str, Callable[[bytes], bytes]] = {
+    "another shape": lambda honest: saved(np.zeros((7, 11), np.float32)),
+    "0-d": lambda honest: saved(np.float32(1.0)),
+    "empty": lambda honest: saved(np.zeros(0, np.float32)),
+    "a million values": lambda honest: saved(np.zeros(10**6, np.float32)),
+    "NaN": filled(np.nan),
+    "infinite": filled(np.inf),
+    "doubles of 1e300": filled(1e300),
+    "halves of infinity": filled(-np.inf, np.float16),
+}
+"""The same for arrays that can be read, but that no honest client sends."""
+
+FIT = {"arrays": "fitres.parameters", "metrics": "fitres.metrics", "num-examples": "fitres.num_examples"}
+"""Names of the records in a reply of the legacy API, by their names in the Message API."""
+
+
+def is_legacy(reply: Message) -> bool:
+    """True for a reply of the legacy API."""
+    return FIT["arrays"] in reply.content
+
+
+def arrays_of(reply: Message) -> ArrayRecord:
+    """The record of arrays of a reply."""
+    return reply.content[FIT["arrays"] if is_legacy(reply) else "arrays"]
+
+
+def with_array(make: Callable[[bytes], bytes]) -> Callable[[Message], Message]:
+    """The reply with another last array of the user's model, or with another update of fedsel's line."""
+
+    def change(reply: Message) -> Message:
+        record = arrays_of(reply)
+        name = list(record)[-2 if len(record) == len(NAMES) else 0]
+        honest = record[name]
+        record[name] = Array(honest.dtype, honest.shape, honest.stype, make(honest.data))
+        return reply
+
+    return change
+
+
+def with_arrays(make: Callable[[list[Array]], Iterable[Array]]) -> Callable[[Message], Message]:
+    """The reply with another list of arrays."""
+
+    def change(reply: Message) -> Message:
+        record = arrays_of(reply)
+        changed = dict(enumerate(make(list(record.values()))))
+        record.clear()
+        record.update({str(place): array for place, array in changed.items()})
+        return reply
+
+    return change
+
+
+def with_examples(value) -> Callable[[Message], Message]:
+    """The reply with another number of examples."""
+
+    def change(reply: Message) -> Message:
+        if is_legacy(reply):
+            reply.content[FIT["num-examples"]] = MetricRecord({"num_examples": value})
+        else:
+            reply.content["metrics"]["num-examples"] = value
+        return reply
+
+    return change
+
+
+def with_metrics(metrics) -> Callable[[Message], Message]:
+    """The reply with these metrics too."""
+
+    def change(reply: Message) -> Message:
+        reply.content[FIT["metrics"] if is_legacy(reply) else "metrics"].update(metrics())
+        return reply
+
+    return change
+
+
+def without(record: str) -> Callable[[Message], Message]:
+    """The reply without one of its records."""
+
+    def change(reply: Message) -> Message:
+        del reply.content[FIT[record] if is_legacy(reply) else record]
+        return reply
+
+    return change
+
+
+def with_content(content: RecordDict) -> Callable[[Message], Message]:
+    """The reply with another content."""
+
+    def change(reply: Message) -> Message:
+        reply.content = content
+        return reply
+
+    return change
+
+
+def failing(reply: Message) -> Message:
+    """An error in place of the reply."""
+    raise ValueError("x" * 3_000_000)
+
+
+HOSTILE_REPLIES: dict[str, Callable[[Message], Message]] = {
+    **{f"array: {name}": with_array(make) for name, make in (UNREADABLE | FOREIGN).items()},
+    "no arrays": with_arrays(lambda arrays: []),
+    "an array missing": with_arrays(lambda arrays: arrays[1:]),
+    "an array too many": with_arrays(lambda arrays: [*arrays, arrays[0]]),
+    "20,000 arrays": with_arrays(lambda arrays: arrays[:1] * 20_000),
+    "no record of arrays": without("arrays"),
+    "no record of metrics": without("metrics"),
+    "no records": with_content(RecordDict()),
+    "a record of numbers in place of arrays": with_content(
+        RecordDict({"arrays": MetricRecord({"a": 1}), FIT["arrays"]: MetricRecord({"a": 1})})
+    ),
+    "an error of 3 MB": failing,
+    "no examples": with_examples(0),
+    "minus one examples": with_examples(-1),
+    "2^62 examples": with_examples(2**62),
+    "NaN examples": with_examples(float("nan")),
+    "a list of examples": with_examples([1, 2, 3]),
+    "100,000 metrics": with_metrics(lambda: {f"m{number}": 1.0 for number in range(100_000)}),
+    "a list of 200,000 metrics": with_metrics(lambda: {"m": [1.0] * 200_000}),
+    "a name of 2 MB": with_metrics(lambda: {"m" * 2_000_000: 1.0}),
+}
+"""Name -> what it makes of an honest reply. Each must be refused."""
+
+
+def hostile_run(api: str, line: bool, replies: Iterable[Callable[[Message], Message]], folder: Path) -> AppStrategy:
+    """Carry out a run in which client 0 sends one of these `replies` in each round, and the other clients are honest.
+
+    Parameters
+    ----------
+    api : "message" or "legacy"
+    line : True if the clients have fedsel's line
+    """
+    replies = list(replies)
+    left = iter(replies)
+
+    def hostile(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Mod of the clients' app, outside fedsel's line."""
+        training = message.metadata.message_type.startswith("train")
+        reply = call_next(message, context)
+        return next(left)(reply) if training and context.node_config["partition-id"] == 0 else reply
+
+    settings = {"clients": CLIENTS, "cohort": CLIENTS, "out": folder / "run", "links": "simulated"}
+    settings |= {"rounds": len(replies), "compressor": "top-k" if line else "none"}
+    state = folder / "state"
+    if api == "legacy":
+        built = fedsel_app.strategy("random", parameters=model(), **settings)
+        run_app(built, len(replies), mods=[hostile, *([selecting] if line else [])], state_dir=state)
+        return built
+    app = register(fedsel_app.client_app() if line else ClientApp(), [])
+    built = fedsel_app.strategy("random", **settings)
+    contexts = {90 + client: node(client, state) for client in range(CLIENTS)}
+    grid = InProcessGrid(lambda message, context: hostile(message, context, app), contexts)
+    built.start(grid=grid, initial_arrays=by_name(model()))
+    return built
+
+
+def memory(name: str) -> int:
+    """Bytes of this process's memory: VmRSS now, VmHWM at most so far, VmSize with what was never touched."""
+    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(f"{name}:")]
+    return 1024 * int(line.split()[1])
+
+
+def main() -> None:
+    """Carry out a run with all hostile replies within the bound on address space, and print its memory above rest.
+
+    At rest, the process has carried out a run with honest replies.
+    """
+    api, line, folder = sys.argv[1], sys.argv[2] == "line", Path(sys.argv[3])
+    with pytest.MonkeyPatch.context() as patch:
+        become_task(patch)
+        hostile_run(api, line, [lambda reply: reply] * 2, folder / "honest")
+        rest, bound = memory("VmRSS"), memory("VmSize") + MOST_ADDRESSES
+        resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
+        hostile_run(api, line, HOSTILE_REPLIES.values(), folder / "hostile")
+    print(memory("VmHWM") - rest)
+
+
+if __name__ == "__main__":
+    main()
