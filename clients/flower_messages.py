@@ -15,7 +15,7 @@ from clients.user_client import Functions, Unanswered, UserClient
 from fedsel_app.messages.instructions import EnrolInstruction
 from fedsel_app.messages.records import CONTROL, FEDSEL, config_record, fedsel_config, users_arrays
 from fedsel_app.messages.scalars import Config, Scalar
-from fedsel_app.messages.user_apps import AppTrainInstruction, embed, embedded, users_part
+from fedsel_app.messages.user_apps import AppTrainInstruction, embed, embedded, users_keys
 
 GET_PROPERTIES, TRAIN, EVALUATE = "get_properties", "train", "evaluate"
 NAMES = {GET_PROPERTIES: "getproperties", TRAIN: "fit", EVALUATE: "evaluate"}
@@ -33,7 +33,7 @@ def answer_legacy(message: Message, context: Context, call_next: ClientAppCallab
     """Answer a message of fedsel's server through the user's `client_fn`; pass on any other."""
     config = read_config(message)
     own = embedded(config)
-    users = users_part(config)
+    users = users_keys(config)
     if not own:
         return call_next(message, context)
 

@@ -32,7 +32,7 @@ from fedsel_app.messages.records import (
     put_answer,
     read_arrays,
     users_arrays,
-    users_part,
+    users_records,
 )
 from fedsel_app.messages.scalars import Config, Report
 from fedsel_app.messages.user_apps import (
@@ -102,7 +102,7 @@ class UserClient:
     def answer(self) -> Message:
         """Answer the message, after removing fedsel's records from it."""
         config, control = fedsel_config(self.message.content) or {}, read_arrays(self.message.content, CONTROL)
-        self.message.content = users_part(self.message.content)
+        self.message.content = users_records(self.message.content)
         kind = self.message.metadata.message_type.split(".")[0]
         if kind == MessageType.QUERY:
             return self._reply(self.enrolment(EnrolInstruction.from_config(config)).to_config())

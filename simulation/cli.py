@@ -96,10 +96,10 @@ def partition(arguments: argparse.Namespace) -> int:
 def deploy(arguments: argparse.Namespace) -> int:
     """`fedsel deploy`: run with real server and client processes on this machine."""
     from simulation.deployment.deployed_run import run_deployed
-    from simulation.federation.folders import Federation
+    from simulation.federation.folders import FederationFolders
 
     config = configuration(arguments, links="measured")
-    federation = arguments.federation and Federation(arguments.federation)
+    federation = arguments.federation and FederationFolders(arguments.federation)
     return run_deployed(config, Console(), federation, insecure=arguments.insecure)
 
 
@@ -112,13 +112,13 @@ def submit(arguments: argparse.Namespace) -> int:
         from simulation.deployment.deployed_run import run_submitted
 
         return run_submitted(configuration(arguments), arguments.superlink, arguments.federation_config, Console())
-    from simulation.deployment.submission import resumed, run_defaults, submit_run
+    from simulation.deployment.submission import resumed, run_defaults, submit_to_federation
 
     if arguments.resume:
         config = resumed(admin, arguments.resume, overrides(arguments))
     else:
         config = configuration(arguments, **run_defaults(admin))
-    return submit_run(admin, config, Console())
+    return submit_to_federation(admin, config, Console())
 
 
 def parser() -> Parser:

@@ -99,7 +99,7 @@ class Saved:
         load_fields(self, self.state_fields, state)
 
 
-class Best(Saved):
+class BestModel(Saved):
     """Best global model so far by its score; before the first score, the initial model."""
 
     state_fields = ("_score", "parameters", "buffers")

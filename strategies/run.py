@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.records.schema import RoundRecord
 from strategies.aggregation.server_state import ServerState
-from strategies.checkpoint import Arrays, Best, Stateful, gather, matching, scatter
+from strategies.checkpoint import Arrays, BestModel, Stateful, gather, matching, scatter
 from strategies.method import ConfigT, SelectionMethod
 from strategies.participation.intermediate_round import IntermediateRound
 from strategies.participation.isp import ISP
@@ -107,7 +107,7 @@ class Run:
         self.collector = ReplyCollector(context, method.roster, reports, self.server.solver.payloads)
         self.rounds = RoundCount(method)
         self.parameters, self.buffers = context.initial, context.buffers
-        self.best = Best(context.initial, context.buffers)
+        self.best = BestModel(context.initial, context.buffers)
         self.completed, self.ended = 0, False
         self.record, self.started_s = RoundRecord(0), 0.0
 

@@ -89,7 +89,7 @@ def users_arrays(content: RecordDict, name: str = "") -> tuple[str, ArrayRecord]
 
     Raises WireError if the user has none, or several.
     """
-    found = {key: record for key, record in users_part(content).items() if isinstance(record, ArrayRecord)}
+    found = {key: record for key, record in users_records(content).items() if isinstance(record, ArrayRecord)}
     if name in found:
         return name, found[name]
     if len(found) != 1:
@@ -99,7 +99,7 @@ def users_arrays(content: RecordDict, name: str = "") -> tuple[str, ArrayRecord]
     return next(iter(found.items()))
 
 
-def users_part(content: RecordDict) -> RecordDict:
+def users_records(content: RecordDict) -> RecordDict:
     """The user's own records of a message, not copied."""
     return RecordDict({name: record for name, record in content.items() if name.split(".")[0] != FEDSEL})
 

@@ -45,7 +45,7 @@ def embedded(config: Mapping[str, Scalar]) -> Config:
     return {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
 
 
-def users_part(config: Mapping[str, Scalar]) -> Config:
+def users_keys(config: Mapping[str, Scalar]) -> Config:
     """Only the user's keys."""
     return {key: value for key, value in config.items() if not key.startswith(PREFIX)}
 

@@ -7,7 +7,7 @@ from fedsel_app.config import GROUPS, Settings, SharedSettings, Value, read_grou
 from fedsel_app.config.settings import Entry
 from fedsel_app.presets.layers import chosen, layered
 from fedsel_app.presets.preset import PresetConfig
-from fedsel_app.wiring.node_configuration import client_settings, refuse_choices
+from fedsel_app.wiring.node_configuration import refuse_choices, settings_of_owner
 
 
 @cache
@@ -40,7 +40,7 @@ Items = tuple[tuple[str, Value], ...]
 def _resolved(run_config: Items, node_config: Items, trusted: bool) -> SharedSettings:
     if not trusted:
         refuse_choices(dict(run_config), dict(node_config))
-    entries, own = shared_entries(), client_settings(dict(node_config))
+    entries, own = shared_entries(), settings_of_owner(dict(node_config))
     # The server has checked the settings of its method, whose keys have a dot.
     shared = {key: value for key, value in run_config if "." not in key}
     refuse_unknown(shared, [entry.key for entry in entries])

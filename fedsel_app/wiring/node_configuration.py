@@ -33,7 +33,7 @@ LONGEST = 60
 """Most characters of a refused value that are quoted, so that the whole sentence fits in the server's record."""
 
 
-def client_settings(node_config: Mapping[str, Value]) -> dict[str, Value]:
+def settings_of_owner(node_config: Mapping[str, Value]) -> dict[str, Value]:
     """Settings in a node configuration. Without a `partition`, all data at a `data-path` belong to the client.
 
     A server's `data-arguments` and `partition-arguments` are not used with the client's own `data` and `partition`.

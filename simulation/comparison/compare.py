@@ -15,9 +15,9 @@ from fedsel_app.records.run_folder import read_summary
 from fedsel_app.records.schema import Row
 from fedsel_app.records.summary import averaged_text
 from simulation.comparison.placement import cores_each
-from simulation.comparison.plan import Comparison
+from simulation.comparison.plan import ComparisonPlan
 from simulation.comparison.run_processes import carry_out
-from simulation.comparison.watch import read_run
+from simulation.comparison.watch import progress_of_run
 from simulation.engines.choice import choose
 from simulation.terminal import whole_table
 
@@ -32,7 +32,7 @@ MEASURES = {
 }
 
 
-def compare(comparison: Comparison, jobs: int, console: Console) -> dict[str, str]:
+def compare(comparison: ComparisonPlan, jobs: int, console: Console) -> dict[str, str]:
     """Carry out the unfinished runs of `comparison` as `carry_out` does, and print the results."""
     failures = carry_out(comparison, jobs, console)
     console.print(results_table(comparison))
@@ -42,13 +42,13 @@ def compare(comparison: Comparison, jobs: int, console: Console) -> dict[str, st
     return failures
 
 
-def plan_table(comparison: Comparison, jobs: int) -> Table:
+def plan_table(comparison: ComparisonPlan, jobs: int) -> Table:
     """Table of the planned runs, done and left, one line per run."""
     cores = cores_each(max(1, min(jobs, sum(not run.finished for run in comparison.runs))))
     caption = f"{comparison.kind} In {comparison.out}, side by side: {jobs}".lstrip()
     table = whole_table("run", "strategy", "seed", "engine", "rounds", "done", "what is left", caption=caption)
     for run in comparison.runs:
-        done = read_run(run.name, run.folder).round
+        done = progress_of_run(run.name, run.folder).round
         left = "nothing" if run.finished else "continues from its checkpoint" if run.checkpointed else "everything"
         table.add_row(
             run.name,
@@ -62,7 +62,7 @@ def plan_table(comparison: Comparison, jobs: int) -> Table:
     return table
 
 
-def results_table(comparison: Comparison) -> Table:
+def results_table(comparison: ComparisonPlan) -> Table:
     """Table of means ± standard deviations over the seeds, one line per strategy and cell of the grid."""
     summaries: dict[str, list[Row | None]] = {}
     for run in comparison.runs:

@@ -10,13 +10,13 @@ from clients.examples import client_examples
 from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.wiring.configuration import AppConfig
-from simulation.comparison.runs import Run
+from simulation.comparison.runs import RecordedRun
 from simulation.comparison.statistics import Floats, coverage
 
 UNKNOWN_LABELS = "only the clients know their data"
 
 
-def label_coverage(run: Run) -> Floats:
+def label_coverage(run: RecordedRun) -> Floats:
     """Share of the labels in the training examples of each round's cohort, float64 (T,); NaN without a cohort.
 
     Raises
@@ -27,12 +27,12 @@ def label_coverage(run: Run) -> Floats:
     if run.config["partition"] == "own":
         raise ConfigError(UNKNOWN_LABELS)
     config = AppConfig.from_values(run.config)
-    counts = label_counts(replace(config.data, download=False), config.partition, config.run.clients, run.seed)
+    counts = client_label_counts(replace(config.data, download=False), config.partition, config.run.clients, run.seed)
     return np.array([coverage(row["selected"], counts) if row["selected"] else np.nan for row in run.rows])
 
 
 @lru_cache(maxsize=16)
-def label_counts(data: DataConfig, partition: PartitionConfig, clients: int, seed: int) -> NDArray[np.int64]:
+def client_label_counts(data: DataConfig, partition: PartitionConfig, clients: int, seed: int) -> NDArray[np.int64]:
     """Number of training examples of each client and label, int64 (K, L).
 
     Raises

@@ -9,7 +9,7 @@ import pandas as pd
 from fedsel_app.config import ConfigError
 from fedsel_app.records.summary import STABLE_ROUNDS, averaged_text
 from simulation.comparison.results import Group
-from simulation.comparison.runs import Run
+from simulation.comparison.runs import RecordedRun
 from simulation.comparison.statistics import Floats
 
 SCORES = {"g_mean": "G-mean", "r2": "R²"}
@@ -26,7 +26,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Measure:
-    """Measure of a run: its key in `Run.measures`, its name, digits after the point, and whether higher is better.
+    """Measure of a run: key in `RecordedRun.measures`, name, digits after the point, and whether higher is better.
 
     `scale` is that of its interval, see `scaled_interval`.
     """
@@ -103,11 +103,11 @@ class EvaluatedMetric:
         """Measures of the metric: the last value, the mean of the last values, and the best."""
         return self.final, self.stable, self.best
 
-    def values(self, run: Run) -> pd.Series:
+    def values(self, run: RecordedRun) -> pd.Series:
         """Values of the rounds in which it was measured, by the position of the round."""
         return run.rounds.reindex(columns=[self.key])[self.key].dropna().astype(np.float64)
 
-    def of(self, run: Run) -> dict[str, float]:
+    def of(self, run: RecordedRun) -> dict[str, float]:
         """Measure key -> value, for its `levels`; NaN if the run never measured it."""
         values = self.values(run).to_numpy()
         if not values.size:
@@ -117,7 +117,7 @@ class EvaluatedMetric:
         return {measure.key: float(number) for measure, number in zip(self.levels, numbers, strict=True)}
 
 
-def metric_of(runs: Collection[Run], key: str = ACCURACY) -> EvaluatedMetric:
+def metric_of(runs: Collection[RecordedRun], key: str = ACCURACY) -> EvaluatedMetric:
     """Metric `key` of `runs`.
 
     Raises

@@ -76,7 +76,7 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparisonPlan:
     """Comparison: its runs, with the first seed first, and the settings that they come from."""
 
     out: Path
@@ -153,7 +153,7 @@ def plan(
     settings: Mapping[str, Value],
     grid: Mapping[str, Sequence[Value]],
     baseline: str | None = None,
-) -> Comparison:
+) -> ComparisonPlan:
     """Plan every strategy with every seed and every combination of the grid's values.
 
     A method's own setting, set for all runs or in the grid, is left out for the other methods. Runs that are then
@@ -191,7 +191,7 @@ def plan(
     refuse_idle([*settings, *grid], [run.config.values() for run in runs.values()])
     named = str(settings.get("preset", ""))
     pipelines = pipelines_of(load_preset(named), strategies, [*settings, *grid]) if named else Pipelines()
-    return Comparison(out, strategies, seeds, grid, settings, baseline, pipelines, list(runs.values()))
+    return ComparisonPlan(out, strategies, seeds, grid, settings, baseline, pipelines, list(runs.values()))
 
 
 def preset_strategies(preset: str) -> list[str]:

@@ -13,7 +13,7 @@ from fedsel_app.records.reading import check_failure, read_rows
 from fedsel_app.records.schema import schedule_round
 from simulation.comparison.pipelines import Pipelines, comparison_kind, differing_settings
 from simulation.comparison.plan_file import read_plan
-from simulation.comparison.runs import Run, joined, read_run
+from simulation.comparison.runs import RecordedRun, joined, read_recorded_run
 
 REPORTED = ("comparison.json", "rounds.jsonl")
 """A folder for `fedsel report` has one of these files."""
@@ -35,17 +35,17 @@ class Group:
     """
 
     name: str
-    runs: Mapping[str, tuple[Run, ...]]
+    runs: Mapping[str, tuple[RecordedRun, ...]]
     baseline: str
 
     @property
-    def all_runs(self) -> list[Run]:
+    def all_runs(self) -> list[RecordedRun]:
         """The runs of all variants."""
         return [run for runs in self.runs.values() for run in runs]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison:
+class RecordedComparison:
     """Comparison, read from its folder.
 
     Its data frames concatenate those of its runs. The first columns are run, strategy, seed, and one per key of the
@@ -64,10 +64,10 @@ class Comparison:
     settings: Mapping[str, Value]
     pipelines: Pipelines
     groups: tuple[Group, ...]
-    runs: Mapping[str, Run]
+    runs: Mapping[str, RecordedRun]
     notes: tuple[str, ...]
 
-    run_kind: ClassVar[type[Run]] = Run
+    run_kind: ClassVar[type[RecordedRun]] = RecordedRun
 
     @classmethod
     def read(cls, folder: Path, baseline: str | None = None) -> Self:
@@ -79,11 +79,11 @@ class Comparison:
             If there are no runs with a finished round, a file cannot be read, or no variant is called `baseline`.
         """
         plan = _plan(folder)
-        runs: dict[str, Run] = {}
+        runs: dict[str, RecordedRun] = {}
         notes: list[str] = []
         for planned in plan["runs"]:
             name = planned["name"]
-            run = read_run(folder / planned["folder"], name, planned.get("cell", {}), cls.run_kind)
+            run = read_recorded_run(folder / planned["folder"], name, planned.get("cell", {}), cls.run_kind)
             if run is None or not run.rows:
                 notes.append(f"{name} has not finished a round yet: it is not in this report.")
             else:
@@ -108,22 +108,22 @@ class Comparison:
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
-        """Rounds of all runs: see `Run.rounds`."""
+        """Rounds of all runs: see `RecordedRun.rounds`."""
         return self._joined("rounds")
 
     @cached_property
     def clients(self) -> pd.DataFrame:
-        """Clients of all runs: see `Run.clients`."""
+        """Clients of all runs: see `RecordedRun.clients`."""
         return self._joined("clients")
 
     @cached_property
     def selections(self) -> pd.DataFrame:
-        """Selections of all runs: see `Run.selections`."""
+        """Selections of all runs: see `RecordedRun.selections`."""
         return self._joined("selections")
 
     @cached_property
     def summary(self) -> pd.DataFrame:
-        """Summary of all runs, one row each: see `Run.summary`."""
+        """Summary of all runs, one row each: see `RecordedRun.summary`."""
         return self._joined("summary")
 
     def _joined(self, name: str) -> pd.DataFrame:
@@ -133,7 +133,7 @@ class Comparison:
         )
 
     @property
-    def counted(self) -> list[Run]:
+    def counted(self) -> list[RecordedRun]:
         """The counted runs: see `groups`."""
         return [run for group in self.groups for run in group.all_runs]
 
@@ -166,20 +166,20 @@ def _plan(folder: Path) -> dict[str, Any]:
     )
 
 
-def _differing(runs: Sequence[Run]) -> dict[str, dict[str, Value]]:
+def _differing(runs: Sequence[RecordedRun]) -> dict[str, dict[str, Value]]:
     """Strategy -> its values of the shared settings in which the strategies of `runs` differ."""
     return differing_settings({run.strategy: run.config for run in runs}, {key for run in runs for key in run.cell})
 
 
-def _groups(runs: Sequence[Run], wanted: str | None, planned: str) -> tuple[Group, ...]:
+def _groups(runs: Sequence[RecordedRun], wanted: str | None, planned: str) -> tuple[Group, ...]:
     """Group runs by the swept keys that all runs have; the other keys of the cell belong to the variant."""
     several = len({run.strategy for run in runs}) > 1
     shared = [key for key in runs[0].cell if several and all(key in run.cell for run in runs)]
 
-    def cell(run: Run, *, outer: bool) -> str:
+    def cell(run: RecordedRun, *, outer: bool) -> str:
         return ", ".join(f"{key}={value}" for key, value in run.cell.items() if (key in shared) == outer)
 
-    def variant(run: Run) -> str:
+    def variant(run: RecordedRun) -> str:
         own = cell(run, outer=False)
         return (f"{run.strategy}, {own}" if own else run.strategy) if several else own or run.strategy
 
@@ -187,7 +187,7 @@ def _groups(runs: Sequence[Run], wanted: str | None, planned: str) -> tuple[Grou
     if wanted is not None and wanted not in [*variants, *(run.strategy for run in runs)]:
         raise ConfigError(f"The baseline must be one of {'; '.join(variants)}. Got {wanted!r}.")
     named = wanted or planned
-    groups: dict[str, dict[str, list[Run]]] = {cell(run, outer=True): {} for run in runs}
+    groups: dict[str, dict[str, list[RecordedRun]]] = {cell(run, outer=True): {} for run in runs}
     for run in sorted(runs, key=lambda run: (variants.index(variant(run)), run.seed)):
         groups[cell(run, outer=True)].setdefault(variant(run), []).append(run)
     return tuple(

@@ -31,9 +31,9 @@ from fedsel_app.records.fedsel_folder import discard_empty, make_private_folder
 from fedsel_app.records.trackers import prepare_trackers
 from simulation import processes
 from simulation.comparison.placement import cores_each, gpu_count, visible_gpus, workers_each
-from simulation.comparison.plan import Comparison, PlannedRun
+from simulation.comparison.plan import ComparisonPlan, PlannedRun
 from simulation.comparison.warm_server import WarmServer
-from simulation.comparison.watch import REFRESH_S, progress_table, read_progress, read_run
+from simulation.comparison.watch import REFRESH_S, progress_of_run, progress_table, read_progress
 from simulation.engines.choice import choose
 
 ROUND = "round"
@@ -72,7 +72,7 @@ class RoundWatch:
 
 
 def carry_out(
-    comparison: Comparison,
+    comparison: ComparisonPlan,
     jobs: int,
     console: Console,
     *,
@@ -96,14 +96,14 @@ def carry_out(
         If another process is carrying out the same comparison.
     """
     make_private_folder(comparison.out)
-    with locked(comparison.out), processes.exit_on_signals():
+    with locked_comparison(comparison.out), processes.exit_on_signals():
         lay_out(comparison)
         prepare_trackers({name for run in comparison.runs for name in run.config.records.trackers})
         with RunProcesses(comparison.out, jobs, console, finished, budget_s) as run_processes:
             return run_processes.work(comparison.runs)
 
 
-def lay_out(comparison: Comparison) -> None:
+def lay_out(comparison: ComparisonPlan) -> None:
     """Write the plan of `comparison` into its folder, and remove the records of earlier failures."""
     comparison.write()
     make_private_folder(comparison.out / "runs")
@@ -216,7 +216,7 @@ class RunProcesses:
         processes.end([child], GRACE_S)
         del self._running[slot]
         if run.finished and (code == 0 or code > 128):
-            progress = read_run(run.name, run.folder)
+            progress = progress_of_run(run.name, run.folder)
             accuracy = "" if progress.accuracy is None else f", accuracy {progress.accuracy:.4f}"
             self._say(f"{run.name}: finished after {progress.round} rounds{accuracy}")
             self._finished(run)
@@ -270,7 +270,7 @@ def ended_by(code: int) -> str:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked_comparison(folder: Path) -> Iterator[None]:
     """Hold the lock of a comparison. Any end of this process releases it."""
     with (folder / "compare.lock").open("w") as lock:
         try:

@@ -34,7 +34,7 @@ OF_AGGREGATED = {"weights": "weight", "taken": "taken", "fit_losses": "fit_loss"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Run:
+class RecordedRun:
     """Records of one run.
 
     Attributes
@@ -155,10 +155,10 @@ class Run:
         return {name: (np.array(points)[:, 0], np.array(points)[:, 1]) for name, points in series.items()}
 
 
-AnyRun = TypeVar("AnyRun", bound=Run)
+AnyRun = TypeVar("AnyRun", bound=RecordedRun)
 
 
-def read_run(folder: Path, name: str, cell: Mapping[str, Value], kind: type[AnyRun]) -> AnyRun | None:
+def read_recorded_run(folder: Path, name: str, cell: Mapping[str, Value], kind: type[AnyRun]) -> AnyRun | None:
     """The run in `folder`, as an object of `kind`; None if it has not been started.
 
     Raises

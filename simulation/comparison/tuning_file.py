@@ -28,7 +28,7 @@ GOALS: dict[str, Measure] = {
 """Key in summary.json -> measure that can rank trials."""
 
 
-class Best(TypedDict):
+class BestTrial(TypedDict):
     """Best trial of a method: its number (from 1) and settings, the values of all trials, and number -> failure."""
 
     trial: int
@@ -47,7 +47,7 @@ class TuningFile(TypedDict):
     over: dict[str, str]
     metric: str
     settings: dict[str, Value]
-    best: NotRequired[dict[str, Best]]
+    best: NotRequired[dict[str, BestTrial]]
 
 
 def read_tuning(folder: Path) -> dict[str, Any] | None:

@@ -46,7 +46,7 @@ class Progress:
     age_s: float | None = None
 
 
-def read_run(name: str, folder: Path, *, failed: bool = False) -> Progress:
+def progress_of_run(name: str, folder: Path, *, failed: bool = False) -> Progress:
     """Progress of the run in `folder`; `failed` is True if its process failed, which its own files do not show."""
     if not (folder / "config.json").exists():
         return Progress(name, "failed" if failed else "waiting")
@@ -76,11 +76,12 @@ def read_progress(folder: Path) -> list[Progress]:
     if comparison is not None:
         failed = {row["name"] for row in read_rows(folder / "failures.jsonl", check_failure)}
         return [
-            read_run(run["name"], folder / run["folder"], failed=run["name"] in failed) for run in comparison["runs"]
+            progress_of_run(run["name"], folder / run["folder"], failed=run["name"] in failed)
+            for run in comparison["runs"]
         ]
     if not (folder / "config.json").exists():
         raise ConfigError(f"{folder} has neither a comparison (comparison.json) nor a run (config.json).")
-    return [read_run(folder.absolute().name, folder)]
+    return [progress_of_run(folder.absolute().name, folder)]
 
 
 def progress_table(runs: Sequence[Progress]) -> Table:

@@ -47,9 +47,9 @@ def _make(arguments: argparse.Namespace) -> None:
 
 
 def _add(folder: Path, count: int) -> None:
-    from simulation.federation.folders import Federation, add_clients, share_signature
+    from simulation.federation.folders import FederationFolders, add_clients, share_signature
 
-    made = Federation(folder)
+    made = FederationFolders(folder)
     names = add_clients(folder, count)
     share_signature(made)
     print(
@@ -60,12 +60,12 @@ def _add(folder: Path, count: int) -> None:
 
 
 def _revoke(folder: Path, name: str) -> None:
-    from simulation.federation.folders import Federation, revoke_client
+    from simulation.federation.folders import FederationFolders, revoke_client
 
     revoke_client(folder, name)
     print(
-        f"Revoked {name} in {Federation(folder).server}. Remove clients/{name}.pub from the folder on the server's "
-        "machine too. A running server then refuses the client within seconds."
+        f"Revoked {name} in {FederationFolders(folder).server}. Remove clients/{name}.pub from the folder on the "
+        "server's machine too. A running server then refuses the client within seconds."
     )
 
 

@@ -17,10 +17,10 @@ from fedsel_app.wiring.configuration import AppConfig, known_defaults
 from fedsel_app.wiring.node_configuration import ALLOWED, code_in, node_config_text
 from fedsel_app.wiring.server import run_folder
 from simulation.deployment.app_folder import app_folder
-from simulation.deployment.flower_cli import DeploymentError, submit
+from simulation.deployment.flower_cli import DeploymentError, submit_to_flower
 from simulation.deployment.local_deployment import Deployment
 from simulation.experiments.run_folders import discard_states
-from simulation.federation.folders import Federation
+from simulation.federation.folders import FederationFolders
 from simulation.guard.command_lines import CONNECTION, commands_elsewhere
 
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
@@ -35,7 +35,7 @@ PROBE_BYTES = 1 << 16
 def run_deployed(
     config: AppConfig,
     console: Console,
-    federation: Federation | None = None,
+    federation: FederationFolders | None = None,
     *,
     insecure: bool = False,
 ) -> int:
@@ -65,7 +65,9 @@ def run_deployed(
     console.print(f"Starting one SuperLink and {len(nodes)} SuperNodes. Logs: {place / 'logs'}", soft_wrap=True)
     try:
         with Deployment(place, nodes, federation, insecure=insecure, app=app_folder()) as deployment:
-            result = submit(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, show_line)
+            result = submit_to_flower(
+                app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, show_line
+            )
     except DeploymentError:
         refuse_full(folder)
         raise
@@ -102,7 +104,7 @@ def _elsewhere(config: AppConfig, *, own_data: bool) -> list[str]:
     here = {"out", "state-dir", "clients"} | (set() if own_data else {"data-path"})
     defaults = known_defaults() | {"links": "measured", "node-keys": config.enrolment.node_keys}
     changed = {key: value for key, value in app_values(config).items() if defaults[key] != value and key not in here}
-    return commands_elsewhere(config.run.clients, client_settings(config, None, own_data=own_data), changed)
+    return commands_elsewhere(config.run.clients, owner_settings(config, None, own_data=own_data), changed)
 
 
 def run_submitted(config: AppConfig, superlink: str, federation_config: str | None, console: Console) -> int:
@@ -135,7 +137,7 @@ def run_submitted(config: AppConfig, superlink: str, federation_config: str | No
     summary = Path(config.records.out) / "summary.json"
     finished_before = summary.exists()
     try:
-        result = submit(app_folder(), superlink, app_values(config), None, federation_config, show_line)
+        result = submit_to_flower(app_folder(), superlink, app_values(config), None, federation_config, show_line)
     except DeploymentError as error:
         if UNKNOWN not in str(error):
             raise
@@ -151,12 +153,12 @@ def run_submitted(config: AppConfig, superlink: str, federation_config: str | No
 
 
 def client_nodes(config: AppConfig, states: Path) -> list[str]:
-    """Node configuration of each client: its partition id and its `client_settings`."""
-    clients, own = config.run.clients, client_settings(config, states)
+    """Node configuration of each client: its partition id and its `owner_settings`."""
+    clients, own = config.run.clients, owner_settings(config, states)
     return [node_config_text(client, clients, own) for client in range(clients)]
 
 
-def client_settings(config: AppConfig, states: Path | None, *, own_data: bool = True) -> dict[str, str]:
+def owner_settings(config: AppConfig, states: Path | None, *, own_data: bool = True) -> dict[str, str]:
     """Settings that only a client's owner may give.
 
     Parameters

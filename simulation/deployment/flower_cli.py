@@ -38,7 +38,7 @@ class NoAnswerError(DeploymentError):
 
 
 @dataclass(frozen=True)
-class RunResult:
+class SubmittedRun:
     """Outcome of a submitted run, in Flower's words: `status` is "finished:completed" if it succeeded."""
 
     run_id: int
@@ -59,14 +59,14 @@ class RunResult:
         return f"The run {self.status.partition(':')[2] or self.status}.{details}"
 
 
-def submit(
+def submit_to_flower(
     app: Path,
     superlink: str,
     run_config: Mapping[str, Value],
     flwr_home: Path | None,
     federation_config: str | None,
     on_line: Callable[[str], None],
-) -> RunResult:
+) -> SubmittedRun:
     """Submit `app` through ``flwr run`` and wait for its end. An interrupt stops the run.
 
     Parameters
@@ -104,11 +104,11 @@ def submit(
         raise
 
 
-def _result(run_id: int, superlink: str, variables: Mapping[str, str]) -> RunResult | None:
+def _result(run_id: int, superlink: str, variables: Mapping[str, str]) -> SubmittedRun | None:
     """Outcome of a run; None as long as it runs."""
     run = flwr(["list", superlink, "--run-id", str(run_id)], variables, ANSWER_S)["runs"][0]
     ended = run["status"].startswith("finished")
-    return RunResult(run_id, run["status"], run["status-details"]) if ended else None
+    return SubmittedRun(run_id, run["status"], run["status-details"]) if ended else None
 
 
 def _show_log(run_id: int, superlink: str, variables: Mapping[str, str], on_line: Callable[[str], None]) -> None:

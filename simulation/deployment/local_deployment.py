@@ -18,7 +18,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.records.fedsel_folder import ForeignFolderError, make_fedsel_folder, temporary_folder, working_in
 from simulation import processes
 from simulation.deployment.flower_cli import DeploymentError, environment
-from simulation.federation.folders import Federation, provision
+from simulation.federation.folders import FederationFolders, provision
 from simulation.guard.app_signature import TRUSTED, sign_app
 from simulation.guard.command_lines import (
     SUPERLINK_MODULE,
@@ -69,7 +69,7 @@ class Deployment:
         self,
         folder: Path,
         node_configs: list[str],
-        federation: Federation | None = None,
+        federation: FederationFolders | None = None,
         *,
         insecure: bool = False,
         app: Path | None = None,
@@ -130,7 +130,7 @@ class Deployment:
         self._temporary = self._held.enter_context(temporary_folder(self.folder))
         clients = len(self._node_configs)
         if not self._insecure and self.federation is None:
-            made = Federation(self.folder / "federation")
+            made = FederationFolders(self.folder / "federation")
             self.federation = made if made.folder.exists() else provision(made.folder, [HERE], clients, at.fleet_port)
         server = authority = None
         if self.federation is not None:

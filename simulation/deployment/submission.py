@@ -19,7 +19,7 @@ from fedsel_app.wiring.configuration import AppConfig, resolve
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.connection import obstacle
 from simulation.deployment.deployed_run import app_values, show_line
-from simulation.deployment.flower_cli import DeploymentError, environment, flwr, submit, tool
+from simulation.deployment.flower_cli import DeploymentError, environment, flwr, submit_to_flower, tool
 from simulation.federation.folders import SIGNING
 from simulation.federation.machine import Machine, read_machine
 from simulation.guard.app_signature import is_signed
@@ -55,7 +55,7 @@ def resumed(folder: Path, name: str, values: Mapping[str, Value]) -> AppConfig:
     return resolve({**before, "resume": True})
 
 
-def submit_run(folder: Path, config: AppConfig, console: Console) -> int:
+def submit_to_federation(folder: Path, config: AppConfig, console: Console) -> int:
     """Carry out a run with the federation. The server writes its records to ``runs/NAME`` in its folder.
 
     Returns
@@ -89,7 +89,7 @@ def submit_run(folder: Path, config: AppConfig, console: Console) -> int:
     console.print(f"Run {name}. {machine.server} writes its records to server/runs/{name}.", soft_wrap=True)
     go_on = f"Go on with: fedsel submit {folder} --resume {name}"
     try:
-        result = submit(app, CONNECTION, app_values(config), home, None, show_line)
+        result = submit_to_flower(app, CONNECTION, app_values(config), home, None, show_line)
     except DeploymentError as error:
         raise DeploymentError(f"{error} {go_on}") from error
     if result.completed:

@@ -7,7 +7,6 @@ least `MANY_UPDATES` client updates (rounds x cohort) and at least one per clien
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -33,8 +32,11 @@ class Choice:
     @property
     def simulate(self) -> Callable[..., Path]:
         """The engine's function `simulate`."""
-        found: Callable[..., Path] = import_module(f"simulation.engines.{self.engine}_engine").simulate
-        return found
+        if self.engine == "inline":
+            from simulation.engines.inline_engine import simulate
+        else:
+            from simulation.engines.ray_engine import simulate
+        return simulate
 
 
 def usable_cores() -> int:

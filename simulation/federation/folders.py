@@ -31,7 +31,7 @@ SIGNING, LOG = "signing", "log.txt"
 
 
 @dataclass(frozen=True)
-class Federation:
+class FederationFolders:
     """Federation as `fedsel provision` makes it: a folder that holds the folders of all machines."""
 
     folder: Path
@@ -71,7 +71,7 @@ class Federation:
 
 def provision(
     folder: Path, hosts: Sequence[str], clients: int, port: int, *, keep_authority: bool = False
-) -> Federation:
+) -> FederationFolders:
     """Make the folders of one server, `clients` clients and one admin.
 
     The new folders are private, and git ignores them.
@@ -90,7 +90,7 @@ def provision(
     ConfigError
         If `folder` exists or cannot be written, or a host is neither a name nor an address.
     """
-    made = Federation(folder.absolute())
+    made = FederationFolders(folder.absolute())
     if os.path.lexists(made.folder):
         raise ConfigError(f"{made.folder} exists already. Choose another folder, or add clients with --add.")
     authority = Authority()
@@ -129,7 +129,7 @@ def add_clients(folder: Path, count: int) -> list[str]:
     ConfigError
         If `folder` is not a federation or cannot be written, or the folder of a revoked client still exists.
     """
-    made = Federation(folder.absolute())
+    made = FederationFolders(folder.absolute())
     machine = read_machine(made.server, "server")
     taken = set(client_numbers(made.server))
     numbers = [number for number in range(len(taken) + count) if number not in taken][:count]
@@ -155,7 +155,7 @@ def revoke_client(folder: Path, name: str) -> None:
     ConfigError
         If no client has this name, or the key cannot be removed.
     """
-    made = Federation(folder.absolute())
+    made = FederationFolders(folder.absolute())
     read_machine(made.server, "server")
     known = [f"client-{number}" for number in client_numbers(made.server)]
     if name not in known:
@@ -172,7 +172,7 @@ def client_numbers(server: Path) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
-def share_signature(federation: Federation) -> None:
+def share_signature(federation: FederationFolders) -> None:
     """Copy the signatures from the admin's folder to the server's, and the trusted signers to each client's.
 
     Raises ConfigError if a file cannot be written.
@@ -187,7 +187,7 @@ def share_signature(federation: Federation) -> None:
         raise ConfigError(f"The signatures cannot be copied: {error}.") from error
 
 
-def _make_client(made: Federation, client: int, machine: Machine) -> None:
+def _make_client(made: FederationFolders, client: int, machine: Machine) -> None:
     private, public = client_key()
     folder = made.client(client)
     _make(folder, replace(machine, role="client", client=client), made.authority.read_bytes())

@@ -19,7 +19,7 @@ from fedsel_app.messages.answers import MOST_EXAMPLES, Ability, EnrolAnswer, Tra
 from fedsel_app.messages.instructions import ProbeInstruction, TrainInstruction
 from fedsel_app.messages.reported_values import lower_median, one_line, refuse_endless, winsorised
 from fedsel_app.messages.scalars import Report
-from fedsel_app.messages.user_apps import AppTrainInstruction, app_enrolment, embedded, reported_loss, users_part
+from fedsel_app.messages.user_apps import AppTrainInstruction, app_enrolment, embedded, reported_loss, users_keys
 from fedsel_app.models.array_layout import ArrayLayout
 from fedsel_app.records.schema import EnrolmentRecord
 from fedsel_app.wire.codec import Update, WireError, encode
@@ -258,7 +258,7 @@ class UserClients:
             measured = {Report.INITIAL_LOSS: float(reply.loss)} if Report.INITIAL_LOSS in instruction.reports else {}
             answer = TrainAnswer(reported_loss(reply.metrics), steps, reply.arrived_s, reports=measured)
             tensors = self._update(message, tensors)
-        self.metrics[client] = numbers(users_part(reply.metrics))
+        self.metrics[client] = numbers(users_keys(reply.metrics))
         self._examples[client] = reply.examples
         return replace(reply, metrics=answer.to_config(), tensors=tensors)
 

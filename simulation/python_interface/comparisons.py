@@ -11,7 +11,7 @@ from fedsel_app.config import ConfigError, Value
 from simulation.comparison.measures import ACCURACY, metric_of
 from simulation.comparison.placement import default_jobs, gpu_count
 from simulation.comparison.plan import plan, preset_strategies
-from simulation.comparison.results import Comparison
+from simulation.comparison.results import RecordedComparison
 from simulation.comparison.run_processes import carry_out
 from simulation.python_interface.keywords import key_of, listed, setting_values
 from simulation.python_interface.places import refuse_main
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from simulation.python_interface.setting_keywords import SettingKeywords
 
 
-class ComparisonResult(Comparison):
+class ComparisonResult(RecordedComparison):
     """Comparison that was read from its folder: the result of `compare` and `load_comparison`."""
 
     run_kind = RunResult

@@ -22,7 +22,7 @@ from fedsel_app.wiring.configuration import AppConfig, resolve
 from fedsel_app.wiring.server import run_folder
 from simulation.comparison.measures import ACCURACY, metric_of
 from simulation.comparison.results import Group
-from simulation.comparison.runs import Run, read_run
+from simulation.comparison.runs import RecordedRun, read_recorded_run
 from simulation.engines.choice import choose
 from simulation.experiments.run_folders import resolve_resumed
 from simulation.flower_app.settings import OWN_APP
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 CPU = torch.device("cpu")
 
 
-class RunResult(Run):
+class RunResult(RecordedRun):
     """Run that was read from its folder: the result of `run` and `load_run`.
 
     Its models and its test data raise ConfigError if the data set is not available, if the run is one of a user's own
@@ -173,7 +173,7 @@ def load_run(folder: str | Path) -> RunResult:
     """
     place = Path(folder).expanduser().absolute()
     read_rounds(place)
-    found = read_run(place, place.name, {}, RunResult)
+    found = read_recorded_run(place, place.name, {}, RunResult)
     if found is None or not found.rows:
         raise ConfigError(f"{place} has no run with a finished round: there is nothing to read yet.")
     return found

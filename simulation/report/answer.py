@@ -36,7 +36,7 @@ CHEAPEST = (
 )
 
 
-def ranking_table(group: Group, numbers: Numbers) -> Table:
+def variants_table(group: Group, numbers: Numbers) -> Table:
     """Table that ranks the variants by their mean score: scores, costs to target, and the verdict against the first."""
     score, final = numbers.metric.stable, numbers.metric.final
     sign = -1.0 if score.higher_wins else 1.0
@@ -90,7 +90,7 @@ def print_lines(console: Console, lines: Iterable[str]) -> None:
 
 
 @dataclass(frozen=True)
-class Scale:
+class Unit:
     """Scale of a cost in text: digits after the point, unit, and units per unit of the measure."""
 
     digits: int
@@ -153,9 +153,9 @@ def _best(group: Group, numbers: Numbers, ranked: list[str], measure: Measure, t
     means = {name: numbers.mean(name, measure.key, seeds) for name in ranked}
     order = sorted(ranked, key=lambda name: (sign * means[name], name))
     first = order[0]
-    scale = Scale(measure.digits, unit)
+    scale = Unit(measure.digits, unit)
     if unit == "MB" and means[first] < 0.1:
-        scale = Scale(1, "kB", 1000.0)
+        scale = Unit(1, "kB", 1000.0)
     runs = numbers.reached(first, measure.key).size
     over = "one run" if runs == 1 else f"mean of {runs} runs"
     if 0 < len(seeds) < runs:
@@ -174,7 +174,7 @@ def _best(group: Group, numbers: Numbers, ranked: list[str], measure: Measure, t
     return sentence
 
 
-def _compared(role: str, other: str, results: Mapping[str, tuple[Paired, float, str]], scale: Scale) -> str:
+def _compared(role: str, other: str, results: Mapping[str, tuple[Paired, float, str]], scale: Unit) -> str:
     paired, _, verdict = results[other]
     difference = paired.difference
     if difference.n == 0:

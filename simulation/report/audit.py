@@ -9,8 +9,8 @@ import numpy as np
 from fedsel_app.config import ConfigError
 from fedsel_app.records.schema import RoundRecord
 from simulation.comparison.labels import label_coverage
-from simulation.comparison.results import Comparison, Group
-from simulation.comparison.runs import Run
+from simulation.comparison.results import Group, RecordedComparison
+from simulation.comparison.runs import RecordedRun
 from simulation.comparison.statistics import Floats, gini, jain, longest_gaps, worst_tenth
 from simulation.report.tables import FREE, Column, Table
 
@@ -20,7 +20,7 @@ NUMBERS = tuple(
 """Fields of a round that are one number."""
 
 
-def pipeline_table(comparison: Comparison) -> Table | None:
+def pipeline_table(comparison: RecordedComparison) -> Table | None:
     """Table of the settings that differ between the methods; None if there are none."""
     differing, papers = comparison.differing, comparison.pipelines.papers
     keys = list(next(iter(differing.values())))
@@ -91,7 +91,7 @@ def client_table(group: Group) -> Table | None:
     return Table("clients", "Accuracy by client", caption, columns, rows) if rows else None
 
 
-def run_table(comparison: Comparison) -> Table:
+def run_table(comparison: RecordedComparison) -> Table:
     """Table of the runs with a finished round."""
     columns = [Column("run"), Column("strategy"), Column("cell"), Column("seed"), Column("state"), Column("rounds")]
     columns += [Column("final accuracy", 4), Column("rounds to target"), Column("simulated seconds", 1)]
@@ -106,7 +106,7 @@ def run_table(comparison: Comparison) -> Table:
     )
 
 
-def round_table(comparison: Comparison) -> Table:
+def round_table(comparison: RecordedComparison) -> Table:
     """Table of every round of every run, finished or not; a number that was not measured is empty."""
     runs = list(comparison.runs.values())
     keys = list(dict.fromkeys(key for run in runs for key in run.cell))
@@ -125,7 +125,7 @@ def round_table(comparison: Comparison) -> Table:
     return Table("rounds", "The rounds", "Every round of every run.", columns, rows)
 
 
-def failure_table(runs: Iterable[Run]) -> Table | None:
+def failure_table(runs: Iterable[RecordedRun]) -> Table | None:
     """Table of client failures; None if there are none."""
     rows = [
         [run.name, row["round"], failure["client"], failure["reason"]]
@@ -138,7 +138,7 @@ def failure_table(runs: Iterable[Run]) -> Table | None:
     return Table("failures", "Client failures", caption, columns, rows) if rows else None
 
 
-def _run_row(run: Run) -> list[object]:
+def _run_row(run: RecordedRun) -> list[object]:
     numbers = run.measures
     reached = numbers["rounds_to_target"]
     cell = ", ".join(f"{key}={value}" for key, value in run.cell.items())
@@ -159,7 +159,7 @@ def _run_row(run: Run) -> list[object]:
     ]
 
 
-def _evenness(run: Run) -> list[float]:
+def _evenness(run: RecordedRun) -> list[float]:
     """Numbers of a run in the participation table."""
     counts, gaps = run.selection_counts, longest_gaps(run.selection_matrix > 0)
     return [

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.data import data_name
 from fedsel_app.wiring.configuration import resolve
-from simulation.comparison.labels import label_counts
+from simulation.comparison.labels import client_label_counts
 
 FORMATS = (".pdf", ".png", ".svg")
 DOTS_PER_INCH = 144
@@ -51,7 +51,7 @@ def draw_class_distribution(
             or f"{data_name(config.values())}, seed {config.run.seed}"
         )
         try:
-            panels[title] = label_counts(config.data, config.partition, config.run.clients, config.run.seed)
+            panels[title] = client_label_counts(config.data, config.partition, config.run.clients, config.run.seed)
         except ConfigError as error:
             raise ConfigError(f"The class distribution cannot be drawn: {error}") from error
     picture.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from simulation.comparison.measures import (
     Numbers,
 )
 from simulation.comparison.results import Group
-from simulation.comparison.runs import Run
+from simulation.comparison.runs import RecordedRun
 from simulation.comparison.statistics import Floats
 from simulation.report.client_figures import client_plot, component_plot, participation_plot, selection_plot
 from simulation.report.drawing import COLOURS, Plot, Style
@@ -95,7 +95,7 @@ def plots(group: Group, style: Style, numbers: Numbers, covered: Mapping[str, Se
     return drawn
 
 
-def _curve(run: Run, metric: EvaluatedMetric, keys: Sequence[str], unit: float) -> tuple[Floats, Floats]:
+def _curve(run: RecordedRun, metric: EvaluatedMetric, keys: Sequence[str], unit: float) -> tuple[Floats, Floats]:
     """Curve of a metric against the running total of the fields `keys`, or against the round if there are none."""
     x = run.cumulative(*keys) / unit if keys else run.schedule
     values = metric.values(run)

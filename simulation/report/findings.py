@@ -55,11 +55,11 @@ def against(
 def judged(results: Mapping[Key, Paired]) -> dict[Key, tuple[Paired, float, str]]:
     """Paired comparisons with Holm's p over all of them, and the verdict on each as text."""
     adjusted = holm([result.p for result in results.values()])
-    results = {key: _with_interval(result) for key, result in results.items()}
+    results = {key: _without_weak_interval(result) for key, result in results.items()}
     return {key: (result, p, judge(result, p)) for (key, result), p in zip(results.items(), adjusted, strict=True)}
 
 
-def _with_interval(result: Paired) -> Paired:
+def _without_weak_interval(result: Paired) -> Paired:
     """The comparison, without its interval if it has fewer than `FEWEST_PAIRS` pairs; such an interval carries no
     information.
     """

@@ -14,9 +14,9 @@ from fedsel_app.config.data import data_name
 from fedsel_app.records.files import write_text
 from fedsel_app.wiring.configuration import known_defaults
 from simulation.comparison.measures import ACCURACY, EvaluatedMetric, Numbers, metric_of
-from simulation.comparison.results import Comparison, Group
+from simulation.comparison.results import Group, RecordedComparison
 from simulation.experiments.pipeline import pipeline_text
-from simulation.report.answer import print_lines, print_table, ranking_table, verdict
+from simulation.report.answer import print_lines, print_table, variants_table, verdict
 from simulation.report.audit import (
     client_table,
     coverages,
@@ -110,7 +110,7 @@ def write_report(
     ConfigError
         If the folder has no run with a finished round, no variant is called `baseline`, or no run measured `metric`.
     """
-    comparison = Comparison.read(folder, baseline)
+    comparison = RecordedComparison.read(folder, baseline)
     report = _report(comparison, metric_of(comparison.runs.values(), metric), per_seed=per_seed)
     if console:
         _print(console, report)
@@ -140,7 +140,7 @@ def _print(console: Console, report: Report) -> None:
             print_table(console, section.name, section.clients)
 
 
-def _report(comparison: Comparison, metric: EvaluatedMetric, *, per_seed: bool) -> Report:
+def _report(comparison: RecordedComparison, metric: EvaluatedMetric, *, per_seed: bool) -> Report:
     styles = Style(per_seed=per_seed), Style(narrow=True, per_seed=per_seed)
     tuned, tuned_table = tuning_section(comparison, metric)
     tables = [tuned_table, run_table(comparison), pipeline_table(comparison), failure_table(comparison.runs.values())]
@@ -168,7 +168,7 @@ def _section(group: Group, kind: str, metric: EvaluatedMetric, styles: Sequence[
     findings = [replace(table, caption=f"{kind} {table.caption}".lstrip()) for table in finding_tables(group, numbers)]
     tables = [*findings, participation_table(group, covered), *([clients] if clients else [])]
     drawn = _drawn(plots(group, style, numbers, covered) for style in styles)
-    return Section(group.name, ranking_table(group, numbers), verdict(group, numbers), notes, tables, clients, drawn)
+    return Section(group.name, variants_table(group, numbers), verdict(group, numbers), notes, tables, clients, drawn)
 
 
 def _drawn(by_style: Iterable[Sequence[Plot]]) -> list[Drawn]:
@@ -191,7 +191,7 @@ def _write_tables(folder: Path, report: Report) -> None:
         write_text(folder / f"report-{name}.tex", latex_tables(tables))
 
 
-def headline(comparison: Comparison) -> str:
+def headline(comparison: RecordedComparison) -> str:
     """Headline of the page: strategies, data set and seeds."""
     runs = comparison.counted
     strategies = list(dict.fromkeys(run.strategy for run in runs))
@@ -200,7 +200,7 @@ def headline(comparison: Comparison) -> str:
     return f"{', '.join(strategies)} on {data_name(runs[0].config)}, {named}"
 
 
-def setting_line(comparison: Comparison) -> str:
+def setting_line(comparison: RecordedComparison) -> str:
     """Line on the kind of the comparison, its main settings, and its compressor, solver and server optimizer."""
     config = comparison.groups[0].all_runs[0].config
     given = ", ".join(f"{key}={value}" for key, value in comparison.settings.items())
@@ -213,7 +213,7 @@ def setting_line(comparison: Comparison) -> str:
     )
 
 
-def _pipelines(comparison: Comparison) -> str:
+def _pipelines(comparison: RecordedComparison) -> str:
     """Sentences on compressor, solver and server optimizer: one for all methods or, if they differ, one for each."""
     runs = comparison.counted
     texts = {run.strategy: pipeline_text({**known_defaults(), **run.config}) for run in runs}

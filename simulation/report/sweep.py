@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 
 from fedsel_app.config import Value
 from simulation.comparison.measures import SECONDS, TRAFFIC_MB, EvaluatedMetric, Measure
-from simulation.comparison.results import Comparison
-from simulation.comparison.runs import Run
+from simulation.comparison.results import RecordedComparison
+from simulation.comparison.runs import RecordedRun
 from simulation.comparison.statistics import Floats
 from simulation.report.drawing import Plot, Style, look
 
@@ -17,7 +17,7 @@ LOG_RATIO = 10.0
 """Least ratio of the largest value to the smallest for a logarithmic axis."""
 
 
-def sweep_plots(comparison: Comparison, metric: EvaluatedMetric, style: Style) -> list[Plot]:
+def sweep_plots(comparison: RecordedComparison, metric: EvaluatedMetric, style: Style) -> list[Plot]:
     """One figure for each setting that has several values in the counted runs."""
     runs = comparison.counted
     swept = {key: list(dict.fromkeys(run.cell[key] for run in runs if key in run.cell)) for key in _keys(runs)}
@@ -25,14 +25,14 @@ def sweep_plots(comparison: Comparison, metric: EvaluatedMetric, style: Style) -
     return [_plot(key, values, runs, numbers, metric, style) for key, values in swept.items() if len(values) > 1]
 
 
-def _keys(runs: Sequence[Run]) -> list[str]:
+def _keys(runs: Sequence[RecordedRun]) -> list[str]:
     return list(dict.fromkeys(key for run in runs for key in run.cell))
 
 
 def _plot(
     key: str,
     values: Sequence[Value],
-    runs: Sequence[Run],
+    runs: Sequence[RecordedRun],
     numbers: Mapping[str, Mapping[str, float]],
     metric: EvaluatedMetric,
     style: Style,

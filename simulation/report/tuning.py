@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from simulation.comparison.measures import EvaluatedMetric, Measure, Numbers
-from simulation.comparison.results import Comparison, Group
+from simulation.comparison.results import Group, RecordedComparison
 from simulation.comparison.statistics import FEWEST_PAIRS, Paired, paired
 from simulation.comparison.tuning_file import CELL, DEFAULT, GOALS, TUNED, read_tuning, settings_text
 from simulation.report.findings import SCALES, interval, judged, pairs_text
@@ -21,7 +21,7 @@ def tuned_kind(group: Group) -> str:
     return KIND if all(run.cell.get(CELL) == TUNED for run in group.all_runs) else ""
 
 
-def tuning_section(comparison: Comparison, metric: EvaluatedMetric) -> tuple[list[str], Table | None]:
+def tuning_section(comparison: RecordedComparison, metric: EvaluatedMetric) -> tuple[list[str], Table | None]:
     """Sentences and table on the tuning in the comparison's folder; none without a tuning or a finished pair of runs.
 
     Raises
@@ -46,7 +46,7 @@ def tuning_section(comparison: Comparison, metric: EvaluatedMetric) -> tuple[lis
     return sentences, _table(tuning, goal, best, numbers, results, ranks)
 
 
-def _groups(comparison: Comparison) -> dict[str, Group]:
+def _groups(comparison: RecordedComparison) -> dict[str, Group]:
     """Strategy -> its default and its tuned runs, for strategies with both."""
     found: dict[str, dict[str, list[Any]]] = {}
     for run in (run for group in comparison.groups for run in group.all_runs):

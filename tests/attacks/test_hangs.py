@@ -19,7 +19,7 @@ from simulation.comparison.run_processes import FEDSEL, RoundWatch
 from simulation.deployment import flower_cli
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.deployed_run import app_values
-from simulation.deployment.flower_cli import ANSWER_S, SILENCE_S, show, submit
+from simulation.deployment.flower_cli import ANSWER_S, SILENCE_S, show, submit_to_flower
 from simulation.deployment.local_deployment import Deployment
 from simulation.engines import flower_engine as engine
 from simulation.engines.flower_engine import NO_NODE, START_S, WorkerWatch
@@ -364,7 +364,7 @@ def test_a_deployment_goes_on_without_who_is_frozen_and_ends_without_its_server(
     with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", nodes, insecure=True) as deployment:
         lines: list[str] = []
         run = pool.submit(
-            submit, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append
+            submit_to_flower, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append
         )
         superlink, _, node = deployment._children
 

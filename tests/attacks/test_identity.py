@@ -18,7 +18,7 @@ from fedsel_app.wiring.configuration import resolve
 from simulation import processes
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.deployed_run import app_values
-from simulation.deployment.flower_cli import environment, submit
+from simulation.deployment.flower_cli import environment, submit_to_flower
 from simulation.deployment.local_deployment import Deployment
 from simulation.federation.folders import provision
 from simulation.guard.command_lines import CONNECTION, SUPERNODE_MODULE, supernode_arguments
@@ -209,7 +209,9 @@ def test_an_impostor_with_a_valid_key_in_a_tls_deployment(tmp_path: Path) -> Non
     own = nodes(tmp_path / "state")
     with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", own, federation) as deployment:
         log: list[str] = []
-        run = pool.submit(submit, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, log.append)
+        run = pool.submit(
+            submit_to_flower, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, log.append
+        )
         await_that(lambda: written(out) >= 1, run)
         arguments = supernode_arguments(deployment.fleet, own[0], federation.client(3))
         at = ["--host", "127.0.0.1", "--port", str(free_ports(1)[0])]

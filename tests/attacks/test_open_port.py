@@ -20,7 +20,7 @@ from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_
 from rich.console import Console
 
 from simulation.deployment import deployed_run
-from simulation.deployment.flower_cli import RunResult
+from simulation.deployment.flower_cli import SubmittedRun
 from simulation.deployment.local_deployment import Deployment
 from simulation.guard import port_limits
 from simulation.guard.port_limits import hide_schema, limited_app, server_options, shows_key, unread_refusal
@@ -180,7 +180,7 @@ def test_a_run_whose_summary_is_written_has_ended_with_0(tmp_path, monkeypatch, 
     def submit(*arguments):
         if finished:
             (tmp_path / "summary.json").touch()
-        return RunResult(1, "finished:failed", "No heartbeat received from the task")
+        return SubmittedRun(1, "finished:failed", "No heartbeat received from the task")
 
     monkeypatch.setattr(deployed_run, "submit", submit)
     monkeypatch.setattr("simulation.report.run_report.report_run", lambda folder, console: None)

@@ -21,7 +21,7 @@ import uvicorn
 from fedsel_app.wiring.configuration import resolve
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.deployed_run import app_values
-from simulation.deployment.flower_cli import submit
+from simulation.deployment.flower_cli import submit_to_flower
 from simulation.deployment.local_deployment import Deployment
 from simulation.federation.folders import provision
 from simulation.guard.command_lines import CONNECTION
@@ -278,6 +278,6 @@ def test_a_deployment_runs_through_the_proxy(tmp_path):
         nginx(tmp_path, federation.server, outer, inner),
         deployment,
     ):
-        result = submit(app_folder(), CONNECTION, app_values(run), deployment.flwr_home, None, print)
+        result = submit_to_flower(app_folder(), CONNECTION, app_values(run), deployment.flwr_home, None, print)
     assert result.completed
     assert [row["aggregated"] for row in read_rows(tmp_path / "run")] == [[0, 1, 2]] * 3

@@ -21,7 +21,7 @@ from fedsel_app.wiring.configuration import known_defaults, resolve
 from fedsel_app.wiring.node_configuration import node_config_text
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.deployed_run import app_values, client_nodes
-from simulation.deployment.flower_cli import environment, flwr, submit
+from simulation.deployment.flower_cli import environment, flwr, submit_to_flower
 from simulation.deployment.local_deployment import Deployment
 from simulation.guard.command_lines import CONNECTION
 from tests.support.client_messages import node_enrolment
@@ -138,7 +138,7 @@ def test_a_stranger_on_the_machine_gets_nothing_from_a_running_deployment(tmp_pa
     with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "p", node, insecure=insecure) as deployment:
         lines: list[str] = []
         home, values = deployment.flwr_home, app_values(config)
-        run = pool.submit(submit, app_folder(), CONNECTION, values, home, None, lines.append)
+        run = pool.submit(submit_to_flower, app_folder(), CONNECTION, values, home, None, lines.append)
         await_that(lambda: written(out) >= 1, run)
         address = tomllib.loads((home / "config.toml").read_text())["superlink"][CONNECTION]["address"]
         runtimes = [port_of(child) for child in deployment._children]
@@ -188,7 +188,7 @@ def test_a_client_imports_no_app_that_nobody_has_signed_whom_it_trusts(tmp_path)
 
         def outcome(app, out):
             run = app_values(config) | {"out": str(out)}
-            return submit(app, CONNECTION, run, deployment.flwr_home, None, lines.append)
+            return submit_to_flower(app, CONNECTION, run, deployment.flwr_home, None, lines.append)
 
         lines: list[str] = []
         assert outcome(app_folder(), tmp_path / "signed").completed, "\n".join(lines)

@@ -9,7 +9,7 @@ import pytest
 from fedsel_app.wiring.configuration import resolve
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.deployed_run import app_values
-from simulation.deployment.flower_cli import submit
+from simulation.deployment.flower_cli import submit_to_flower
 from simulation.deployment.local_deployment import Deployment
 from simulation.guard.command_lines import CONNECTION
 from tests.bits.cases import BASE, CASES, METHODS, OWN_APPS
@@ -72,6 +72,6 @@ def test_two_workers_of_ray(name: str, tmp_path: Path, engine: ProcessPoolExecut
 @pytest.mark.parametrize("name", METHODS)
 def test_a_deployment(name: str, tmp_path: Path, deployment: Deployment) -> None:
     config, lines = resolve(CASES[name] | {"links": "simulated", "out": str(tmp_path / "run")}), []
-    result = submit(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append)
+    result = submit_to_flower(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append)
     assert result.completed, "".join(lines)
     check(name, folder_bits(tmp_path / "run"))

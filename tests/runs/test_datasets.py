@@ -8,10 +8,10 @@ from sklearn.datasets import load_wine
 
 from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.node_configuration import node_config_text
-from simulation.comparison.labels import label_counts
+from simulation.comparison.labels import client_label_counts
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.deployed_run import app_values, client_nodes
-from simulation.deployment.flower_cli import submit
+from simulation.deployment.flower_cli import submit_to_flower
 from simulation.deployment.local_deployment import Deployment
 from simulation.guard.command_lines import CONNECTION
 from tests.support.in_process import run_in_process
@@ -47,7 +47,7 @@ def test_wine_is_learnt_to_the_last_bottle(wine, tmp_path):
     _, rows = run_in_process(tmp_path / "run", rounds=20, **settings)
     assert rows[-1]["accuracy"] == 1.0
     config = resolve(settings)
-    held = label_counts(config.data, config.partition, 6, config.run.seed)
+    held = client_label_counts(config.data, config.partition, 6, config.run.seed)
     assert ((held > 0).sum(axis=1) == 2).all()
     assert held.sum() == 133
 
@@ -55,7 +55,9 @@ def test_wine_is_learnt_to_the_last_bottle(wine, tmp_path):
 def deployed(folder, config, nodes):
     """The run folder of a run by real processes."""
     with Deployment(folder / "processes", nodes, insecure=True) as deployment:
-        result = submit(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lambda line: None)
+        result = submit_to_flower(
+            app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lambda line: None
+        )
     assert result.completed, result.details
     return folder / "run"
 

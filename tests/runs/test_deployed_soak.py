@@ -10,7 +10,7 @@ import pytest
 from fedsel_app.wiring.configuration import resolve
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.deployed_run import app_values
-from simulation.deployment.flower_cli import submit
+from simulation.deployment.flower_cli import submit_to_flower
 from simulation.deployment.local_deployment import Deployment
 from simulation.guard.command_lines import CONNECTION
 from tests.support.processes import SUPERLINK, kill, nodes, resident_mb, start_again, training
@@ -47,7 +47,7 @@ def test_supernodes_come_and_go_for_forty_rounds(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", nodes(state)) as deployment:
         lines: list[str] = []
         run = pool.submit(
-            submit, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append
+            submit_to_flower, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append
         )
         last = 0
         while not run.done():

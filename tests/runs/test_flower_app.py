@@ -13,8 +13,8 @@ import pytest
 from fedsel_app.config import Value
 from fedsel_app.records.run_folder import read_rounds
 from simulation import processes
-from simulation.comparison.watch import read_run
-from simulation.deployment.flower_cli import environment, submit, tool
+from simulation.comparison.watch import progress_of_run
+from simulation.deployment.flower_cli import environment, submit_to_flower, tool
 from simulation.deployment.local_deployment import GRACE_S, Deployment, free_ports
 from simulation.guard.command_lines import CONNECTION, connection_toml
 from simulation.report.page import write_report
@@ -40,7 +40,7 @@ def carry_out(app: Path, link: str, home: Path, work: Path, method: str, federat
     """Run the app with a method in a folder where its SuperLink stands; the run's own folder."""
     lines: list[str] = []
     settings: Mapping[str, Value] = {"strategy": method, "num-server-rounds": 3}
-    result = submit(app, link, settings, home, federation, lines.append)
+    result = submit_to_flower(app, link, settings, home, federation, lines.append)
     assert result.completed, "\n".join(lines)
     return work / "runs" / str(result.run_id)
 
@@ -53,7 +53,7 @@ def check(folder: Path, method: str, *, compressed: bool) -> None:
     size = json.loads((folder / "summary.json").read_text())["model_parameters"]
     if method != "fedcg":  # which sends what the links carry by its deadline, and here that is all
         assert (rows[-1]["uplink_bytes"] < 2 * 4 * size) == compressed
-    assert read_run("run", folder).state == "finished"
+    assert progress_of_run("run", folder).state == "finished"
     page = write_report(folder, None).read_text()
     assert method in page
     assert "flower-app" in page

@@ -10,7 +10,7 @@ import torch
 from fedsel_app.wiring.configuration import AppConfig, resolve
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.deployed_run import app_values
-from simulation.deployment.flower_cli import DeploymentError, RunResult, submit
+from simulation.deployment.flower_cli import DeploymentError, SubmittedRun, submit_to_flower
 from simulation.deployment.local_deployment import Deployment
 from simulation.guard.command_lines import CONNECTION
 from simulation.guard.transport import FLEET_STARTS
@@ -24,8 +24,8 @@ SETTINGS = {"strategy": "hetero-select", "clients": 3, "cohort": 2, "rounds": RO
 SETTINGS |= {"links": "simulated", "checkpoint-every": 2}
 
 
-def go_on(config: AppConfig, deployment: Deployment) -> RunResult:
-    return submit(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lambda _: None)
+def go_on(config: AppConfig, deployment: Deployment) -> SubmittedRun:
+    return submit_to_flower(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lambda _: None)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from fedsel_app.messages.instructions import read_fit_instruction
 from fedsel_app.wiring.configuration import resolve
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.deployed_run import app_values
-from simulation.deployment.flower_cli import submit
+from simulation.deployment.flower_cli import submit_to_flower
 from simulation.deployment.local_deployment import Deployment
 from simulation.guard.command_lines import CONNECTION
 from tests.support.in_process import run_config
@@ -48,7 +48,7 @@ def test_the_run_goes_on_without_it_and_it_returns_with_its_residual(tmp_path: P
         lines: list[str] = []
         trained: set[int] = set()
         run = pool.submit(
-            submit, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append
+            submit_to_flower, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append
         )
         node = deployment._children[1 + LOST]
         await_that(lambda: written(out) >= 2 and training(node), run)

@@ -16,7 +16,7 @@ from simulation.cli import main
 from simulation.comparison.plan import plan
 from simulation.comparison.run_processes import RunProcesses, prepare
 from simulation.deployment import deployed_run
-from simulation.deployment.flower_cli import DeploymentError, RunResult
+from simulation.deployment.flower_cli import DeploymentError, SubmittedRun
 from simulation.deployment.local_deployment import Deployment
 from simulation.engines.ray_engine import simulate
 from simulation.report.page import write_report
@@ -106,7 +106,7 @@ def test_a_comparison_that_fails_removes_nothing(tmp_path, monkeypatch, fill):
 def submitted(app, superlink, run_config, *_):
     """Stands for Flower: the ServerApp opens the run folder, and fails before its first round."""
     open_run_folder(resolve_run_config(run_config))
-    return RunResult(1, "finished:failed", "the run failed")
+    return SubmittedRun(1, "finished:failed", "the run failed")
 
 
 @pytest.mark.parametrize("fill", FOLDERS)

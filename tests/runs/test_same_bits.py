@@ -11,7 +11,7 @@ import pytest
 from fedsel_app.wiring.configuration import resolve
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.deployed_run import app_values
-from simulation.deployment.flower_cli import submit
+from simulation.deployment.flower_cli import submit_to_flower
 from simulation.deployment.local_deployment import Deployment
 from simulation.engines import inline_engine
 from simulation.guard.command_lines import CONNECTION
@@ -81,7 +81,7 @@ def test_inline_and_another_way_give_the_same_bits(way, method, tmp_path, engine
     else:
         config, lines = resolve(settings | {"links": "simulated", "out": str(folder)}), []
         home = request.getfixturevalue("deployment").flwr_home
-        result = submit(app_folder(), CONNECTION, app_values(config), home, None, lines.append)
+        result = submit_to_flower(app_folder(), CONNECTION, app_values(config), home, None, lines.append)
         assert result.status == "finished:completed", "".join(lines)
     assert rounds(folder) == rounds(whole)
     for name in ("model.npz", "best-model.npz"):

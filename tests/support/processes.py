@@ -13,7 +13,7 @@ import pytest
 
 from fedsel_app.wiring.node_configuration import node_config_text
 from simulation import processes
-from simulation.deployment.flower_cli import RunResult, environment
+from simulation.deployment.flower_cli import SubmittedRun, environment
 from simulation.deployment.local_deployment import Deployment
 
 SUPERLINK = 0
@@ -48,7 +48,7 @@ def start_again(deployment: Deployment, place: int) -> processes.Child:
     return again
 
 
-def await_that(holds: Callable[[], bool], run: "Future[RunResult]") -> None:
+def await_that(holds: Callable[[], bool], run: "Future[SubmittedRun]") -> None:
     """Wait until a condition is true, but not longer than the run."""
     while not holds():
         assert not run.done(), run.result()

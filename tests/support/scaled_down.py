@@ -20,10 +20,10 @@ from fedsel_app.wiring import server
 from fedsel_app.wiring.configuration import AppConfig, known_defaults, resolve, resolve_run_config
 from fedsel_app.wiring.server import run_folder
 from simulation.comparison import compare
-from simulation.comparison.plan import Comparison
-from simulation.comparison.tuning_file import Best
+from simulation.comparison.plan import ComparisonPlan
+from simulation.comparison.tuning_file import BestTrial
 from simulation.deployment import deployed_run, start, submission
-from simulation.deployment.flower_cli import RunResult
+from simulation.deployment.flower_cli import SubmittedRun
 from simulation.engines import inline_engine, ray_engine
 from simulation.experiments.published import expected_shape
 from simulation.laboratory.bench.commands import BENCHES
@@ -74,12 +74,12 @@ def simulate_small(config: AppConfig, on_round: Callable[..., None], *, verbose:
     return run_small(config)
 
 
-def submit_small(app: Path, superlink: str, run_config: Mapping[str, Value], *others: object) -> RunResult:
+def submit_small(app: Path, superlink: str, run_config: Mapping[str, Value], *others: object) -> SubmittedRun:
     run_small(resolve_run_config(known_defaults() | run_config))
-    return RunResult(1, "finished:completed", "")
+    return SubmittedRun(1, "finished:completed", "")
 
 
-def compare_small(comparison: Comparison, jobs: int, console: object) -> dict[str, str]:
+def compare_small(comparison: ComparisonPlan, jobs: int, console: object) -> dict[str, str]:
     """Carry out only the first run and the last one."""
     comparison.out.mkdir(parents=True)
     comparison.write()
@@ -97,7 +97,9 @@ def claims_small(studies: object, out: Path, *others: object) -> dict[str, str]:
 
 def tune_small(tuning: Tuning, jobs: int, console: object) -> dict[str, str]:
     """Carry out only the comparison, as if the default settings were the best of all trials."""
-    best = {name: Best(trial=1, settings=tuning.defaults(name), values=[0.5], failures={}) for name in tuning.spaces}
+    best = {
+        name: BestTrial(trial=1, settings=tuning.defaults(name), values=[0.5], failures={}) for name in tuning.spaces
+    }
     failed = compare_small(tuning.comparison(best), jobs, console)
     tuning.write(best)
     return failed

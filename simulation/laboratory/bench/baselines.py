@@ -39,7 +39,7 @@ FORWARD_BATCH = 256
 
 
 @dataclass(frozen=True)
-class Task:
+class Workload:
     """Work of one round: each client's loss on `probe_batches` mini-batches, and the training of `cohort` clients."""
 
     name: str
@@ -57,12 +57,12 @@ class Task:
 
 
 TASKS = {
-    "cifar10": Task("CIFAR-10 / AlexNet", "alexnet", (3, 32, 32)),
-    "mnist": Task("MNIST / logistic regression", "logistic", (1, 28, 28), examples=60_000),
+    "cifar10": Workload("CIFAR-10 / AlexNet", "alexnet", (3, 32, 32)),
+    "mnist": Workload("MNIST / logistic regression", "logistic", (1, 28, 28), examples=60_000),
 }
 
 
-def random_images(task: Task) -> Dataset:
+def random_images(task: Workload) -> Dataset:
     """Random uint8 images of the task's shape: the cost of a step does not depend on their content."""
     rng = stream(0, Purpose.DATA)
     parts = {"train": task.examples, "test": task.test_examples}
@@ -86,7 +86,7 @@ def mnist(config: DataConfig) -> Dataset:
 class PlainClients:
     """All clients of a task in one process, in plain PyTorch without a framework."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Workload) -> None:
         torch.set_num_threads(1)
         dataset = random_images(task)
         self.task = task
@@ -159,7 +159,7 @@ class BestEffortClients:
     cost of the engine alone.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Workload) -> None:
         prepare(CPU, threads=1)
         self._task = task
         self._model = FlatModel(build(task.model, task.shape, task.classes, seed=0), CPU)
@@ -210,7 +210,7 @@ class BestEffortClients:
 Clients = PlainClients | BestEffortClients
 
 
-def _serve(task: Task, make_clients: Callable[[Task], Clients], pipe: Connection) -> None:
+def _serve(task: Workload, make_clients: Callable[[Workload], Clients], pipe: Connection) -> None:
     clients = make_clients(task)
     pipe.send(None)
     while (message := pipe.recv()) is not None:
@@ -222,7 +222,7 @@ def _serve(task: Task, make_clients: Callable[[Task], Clients], pipe: Connection
             pipe.send([clients.compressed(parameters, client) for client in share])
 
 
-def loop_rounds(task: Task, rounds: int, workers: int, make_clients: Callable[[Task], Clients]) -> list[float]:
+def loop_rounds(task: Workload, rounds: int, workers: int, make_clients: Callable[[Workload], Clients]) -> list[float]:
     """Seconds of each round in worker processes with one thread each, which get their work through pipes."""
     context = multiprocessing.get_context("spawn")
     pipes, processes = [], []
@@ -267,11 +267,11 @@ def _ask(pipes: list[Connection], kind: str, model: Vector, shares: list[list[in
 
 
 @lru_cache(maxsize=1)
-def _clients(task: Task) -> PlainClients:
+def _clients(task: Workload) -> PlainClients:
     return PlainClients(task)
 
 
-def flower_rounds(task: Task, rounds: int, workers: int) -> list[float]:
+def flower_rounds(task: Workload, rounds: int, workers: int) -> list[float]:
     """Seconds of each round of Flower's FedAvg in its unmodified Ray engine, without compression.
 
     `evaluate` on every client replaces the loss probe.

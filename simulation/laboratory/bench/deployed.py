@@ -26,7 +26,7 @@ from fedsel_app.records.run_folder import read_rounds
 from fedsel_app.wiring.configuration import resolve
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.deployed_run import app_values, client_nodes, with_absolute_paths
-from simulation.deployment.flower_cli import DeploymentError, submit
+from simulation.deployment.flower_cli import DeploymentError, submit_to_flower
 from simulation.deployment.local_deployment import Deployment
 from simulation.engines import inline_engine
 from simulation.guard.command_lines import CONNECTION
@@ -108,7 +108,7 @@ def _deployed(settings: dict[str, Value], folder: Path, rounds: int) -> tuple[li
     latest: dict[int, tuple[str, float]] = {}
     with ThreadPoolExecutor(1) as pool, Deployment(folder / "processes", nodes) as deployment:
         done = pool.submit(
-            submit, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lambda _: None
+            submit_to_flower, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lambda _: None
         )
         seen = 0
         while seen <= rounds and not done.done():

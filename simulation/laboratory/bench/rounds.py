@@ -25,7 +25,7 @@ from simulation.laboratory.bench.baselines import (
     TASKS,
     BestEffortClients,
     PlainClients,
-    Task,
+    Workload,
     flower_rounds,
     loop_rounds,
 )
@@ -50,7 +50,7 @@ def engine_rounds(arguments: list[str]) -> list[float]:
         return [row["wall_s"] for row in read_rounds(out)]
 
 
-def engine_commands(task: Task, rounds: int, workers: int) -> dict[str, list[str]]:
+def engine_commands(task: Workload, rounds: int, workers: int) -> dict[str, list[str]]:
     """Arguments of `fedsel run` for each contender; the inline engine, with one core, only if the steps are small."""
     module = next(name for name, one in TASKS.items() if one is task)
     shared = [
@@ -78,7 +78,7 @@ def engine_commands(task: Task, rounds: int, workers: int) -> dict[str, list[str
     }
 
 
-def contenders(task: Task, rounds: int, workers: int) -> dict[str, Callable[[], list[float]]]:
+def contenders(task: Workload, rounds: int, workers: int) -> dict[str, Callable[[], list[float]]]:
     """Functions that measure the rounds of each contender of a task, the two loops first."""
     return {
         PLAIN: lambda: _in_fresh_process(loop_rounds, task, rounds, workers, PlainClients),
@@ -131,7 +131,7 @@ def measure(names: Sequence[str], rounds: int, workers: int, console: Console) -
 
 
 def _in_fresh_process(
-    measured: Callable[..., list[float]], task: Task, rounds: int, workers: int, *others: object
+    measured: Callable[..., list[float]], task: Workload, rounds: int, workers: int, *others: object
 ) -> list[float]:
     """Call `measured` in a fresh process with threads and caches of its own."""
     os.environ["OMP_NUM_THREADS"] = str(workers)

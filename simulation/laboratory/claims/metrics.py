@@ -7,7 +7,7 @@ import numpy as np
 
 from fedsel_app.records.summary import MB
 from simulation.comparison.labels import label_coverage
-from simulation.comparison.runs import TRAFFIC, Run
+from simulation.comparison.runs import TRAFFIC, RecordedRun
 from simulation.comparison.statistics import step_values, worst_tenth
 
 
@@ -110,7 +110,7 @@ METRICS = {
 """Metric key -> metric."""
 
 
-def measured_values(run: Run, metrics: list[Metric]) -> dict[str, float | None]:
+def measured_values(run: RecordedRun, metrics: list[Metric]) -> dict[str, float | None]:
     """Values of `metrics` of a finished run by `column`, and the measures of the whole run that they need.
 
     A missing value is None, such as the cost to a target that the run did not reach.

@@ -12,9 +12,9 @@ from fedsel_app.records.run_folder import PLACE
 from fedsel_app.wiring.configuration import AppConfig
 from simulation.comparison.pipelines import Pipelines
 from simulation.comparison.placement import default_jobs, gpu_count
-from simulation.comparison.plan import Comparison, PlannedRun
+from simulation.comparison.plan import ComparisonPlan, PlannedRun
 from simulation.comparison.run_processes import carry_out
-from simulation.comparison.runs import Run, read_run
+from simulation.comparison.runs import RecordedRun, read_recorded_run
 from simulation.laboratory.claims.measured import (
     PLACE_OF_DATA,
     Measured,
@@ -87,7 +87,7 @@ def run_claims(
     planned = [_planned(run, out, place) for run in missing]
     strategies = list(dict.fromkeys(run.strategy for run in planned))
     seeds = sorted({run.seed for run in planned})
-    comparison = Comparison(out, strategies, seeds, {}, {}, strategies[0], Pipelines(), planned)
+    comparison = ComparisonPlan(out, strategies, seeds, {}, {}, strategies[0], Pipelines(), planned)
     replace(comparison, runs=list({_without_seed(run.config): run for run in planned}.values())).check()
 
     def measure(run: PlannedRun) -> None:
@@ -103,7 +103,7 @@ def run_claims(
 def keep(path: Path, asked: AskedRun, folder: Path) -> None:
     """Add the run in `folder` to the measured runs. Values that other claims measured before are kept."""
     rows: dict[str, Mapping[str, Any]] = dict(read_measured(path).rows)
-    run = read_run(folder, asked.identity, {}, Run)
+    run = read_recorded_run(folder, asked.identity, {}, RecordedRun)
     if run is None:
         raise ConfigError(f"{folder} has no run.")
     before = rows[asked.identity]["values"] if asked.identity in rows else {}

@@ -11,8 +11,8 @@ from fedsel_app.wiring.configuration import resolve
 from simulation.comparison.measures import (
     Measure,
 )
-from simulation.comparison.plan import Comparison, PlannedRun
-from simulation.comparison.tuning_file import CELL, DEFAULT, GOALS, NAME, TUNED, VERSION, Best, read_tuning
+from simulation.comparison.plan import ComparisonPlan, PlannedRun
+from simulation.comparison.tuning_file import CELL, DEFAULT, GOALS, NAME, TUNED, VERSION, BestTrial, read_tuning
 from simulation.laboratory.tuning.space import Range, parse_space
 from strategies import find_strategy
 
@@ -31,7 +31,7 @@ class Tuning:
     goal : measure whose mean over the tuning seeds ranks the trials
     """
 
-    base: Comparison
+    base: ComparisonPlan
     trials: int
     tuning_seeds: Sequence[int]
     spaces: Mapping[str, Mapping[str, Range]]
@@ -55,12 +55,12 @@ class Tuning:
             changed_run(run, self.out / "trials", f"trial={number}", seed, settings, cell) for seed in self.tuning_seeds
         ]
 
-    def trial_comparison(self, runs: Sequence[PlannedRun]) -> Comparison:
+    def trial_comparison(self, runs: Sequence[PlannedRun]) -> ComparisonPlan:
         """Comparison of the trials' `runs` so far, in its own folder."""
         grid = {"trial": list(range(1, self.trials + 1))}
         return replace(self.base, out=self.out / "trials", seeds=self.tuning_seeds, grid=grid, runs=runs)
 
-    def comparison(self, best: Mapping[str, Best]) -> Comparison:
+    def comparison(self, best: Mapping[str, BestTrial]) -> ComparisonPlan:
         """Comparison of the default settings with the best of each method, on the seeds of `base`."""
         runs = []
         for run in self.base.runs:
@@ -70,7 +70,7 @@ class Tuning:
             runs.append(changed_run(run, self.out, label, run.seed, one["settings"], {CELL: TUNED}))
         return replace(self.base, grid={CELL: [DEFAULT, TUNED]}, runs=runs)
 
-    def write(self, best: Mapping[str, Best] | None = None) -> None:
+    def write(self, best: Mapping[str, BestTrial] | None = None) -> None:
         """Write tuning.json, with the best trial of each method once it is known."""
         write_json(self.out / NAME, self._content() | ({"best": best} if best else {}))
 
@@ -113,7 +113,7 @@ class Tuning:
         }
 
 
-def first_run(comparison: Comparison, strategy: str) -> PlannedRun:
+def first_run(comparison: ComparisonPlan, strategy: str) -> PlannedRun:
     """The first run of a strategy in a comparison."""
     return next(run for run in comparison.runs if run.strategy == strategy)
 
@@ -131,7 +131,7 @@ def changed_run(
     return PlannedRun(name, run.strategy, seed, cell, folder, config)
 
 
-def plan_tuning(base: Comparison, trials: int, tuning_seeds: Sequence[int], over: str, goal: str) -> Tuning:
+def plan_tuning(base: ComparisonPlan, trials: int, tuning_seeds: Sequence[int], over: str, goal: str) -> Tuning:
     """Plan a tuning of the methods of `base`, and the comparison on its seeds that follows.
 
     Raises

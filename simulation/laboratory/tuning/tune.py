@@ -21,8 +21,8 @@ from fedsel_app.records.run_folder import read_summary
 from simulation import processes
 from simulation.comparison.compare import compare
 from simulation.comparison.plan import PlannedRun
-from simulation.comparison.run_processes import RunProcesses, lay_out, locked
-from simulation.comparison.tuning_file import Best, settings_text
+from simulation.comparison.run_processes import RunProcesses, lay_out, locked_comparison
+from simulation.comparison.tuning_file import BestTrial, settings_text
 from simulation.laboratory.tuning.plan import Tuning
 from simulation.laboratory.tuning.studies import FAILURE, MethodStudy
 
@@ -52,7 +52,7 @@ def tune(tuning: Tuning, jobs: int, console: Console) -> dict[str, str]:
     """
     make_private_folder(tuning.out)
     make_private_folder(tuning.out / "trials")
-    with locked(tuning.out / "trials"), processes.exit_on_signals():
+    with locked_comparison(tuning.out / "trials"), processes.exit_on_signals():
         tuning.write()
         best = best_of_trials(tuning, jobs, console)
         tuning.write(best)
@@ -62,7 +62,7 @@ def tune(tuning: Tuning, jobs: int, console: Console) -> dict[str, str]:
     return compare(comparison, jobs, console)
 
 
-def best_of_trials(tuning: Tuning, jobs: int, console: Console) -> dict[str, Best]:
+def best_of_trials(tuning: Tuning, jobs: int, console: Console) -> dict[str, BestTrial]:
     """Carry out the missing trials, number by number for all methods at once. Returns the best trial of each method."""
     goal, seed = tuning.goal, min(tuning.tuning_seeds)
     studies = {
@@ -109,7 +109,7 @@ def mean_value(runs: Sequence[PlannedRun], key: str, *, higher_wins: bool) -> fl
     return statistics.fmean(values)
 
 
-def best_trial(study: MethodStudy, strategy: str, *, higher_wins: bool) -> Best:
+def best_trial(study: MethodStudy, strategy: str, *, higher_wins: bool) -> BestTrial:
     """The best trial of a method, the earliest one among equals. Raises ConfigError if all trials failed."""
     trials = study.trials
     values = [trial.value for trial in trials]
@@ -122,10 +122,10 @@ def best_trial(study: MethodStudy, strategy: str, *, higher_wins: bool) -> Best:
         raise ConfigError(f"All trials of {strategy} failed. The first: {next(iter(failures.values()))}")
     number = min(ranked)[1]
     settings = dict(trials[number - 1].user_attrs["settings"])
-    return Best(trial=number, settings=settings, values=values, failures=failures)
+    return BestTrial(trial=number, settings=settings, values=values, failures=failures)
 
 
-def write_preset(tuning: Tuning, best: dict[str, Best]) -> Path:
+def write_preset(tuning: Tuning, best: dict[str, BestTrial]) -> Path:
     """Write tuned.toml: a preset with the settings of all runs and those of each method's best trial."""
     path = tuning.out / PRESET
     shared = {key: value for key, value in tuning.base.settings.items() if key != "preset"}

@@ -9,7 +9,7 @@ import pytest
 from fedsel_app.wiring.configuration import resolve
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.deployed_run import app_values, client_nodes
-from simulation.deployment.flower_cli import submit
+from simulation.deployment.flower_cli import submit_to_flower
 from simulation.deployment.local_deployment import Deployment
 from simulation.guard.command_lines import CONNECTION
 from simulation.guard.transport import free_ports
@@ -56,7 +56,9 @@ def test_throttled_uplinks_are_measured_within_15_percent_and_cap_what_hetero_se
         deployment = Deployment(tmp_path / "p", nodes, detours=[throttle.address for throttle in throttles])
         stack.enter_context(deployment)
         lines: list[str] = []
-        result = submit(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append)
+        result = submit_to_flower(
+            app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append
+        )
     assert result.completed, "\n".join(lines)
     rows = read_rows(tmp_path / "run")
     assert [row["aggregated"] for row in rows] == [[0, 1, 2]] * ROUNDS

@@ -6,7 +6,7 @@ import pytest
 
 from simulation.comparison.pipelines import Pipelines, comparison_kind, differing_settings
 from simulation.comparison.plan import plan
-from simulation.comparison.results import Comparison
+from simulation.comparison.results import RecordedComparison
 from tests.support.report_runs import write_run
 
 SMALL = {"clients": 6, "cohort": 2, "rounds": 2}
@@ -77,7 +77,7 @@ def test_a_report_reads_the_kind_off_the_runs(tmp_path, preset, differ):
         write_run(run.folder, run.strategy, 1, [0.5, 0.9], preset=preset)
         config = run.config.values()
         assert json.loads((run.folder / "config.json").read_text())["compressor"] == config["compressor"]
-    read = Comparison.read(tmp_path)
+    read = RecordedComparison.read(tmp_path)
     assert read.kind_of(read.groups[0]) == comparison.kind
     assert ("compressor" in read.differing["fedcg"]) == differ
     assert read.pipelines.papers == comparison.pipelines.papers

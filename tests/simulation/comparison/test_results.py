@@ -4,19 +4,19 @@ import pytest
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records.schema import RoundRecord, as_row
-from simulation.comparison.results import Comparison
+from simulation.comparison.results import RecordedComparison
 from tests.support.report_runs import write_comparison, write_plan, write_run
 
 
 def test_a_comparison_is_read_whole(tmp_path):
     write_comparison(tmp_path)
-    comparison = Comparison.read(tmp_path)
+    comparison = RecordedComparison.read(tmp_path)
     (group,) = comparison.groups
     assert (group.name, group.baseline, comparison.notes) == ("", "random", ())
     assert {name: [run.seed for run in runs] for name, runs in group.runs.items()} == {
         name: [1, 2, 3] for name in ("random", "hetero-select", "oort")
     }
-    assert Comparison.read(tmp_path, "oort").groups[0].baseline == "oort"
+    assert RecordedComparison.read(tmp_path, "oort").groups[0].baseline == "oort"
 
 
 def test_what_is_missing_or_unfinished_is_noted(tmp_path):
@@ -29,7 +29,7 @@ def test_what_is_missing_or_unfinished_is_noted(tmp_path):
         file.write('{"round": 4, "sel')
     failure = {"name": "random-s3", "exit_code": 1, "message": "no memory"}
     (tmp_path / "failures.jsonl").write_text(json.dumps(failure) + "\n")
-    comparison = Comparison.read(tmp_path)
+    comparison = RecordedComparison.read(tmp_path)
     assert [run.seed for run in comparison.groups[0].all_runs] == [1]
     assert [len(run.rows) for run in comparison.runs.values()] == [2, 3]
     assert comparison.notes == (
@@ -43,7 +43,7 @@ def test_nulls_and_earlier_versions_of_a_round_are_left_out(tmp_path):
     write_run(tmp_path / "run", "random", 1, [0.5, 0.6])
     with (tmp_path / "run" / "rounds.jsonl").open("a") as file:
         file.write(json.dumps(as_row(RoundRecord(2, selected=[0], time_s=4.0)) | {"accuracy": None}) + "\n")
-    (run,) = Comparison.read(tmp_path / "run").runs.values()
+    (run,) = RecordedComparison.read(tmp_path / "run").runs.values()
     assert [row.get("accuracy") for row in run.rows] == [0.5, None]
 
 
@@ -52,14 +52,14 @@ def test_strategies_are_compared_within_a_cell_and_one_strategy_between_cells(tm
     two = [(strategy, 1, cell) for strategy in ("oort", "random") for cell in cells]
     for path, (strategy, seed, _) in zip(write_plan(tmp_path / "two", two), two, strict=True):
         write_run(path, strategy, seed, [0.5])
-    groups = Comparison.read(tmp_path / "two").groups
+    groups = RecordedComparison.read(tmp_path / "two").groups
     assert [(group.name, list(group.runs), group.baseline) for group in groups] == [
         (name, ["oort", "random"], "random") for name in ("alpha=0.1", "alpha=1.0")
     ]
     one = [("oort", 1, cell) for cell in cells]
     for path, (strategy, seed, _) in zip(write_plan(tmp_path / "one", one, "oort"), one, strict=True):
         write_run(path, strategy, seed, [0.5])
-    (group,) = Comparison.read(tmp_path / "one").groups
+    (group,) = RecordedComparison.read(tmp_path / "one").groups
     assert (group.name, list(group.runs), group.baseline) == ("", ["alpha=0.1", "alpha=1.0"], "alpha=0.1")
 
 
@@ -69,7 +69,7 @@ def test_a_key_that_one_strategy_has_makes_variants_of_it(tmp_path):
     for path, (strategy, seed, _) in zip(write_plan(tmp_path, runs), runs, strict=True):
         write_run(path, strategy, seed, [0.5])
     for baseline, chosen in ((None, "random"), ("oort", "oort, oort.explore=0.5")):
-        groups = Comparison.read(tmp_path, baseline).groups
+        groups = RecordedComparison.read(tmp_path, baseline).groups
         assert [(group.name, list(group.runs), group.baseline) for group in groups] == [
             (name, ["random", "oort, oort.explore=0.5", "oort, oort.explore=0.9"], chosen)
             for name in ("alpha=0.1", "alpha=1.0")
@@ -78,19 +78,19 @@ def test_a_key_that_one_strategy_has_makes_variants_of_it(tmp_path):
 
 def test_what_cannot_be_reported_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="has no runs"):
-        Comparison.read(tmp_path)
+        RecordedComparison.read(tmp_path)
     paths = write_plan(tmp_path, [("random", 1, {})])
     with pytest.raises(ConfigError, match="nothing to report yet"):
-        Comparison.read(tmp_path)
+        RecordedComparison.read(tmp_path)
     write_run(paths[0], "random", 1, [0.5])
     with pytest.raises(ConfigError, match=r"one of random\. Got 'none'"):
-        Comparison.read(tmp_path, "none")
+        RecordedComparison.read(tmp_path, "none")
     (paths[0] / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match="cannot be read"):
-        Comparison.read(tmp_path)
+        RecordedComparison.read(tmp_path)
     (tmp_path / "comparison.json").write_text('{"version": 2, "runs": []}')
     with pytest.raises(ConfigError, match="this version"):
-        Comparison.read(tmp_path)
+        RecordedComparison.read(tmp_path)
     (tmp_path / "comparison.json").write_text('{"version": 1')
     with pytest.raises(ConfigError, match="cannot be read"):
-        Comparison.read(tmp_path)
+        RecordedComparison.read(tmp_path)

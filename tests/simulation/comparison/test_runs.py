@@ -8,13 +8,13 @@ import pytest
 from fedsel_app.config import ConfigError
 from simulation.comparison.labels import label_coverage
 from simulation.comparison.measures import Numbers, metric_of
-from simulation.comparison.results import Comparison
-from simulation.comparison.runs import Run, read_run
+from simulation.comparison.results import RecordedComparison
+from simulation.comparison.runs import RecordedRun, read_recorded_run
 from tests.support.report_runs import write_comparison, write_run
 
 
-def read(folder) -> Run:
-    run = read_run(folder, folder.name, {}, Run)
+def read(folder) -> RecordedRun:
+    run = read_recorded_run(folder, folder.name, {}, RecordedRun)
     assert run is not None
     return run
 
@@ -41,7 +41,7 @@ def test_a_target_that_was_not_reached_is_no_number(tmp_path):
 
 def test_numbers_are_aligned_by_seed(tmp_path):
     write_comparison(tmp_path)
-    comparison = Comparison.read(tmp_path)
+    comparison = RecordedComparison.read(tmp_path)
     numbers = Numbers(comparison.groups[0], metric_of(comparison.runs.values()))
     oort, random = numbers.pairs("oort", "random", "rounds_to_target")
     assert oort.tolist()[1:] == [2, 2]

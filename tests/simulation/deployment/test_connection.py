@@ -14,7 +14,7 @@ import pytest
 from simulation.deployment import connection
 from simulation.deployment.connection import client_obstacle, obstacle, other_release, refusal
 from simulation.federation import keys
-from simulation.federation.folders import Federation, provision
+from simulation.federation.folders import FederationFolders, provision
 from simulation.federation.machine import HERE_RELEASE, Machine
 from simulation.guard.fleet_connection import WRONG_CLOCK
 from simulation.guard.transport import free_ports
@@ -47,7 +47,7 @@ def listening(answer: Callable[[socket.socket], object]) -> Iterator[int]:
             thread.join()
 
 
-def encrypted(made: Federation) -> Callable[[socket.socket], None]:
+def encrypted(made: FederationFolders) -> Callable[[socket.socket], None]:
     """An answer like that of the federation's server."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(made.server / "server.crt", made.server / "server.key")
@@ -59,14 +59,14 @@ def encrypted(made: Federation) -> Callable[[socket.socket], None]:
     return shake_hands
 
 
-def found(made: Federation, folder: Path, name: str = "127.0.0.1") -> connection.Obstacle | None:
+def found(made: FederationFolders, folder: Path, name: str = "127.0.0.1") -> connection.Obstacle | None:
     """Obstacle between a machine with this folder and the server of `made`; None if there is none."""
     with listening(encrypted(made)) as port:
         return obstacle(client(port, name), port, folder / "ca.crt")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Federation:
+def made(tmp_path_factory: pytest.TempPathFactory) -> FederationFolders:
     return provision(tmp_path_factory.mktemp("made") / "federation", ["server.example"], 2, 9092)
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from fedsel_app.wiring.configuration import resolve
 from simulation.deployment import deployed_run
 from simulation.deployment.deployed_run import run_submitted, show_line
-from simulation.deployment.flower_cli import RunResult
+from simulation.deployment.flower_cli import SubmittedRun
 from simulation.guard.command_lines import commands_elsewhere
 from tests.support.documentation import PAGES, commands
 
@@ -41,7 +41,7 @@ def test_the_log_is_piped_without_colours_and_what_goes_well_in_flower(
 def test_the_outcome_is_told_in_words(
     status: str, details: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deployed_run, "submit", lambda *_: RunResult(1, status, details))
+    monkeypatch.setattr(deployed_run, "submit", lambda *_: SubmittedRun(1, status, details))
     written = io.StringIO()
     run_submitted(resolve({"out": str(tmp_path / "run")}), "local", None, Console(file=written, width=80))
     assert written.getvalue() == said

@@ -16,9 +16,9 @@ from fedsel_app.records.fedsel_folder import make_fedsel_folder
 from simulation import processes
 from simulation.command_line.arguments import parse_setting
 from simulation.deployment.app_folder import app_folder
-from simulation.deployment.flower_cli import DeploymentError, environment, submit
+from simulation.deployment.flower_cli import DeploymentError, environment, submit_to_flower
 from simulation.deployment.local_deployment import Deployment, connected, refused
-from simulation.federation.folders import Federation, provision
+from simulation.federation.folders import FederationFolders, provision
 from simulation.guard.command_lines import (
     CONNECTION,
     SUPERNODE_MODULE,
@@ -150,7 +150,7 @@ def test_missing_keys_are_told_before_anything_starts(tmp_path):
     make_fedsel_folder(folder)
     provision(folder / "federation", ["localhost"], 1, 9092)
     for given, name in (
-        (Federation(tmp_path / "absent"), r"absent/server/ca\.crt"),
+        (FederationFolders(tmp_path / "absent"), r"absent/server/ca\.crt"),
         (None, "federation/client-1/key"),
     ):
         with pytest.raises(ConfigError, match=f"There is no .*{name}"), Deployment(folder, NODE_CONFIGS, given):
@@ -165,7 +165,9 @@ def test_two_supernodes_finish_over_grpc_or_http_and_leave_nothing(tmp_path, tin
     lines: list[str] = []
     with Deployment(tmp_path / "run", NODE_CONFIGS) as deployment:
         assert len(mentioning(tmp_path)) >= 3
-        result = submit(tiny_app, CONNECTION, {"a.greeting": 'it\'s "me"'}, deployment.flwr_home, None, lines.append)
+        result = submit_to_flower(
+            tiny_app, CONNECTION, {"a.greeting": 'it\'s "me"'}, deployment.flwr_home, None, lines.append
+        )
     log = "\n".join(lines)
     assert result.completed, log
     assert result.status == "finished:completed"
@@ -218,9 +220,9 @@ def test_strangers_are_refused_and_their_log_says_why(tmp_path):
 @looks_in_proc
 def test_failed_runs_and_failed_commands_are_told(tmp_path, tiny_app):
     with Deployment(tmp_path / "run", NODE_CONFIGS[:1]) as deployment:
-        result = submit(tiny_app, CONNECTION, {"fail": True}, deployment.flwr_home, None, lambda line: None)
+        result = submit_to_flower(tiny_app, CONNECTION, {"fail": True}, deployment.flwr_home, None, lambda line: None)
         with pytest.raises(DeploymentError, match="flwr run"):
-            submit(tiny_app, "nowhere", {}, deployment.flwr_home, None, lambda line: None)
+            submit_to_flower(tiny_app, "nowhere", {}, deployment.flwr_home, None, lambda line: None)
     assert not result.completed
     assert result.status == "finished:failed"
     assert not mentioning(tmp_path)

@@ -8,13 +8,13 @@ import pytest
 import yaml
 
 from simulation.cli import main
-from simulation.federation.folders import Federation, provision
+from simulation.federation.folders import FederationFolders, provision
 from simulation.federation.machine import read_machine
 from simulation.guard.transport import FLEET_OVER_GRPC
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Federation:
+def made(tmp_path_factory: pytest.TempPathFactory) -> FederationFolders:
     return provision(tmp_path_factory.mktemp("made") / "all of $100%", ["server.example"], 2, 9300)
 
 

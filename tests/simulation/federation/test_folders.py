@@ -9,16 +9,16 @@ import threading
 import pytest
 
 from fedsel_app.config import ConfigError
-from simulation.federation.folders import Federation, add_clients, client_numbers, provision, revoke_client
+from simulation.federation.folders import FederationFolders, add_clients, client_numbers, provision, revoke_client
 from simulation.federation.machine import read_machine, with_settings, write_machine
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Federation:
+def made(tmp_path_factory) -> FederationFolders:
     return provision(tmp_path_factory.mktemp("made") / "federation", ["server.example", "10.1.2.3"], 2, 9092)
 
 
-def handshake(server: Federation, trusted: Federation, name: str) -> str:
+def handshake(server: FederationFolders, trusted: FederationFolders, name: str) -> str:
     """Outcome of a TLS connection to `server` under `name` by a client that trusts `trusted`."""
     listening = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     listening.load_cert_chain(server.server / "server.crt", server.server / "server.key")

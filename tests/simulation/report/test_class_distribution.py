@@ -8,7 +8,7 @@ from PIL import Image
 
 from fedsel_app.config import DataConfig, PartitionConfig
 from simulation.cli import main
-from simulation.comparison.labels import label_counts
+from simulation.comparison.labels import client_label_counts
 from simulation.report.class_distribution import class_distribution_figure
 
 
@@ -43,7 +43,9 @@ def test_a_command_draws_a_panel_for_each_value_of_the_grid(tmp_path, capsys):
     *sentences, last = capsys.readouterr().out.splitlines()
     assert last == f"Picture: {picture}"
     for sentence, alpha in zip(sentences, (0.05, 1.0), strict=True):
-        counts = label_counts(DataConfig(data="digits"), PartitionConfig(partition="dirichlet", alpha=alpha), 12, 3)
+        counts = client_label_counts(
+            DataConfig(data="digits"), PartitionConfig(partition="dirichlet", alpha=alpha), 12, 3
+        )
         examples, held = counts.sum(axis=1), np.count_nonzero(counts, axis=1)
         assert sentence == (
             f"alpha={alpha}: 12 clients have {examples.min()} to {examples.max()} training examples "

@@ -7,7 +7,7 @@ import pytest
 from fedsel_app.config import ConfigError
 from simulation.cli import main
 from simulation.comparison.measures import metric_of
-from simulation.comparison.results import Comparison
+from simulation.comparison.results import RecordedComparison
 from simulation.report import page
 from simulation.report.drawing import Style, parse_formats, write_figures
 from simulation.report.figures import accuracy_plot
@@ -51,7 +51,7 @@ def test_every_round_is_a_line_with_a_column_for_each_swept_key(sweep, monkeypat
 
 def test_a_sweep_is_drawn_over_its_values(sweep):
     """The values are sorted on a logarithmic axis. A cost to target has no point if no run reached the target."""
-    comparison = Comparison.read(sweep)
+    comparison = RecordedComparison.read(sweep)
     (plot,) = sweep_plots(comparison, metric_of(comparison.runs.values()), Style())
     score, seconds, _ = plot.figure.axes
     assert (plot.name, score.get_xscale()) == ("sweep-alpha", "log")
@@ -63,7 +63,7 @@ def test_a_sweep_is_drawn_over_its_values(sweep):
 
 
 def test_figures_of_any_metric_with_a_line_for_each_seed(sweep):
-    group = Comparison.read(sweep).groups[0]
+    group = RecordedComparison.read(sweep).groups[0]
     plot = accuracy_plot(group, Style(per_seed=True), metric_of(group.all_runs, "recall"))
     assert plot.figure.axes[0].get_ylabel() == "recall"
     assert "each thin line is a seed" in plot.caption
@@ -73,7 +73,7 @@ def test_figures_of_any_metric_with_a_line_for_each_seed(sweep):
 
 
 def test_figures_as_files_are_the_same_bytes_again(sweep):
-    comparison = Comparison.read(sweep)
+    comparison = RecordedComparison.read(sweep)
     formats = parse_formats("svg, pdf")
     for place in ("one", "two"):
         (sweep / place).mkdir()

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from simulation.comparison.measures import metric_of
-from simulation.comparison.results import Comparison
+from simulation.comparison.results import RecordedComparison
 from simulation.report import page
 from simulation.report.page import write_report
 from simulation.report.tuning import tuning_section
@@ -39,7 +39,7 @@ def tuned(tmp_path):
 
 
 def test_the_section_says_what_tuning_changed(tuned):
-    comparison = Comparison.read(tuned)
+    comparison = RecordedComparison.read(tuned)
     (budget, random, oort, ranks), _ = tuning_section(comparison, metric_of(comparison.runs.values()))
     assert budget.startswith("Tuned: 3 trials of each method, the first with its default settings, over lr (0.005 to")
     assert "on the seeds 101; all results below are on other seeds" in budget
@@ -72,5 +72,5 @@ def test_the_page_begins_with_it_and_names_what_each_section_shares(tuned, monke
 
 def test_another_comparison_has_no_such_section(tuned):
     (tuned / "tuning.json").unlink()
-    comparison = Comparison.read(tuned)
+    comparison = RecordedComparison.read(tuned)
     assert tuning_section(comparison, metric_of(comparison.runs.values())) == ([], None)

@@ -10,10 +10,10 @@ from rich.console import Console
 from clients.compression.compressors import kept_count
 from simulation.cli import main
 from simulation.laboratory.bench import rounds
-from simulation.laboratory.bench.baselines import TASKS, BestEffortClients, PlainClients, Task
+from simulation.laboratory.bench.baselines import TASKS, BestEffortClients, PlainClients, Workload
 from simulation.laboratory.bench.rounds import engine_commands, measure
 
-TINY = Task("tiny", "logistic", (1, 4, 4), examples=400, test_examples=50, clients=8, cohort=3, steps=4, batch=8)
+TINY = Workload("tiny", "logistic", (1, 4, 4), examples=400, test_examples=50, clients=8, cohort=3, steps=4, batch=8)
 
 
 @pytest.mark.parametrize("kind", [PlainClients, BestEffortClients])
@@ -56,7 +56,7 @@ def test_every_run_of_fedsel_has_settings_that_it_reads(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 def test_every_contender_runs(monkeypatch):
-    task = Task("tiny", "logistic", (1, 28, 28), examples=600, test_examples=100, clients=6, cohort=2, steps=2)
+    task = Workload("tiny", "logistic", (1, 28, 28), examples=600, test_examples=100, clients=6, cohort=2, steps=2)
     monkeypatch.setitem(TASKS, "mnist", task)
     monkeypatch.setattr(rounds, "has_bf16", lambda device: False)
     results = list(measure(["mnist"], 2, 1, Console(quiet=True)))
