@@ -154,7 +154,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(claim_runs, "run_claims", claims_small)
     monkeypatch.setattr(tune, "tune", tune_small)
     for module in (deployed_run, submission):
-        monkeypatch.setattr(module, "submit", submit_small)
+        monkeypatch.setattr(module, "submit_to_flower", submit_small)
     monkeypatch.setattr(submission, "obstacle", lambda *_: None)
     monkeypatch.setattr(submission, "show_status", lambda *_: None)
     monkeypatch.setattr(start, "start", lambda *_: None)
