@@ -182,7 +182,7 @@ def test_a_run_whose_summary_is_written_has_ended_with_0(tmp_path, monkeypatch, 
             (tmp_path / "summary.json").touch()
         return SubmittedRun(1, "finished:failed", "No heartbeat received from the task")
 
-    monkeypatch.setattr(deployed_run, "submit", submit)
+    monkeypatch.setattr(deployed_run, "submit_to_flower", submit)
     monkeypatch.setattr("simulation.report.run_report.report_run", lambda folder, console: None)
     config = deployed_run.AppConfig.from_values({"strategy": "random", "out": str(tmp_path)})
     assert deployed_run.run_submitted(config, "fedsel", None, Console(quiet=True)) == code

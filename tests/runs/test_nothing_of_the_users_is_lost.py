@@ -111,7 +111,7 @@ def submitted(app, superlink, run_config, *_):
 
 @pytest.mark.parametrize("fill", FOLDERS)
 def test_a_submitted_run_that_fails_removes_nothing(tmp_path, monkeypatch, fill):
-    monkeypatch.setattr(deployed_run, "submit", submitted)
+    monkeypatch.setattr(deployed_run, "submit_to_flower", submitted)
     folder = tmp_path / "out"
     fill(folder)
     before = tree(folder)
@@ -124,7 +124,7 @@ def test_a_resumed_run_leaves_what_lies_beside_its_own_files(tmp_path, monkeypat
     def start(self):
         raise DeploymentError("no SuperLink")
 
-    monkeypatch.setattr(deployed_run, "submit", submitted)
+    monkeypatch.setattr(deployed_run, "submit_to_flower", submitted)
     monkeypatch.setattr(Deployment, "_start", start)
     folder = tmp_path / "run"
     run_in_process(folder, rounds=2, clients=2, cohort=1, local_steps=1)

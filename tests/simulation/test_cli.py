@@ -31,7 +31,7 @@ def _nothing_starts(monkeypatch, tmp_path):
     monkeypatch.setattr(flwr.simulation, "run_simulation", started)
     monkeypatch.setattr(simulation.engines.inline_engine, "run_with", started)
     monkeypatch.setattr(simulation.deployment.deployed_run, "Deployment", started)
-    monkeypatch.setattr(simulation.deployment.deployed_run, "submit", started)
+    monkeypatch.setattr(simulation.deployment.deployed_run, "submit_to_flower", started)
     monkeypatch.chdir(tmp_path)
     level = logging.getLogger("flwr").level
     yield

@@ -41,7 +41,7 @@ def test_the_log_is_piped_without_colours_and_what_goes_well_in_flower(
 def test_the_outcome_is_told_in_words(
     status: str, details: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deployed_run, "submit", lambda *_: SubmittedRun(1, status, details))
+    monkeypatch.setattr(deployed_run, "submit_to_flower", lambda *_: SubmittedRun(1, status, details))
     written = io.StringIO()
     run_submitted(resolve({"out": str(tmp_path / "run")}), "local", None, Console(file=written, width=80))
     assert written.getvalue() == said
