@@ -19,12 +19,16 @@ from strategies.round.federation import SentModel
 
 
 def nova_weights(weights: Floats, effective_steps: Floats) -> Floats:
-    """FedNova's weights of the plain updates: w_i tau_eff / ||a_i||_1 with tau_eff = sum_i w_i ||a_i||_1.
+    """FedNova's weights of the plain updates: w_i tau_eff / ||a_i||_1 with tau_eff = sum_i w_i ||a_i||_1 / sum_i w_i.
 
-    A reported number below one step counts as one step.
+    The paper's weights sum to 1. Those of an unbiased selection do so only on average; with equal steps they do not
+    change. A reported number below one step counts as one step.
     """
     steps = np.maximum(effective_steps, 1.0)
-    effective = float((weights * steps).sum())
+    total = float(weights.sum())
+    if total == 0:
+        return weights
+    effective = float((weights * steps).sum()) / total
     return weights * effective / steps
 
 

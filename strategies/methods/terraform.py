@@ -165,11 +165,7 @@ class Terraform(SelectionStrategy[TerraformConfig]):
 
     def update(self, outcome: Outcome) -> None:
         """Count the iteration, and split off the next hard set or end the round."""
-        trained = np.union1d(outcome.clients, outcome.failed)
-        if self._hard.size and np.isin(trained, self._hard).all():
-            self._iteration += 1
-        else:
-            self._round, self._iteration = self._round + 1, 1
+        self._round, self._iteration = self.own_round(self.roster)
         self._hard = np.zeros(0, np.int64)
         if self._iteration < self.config.iterations and outcome.clients.size:
             magnitudes = self.magnitudes(outcome)

@@ -1,6 +1,7 @@
 """The server's part of the solvers, and ef21's estimates, by hand."""
 
 import copy
+from itertools import product
 
 import numpy as np
 import pytest
@@ -8,8 +9,11 @@ import pytest
 from fedsel_app.config import TrainingConfig
 from strategies.aggregation.ef21 import Estimates
 from strategies.aggregation.server_solver import ServerSolver, nova_weights
+from strategies.methods.adasample import AdaSample, AdaSampleConfig
+from strategies.methods.delta import Delta, DeltaConfig
+from strategies.roster import RoundInfo
 from strategies.round.federation import SentModel
-from strategies.testing.fakes import dense
+from strategies.testing.fakes import dense, make_context, make_roster
 from tests.support.updates import sparse
 
 ZEROS = np.zeros(2)
@@ -26,12 +30,49 @@ def solver(name, clients=4, **training):
         ([0.2, 0.5, 0.3], [13.1441] * 3, [0.2, 0.5, 0.3]),
         ([0.5, 0.5], [0.0, 4.0], [1.25, 0.3125]),
         ([0.5, 0.5], [-3.0, 4.0], [1.25, 0.3125]),
+        ([0.5, 0.25], [5.0, 5.0], [0.5, 0.25]),
+        ([0.5, 1.5], [2.0, 6.0], [1.25, 1.25]),
+        ([0.0, 0.0], [2.0, 6.0], [0.0, 0.0]),
+        ([], [], []),
     ],
 )
 def test_nova_weights_by_hand(weights, steps, expected):
-    """With 2 and 6 steps tau_eff = 5: 0.25 5/2 and 0.75 5/6. Equal steps change nothing. No step counts as one:
-    tau_eff = 2.5, so 0.5 2.5 and 0.5 2.5/4."""
+    """With 2 and 6 steps tau_eff = 5: 0.25 5/2 and 0.75 5/6. Equal steps change nothing, whatever the weights sum to.
+    No step counts as one: tau_eff = 2.5, so 0.5 2.5 and 0.5 2.5/4. Twice the weights are twice the result."""
     np.testing.assert_allclose(nova_weights(np.array(weights), np.array(steps)), expected, rtol=1e-14)
+
+
+class Drawn:
+    """Random generator whose draw is known."""
+
+    def __init__(self, places):
+        self.places = places
+
+    def choice(self, *_, **__):
+        return np.array(self.places)
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"), [(Delta, DeltaConfig(uniform_share=0.2)), (AdaSample, AdaSampleConfig(uniform_share=0.2))]
+)
+def test_nova_leaves_an_unbiased_selection_unbiased_if_all_clients_take_equally_many_steps(kind, config):
+    """Over all 4^3 draws of 3 of 4 clients, each with its probability, the mean weights are the shares of examples."""
+    examples, uplinks, clients = [10, 20, 30, 140], [1e6, 2e6, 3e6, 9e6], 4
+    method, roster = kind(make_context(config, clients=clients)), make_roster(clients, examples=examples)
+    method.roster = roster
+    roster.uplink_bits_per_s[:] = uplinks
+    expected, certainty = np.zeros(clients), 0.0
+    if kind is Delta:
+        method.load_state({"probabilities": np.array([0.1, 0.2, 0.3, 0.4])})
+    for places in product(range(clients), repeat=3):
+        chosen = method.select(roster, RoundInfo(2, 10), 3, Drawn(places))
+        p = dict(zip(chosen.clients.tolist(), chosen.components["probability"].tolist(), strict=True))
+        probability = np.prod([p[place] for place in places])
+        certainty += probability
+        steps = np.full(chosen.clients.size, 7.0)
+        expected[chosen.clients] += probability * nova_weights(chosen.weights, steps)
+    assert certainty == pytest.approx(1.0, rel=1e-12)
+    np.testing.assert_allclose(expected, [0.05, 0.1, 0.15, 0.7], rtol=1e-12)
 
 
 def test_only_nova_asks_for_steps_and_only_scaffold_for_a_second_payload():

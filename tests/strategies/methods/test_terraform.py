@@ -106,6 +106,31 @@ def test_its_own_round_is_known_before_the_selection():
     assert Terraform.most_iterations(TerraformConfig(iterations=3, count="rounds")) == 3
 
 
+def test_a_round_is_counted_as_it_was_selected_if_only_some_of_the_hard_set_are_connected():
+    """Of the hard set 3 ... 9 only 3, 4 and 5 are connected, fewer than eta = 4: they are the cohort of round 2."""
+    method, roster = build(), make_roster(CLIENTS)
+    method.roster = roster
+    method.update(moved(range(10), [1, 1, 1, 5, 5, 5, 5, 5, 5, 5]))
+    roster.available[:] = False
+    roster.available[[3, 4, 5]] = True
+    chosen = select(method, roster, 2, 3)
+    assert chosen.clients.tolist() == [3, 4, 5]
+    assert (chosen.components["round"][0], chosen.components["iteration"][0]) == (2, 1)
+    method.update(moved(chosen.clients, [1, 2, 3]))
+    assert (method.state()["round"], method.state()["iteration"]) == (2, 1)
+    roster.available[:] = True
+    assert method.own_round(roster) == (3, 1)
+
+
+@pytest.mark.parametrize(("first", "hard"), [(100, [1, 2, 3, 4]), (99, [])])
+def test_five_clients_are_split_if_the_smallest_magnitude_is_of_a_client_with_a_quarter_of_the_examples(first, hard):
+    """Four of five remain only if the first quartile ends at the first client: its 100 are a quarter of 100 + 300."""
+    method, roster = build(), make_roster(CLIENTS, examples=[first, 75, 75, 75, 75, *[1] * 7])
+    method.roster = roster
+    method.update(moved(range(5), [1, 9, 9, 9, 9]))
+    assert method.state()["hard"].tolist() == hard
+
+
 def test_a_hard_set_below_eta_ends_the_round_untrained():
     method = build()
     method.roster = make_roster(CLIENTS)
