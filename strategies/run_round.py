@@ -88,7 +88,7 @@ def plan_round(strategy: RunningMethod, federation: Federation, number: int) -> 
             record,
         )
         run.participation.before(intermediate)
-    count = min(run.participation.cohort(round_info), roster.ids.size)
+    count = min(run.participation.cohort(round_info, roster.ids.size), roster.ids.size)
     if intermediate is not None and count == roster.ids.size:
         candidates = roster.ids
     else:

@@ -81,7 +81,9 @@ class ISPConfig(Settings):
         choices={"discard": "only for the search", "aggregate": "for the search, and aggregated as a round"},
         variants=("discard", "aggregate"),
     )
-    isp_sample: float = setting(1.0, "share of the available clients that train for the search", above=0.0, high=1.0)
+    isp_sample: float = setting(
+        1.0, "share of the available clients that train for the search; the method selects them", above=0.0, high=1.0
+    )
     isp_warmup_rounds: int = setting(0, "number of rounds before the first search, in which all clients train", low=0)
     isp_warmup_epochs: int = setting(0, "local epochs in these rounds; 0 trains as in all other rounds", low=0)
     isp_first: int = setting(0, "number of clients in a round before the first search; 0 takes cohort", low=0)

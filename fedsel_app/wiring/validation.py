@@ -3,47 +3,8 @@
 Every function raises ConfigError for one kind of combination, and otherwise returns nothing.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from itertools import product
-
-from fedsel_app.config import ConfigError, Settings, SharedSettings, Value
-from fedsel_app.config.participation import ISPConfig, SearchLossConfig
+from fedsel_app.config import ConfigError, Settings, SharedSettings
 from strategies.base import SelectionStrategy
-
-SECOND_MOMENT = ("fedadam", "fedyogi", "fedadagrad")
-READ_BY: dict[str, dict[str, tuple[str, ...]]] = {
-    "partition": {
-        "alpha": ("dirichlet",),
-        "alphas": ("multi-dirichlet",),
-        "psi": ("psi-lda",),
-        "client-examples": ("psi-lda",),
-        "missing-classes": ("missing-classes",),
-        "partition-form": ("psi-lda", "missing-classes", "dirichlet", "multi-dirichlet"),
-        "shards-per-client": ("shards",),
-    },
-    "compressor": {
-        "kept-fraction": ("top-k", "rand-k"),
-        "top-k-scope": ("top-k",),
-        "qsgd-levels": ("qsgd",),
-        "qsgd-bucket": ("qsgd",),
-    },
-    "solver": {"mu": ("fedprox",), "feddyn-alpha": ("feddyn",)},
-    "server-optimizer": {
-        "server-momentum": ("momentum",),
-        "server-beta1": SECOND_MOMENT,
-        "server-beta2": SECOND_MOMENT[:2],
-        "server-tau": SECOND_MOMENT,
-    },
-    "aggregation": {"trim-share": ("trimmed-mean",), "krum-malicious": ("krum", "multi-krum")},
-    "participation": {
-        "growth-first": ("adafl-full", "adafl-econom"),
-        **dict.fromkeys(("growth-last", "growth-every", "growth-warmup"), ("adafl-econom",)),
-        **dict.fromkeys(("stages", "stage-first", "stage-last"), ("adafl-staged",)),
-        **dict.fromkeys(("decay-rate", "decay-last"), ("decay",)),
-        **dict.fromkeys([*ISPConfig.keys(), *SearchLossConfig.keys()], ("isp", "isp-ri")),
-    },
-}
-"""Setting -> settings that only some of its choices read -> these choices."""
 
 
 def validate_combination(settings: SharedSettings, strategy: type[SelectionStrategy], method: Settings) -> None:
@@ -56,18 +17,6 @@ def validate_combination(settings: SharedSettings, strategy: type[SelectionStrat
     validate_participation(settings, strategy)
     validate_method(settings, strategy, method)
     strategy.check_settings(method, settings)
-
-
-def refuse_idle(given: Iterable[str], runs: Collection[Mapping[str, Value]]) -> None:
-    """Raise ConfigError if no run reads one of the `given` settings; `runs` are the settings of each run."""
-    chosen = {owner: {str(values[owner]) for values in runs} for owner in READ_BY}
-    for key, (owner, settings) in product(given, READ_BY.items()):
-        readers = settings.get(key)
-        if readers and chosen[owner].isdisjoint(readers):
-            raise ConfigError(
-                f"The {owner} {' and '.join(sorted(chosen[owner]))} does not read '{key}': leave it out, or set "
-                f"{owner}={readers[0]}."
-            )
 
 
 def validate_clients(settings: SharedSettings) -> None:

@@ -10,6 +10,8 @@ Deviations
 ----------
 - In the intermediate round clients train as if the method had selected all of them, with the method's kept fractions
   and learning rates. If it would select fewer (it draws with replacement), all train by the shared settings.
+- With `isp-sample` below 1 the method selects that share of the available clients for the intermediate round (App. C.1
+  says "samples subsets", C ~ S), whether its updates are discarded or aggregated. The search tries no m above it.
 - The subsets are drawn among the clients whose updates arrived in the intermediate round.
 - A subset that was drawn before with the same weights is not evaluated again, because its loss is the same.
 - A candidate has the BatchNorm statistics of its clients' training, averaged by examples, as in the authors' code. The
@@ -108,14 +110,19 @@ class ISP(Participation):
         elapsed = round_info.number - 1 - self._config.isp_warmup_rounds
         return elapsed >= 0 and elapsed % self._config.isp_interval == 0
 
-    def cohort(self, round_info: RoundInfo) -> int:
-        """Number of clients that train in a round: all in the warm-up, and if the search itself is aggregated."""
-        everybody = self._warms_up(round_info) or (self.aggregates and self.searches(round_info))
-        return self._context.run.clients if everybody else self.count
+    def cohort(self, round_info: RoundInfo, available: int) -> int:
+        """Number of clients that train in a round: all in the warm-up, a sample if the search itself is aggregated."""
+        if self._warms_up(round_info):
+            return available
+        return self._sample(available) if self.aggregates and self.searches(round_info) else self.count
 
     def epochs(self, round_info: RoundInfo) -> int:
         """Local epochs of a round; 0: those of the training settings."""
         return self._config.isp_warmup_epochs if self._warms_up(round_info) else 0
+
+    def _sample(self, available: int) -> int:
+        """Number of the `available` clients that train for a search."""
+        return math.ceil(round(self._config.isp_sample * available, 6))
 
     def _warms_up(self, round_info: RoundInfo) -> bool:
         return round_info.number <= self._config.isp_warmup_rounds
@@ -124,7 +131,7 @@ class ISP(Participation):
         """Train the intermediate round and search among its updates, unless this is the intermediate round itself."""
         available = intermediate.method.roster.ids
         if available.size and not self.aggregates:
-            count = math.ceil(self._config.isp_sample * available.size)
+            count = self._sample(available.size)
             key = self._context.run.seed, Purpose.PARTICIPATION, intermediate.round_info.number
             selection = intermediate.draw(available, count, stream(*key, 0), stream(*key, 1))
             if selection.clients.size < count == available.size:

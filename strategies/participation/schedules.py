@@ -70,8 +70,11 @@ class Participation:
     def __init__(self, context: RunContext) -> None:
         self._context = context
 
-    def cohort(self, round_info: RoundInfo) -> int:
-        """Number of clients that train in a round, at least 1, even if fewer are connected. Called after `before`."""
+    def cohort(self, round_info: RoundInfo, available: int) -> int:
+        """Number of clients that train in a round in which `available` are connected; it may be larger.
+
+        Called after `before`.
+        """
         run = self._context.run
         return scheduled(self._context.participation, round_info, run.cohort, run.clients)
 

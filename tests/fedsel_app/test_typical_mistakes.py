@@ -71,9 +71,9 @@ MISTAKES = {
     "run --set data=mnist --set data-path=mine.npz": "The 'data' parameter mnist does not read mine.npz: set data=npz.",
     "run --set data=mine.csv": "names the kind of data: set data=csv and data-path=mine.csv.",
     "run --set partition=iid --set alpha=0.1": (
-        "The partition iid does not read 'alpha': leave it out, or set partition=dirichlet."
+        "With partition=iid, 'alpha' has no effect: leave it out, or set partition=dirichlet."
     ),
-    "run --preset fedavg --set mu=0.1": "The solver sgd does not read 'mu': leave it out, or set solver=fedprox.",
+    "run --preset fedavg --set mu=0.1": "With solver=sgd, 'mu' has no effect: leave it out, or set solver=fedprox.",
     "run --set device=gpu": "Got 'gpu'. Did you mean 'cuda'?\n",
     "run --set compressor=topk": "Got 'topk'. Did you mean 'top-k'?\n",
     "run --set server-optimizer=adam": "Got 'adam'. Did you mean 'fedadam'?\n",

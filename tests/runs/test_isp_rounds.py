@@ -12,7 +12,8 @@ BASE = {"clients": CLIENTS, "cohort": 3, "local_steps": 4, "holdout_fraction": 0
 
 
 def run(folder, rounds=2, **settings):
-    strategy, rows = run_in_process(folder / "run", rounds=rounds, state_dir=str(folder), **BASE | settings)
+    settings = settings if "preset" in settings else BASE | settings
+    strategy, rows = run_in_process(folder / "run", rounds=rounds, state_dir=str(folder), **settings)
     state = {path.parent.name + path.name: path.read_bytes() for path in folder.rglob("client-*/round-*.npz")}
     return strategy, rows, state
 
@@ -44,6 +45,16 @@ def test_four_rounds_around_a_method(tmp_path, surrogate, method, policy):
     assert rows[0]["cohort"] == rows[1]["cohort"] == (rows[0]["search"]["found"] or CLIENTS)
     assert len(rows[0]["search"]["tried"]) == (rows[0]["search"]["found"] if policy == "isp" else CLIENTS)
     assert rows[3]["accuracy"] > 0.3
+
+
+@pytest.mark.parametrize(("share", "trained"), [(1.0, 20), (0.2, 4)])
+def test_the_grid_of_table_13_sets_how_many_train_in_the_searches(tmp_path, share, trained):
+    """The preset aggregates the intermediate round, as the authors' code does."""
+    settings = {"preset": "isp-ablations-small", "data": "digits", "model": "logistic", "clients": 20, "cohort": 5}
+    settings |= {"surrogate_examples": 100, "isp_interval": 2, "isp_draws": 2, "isp_sample": share}
+    _, rows, _ = run(tmp_path, rounds=4, **settings)
+    assert [(row["cohort"], row["client_updates"]) for row in rows if "search" in row] == [(trained, trained)] * 2
+    assert ["search" in row for row in rows] == [True, False, True, False]
 
 
 def test_the_clients_test_the_candidates_where_there_is_no_surrogate(tmp_path):

@@ -56,11 +56,12 @@ def engine_commands(task: Workload, rounds: int, workers: int) -> dict[str, list
     shared = [
         *(f"data=simulation.laboratory.bench.baselines:{module}", f"model={task.model}", "partition=iid"),
         *(f"rounds={rounds}", f"clients={task.clients}", f"cohort={task.cohort}", f"local-steps={task.steps}"),
-        *(f"batch-size={task.batch}", f"probe-batches={task.probe_batches}", "link-cap=none", "curvature-layers=0"),
+        *(f"batch-size={task.batch}", f"probe-batches={task.probe_batches}"),
         *("threads=1", "checkpoint-every=0"),
     ]
     ray = "engine=ray", f"workers={workers}", f"eval-threads={workers}"
-    hetero_select = "strategy=hetero-select", f"kept-fraction={task.kept}", "kept-warmup-rounds=0", "kept-cosine=0"
+    sparse = f"kept-fraction={task.kept}", "kept-warmup-rounds=0", "kept-cosine=0", "link-cap=none"
+    hetero_select = "strategy=hetero-select", *sparse, "curvature-layers=0"
     own = {
         "fedsel, Ray, hetero-select": (*ray, *hetero_select),
         "fedsel, inline, hetero-select": ("engine=inline", "workers=0", "eval-threads=1", *hetero_select),

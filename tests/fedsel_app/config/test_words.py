@@ -19,7 +19,7 @@ def test_every_other_word_means_a_setting_and_is_no_setting_itself():
 def test_a_grid_of_partitions_may_set_what_only_some_of_them_read(tmp_path):
     settings = {"alpha": 0.1, "rounds": 1}
     assert plan(tmp_path, ["random"], [1], settings, {"partition": ["iid", "dirichlet"]}).runs
-    with pytest.raises(ConfigError, match="The partition iid does not read 'alpha'"):
+    with pytest.raises(ConfigError, match="With partition=iid, 'alpha' has no effect"):
         plan(tmp_path, ["random"], [1], settings | {"partition": "iid"}, {})
     solvers = {"solver": ["sgd", "fedprox"]}
     assert plan(tmp_path, ["random"], [1], {"mu": 0.1, "rounds": 1}, solvers).runs

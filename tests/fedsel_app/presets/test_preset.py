@@ -10,6 +10,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.presets.preset import FOLDER, PROTOCOL_FILE, load_preset, preset_files
 from fedsel_app.wiring.configuration import known_defaults, resolve
 from simulation.command_line.arguments import parse_setting
+from simulation.experiments.idle_settings import refuse_idle
 from tests.support.in_process import run_config
 from tests.support.sources import ROOT
 
@@ -125,10 +126,15 @@ def full(name: str) -> dict[str, object]:
 
 
 def commands(name: str) -> list[str]:
-    """Commands in the comments of a preset. Continued lines are joined."""
+    """Commands in the comments of a preset. Continued lines are joined, and options follow the command above them."""
     comments = "\n".join(re.findall(r"^# ?(.*)$", text(name), re.MULTILINE))
     joined = re.sub(r"\\\n *", "", comments).splitlines()
-    return [line for line in joined if re.search(r"--(strategies|grid|set) ", line)]
+    found, above = [], ""
+    for line in joined:
+        if re.search(r"--(strategies|grid|set) ", line):
+            above = line if line.startswith("fedsel ") else above
+            found.append(line if line is above else f"{above} {line}")
+    return found
 
 
 def test_every_preset_is_packed_into_the_wheel_and_those_of_papers_into_the_flower_app():
@@ -160,9 +166,12 @@ def test_the_commands_of_a_preset_can_be_run(name):
         fixed = dict(parse_setting(pair) for pair in re.findall(r"--set (\S+)", line))
         grids = [grid.split("=") for grid in re.findall(r"--grid (\S+)", line)]
         points = [parse_setting(f"{key}={value}") for key, values in grids for value in values.split(",")]
-        for strategy in ",".join(re.findall(r"--strategies (\S+)", line)).split(","):
-            for point in points or [("seed", 1)]:
-                resolve({"preset": name} | ({"strategy": strategy} if strategy else {}) | fixed | dict([point]))
+        runs = [
+            resolve({"preset": name} | ({"strategy": strategy} if strategy else {}) | fixed | dict([point])).values()
+            for strategy in ",".join(re.findall(r"--strategies (\S+)", line)).split(",")
+            for point in points or [("seed", 1)]
+        ]
+        refuse_idle([*fixed, *dict(points)], runs)
 
 
 @pytest.mark.parametrize("name", PRINTED)

@@ -11,6 +11,8 @@ from fedsel_app.config import EvaluationConfig, ParticipationConfig
 from fedsel_app.messages.instructions import TrainInstruction
 from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
 from strategies.methods.random_selection import RandomSelection
+from strategies.participation.isp import ISP
+from strategies.roster import RoundInfo
 from tests.support.contexts import Rows
 from tests.support.isp_ring import CLIENTS, MODEL_BYTES, own_direction, ring, run_isp, setup_for
 from tests.support.proxies import StubProxy, manager_of
@@ -55,6 +57,22 @@ def test_a_sample_trains_for_the_search():
     assert len(trained) == 5
     assert row["cohort"] == 4
     assert row["client_updates"] == 5 + 4
+
+
+@pytest.mark.parametrize(("share", "trained"), [(1.0, 8), (0.6, 5), (0.5, 4)])
+def test_a_sample_trains_in_a_search_that_is_aggregated(share, trained):
+    """5 = ceil(0.6 x 8) clients. The ring's loss is below the global model's from 4 clients on."""
+    rows, _, _ = run_isp(setup_for(ring(), rounds=4, isp_intermediate="aggregate", isp_interval=2, isp_sample=share))
+    assert [row["cohort"] for row in rows][:2] == [trained, 4]
+    assert [row["client_updates"] for row in rows][:2] == [trained, 4]
+    assert rows[0]["search"]["tried"] == [1, 2, 3, 4]
+    assert rows[2]["cohort"] == trained
+
+
+def test_a_share_of_the_clients_is_not_one_more_by_rounding():
+    """0.07 x 100 is 7.000000000000001 in floating point."""
+    policy = ISP(setup_for(isp_intermediate="aggregate", isp_sample=0.07, clients=100))
+    assert policy.cohort(RoundInfo(1, 1), 100) == 7
 
 
 def test_everybody_trains_for_the_search_also_where_the_method_draws_some_twice():

@@ -1,0 +1,92 @@
+"""A setting that cannot have an effect under the other settings is refused with a sentence."""
+
+import pytest
+
+from fedsel_app.config import GROUPS, ConfigError
+from fedsel_app.wiring.configuration import resolve
+from simulation.comparison.plan import plan
+from simulation.experiments.idle_settings import READ_BY, refuse_idle
+from strategies import STRATEGIES
+
+ENTRIES = {entry.key: entry for group in GROUPS.values() for entry in group.entries()} | {
+    entry.key: entry for name, method in STRATEGIES.items() for entry in method.Config.entries(f"{name}.")
+}
+SEARCHES = {"participation": "isp", "holdout-fraction": 0.2}
+
+REFUSED = [
+    (
+        {"preset": "isp-ablations-small", "isp-jury": "subset"},
+        "With isp-loss=surrogate, 'isp-jury' has no effect: leave it out, or set isp-loss=clients.",
+    ),
+    (
+        {"isp-jury": "subset"},
+        "With participation=fixed, 'isp-jury' has no effect: leave it out, or set participation=isp.",
+    ),
+    (
+        SEARCHES | {"isp-momentum": 1.0, "isp-rounding": "down"},
+        "With isp-momentum=1.0, 'isp-rounding' has no effect: leave it out, or set another isp-momentum.",
+    ),
+    (
+        {"compressor": "none", "error-feedback": False},
+        "With compressor=none, 'error-feedback' has no effect: leave it out, or set another compressor.",
+    ),
+    (
+        {"compressor": "none", "value-bits": 8, "error-feedback": False, "residual-decay-static": 0.5},
+        "With error-feedback=false, 'residual-decay-static' has no effect: leave it out, or set error-feedback=true.",
+    ),
+    (
+        {"data": "hf:mnist", "synthetic-alpha": 0.5},
+        "With data=hf:mnist, 'synthetic-alpha' has no effect: leave it out, or set another data.",
+    ),
+    (
+        {"strategy": "delta", "delta.rule": "fedis", "delta.variance-weight": 0.5},
+        "With delta.rule=fedis, 'delta.variance-weight' has no effect: leave it out, or set delta.rule=delta.",
+    ),
+    (
+        {"partition": "psi-lda", "client-examples": 20},
+        "With partition-form=text, 'client-examples' has no effect: leave it out, or set partition-form=code.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "sentence"), REFUSED, ids=[sentence for _, sentence in REFUSED])
+def test_what_cannot_have_an_effect_is_refused(given, sentence):
+    with pytest.raises(ConfigError) as error:
+        refuse_idle(given, [resolve(given).values()])
+    assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"preset": "isp-ablations-small", "isp-sample": 0.2},
+        {"preset": "isp-ablations-small", "isp-loss": "clients", "isp-jury": "subset"},
+        {"compressor": "none", "value-bits": 8, "error-feedback": False},
+        {"data": "hf:mnist", "image-size": 8},
+        {"data": "mine:load", "synthetic-alpha": 0.5},
+        {"partition": "psi-lda", "partition-form": "code", "client-examples": 20},
+    ],
+)
+def test_its_neighbours_are_not(given):
+    refuse_idle(given, [resolve(given).values()])
+
+
+def test_a_grid_is_refused_if_none_of_its_runs_reads_it(tmp_path):
+    settings, juries = {"preset": "isp-ablations-small"}, {"isp-jury": ["same", "subset"]}
+    with pytest.raises(ConfigError, match="With isp-loss=surrogate, 'isp-jury' has no effect"):
+        plan(tmp_path, ["random"], [1], settings, juries)
+    assert len(plan(tmp_path, ["random"], [1], settings, juries | {"isp-loss": ["clients", "surrogate"]}).runs) == 4
+    with pytest.raises(ConfigError, match="With compressor=none and qsgd, 'kept-fraction' has no effect"):
+        plan(tmp_path, ["random"], [1], {"kept-fraction": 0.1}, {"compressor": ["none", "qsgd"]})
+    assert plan(tmp_path, ["delta", "random"], [1], {"delta.draws": "distinct"}, {}).runs
+
+
+@pytest.mark.parametrize("key", READ_BY)
+def test_the_table_names_settings_and_values_that_exist(key):
+    assert key in ENTRIES
+    for conditions in READ_BY[key]:
+        assert key not in conditions
+        for owner, reading in conditions.items():
+            for value in reading.values:
+                if not str(value).endswith(":"):
+                    ENTRIES[owner].check(value)
