@@ -74,7 +74,7 @@ class CompressionConfig(Settings):
         private=True,
     )
     curvature_floor: float = setting(
-        1e-6, "smallest |H|; smaller ones are clamped to it (literal)", above=0.0, private=True
+        1e-6, "smallest |H|, after curvature-scale; smaller ones are clamped to it", above=0.0, private=True
     )
     curvature_batch: str = setting(
         "plain",

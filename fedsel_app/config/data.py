@@ -75,6 +75,7 @@ SIZE_FUNCTION = "partition_id_to_size_fn"
 PARTITIONS = {
     "iid": "at random, equally many for each",
     "dirichlet": "each class in shares drawn by Dirichlet(alpha)",
+    "dirichlet-by-client": "equally many for each, whose class mix is drawn by Dirichlet(alpha p); p is the mix of all",
     "multi-dirichlet": "equal groups of clients, each with a concentration of its own (alphas)",
     "psi-lda": "examples of the dominant class of a client with probability psi, else of a random other class",
     "missing-classes": "clients that lack missing-classes classes each",
@@ -261,7 +262,11 @@ class PartitionConfig(Settings):
         private=True,
     )
     alpha: float = setting(
-        0.5, "dirichlet: concentration; the smaller, the more skewed", above=0.0, first=True, private=True
+        0.5,
+        "dirichlet, dirichlet-by-client: concentration; the smaller, the more skewed",
+        above=0.0,
+        first=True,
+        private=True,
     )
     alphas: str = setting(
         "0.001,0.01,0.1,0.5,1",

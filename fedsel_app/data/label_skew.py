@@ -4,10 +4,12 @@ Each function takes the number of examples of each class, `sizes`, int64 (C,), a
 
 References
 ----------
-Dirichlet: Hsu, Qi, Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated
-Visual Classification", arXiv:1909.06335. psi-LDA and missing classes: the FedCG splits, as used in
-"HeteRo-Select: Informativeness as the primary driver of client participation", Sec. V. multi-dirichlet:
-Chen and Vikalo, "Heterogeneity-Guided Client Sampling", arXiv:2310.00198, as Terraform describes it (Sec. 7).
+dirichlet: Yurochkin, Agarwal, Ghosh, Greenewald, Hoang and Khazaeni, "Bayesian Nonparametric Federated Learning of
+Neural Networks", ICML 2019, arXiv:1905.12022. dirichlet-by-client: Hsu, Qi and Brown, "Measuring the Effects of
+Non-Identical Data Distribution for Federated Visual Classification", 2019, arXiv:1909.06335. psi-LDA and missing
+classes: the FedCG splits, as used in "HeteRo-Select: Informativeness as the primary driver of client participation",
+Sec. V. multi-dirichlet: Chen and Vikalo, "Heterogeneity-Guided Client Sampling", arXiv:2310.00198, as Terraform
+describes it (Sec. 7).
 """
 
 from collections.abc import Sequence
@@ -42,6 +44,29 @@ def dirichlet(sizes: Ints, clients: int, alpha: float, least: int, rng: np.rando
         label = table[giver].argmax()
         table[[giver, taker], label] += (-1, 1)
         held[[giver, taker]] += (-1, 1)
+    return table
+
+
+def dirichlet_by_client(sizes: Ints, clients: int, alpha: float, rng: np.random.Generator) -> Ints:
+    """Dirichlet split by client: all have equally many examples, and each draws its own class mix q ~ Dir(alpha p).
+
+    p are the shares of the classes in all examples. A client draws each example's class from its q, without
+    replacement. If the clients want more of a class than there is, chance decides which of them get it; the others, and
+    all later draws, take the remaining classes by q. The paper does not say what happens then. Sizes differ by one at
+    most.
+    """
+    present = np.flatnonzero(sizes)
+    mixes = np.zeros((clients, len(sizes)))
+    mixes[:, present] = rng.dirichlet(alpha * sizes[present] / sizes.sum(), size=clients)
+    left, table = sizes.copy(), np.zeros((clients, len(sizes)), np.int64)
+    missing = sizes.sum() // clients + (np.arange(clients) < sizes.sum() % clients)
+    while missing.any():
+        shares = mixes * (left > 0)
+        shares[shares.sum(axis=1) == 0] = left
+        given = rng.multinomial(missing, shares / shares.sum(axis=1, keepdims=True))
+        for label in np.flatnonzero(given.sum(axis=0) > left):
+            given[:, label] = rng.multivariate_hypergeometric(given[:, label], left[label])
+        table, left, missing = table + given, left - given.sum(axis=0), missing - given.sum(axis=1)
     return table
 
 

@@ -89,6 +89,8 @@ def _class_table(config: PartitionConfig, sizes: Ints, clients: int, rng: np.ran
     if config.partition == "dirichlet":
         dirichlet = label_skew.balanced_dirichlet if as_coded else label_skew.dirichlet
         return dirichlet(sizes, clients, config.alpha, least, rng)
+    if config.partition == "dirichlet-by-client":
+        return label_skew.dirichlet_by_client(sizes, clients, config.alpha, rng)
     if config.partition == "multi-dirichlet":
         return label_skew.multi_dirichlet(sizes, clients, config.group_alphas, least, rng, balanced=as_coded)
     if config.partition == "missing-classes":

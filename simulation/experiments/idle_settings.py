@@ -72,7 +72,7 @@ READ_BY: dict[str, tuple[Conditions, ...]] = {
     "ecg-examples": (data("ecg"),),
     "normalize": ({"data": unless("regression")},),
     "moments": ({"normalize": only(True)},),
-    "alpha": ({"partition": only("dirichlet")},),
+    "alpha": ({"partition": only("dirichlet", "dirichlet-by-client")},),
     "alphas": ({"partition": only("multi-dirichlet")},),
     "psi": ({"partition": only("psi-lda")},),
     "client-examples": ({"partition": only("psi-lda"), "partition-form": only("code")},),
@@ -88,9 +88,12 @@ READ_BY: dict[str, tuple[Conditions, ...]] = {
     "qsgd-bucket": ({"compressor": only("qsgd")},),
     "curvature-layers": ({"compressor": only("top-k")},),
     **dict.fromkeys(
-        ("curvature-scale", "curvature-batch", "curvature-signs", "curvature-explore", "layer-importance"), (CURVATURE,)
+        (
+            *("curvature-scale", "curvature-floor", "curvature-batch", "curvature-signs", "curvature-explore"),
+            "layer-importance",
+        ),
+        (CURVATURE,),
     ),
-    "curvature-floor": (CURVATURE | {"curvature-scale": only("literal")},),
     "error-feedback": LOSSY,
     "error-feedback-scheme": FEEDBACK,
     "residual-decay": RESIDUAL,
@@ -141,7 +144,6 @@ READ_BY: dict[str, tuple[Conditions, ...]] = {
     "fedcor.first-steps": ({"fedcor.update-mean": only(True)},),
     "fedcor.warmup-steps": ({"fedcor.update-mean": only(False)},),
     "hetero-select.loss-weight": ({"hetero-select.without": unless("loss")},),
-    "hetero-select.loss-source": (HETERO_LOSS,),
     "hetero-select.probe-candidates": (HETERO_LOSS | {"hetero-select.loss-source": only("probe")},),
     "hetero-select.probe-every": (HETERO_LOSS | {"hetero-select.loss-source": only("probe")},),
     "hetero-select.diversity-weight": ({"hetero-select.without": unless("diversity")},),
@@ -150,7 +152,6 @@ READ_BY: dict[str, tuple[Conditions, ...]] = {
     "hetero-select.sketch-size": (HETERO_DIVERSITY,),
     "hetero-select.fairness-weight": (HETERO_REST,),
     "hetero-select.staleness-weight": (HETERO_REST,),
-    "hetero-select.staleness-scale": (HETERO_REST | {"hetero-select.staleness-weight": unless(0.0)},),
     "hetero-select.score-adaptive-lr-max": ({"hetero-select.score-adaptive-lr": only(True)},),
     **dict.fromkeys(
         [

@@ -13,6 +13,7 @@ from fedsel_app.data.partition import holdout, label_counts, split, surrogate
 CONFIGS = {
     "iid": PartitionConfig(partition="iid"),
     "dirichlet": PartitionConfig(partition="dirichlet", alpha=0.3),
+    "dirichlet-by-client": PartitionConfig(partition="dirichlet-by-client", alpha=0.3),
     "multi-dirichlet": PartitionConfig(partition="multi-dirichlet", alphas="0.01,0.5,10"),
     "psi-lda": PartitionConfig(partition="psi-lda", psi=0.6),
     "missing-classes": PartitionConfig(partition="missing-classes", missing_classes=2),
@@ -54,7 +55,7 @@ def test_iid_ignores_labels_and_gives_equal_sizes():
     assert sorted(len(part) for part in parts) == [128] * 3 + [129] * 4  # 900 = 3 * 128 + 4 * 129
 
 
-@pytest.mark.parametrize("name", ["dirichlet", "multi-dirichlet", "psi-lda", "missing-classes", "shards"])
+@pytest.mark.parametrize("name", sorted(CONFIGS.keys() - {"iid"}))
 def test_skewed_splits_read_only_the_labels_not_the_examples_order(name):
     """Another order of the same examples does not change any client's label counts."""
     moved = np.random.default_rng(0).permutation(SKEWED)
@@ -117,6 +118,36 @@ def test_dirichlet_proportions_have_the_concentration_asked_for():
     """The sum of squared shares of Dirichlet(alpha) over K clients has mean (1 + alpha) / (1 + K alpha)."""
     squares = [np.square(held(PartitionConfig(alpha=0.5), BALANCED, 10, seed) / 5000).sum(axis=0) for seed in range(40)]
     assert np.mean(squares) == pytest.approx(1.5 / 6, rel=0.05)
+
+
+def by_client(alpha):
+    return PartitionConfig(partition="dirichlet-by-client", alpha=alpha)
+
+
+def test_dirichlet_by_client_gives_all_clients_equally_many_and_hands_out_every_example():
+    """ISP's CIFAR-10: 50,000 examples, 100 clients, alpha = 0.1. By class, sizes lie between 6 and 2,549."""
+    counts = held(by_client(0.1), BALANCED, 100)
+    assert counts.sum(axis=1).tolist() == [500] * 100
+    assert counts.sum(axis=0).tolist() == [5000] * 10
+    assert sorted(held(by_client(0.1), SKEWED, 7).sum(axis=1)) == [128] * 3 + [129] * 4  # 900 = 3 * 128 + 4 * 129
+    assert np.ptp(held(PartitionConfig(alpha=0.1), BALANCED, 100).sum(axis=1)) > 1000
+
+
+def test_dirichlet_by_client_has_the_mix_of_all_for_a_large_alpha_and_one_class_for_a_small_one():
+    uneven = np.repeat([0, 1], [15_000, 5_000])
+    assert np.abs(held(by_client(1e9), uneven, 20) - [750, 250]).max() < 80  # 6 deviations of 1,000 draws
+    two = held(by_client(1e-4), np.arange(40_000) % 2, 2000)
+    assert two.max(axis=1).sum() > 0.95 * 40_000  # about half want either class
+
+
+def test_dirichlet_by_client_draws_mixes_of_the_concentration_asked_for():
+    """Of 10 draws from q ~ Beta(alpha p, alpha (1 - p)), the number of class 1 has the variance
+    10 p (1 - p) (1 + 9 / (alpha + 1)): 13.75 for p = 1/2 and alpha = 1, and 10.3125 for p = 1/4."""
+    for share, variance in ((0.5, 13.75), (0.25, 10.3125)):
+        labels = np.repeat([0, 1], [int(40_000 * (1 - share)), int(40_000 * share)])
+        counts = held(by_client(1.0), labels, 4000)[:, 1]
+        assert counts.mean() == 10 * share
+        assert counts.var() == pytest.approx(variance, rel=0.05)
 
 
 def test_dirichlet_keeps_every_client_at_min_examples():

@@ -34,6 +34,7 @@ OWN_PIPELINE = {"mu", "compressor", "error-feedback", "curvature-layers", "weigh
 """Settings that the protocol of every compared method has a value for."""
 OF_PARTITION = {
     "dirichlet": {"alpha"},
+    "dirichlet-by-client": {"alpha"},
     "multi-dirichlet": {"alphas"},
     "psi-lda": {"psi", "client-examples", "partition-form"},
     "missing-classes": {"missing-classes", "partition-form"},

@@ -1,0 +1,72 @@
+"""Settings that are refused as idle: two values of each give the same bits under the settings that do not read it."""
+
+import pytest
+
+from fedsel_app.config import GROUPS, ConfigError
+from simulation.engines import inline_engine
+from simulation.experiments.configuration import resolve
+from simulation.experiments.idle_settings import READ_BY, refuse_idle
+from strategies import STRATEGIES
+from tests.bits.cases import BASE, MLP
+from tests.bits.table import folder_bits, reproducible
+
+ENTRIES = {entry.key: entry for group in GROUPS.values() for entry in group.entries()} | {
+    entry.key: entry for name, method in STRATEGIES.items() for entry in method.Config.entries(f"{name}.")
+}
+OTHERS = {"alphas": "0.1,1", "surrogate-path": "absent.npz", "hetero-select.sketch-size": 50}
+"""Setting -> a second value, where none of `other` is one."""
+NEEDED = MLP | {"holdout-fraction": 0.2, "surrogate-examples": 100, "weighting": "uniform"}
+"""Settings under which many others are read, or may be set."""
+
+
+def met(reading, entry):
+    return reading.values[0] if not reading.excluded else other(entry, reading.values)
+
+
+def unmet(reading, entry):
+    return reading.values[0] if reading.excluded else other(entry, reading.values)
+
+
+def other(entry, values):
+    """A value of `entry` that is none of the `values`."""
+    default = entry.default
+    tried = [default, *entry.choices, True, False, 1, 2, 16, 0.5, 0.0, 1.5, 0.1]
+    return next(
+        value for value in tried if type(value) is type(default) and value not in values and valid(entry, value)
+    )
+
+
+def valid(entry, value):
+    try:
+        entry.check(value)
+    except ConfigError:
+        return False
+    return ":" not in str(value)
+
+
+CASES = [
+    pytest.param(key, owner, id=f"{key} by {owner}")
+    for key, [conditions, *_] in READ_BY.items()
+    for owner in conditions
+    if owner not in ("data", "links")
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("key", "owner"), CASES)
+def test_a_setting_that_is_refused_changes_nothing(key, owner, tmp_path):
+    entry, found = ENTRIES[key], []
+    settings = BASE | NEEDED | {"strategy": key.split(".")[0] if "." in key else "random"}
+    settings |= {name: met(reading, ENTRIES[name]) for name, reading in READ_BY[key][0].items()}
+    settings |= {name: unmet(reading, ENTRIES[name]) for name, reading in READ_BY[key][0].items() if name == owner}
+    values = entry.default, OTHERS[key] if key in OTHERS else other(entry, (entry.default,))
+    for value in values:
+        try:
+            config = resolve(settings | {key: value, "out": str(tmp_path / str(value))})
+        except ConfigError:
+            pytest.skip(f"{key}={value} is refused for another reason too")
+        with pytest.raises(ConfigError, match=f"'{key}' has no effect"):
+            refuse_idle([key], [config.values()])
+        with reproducible():
+            found.append(folder_bits(inline_engine.simulate(config, lambda row: None, verbose=True)))
+    assert found[0] == found[1], values
