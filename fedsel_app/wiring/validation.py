@@ -51,9 +51,10 @@ def validate_solver(settings: SharedSettings) -> None:
     solver, compressor, optimizer = training.solver, compression.compressor, settings.server_optimizer.server_optimizer
     if solver == "feddyn" and not compression.lossless:
         raise ConfigError(
-            "The 'solver' feddyn needs the mean of what the clients remember, and the server knows it only from whole "
-            f"updates; set 'compressor' to none and 'value-bits' to 32 instead of {compressor} and "
-            f"{compression.value_bits}, or choose another solver."
+            f"Set 'compressor' to none and 'value-bits' to 32 instead of {compressor} and {compression.value_bits}, or "
+            "choose another 'solver' than feddyn: a client's linear term is the gradient of its loss at its own model, "
+            "and the server keeps the mean of these terms. From a compressed update it would get another mean; and a "
+            "client that remembered only what it sent would no longer keep its gradient."
         )
     if solver == "feddyn" and optimizer != "mean":
         raise ConfigError(

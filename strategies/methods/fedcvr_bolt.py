@@ -23,6 +23,7 @@ Deviations
   theta-bar starts as theta. If t counts from there, this start affects only the first selection. The paper gives no
   value for the homophily gamma of Eq. 4; here it is 1. A coordinate without variance adds nothing (0/0 = 0). rho is the
   cosine of theta~ in every reading.
+- W_kk of Eq. 4 is left out: the Laplacian has no diagonal affinities. Separated models give the same coalitions.
 - All clients are divided into as many coalitions as the cohort has clients. A coalition without available members gives
   no client. Free places go, one at a time, to the coalition with the most available members left (ties to the lowest
   label). If several clients of a coalition trained, theta-bar of each member follows the most similar one of them.

@@ -31,7 +31,8 @@ Deviations
   (`isp-smoothing-rule`). It averages over all past rounds; here the average is over the same window.
 - The authors' code starts with 7 rounds in which all clients train 3 epochs (`isp-warmup-rounds`, `isp-warmup-epochs`).
   Here the first search is in the next round; the round of the first search in their code is not known.
-- ISP-RI uses Eq. 6 literally: the largest smoothed improvement / m^alpha, even if it is not above 0.
+- ISP-RI takes the largest smoothed improvement / m^alpha, even if it is not above 0. Eq. 6 is printed with the other
+  sign: df < 0 is an improvement (Eq. 5, Alg. 3), so its argmax of df / m^alpha improves least per client.
 """
 
 import logging
@@ -72,7 +73,10 @@ def first_improvement(counts: Sequence[int], improvement: Callable[[int], float]
 
 
 def best_relative(counts: Sequence[int], improvements: Sequence[float], exponent: float) -> int | None:
-    """ISP-RI: argmax of improvement(m) / m^alpha (Eq. 6), the smallest of equals; None if no improvement is finite."""
+    """ISP-RI: argmax of improvement(m) / m^alpha, the smallest of equals; None if no improvement is finite.
+
+    This is Eq. 6 with the sign that the paper means: improvement = -df.
+    """
     ratios = {m: gain / m**exponent for m, gain in zip(counts, improvements, strict=True) if math.isfinite(gain)}
     return max(ratios, key=lambda m: ratios[m]) if ratios else None
 

@@ -81,6 +81,7 @@ METRICS = {
         Metric("traffic_to_target_mb", "MB to the target, all traffic", ratio=True, whole="traffic_mb"),
         Metric("client_updates_to_target", "client updates to the target", ratio=True, whole="client_updates"),
         Metric("client_updates", "client updates, whole run", ratio=True),
+        Metric("client_updates_to_best_validation", "client updates to the best validation round", ratio=True),
         Metric("time_s", "simulated seconds, whole run", ratio=True),
         Metric("stable_accuracy", "accuracy, mean of the last ten evaluations", higher_wins=True),
         Metric("final_accuracy", "accuracy at the end", higher_wins=True),

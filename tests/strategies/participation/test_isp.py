@@ -42,6 +42,8 @@ def test_the_relative_improvement_is_the_largest_of_all(exponent):
 
 def test_of_equal_relative_improvements_the_fewest_clients_and_numbers_only():
     assert best_relative([1, 2, 4], [1.0, 2.0, 4.0], 1.0) == 1
+    # df = -0.1, -0.4, -0.45 are improvements of 0.1, 0.2 and 0.15 a client. Eq. 6 as printed would take m = 1.
+    assert best_relative([1, 2, 3], [0.1, 0.4, 0.45], 1.0) == 2
     assert best_relative([1, 2], [float("nan"), -1.0], 1.0) == 2
     assert best_relative([1, 2], [float("nan"), float("-inf")], 1.0) is None
 
