@@ -24,6 +24,7 @@ from simulation.comparison.measures import ACCURACY, metric_of
 from simulation.comparison.results import Group
 from simulation.comparison.runs import RecordedRun, read_recorded_run
 from simulation.engines.choice import choose
+from simulation.experiments.idle_settings import refuse_idle
 from simulation.experiments.run_folders import resolve_resumed
 from simulation.flower_app.settings import OWN_APP
 from simulation.python_interface.keywords import listed, setting_values
@@ -147,7 +148,11 @@ def run(
     values |= {} if strategy is None else {"strategy": strategy}
     values |= {} if seed is None else {"seed": seed}
     values |= {} if out is None else {"out": str(Path(out).expanduser().absolute())}
-    config = resolve(values) if resume is None else resolve_resumed(Path(resume).expanduser(), values)
+    if resume is None:
+        config = resolve(values)
+        refuse_idle(values, [config.values()])
+    else:
+        config = resolve_resumed(Path(resume).expanduser(), values)
     choice = choose(config)
     completed = completed_rounds(run_folder(config)) if resume is not None else 0
     display = RunDisplay(config.run.rounds, Console(), completed, measured=config.network.links == "measured")

@@ -15,8 +15,8 @@ Deviations
   every iteration is a round for all settings, unlike in the paper.
 - An empty range, or no update at all, ends the round. A client that fails leaves the hard set. An unavailable client is
   left out of the iterations that it misses, and the round ends if fewer than eta clients are available.
-- If the cohort has fewer places than the hard set has clients (a participation policy may reduce the cohort), the
-  hardest are selected.
+- If the cohort has fewer places than the hard set has clients, the hardest are selected. Participation policies are
+  refused: K of Algorithm 1, line 5, is free, but only a round's first iteration has it.
 - Eq. 5 weighs the parts by clients and the variances inside them by examples, as printed. The law of total variance,
   which the paper cites, would need examples for both.
 - Splits whose costs differ only by rounding are ties; the smallest index is chosen.

@@ -3,8 +3,8 @@
 import pytest
 
 from fedsel_app.config import GROUPS, ConfigError
+from fedsel_app.wiring.configuration import resolve
 from simulation.engines import inline_engine
-from simulation.experiments.configuration import resolve
 from simulation.experiments.idle_settings import READ_BY, refuse_idle
 from strategies import STRATEGIES
 from tests.bits.cases import BASE, MLP

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from simulation.laboratory.claims.metrics import METRICS, measured_values
 from simulation.comparison.runs import Run, read_run
+from simulation.laboratory.claims.metrics import METRICS, measured_values
 from tests.support.in_process import run_in_process
 
 
