@@ -21,8 +21,8 @@ from strategies.round.federation import SentModel
 def nova_weights(weights: Floats, effective_steps: Floats) -> Floats:
     """FedNova's weights of the plain updates: w_i tau_eff / ||a_i||_1 with tau_eff = sum_i w_i ||a_i||_1 / sum_i w_i.
 
-    The paper's weights sum to 1. Those of an unbiased selection do so only on average; with equal steps they do not
-    change. A reported number below one step counts as one step.
+    The paper's weights sum to 1; those of an unbiased selection do so only on average. If all clients take equally many
+    steps, the weights stay as they are. A reported number below one step counts as one step.
     """
     steps = np.maximum(effective_steps, 1.0)
     total = float(weights.sum())

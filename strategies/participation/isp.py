@@ -126,7 +126,7 @@ class ISP(Participation):
 
     def _sample(self, available: int) -> int:
         """Number of the `available` clients that train for a search."""
-        return math.ceil(round(self._config.isp_sample * available, 6))
+        return max(math.ceil(round(self._config.isp_sample * available, 6)), 1)
 
     def _warms_up(self, round_info: RoundInfo) -> bool:
         return round_info.number <= self._config.isp_warmup_rounds

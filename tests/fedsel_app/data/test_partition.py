@@ -125,7 +125,7 @@ def by_client(alpha):
 
 
 def test_dirichlet_by_client_gives_all_clients_equally_many_and_hands_out_every_example():
-    """ISP's CIFAR-10: 50,000 examples, 100 clients, alpha = 0.1. By class, sizes lie between 6 and 2,549."""
+    """ISP's CIFAR-10: 50,000 examples, 100 clients, alpha = 0.1. By class, sizes differ widely."""
     counts = held(by_client(0.1), BALANCED, 100)
     assert counts.sum(axis=1).tolist() == [500] * 100
     assert counts.sum(axis=0).tolist() == [5000] * 10

@@ -73,6 +73,7 @@ def test_a_share_of_the_clients_is_not_one_more_by_rounding():
     """0.07 x 100 is 7.000000000000001 in floating point."""
     policy = ISP(setup_for(isp_intermediate="aggregate", isp_sample=0.07, clients=100))
     assert policy.cohort(RoundInfo(1, 1), 100) == 7
+    assert ISP(setup_for(isp_intermediate="aggregate", isp_sample=1e-9)).cohort(RoundInfo(1, 1), 8) == 1
 
 
 def test_everybody_trains_for_the_search_also_where_the_method_draws_some_twice():
