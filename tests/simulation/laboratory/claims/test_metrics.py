@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from simulation.comparison.runs import Run, read_run
+from simulation.comparison.runs import RecordedRun, read_recorded_run
 from simulation.laboratory.claims.metrics import METRICS, measured_values
 from tests.support.in_process import run_in_process
 
@@ -14,7 +14,7 @@ def test_client_updates_to_the_best_validation_round(tmp_path):
     _, rows = run_in_process(tmp_path / "run", rounds=6, **settings)
     best = int(np.argmin([row["client_loss"] for row in rows]))
     metric = METRICS["client_updates_to_best_validation"]
-    found = measured_values(read_run(tmp_path / "run", "run", {}, Run), [metric])
+    found = measured_values(read_recorded_run(tmp_path / "run", "run", {}, RecordedRun), [metric])
     assert found == {metric.column: 2.0 * (best + 1)}
     assert 0 < best < 5, "the best round is neither the first nor the last"
     assert metric.of_pair(976.0, 1164.0) == np.log(1164 / 976)
