@@ -27,11 +27,13 @@ from clients.training.steps import finite_statistics, train
 from fedsel_app.config import SharedSettings
 from fedsel_app.data.batches import batch_order, chunks, device_data, epoch_order, loader_order
 from fedsel_app.data.dataset import load
-from fedsel_app.messages.answers import EnrolAnswer, EvaluateAnswer, Evaluation
+from fedsel_app.messages.answers import EnrolAnswer, EvaluateAnswer, Evaluation, PlaceAnswer
 from fedsel_app.messages.instructions import (
+    TASK,
     CalibrateInstruction,
     EnrolInstruction,
     EvaluateInstruction,
+    PlaceInstruction,
     ProbeInstruction,
     TrainInstruction,
     read_evaluate_instruction,
@@ -73,8 +75,13 @@ class SelectionClient(NumPyClient):
         self._context = context
 
     def get_properties(self, config: Config) -> Config:
-        """Answer an `EnrolInstruction`. Raises ValueError if label counts are requested but not shared."""
+        """Answer an `EnrolInstruction` or a `PlaceInstruction`.
+
+        Raises ValueError if label counts are requested but not shared.
+        """
         context = self._context
+        if config.get(TASK) == PlaceInstruction.task:
+            return PlaceAnswer(context.client).to_config()
         examples, _ = self._examples()
         counts = b""
         if EnrolInstruction.from_config(config).label_counts:

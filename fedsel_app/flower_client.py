@@ -18,10 +18,12 @@ app = ClientApp()
 def answer_message(message: Message, context: Context) -> Message:
     """Answer a message of fedsel's server. The node configuration takes precedence over the run configuration.
 
-    Raises ConfigError if the server sets paths or code. In a simulation the machine's user has made all settings.
+    In a simulation a node answers for all clients that the message names, and the machine's user has made all settings.
+    Elsewhere it answers for itself alone, and ConfigError is raised if the server sets paths or code.
     """
-    settings = settings_of_client(context.run_config, context.node_config, trusted=in_simulation())
-    return answer(message, client_of(settings, context))
+    simulated = in_simulation()
+    settings = settings_of_client(context.run_config, context.node_config, trusted=simulated)
+    return answer(message, client_of(settings, context, pooled=simulated))
 
 
 def in_simulation() -> bool:

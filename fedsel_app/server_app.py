@@ -9,10 +9,12 @@ from flwr.serverapp import Grid, ServerApp
 from fedsel_app.config import ConfigError
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.run_folder import describe
-from fedsel_app.wiring.configuration import resolve_run_config
+from fedsel_app.wiring.configuration import AppConfig, resolve_run_config
 from fedsel_app.wiring.reply_event import reply_event
 from fedsel_app.wiring.server import run_with
+from fedsel_app.wiring.validation import validate_simulation
 from strategies.round.flower_grid import FlowerGrid
+from strategies.round.simulated_grid import SimulatedGrid
 
 app = ServerApp()
 
@@ -43,7 +45,24 @@ def main(grid: Grid, context: Context) -> None:
         shown = describe(row, measured=config.network.links == "measured")
         print(f"round {row['round']} of {config.run.rounds}: {shown}", flush=True)
 
-    # In deployment, a client that does not answer in time counts as failed; in a simulation it may wait for a worker.
+    run_with(federation_of(grid, config), config, print_round)
+
+
+def federation_of(grid: Grid, config: AppConfig) -> FlowerGrid:
+    """The federation behind Flower's grid.
+
+    The nodes of a simulation carry all clients of the run. Its grid is in this process, so that no client can pretend
+    to be simulated. In deployment every node is one client, which has failed if it does not answer in time; in a
+    simulation it may wait for a worker.
+
+    Raises
+    ------
+    ConfigError
+        If the run is simulated and cannot be carried out.
+    """
     arrived = reply_event(grid)
-    timeouts = None if arrived else ReplyTimeout(config.replies.reply_timeout_s)
-    run_with(FlowerGrid(grid, timeouts, arrived=arrived), config, print_round)
+    if arrived is None:
+        return FlowerGrid(grid, ReplyTimeout(config.replies.reply_timeout_s))
+    validate_simulation(config.execution, config.enrolment)
+    measured = config.network.links == "measured"
+    return SimulatedGrid(grid, config.run.clients, pools_training=not measured, arrived=arrived)

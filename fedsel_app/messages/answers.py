@@ -77,6 +77,14 @@ class EnrolAnswer(Scalars):
 
 
 @dataclass(frozen=True)
+class PlaceAnswer(Scalars):
+    """Place: the partition id of a simulated node."""
+
+    title: ClassVar[str] = "The place"
+    partition: int = bounded(0, MOST_EXAMPLES)
+
+
+@dataclass(frozen=True)
 class TrainAnswer(Scalars):
     """Local training: the client's losses, computing and speed, in addition to its update."""
 

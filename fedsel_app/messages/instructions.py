@@ -39,6 +39,14 @@ class EnrolInstruction(Instruction):
 
 
 @dataclass(frozen=True)
+class PlaceInstruction(Instruction):
+    """Place: a simulated node reports its partition id, whether or not a client of the run has this id."""
+
+    task: ClassVar[str] = "place"
+    message_type: ClassVar[str] = "query"
+
+
+@dataclass(frozen=True)
 class TrainInstruction(Instruction):
     """Local training: the client trains the model of the message and sends its compressed update."""
 

@@ -17,6 +17,8 @@ from fedsel_app.imports import AfterImports
 def client_of(settings: SharedSettings, context: Context, *, pooled: bool = False) -> ClientOf:
     """Builder of the clients that may answer a message: the node's own client; if `pooled`, all clients.
 
+    Only a simulation may be `pooled`: a process has the data and the states of all its clients.
+
     A client's state is stored in `state-dir`, or in the user's own folder if that is empty; see `clients.state`.
 
     Raises

@@ -3,7 +3,7 @@
 Every function raises ConfigError for one kind of combination, and otherwise returns nothing.
 """
 
-from fedsel_app.config import ConfigError, Settings, SharedSettings
+from fedsel_app.config import ConfigError, EnrolmentConfig, ExecutionConfig, Settings, SharedSettings
 from strategies.base import SelectionStrategy
 
 
@@ -173,6 +173,23 @@ def validate_method(settings: SharedSettings, strategy: type[SelectionStrategy],
             "A search or the method determines the cohort's size here, and 'over-selection' would change it: "
             "set 'over-selection' to 0."
         )
+
+
+def validate_simulation(execution: ExecutionConfig, enrolment: EnrolmentConfig) -> None:
+    """Refuse settings that a simulation of `flwr run` cannot have."""
+    chosen = {
+        "engine": execution.engine == "inline",
+        "workers": execution.workers,
+        "ray-address": execution.ray_address,
+        "client-gpus": execution.client_gpus,
+    }
+    if own := [f"'{key}'" for key, is_chosen in chosen.items() if is_chosen]:
+        raise ConfigError(
+            f"Use `fedsel run`, or leave {' and '.join(own)} out: Flower starts the workers of `flwr run`. Its "
+            '--federation-config "client-resources-num-cpus=1 client-resources-num-gpus=0.5" sets the share of each.'
+        )
+    if enrolment.node_keys:
+        raise ConfigError("Leave 'node-keys' out: simulated nodes have no keys.")
 
 
 def validate_task(strategy: type[SelectionStrategy], method: Settings, task: str) -> None:

@@ -16,6 +16,7 @@ from fedsel_app.records.files import RecordError
 from fedsel_app.wiring.configuration import AppConfig, known_defaults
 from fedsel_app.wiring.node_configuration import ALLOWED, code_in, node_config_text
 from fedsel_app.wiring.server import run_folder
+from fedsel_app.wiring.validation import validate_simulation
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.flower_cli import DeploymentError, submit_to_flower
 from simulation.deployment.local_deployment import Deployment
@@ -132,6 +133,8 @@ def run_submitted(config: AppConfig, superlink: str, federation_config: str | No
             )
         config = replace(config, records=replace(config.records, state_dir=""))
     config = with_absolute_paths(config, local=superlink == "local")
+    if superlink == "local":
+        validate_simulation(config.execution, config.enrolment)
     if superlink == "local" and federation_config is None:
         federation_config = f"num-supernodes={config.run.clients} client-resources-num-cpus=1"
     summary = Path(config.records.out) / "summary.json"

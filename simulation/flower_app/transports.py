@@ -18,6 +18,7 @@ from fedsel_app.messages.records import CONTROL, FEDSEL, config_record
 from fedsel_app.messages.scalars import Config
 from fedsel_app.messages.user_apps import EVALUATION_LOSSES, embed
 from fedsel_app.network.reply_timeout import ReplyTimeout
+from fedsel_app.wiring.reply_event import is_simulated
 from simulation.flower_app.settings import AppOptions
 from strategies.round.federation import Answer, Message, Reply
 from strategies.round.flower_grid import FlowerGrid
@@ -36,6 +37,11 @@ class UserManager(FlowerManager):
     def __init__(self, manager: ClientManager, timeouts: ReplyTimeout, options: AppOptions) -> None:
         super().__init__(manager, timeouts)
         self._of_type = {"train": options.fit_config, "evaluate": options.evaluate_config}
+
+    @property
+    def in_simulation(self) -> bool:
+        """True if Flower simulates the nodes."""
+        return any(is_simulated(getattr(proxy, "grid", None)) for proxy in self._manager.all().values())
 
     def config(self, instruction: Instruction) -> Config:
         """The user's config of the round, and fedsel's instruction with the prefix in its keys."""
@@ -71,6 +77,11 @@ class UserGrid(FlowerGrid):
         super().__init__(grid, timeouts, names=names)
         self._configs, self._options = configs, options
 
+    @property
+    def in_simulation(self) -> bool:
+        """True if Flower simulates the nodes."""
+        return is_simulated(self._grid)
+
     def content(self, part: Sequence[Message]) -> RecordDict:
         """The user's arrays and config, and fedsel's instruction in a separate record."""
         [message] = part
@@ -91,7 +102,7 @@ class UserGrid(FlowerGrid):
             return Reply()
         return super().failure(message, reason)
 
-    def reply(self, content: RecordDict, message: Message, pooled: bool, arrived_s: float) -> Reply:
+    def reply(self, content: RecordDict, message: Message, of_client: bool, arrived_s: float) -> Reply:
         """The reply: the user's metrics, and fedsel's metrics with the prefix in their keys."""
         users: dict[str, Any] = {}
         for record in content.metric_records.values():

@@ -27,11 +27,11 @@ from fedsel_app.wire.npy import read_array
 from fedsel_app.wiring.configuration import AppConfig
 from simulation.flower_app.client_metrics import numbers
 from simulation.flower_app.requirements import unmet
+from simulation.flower_app.transports import UserGrid, UserManager
 from strategies.round.federation import (
     ALL,
     Answer,
     Answers,
-    Federation,
     Message,
     NodeError,
     Reply,
@@ -82,7 +82,7 @@ class UserClients:
     """
 
     simulated = False
-    carrier: Federation
+    carrier: UserGrid | UserManager
 
     def __init__(
         self,
@@ -104,8 +104,14 @@ class UserClients:
         self._model: tuple[SentModel, SentModel] | None = None
 
     def nodes(self) -> Set[str]:
-        """Ids of the nodes that are connected now."""
+        """Ids of the nodes that are connected now. Raises ConfigError if a simulation has too few."""
         nodes = self.carrier.nodes()
+        clients = self._config.run.clients
+        if len(nodes) < (self._config.enrolment.min_available_clients or clients) and self.carrier.in_simulation:
+            raise ConfigError(
+                f"The simulation has {len(nodes)} nodes for {clients} clients. Give `flwr run` --federation-config "
+                f"\"num-supernodes={clients} client-resources-num-cpus=1\", or set 'clients' to {len(nodes)}."
+            )
         self._numbers = numbered(self._numbers, nodes)
         return nodes
 

@@ -8,7 +8,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import cast
 
 from flwr.app import Array, ArrayRecord, RecordDict
@@ -83,10 +83,10 @@ class FlowerGrid:
                 if reply.has_error() and len(part) > 1:
                     failed += part
                     continue
-                if reply.has_error() and self._pool:
+                if reply.has_error() and self.simulated:
                     self._alone |= {message.node for message in part}
                 for message in part:
-                    wait.add(message.node, self._answer(message, reply, len(part) > 1, wait.elapsed_s))
+                    wait.add(message.node, self._answer(message, reply, self._by_name(part), wait.elapsed_s))
             unanswered |= self._push([[message] for message in failed], wait)
             if found:
                 news_s = wait.elapsed_s
@@ -98,7 +98,7 @@ class FlowerGrid:
         """Send a message for each part; return message id -> part. A node that is not connected counts as failed."""
         sent = [
             FlowerMessage(
-                self.content(part), dst_node_id=int(part[0].node), message_type=part[0].instruction.message_type
+                self.content(part), dst_node_id=self._receiver(part), message_type=part[0].instruction.message_type
             )
             for part in parts
         ]
@@ -117,7 +117,7 @@ class FlowerGrid:
         try:
             return list(self._grid.pull_messages(list(unanswered)))
         except Exception as error:
-            if self._pool:
+            if self.simulated:
                 raise
             LOGGER.warning("A reply cannot be read (%s); fedsel now requests the replies one by one.", one_line(error))
         found: list[FlowerMessage] = []
@@ -139,17 +139,33 @@ class FlowerGrid:
 
     def _parts(self, messages: Sequence[Message], kind: str) -> list[list[Message]]:
         """Messages grouped into parts; one message of Flower's carries each part."""
-        pooled = self._pool > 0 and (kind == "evaluate" or (kind == "train" and self._pools_training))
+        pooled = self._pools(kind)
         together = [message for message in messages if pooled and message.node not in self._alone]
         alone = [[message] for message in messages if not pooled or message.node in self._alone]
+        return [*self._divided(together, kind), *alone]
+
+    def _pools(self, kind: str) -> bool:
+        """True if one message may carry the instructions of this kind for several clients."""
+        return self._pool > 0 and (kind == "evaluate" or (kind == "train" and self._pools_training))
+
+    def _divided(self, messages: list[Message], kind: str) -> Iterable[list[Message]]:
+        """Parts of the messages that may be pooled."""
         if kind == "evaluate":
-            return [together[start :: self._pool] for start in range(min(self._pool, len(together)))] + alone
-        return [*divided(together, self._pool), *alone]
+            return [messages[start :: self._pool] for start in range(min(self._pool, len(messages)))]
+        return divided(messages, self._pool)
+
+    def _receiver(self, part: Sequence[Message]) -> int:
+        """Flower's id of the node that gets the message to the clients of `part`."""
+        return int(part[0].node)
+
+    def _by_name(self, part: Sequence[Message]) -> bool:
+        """True if the message to the clients of `part` names them."""
+        return len(part) > 1
 
     def content(self, part: Sequence[Message]) -> RecordDict:
         """Content of a message to the clients of `part`."""
         arrays = self._arrays(part[0].model) if part[0].model.arrays else None
-        if len(part) == 1:
+        if not self._by_name(part):
             return question(part[0].instruction, arrays)
         return question({cast(int, message.client): message.instruction for message in part}, arrays)
 
@@ -171,14 +187,14 @@ class FlowerGrid:
         """The answer of a client whose reply is an error."""
         return NodeError(message.node, reason)
 
-    def _answer(self, message: Message, reply: FlowerMessage, pooled: bool, arrived_s: float) -> Answer:
+    def _answer(self, message: Message, reply: FlowerMessage, of_client: bool, arrived_s: float) -> Answer:
         if reply.has_error():
             return self.failure(message, reply.error.reason or f"error code {reply.error.code}")
-        return self.reply(reply.content, message, pooled, arrived_s)
+        return self.reply(reply.content, message, of_client, arrived_s)
 
-    def reply(self, content: RecordDict, message: Message, pooled: bool, arrived_s: float) -> Answer:
-        """The answer to `message` in the content of a reply, which has the answers of several clients if `pooled`."""
-        client = message.client if pooled else None
+    def reply(self, content: RecordDict, message: Message, of_client: bool, arrived_s: float) -> Answer:
+        """The answer to `message` in the content of a reply. It is under the client's name if `of_client`."""
+        client = message.client if of_client else None
         numbers = fedsel_config(content, client)
         if numbers is None:
             return NodeError(message.node, "its reply is not from fedsel: server and clients must run the same app")
@@ -196,7 +212,11 @@ def divided(messages: Sequence[Message], pool: int) -> Iterator[list[Message]]:
     """
     left = list(messages)
     while left:
-        most = max(MOST_BYTES // max(left[0].model.nbytes, 1), 1)
-        size = min(-(-len(left) // pool), most)
+        size = min(-(-len(left) // pool), most_replies(left[0].model))
         yield left[:size]
         left = left[size:]
+
+
+def most_replies(model: SentModel) -> int:
+    """Upper bound on the clients that one message may ask to train this model."""
+    return max(MOST_BYTES // max(model.nbytes, 1), 1)

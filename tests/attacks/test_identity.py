@@ -7,14 +7,20 @@ that never answered held the run up) and 21 (one senseless node ended every star
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
 
-from fedsel_app.config import EnrolmentConfig
+from fedsel_app.config import ConfigError, EnrolmentConfig
 from fedsel_app.messages.answers import EnrolAnswer
+from fedsel_app.messages.records import clients_named
 from fedsel_app.messages.reported_values import one_line
+from fedsel_app.server_app import federation_of
+from fedsel_app.wiring.client import make_client_app
 from fedsel_app.wiring.configuration import resolve
+from fedsel_app.wiring.server import run_with as carry_out
 from simulation import processes
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.deployed_run import app_values
@@ -28,10 +34,11 @@ from strategies.round import clients as connected
 from strategies.round.enrolment import assign
 from strategies.round.flower_manager import FlowerManager
 from tests.support.contexts import context_of
+from tests.support.in_process_grid import grid_of
 from tests.support.logs import logged
 from tests.support.processes import await_that, nodes
 from tests.support.proxies import StubProxy, manager_of, sends_its_update, trio
-from tests.support.rounds import read_rows, run_rounds, written
+from tests.support.rounds import read_rows, rounds, run_rounds, written
 
 ROUNDS = 4
 
@@ -174,6 +181,50 @@ def test_a_late_node_that_never_answers_is_waited_for_once(monkeypatch):
     assert asked_s == [0.0, 14.0, 42.0, 98.0, 210.0]
     [claim] = clients.enrolment.identity_conflicts
     assert "time to live" in claim.outcome
+
+
+def carrying(app, *, itself):
+    """The app of a client that, on node 1, also answers for the clients 0 and 1; not for `itself`, 2, if False."""
+
+    def answer(message, context):
+        reply = app(message, context)
+        if context.node_id == 1:
+            for name, client in product(list(reply.content), (0, 1, 2)):
+                reply.content[f"{name}.{client}"] = reply.content[name]
+            if not itself:
+                del reply.content["fedsel"]
+        return reply
+
+    return answer
+
+
+@pytest.mark.parametrize("itself", [True, False])
+def test_a_deployed_node_cannot_answer_for_other_clients(itself, tmp_path):
+    """Nodes carry clients only in a simulation, which the server recognises by the grid of its own process."""
+
+    def carried_out(name, grid, config):
+        config = replace(config, records=replace(config.records, out=str(tmp_path / name)))
+        carry_out(federation_of(grid, config), config, lambda row: None)
+        return rounds(tmp_path / name)
+
+    values = {"strategy": "random", "clients": 3, "cohort": 3, "rounds": 2, "local-steps": 1}
+    values |= {"state-dir": str(tmp_path / "states"), "connect-timeout-s": 1, "min-available-clients": 2}
+    config, honest = resolve(values), resolve(values | {"state-dir": str(tmp_path / "others")})
+    grid = grid_of(config, app=carrying(make_client_app(config), itself=itself))
+    rows = carried_out("attacked", grid, config)
+    assert not any(clients_named(message.content) for message in grid.pushed)
+    if itself:
+        assert rows == carried_out("honest", grid_of(honest), honest)
+    else:
+        assert [row["aggregated"] for row in rows] == [[0, 1]] * 2
+        assert "not from fedsel" in read_rows(tmp_path / "attacked", "clients.jsonl")[-1]["outcome"]
+
+
+def test_a_deployment_with_a_node_too_few_is_refused(tmp_path):
+    values = {"clients": 3, "cohort": 1, "connect-timeout-s": 1, "out": str(tmp_path / "run")}
+    config = resolve(values)
+    with pytest.raises(ConfigError, match="Only 2 of 3 clients connected within 1 s"):
+        carry_out(federation_of(grid_of(config, nodes=2), config), config, lambda row: None)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from fedsel_app.wiring.configuration import resolve
+from simulation.deployment.app_folder import app_folder
+from simulation.deployment.flower_cli import environment, tool
 from simulation.engines import inline_engine
 from simulation.guard.transport import FLEET_STARTS
 from tests.support.processes import mentioning
@@ -65,13 +67,42 @@ def test_flwr_run_gives_the_bits_of_fedsel_run(simulated: Path, tmp_path: Path, 
     assert done.returncode == 0, done.stdout + done.stderr
     assert rounds(tmp_path / "run") == rounds(simulated)
 
-    few = fedsel(
-        "submit", "local", *SMALL, "--out", str(tmp_path / "few"), "--set", "connect-timeout-s=15",
-        "--federation-config", "num-supernodes=2 client-resources-num-cpus=1", environment=flower_home,
-    )  # fmt: skip
-    assert few.returncode == 1
-    assert "Only 2 of 3 clients connected" in few.stdout
-    assert not any(words in few.stdout + few.stderr for words in ("Traceback", "Exit Code", "flower.ai", "\x1b"))
+    federation = ["--federation-config", "num-supernodes=2 client-resources-num-cpus=1"]
+    few = fedsel("submit", "local", *SMALL, "--out", str(tmp_path / "few"), *federation, environment=flower_home)
+    assert few.returncode == 0, few.stdout + few.stderr
+    assert rounds(tmp_path / "few") == rounds(simulated)
+
+    absent = ["--set", "data=npz", "--set", "data-path=absent.npz"]
+    failed = fedsel("submit", "local", *SMALL, "--out", str(tmp_path / "no"), *absent, environment=flower_home)
+    assert failed.returncode == 1
+    assert "absent.npz" in failed.stdout
+    assert not any(words in failed.stdout + failed.stderr for words in ("Traceback", "Exit Code", "flower.ai", "\x1b"))
+
+    refused = fedsel("submit", "local", *SMALL, "--out", str(tmp_path / "no"), "--set", "workers=2")
+    assert refused.returncode == 2
+    assert "leave 'workers' out" in refused.stderr
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_flwr_run_as_typed_simulates_twenty_clients_on_any_number_of_nodes(
+    tmp_path: Path, flower_home: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flower's default is two nodes. Without the dependencies, which Flower would install first."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states"))
+    expected = fedsel("run", "--rounds", "3", "--out", str(tmp_path / "inline"))
+    assert expected.returncode == 0, expected.stderr
+    for nodes in ("", "num-supernodes=5 client-resources-num-cpus=1", "num-supernodes=23 client-resources-num-cpus=1"):
+        folder = tmp_path / f"run {nodes[:17]}"
+        command = [tool("flwr"), "run", ".", "--stream", "--run-config", f"rounds=3 out='{folder}'"]
+        done = subprocess.run(
+            command + (["--federation-config", nodes] if nodes else []),
+            cwd=app_folder(), env=environment(None) | flower_home, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "round 3 of 3: accuracy" in done.stdout + done.stderr
+        assert rounds(folder) == rounds(tmp_path / "inline")
+        assert (folder / "model.npz").read_bytes() == (tmp_path / "inline" / "model.npz").read_bytes()
 
 
 @pytest.mark.e2e

@@ -3,6 +3,7 @@
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
 
 from fedsel_app.wiring.client import make_client_app
 from fedsel_app.wiring.configuration import AppConfig
@@ -40,16 +41,20 @@ class InProcessGrid:
         return [self._replies.pop(number) for number in message_ids if number in self._replies]
 
 
-def grid_of(config: AppConfig) -> InProcessGrid:
-    """A grid of a run's own clients."""
+def grid_of(config: AppConfig, nodes: int = 0, app: ClientAppCallable | None = None) -> InProcessGrid:
+    """A grid of a run's own clients or of an `app`, with a node for each client, or with this number of `nodes`.
+
+    Flower's ids of the nodes descend from the number of nodes to 1.
+    """
+    nodes = nodes or config.run.clients
     contexts = {
-        client + 1: Context(
+        nodes - place: Context(
             run_id=1,
-            node_id=client + 1,
-            node_config={"partition-id": client, "num-partitions": config.run.clients},
+            node_id=nodes - place,
+            node_config={"partition-id": place, "num-partitions": nodes},
             state=RecordDict(),
             run_config={},
         )
-        for client in range(config.run.clients)
+        for place in range(nodes)
     }
-    return InProcessGrid(make_client_app(config, pooled=True), contexts)
+    return InProcessGrid(app or make_client_app(config, pooled=True), contexts)

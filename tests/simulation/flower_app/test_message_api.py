@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.server import SimpleClientManager
+from flwr.server.compat.grid_client_proxy import GridClientProxy
+from flwr.superlink.grid import InMemoryGrid
 
 import fedsel_app
 from clients.selecting import selecting
@@ -202,3 +205,24 @@ def test_statistics_are_known_by_their_names(tmp_path):
     for name in arrays:
         if name.endswith(("running_mean", "running_var")):
             np.testing.assert_allclose(turned.arrays[name].numpy(), straight.arrays[name].numpy(), rtol=1e-6)
+
+
+class Simulated(InProcessGrid, InMemoryGrid):
+    """Grid that is in this process, as that of a simulation is."""
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_simulation_with_too_few_nodes_is_refused_at_once(legacy):
+    grid = Simulated(ClientApp(), {90 + client: node(client) for client in range(CLIENTS - 1)})
+    settings = {"clients": CLIENTS, "cohort": 2, "compressor": "none", "connect_timeout_s": 3600}
+    built = fedsel_app.strategy("random", parameters=model(), **settings)
+    manager = SimpleClientManager()
+    for number in grid.get_node_ids():
+        manager.register(GridClientProxy(number, grid, 1))
+    starts = {
+        False: lambda: built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=1),
+        True: lambda: built.configure_fit(1, built.initialize_parameters(manager), manager),
+    }
+    with pytest.raises(ConfigError, match=f'3 nodes for {CLIENTS} clients. Give `flwr run` --federation-config "num-s'):
+        starts[legacy]()
+    assert not grid.pushed
